@@ -383,6 +383,9 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "top_p": [dict(p=0.7)],
     "min_p": [dict(share=0.2)],
     "mirostat": [dict(target=1.5, rate=0.3)],
+    "mirostat1": [dict(target=1.5, ranks=10)],
+    "locally_typical": [dict(tau=0.5)],
+    "momentum": [dict(), dict(k=13, alpha=0.0, forbid=3)],
     "repetition_penalty": [{}],
 }
 

@@ -13,6 +13,8 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.alphabet import Alphabet
 from decodescope.engine.decoding.sampler import Sampler
 
+from .shared.surprise import bits, steered
+
 
 @component
 class Mirostat(Sampler):
@@ -46,8 +48,7 @@ class Mirostat(Sampler):
 
     def update(self, state: float, token: int, logits: Tensor) -> float:
         law = logits if self.measure == "full" else self.warp(logits, state)
-        surprise = -float(law.log_softmax(-1)[token]) / math.log(2)
-        return min(max(state - self.rate * (surprise - self.target), 0.0), 4 * self.target)
+        return steered(state, bits(law, token), self.target, self.rate)
 
     def show(self, state: float) -> dict[str, Any]:
         return {"mu": state}

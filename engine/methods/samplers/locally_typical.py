@@ -1,0 +1,34 @@
+"""Locally typical sampling: keep the tokens whose surprise is near what was to be expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.sampler import Sampler
+
+
+@component
+class LocallyTypical(Sampler):
+    """Sort tokens by | -ln p(x) - H |, their surprise against the entropy H of the distribution, and keep the shortest prefix
+    whose mass reaches tau; the token that crosses the line stays. Equal distances are ordered by id. Where the distribution is
+    flat but for a peak the most likely token is itself untypical, and goes. Costs a sort of the vocabulary."""
+
+    title = "Locally typical"
+    source = "Meister et al. 2023, arXiv:2202.00666, section 4; cimeister/typical-sampling"
+
+    tau: float = param(0.9, low=0.0, high=1.0, step=0.01, help="mass that is kept; 1 keeps everything")
+
+    def warp(self, logits: Tensor, state: Any) -> Tensor:
+        if self.tau >= 1:
+            return logits
+        surprise = -logits.log_softmax(-1)  # inf where a token was removed before, which sorts it last
+        p = (-surprise).exp()
+        order = (surprise - torch.special.entr(p).sum(-1, keepdim=True)).abs().sort(dim=-1, stable=True).indices
+        ordered = p.gather(-1, order)
+        out = ordered.cumsum(-1) - ordered >= self.tau  # mass of the tokens ahead
+        out[..., 0] = False
+        return logits.masked_fill(torch.zeros_like(out).scatter_(-1, order, out), -torch.inf)

@@ -1,0 +1,90 @@
+"""Mirostat 1: hold the surprise of the text near a target, by a top-k whose k follows from Zipf's law."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.alphabet import Alphabet
+from decodescope.engine.decoding.sampler import Sampler
+
+from .shared.surprise import bits, steered
+
+
+class _State(NamedTuple):
+    """mu in bits; of the last token its surprise, the exponent of its distribution, and k."""
+
+    mu: float
+    seen: float | None = None
+    exponent: float | None = None
+    k: int | None = None
+
+
+@component
+class Mirostat1(Sampler):
+    """Were p a Zipf law with exponent s, the k most likely tokens would have a mean surprise that can be solved for k. So s is
+    estimated from the `ranks` most likely tokens, by least squares of ln(p_i / p_i+1) over ln((i + 2) / (i + 1)), and
+
+        k = (eps 2^mu / (1 - N^-eps))^(1/s) + 1,   eps = s - 1, N ids.
+
+    mu begins at twice the target and moves by the error of each token's surprise, which is measured before the cut. Costs the
+    `ranks` largest of the vocabulary and a top-k.
+
+    Beside the authors' code: N is the model's vocabulary, not 50,000; at s = 1, where the formula is 0 / 0, its limit
+    (2^mu / ln N)^(1/s) stands; tokens that an earlier sampler removed take no part; tokens as likely as the last
+    that stays stay too; and mu is held within four targets of 0, or it would run away where the target cannot be reached.
+    """
+
+    title = "Mirostat 1"
+    source = "Basu et al. 2021, arXiv:2007.14966, algorithm 1; basusourya/mirostat, mirostat.py"
+    stateful = True
+    reads_logits = True
+    tells: ClassVar[dict[str, Note]] = {
+        "mu": Note("series", "mu", "bits", "what k is solved for", line="target"),
+        "surprise": Note("series", "surprise", "bits", "of the token before this step", line="target"),
+        "exponent": Note("series", "exponent", "", "of Zipf's law, for the token before this step"),
+        "k": Note("series", "k", "tokens", "that stayed for the token before this step"),
+    }
+
+    target: float = param(3.0, low=0.5, high=12.0, step=0.1, unit="bits", help="tau, the surprise to hold")
+    rate: float = param(1.0, low=0.01, high=1.0, step=0.01, help="eta, the learning rate of mu")
+    ranks: int = param(100, low=2, high=1000, unit="tokens", help="m, most likely ones that the exponent is estimated from")
+
+    def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> _State:
+        return _State(2 * self.target)
+
+    def exponent(self, logits: Tensor) -> float:
+        """s, by logits [V]."""
+        top = logits.double().topk(min(self.ranks + 1, len(logits))).values
+        top = top[torch.isfinite(top)]
+        if len(top) < 2:
+            return math.inf  # one token is left
+        ranks = torch.arange(1, len(top) + 1, dtype=torch.float64, device=top.device).log()
+        return float(torch.dot(ranks.diff(), -top.diff()) / ranks.diff().square().sum())
+
+    def kept(self, s: float, mu: float, vocab: int) -> int:
+        """k, from 1 to `vocab`; in logarithms, since a flat distribution has s near 0."""
+        eps = s - 1
+        if math.isinf(s):
+            return 1
+        part = math.log(eps / -math.expm1(-eps * math.log(vocab))) if abs(eps) > 1e-6 else -math.log(math.log(vocab))
+        k = math.exp(min(max((mu * math.log(2) + part) / max(s, 1e-9), 0.0), math.log(vocab)))
+        return min(round(k) + 1, vocab)
+
+    def warp(self, logits: Tensor, state: _State) -> Tensor:
+        k = self.kept(self.exponent(logits), state.mu, len(logits))
+        return logits.masked_fill(logits < logits.topk(k).values[-1], -torch.inf)
+
+    def update(self, state: _State, token: int, logits: Tensor) -> _State:
+        seen, s = bits(logits, token), self.exponent(logits)
+        mu = steered(state.mu, seen, self.target, self.rate, -4 * self.target)
+        return _State(mu, seen, s, self.kept(s, state.mu, len(logits)))
+
+    def show(self, state: _State) -> dict[str, Any]:
+        s = state.exponent
+        return {"mu": state.mu, "surprise": state.seen, "exponent": None if s is None or math.isinf(s) else s, "k": state.k}

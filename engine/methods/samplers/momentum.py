@@ -1,0 +1,91 @@
+"""Momentum decoding: the most likely token, unless it walks on along a path that the text has gone before."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.alphabet import Alphabet
+from decodescope.engine.decoding.sampler import Sampler
+
+
+class _State(NamedTuple):
+    """text: prompt and text, int64; of the last token its depth, and whether a likelier one was passed over."""
+
+    text: np.ndarray
+    depth: int | None = None
+    deflected: bool | None = None
+
+
+@component
+class Momentum(Sampler):
+    """Of the `k` most likely tokens take the one with the largest p(v) - alpha * f(l(v)). The text is a walk through a graph
+    whose nodes are tokens, and l(v), the circuit depth, says how far the step to v would retrace it: 0 where v is new, i where
+    the last i - 1 tokens and v stand in the text already, for the largest i. f, the resistance, is a table; the prompt counts
+    as text. With `forbid` a token of at least that depth is not taken at all: 4 is the blocking of 4-grams. Where all k are
+    forbidden the most likely of them is taken.
+
+    The law has one token, so nothing is left to chance. Depths come from one comparison of the text with its own end a level,
+    and no graph is kept. Costs a top-k and so many comparisons of the text's length.
+
+    The authors' repository comes with (0, 0, 0, 0, 5, infinity from there on), a blocking of 4-grams nearly; f(l) = l, our
+    default, stands there as a comment, for GPT2-XL.
+    """
+
+    title = "Momentum decoding"
+    source = "Lan et al. 2022, arXiv:2212.02175, section 3; gmftbyGMFTBY/MomentumDecoding, models/utlis_ngram.py"
+    stateful = True
+    reads_logits = True
+    tells: ClassVar[dict[str, Note]] = {
+        "depth": Note("series", "depth", "tokens", "that the token before this step retraced, itself included"),
+        "deflected": Note("series", "deflected", "", "whether a likelier token was passed over for it"),
+    }
+
+    k: int = param(5, low=1, high=1000, unit="tokens", help="most likely ones that are weighed")
+    alpha: float = param(0.2, low=0.0, high=10.0, step=0.05, help="weight of the resistance")
+    resistance: tuple[float, ...] = param(
+        (0, 1, 2, 3, 4, 5), low=0.0, high=1000.0, least=1, most=16, help="f of depths 0, 1, ...; the last holds for deeper ones"
+    )
+    forbid: int = param(0, low=0, high=16, unit="tokens", help="depth from which a token is not taken; 0: none")
+
+    def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> _State:
+        return _State(np.array(prompt, np.int64))
+
+    def depths(self, text: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """int64 [k]: l of each of `tokens` (int64 [k]) behind `text` (int64 [n])."""
+        most = max(len(self.resistance) - 1, self.forbid)
+        runs, along = np.ones(len(text), np.int64), np.ones(len(text), bool)  # [n]: l of the token at each place, were it next
+        for back in range(1, min(most, len(text))):
+            along[:back] = False
+            along[back:] &= text[:-back] == text[-back]
+            runs += along
+        return np.where(tokens[:, None] == text, runs.clip(max=most), 0).max(1, initial=0)
+
+    def scores(self, logits: Tensor, text: np.ndarray) -> tuple[Tensor, Tensor]:
+        """(the candidates, int64 [k], most likely first, and their scores, float64 [k])."""
+        best = logits.topk(min(self.k, len(logits)))
+        order = best.indices[torch.isfinite(best.values)]
+        p = logits.double().softmax(-1)[order]
+        depth = self.depths(text, order.cpu().numpy())
+        f = np.array(self.resistance)[depth.clip(max=len(self.resistance) - 1)]
+        scores = p - self.alpha * torch.from_numpy(f).to(p.device)
+        gone = depth >= (self.forbid or np.inf)
+        if gone.all():
+            return order, p
+        return order, scores.masked_fill(torch.from_numpy(gone).to(p.device), -torch.inf)
+
+    def warp(self, logits: Tensor, state: _State) -> Tensor:
+        order, scores = self.scores(logits, state.text)
+        return torch.full_like(logits, -torch.inf).index_fill_(0, order[scores.argmax()], 0.0)
+
+    def update(self, state: _State, token: int, logits: Tensor) -> _State:
+        depth = int(self.depths(state.text, np.array([token]))[0])
+        return _State(np.append(state.text, token), depth, token != int(logits.argmax()))
+
+    def show(self, state: _State) -> dict[str, Any]:
+        return {"depth": state.depth, "deflected": state.deflected}

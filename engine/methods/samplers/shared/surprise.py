@@ -1,0 +1,17 @@
+"""Surprise: how unlikely a token was, in bits, and a bound that is moved by it."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+
+def bits(logits: Tensor, token: int) -> float:
+    """-log2 p(token) under logits [V]."""
+    return -float(logits.log_softmax(-1)[token]) / math.log(2)
+
+
+def steered(mu: float, seen: float, target: float, rate: float, least: float = 0.0) -> float:
+    """mu - rate * (seen - target), within [least, 4 * target]: where the target cannot be reached mu would run away."""
+    return min(max(mu - rate * (seen - target), least), 4 * target)
