@@ -75,6 +75,7 @@ SHAPES = {
     "duo_attention": dict(),
     "learn2pd": dict(block=6, hidden=5),
     "exits": dict(rank=4),
+    "skip_layer": dict(),
     "edit": dict(layer=1, width=8, hidden=6),
     "trigrams": dict(layer=1, rank=4),
     "past_future": dict(rank=3),
@@ -329,6 +330,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "magic_pyramid": [dict(keep=0.5, at=[1], threshold=0.5, first=1)],
     "layer_plan": [dict(skip=["l1"]), dict(skip=["a2", "f0"])],
     "trigrams": [dict(), dict(layers=2, kilobytes=1), dict(heads="trigrams", kilobytes=0)],
+    "skip_layer": [dict(threshold=0.4), dict(threshold=0.2, gap="absent")],
     "skipdecode": [dict(least=1, horizon=12), dict(least=2, horizon=5, warmup=0)],
     "ffn_skip": [
         dict(threshold=0.3, warmup=0, cold_start=0, cold_end=0), dict(threshold=-1.0, warmup=3, cold_start=0, cold_end=1),

@@ -162,7 +162,7 @@ def pass_cost(spec: ModelSpec, tokens: int, held: Held, **options: Unpack[PassOp
 
 def exit_test(
     spec: ModelSpec,
-    kind: Literal["head", "classifier", "cosine", "imitation"] = "head",
+    kind: Literal["head", "classifier", "cosine", "imitation", "router"] = "head",
     *,
     layer: int | None = None,
     rows: int = 1,
@@ -171,15 +171,16 @@ def exit_test(
     weight_bits: float = 16,
     act_bits: float = 16,
 ) -> Op:
-    """The price of asking whether to stop: the whole head, a linear classifier on the hidden state (`classes` outputs), the
-    cosine of two states (3 h FLOPs), or a net h -> `inner` -> h that imitates states to come and a classifier on twice h."""
+    """The price of asking whether to stop: the whole head, a linear classifier on the hidden state (`classes` outputs), a
+    router (one output), the cosine of two states (3 h FLOPs), or a net h -> `inner` -> h that imitates states to come and a
+    classifier on twice h."""
     h = spec.d_model
     if kind == "cosine":
         return Op("exit_test", layer, 3 * h * rows, act_bytes=size(2 * h * rows, act_bits))
     price = Prices(spec, rows, 1, weight_bits, act_bits, act_bits, dequant=False)
     if kind == "imitation":  # its three products, as if they were one of the same size
         return price.linear("exit_test", layer, h, 2 * inner + 2 * classes)
-    return price.linear("exit_test", layer, h, spec.vocab if kind == "head" else classes)
+    return price.linear("exit_test", layer, h, {"head": spec.vocab, "router": 1}.get(kind, classes))
 
 
 def tree_pairs(parents: Sequence[int], held: int, tokens: int | None = None) -> int:
@@ -278,6 +279,8 @@ def _line(row: int, parents: Sequence[int]) -> list[int]:
 def _tests(spec: ModelSpec, record: Pass, bits: float, weight_bits: float) -> list[Op]:
     """What it cost to ask whether to leave. The logits of the test that a pass left by are those that it answers with."""
     asked = record.tests or []
+    if record.asks == "router":  # in front of both blocks of every layer
+        asked = [i for i in range(spec.n_layers) for _ in range(2)]
     if record.asks == "head" and asked and asked[-1] not in _chosen(record.attn, range(spec.n_layers)):
         asked = asked[:-1]
     if not asked or not record.asks:

@@ -46,7 +46,7 @@ def unrouted(rule: Depth, method: Company) -> str | None:
     if "select" in policy.does:
         what = f"under {rule.name} the rows of a pass run different layers, and {policy.name} chooses what all of them read;"
         return f"{what} choose the policy keep_all."
-    if rule.reads and (policy.needs.queries or policy.needs.moments is not None):
+    if rule.reads and method.depth is rule and (policy.needs.queries or policy.needs.moments is not None):
         what = f"{policy.name} looks at the queries of the prompt in every layer, and under {rule.name} some tokens make none;"
         return f"{what} choose a policy that looks at none, such as h2o."
     return unfit(rule, method)

@@ -36,6 +36,7 @@ from .ppd import PromptTokens
 from .prefix_state import PrefixState
 from .published import read_published
 from .redrafter import ReDrafter
+from .skip_layer import SkipRouters
 from .soft_prompt import SoftPrompt
 from .specdec import AcceptanceHead
 from .trigrams import TrigramLayers
@@ -50,7 +51,8 @@ GATES: dict[str, type[Head]] = {x.kind: x for x in (AcceptanceHead, CorrectnessH
 OTHERS: dict[str, type[Head]] = {
     x.kind: x
     for x in (
-        PromptTokens, JudgeHead, ParallelFilter, EditTagger, ExitHeads, PastFutureHeads, TrigramLayers, BlockDecoder,
+        PromptTokens, JudgeHead, ParallelFilter, EditTagger, ExitHeads, PastFutureHeads, SkipRouters, TrigramLayers,
+        BlockDecoder,
     )
 }  # fmt: skip
 CACHE: dict[str, type[Head]] = {x.kind: x for x in (PrefixState, SoftPrompt, HeadGates)}  # of the KV cache, by cacheparts.py

@@ -18,7 +18,7 @@ from .fills import FillBooks
 from .forks import method_at, read_anew
 from .frame import encode
 from .freed import contradicts
-from .gapped import check_gaps, check_prompt
+from .gapped import check_gaps, check_prompt, check_scores
 from .joined import joint_problems
 from .labels import check_labels
 from .limits import TraceError
@@ -224,8 +224,9 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         report.counts["exits"] += 1
     if step.exits:
         ahead = [x.tokens for x in step.passes if (x.lane, x.phase) == ("target", "search")]
-        gaps = check_gaps(step.passes, step.cache, int(header.model.get("n_layers", 1)), step.path)
-        for problem in (*gaps, *check_ahead(step.exits, ahead)):
+        layers = int(header.model.get("n_layers", 1))
+        gaps = check_gaps(step.passes, step.cache, layers, step.path)
+        for problem in (*gaps, *check_ahead(step.exits, ahead), *check_scores(step.passes, step.exits, layers)):
             report.add(where, problem)
     if step.joint is not None:
         for problem in joint_problems(step.joint, step.emitted):

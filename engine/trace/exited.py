@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Price = Literal["", "head", "classifier", "cosine", "imitation"]
+Price = Literal["", "head", "classifier", "cosine", "imitation", "router"]
 
 
 @dataclass
@@ -21,10 +21,13 @@ class Exit:
     rows:  of each of several rows the layer before which it was first sure by itself; the depth, where it never was
     drafted: it is of a pass that drafted: what it left out checks its token later on
     asks:  what a test costs: the whole "head", a "classifier" on the state, the "cosine" of two states, an "imitation" of the
-           states to come by a net of the width `inner`, and a classifier on these and on those before, or "": nothing
+           states to come by a net of the width `inner`, and a classifier on these and on those before, or "": nothing;
+           "router": one product of the state with a vector, in front of every sub-layer
     whole: the best token of each row at full depth, where an oracle asked all layers before; None: nobody asked
     rank:  width of the map of trained exits, through which states were read; 0: there is none
     known: of each row whether what enters the layers that ran was in a table, where it is looked up; table: bytes of that
+    scores: of rows that chose alone, each row's score in front of the attention and the feed-forward block of each layer, in
+           order: it ran those whose score is above `over`
     """
 
     depth: int
@@ -41,6 +44,21 @@ class Exit:
     known: list[bool] | None = None
     table: int | None = None
     inner: int | None = None
+    scores: list[list[float]] | None = None
+    over: float = 0.0
+
+    @property
+    def signs(self) -> list[str]:
+        """By layer, what each row ran of it by its scores, as a pass tells of its rows (`routed`)."""
+        ran = [[x > self.over for x in row] for row in self.scores or []]
+        pairs = [list(zip(row[::2], row[1::2], strict=False)) for row in ran]
+        return ["".join("-far"[2 * a + f] for a, f in layer) for layer in zip(*pairs, strict=False)]
+
+    @property
+    def opened(self) -> float:
+        """Share of the sub-layers that the rows ran, by their scores."""
+        ran = [x > self.over for row in self.scores or [] for x in row]
+        return sum(ran) / max(len(ran), 1)
 
     def passed(self, score: float, bound: float) -> bool:
         """Whether a test with this score leaves."""
@@ -63,9 +81,13 @@ def check_exit(left: Exit, layers: int) -> Iterator[str]:
         yield from _foreseen(left, left.whole)
     if (left.known is None) != (left.table is None) or (left.known is not None and not left.depth < layers):
         yield f"exits looks {len(left.known or [])} rows up in a table of {left.table} bytes, and {left.depth} layers ran"
+    if left.scores is not None and any(len(row) != 2 * layers for row in left.scores):
+        yield f"exits has rows with scores of other sub-layers than the {2 * layers} that there are"
     if left.closed is not None:
         yield from _gates(left, layers)
         return
+    if left.asks == "router":
+        return  # all layers are there, and what rows ran of them is held against the pass
     if not asked and not left.asks:
         return  # what decides without asking, by position or token, leaves no test behind
     leaves = [int(layer) for layer, score, bound in left.tests if left.passed(score, bound)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .events import CacheChange, Pass
+from .events import CacheChange, Exit, Pass
 from .phases import decides
 
 WITHOUT = ("monotone", "absent", "defer")  # a layer that did not run has no entry, or none yet
@@ -33,6 +33,18 @@ def check_gaps(
         if count != (appended if layer in holes else 0) - went:
             yield f"its cache lacks {count} of {appended} entries in layer {layer}, which {_says(layer in ran, due[0].gap)}"
             return
+
+
+def check_scores(passes: Sequence[Pass], exits: Sequence[Exit], layers: int) -> Iterator[str]:
+    """What is wrong with the scores by which rows chose what they ran: sentences without their full stop."""
+    for drafted in (False, True):
+        said = [x for x in exits if x.drafted is drafted]
+        ran = [x for x in passes if (x.lane == "target" and x.phase == "draft" if drafted else decides(x))]
+        for left, one in zip(said, ran, strict=False):
+            if left.scores is None or any(len(row) != 2 * layers for row in left.scores):
+                continue
+            if left.signs != (one.routed or ["r" * one.tokens] * layers):
+                yield "rows of a pass ran other sub-layers than their scores say"
 
 
 def check_prompt(passes: Sequence[Pass], cache: Sequence[CacheChange], layers: int) -> Iterator[str]:

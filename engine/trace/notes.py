@@ -20,7 +20,8 @@ def said(step: Step, method: Mapping[str, Any]) -> Told:
     sampler's are what it showed of its state, a policy's stand with the target's cache, a codec's are what that says of
     what was packed (`range`, `key_error`, `value_error`), a depth rule's are the step's last exit but those of drafts:
     `depth`, or the blocks left out `ffn`, or what it looked up (`known` by row, `hits`, `misses`, bytes of the `table`); its
-    `tests` (layer -> confidence), and of the last one `sure` and `threshold`.
+    `tests` (layer -> confidence), and of the last one `sure` and `threshold`; of rows that chose alone the share of sub-layers
+    that ran, `open`, and the `scores` of the first row by block (a0, f0, ...).
     """
     drafter = dict((step.draft.notes if step.draft is not None else None) or {})
     change = next((x for x in step.cache if x.lane == "target"), None)
@@ -85,6 +86,9 @@ def _packed(packed: Packed) -> dict[str, Any]:
 
 def _exit(left: Exit) -> dict[str, Any]:
     tests = [x for x in left.tests if len(x) == 3]
+    if left.scores is not None:
+        first = {f"{'af'[k % 2]}{k // 2}": x for k, x in enumerate(left.scores[0] if left.scores else [])}
+        return {"open": round(left.opened, 4), "scores": first}
     deep: dict[str, Any] = {"depth": left.depth} if left.closed is None else {"ffn": left.closed}
     if left.known is not None:
         deep = {"known": left.known, "hits": sum(left.known), "misses": left.known.count(False), "table": left.table}

@@ -25,6 +25,8 @@ def leaving(trace: Trace, step: Step) -> Explanation:
         return _gates(trace, step, left)
     if left.known is not None:
         return _looked_up(trace, step, left, left.known)
+    if left.asks == "router":
+        return _routed(trace, step, left, layers)
     whole = left.depth >= layers
     token = shown_id(step.emitted[-1], trace.pieces) if step.emitted else ""
     title = f"All {layers} layers ran" if whole else f"Left after {left.depth} of {layers} layers"
@@ -47,6 +49,27 @@ def leaving(trace: Trace, step: Step) -> Explanation:
     else:
         words = f"The {layers - left.depth} layers above did not run; their keys and values come from the state at the exit."
         why.lines.append(Line(words + " The whole model might have chosen another token."))
+    return why
+
+
+def _routed(trace: Trace, step: Step, left: Exit, layers: int) -> Explanation:
+    """Which sub-layers the rows of a pass ran by the scores of their routers."""
+    token = shown_id(step.emitted[-1], trace.pieces) if step.emitted else ""
+    rows = left.scores or []
+    title = f"{left.opened:.0%} of the sub-layers ran" if rows else "Routers chose what ran"
+    why = Explanation("target", title, token, f"step {step.step}", _rule(trace, left.criterion))
+    words = "In front of every sub-layer a router scores the token; it runs the block where the score is above the threshold "
+    first = rows[0] if rows else []
+    lines = tuple(
+        f"{kind} {i}:  s = {f(s)} {'>' if s > left.over else '≤'} {f(left.over)}   {'it ran' if s > left.over else 'left out'}"
+        for i in range(len(first) // 2)
+        for kind, s in zip(("attention", "feed-forward"), first[2 * i : 2 * i + 2], strict=True)
+    )
+    many = f" Of {len(rows)} rows, each of which chose alone, the first:" if len(rows) > 1 else ""
+    why.lines.append(Line(f"{words.rstrip()}.{many}", lines))
+    if not rows:
+        why.lines.append(Line("The scores were not recorded at this trace's level."))
+    why.agrees = len(first) in (0, 2 * layers)
     return why
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from decodescope.engine.trace.events import Exit, Header, Pass, Piece, Step
@@ -12,15 +13,18 @@ from decodescope.lab.cost.passes import SPENT, Passes
 
 def letters(one: Pass, layers: int) -> str:
     """A letter for each layer of a pass: r it ran, a its attention alone, f its feed-forward block alone, p it got keys and
-    values from the state at an exit, c those of the layer below, w its rows wait for it, "-" nothing of it was there."""
+    values from the state at an exit, c those of the layer below, w its rows wait for it, s its rows did not all run the same of
+    it, "-" nothing of it was there."""
     attn, ffn = (which_of(x, range(layers)) for x in (one.attn, one.ffn))
     rest = [x for x in range(layers) if x not in attn]
     filled, copied = (which_of(x or 0, rest) for x in (one.propagated, one.copied))
     none = "w" if one.gap == "defer" else "-"
-    return "".join(
+    each = [
         ("r" if x in ffn else "a") if x in attn else "f" if x in ffn else _without(x in filled, x in copied, none)
         for x in range(layers)
-    )
+    ]
+    rows = one.routed or []
+    return "".join("s" if len({*signs}) > 1 else sign for sign, signs in zip_longest(each, rows, fillvalue=""))
 
 
 def _without(filled: bool, copied: bool, none: str) -> str:
@@ -48,15 +52,15 @@ def partial(step: Step) -> list[Pass]:
 
 
 def deep(step: Step, header: Header, passes: Passes) -> dict[str, Any]:
-    """depth: `ran`, a row for each pass of the target that wrote, in order: its letters, the rows that it fed, and whether
-    it was a drafting one (the last of these may run the layers below the check alone);  `went`: by layer, tokens that had
-    waited and ran it;  `saved`: layers that the step saved against plain decoding, net of tests. Empty where all layers ran,
-    unasked."""
+    """depth: `ran`, a row for each pass of the target that wrote, in order: its letters, the rows that it fed, whether it was a
+    drafting one (the last of these may run the layers below the check alone), and a 1 where rows chose alone what they ran;
+    `went`: by layer, tokens that had waited and ran it;  `saved`: layers that the step saved against plain decoding, net of
+    tests. Empty where all layers ran, unasked."""
     layers, ran = int(header.model.get("n_layers", 0)), partial(step)
     if not ran or layers < 1:
         return {}
     saved = passes.saved(step.passes, len(step.emitted))
-    rows = [[letters(x, layers), x.tokens, int(x.phase == "draft")] for x in ran]
+    rows = [[letters(x, layers), x.tokens, int(x.phase == "draft")] + [1] * (x.routed is not None) for x in ran]
     went = went_on(step, layers)
     shown = {"ran": rows, "saved": None if saved is None else round(saved, 3)}
     return {"depth": shown | ({"went": went} if any(went) else {})}
@@ -86,5 +90,8 @@ def _exit(left: Exit, text: Callable[[int], Piece]) -> dict[str, Any]:
     whole = None if left.whole is None else [[x, text(x)] for x in left.whole]
     known = None if left.known is None else [sum(left.known), len(left.known), left.table]
     more = {"rows": left.rows, "closed": left.closed, "whole": whole, "known": known}
+    if left.scores is not None:
+        first = [round(x, 3) for x in left.scores[0]] if len(left.scores) == 1 else None
+        more |= {"open": round(left.opened, 4), "over": left.over, "scores": first}
     shown = {"depth": left.depth, "by": left.criterion, "asks": left.asks, "below": int(left.below), "tests": tests}
     return shown | {name: value for name, value in more.items() if value is not None}

@@ -46,6 +46,7 @@ NEVER = {
     "patience": dict(patience=0),
     "row_pruning": dict(keep=1.0),
     "saturation": dict(threshold=0.0),
+    "skip_layer": dict(threshold=-100.0),
     "skipdecode": dict(least=3, most=3),
     "trigrams": dict(layers=0),
     "vote": dict(votes=64.0),
@@ -128,14 +129,19 @@ def test_depth_leaves_in_each_layer_what_its_gap_says(name: str, settings: dict)
 
 
 def _leaves(name: str, settings: dict, gap: str) -> None:
-    """Entries of each layer are as many as tokens, less those of the passes that did not run it where its gap leaves none, and
-    less the prompt's rows that did not."""
+    """Entries of each layer are as many as tokens, less those of the passes, or of the rows where these choose alone, that did
+    not run it where its gap leaves none."""
     session = toys.decode(toys.method(depth=(name, settings), drafter="prompt_lookup"), count=30)
     n, layers = len(session.tokens) - 1, len(session.target.cache.layers)
-    read = [one for one in session.sink.prefill.passes if one.misses]
-    lacks, before = [sum(one.tokens - len(one.running(i, "attn")) for one in read) for i in range(layers)], set(range(layers))
+    lacks, before = [0] * layers, set(range(layers))
+    for one in session.sink.prefill.passes if gap == "absent" else ():
+        lacks = [x + (one.routed[i].count("f") + one.routed[i].count("-") if one.routed else 0) for i, x in enumerate(lacks)]
     for step in session.sink.steps if gap in ("absent", "monotone") else ():
-        told = step.passes[-1].attn
+        one, told = step.passes[-1], step.passes[-1].attn
+        if one.routed:
+            kept = [0, *(node + 1 for node in step.path)][: step.cache[0].appended]
+            lacks = [x + len(set(kept) - set(one.running(i, "attn"))) for i, x in enumerate(lacks)]
+            continue
         ran = set(range(layers if told is None else told) if told is None or isinstance(told, int) else told)
         assert gap == "absent" or ran <= before, "under monotone a layer that stopped runs no more"
         lacks, before = [x + (i not in ran) * step.cache[0].appended for i, x in enumerate(lacks)], ran

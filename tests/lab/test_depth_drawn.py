@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -86,3 +88,26 @@ def test_drafts_by_an_exit_stand_before_their_check_and_plain_runs_have_no_map(d
         del message["depth"]
     drawn.run(OPEN, messages)
     assert "older than these records" in drawn.text(".depth-pane")
+
+
+WORDS = {"r": "ran", "a": "attention alone", "f": "feed-forward alone", "p": "propagated", "-": "absent"}
+
+
+@pytest.mark.parametrize("gap", ["propagate", "absent"])
+def test_rows_that_chose_alone_show_each_half_of_a_layer_and_their_scores(drawn: Drawn, gap: str) -> None:
+    trace = run(depth=("skip_layer", {"threshold": 0.4, "gap": gap}))
+    rows, seen = shown(drawn, told(trace)), set[str]()
+    for row, step in zip(rows, trace.steps, strict=True):
+        signs = ["p" if x == "-" and gap == "propagate" else x for x in step.exits[0].signs]
+        runs = [[*run] for _, run in groupby(enumerate(signs), itemgetter(1))]
+        due = [f"{run[0][0]}{f' to {run[-1][0]}' if len(run) > 1 else ''} {WORDS[run[0][1]]}" for run in runs]
+        assert row[3] == "layers " + ", ".join(due)
+        seen.update(signs)
+    assert len(seen) == 4, "the test needs every choice"
+    assert "where passes left" not in drawn.text(".depth-pane")
+    for i, left in enumerate(step.exits[0] for step in trace.steps):
+        drawn.run("(i) => view.seek(i)", i)
+        assert drawn.text(".tests h3") == f"{round(100 * left.opened)} % of {2 * LAYERS} sub-layers ran"
+        cells = drawn.cells(".tests tbody tr")
+        ran = ["ran" if x > left.over else "left out" for x in left.scores[0]]
+        assert [word for row in cells for word in (row[2], row[4])] == ran

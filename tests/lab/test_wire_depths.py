@@ -35,10 +35,24 @@ def told(**parts):
         (dict(attn=3, ffn=3, gap="defer"), "rrrwww"),
         (dict(attn=3, ffn=3, gap="absent"), "rrr---"),
         (dict(attn=[0, 2, 5], ffn=[0, 1, 2, 5]), "rfr--r"),
+        (dict(attn=[0, 1], ffn=[0, 2], propagated=[2, 3, 4, 5], gap="propagate", routed=[*"raf---"]), "rafppp"),
+        (dict(attn=[0, 1], ffn=[0, 2], gap="absent", routed=[*"raf---"]), "raf---"),
     ],
 )
 def test_each_layer_has_the_letter_of_what_ran(ran: dict, due: str) -> None:
     assert letters(Pass("target", "verify", 1, 4, 1.0, **ran), 6) == due
+
+
+def test_a_pass_whose_rows_chose_says_where_they_differed() -> None:
+    one = Pass("target", "verify", 3, 4, 1.0, ffn=[0, 1, 3], routed=["rrr", "rar", "aaa", "frf"], gap="absent")
+    assert letters(one, 4) == "rsas"
+    trace, steps = told(depth=("skip_layer", {"threshold": 0.4}), drafter="prompt_lookup")
+    assert any("s" in row[0] for step in steps for row in step["depth"]["ran"])
+    for record, step in zip(trace.steps, steps, strict=True):
+        (row,), (shown,) = step["depth"]["ran"], step["depth"]["exits"]
+        assert row[3:] == [1] * (record.passes[-1].routed is not None)
+        assert shown["open"] == pytest.approx(record.exits[0].opened, abs=1e-3) and shown["asks"] == "router"
+        assert (shown.get("scores") is not None) == (row[1] == 1)
 
 
 def test_a_lossy_exit_reaches_the_wire_with_every_test() -> None:

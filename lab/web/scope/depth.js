@@ -9,16 +9,17 @@ const MARGIN = 34, ABOVE = 4, BELOW = 18, BROAD = 24, SLIM = 14; // px around th
 /** What became of a layer: its letter, a word, and how it is painted. */
 export const DID = { r: ["R", "ran", "full"], a: ["A", "attention alone", "upper"],
   f: ["F", "feed-forward alone", "lower"], p: ["P", "propagated", "lines"], c: ["C", "copied", "dots"],
-  w: ["W", "waiting", "frame"], l: ["L", "ran later", "later"],
+  w: ["W", "waiting", "frame"], l: ["L", "ran later", "later"], s: ["S", "run by some of its rows", "later"],
   b: ["", "in another pass of the step", ""], "-": ["", "absent", ""] };
 
 /** The passes of a step: [letters, rows, whether it drafted]; of one that says nothing, one over all layers. */
 const ranIn = (step, layers) => step.depth?.ran ?? [["r".repeat(layers), step.made.length, 0]];
 
-/** Where a pass left: layers below which all above did not run; null of one that checks what others began. */
-export function leftAt([letters, , drafted], many) {
+/** Where a pass left: layers below which all above did not run; null of one that checks what others began, or of one
+ * whose rows chose. */
+export function leftAt([letters, , drafted, chose], many) {
   const at = Math.max(...["r", "a", "f"].map((x) => letters.lastIndexOf(x))) + 1;
-  return many > 1 && !drafted ? null : at;
+  return chose || (many > 1 && !drafted) ? null : at;
 }
 
 /** When layers that a pass waited for ran, as far as step i: pass -> [step by layer]. Who waits longest goes first. */
@@ -39,8 +40,22 @@ export const inWords = (letters) =>
   "layers " + [...letters.matchAll(/(.)\1*/g)].map(({ 0: run, 1: one, index }) =>
     `${index}${run.length > 1 ? ` to ${index + run.length - 1}` : ""} ${DID[one][1]}`).join(", ");
 
+/** What routers say of a pass in which each row chose alone what it ran, in the same shape. */
+function scoresOfPass({ open, over, scores }, layers) {
+  const ran = (score) => (score > over ? "ran" : "left out");
+  const title = open === undefined ? "Routers chose what ran"
+    : `${Math.round(100 * open)} % of ${2 * layers} sub-layers ran`;
+  const lines = ["In front of every sub-layer a router scores the token; it runs the block where the score is above "
+    + `${two(over ?? 0)}.`];
+  if (!scores) lines.push("Each of the pass's rows chose alone.");
+  return { title, lines, heads: ["layer", "attention", "", "feed-forward", ""], rows: !scores ? []
+    : Array.from({ length: layers }, (_, i) => [i, two(scores[2 * i]), ran(scores[2 * i]), two(scores[2 * i + 1]),
+      ran(scores[2 * i + 1])]) };
+}
+
 /** What the tests of a pass say: {title, lines, heads, rows}. */
 export function testsOfPass(left, layers) {
+  if (left.asks === "router") return scoresOfPass(left, layers);
   const { depth, tests, closed, below, rows, whole, known } = left, early = depth < layers, lines = [];
   const free = !tests.length && !left.asks && left.by;
   const title = free ? `${depth} of ${layers} layers, by ${free}` : closed
