@@ -31,6 +31,7 @@ PORT = 8197
 HERE = f"http://127.0.0.1:{PORT}"
 COLOURS = 128
 FIRST, H2O, RECYCLING = "4a176db871b086ad", "30ade275141f6ca8", "eaa7158be636f047"  # the shipped examples
+FLUSH, LANES, CASCADE = "e21ee66e8a39377d", "6c5945fec845b654", "76e14c805de10784"
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 
 
@@ -81,8 +82,21 @@ def searched(page: Page) -> None:
     page.keyboard.press("Enter")
 
 
-# name -> (width, height, dark, how to get there)
-WANTED: dict[str, tuple[int, int, bool, Callable[[Page], None]]] = {
+def pane(run: str, step: int, name: str) -> Callable[[Page], Any]:
+    """One view of a run, alone."""
+
+    def go(page: Page) -> Any:
+        at(f"run={run}&step={step}", f".ds .{name}")(page)
+        shown = page.locator(f".ds .{name}").first
+        shown.scroll_into_view_if_needed()
+        page.wait_for_timeout(1000)
+        return shown
+
+    return go
+
+
+# name -> (width, height, dark, how to get there; what it returns is taken alone)
+WANTED: dict[str, tuple[int, int, bool, Callable[[Page], Any]]] = {
     "lab": (1440, 1000, False, at(f"run={FIRST}&step=1&node=2", ".ds .node")),
     "lab-dark": (1440, 1000, True, at(f"run={RECYCLING}&step=4", ".ds .node")),
     "lab-narrow": (390, 844, False, at(f"run={FIRST}&step=1&node=2", ".ds .node")),
@@ -91,6 +105,9 @@ WANTED: dict[str, tuple[int, int, bool, Callable[[Page], None]]] = {
     "report": (1440, 1000, False, at(f"report&of={FIRST}", "#ds-page-report table")),
     "cache": (1440, 1000, False, at(f"cache&run={H2O}&step=40", "#ds-page-cache canvas", searched)),
     "hardware": (1440, 1000, True, at(f"hardware&run={FIRST}&step=3", "#ds-page-hardware svg")),
+    "depth-map": (1440, 1000, False, pane(FLUSH, 9, "depth-pane")),
+    "two-lanes": (1440, 1000, False, pane(LANES, 4, "turns-pane")),
+    "cascade": (1440, 1000, False, pane(CASCADE, 9, "cascade-pane")),
     "library": (1440, 800, False, at("library", "#ds-page-library table")),
     "catalogue": (1440, 900, False, at("", "#ds-run", lambda page: page.get_by_role("button", name="All methods…").click())),
 }
@@ -138,8 +155,8 @@ def main() -> None:
                     reduced_motion="reduce",
                 ).new_page()
                 page.set_default_timeout(60_000)
-                go(page)
-                seen = Image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+                shown = go(page) or page
+                seen = Image.open(io.BytesIO(shown.screenshot())).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
                 seen.save(PICTURES / f"{name}.png", optimize=True)
                 print(f"{name}: {(PICTURES / f'{name}.png').stat().st_size >> 10} KiB", flush=True)
                 page.context.close()

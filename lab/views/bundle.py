@@ -178,7 +178,7 @@ def classic(*scripts: Path, parts: frozenset[str] = frozenset(PARTS)) -> str:
     module = bundle(parts)
     known = {ENTRY: {x for match in _EXPORTED.finditer(module) for x in _names(match[1])}}
     owners: dict[str, str] = {}
-    parts = []
+    texts = []
     for path in scripts:
         text = bare(path.read_text(encoding="utf-8"))
         for match in _BESIDE.finditer(text):
@@ -193,10 +193,10 @@ def classic(*scripts: Path, parts: frozenset[str] = frozenset(PARTS)) -> str:
         for match in _DECLARED.finditer(text):
             if (first := owners.setdefault(match[2], path.name)) != path.name:
                 raise BundleError(f"{match[2]} stands in {first} and in {path.name}; joined they are one scope: rename one.")
-        parts.append(f"// ---- {path.name}\n" + re.sub(r"^export ", "", text, flags=re.MULTILINE).strip() + "\n")
+        texts.append(f"// ---- {path.name}\n" + re.sub(r"^export ", "", text, flags=re.MULTILINE).strip() + "\n")
     whole = _EXPORTED.sub("", re.sub(r"^export default\b ?", "void ", module, flags=re.MULTILINE))
     # a name of the scripts may stand in the module too: they have a scope of their own inside of its
-    return "\n".join(['(() => {\n"use strict";', whole, "(() => {", *parts, "})();", "})();\n"])
+    return "\n".join(['(() => {\n"use strict";', whole, "(() => {", *texts, "})();", "})();\n"])
 
 
 def _names(listed: str) -> list[str]:
