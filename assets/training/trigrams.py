@@ -1,6 +1,6 @@
 """Train the trigram layers of a frozen model, and write them into its folder, `assets/models/<model>/heads/trigrams/`.
 
-    python assets/training/trigrams.py --layer 2
+    python assets/training/trigrams.py --tokens 0.8
 
 The first layers of the model learn to read a token and its two neighbours alone (SkipBERT, Wang et al. 2022). A map of low
 rank on each of their matrices is all that learns; the layers above, and the model itself, stay as they are, bit for bit. Two
