@@ -244,7 +244,7 @@ def declared(method: Mapping[str, Any]) -> dict[str, dict[str, Note]]:
     notes: dict[str, dict[str, Note]] = {}
     for kind in KINDS:
         part = method.get(kind)
-        for stage in (part.get("stages") or [part]) if isinstance(part, dict) else []:
+        for stage in [part, *(part.get("stages") or [])] if isinstance(part, dict) else []:
             name = stage.get("name") if isinstance(stage, dict) else None
             cls = registry(kind).get(name) if isinstance(name, str) else None
             if cls is not None and cls.tells:
@@ -253,7 +253,10 @@ def declared(method: Mapping[str, Any]) -> dict[str, dict[str, Note]]:
 
 
 def _held(note: Note, name: str, cls: type[Component], record: Mapping[str, Any]) -> Note:
-    """The note with the number of its line, if that is a knob rather than another note; it may have the note's own name."""
+    """The note with the number of its line, if that is a knob rather than another note; it may have the note's own name. The
+    rows of a chain's grid are its stages."""
+    if note.kind == "grid" and isinstance(stages := record.get("stages"), list):
+        return replace(note, rows=[str(x.get("name")) for x in stages if isinstance(x, dict)])
     knob = next((p for p in cls.params() if p.name == note.line and (note.line == name or note.line not in cls.tells)), None)
     value = None if knob is None else record.get(knob.name, knob.default)
     return replace(note, at=float(value)) if isinstance(value, int | float) else note

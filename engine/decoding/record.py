@@ -198,6 +198,8 @@ class Recorder:
         step.exits = [*(draft.exits if draft is not None else ()), *([] if took is None else [took])] or None
         shown += [x for left in step.exits or () for x in left.best or ()]
         step.sampler = s.sampler.show(move.sampler_state) if s.sampler.stateful else None
+        if move.logits is not None and move.sampler_state is not None:
+            step.sampler = {**(step.sampler or {}), **(s.sampler.weighs(move.logits[0], move.sampler_state) or {})} or None
         step.pieces = self.pieces(shown) or None
 
     def cache(self, s: State) -> list[CacheChange]:

@@ -67,6 +67,10 @@ class Sampler(Component):
         """What of the state is worth recording before a step, as plain data."""
         return None
 
+    def weighs(self, logits: Tensor, state: Any) -> dict[str, Any] | None:
+        """What it makes of logits [V] that is worth recording, as plain data; asked only where decisions are recorded."""
+        return None
+
 
 def softmax(logits: Tensor) -> Tensor:
     """Probabilities of logits [..., V]; -inf becomes exactly 0."""

@@ -360,7 +360,8 @@ class Step:
     unit:  of lexical units: the tokens that the pass gave, with their probabilities, and how many were taken
     choices: of each emitted token the candidates that stood beside it, where another law than the target's chose
     rule:  what the acceptance rule adds so that its verdict can be re-derived, by the names that its telling gives
-    sampler: what the sampler's state was before the step (mu, ...), where it has one worth showing
+    sampler: what the sampler's state was before the step (mu, ...), where it has one worth showing; of a chain also what each
+            stage made of the step's first distribution
     pieces: id (as text) -> piece, for ids that the trace shows for the first time
     forced: nodes whose verdict was settled beforehand, not tested; accepted or refused, as the trials say
     tie:   positions (in the step) at which the two best logits were closer than the tie bound, with their gap

@@ -14,7 +14,7 @@ from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.notes import said, told
 
-TELLING = [(kind, name) for kind in KINDS for name, cls in registry(kind).items() if cls.tells]
+TELLING = [(kind, name) for kind in KINDS for name, cls in registry(kind).items() if cls.tells and cls.listed]
 HEARD = ("strategy", "drafter", "schedule", "policy", "codec", "depth", "sampler")  # kinds whose notes a step has a place for
 SILENT = [(kind, name) for kind in HEARD for name, cls in registry(kind).items() if not cls.tells]
 BESIDE: dict[str, dict[str, Any]] = {  # what goes with a part of the kind, so that it is asked
@@ -84,7 +84,9 @@ def test_a_chain_of_samplers_tells_what_its_stages_tell() -> None:
     method = toys.Method.named({"sampler": ["repetition_penalty", "mirostat"]}, {"mirostat": {"target": 2.0}})
     trace = toys.decode(method, count=6).sink
     assert trace.header.tells["sampler"]["mu"].at == 2.0, "the knob that was set, not its default"
-    assert all(set(told(trace.header, step)["sampler"]) == {"mu", "penalised"} for step in trace.steps)
+    weighed = {"cut", "mass", "spread"}
+    assert all(set(told(trace.header, step)["sampler"]) == {"mu", "penalised"} | weighed for step in trace.steps)
+    assert all(trace.header.tells["sampler"][x].rows == ["repetition_penalty", "mirostat"] for x in weighed)
 
 
 FITTING = {

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
+import torch
 from torch import Tensor
 
 from decodescope.engine.core.component import component, recorded
+from decodescope.engine.core.note import Note
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.probe import Needs, union
 from decodescope.engine.core.spec import ModelSpec
@@ -20,12 +22,18 @@ from decodescope.engine.decoding.sampler import Sampler
 class Chain(Sampler):
     """Stages in a visible order: top-p before temperature is another distribution than top-p after it.
 
-    State: one state per stage. A stage sees the logits as the stages before it left them.
+    State: one state per stage. A stage sees the logits as the stages before it left them. Where decisions are recorded every
+    stage is run once more a step, for what it cut, the mass that it kept and the entropy behind it.
     """
 
     title = "Chain"
     source = "order matters: transformers, generation/logits_process.py"
     listed = False
+    tells: ClassVar[dict[str, Note]] = {
+        "cut": Note("grid", "tokens cut", "tokens", "that each stage removed, for the first token of the step"),
+        "mass": Note("grid", "mass kept", "", "what the stage before gave to the tokens that each stage left"),
+        "spread": Note("grid", "entropy", "nats", "of the distribution behind each stage"),
+    }
 
     stages: list[Sampler] = field(default_factory=list)
 
@@ -81,6 +89,18 @@ class Chain(Sampler):
             if any(later.reads_logits for later in self.stages[i + 1 :]):
                 logits = stage.warp(logits, s)
         return after
+
+    def weighs(self, logits: Tensor, state: Any) -> dict[str, Any] | None:
+        laws = [logits]
+        for stage, s in zip(self.stages, state, strict=True):
+            laws.append(stage.warp(laws[-1], s))
+        z = torch.stack(laws)  # [stages + 1, V]
+        there, p = torch.isfinite(z), z.double().softmax(-1)
+        return {
+            "cut": (-there.sum(-1).diff()).tolist(),
+            "mass": (p[:-1] * there[1:]).sum(-1).tolist(),
+            "spread": torch.special.entr(p[1:]).sum(-1).tolist(),
+        }
 
     def show(self, state: Any) -> dict[str, Any] | None:
         shown = {}
