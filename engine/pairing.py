@@ -63,7 +63,7 @@ def fitting(method: Method, model: R, models: Mapping[str, R]) -> dict[str, R]:
     used = {TARGET: model, **{role: models[role] for role in method.lanes}}
     method.check_models({role: x.spec for role, x in used.items() if role != TARGET})
     same_tokens(used)
-    for part in (method.drafter, method.strategy):
+    for part in (method.drafter, method.strategy, *method.sampler.in_order):
         if part.reads_text and model.tokenizer is None:
             raise MethodError(f"{model.spec.name} has no tokenizer, so {part.name} cannot read its text; leave the text out.")
     return used

@@ -380,6 +380,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "learn2pd": [dict(steps=8, accept=0.55), dict(steps=3, cut=False)],
     "local_leap": [dict(tau=0.7, relaxed=0.4, radius=2)],
     "contrastive": [dict(alpha=0.05, strength=0.5), dict(alpha=0.3, temperature=1.0)],
+    "grammar": [dict(text="[a-l]{40}"), dict(text='start: "a" start "b" | /[c-l]+/', dialect="lark")],
     "temperature": [dict(temperature=0.8)],
     "top_k": [dict(k=4)],
     "top_p": [dict(p=0.7)],
@@ -418,12 +419,47 @@ def routed(router: str) -> str:
     return "switch" if "token" in registry("router")[router].of else "cascade"  # type: ignore[attr-defined] # a Router's
 
 
+class Letters:
+    """A tokenizer of a toy: the first ids are letters, the last of SPEC's ends a text."""
+
+    end = SPEC.vocab - 1
+    marks = frozenset({end})
+    stop_ids = (end,)
+
+    def bytes_of(self, token: int) -> bytes:
+        return b"<end>" if token == self.end else chr(97 + token).encode()
+
+    def piece(self, token: int) -> str:
+        return self.bytes_of(token).decode()
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(map(self.piece, ids))
+
+    def __deepcopy__(self, memo: object) -> Letters:
+        return self
+
+
+LETTERS = Letters()
+
+
+def spoken(silent: Model) -> Model:
+    """The same model, whose ids are letters."""
+    return replace(silent, tokenizer=LETTERS, stop_tokens=[LETTERS.end])  # type: ignore[arg-type] # stands in for one
+
+
+def company(made: Method) -> tuple[Model, dict[str, Model]]:
+    """The target that a method fits, and a model in every role; with a tokenizer where its sampler reads text."""
+    big, others = fitting(made.strategy), helpers()
+    return (spoken(big), {role: spoken(x) for role, x in others.items()}) if made.sampler.reads_text else (big, others)
+
+
 def decode(made: Method | None = None, prompt: list[int] | None = None, count: int = 40, **more: Any) -> Session:
     """A finished session of the lively pair, or of the model that reads both sides, its trace in `sink`."""
-    big, small = more.pop("pair", None) or pair()
-    big = big if made is None or fitting(made.strategy) is pair()[0] else fitting(made.strategy)
-    models = {**helpers(), "draft": small}
-    return finished(Session(big, made or Method(), prompt or PROMPT, models=models, max_new_tokens=count, **more))
+    made = made or Method()
+    given, (big, models) = more.pop("pair", None), company(made)
+    if given is not None and fitting(made.strategy) is pair()[0]:
+        big, models = given[0], {**models, "draft": given[1]}
+    return finished(Session(big, made, prompt or PROMPT, models=models, max_new_tokens=count, **more))
 
 
 def finished(session: Session) -> Session:

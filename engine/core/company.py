@@ -119,6 +119,30 @@ class Decides(Protocol):
         """What it decides about: a "token", an "answer"."""
 
 
+class Judges(Protocol):
+    """An acceptance rule, as its neighbours see it."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def keeps_law(self) -> bool:
+        """Whether it keeps no token to which the target's law gives nothing."""
+
+
+class Stands(Protocol):
+    """A law, as its neighbours see it."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def cuts(self) -> bool:
+        """Whether it may remove tokens."""
+
+
 class Company(Protocol):
     """The parts of a method that others ask about. Method is one; a part never sees more of it than this."""
 
@@ -145,6 +169,14 @@ class Company(Protocol):
     @property
     def router(self) -> Decides:
         """Which of two models writes."""
+
+    @property
+    def acceptance(self) -> Judges:
+        """How much of a draft is kept."""
+
+    @property
+    def law(self) -> Stands:
+        """What stands in the place of the target's law."""
 
     @property
     def sampler(self) -> Chooses:

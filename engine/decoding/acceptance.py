@@ -105,15 +105,16 @@ class AcceptanceRule(Component):
     """Base of every rule. `lossless`: the text keeps the target's law; `changes`: if not, why it may differ, in a few
     words. `matches`: under a greedy law it is exact matching.
     `exact_for`: the kinds of proposal for which the rule does what it says; a method with another kind is refused.
-    `chain_only`: it reads no tree. `from_laws`: laws and uniforms are all that it looks at, so that it can judge what another
-    rule's run recorded. `telling`: what it says of its test to whoever checks, tells or draws it: nobody else knows
-    a rule."""
+    `keeps_law`: it keeps no token to which the target's law gives nothing. `chain_only`: it reads no tree.
+    `from_laws`: laws and uniforms are all that it looks at, so that it can judge what another rule's run recorded.
+    `telling`: what it says of its test to whoever checks, tells or draws it: nobody else knows a rule."""
 
     kind = "acceptance"
     lossless: ClassVar[bool] = True
     changes: ClassVar[str] = ""
     matches: ClassVar[bool] = True
     exact_for: ClassVar[frozenset[Proposal]] = frozenset({"onehot", "iid", "without_replacement", "mixed"})
+    keeps_law: ClassVar[bool] = True
     chain_only: ClassVar[bool] = False
     from_laws: ClassVar[bool] = True
     telling: ClassVar[Telling] = Telling()

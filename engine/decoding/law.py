@@ -17,11 +17,13 @@ class TargetLaw(Component):
     """Base of every law p'. What drafts, tests and draws sees p' alone, in every row of a pass: so any drafter may draft for
     it, any rule may judge by it, and lossless means that the text is distributed by p'.
 
-    own: whether it is the target's own, so that nobody asks it
+    own:  whether it is the target's own, so that nobody asks it
+    cuts: whether it may remove tokens
     """
 
     kind = "law"
     own: ClassVar[bool] = False
+    cuts: ClassVar[bool] = False
 
     def begin(self, ctx: Context) -> None:
         """Called once, when the prompt has been read up to the root."""

@@ -24,6 +24,8 @@ class Sampler(Component):
     reads_logits: whether `update` reads the logits that entered `warp`
     by_rank: whether what it removes depends on the order of the logits alone, not on how far apart they are
     cuts: whether it may remove tokens
+    constrains: whether a text must obey it, so that it has to see every token: one that cuts stands behind it
+    reads_text: whether it has to know what ids stand for (`alphabet`)
     """
 
     kind = "sampler"
@@ -31,6 +33,8 @@ class Sampler(Component):
     reads_logits: ClassVar[bool] = False
     by_rank: ClassVar[bool] = False
     cuts: ClassVar[bool] = True
+    constrains: ClassVar[bool] = False
+    reads_text: ClassVar[bool] = False
 
     @property
     def in_order(self) -> list[Sampler]:

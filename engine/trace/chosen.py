@@ -49,7 +49,8 @@ def consistent_choices(choices: Sequence[Choice] | None, emitted: int, vocab: in
         n = len(choice.candidates)
         if any(not 0 <= x < vocab for x in choice.candidates):
             raise TraceError(f"choices holds an id outside the vocabulary of {vocab:,}")
-        if any(len(x) != n for x in (choice.scores, *choice.terms.values())) or not 0 <= choice.chosen < n:
+        short = len(choice.scores) != n or any(len(x) != n for x in choice.terms.values())
+        if short or not 0 <= choice.chosen < n:
             raise TraceError(f"choices has not one score and one of each term for each of {n} candidates, one of them chosen")
         if choice.weights.keys() != choice.terms.keys() or not choice.floors.keys() <= choice.terms.keys():
             raise TraceError("choices weighs or bounds a term that it does not have, or does not weigh one that it has")

@@ -39,9 +39,9 @@ def whole(parts: dict) -> dict:
 def refusal(parts: dict, count: int = 12) -> str:
     """The sentence with which the parts are refused before anything runs; empty if they fit."""
     method = toys.method(**whole(parts))
-    target = toys.fitting(method.strategy)
+    target, models = toys.company(method)
     try:
-        Session(target, method, toys.PROMPT, models=toys.helpers(), max_new_tokens=count)
+        Session(target, method, toys.PROMPT, models=models, max_new_tokens=count)
     except MethodError as refusal:
         said = str(refusal)
         assert said.endswith((".", ".)")) and "\n" not in said and len(said) < 300

@@ -12,11 +12,14 @@ from torch import Tensor
 
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.core.params import ParamError
+from decodescope.engine.decoding.alphabet import Alphabet
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.sampler import softmax
 from decodescope.engine.methods.samplers.chain import Chain
 
 V = 50
+LETTERS = [bytes([97 + i]) for i in range(V - 1)] + [b"<end>"]
+ALPHABET = Alphabet(V, frozenset({V - 1}), frozenset({V - 1}), lambda: LETTERS)
 STATEFUL = [name for name in registry("sampler") if build("sampler", name).stateful]
 
 
@@ -37,7 +40,7 @@ def kept(warped: Tensor) -> set[int]:
 def test_sampler_is_pure_and_leaves_something(name: str, settings: dict) -> None:
     """State and logits that go in are unchanged; the law has a token; the same question has the same answer."""
     sampler = build("sampler", name, settings)
-    state = sampler.start([3, 1, 4], V)
+    state = sampler.start([3, 1, 4], V, ALPHABET)
     for seed in range(20):
         z = logits(seed)
         before, was = z.clone(), repr(state)
@@ -55,7 +58,7 @@ def test_many_rows_at_once_are_the_rows_one_by_one() -> None:
     for name, settings in toys.variants("sampler"):
         sampler = build("sampler", name, settings)
         if not sampler.stateful:
-            state = sampler.start([], V)
+            state = sampler.start([], V, ALPHABET)
             assert torch.equal(sampler.warp(z, state), torch.stack([sampler.warp(row, state) for row in z]))
 
 

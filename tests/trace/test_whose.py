@@ -49,6 +49,15 @@ def test_a_lossless_run_wrote_the_targets_text_or_one_of_its_distribution() -> N
     assert text_mark(header(Method.named(drawn))) == "the target's text, in distribution"
 
 
+def test_where_another_law_stands_the_text_is_said_to_be_of_that_law_and_is_held_against_no_other() -> None:
+    law = Method.named({"law": "contrastive", "drafter": "prompt_lookup", "sampler": ["temperature"]})
+    assert text_mark(header(law)) == "text of the law contrastive, in distribution"
+    plain, other = Method.of("contrastive"), Method.named({"law": "contrastive"}, {"law.alpha": 0.5})
+    assert is_plain(header(plain)) and setting(header(plain)) != setting(header(Method()))
+    lanes = {"amateur": {"fingerprint": "g"}}
+    assert len({setting(header(plain)), setting(header(other)), setting(replace(header(plain), lanes=lanes))}) == 3
+
+
 @pytest.mark.parametrize("bits", [10**400, float("nan"), -1.0, True, "4"], ids=["huge", "nan", "below", "flag", "text"])
 def test_bits_that_are_no_number_are_refused_with_the_header(bits: object) -> None:
     entry = replace(header(Method()), prompt=np.arange(3), loaded={"entries": 2, "bits": 4.2})

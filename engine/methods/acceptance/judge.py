@@ -42,6 +42,7 @@ class Judge(AcceptanceRule):
     caution = "The judge knows short tasks like those it was trained on; elsewhere it may keep what is wrong."
     needs = Needs(hidden=frozenset({"final"}))
     lossless = False
+    keeps_law = False
     changes = "a trained judge keeps rejected tokens"
     matches = False
     chain_only = True

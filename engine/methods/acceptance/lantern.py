@@ -43,6 +43,7 @@ class Lantern(AcceptanceRule):
     source = "Jang et al. 2025, arXiv:2410.03355, section 4; jadohu/LANTERN, models/ea_model_llamagen.py"
     caution = "Made for pictures, where one grey is as good as the next; among words a neighbour may mean something else."
     lossless = False
+    keeps_law = False
     from_laws = False
     changes = "neighbouring tokens lend each other their probability"
     telling = Telling(

@@ -36,6 +36,7 @@ class Contrastive(TargetLaw):
     source = "Li et al. 2023, arXiv:2210.15097, section 3; XiangLi1999/ContrastiveDecoding, text-generation/run_generation.py"
     caution = "The amateur must be clearly weaker; of one that is nearly as good the difference is noise."
     lanes = ("amateur",)
+    cuts = True
 
     alpha: float = param(0.1, low=0.001, high=1.0, step=0.01, help="a token with less than this share of max p is left out")
     strength: float = param(1.0, low=0.0, high=2.0, step=0.1, help="lambda, how much of the amateur's log q is taken off")

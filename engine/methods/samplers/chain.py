@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
+from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, recorded
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.params import ParamError
@@ -60,6 +61,22 @@ class Chain(Sampler):
     def lane_needs(self) -> Needs:  # type: ignore[override] # of its stages
         """What all stages together ask of them."""
         return union(stage.lane_needs for stage in self.stages)
+
+    @property
+    def reads_text(self) -> bool:  # type: ignore[override] # of its stages
+        """Whether any stage does."""
+        return any(stage.reads_text for stage in self.stages)
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        before: Sampler | None = None
+        for stage in self.stages:
+            if stage.constrains and before is not None:
+                return (
+                    f"{before.name} removes tokens before {stage.name} sees them, which may leave none: let {stage.name} come "
+                    f"first, or leave {before.name} out."
+                )
+            before = stage if stage.cuts and before is None else before
+        return next((why for stage in self.stages if (why := stage.refuse(method, spec))), None)
 
     def lacks(self, role: str, spec: ModelSpec) -> str | None:
         return next((why for x in self.stages if role in x.lanes and (why := x.lacks(role, spec))), None)

@@ -1,0 +1,86 @@
+"""Grammar: only tokens of which a text of a grammar can still be made."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.alphabet import Alphabet
+from decodescope.engine.decoding.recogniser import DIALECTS, Path, Recogniser, readable
+from decodescope.engine.decoding.sampler import Sampler
+
+RUN = 16  # tokens of a forced run that are told
+
+
+@component
+class Grammar(Sampler):
+    """Take out every token behind which no text of the grammar can be written any more; a stop token stays where the text is
+    one. So what a run writes, up to its stop token, is a text of the grammar; one cut at its limit is the beginning of one.
+
+    State: the path, that is the tokens written. The tokens that may follow it are a function of the path alone, so a draft's
+    branches each have their own, drafts are exact for this distribution, and a drafted token that the grammar refuses has
+    probability 0. A drafter that draws under the sampler drafts tokens that fit. Masks are made by llguidance, each once for
+    a path; the trace tells how long that took.
+
+    Tokens are weighed as the model weighs them, whatever follows: this is not the model's distribution given that the text
+    fits. Of bytes that begin no whole character nothing is asked but that they can still become one. A regex is that of Rust
+    (no look-around, no back-references), a schema's JSON is spaced as Python writes it, Lark's notation is llguidance's: its
+    lexer takes the longest terminal and never goes back.
+    """
+
+    title = "Grammar"
+    source = "Geng et al. 2023, arXiv:2305.13971; guidance-ai/llguidance, docs/syntax.md"
+    stateful = True
+    constrains = True
+    reads_text = True
+    tells: ClassVar[dict[str, Note]] = {
+        "allowed": Note("series", "allowed", "tokens", "that may follow, by the grammar"),
+        "forced": Note("series", "forced", "tokens", "that must follow, since each is the only one"),
+        "mask_us": Note("clock", "masks", "µs", "time to make masks since the last step"),
+    }
+
+    text: str = param(".*", lines=True, most=20000, help="the grammar, in its dialect; as it comes: one line of any text")
+    dialect: str = param("regex", choices=DIALECTS, help="a regular expression, a JSON schema, or rules as Lark writes them")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if not method.acceptance.keeps_law:
+            return (
+                f"{method.acceptance.name} may keep a token that the grammar refuses; choose the acceptance lossless, or leave "
+                f"the sampler {self.name} out."
+            )
+        if method.law.cuts:
+            return f"{method.law.name} removes tokens, and the grammar may leave none of the others: choose the law own."
+        try:
+            readable(self.text, self.dialect)
+        except ParamError as error:
+            return str(error)
+        return None
+
+    def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> Path:
+        if alphabet is None:
+            raise ParamError("grammar has to know what ids stand for, and this model has no tokenizer: leave the sampler out.")
+        return Recogniser(self.text, self.dialect, alphabet).root
+
+    def warp(self, logits: Tensor, state: Path) -> Tensor:
+        if not state.open:  # behind the end, or behind what is refused: nothing from here on is ever written
+            return logits
+        fits = state.recogniser.mask(state).to(logits.device)
+        left = logits.masked_fill(~fits, -torch.inf)
+        if left.amax() == -torch.inf:  # a draft model may give nothing to all that fit: then they are alike to it
+            return torch.zeros_like(logits).masked_fill_(~fits, -torch.inf)
+        return left
+
+    def update(self, state: Path, token: int, logits: Tensor) -> Path:
+        return state.after(token)
+
+    def show(self, state: Path) -> dict[str, Any] | None:
+        recogniser, allowed = state.recogniser, int(state.recogniser.mask(state).sum()) if state.open else 0
+        us, recogniser.us = recogniser.us, 0.0
+        return {"allowed": allowed, "forced": len([*recogniser.forced(state, RUN)]), "mask_us": round(us, 1)}

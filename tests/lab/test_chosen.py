@@ -1,0 +1,47 @@
+"""How a law chose is told beside each token: candidates with their terms, added up again, in Python's words and on the wire."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import toys
+
+from decodescope.engine.trace import Trace
+from decodescope.lab.decision.chosen import chosen
+from decodescope.lab.decision.explain import explain
+from decodescope.lab.wire.messages import most_nodes, wire_of
+
+
+@cache
+def run() -> Trace:
+    law = ("contrastive", dict(alpha=0.01, strength=0.5))
+    return toys.decode(toys.method(law=law, drafter=("draft_model", {"length": 3})), count=16).sink
+
+
+def test_every_candidate_has_its_sum_or_what_it_lacks() -> None:
+    rows = []
+    for step in run().steps:
+        card = chosen(step, lambda ids: str(ids[0]))
+        assert card is not None and card.says == "by the law log p - 0.5 log q" and all(row.follows for row in card.rows)
+        assert [row.text for row in card.rows if row.holds] == [str(x) for x in step.emitted]
+        sums = [score for choice in step.choices for score in choice.scores]
+        for row, score in zip(card.rows, sums, strict=True):
+            assert (row.number == pytest.approx(score)) if score is not None else row.number < row.bar
+        assert most_nodes(step) >= len(card.rows), "a reader may choose any row"
+        rows += card.rows
+    assert {"left out by its log p"} & {row.word.partition(": ")[2] or row.word for row in rows}
+
+
+def test_a_view_gets_them_beside_the_tree_and_an_explanation_names_the_sum() -> None:
+    trace = run()
+    step = next(x for x in trace.steps if len(x.emitted) > 1 and x.extra is not None)
+    message = wire_of(trace).step(step, whole=True)
+    assert message["nodes"] and "tally" not in message and len(message["turn"]["rows"]) == len(chosen(step, str).rows)
+    explained = explain(trace, step.step)
+    assert explained.agrees and any("log p - 0.5 log q" in line.words for line in explained.lines)
+
+
+def test_where_the_targets_own_law_chose_nothing_is_told() -> None:
+    assert chosen(replace(run().steps[0], choices=None), str) is None

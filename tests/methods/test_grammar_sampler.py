@@ -1,0 +1,225 @@
+"""A text under a grammar: masks are what trying all strings gives, a stop comes where the text is whole, and texts parse."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from itertools import product
+
+import pytest
+import torch
+import toys
+from lark import Lark
+from sizes import sizes
+
+from decodescope.engine import Method, MethodError, ParamError, Session, load
+from decodescope.engine.decoding.alphabet import Alphabet
+from decodescope.engine.decoding.recogniser import Path, Recogniser
+from decodescope.engine.load import Model
+from decodescope.engine.methods.samplers.grammar import Grammar
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.trace import check
+
+PIECES = [b"a", b"b", b"<end>", b"ab", b"aa", b"aab", b"abb", b"bb", b"<#8>", b"\n"]
+END = 2
+ALPHABET = Alphabet(len(PIECES), frozenset({END}), frozenset({END}), lambda: PIECES)
+STRINGS = ["".join(x) for n in range(11) for x in product("ab", repeat=n)] + ["a" * n + "b" * n for n in range(6, 11)]
+
+
+def balanced(text: str) -> bool:
+    return bool(text) and text == "a" * (len(text) // 2) + "b" * (len(text) // 2)
+
+
+LANGUAGES = {
+    "a(ab)*": ("regex", re.compile("a(ab)*").fullmatch),
+    "(a|b)*a(a|b)": ("regex", re.compile("(a|b)*a(a|b)").fullmatch),
+    "aab|abb|/?": ("regex", re.compile("aab|abb|/?").fullmatch),
+    'start: "a" start "b" | "ab"': ("lark", balanced),
+    'start: x\nx: "a" x "b" | "a" "b"': ("lark", balanced),
+    'start: A* b\nA: "a"\nb: "b" b | "b"': ("lark", re.compile("a*b+").fullmatch),
+}
+
+
+@pytest.mark.parametrize("text", LANGUAGES)
+def test_masks_are_what_trying_all_strings_gives(text: str) -> None:
+    """Behind every path whose text has at most 6 characters, in an order in which the matcher has to go back and forth."""
+    dialect, belongs = LANGUAGES[text]
+    words = {x for x in STRINGS if belongs(x)}
+    begun = {x[:i] for x in words for i in range(len(x) + 1)}
+    recogniser = Recogniser(text, dialect, ALPHABET)
+    waiting, seen = [(recogniser.root, "")], 0
+    while waiting:
+        path, string = waiting.pop(len(waiting) // 2)
+        due = [x for x, piece in enumerate(PIECES) if (string in words if x == END else string + piece.decode() in begun)]
+        if len(string) > 5:
+            continue
+        assert recogniser.mask(path).nonzero()[:, 0].tolist() == due, string
+        assert due or string in words
+        seen += 1
+        waiting += [(path.after(x), string + PIECES[x].decode()) for x in due if x != END]
+    assert seen > 12, "the test needs paths"
+
+
+def test_equal_paths_are_one_and_closed_behind_a_stop_and_behind_what_does_not_fit() -> None:
+    root = Recogniser("ab*", "regex", ALPHABET).root
+    assert root.after(0).after(1) is root.after(0).after(1) and root.after(0).open
+    closed = [root.after(1), root.after(0).after(END), root.after(1).after(0), root.after(8)]
+    assert not any(x.open for x in closed)
+    logits = torch.randn(len(PIECES))
+    assert all(torch.equal(Grammar(text="ab*").warp(logits, x), logits) for x in closed), "nothing there is ever written"
+
+
+def test_forced_tokens_are_those_that_stand_alone() -> None:
+    root = Recogniser("b\n\nb|b", "regex", ALPHABET).root
+    assert [*root.recogniser.forced(root, 16)] == [1], "then the text may end, too"
+    behind = root.after(1).after(9)
+    assert [*root.recogniser.forced(behind, 16)] == [9, 1] and [*root.recogniser.forced(behind, 1)] == [9]
+
+
+@pytest.mark.parametrize("sampler", ["greedy", "temperature"])
+def test_any_text_is_the_models_own(sampler: str) -> None:
+    """Letters alone stand on the toy: a grammar of all texts takes out its mark, and nothing where that is allowed."""
+    any_text = {"grammar": {"text": "(?s:.*)"}}
+    methods = [Method.named({"sampler": sampler}), Method.named({"sampler": ["grammar", sampler]}, any_text)]
+    big = toys.spoken(toys.pair()[0])
+    runs = [toys.finished(Session(big, method, toys.PROMPT, max_new_tokens=24, seed=4)) for method in methods]
+    assert runs[0].end.tokens == runs[1].end.tokens and len(runs[0].end.tokens) > 4
+
+
+def test_the_record_tells_of_masks_and_forced_runs() -> None:
+    method = Method.named({"sampler": ["grammar", "greedy"]}, {"grammar": {"text": "a(bcd|efg)h"}})
+    run = toys.decode(method)
+    steps = [step.sampler for step in run.sink.steps]
+    assert [x["allowed"] for x in steps] == [1, 2, 1, 1, 1, 1] and [x["forced"] for x in steps] == [1, 0, 3, 2, 1, 0]
+    assert steps[0]["mask_us"] > 0 and check(run.sink).ok and run.end.reason == "stop_token"
+    assert re.fullmatch("a(bcd|efg)h<end>", toys.LETTERS.decode(run.end.tokens))
+
+
+def test_drafts_under_the_sampler_fit_and_others_are_refused() -> None:
+    knobs = {"grammar": {"text": "([a-c]{2}k)*"}}
+    for drafter, refuses in (("draft_model", False), ("token_recycling", True)):
+        run = toys.decode(Method.named({"drafter": drafter, "sampler": ["grammar", "greedy"]}, knobs), count=24)
+        plain = toys.decode(Method.named({"sampler": ["grammar", "greedy"]}, knobs), count=24)
+        assert run.end.tokens == plain.end.tokens and check(run.sink).ok
+        drafts = [toys.LETTERS.decode(step.draft.tokens) for step in run.sink.steps if step.draft is not None]
+        assert drafts and any(re.search("[d-jl]", x) for x in drafts) is refuses
+
+
+def test_a_branch_goes_on_as_the_run_does() -> None:
+    method = Method.named({"sampler": ["grammar", "temperature"]}, {"grammar": {"text": "([a-c]{2}k)+"}})
+    session = Session(toys.spoken(toys.pair()[0]), method, toys.PROMPT, max_new_tokens=24, seed=2)
+    for _ in range(5):
+        session.step()
+    twin = session.branch()
+    assert toys.finished(twin).tokens == toys.finished(session).tokens
+
+
+# ---- texts of the shipped model
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "pattern": "^[A-Z][a-z]{1,9}$"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "likes": {"type": "array", "items": {"enum": ["cake", "the sea", "dogs"]}, "minItems": 1, "maxItems": 3},
+        "kind": {"type": "boolean"},
+    },
+    "required": ["name", "age", "likes"],
+    "additionalProperties": False,
+}
+STORY = r"[A-Z][a-z]{1,8} (was|is) (very )?(happy|sad|\d{1,3} years old)[.!]"
+RULES = 'start: thing ("," " " thing)* "."\nthing: WORD | "(" start ")"\nWORD: /[a-z]{2,7}/'
+
+
+def is_json(text: str) -> bool:
+    read = json.loads(text)
+    likes = read["likes"]
+    person = re.fullmatch("[A-Z][a-z]{1,9}", read["name"]) and type(read["age"]) is int and 0 <= read["age"] <= 120
+    rest = 1 <= len(likes) <= 3 and {*likes} <= {"cake", "the sea", "dogs"} and type(read.get("kind", True)) is bool
+    return bool(person) and rest and read.keys() <= SCHEMA["properties"].keys()
+
+
+def is_rules(text: str) -> bool:
+    return parser().parse(text) is not None
+
+
+@cache
+def parser() -> Lark:
+    return Lark(RULES)
+
+
+KINDS = {
+    "regex": (STORY, lambda text: re.fullmatch(STORY, text) is not None),
+    "json": (json.dumps(SCHEMA), is_json),
+    "lark": (RULES, is_rules),
+}
+
+
+@cache
+def lab() -> Model:
+    return load("lab")
+
+
+@sizes("count", usual=20, full=1000)
+def test_texts_of_the_shipped_model_parse(count: int) -> None:
+    """By parsers that know nothing of ours, with a draft in every second. One that the limit cut need not be whole."""
+    model, whole = lab(), dict.fromkeys(KINDS, 0)
+    for seed in range(count):
+        kind = [*KINDS][seed % 3]
+        text, parses = KINDS[kind]
+        parts = {"sampler": ["grammar", "temperature"], "drafter": ("none", "token_recycling")[seed % 2]}
+        method = Method.named(parts, {"grammar": {"text": text, "dialect": kind}})
+        prompt = model.tokenizer.encode("Once upon a time there was a child. ")
+        run = Session(model, method, prompt, max_new_tokens=80, seed=seed, level="counts")
+        for _ in run.stream():
+            pass
+        if run.end.reason == "stop_token":
+            assert run.end.tokens[-1] in model.stop_tokens and parses(model.tokenizer.decode(run.end.tokens[:-1]))
+            whole[kind] += 1
+    assert all(x > count // 5 for x in whole.values()), whole
+
+
+# ---- what a user can get wrong
+
+REFUSED = {
+    ("[a", "regex"): r"^grammar\.text cannot be read as regex \(unclosed character class\): write it without look-around",
+    ("(?=a)b", "regex"): r"^grammar\.text cannot be read as regex \(look-around, .*not supported\): write it without ",
+    ("{", "json"): r"^grammar\.text is no JSON \(.*\): write a schema such as ",
+    ('{"type": "foo"}', "json"): r"^grammar\.text cannot be read as json \(.*foo.*\): write it a JSON schema\.$",
+    ('start: "a" b', "lark"): r"^grammar\.text cannot be read as lark \(.*\): write it with a rule `start`\.$",
+}
+
+
+@pytest.mark.parametrize(("text", "dialect"), REFUSED)
+def test_a_grammar_that_cannot_be_read_is_refused_in_one_sentence(text: str, dialect: str) -> None:
+    with pytest.raises(MethodError, match=REFUSED[text, dialect]) as refusal:
+        toys.decode(toys.method(sampler=("grammar", {"text": text, "dialect": dialect})))
+    assert "\n" not in str(refusal.value)
+
+
+def test_models_runs_and_neighbours_that_it_cannot_work_with_are_refused() -> None:
+    big = toys.pair()[0]
+    grammar = toys.method(sampler=("grammar", {"text": "a+"}))
+    with pytest.raises(MethodError, match=r"^toy has no tokenizer, so grammar cannot read its text"):
+        Session(big, grammar, toys.PROMPT)
+    with pytest.raises(ParamError, match="this run has none"):
+        Session(toys.spoken(big), grammar, toys.PROMPT, stop_tokens=[])
+    with pytest.raises(ParamError, match=r"^No token of this model goes on as the grammar demands at its beginning"):
+        toys.decode(toys.method(sampler=("grammar", {"text": "A+"})))
+    with pytest.raises(MethodError, match=r"^top_k removes tokens before grammar sees them.*let grammar come first"):
+        toys.decode(Method.named({"sampler": ["top_k", "grammar"]}))
+    with pytest.raises(MethodError, match=r"^judge may keep a token that the grammar refuses; choose the acceptance lossless"):
+        toys.decode(toys.method(acceptance="judge", drafter="draft_model", sampler="grammar"))
+    with pytest.raises(MethodError, match=r"^contrastive removes tokens, .*: choose the law own\.$"):
+        toys.decode(toys.method(law="contrastive", sampler="grammar"))
+
+
+def test_a_text_that_cannot_go_on_ends_the_run_with_the_place() -> None:
+    run = Session(toys.spoken(toys.pair()[0]), toys.method(sampler=("grammar", {"text": "a+Z"})), toys.PROMPT)
+    path: Path = run.sampler_state
+    assert path.recogniser.mask(path.after(0)).sum() == 1, "a again, and Z, which no token has"
+    stuck = Recogniser("aZ", "regex", ALPHABET).root
+    with pytest.raises(EngineFault, match=r"^No token of this model goes on as the grammar demands behind 1 tokens"):
+        stuck.recogniser.mask(stuck.after(0))
+    assert stuck.recogniser.mask(stuck).sum() == 1, "the matcher is as good as new"
