@@ -170,26 +170,7 @@ class Recorder:
             shown += step.iteration.tokens + (step.iteration.before or [])
             if move.logits is not None and move.logits.shape[0] == len(step.iteration.tokens):
                 step.iteration.p = share(move.logits, step.iteration.tokens)
-        if move.unit is not None:
-            step.unit = move.unit
-            shown += move.unit.tokens
-        if move.lines is not None:
-            step.lines = move.lines
-            shown += [*move.lines.written, *(x for infill in move.lines.infills for x in infill.tokens)]
-        if move.fill is not None:
-            step.fill = move.fill
-            shown += move.fill.ids
-        if move.edits is not None:
-            step.edits = move.edits
-            shown += move.edits.ids
-        if move.joint is not None:
-            step.joint = move.joint
-            shown += [token for text in move.joint.texts for token in text]
-        step.switch, step.candidates = move.switch, move.candidates
-        if move.switch is not None and move.switch.block is not None:
-            shown += [*move.switch.block.tokens, *move.switch.block.choice]
-        if move.candidates is not None:
-            shown += [token for answer in move.candidates.answers for token in answer.tokens]
+        shown += _taken(step, move)
         if verdict is not None and not s.law.own:
             rows = [0, *(node + 1 for node in verdict.path)]
             step.choices = s.law.choices(rows[: len(move.emitted)], move.emitted) or None
@@ -394,4 +375,30 @@ def column_map(lane: Lane) -> np.ndarray:
         share = (1 + 254 * (worth / worth.max().clamp_min(1e-30)).sqrt()).to(torch.uint8)
         head, slot = (at >= 0).nonzero(as_tuple=True)
         shown[i][head.cpu().numpy(), at[head, slot].cpu().numpy()] = share[head, slot].cpu().numpy()
+    return shown
+
+
+def _taken(step: Step, move: Move) -> list[int]:
+    """Put into the step what its strategy recorded itself; the ids that stand in it."""
+    shown: list[int] = []
+    if move.unit is not None:
+        step.unit = move.unit
+        shown += move.unit.tokens
+    if move.lines is not None:
+        step.lines = move.lines
+        shown += [*move.lines.written, *(x for infill in move.lines.infills for x in infill.tokens)]
+    if move.fill is not None:
+        step.fill = move.fill
+        shown += move.fill.ids
+    if move.edits is not None:
+        step.edits = move.edits
+        shown += move.edits.ids
+    if move.joint is not None:
+        step.joint = move.joint
+        shown += [token for text in move.joint.texts for token in text]
+    step.switch, step.candidates = move.switch, move.candidates
+    if move.switch is not None and move.switch.block is not None:
+        shown += [*move.switch.block.tokens, *move.switch.block.choice]
+    if move.candidates is not None:
+        shown += [token for answer in move.candidates.answers for token in answer.tokens]
     return shown
