@@ -1,7 +1,7 @@
 """Train the past-future heads of a frozen model, and write them into its folder, `assets/models/<model>/heads/past_future/`.
 
     python assets/training/past_future.py
-    python assets/training/past_future.py --model lab-mdm --adapter cloze --tokens 0.2 --judged 8000
+    python assets/training/past_future.py --model lab-mdm --adapter cloze --tokens 0.2
 
 In front of every layer a small net learns to imitate: of the state there it makes the mean of the states that the
 layers above will make of it, at unit mean square each; the loss is one less their cosine (after Liao et al. 2021), on

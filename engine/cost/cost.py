@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -287,8 +287,8 @@ def _tests(spec: ModelSpec, record: Pass, bits: float, weight_bits: float) -> li
         return []
     places = record.tokens if record.logits is None or record.phase != "canvas" else record.logits  # these alone are asked
     rows, inner = places * record.batch, record.inner or 0
-    more = {"rows": rows, "classes": 1, "inner": inner, "weight_bits": weight_bits, "act_bits": bits}
-    return [exit_test(spec, record.asks, layer=i, **more) for i in asked]
+    bare = partial(exit_test, spec, record.asks, rows=rows, classes=1, inner=inner, weight_bits=weight_bits, act_bits=bits)
+    return [bare(layer=i) for i in asked]
 
 
 def _maps(spec: ModelSpec, record: Pass, bits: float, weight_bits: float) -> list[Op]:

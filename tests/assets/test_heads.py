@@ -249,7 +249,8 @@ EXITS = ASSETS / "models" / "lab" / "heads" / "exits"
 APART = (GATING, ASSETS / "models" / "lab" / "heads" / "judge", FILTER, TAGGER, EXITS)
 BLOCKS = ASSETS / "models" / "lab-blocks" / "heads" / "block_transformer"
 DOUBT = ASSETS / "models" / "lab-draft" / "heads" / "correctness"
-GUESSING = [x for x in SHIPPED if x not in (*APART, BLOCKS, DOUBT) and x.name not in (*CACHE, EXITS.name)]
+READING = (EXITS.name, "past_future", "trigrams")  # inside the model; their tests have their names
+GUESSING = [x for x in SHIPPED if x not in (*APART, BLOCKS, DOUBT) and x.name not in (*CACHE, *READING)]
 
 
 def test_the_shipped_acceptance_head_belongs_to_both_models_and_knows_more_than_a_constant() -> None:
