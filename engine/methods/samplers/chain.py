@@ -108,15 +108,19 @@ class Chain(Sampler):
         return after
 
     def weighs(self, logits: Tensor, state: Any) -> dict[str, Any] | None:
+        if self.greedy:  # one token is left, whatever the others did
+            return None
         laws = [logits]
         for stage, s in zip(self.stages, state, strict=True):
             laws.append(stage.warp(laws[-1], s))
         z = torch.stack(laws)  # [stages + 1, V]
-        there, p = torch.isfinite(z), z.double().softmax(-1)
+        gone, total = torch.isinf(z), z.logsumexp(-1)
+        p = (z - total[:, None]).exp_()
+        spread = total - (p * z.masked_fill(gone, 0.0)).sum(-1)  # ln sum e^z - sum p z, as in `tops`
         return {
-            "cut": (-there.sum(-1).diff()).tolist(),
-            "mass": (p[:-1] * there[1:]).sum(-1).tolist(),
-            "spread": torch.special.entr(p[1:]).sum(-1).tolist(),
+            "cut": gone.sum(-1).diff().tolist(),
+            "mass": p[:-1].masked_fill_(gone[1:], 0.0).sum(-1).tolist(),
+            "spread": spread[1:].clamp_min(0.0).tolist(),
         }
 
     def show(self, state: Any) -> dict[str, Any] | None:
