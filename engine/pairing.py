@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from decodescope.engine.core.roles import TARGET
 
@@ -63,7 +63,8 @@ def fitting(method: Method, model: R, models: Mapping[str, R]) -> dict[str, R]:
     used = {TARGET: model, **{role: models[role] for role in method.lanes}}
     method.check_models({role: x.spec for role, x in used.items() if role != TARGET})
     same_tokens(used)
-    for part in (method.drafter, method.strategy, *method.sampler.in_order):
+    reading: tuple[Any, ...] = (method.drafter, method.strategy, *method.sampler.in_order)  # each family says it itself
+    for part in reading:
         if part.reads_text and model.tokenizer is None:
             raise MethodError(f"{model.spec.name} has no tokenizer, so {part.name} cannot read its text; leave the text out.")
     return used

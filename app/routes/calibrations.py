@@ -1,7 +1,7 @@
 """Calibrations: the routes by which the page shows what a calibrated knob risks, of the files in the user's folder.
 
 GET /ds/calibrations        those that are there, a line each
-GET /ds/calibrations/NAME   one of them: its curve, and what its test chooses on halves of the texts
+GET /ds/calibrations/NAME   one of them: its curve, and what its test chooses on halves of the texts; or its exits
 
 A name, never a path: no file elsewhere is opened.
 """
@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from fastapi.responses import Response
 
 from decodescope.engine.core import calibrated
-from decodescope.engine.core.calibrated import ENDING, NAME, Calibration
+from decodescope.engine.core.calibrated import ENDING, NAME, Calibration, Conformal, Found
 from decodescope.engine.core.params import ParamError
 
 from .hardware import answer
@@ -34,13 +34,17 @@ def add(api: FastAPI, refused: Callable[[int, str], Response]) -> None:
         return answer({"rows": [_line(name) for name in names if NAME.fullmatch(name)][:MOST]})
 
     @api.get("/ds/calibrations/{name}")
-    def one(name: str) -> Response:
+    def single(name: str) -> Response:
         if not NAME.fullmatch(name):
             return refused(404, GONE.format(repr(name[:60])))
         if not (calibrated.usual() / f"{name}{ENDING}").is_file():
             return refused(404, GONE.format(name))
         try:
-            return answer(_whole(name, calibrated.named(name)))
+            one = calibrated.named(name)
+            if isinstance(one, Conformal):
+                return answer(_exits(name, one))
+            assert isinstance(one, Calibration)
+            return answer(_whole(name, one))
         except (ParamError, ValueError, ArithmeticError, LookupError):
             return refused(422, ODD.format(name))
 
@@ -53,9 +57,14 @@ def _line(name: str) -> dict[str, Any]:
         return {"name": name, "trouble": ODD.format(name)}
 
 
-def _told(name: str, one: Calibration) -> dict[str, Any]:
-    said = {"name": name, "part": one.part, "knob": one.knob, "value": one.value, "risk": one.risk, "delta": one.delta}
-    return said | {"eps": one.eps, "n": one.n, "models": {role: x["name"] for role, x in one.models.items()}}
+def _told(name: str, one: Found) -> dict[str, Any]:
+    said = {"part": one.part, "knob": one.knob, "value": one.value, "promise": one.promise}
+    return said | one.told() | {"name": name, "models": {role: x["name"] for role, x in one.models.items()}}
+
+
+def _exits(name: str, one: Conformal) -> dict[str, Any]:
+    """Thresholds by exit: of each its threshold, and the shares that agreed and that leave there."""
+    return _told(name, one) | {"exits": [*zip(one.value, one.agreed, one.leave, strict=True)], "wrong": one.wrong}
 
 
 def _whole(name: str, one: Calibration) -> dict[str, Any]:

@@ -30,6 +30,22 @@ function linesOf({ word, test, delta, eps, n, models, max_new_tokens: most, halv
   ];
 }
 
+/** Of thresholds by exit: what the procedure promises, and what they do on the tokens that they were found on. */
+const exitLines = ({ promise, wrong, models }) => [`Thresholds ${promise}${Object.values(models).length
+  ? `, on ${Object.values(models).join(" and ")}` : ""}.`,
+`Of these tokens ${prob(wrong)} leave at an exit that disagrees with the whole model.`];
+
+/** The curve as a table. */
+function curveGrid({ part, knob, curve, value, halves }) {
+  const heads = ["value", "risk", "p", "passed", "halves that chose it"];
+  return grid(`Risk by ${part}.${knob}`, heads, curve.map(([x, risk, p, passed], k) => [
+    `${x}${x === value && passed ? ", chosen" : ""}`, prob(risk), prob(p), passed ? "yes" : "no", halves.chosen[k]]));
+}
+
+/** The thresholds as a table. */
+const exitGrid = ({ part, knob, exits }) => grid(`${part}.${knob}`, ["exit", "threshold", "agreed", "leave there"],
+  exits.map((shares, k) => [k + 1, ...shares.map(prob)]));
+
 /** The drawing, `wide` px across; at: the point that is looked at. */
 function drawn(one, wide, at) {
   const { curve, delta, value, halves } = one, n = curve.length, each = (wide - LEFT - RIGHT) / n;
@@ -75,7 +91,7 @@ export function calibration() {
 
   function draw() {
     const wide = plot.clientWidth;
-    if (!one) return;
+    if (!one?.curve) return;
     const words = pointSays(one, at), state = { "aria-valuemin": 0, "aria-valuemax": one.curve.length - 1,
       "aria-valuenow": at, "aria-valuetext": words };
     for (const [name, value] of Object.entries(state)) plot.setAttribute(name, value);
@@ -86,7 +102,7 @@ export function calibration() {
   }
   const go = (k) => ((at = Math.max(0, Math.min(one.curve.length - 1, k))), draw());
   new ResizeObserver(draw).observe(plot);
-  plot.addEventListener("click", ({ offsetX }) => one
+  plot.addEventListener("click", ({ offsetX }) => one?.curve
     && go(Math.floor((offsetX - LEFT) / ((plot.clientWidth - LEFT - RIGHT) / one.curve.length))));
   plot.addEventListener("keydown", (event) => {
     const way = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, Home: -Infinity, End: Infinity }[event.key];
@@ -103,17 +119,17 @@ export function calibration() {
       const answer = await ask(`/ds/calibrations/${encodeURIComponent(name)}`);
       if (mine !== turn) return;
       one = answer;
-      at = one.curve.findLastIndex((x) => x[3] && x[0] === one.value);
+      at = one.curve?.findLastIndex((x) => x[3] && x[0] === one.value) ?? 0;
+      plot.hidden = key.hidden = table.hidden = spot.hidden = !one.curve;
+      twin.hidden = !!one.curve;
       lead.textContent = `${one.part}.${one.knob} = ${one.value} was chosen`;
-      const same = !its || ["risk", "delta", "eps", "n"].every((x) => its[x] === undefined || its[x] === one[x]);
+      const same = !its || ["risk", "delta", "how", "eps", "n"].every((x) => its[x] === undefined || its[x] === one[x]);
       other.hidden = same;
-      other.textContent = same ? "" : `The run has another calibration of this name, risk ${its.risk} at most `
-        + `${its.delta}, eps ${its.eps}, ${its.n} texts: what is drawn is the one that lies here.`;
-      says.replaceChildren(...linesOf(one).map((line) => h("p", null, line)));
-      const heads = ["value", "risk", "p", "passed", "halves that chose it"];
-      const rows = one.curve.map(([x, risk, p, passed], k) => [`${x}${x === one.value && passed ? ", chosen" : ""}`,
-        prob(risk), prob(p), passed ? "yes" : "no", one.halves.chosen[k]]);
-      twin.replaceChildren(grid(`Risk by ${one.part}.${one.knob}`, heads, rows));
+      const theirs = its?.how ? `by exit, ${its.how}` : `risk ${its?.risk} at most ${its?.delta}`;
+      other.textContent = same ? "" : `The run has another calibration of this name, ${theirs}, eps ${its.eps}, `
+        + `${its.n} texts: what is drawn is the one that lies here.`;
+      says.replaceChildren(...(one.curve ? linesOf : exitLines)(one).map((line) => h("p", null, line)));
+      twin.replaceChildren(one.curve ? curveGrid(one) : exitGrid(one));
       trouble.textContent = "";
     } catch (error) {
       if (mine !== turn) return;

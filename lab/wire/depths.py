@@ -89,7 +89,7 @@ def _exit(left: Exit, text: Callable[[int], Piece]) -> dict[str, Any]:
     tests = [[int(test[0]), *test[1:], *named] for test, named in zip(left.tests, best, strict=False)]
     whole = None if left.whole is None else [[x, text(x)] for x in left.whole]
     known = None if left.known is None else [sum(left.known), len(left.known), left.table]
-    more = {"rows": left.rows, "closed": left.closed, "whole": whole, "known": known}
+    more: dict[str, Any] = {"rows": left.rows, "closed": left.closed, "whole": whole, "known": known}
     if left.scores is not None:
         first = [round(x, 3) for x in left.scores[0]] if len(left.scores) == 1 else None
         more |= {"open": round(left.opened, 4), "over": left.over, "scores": first}

@@ -16,7 +16,7 @@ from decodescope.app.runs.play import Choice
 from decodescope.engine import Method
 from decodescope.engine.calibration.risk import hoeffding_bentkus
 from decodescope.engine.core import calibrated
-from decodescope.engine.core.calibrated import Calibration, Point, without, write
+from decodescope.engine.core.calibrated import Calibration, Conformal, Point, without, write
 from decodescope.lab.figures.risk import halves
 
 from .conftest import opened
@@ -32,8 +32,14 @@ def point(value: float, wrong: int, passed: bool) -> Point:
 
 CURVE = tuple(point(*x) for x in ((1.0, 0, True), (0.9, 4, True), (0.8, 6, True), (0.5, 30, False), (0.3, 44, False)))
 METHOD = without(Method.named({"depth": "confidence_exit"}, {"depth": {"threshold": "0.8"}}).record(), "depth", "threshold")
+ABOUT: dict[str, Any] = dict(eps=EPS, n=N, models={}, max_new_tokens=12, seed=0, texts="texts")
 ONE = Calibration(
-    "calm", "depth", "threshold", 0.8, "edit", "hoeffding_bentkus", DELTA, EPS, N, {}, METHOD, CURVE, 12, 0, "texts"
+    **ABOUT, name="calm", part="depth", knob="threshold", value=0.8, risk="edit", test="hoeffding_bentkus", delta=DELTA,
+    method=METHOD, curve=CURVE,
+)  # fmt: skip
+EXITS = Conformal(
+    **ABOUT, name="exits", part="depth", knob="thresholds", value=(1.01, 0.7), how="shared", tokens=300, method=METHOD,
+    agreed=(0.5, 0.9), leave=(0.0, 0.4), wrong=0.02,
 )  # fmt: skip
 
 
@@ -42,6 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The user's calibrations: one, and a file that is none."""
     made = tmp_path_factory.mktemp("calibrated")
     write(ONE, made / "calm.json")
+    write(EXITS, made / "exits.json")
     (made / "odd.json").write_text('{"calibration": 1}')
     (made / "not a name.json").write_text("{}")
     with pytest.MonkeyPatch.context() as patch:
@@ -51,7 +58,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_those_that_are_there_are_listed_and_one_says_what_its_file_says(client: TestClient, folder: Path) -> None:
     rows = client.get("/ds/calibrations").json()["rows"]
-    assert [x["name"] for x in rows] == ["calm", "odd"] and rows[0]["value"] == 0.8 and "make it anew" in rows[1]["trouble"]
+    assert [x["name"] for x in rows] == ["calm", "exits", "odd"]
+    assert rows[0]["value"] == 0.8 and rows[1]["promise"] == EXITS.promise and "make it anew" in rows[2]["trouble"]
+    assert client.get("/ds/calibrations/exits").json()["exits"] == [[1.01, 0.5, 0.0], [0.7, 0.9, 0.4]]
     one = client.get("/ds/calibrations/calm").json()
     assert one["curve"] == [[x.value, x.risk, x.p, x.passed] for x in CURVE]
     drawn = halves(ONE)
@@ -134,7 +143,12 @@ def test_another_one_of_the_same_name_is_not_taken_for_the_run_s(calm: Lab, fold
 def test_the_library_lists_them_and_a_run_without_has_no_button(calm: Lab) -> None:
     page = calm.open("/#library", ready=False)
     page.wait_for_selector(".calibrations tbody tr")
-    assert page.locator(".calibrations tbody tr").count() == 2
+    assert page.locator(".calibrations tbody tr").count() == 3
+    page.click(".calibrations button:text-is('exits')")
+    page.wait_for_selector(f".calibrations {VIEW} .twin tbody tr")
+    assert not page.locator(f"{VIEW} .plot").is_visible() and EXITS.promise in page.inner_text(VIEW)
+    cells = [row.split("\t") for row in page.locator(f"{VIEW} .twin tbody tr").all_inner_texts()]
+    assert [row[0] for row in cells] == ["1", "2"] and cells[1][1] == "0.700"
     page.focus(".calibrations button:text-is('calm')")
     page.keyboard.press("Enter")
     page.wait_for_selector(f".calibrations {VIEW} circle.chosen")

@@ -56,10 +56,11 @@ class Contrastive(TargetLaw):
         self._lane.commit(outcome.verdict.rows)
 
     def choices(self, rows: list[int], tokens: list[int]) -> list[Choice]:
-        return [self._choice(*(x[row] for x in self._terms), token) for row, token in zip(rows, tokens, strict=True)]
+        return [self._choice(row, token) for row, token in zip(rows, tokens, strict=True)]
 
-    def _choice(self, p: Tensor, q: Tensor, floor: Tensor, token: int) -> Choice:
-        """Of one place, where the terms are log p and log q [V], and `token` was written."""
+    def _choice(self, row: int, token: int) -> Choice:
+        """Of the place of one row, where `token` was written."""
+        p, q, floor = (x[row] for x in self._terms)  # log p and log q [V]
         score = (p - self.strength * q).masked_fill_(p < floor, -torch.inf)
         likely = [row.topk(min(SHOWN, len(row))).indices.tolist() for row in (score, p)]
         ids = sorted({token, *likely[0], *likely[1]}, key=lambda x: (-float(score[x]), -float(p[x])))

@@ -14,7 +14,7 @@ export function calibrations() {
   element.hidden = view.element.hidden = true;
   let open = null;
 
-  function row({ name, trouble, part, knob, value, risk, delta, eps, n, models }) {
+  function row({ name, trouble, part, knob, value, risk, delta, how, promise, eps, n, models }) {
     const opens = button(name, () => {
       open = open === name ? null : name;
       view.element.hidden = !open;
@@ -22,7 +22,8 @@ export function calibrations() {
       if (open) view.show(open);
     }, { class: "bare", "aria-expanded": "false", "data-name": name });
     const said = trouble ? [h("td", { colspan: 4, class: "wide" }, trouble)]
-      : [`${part}.${knob} = ${value}`, `${risk} ≤ ${delta}, ${+(100 * (1 - eps)).toFixed(2)} % sure`, grouped(n),
+      : [`${part}.${knob} = ${value}`,
+        how ? promise : `${risk} ≤ ${delta}, ${+(100 * (1 - eps)).toFixed(2)} % sure`, grouped(n),
         Object.values(models).join(", ")].map((x) => h("td", null, x));
     return h("tr", null, h("th", { scope: "row" }, trouble ? name : opens), said);
   }
