@@ -47,7 +47,28 @@ KEPT = "JSON.parse(localStorage.getItem('decodescope-settings') || '{}')"  # the
 # stream breaks off, and its queue has forgotten the visitor
 EXPECTED = ("Failed to load resource", "AbortError", "Connection errored out", "Unexpected error 404", "network error")
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+# What a browser does beside showing pages. The list of the address field is a page too, and is made for every window: half a
+# second of a core, ten times what an empty page takes. Those before it are what Playwright switches off and pages could
+# notice: a second list takes the place of its own.
+OFF = [
+    "AvoidUnnecessaryBeforeUnloadCheckSync",
+    "DestroyProfileOnBrowserClose",
+    "HttpsUpgrades",
+    "HttpsFirstBalancedModeAutoEnable",
+    "LensOverlay",
+    "MediaRouter",
+    "PaintHolding",
+    "ThirdPartyStoragePartitioning",
+    "AvoidCorsURLLoaderRestartOnRedirect",
+    "OptimizationHints",
+    "NetworkTimeServiceQuerying",
+    "AimEnabled",
+    "PreconnectToSearch",
+    "WebUIOmniboxPopup",
+    "WebUIOmniboxAimPopup",
+]
 ARGUMENTS = [
+    f"--disable-features={','.join(OFF)}",
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",

@@ -67,7 +67,8 @@ SHADOWED = (  # the same of a full cache beside
 )
 MOST_KEPT = 4 << 20  # characters of settings that are read
 # preprocess: the library's own would make text of numbers, lists and objects, and numbers of true; what it cannot read it
-# would write into the log, with no sentence on the page
+# would write into the log, with no sentence on the page. And it tells each output of an event that it is under way, drawn or
+# not, and searches the whole page for it, four thousand times before a page answers: where there are many, one is told
 PRIVATE: Any = dict(api_visibility="private", show_progress="hidden", preprocess=False)
 
 
@@ -255,7 +256,8 @@ def _settings(
 
     knobs = [*table.shown, *table.knobs.values()]
     everything = [*first, *table.inputs]  # what they make is composed, and its preset named, by `checked` alone
-    last: Any = dict(inputs=everything, trigger_mode="always_last", **PRIVATE)
+    quiet: Any = dict(show_progress_on=started, **PRIVATE)  # one box is told, not hundreds: see PRIVATE
+    last: Any = dict(inputs=everything, trigger_mode="always_last", **quiet)
     # not `input`, which comes with every list that the focus leaves, nor `select`, which no key sends
     gr.on([part.change for part in table.parts.values()], chosen, outputs=[*table.shown, *said], **last)
     put = [*first, *table.models.values(), *knobs, started]
@@ -263,9 +265,9 @@ def _settings(
     gr.on([box.change for box in (*first, *table.models.values(), *table.knobs.values())], checked, outputs=said, **last)
     put_preset = [*table.models.values(), *knobs, started]
     preset, now = said[1], [said[1], *table.models.values()]
-    preset.input(composed, now, put_preset, trigger_mode="always_last", **PRIVATE).then(checked, everything, said, **PRIVATE)
-    demo.load(restored, kept, put, js=KEPT, **PRIVATE).then(checked, everything, said, **PRIVATE)
-    given.input(restored, [given, *everything], put, **PRIVATE).then(checked, everything, said, **PRIVATE)
+    preset.input(composed, now, put_preset, trigger_mode="always_last", **quiet).then(checked, everything, said, **quiet)
+    demo.load(restored, kept, put, js=KEPT, **quiet).then(checked, everything, said, **quiet)
+    given.input(restored, [given, *everything], put, **quiet).then(checked, everything, said, **quiet)
 
 
 def _preset(name: str, table: controls.Controls, play: Play, values: Sequence[Any], count: int) -> list[Any]:

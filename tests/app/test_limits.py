@@ -238,6 +238,16 @@ def test_questions_without_end_find_a_bounded_queue_and_then_room_again(
     play.close()
 
 
+def test_no_event_tells_all_boxes_that_it_is_under_way(tmp_path: Path) -> None:
+    """The page library searches the whole page for each that is told: with hundreds a page needs seconds to open."""
+    play = toy_play(tmp_path)
+    with TestClient(guarded(play, page=True), base_url=HERE, headers={"origin": HERE}) as client:
+        events = client.get("/config").json()["dependencies"]
+    assert max(len(x["outputs"]) for x in events) > 400, "the test needs an event that may change any box"
+    assert all(len(x["show_progress_on"] or x["outputs"]) == 1 for x in events)
+    play.close()
+
+
 def test_run_and_check_answer_what_no_page_sends_in_a_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     play = toy_play(tmp_path)
     with TestClient(guarded(play, page=True), base_url=HERE, headers={"origin": HERE}) as client:

@@ -74,7 +74,7 @@ def test_strategy_that_promises_the_targets_text_keeps_it(name: str, settings: d
     for prompt in PROMPTS:
         session = toys.decode(toys.method(strategy=(name, settings)), prompt)
         assert session.header.lossless and check(session.sink).ok
-        assert session.end.tokens == toys.greedy(target.decoder, prompt, 40)
+        assert session.end.tokens == toys.due(target, prompt)
         assert target.spec.block_length or toys.same_as_fresh(session.target)  # one that sees a block holds no more
 
 
@@ -88,7 +88,7 @@ def test_strategy_that_promises_nothing_says_so_repeats_itself_and_has_a_setting
     other = 0
     for prompt in PROMPTS:
         runs = [toys.decode(toys.method(strategy=(name, settings)), prompt) for _ in range(2)]
-        due = toys.greedy(target.decoder, prompt, 40)
+        due = toys.due(target, prompt)
         assert not runs[0].header.lossless and check(runs[0].sink).ok
         assert runs[0].end.content_hash == runs[1].end.content_hash
         assert toys.decode(plain, prompt).end.tokens == due
