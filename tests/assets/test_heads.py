@@ -245,8 +245,8 @@ SHIPPED = [path for model in sorted((ASSETS / "models").iterdir()) if model.is_d
 GATING = ASSETS / "models" / "lab-draft" / "heads" / "specdec"
 # none of these guesses a token; the others' tests are in test_judge.py, test_edit.py, test_cloze.py, ...
 FILTER, TAGGER = (ASSETS / "models" / "lab-mdm" / "heads" / kind for kind in ("learn2pd", "edit"))
-EXITS = ASSETS / "models" / "lab" / "heads" / "exits"
-APART = (GATING, ASSETS / "models" / "lab" / "heads" / "judge", FILTER, TAGGER, EXITS)
+EXITS, JUDGE, SKIPS = (ASSETS / "models" / "lab" / "heads" / kind for kind in ("exits", "judge", "skip_layer"))
+APART = (GATING, JUDGE, FILTER, TAGGER, EXITS, SKIPS)
 BLOCKS = ASSETS / "models" / "lab-blocks" / "heads" / "block_transformer"
 DOUBT = ASSETS / "models" / "lab-draft" / "heads" / "correctness"
 READING = (EXITS.name, "past_future", "trigrams")  # inside the model; their tests have their names

@@ -16,6 +16,7 @@ from lowrank import stored
 from net import Net
 
 from decodescope.engine.checkpoint.adapter import write as write_adapter
+from decodescope.engine.checkpoint.folder import read_json
 from decodescope.engine.core.component import build
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.heads.files import write
@@ -94,3 +95,13 @@ def test_training_goes_on_where_it_was() -> None:
     split(one)
     other.go_on(one.state())
     assert all(torch.equal(x, other.state()[name]) for name, x in one.state().items())
+
+
+def test_the_shipped_routers_belong_to_their_model_keep_the_budget_and_beat_chance() -> None:
+    head, adapter = (read_json(LAB / kind / "skip_layer", "config.json") for kind in ("heads", "adapters"))
+    assert head["target"] == fingerprint(LAB, "skip_layer"), "the model was trained again after its routers"
+    assert adapter["base"] == fingerprint(LAB) and adapter["measured"] == head["measured"]
+    assert sum(x.stat().st_size for kind in ("heads", "adapters") for x in (LAB / kind / "skip_layer").iterdir()) < 350_000
+    said = head["measured"]
+    assert abs(said["open"] - head["made_with"]["rho"]) < 0.02
+    assert said["routed"]["nats"] < said["routed, no adapter"]["nats"] < said["drawn"]["nats"]

@@ -215,11 +215,13 @@ def test_drafting_on_an_adapted_model_writes_its_own_greedy_text_and_the_trace_n
 
 def test_shipped_adapters_do_what_their_cards_say() -> None:
     shipped = [x for x in models() if x["adapter"]]
-    assert {"lab+cllm", "lab+lud", "lab+outline", "lab+skipdecode", "lab-mdm+cloze"} <= {x["name"] for x in shipped}
+    due = {"lab+cllm", "lab+lud", "lab+outline", "lab+skipdecode", "lab+skip_layer", "lab-mdm+cloze"}
+    assert due <= {x["name"] for x in shipped}
     for row in (x for x in shipped if x["path"].name == "lab"):
         card = json.loads((row["path"] / "adapters" / row["adapter"] / "config.json").read_text())
         nats = card["measured"]["nats"]
-        assert nats["adapted"] <= nats["base"] + 0.1, row["name"]
+        # with all layers that which learnt to run six of ten blocks loses most
+        assert nats["adapted"] <= nats["base"] + (0.35 if row["adapter"] == "skip_layer" else 0.1), row["name"]
         for size in (8, 16) if row["adapter"] == "cllm" else ():
             passes = card["measured"][f"passes of a block of {size}"]
             assert passes["adapted"] < passes["base"] <= size, row["name"]
