@@ -90,6 +90,10 @@ class Chooses(Protocol):
     def stateful(self) -> bool:
         """Whether its law depends on more than the logits."""
 
+    @property
+    def constrains(self) -> bool:
+        """Whether a text must obey it."""
+
 
 class Commits(Protocol):
     """A selector, as its neighbours see it."""

@@ -63,6 +63,11 @@ class Chain(Sampler):
         return union(stage.lane_needs for stage in self.stages)
 
     @property
+    def constrains(self) -> bool:  # type: ignore[override] # of its stages
+        """Whether any stage does."""
+        return any(stage.constrains for stage in self.stages)
+
+    @property
     def reads_text(self) -> bool:  # type: ignore[override] # of its stages
         """Whether any stage does."""
         return any(stage.reads_text for stage in self.stages)

@@ -47,6 +47,9 @@ class LexicalUnits(Strategy):
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if not self.placeholder and spec.pad_token is None:
             return f"{spec.name} names no padding token: name another token as lexical_units.placeholder."
+        if method.sampler.constrains:
+            unseen = f"a unit's further tokens are the model's own, whatever {method.sampler.name} refuses"
+            return f"lexical_units takes tokens that no sampler sees, and {unseen}: choose the strategy draft_verify."
         return None
 
     def begin(self, s: State) -> None:
