@@ -35,4 +35,5 @@ def has_roles(method: Method, names: Mapping[str, str]) -> None:
             f"under {title(DRAFTS[0])}, or fewer in its settings."
         )
     word = title(lacking[0])
-    raise Refused(f"{part.title or part.name} needs a {word.lower()}: choose one under {word}.")
+    article = "an" if word[0] in "AEIOU" else "a"
+    raise Refused(f"{part.title or part.name} needs {article} {word.lower()}: choose one under {word}.")

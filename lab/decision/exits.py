@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decodescope.engine.trace import Step, Trace, TraceError
 from decodescope.engine.trace.events import Exit, Pass
+from decodescope.engine.trace.parts import said
 from decodescope.engine.trace.passed import which_of
 from decodescope.engine.trace.phases import decides
 from decodescope.lab.words.numbers import f
@@ -16,7 +17,8 @@ def leaving(trace: Trace, step: Step) -> Explanation:
     """The last pass of a step that asked whether to leave early, or left out what it left out in every step. Raises TraceError
     where none did."""
     last = next((x for x in reversed(step.passes) if decides(x)), None)
-    if not step.exits and last is not None and (last.attn is not None or last.ffn is not None):
+    unasked = "decisions" in trace.header.levels and said(trace.header, "depth").get("exact") is False
+    if not step.exits and last is not None and (last.attn is not None or last.ffn is not None or unasked):
         return _planned(trace, step, last)
     if not step.exits:
         raise TraceError(f"No pass of step {step.step} asked whether to leave early: take a run with a depth rule.")
@@ -111,7 +113,13 @@ def _planned(trace: Trace, step: Step, last: Pass) -> Explanation:
     why = Explanation("target", title, token, f"step {step.step}", _rule(trace))
     kinds = zip(("attention", "feed-forward"), out, strict=True)
     lines = tuple(f"{kind}: layers {', '.join(map(str, which))}" for kind, which in kinds if which)
-    why.lines.append(Line("The rule asks nothing: what a pass leaves out was known before it. Not run:", lines))
+    if last.routed is not None:
+        ran = tuple(f"layer {i}: {len(last.running(i, 'attn'))} of {last.tokens} rows" for i in range(layers))
+        why.lines.append(Line("Rows leave between layers by the attention that they drew. Attention ran for:", ran))
+    elif lines:
+        why.lines.append(Line("The rule asks nothing: what a pass leaves out was known before it. Not run:", lines))
+    else:
+        why.lines.append(Line("The rule asks nothing, and nothing of this pass was to be left out."))
     return why
 
 

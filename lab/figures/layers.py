@@ -26,6 +26,7 @@ DID: dict[str, tuple[str, str, str, str, tuple[float, float]]] = {
     "c": ("C", "copied", "gone", ".", (0.0, 1.0)),
     "w": ("W", "waiting", "bg", "", (0.0, 1.0)),
     "l": ("L", "ran later", "time-2", "", (0.0, 1.0)),
+    "s": ("S", "run by some of its rows", "time-2", "", (0.0, 1.0)),
     "b": ("", "in another pass of the step", "gone", "", (0.0, 1.0)),
     "-": ("", "absent", "gone", "", (0.0, 1.0)),
 }
@@ -73,7 +74,7 @@ def _column(step: Step, one: Any, k: int, many: int, layers: int) -> Column:
     guess = step.draft.tokens[k] if drafted is not None and step.draft is not None and k < len(step.draft.tokens) else None
     token = guess if drafted is not None else step.emitted[-1] if step.emitted else None
     at = max((i for i, x in enumerate(marks) if x in "raf"), default=-1) + 1
-    return Column(step.step, marks, drafted, token, at if many == 1 or drafted is not None else None, None)
+    return Column(step.step, marks, drafted, token, at if not one.routed and (many == 1 or drafted is not None) else None, None)
 
 
 def figure(trace: Trace) -> go.Figure:
