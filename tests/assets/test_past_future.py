@@ -14,7 +14,7 @@ from decodescope.engine.load import fingerprint, load
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 
 
-@pytest.mark.parametrize(("model", "adapter"), [("lab-mdm", "cloze"), ("lab", "")])
+@pytest.mark.parametrize(("model", "adapter"), [("lab-mdm", "cloze")])
 def test_the_shipped_heads_belong_to_their_model_and_imitate_better_than_the_state_itself(model: str, adapter: str) -> None:
     shipped = MODELS / model / "heads" / "past_future"
     config = read_json(shipped, "config.json")
