@@ -16,11 +16,11 @@ from .explanation import Explanation, Line
 def leaving(trace: Trace, step: Step) -> Explanation:
     """The last pass of a step that asked whether to leave early, or left out what it left out in every step. Raises TraceError
     where none did."""
-    last = next((x for x in reversed(step.passes) if decides(x)), None)
-    unasked = "decisions" in trace.header.levels and said(trace.header, "depth").get("exact") is False
-    if not step.exits and last is not None and (last.attn is not None or last.ffn is not None or unasked):
-        return _planned(trace, step, last)
     if not step.exits:
+        last = next((x for x in reversed(step.passes) if decides(x)), None)
+        lossy = "decisions" in trace.header.levels and said(trace.header, "depth").get("exact") is False
+        if last is not None and (lossy or last.attn is not None or last.ffn is not None):
+            return _planned(trace, step, last)
         raise TraceError(f"No pass of step {step.step} asked whether to leave early: take a run with a depth rule.")
     left, layers = step.exits[-1], int(trace.header.model.get("n_layers", 0))
     if left.closed is not None:
@@ -110,16 +110,11 @@ def _planned(trace: Trace, step: Step, last: Pass) -> Explanation:
     layers, token = int(trace.header.model.get("n_layers", 0)), shown_id(step.emitted[-1], trace.pieces) if step.emitted else ""
     out = [[i for i in range(layers) if i not in which_of(ran, range(layers))] for ran in (last.attn, last.ffn)]
     title = f"{len(out[0])} attention and {len(out[1])} feed-forward blocks left out"
-    why = Explanation("target", title, token, f"step {step.step}", _rule(trace))
     kinds = zip(("attention", "feed-forward"), out, strict=True)
     lines = tuple(f"{kind}: layers {', '.join(map(str, which))}" for kind, which in kinds if which)
-    if last.routed is not None:
-        ran = tuple(f"layer {i}: {len(last.running(i, 'attn'))} of {last.tokens} rows" for i in range(layers))
-        why.lines.append(Line("Rows leave between layers by the attention that they drew. Attention ran for:", ran))
-    elif lines:
-        why.lines.append(Line("The rule asks nothing: what a pass leaves out was known before it. Not run:", lines))
-    else:
-        why.lines.append(Line("The rule asks nothing, and nothing of this pass was to be left out."))
+    known = "what a pass leaves out was known before it. Not run:" if lines else "nothing of this pass was to be left out."
+    why = Explanation("target", title, token, f"step {step.step}", _rule(trace))
+    why.lines.append(Line(f"The rule asks nothing: {known}", lines))
     return why
 
 
