@@ -272,7 +272,8 @@ def _settings(
 
 def _preset(name: str, table: controls.Controls, play: Play, values: Sequence[Any], count: int) -> list[Any]:
     """What the lists of models (now `values`), the controls and the place of a refusal, `count` in all, become for a preset;
-    where a model that it is for is not here they stay."""
+    where a model that it is for is not here they stay. A list that the preset does not change is left alone: another model may
+    have been chosen there meanwhile."""
     preset = PRESETS.get(name)
     if preset is None:
         return [gr.skip()] * count
@@ -281,7 +282,9 @@ def _preset(name: str, table: controls.Controls, play: Play, values: Sequence[An
         return [gr.skip()] * (count - 1) + [{"refused": why, "at": time.monotonic()}]
     now = {role: str(x) for role, x in zip(table.models, values, strict=True) if x}
     choice = taken(Choice("", models=now), name, play.names)
-    return [*table.choose(choice.models, play.nearest), *table.put(choice), gr.skip()]
+    lists = zip(table.models, table.choose(choice.models, play.nearest), strict=True)
+    models = [gr.skip() if choice.models.get(role) == now.get(role) else become for role, become in lists]
+    return [*models, *table.put(choice), gr.skip()]
 
 
 def _said(play: Play, composed: Composed) -> dict[str, Any]:

@@ -51,6 +51,15 @@ def test_a_change_of_the_page_makes_one_method(name: str, play: Play, composed: 
     assert controls.FIRST in answers, "the preset that the page opens with is known again by it"
 
 
+def test_a_preset_leaves_lists_of_models_alone_that_it_does_not_change(play: Play) -> None:
+    """What it sent back would take the place of a model that was chosen while it was on its way."""
+    composed, (_, *now) = handler(play, "composed")
+    answers = composed("plain", *now)
+    assert now[0] and all(x == gr.skip() for x in answers[: len(now)])
+    knobs = answers[len(now) :]
+    assert any("value" in x for x in knobs if isinstance(x, dict)), "all else becomes the preset's"
+
+
 def test_a_box_more_is_no_listener_more(play: Play) -> None:
     """Each listener says the list of all boxes, and the page library looks through all of them for each of its components."""
     with layout.page(play) as page:
