@@ -292,3 +292,12 @@ def test_only_who_drafts_has_an_accepted_draft(drawn: Drawn) -> None:
     show(drawn, told(known("jacobi")), 2)
     said = drawn.page.locator(".ds").last.locator(".node").evaluate_all("all => all.map((x) => x.getAttribute('aria-label'))")
     assert any("final" in x for x in said) and not any("accepted" in x for x in said)
+
+
+def test_of_a_long_text_in_a_knob_the_beginning_is_shown(drawn: Drawn) -> None:
+    head, *steps = told(known("plain"))
+    rules = "start: thing+\nthing: WORD\n" + "x" * 20_000
+    method = {**head["method"], "sampler": {"name": "grammar", "text": rules, "dialect": "lark", "number": 0.123456}}
+    show(drawn, [{**head, "method": method}, *steps])
+    said = drawn.page.locator(".stations").last.inner_text().replace("\n", " ")
+    assert "text start: thing+ thing: WORD xxxxx…, dialect lark, number 0.123" in said

@@ -96,6 +96,18 @@ def test_the_record_tells_of_masks_and_forced_runs() -> None:
     assert re.fullmatch("a(bcd|efg)h<end>", toys.LETTERS.decode(run.end.tokens))
 
 
+def test_the_mass_refused_is_what_the_model_gave_to_tokens_that_do_not_fit() -> None:
+    recogniser, logits = Recogniser("a(ab)*", "regex", ALPHABET), torch.randn(len(PIECES))
+    for path, fits in ((recogniser.root, [0, 4, 5]), (recogniser.root.after(0), [0, 2, 3])):
+        p = logits.double().softmax(-1)
+        due = pytest.approx(1 - float(p[fits].sum()), abs=1e-6)
+        assert Grammar(text="a(ab)*").weighs(logits, path) == {"refused": due}
+        for stages in (["greedy"], ["temperature", "top_k"]):
+            chain = Method.named({"sampler": ["grammar", *stages]}).sampler
+            assert (chain.weighs(logits, [path] + [None] * len(stages)) or {})["refused"] == due
+    assert Grammar(text="a(ab)*").weighs(logits, recogniser.root.after(1)) is None, "nothing there is ever written"
+
+
 def test_drafts_under_the_sampler_fit_and_others_are_refused() -> None:
     knobs = {"grammar": {"text": "([a-c]{2}k)*"}}
     for drafter, refuses in (("draft_model", False), ("token_recycling", True)):

@@ -113,16 +113,17 @@ class Chain(Sampler):
         return after
 
     def weighs(self, logits: Tensor, state: Any) -> dict[str, Any] | None:
-        if self.greedy:  # one token is left, whatever the others did
-            return None
-        laws = [logits]
+        laws, said = [logits], {}
         for stage, s in zip(self.stages, state, strict=True):
+            said.update(stage.weighs(laws[-1], s) or {})
             laws.append(stage.warp(laws[-1], s))
+        if self.greedy:  # one token is left, whatever the others did
+            return said or None
         z = torch.stack(laws)  # [stages + 1, V]
         gone, total = torch.isinf(z), z.logsumexp(-1)
         p = (z - total[:, None]).exp_()
         spread = total - (p * z.masked_fill(gone, 0.0)).sum(-1)  # ln sum e^z - sum p z, as in `tops`
-        return {
+        return said | {
             "cut": gone.sum(-1).diff().tolist(),
             "mass": p[:-1].masked_fill_(gone[1:], 0.0).sum(-1).tolist(),
             "spread": spread[1:].clamp_min(0.0).tolist(),

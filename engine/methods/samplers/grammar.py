@@ -14,7 +14,7 @@ from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.alphabet import Alphabet
 from decodescope.engine.decoding.recogniser import DIALECTS, Path, Recogniser, readable
-from decodescope.engine.decoding.sampler import Sampler
+from decodescope.engine.decoding.sampler import Sampler, softmax
 
 RUN = 16  # tokens of a forced run that are told
 
@@ -43,6 +43,7 @@ class Grammar(Sampler):
     tells: ClassVar[dict[str, Note]] = {
         "allowed": Note("series", "allowed", "tokens", "that may follow, by the grammar"),
         "forced": Note("series", "forced", "tokens", "that must follow, since each is the only one"),
+        "refused": Note("series", "refused", "", "probability that the model gave to tokens which do not fit"),
         "mask_us": Note("clock", "masks", "µs", "time to make masks since the last step"),
     }
 
@@ -79,6 +80,12 @@ class Grammar(Sampler):
 
     def update(self, state: Path, token: int, logits: Tensor) -> Path:
         return state.after(token)
+
+    def weighs(self, logits: Tensor, state: Path) -> dict[str, Any] | None:
+        if not state.open:
+            return None
+        fits = state.recogniser.mask(state).to(logits.device)
+        return {"refused": float(softmax(logits).masked_fill_(fits, 0.0).sum())}
 
     def show(self, state: Path) -> dict[str, Any] | None:
         recogniser, allowed = state.recogniser, int(state.recogniser.mask(state).sum()) if state.open else 0

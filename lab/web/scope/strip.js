@@ -18,10 +18,14 @@ const STATIONS = [
 ];
 const QUIET = ["schedule", "context", "codec", "law"]; // where they are the usual ones there is nothing to see
 export const named = (word) => String(word).replaceAll("_", " ");
+const LONGEST = 32; // characters of a knob's text, such as a grammar, that a station has room for
+function value(v) {
+  const text = String(typeof v === "number" ? +v.toFixed(3) : v);
+  return text.length > LONGEST ? `${text.slice(0, LONGEST - 1)}…` : text;
+}
 function knobs(part) {
-  return Object.entries(part || {}).filter(([k]) => k !== "name" && k !== "stages").map(([k, v]) =>
-    `${named(k)} ${typeof v === "number" ? +v.toFixed(3) : v}`
-  ).join(", ");
+  return Object.entries(part || {}).filter(([k]) => k !== "name" && k !== "stages")
+    .map(([k, v]) => `${named(k)} ${value(v)}`).join(", ");
 }
 
 const ACTED = { accept: "Rule", reject: "Rule", unreached: "Draft", bonus: "Sampler", resample: "Sampler",
