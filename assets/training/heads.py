@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from adversary import Adversary
 from net import Net
 from safetensors.torch import load_file
 from torch import Tensor
@@ -133,17 +134,21 @@ def places(count: int, share: float, device: torch.device) -> Tensor | slice:
     return slice(None) if share >= 1 else torch.randperm(count, device=device)[: max(1, round(share * count))]
 
 
-def loss_of(net: Net, head: Head, r: Read, share: float = 1.0) -> Tensor:
+def loss_of(net: Net, head: Head, r: Read, share: float = 1.0, rival: Adversary | None = None) -> Tensor:
     """What each paper minimises, at a random `share` of the places of every level. Medusa: cross-entropy of the token,
     0.8^k for head k; MLP speculator and ReDrafter the same, without these weights. Hydra (as Hydra++) and Kangaroo:
     cross-entropy with the model's own law of that token. EAGLE: smooth L1 distance to the true feature (everywhere), 0.1 of
     the cross-entropy with the model's law. EAGLE-3: cross-entropy with the model's law over the draft vocabulary, 0.8^k for
     level k of the draft, where the model's likeliest token is in it. Blockwise: cross-entropy of the token for one head,
-    drawn anew for each batch, which is on average the mean over heads."""
+    drawn anew for each batch, which is on average the mean over heads. With a `rival` its loss is added, at the same places."""
     made, total = list(enumerate(guesses(head, r, noise=0.1))), r.feature.new_zeros(())
     for k, (s, x) in [made[int(torch.randint(len(made), ()))]] if head.kind == "blockwise" else made:
         at = places(x.shape[0] * x.shape[1], share, x.device)
         mine = x.flatten(0, 1)[at]  # [n, d]
+        if rival is not None:
+            with torch.no_grad():
+                p = unembed(net, s.law(r.feature).flatten(0, 1)[at])
+            total = total + rival.against(p, said(net, head, mine))
         if head.kind in ("medusa", "blockwise", "mlp_speculator", "redrafter"):
             weight = 0.8**k if head.kind == "medusa" else 1.0
             total = total + weight * F.cross_entropy(unembed(net, mine).float(), s.at(r.ids, s.says).flatten()[at])
@@ -217,21 +222,25 @@ def train(
     share: float = 1.0,
     half: bool = False,
     say: Callable[[str], None] = lambda text: None,
+    rivals: Sequence[Adversary] = (),
 ) -> None:
     """`steps` steps on batches of what the model made of some text; the model stays as it is, and no head knows of another.
 
-    lr, muon: the highest rates of the two `optimizers`;  share: of the places, see `loss_of`;  half: products in bfloat16
+    lr, muon: the highest rates of the two `optimizers`;  share: of the places, see `loss_of`;  half: products in bfloat16;
+    rivals: one a head, which learns behind it in every step, or none at all
     """
     net.requires_grad_(False)
     made = [(o, o.param_groups[0]["lr"]) for head in heads for o in optimizers(head.requires_grad_(True), lr, muon)]
     began, recent = time.time(), []
     for step in range(steps):
         r, losses = next(batches), []
-        for head in heads:
+        for head, rival in zip(heads, rivals or [None] * len(heads), strict=True):
             with torch.autocast(r.ids.device.type, torch.bfloat16, enabled=half):
-                loss = loss_of(net, head, r, share)
+                loss = loss_of(net, head, r, share, rival)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(head.parameters(), 5.0)
+            if rival is not None:
+                rival.learn()
             losses.append(loss.detach())
         for optimizer, base in made:
             optimizer.param_groups[0]["lr"] = base * rate(step, steps)
@@ -241,7 +250,8 @@ def train(
         if (step + 1) % SAYS == 0 or step + 1 == steps:
             means = torch.stack(recent).mean(0).tolist()
             shown = ", ".join(f"{head.kind} {mean:.3f}" for head, mean in zip(heads, means, strict=True))
-            say(f"step {step + 1} of {steps}, loss {shown}, {time.time() - began:.0f} s")
+            told = "".join(f", told {rival.rate:.0%} of {head.kind} right" for head, rival in zip(heads, rivals, strict=False))
+            say(f"step {step + 1} of {steps}, loss {shown}{told}, {time.time() - began:.0f} s")
             recent = []
     for head in heads:
         head.requires_grad_(False)
@@ -405,6 +415,7 @@ def main() -> None:
     parser.add_argument("--text", type=float, default=1.0, help="of the model's own text, in millions of tokens")
     parser.add_argument("--corpus", type=float, default=0.25, help="share of windows that come from the training text")
     parser.add_argument("--layer", type=int, default=2, help="kangaroo: the target layer before which a draft exits")
+    parser.add_argument("--adversarial", type=float, default=0.0, help="KOALA: weight of the loss against a discriminator")
     parser.add_argument("--windows", type=int, default=WINDOWS, help="a step")
     parser.add_argument("--places", type=float, default=PLACES, help="share of places at which a level's loss is taken")
     parser.add_argument("--lr", type=float, default=4e-3, help="of biases and norms (AdamW)")
@@ -441,7 +452,8 @@ def main() -> None:
     memory = remembered(net, mixed(own, corpus, args.corpus), heads)
     print(f"the model read {memory.ids.numel() / 1e6:.2f} M tokens", flush=True)
     drawn = batches(net, memory, args.windows, args.seed + 4)
-    train(net, heads, drawn, steps, args.lr, args.muon, args.places, half=True, say=lambda text: print(text, flush=True))
+    rivals = [Adversary(net.shape.vocabulary, args.adversarial).to(args.device) for _ in heads] if args.adversarial else []
+    train(net, heads, drawn, steps, args.lr, args.muon, args.places, True, lambda text: print(text, flush=True), rivals)
     settings = {k: vars(args)[k] for k in ("tokens", "text", "corpus", "windows", "places", "lr", "muon", "seed")}
     for head in heads:
         ranks = measured(net, head, held_out)
@@ -451,7 +463,7 @@ def main() -> None:
             print(f"{head.kind} {k}: the model's likeliest token at {row[0]:.1%} of held-out places; trigrams {usual:.1%}")
         head.rates = tuple(tuple(round(x, 5) for x in row) for row in ranks + deeper)
         head.made_for = made_for
-        made_with = settings | earlier.get(head.kind, {})
+        made_with = settings | earlier.get(head.kind, {}) | ({"adversarial": args.adversarial} if rivals else {})
         notes: dict[str, Any] = {"trigrams": [round(x, 5) for x in trigrams], "made_with": made_with}
         if told != trigrams:
             notes["trigrams_with_root"] = [round(x, 5) for x in told]

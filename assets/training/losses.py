@@ -1,5 +1,7 @@
 """What training makes small: the next token's loss, early exits' loss, and a draft's distance from its target.
 
+And on which text: the corpus, what the draft wrote, or what its target wrote.
+
 Axes: B windows, T tokens, V vocabulary, L layers.
 """
 
@@ -13,7 +15,7 @@ from data import answers
 from net import Net
 from torch import Tensor
 
-DIVERGENCES = ("fkl", "rkl", "jsd", "tvd")
+DIVERGENCES = ("fkl", "rkl", "jsd", "tvd", "tvd++")
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,9 @@ class Objective:
     `exits` and `dropout` are LayerSkip's (2404.16710, section 4.1): in every step one layer below the last, drawn evenly,
     also predicts the next token through the last norm and the unembedding, and layers are left out, the later the more
     often. The paper sums over all layers; one a step, on a quarter of the windows, has the same mean and costs little.
-    `divergence` is one of DistillSpec's (2310.08461, table 1), on the corpus and on the draft's own text.
+    `divergence` is one of DistillSpec's (2310.08461, table 1) or TVD++ (2403.00858), on the corpus, on the draft's own text and
+    on the target's. `target_text` is FastDraft's last stage (2411.11055): text that the target wrote, learnt by heart as the
+    corpus is (sequence-level distillation). FastDraft writes it at several temperatures; here one is drawn for each batch.
     """
 
     answers: float = 2.0  # weight of an answer's tokens beside 1 of all others
@@ -32,10 +36,22 @@ class Objective:
     divergence: str = "fkl"
     distil: float = 0.0  # share of the divergence from the teacher in the loss
     on_policy: float = 0.0  # share of the windows that the draft writes itself, from a prompt of the corpus on
+    target_text: float = 0.0  # share of the windows that the target writes, alike
+    hottest: float = 1.0  # highest temperature of the target's text, drawn evenly below it, anew for each batch; 0: greedy
 
     def __post_init__(self) -> None:
         if self.divergence not in DIVERGENCES:
             raise ValueError(f"The divergence {self.divergence!r} is not known: choose one of {', '.join(DIVERGENCES)}.")
+        if min(self.on_policy, self.target_text) < 0 or self.on_policy + self.target_text > 1:
+            raise ValueError(f"on_policy {self.on_policy} and target_text {self.target_text} are shares of the same windows: "
+                             "choose two from 0 to 1 whose sum is at most 1.")
+        if self.hottest < 0:
+            raise ValueError(f"hottest is {self.hottest}, and no temperature is below 0: choose 0 (greedy) or more.")
+
+    @property
+    def taught(self) -> bool:
+        """Whether it needs the target."""
+        return bool(self.distil or self.target_text)
 
 
 def dropout_rates(layers: int, most: float) -> Tensor:
@@ -52,15 +68,32 @@ def divergence(name: str, p: Tensor, q: Tensor) -> Tensor:
     """float [...]: the distance of the draft from its target at every position, for log-probabilities p, q [..., V].
 
     fkl is KL(p || q), rkl KL(q || p), jsd the mean of both to the middle, tvd half the sum of |p - q|: the chance that a
-    drafted token is rejected.
+    drafted token is rejected. tvd++ has the value of tvd and, in the place of its gradient, the policy gradient by the
+    `advantage` of the draft's tokens: that of the mean tvd over the reward's deviation.
     """
     if name == "tvd":
         return (p.exp() - q.exp()).abs().sum(-1) / 2
+    if name == "tvd++":
+        policy = -(q.detach().exp() * advantage(p, q.detach()) * q).sum(-1)  # - E_{x ~ q}[A(x) log q(x)]
+        return divergence("tvd", p, q).detach() + (policy - policy.detach())
     if name == "jsd":
         middle = torch.logaddexp(p, q) - 0.6931471805599453
         return ((p.exp() * (p - middle)).sum(-1) + (q.exp() * (q - middle)).sum(-1)) / 2
     a, b = (p, q) if name == "fkl" else (q, p)
     return (a.exp() * (a - b)).sum(-1)
+
+
+def advantage(p: Tensor, q: Tensor, least: float = 1e-2) -> Tensor:
+    """float [..., V]: (r - mean) / deviation of TVD++'s reward r(x) = 1[q(x) < p(x)], for log-probabilities p, q [..., V].
+
+    Goel et al. (2403.00858, lemma 1): the gradient of tvd is - E_{x ~ q}[r(x) grad log q(x)], so it is a reward that the draft
+    earns by tokens of which it says too little. Mean and deviation are of a token drawn from q at a random place of the batch,
+    exactly, not of drawn tokens [what the paper takes them over is recalled]. The mean changes no gradient that is taken over
+    the whole vocabulary; the deviation makes it longer where little is earned. `least` is the smallest deviation.
+    """
+    reward = (q < p).to(q.dtype)
+    mean = (q.exp() * reward).sum(-1).mean()
+    return (reward - mean) / (mean * (1 - mean)).clamp(min=0).sqrt().clamp(min=least)
 
 
 def token_loss(logits: Tensor, rows: Tensor) -> Tensor:
@@ -111,7 +144,24 @@ def own_text(net: Net, rows: Tensor, share: float, prompt: float, generator: tor
     count = round(share * len(rows))
     if not count:
         return rows, 0
-    begin = round(prompt * rows.shape[1])
+    return torch.cat((rows[: len(rows) - count], written(net, rows[len(rows) - count :], prompt, 1.0, generator))), count
+
+
+def target_text(target: Net, rows: Tensor, objective: Objective, prompt: float, chance: torch.Generator,
+                generator: torch.Generator | None) -> Tensor:
+    """Rows of which the first `objective.target_text` goes on with the target's text after its part `prompt`.
+
+    chance: draws the temperature, on the processor; generator: the tokens
+    """
+    count = round(objective.target_text * len(rows))
+    if not count:
+        return rows
+    heat = objective.hottest * float(torch.rand((), generator=chance))
+    return torch.cat((written(target, rows[:count], prompt, heat, generator), rows[count:]))
+
+
+def written(net: Net, rows: Tensor, prompt: float, temperature: float, generator: torch.Generator | None) -> Tensor:
+    """int64 as `rows`: their part `prompt`, from the beginning, and what the net writes behind it."""
+    begin = max(1, round(prompt * rows.shape[1]))
     with torch.autocast(rows.device.type, torch.bfloat16):
-        own = net.write(rows[len(rows) - count :, :begin], rows.shape[1] - begin, 1.0, generator)
-    return torch.cat((rows[: len(rows) - count], own)), count
+        return net.write(rows[:, :begin], rows.shape[1] - begin, temperature, generator)

@@ -4,6 +4,7 @@
     python assets/training/train.py lab --cooldown 2                  from its checkpoint: 2 M tokens at a falling rate
     python assets/training/train.py lab --from assets/models/lab --within 9     both, in nine minutes
     python assets/training/train.py lab-draft --teacher assets/models/lab --tokens 4 --cooldown 2
+    python assets/training/train.py lab-draft --teacher assets/models/lab --target-text 0.5 --within 9   on what `lab` wrote
 
 The rate rises, stays, and falls straight to nothing. The constant part can be as long as one likes: it stops at `--tokens`,
 at `--minutes` or by a signal (SIGTERM), keeps its state in `build/training/<name>.pt` and goes on from it when the same
@@ -32,7 +33,7 @@ from typing import Any
 import data
 import torch
 from data import BUILD, ROOT
-from losses import Objective, dropout_rates, kept, loss_of, own_text, teacher_of, token_loss
+from losses import Objective, dropout_rates, kept, loss_of, own_text, target_text, teacher_of, token_loss
 from net import Net, Shape, matrices, others, size
 from torch import Tensor
 
@@ -193,8 +194,9 @@ class Training(Steps):
         objective, shape, wanted, own = self.objective, self.net.shape, None, 0
         if self.teacher is not None:
             chance = self.chance if self.device.type == "cpu" else None
+            rows = target_text(self.teacher, rows, objective, self.plan.prompt, self.chance, chance)
             rows, own = own_text(self.net, rows, objective.on_policy, self.plan.prompt, chance)
-            wanted = teacher_of(self.teacher, rows)
+            wanted = teacher_of(self.teacher, rows) if objective.distil else None
         weights = 1 + (objective.answers - 1) * data.answers(rows)[:, 1:]  # [B, T]
         if own:
             weights[len(rows) - own :] = 0  # what the draft wrote itself is no text to learn by heart
@@ -293,8 +295,9 @@ def begin(args: argparse.Namespace, texts: dict[str, data.Text]) -> tuple[Traini
     objective = Objective(**asdict(OBJECTIVES[args.name]) | {k: v for k in asdict(Objective())
                                                            if (v := getattr(args, k)) is not None})
     teacher = Net.from_folder(args.teacher).to(device).eval() if args.teacher else None
-    if teacher is None and objective.distil:
-        raise SystemExit(f"{args.name} is distilled: name its target's folder, --teacher assets/models/lab, or --distil 0.")
+    if teacher is None and objective.taught:
+        less = " ".join(f"--{k.replace('_', '-')} 0" for k in ("distil", "target_text") if getattr(objective, k))
+        raise SystemExit(f"{args.name} is distilled: name its target's folder, --teacher assets/models/lab, or {less}.")
     rates = (args.lr or RATES[args.name][0], args.embed_lr or RATES[args.name][1])
     plan = replace(PLANS[device.type], **({"batch": args.batch} if args.batch else {}))
     training = Training(net.to(device), texts, plan, objective, rates, args.seed, teacher)

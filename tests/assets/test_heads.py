@@ -24,6 +24,7 @@ from decodescope.engine.load import fingerprint, load
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))
 import heads as training  # noqa: E402
+from adversary import Adversary  # noqa: E402
 
 SHAPES = {
     "medusa": dict(heads=3),
@@ -155,6 +156,53 @@ def test_training_leaves_the_model_alone_and_gives_the_heads_gradients() -> None
         training.loss_of(cyclic(), head, training.read(cyclic(), text(4, 12, 1), 1)).backward()
         assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in head.parameters()), kind
     assert all(torch.equal(before[name], w) and w.grad is None for name, w in cyclic().named_parameters())
+
+
+@pytest.mark.parametrize("kind", ["medusa", "eagle", "eagle3"])
+def test_an_adversary_without_weight_changes_no_bit_of_its_hosts_training(kind: str) -> None:
+    """KOALA at weight 0 is the host, though the discriminator reads along and learns; at another weight it is not."""
+    kept, read = [], training.read(cyclic(), text(4, 12, 1), 1)
+    for weight in (None, 0.0, 0.3):
+        torch.manual_seed(2)
+        head = training.new_head(kind, cyclic(), **SHAPES[kind])
+        with torch.no_grad():
+            for p in head.parameters():
+                p.add_(torch.randn_like(p) * 0.1)  # heads that are not yet right, and differ from level to level
+        rivals = [] if weight is None else [Adversary(V, weight, lr=1e-2)]
+        before = [p.clone() for rival in rivals for p in rival.net.parameters()]
+        training.train(cyclic(), [head], iter([read] * 5), 5, share=0.5, rivals=rivals)
+        after = [p for rival in rivals for p in rival.net.parameters()]
+        assert all(not torch.equal(a, b) for a, b in zip(before, after, strict=True)), "it learns, whatever it weighs"
+        kept.append([p.clone() for p in head.parameters()])
+    host, watched, driven = kept
+    assert all(torch.equal(a, b) for a, b in zip(host, watched, strict=True))
+    assert any(not torch.allclose(a, b, atol=1e-4) for a, b in zip(host, driven, strict=True))
+
+
+def test_a_discriminator_tells_a_head_from_its_target_until_the_head_passes_for_it() -> None:
+    """Against one distribution of the target, with no other loss: told right, then a coin's toss, and nearer by all of TV."""
+    g = torch.Generator().manual_seed(0)
+    p, q = torch.randn(V, generator=g) * 2, torch.randn(V, generator=g) * 2
+    rival, q = Adversary(V, 1.0, lr=3e-3), q.requires_grad_()
+    apart = [float((p.softmax(0) - q.softmax(0)).abs().sum().detach() / 2)]
+    for _ in range(100):
+        rival.against(p[None], q[None])
+        rival.learn()
+    assert rival.rate == 1 and apart[0] > 0.4, "the test needs a head that can be told"
+    optimizer = torch.optim.Adam([q], lr=3e-2, betas=(0.5, 0.9))
+    for _ in range(600):
+        optimizer.zero_grad()
+        rival.against(p[None], q[None]).backward()
+        optimizer.step()
+        rival.learn()
+    apart.append(float((p.softmax(0) - q.softmax(0)).abs().sum().detach() / 2))
+    assert apart[1] < 0.1 * apart[0], apart
+
+
+def test_ids_that_a_head_never_says_have_no_part_in_its_loss_against_the_adversary() -> None:
+    logits = torch.tensor([[1.0, 0.5, float("-inf"), 0.0]], requires_grad=True)
+    Adversary(4, 1.0).against(torch.zeros(1, 4), logits).backward()
+    assert logits.grad is not None and logits.grad.isfinite().all() and logits.grad[0, 2] == 0 and logits.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize("distance", [1, 3])

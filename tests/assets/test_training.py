@@ -232,7 +232,7 @@ def test_a_divergence_is_zero_at_the_target_and_leads_there(name):
     before = losses.divergence(name, p, q.log_softmax(1))
     assert (before > 0).all()
     overlap = torch.minimum(p.exp(), q.log_softmax(1).exp()).sum(1)
-    if name == "tvd":
+    if name in ("tvd", "tvd++"):
         assert torch.allclose(before, 1 - overlap)
     for _ in range(400):
         (grad,) = torch.autograd.grad(losses.divergence(name, p, q.log_softmax(1)).sum(), q)
@@ -245,14 +245,73 @@ def test_divergences_have_the_values_of_their_definitions():
     kl = 0.25 * np.log(2)
     m = (p + q) / 2
     jsd = float(((p * (p / m).log()).sum() + (q * (q / m).log()).sum()) / 2)
-    for name, value in {"fkl": kl, "rkl": kl, "jsd": jsd, "tvd": 0.25}.items():
+    for name, value in {"fkl": kl, "rkl": kl, "jsd": jsd, "tvd": 0.25, "tvd++": 0.25}.items():
         assert float(losses.divergence(name, p.log(), q.log())) == pytest.approx(value, rel=1e-5)
     lopsided = torch.tensor([0.9, 0.05, 0.05])
     fkl, rkl = (float(losses.divergence(n, p.log(), lopsided.log())) for n in ("fkl", "rkl"))
     assert fkl == pytest.approx(float((p * (p / lopsided).log()).sum()))
     assert rkl == pytest.approx(float((lopsided * (lopsided / p).log()).sum()))
-    with pytest.raises(ValueError, match="fkl, rkl, jsd, tvd"):
+    with pytest.raises(ValueError, match=r"fkl, rkl, jsd, tvd, tvd\+\+"):
         Objective(divergence="kl")
+
+
+def laws() -> tuple[Tensor, Tensor]:
+    """Log-probabilities of a target and logits of its draft, float64 [6, 9]; no token is as likely to both."""
+    g = torch.Generator().manual_seed(0)
+    p, logits = (torch.randn(6, 9, generator=g, dtype=torch.float64) for _ in range(2))
+    return p.log_softmax(1), logits
+
+
+def gradient(name: str, p: Tensor, logits: Tensor) -> Tensor:
+    """Of the mean divergence, by the draft's logits."""
+    logits = logits.clone().requires_grad_()
+    return torch.autograd.grad(losses.divergence(name, p, logits.log_softmax(1)).mean(), logits)[0]
+
+
+def test_the_gradient_of_tvd_is_that_of_a_reward_for_tokens_of_which_the_draft_says_too_little():
+    """Lemma 1 of TVD++: by autograd, by finite differences, and summed over all tokens that could be drawn."""
+    p, logits = laws()
+    q = logits.softmax(1)
+    assert (p.exp() - q).abs().min() > 1e-4, "the test needs laws that are nowhere alike"
+    by_hand = torch.zeros_like(logits)
+    for i in range(6):
+        for x in range(9):
+            reward = float(q[i, x] < p[i, x].exp())
+            by_hand[i] -= q[i, x] * reward * (torch.eye(9, dtype=torch.float64)[x] - q[i]) / 6  # - E_q[r grad log q]
+    assert torch.allclose(gradient("tvd", p, logits), by_hand, rtol=0, atol=1e-12)
+    differences = torch.zeros_like(logits)
+    for at in np.ndindex(6, 9):
+        d = torch.zeros_like(logits)
+        d[at] = 1e-6
+        up, down = (losses.divergence("tvd", p, (logits + s * d).log_softmax(1)).mean() for s in (1, -1))
+        differences[at] = (up - down) / 2e-6
+    assert torch.allclose(differences, by_hand, rtol=0, atol=1e-8)
+
+
+def test_tvd_plus_plus_follows_the_advantage_which_is_tvd_over_the_deviation_of_its_reward():
+    p, logits = laws()
+    q = logits.softmax(1)
+    reward = (q < p.exp()).double()
+    drawn = (q / 6).flatten()  # the chance of each token at each place of the batch
+    mean = float((drawn * reward.flatten()).sum())
+    deviation = float((drawn * (reward.flatten() - mean) ** 2).sum() ** 0.5)
+    assert 0.1 < deviation < 0.6
+    advantage = losses.advantage(p, q.log())
+    assert torch.allclose(advantage, (reward - mean) / deviation)
+    assert float((drawn * advantage.flatten()).sum()) == pytest.approx(0, abs=1e-12)
+    assert float((drawn * advantage.flatten() ** 2).sum()) == pytest.approx(1, abs=1e-12)
+    assert torch.allclose(gradient("tvd++", p, logits), gradient("tvd", p, logits) / deviation, rtol=0, atol=1e-12)
+    assert torch.equal(losses.divergence("tvd++", p, q.log()), losses.divergence("tvd", p, q.log())), "the value is tvd's"
+    assert torch.equal(losses.advantage(p, p), torch.zeros_like(p)), "nothing is earned at the target"
+
+
+@pytest.mark.parametrize(("shares", "said"), [
+    (dict(on_policy=0.6, target_text=0.5), "at most 1"), (dict(target_text=-0.1), "from 0 to 1"),
+    (dict(hottest=-1.0), "or more"),
+])
+def test_shares_and_temperatures_that_cannot_be_are_refused(shares, said):
+    with pytest.raises(ValueError, match=said):
+        Objective(**shares)
 
 
 def test_own_text_begins_as_the_corpus_does():
@@ -264,6 +323,21 @@ def test_own_text_begins_as_the_corpus_does():
     assert not torch.equal(mixed[6:], rows[6:])
 
 
+def test_the_targets_text_begins_as_the_corpus_does_and_is_the_targets():
+    torch.manual_seed(0)
+    target, rows = Net(TINY), torch.randint(14, 64, (8, 33))
+    for weight in target.parameters():
+        weight.data.mul_(6 if weight.ndim == 2 else 1)
+    chance, twin = (torch.Generator().manual_seed(0) for _ in range(2))
+    greedy = losses.target_text(target, rows, Objective(target_text=0.25, hottest=0.0), 0.25, chance, None)
+    assert torch.equal(greedy[2:], rows[2:]) and torch.equal(greedy[:, :8], rows[:, :8])
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(greedy[:2], target.write(rows[:2, :8], 25, 0.0))
+    assert not torch.equal(greedy[:2], rows[:2])
+    hot = losses.target_text(target, rows, Objective(target_text=1.0, hottest=2.0), 0.25, twin, twin)
+    assert (hot[:, 8:] != rows[:, 8:]).any(1).all() and not torch.equal(hot[:2], greedy[:2])
+
+
 # ---- training
 
 
@@ -271,12 +345,13 @@ def weights(run: train.Training) -> Tensor:
     return torch.cat([w.detach().flatten() for w in run.net.parameters()])
 
 
-@pytest.mark.parametrize("kind", ["plain", "exits", "distilled"])
+@pytest.mark.parametrize("kind", ["plain", "exits", "distilled", "on the target's text"])
 def test_a_training_that_was_stopped_ends_as_one_that_was_not(texts, tmp_path, kind):
     torch.manual_seed(9)
     objective = {"plain": Objective(), "exits": Objective(exits=0.3, dropout=0.2),
-                 "distilled": Objective(distil=0.5, on_policy=0.5)}[kind]
-    teacher = Net(TINY) if kind == "distilled" else None
+                 "distilled": Objective(distil=0.5, on_policy=0.5),
+                 "on the target's text": Objective(distil=0.5, divergence="tvd++", target_text=1.0)}[kind]
+    teacher = Net(TINY) if objective.taught else None
     whole = training(texts, objective, teacher=teacher)
     start = weights(whole)
     for _ in range(6):
@@ -303,12 +378,13 @@ def test_training_learns(texts):
     assert train.held_out_loss(run.net, windows) < before - 0.3
 
 
-def test_a_distilled_draft_comes_nearer_to_its_target(texts):
+@pytest.mark.parametrize("divergence", ["tvd", "tvd++"])
+def test_a_distilled_draft_comes_nearer_to_its_target(texts, divergence):
     torch.manual_seed(5)
     teacher = Net(TINY)
     for weight in teacher.parameters():
         weight.data.mul_(6 if weight.ndim == 2 else 1)
-    run = training(texts, Objective(divergence="tvd", distil=1.0, on_policy=0.5), teacher=teacher)
+    run = training(texts, Objective(divergence=divergence, distil=1.0, on_policy=0.5), teacher=teacher)
     rows = data.windows({"code": texts["code"]}, 17, 32)
 
     @torch.no_grad()
@@ -320,6 +396,25 @@ def test_a_distilled_draft_comes_nearer_to_its_target(texts):
     for _ in range(30):
         run.update()
     assert distance() < 0.9 * before
+
+
+def test_the_targets_text_alone_makes_a_draft_that_is_accepted_more_often(texts):
+    """FastDraft's last stage against as much of its first: sequence-level distillation needs no distribution of the target."""
+    torch.manual_seed(5)
+    teacher = Net(TINY)
+    for weight in teacher.parameters():
+        weight.data.mul_(6 if weight.ndim == 2 else 1)
+    rows = data.windows({"code": texts["code"]}, 17, 32)
+    held = losses.target_text(teacher, rows, Objective(target_text=1.0), 0.25, torch.Generator().manual_seed(1), None)
+    accepted = []
+    for share in (0.0, 1.0):
+        run = training(texts, Objective(target_text=share), teacher=teacher)
+        for _ in range(25):
+            run.update()
+        with torch.no_grad():
+            p, q = (losses.teacher_of(n, held) for n in (teacher, run.net))
+            accepted.append(float(1 - losses.divergence("tvd", p, q).mean()))
+    assert accepted[1] > 1.2 * accepted[0], accepted
 
 
 @pytest.fixture
@@ -396,6 +491,11 @@ def test_a_missing_corpus_is_said_in_a_sentence(workshop, tmp_path):
 def test_a_draft_needs_its_target(workshop):
     with pytest.raises(SystemExit, match="--teacher"):
         workshop("lab-draft", "--tokens", "0.001")
+
+
+def test_text_of_the_target_needs_the_target(workshop):
+    with pytest.raises(SystemExit, match="--teacher assets/models/lab, or --target-text 0"):
+        workshop("lab-draft", "--tokens", "0.001", "--distil", "0", "--target-text", "0.5")
 
 
 def test_a_checkpoint_of_an_earlier_version_is_refused(workshop, tmp_path):
