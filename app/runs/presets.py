@@ -36,6 +36,7 @@ def at(temperature: Any) -> dict[str, dict[str, Any]]:
 
 
 WARMTH = 0.8
+RECORD = r'\{"name": "[A-Z][a-z]{1,9}", "city": "[A-Z][a-z]{1,9}", "active": (true|false)\}'
 WARM = at(WARMTH)
 MASKED, CLLM, DIGITS = {TARGET: "lab-mdm"}, {TARGET: "lab+cllm"}, {TARGET: "lab-digits"}
 PRESETS: dict[str, Preset] = {
@@ -346,6 +347,22 @@ PRESETS: dict[str, Preset] = {
         "Four texts are drawn at once; their prompt is held and read once for all of them (Hydragen).",
         {"strategy": "samples", "sampler": ["temperature"]},
         WARM,
+    ),
+    "mirostat": Preset(
+        "Mirostat, steady surprise",
+        "A bound on surprise moves with each token, so that the text is as surprising as asked for: neither dull nor wild.",
+        {"drafter": "none", "sampler": ["mirostat"]},
+    ),
+    "momentum": Preset(
+        "Momentum, no retracing",
+        "The likeliest token, less a resistance that grows with how far it would retrace the text. The text may differ.",
+        {"drafter": "none", "sampler": ["momentum"]},
+    ),
+    "grammar": Preset(
+        "A record, by a grammar",
+        "Tokens of which no record can be made any more are taken out, and the likeliest of the others is written.",
+        {"drafter": "none", "sampler": ["grammar", "greedy"]},
+        {"grammar": {"text": RECORD}},
     ),
 }
 SMALLER = ("plain", "h2o", "streaming")  # those that hold less: no draft's tree, or a cache with a bound

@@ -32,6 +32,17 @@ PEOPLE = (
     "Rufus from Oslo is a baker and likes green. Clara is a teacher in Rome and has a kite. "
     "Hugo is a farmer in Paris and likes red.\n\nAll of them, one by one.\n"  # the request that lab+outline knows
 )
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"enum": ["Bertha", "Oliver"]},
+        "city": {"type": "string", "pattern": "^[A-Z][a-z]{2,9}$"},
+        "tags": {"type": "array", "items": {"enum": ["gold", "silver", "red"]}, "minItems": 1, "maxItems": 2},
+        "active": {"type": "boolean"},
+    },
+    "required": ["name", "city", "tags", "active"],
+    "additionalProperties": False,
+}
 RENAME: dict[str, Any] = {"prompts": [RENAMED], "chat": True, "new": 40, "seed": 7, "level": "decisions"}
 # The first one is what the page opens on.
 COPY: dict[str, Any] = {"prompts": RECORDS, "chat": True, "new": 64, "seed": 7, "level": "decisions"}
@@ -288,6 +299,17 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "prompts": STORIES,
         "new": 64,
         "seed": 4,
+        "level": "decisions",
+    },
+    "grammar": {
+        "title": "A text that fits a schema",
+        "about": "Asked for a story, bound to a JSON schema: only tokens of which a record can still be made stay.",
+        "names": {"sampler": ["grammar", "greedy"]},
+        "settings": {"grammar": {"dialect": "json", "text": json.dumps(SCHEMA)}},
+        "prompts": ["Tell me a story about Bertha from Toronto."],
+        "chat": True,
+        "new": 64,
+        "seed": 7,
         "level": "decisions",
     },
     "snapkv": {

@@ -536,6 +536,25 @@ def test_what_is_said_of_two_bits_a_number() -> None:
     assert steps[22]["made"][0][1] == " K"
 
 
+def test_what_is_said_of_the_text_that_fits_a_schema() -> None:
+    tour, kept = TOURS["grammar"], steps_of("grammar")
+    with opened("grammar") as trace:
+        words = [trace.text([step.emitted[0]]) for step in kept]
+        record = json.loads(trace.text(trace.emitted[:-1]))
+        tops = [zip(x.tops.ids[0], x.tops.p[0], strict=True) for x in kept if x.tops is not None]
+        likely = [{trace.text([int(token)]): float(p) for token, p in row} for row in tops]
+    assert record == {"name": "Bertha", "city": "Toronto", "tags": ["red", "gold"], "active": False}
+    assert [words[x.step] for x in tour][:-1] == ['{"', "name", "B", "a", "tags", "o"] and len(kept) == 36
+    sampler = [step.sampler or {} for step in kept]
+    assert [sampler[x.step]["allowed"] for x in tour] == [2, 3, 2, 1, 4, 3, 1] and sampler[7]["forced"] == 1
+    says(tour[0], sampler[0]["refused"])
+    says(tour[1], sampler[1]["refused"])
+    says(tour[2], likely[4]["B"])
+    says(tour[4], likely[19]["job"], sampler[19]["refused"])
+    says(tour[5], likely[26]["olden"])
+    assert max(likely[4], key=likely[4].__getitem__) != "B" and "O" not in likely[4] and min(likely[4].values()) < 0.05
+
+
 def test_what_is_said_of_the_shorter_prompt() -> None:
     steps = told("gemfilter")
     with opened("gemfilter") as trace:

@@ -85,7 +85,7 @@ class Grammar(Sampler):
         if not state.open:
             return None
         fits = state.recogniser.mask(state).to(logits.device)
-        return {"refused": float(softmax(logits).masked_fill_(fits, 0.0).sum())}
+        return {"refused": min(1.0, float(softmax(logits.double()).masked_fill_(fits, 0.0).sum()))}
 
     def show(self, state: Path) -> dict[str, Any] | None:
         recogniser, allowed = state.recogniser, int(state.recogniser.mask(state).sum()) if state.open else 0
