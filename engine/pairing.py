@@ -143,8 +143,10 @@ def continued(method: Method, model: Model, saved: SavedCache | None, prompt: Se
         own = f"{method.depth.name} reads the prompt by its own rule, and for a loaded cache all layers ran"
         raise MethodError(f"{own}: leave the cache out, or choose the depth all_layers.")
     if method.needs | method.drafter.asks(model.spec):
+        asks = next((x for kind, x in method.used.items() if kind != "drafter" and x.needs), method.drafter)
+        reads = "a drafter that reads the text, such as prompt_lookup" if asks is method.drafter else f"another {asks.kind}"
         raise MethodError(
-            f"{method.drafter.name} wants what passes over the prompt leave behind, and a loaded cache has none: choose a "
-            "drafter that reads the text, such as prompt_lookup, or read the prompt anew."
+            f"{asks.name} wants what passes over the prompt leave behind, and a loaded cache has none: choose {reads}, or read "
+            "the prompt anew."
         )
     return saved

@@ -350,6 +350,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         dict(criterion="meta", threshold=0.55, first=1, heads="exits"), dict(criterion="oracle", first=1),
     ],
     "beam": [dict(width=3), dict(width=3, plan="flatten", block=16)],
+    "contrastive_search": [dict(k=4), dict(k=13, alpha=0.9)],
     "encode_once": [{}],
     "apar": [dict(fork="4", child="7"), dict(fork="9", child="0", most=3)],
     "jump_coder": [dict(newline="2", tau=0.0, masks=2, like=1.0)],

@@ -396,9 +396,10 @@ def _taken(step: Step, move: Move) -> list[int]:
     if move.joint is not None:
         step.joint = move.joint
         shown += [token for text in move.joint.texts for token in text]
-    step.switch, step.candidates = move.switch, move.candidates
+    step.switch, step.candidates, step.choices = move.switch, move.candidates, move.choices
     if move.switch is not None and move.switch.block is not None:
         shown += [*move.switch.block.tokens, *move.switch.block.choice]
     if move.candidates is not None:
         shown += [token for answer in move.candidates.answers for token in answer.tokens]
+    shown += [token for choice in move.choices or () for token in choice.candidates]
     return shown

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from decodescope.engine.trace.answered import Candidates
+from decodescope.engine.trace.chosen import Choice
 from decodescope.engine.trace.edited import Edits
 from decodescope.engine.trace.events import Beams, EndReason, Fill, Iteration, Joint, Piece
 from decodescope.engine.trace.labels import Labels
@@ -164,4 +165,5 @@ class Move:
     joint: Joint | None = None
     switch: Switch | None = None
     candidates: Candidates | None = None
+    choices: list[Choice] | None = None
     sampler_state: Any = field(default=None)

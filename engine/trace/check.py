@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .answered import candidates_problems
-from .chosen import choices_problems
+from .chosen import Choice, choices_problems
 from .decided import decided, rule_at
 from .edited import check_edits
 from .entries import CacheBooks
@@ -245,17 +245,23 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
             report.add(where, problem)
         report.counts["passes that edit"] += len(step.edits.passes)
     if step.choices is not None:
-        alone = not (method_at(header, step.step).get("sampler") or {}).get("stages")  # others may move a score
-        best = alone and header.lossless and bool(said(header, "sampler").get("greedy"))
-        rows = [] if step.tops is None or not best else zip(step.tops.ids.tolist(), step.tops.p.tolist(), strict=True)
-        laws = [[*zip(ids, p, strict=True)] for ids, p in rows]
-        for problem in choices_problems(step.choices, step.emitted, best, laws):
+        for problem in _check_choices(step, step.choices, header):
             report.add(where, problem)
         report.counts["choices"] += len(step.choices)
     if step.tops is not None:
         for problem in check_tops(step):
             report.add(where, problem)
         report.counts["distributions"] += len(step.tops.places)
+
+
+def _check_choices(step: Step, choices: Sequence[Choice], header: Header) -> Iterator[str]:
+    """What is wrong with how a step's tokens were chosen: by a law, behind which a sampler took them, or by its strategy."""
+    if step.path is None:  # no rule judged: the strategy chose, and takes the best
+        return choices_problems(choices, step.emitted, best=True)
+    alone = not (method_at(header, step.step).get("sampler") or {}).get("stages")  # others may move a score
+    best = alone and header.lossless and bool(said(header, "sampler").get("greedy"))
+    rows = [] if step.tops is None or not best else zip(step.tops.ids.tolist(), step.tops.p.tolist(), strict=True)
+    return choices_problems(choices, step.emitted, best, [[*zip(ids, p, strict=True)] for ids, p in rows])
 
 
 def _check_end(report: Report, trace: Trace, end: End, emitted: list[int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .limits import TraceError
 
@@ -21,6 +22,7 @@ class Choice:
     terms:   name -> its value for each candidate;  weights: name -> what it is multiplied by in the sum
     scores:  of each candidate the sum; None: it was left out, whatever its sum is
     floors:  name of a term -> the least that it must have for a candidate to stay
+    notes:   where a strategy chose by itself, what it tells of the step
     """
 
     candidates: list[int]
@@ -29,6 +31,7 @@ class Choice:
     weights: dict[str, float]
     scores: list[float | None]
     floors: dict[str, float] = field(default_factory=dict)
+    notes: dict[str, Any] | None = None
 
     def summed(self, i: int) -> float:
         """The score of a candidate, added up again."""

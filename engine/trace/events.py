@@ -358,7 +358,8 @@ class Step:
     draft_us, verify_us, commit_us, policy_us: durations by phase; wall_us: the whole step
     labels: what was found of each label, at the end of a run that writes them side by side
     unit:  of lexical units: the tokens that the pass gave, with their probabilities, and how many were taken
-    choices: of each emitted token the candidates that stood beside it, where another law than the target's chose
+    choices: of each emitted token the candidates that stood beside it, where another law than the target's chose, or, without a
+            `path`, the strategy itself, which takes the best
     rule:  what the acceptance rule adds so that its verdict can be re-derived, by the names that its telling gives
     sampler: what the sampler's state was before the step (mu, ...), where it has one worth showing; of a chain also what each
             stage made of the step's first distribution

@@ -10,21 +10,28 @@ from decodescope.engine.trace.events import Step
 from .tallies import Row, Tally
 
 Text = Callable[[Sequence[int]], str]
+NUMBERS = "sum of the terms", "floor"  # what a row's two numbers are
 
 
 def chosen(step: Step, text: Text) -> Tally | None:
-    """How each token of a step was chosen; None: the target's own law chose. text: of ids"""
+    """How each token of a step was chosen, by a law or by its strategy; None: the target's own law chose. text: of ids"""
     if not step.choices:
         return None
-    formula = summed(step.choices[0])
-    card = Tally("Chosen by another law", f"by the law {formula}", "sum of the terms", "floor")
+    formula, own = summed(step.choices[0]), itself(step)
+    card = Tally(*("Chosen by a score", formula) if own else ("Chosen by another law", f"by the law {formula}"), *NUMBERS)
     for k, choice in enumerate(step.choices):
         place = f"token {k + 1}: " if len(step.choices) > 1 else ""
         card.rows += [_row(choice, i, place, text) for i in range(len(choice.candidates))]
-    card.lines.append(f"The score of a token is {formula}; the sampler sees these scores in the place of the target's logits.")
+    then = "the best is taken." if own else "the sampler sees these scores in the place of the target's logits."
+    card.lines.append(f"The score of a token is {formula}; {then}")
     for name in step.choices[0].floors:
         card.lines.append(f"A token whose {name} lies below its floor is left out, whatever its score.")
     return card
+
+
+def itself(step: Step) -> bool:
+    """Whether a step's tokens were chosen by its strategy itself, and no rule judged them."""
+    return bool(step.choices) and step.path is None
 
 
 def _row(choice: Choice, i: int, place: str, text: Text) -> Row:

@@ -13,6 +13,7 @@ from decodescope.engine.trace.labels import Labels, Mention
 from decodescope.engine.trace.lines import Infill, Lines, raised
 from decodescope.engine.trace.units import Unit
 
+from .chosen import chosen, itself
 from .routed import answered, judged
 from .tallies import Row, Tally
 
@@ -51,6 +52,8 @@ def tally(header: Header, step: Step, text: Text) -> Tally | None:
         return answered(step.candidates, text)
     if step.switch is not None and step.switch.block is not None:
         return judged(step.switch, step.switch.block, text)
+    if itself(step):
+        return chosen(step, text)
     return None if step.labels is None else labels(step.labels)
 
 

@@ -127,6 +127,7 @@ def test_what_needs_a_pass_over_the_prompt_is_refused(saved: Path) -> None:
         (dict(codec="kivi"), "kivi works from .* choose unpacked"),
         (dict(context="gemfilter"), "gemfilter works from .* choose whole_prompt"),
         (dict(drafter="medusa"), "medusa wants what passes over the prompt leave behind"),
+        (dict(strategy="contrastive_search"), "contrastive_search wants what passes .*: choose another strategy"),
     ):
         with pytest.raises(MethodError, match=words):
             Session(target, toys.method(**parts), PROMPT, saved=cache)
