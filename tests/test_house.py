@@ -26,7 +26,8 @@ FLOORS = (
     *("engine.methods", "engine"),
     *("lab.words", "lab.cost", "lab.cache", "lab.decision", "lab.wire", "lab.figures", "lab.views", "lab.reports"),
     *("lab.course", "lab.charts", "lab.lessons", "lab.notebook", "lab"),
-    *("app.limits", "app.places", "app.refusal", "app.parser", "app.http", "app.runs", "app.routes", "app.page"),
+    *("app.limits", "app.places", "app.refusal", "app.arguments", "app.parser"),
+    *("app.http", "app.runs", "app.routes", "app.page"),
     *("app.server", "app.commands", "app.cli", "app"),
 )
 # The same for the scripts of the page: `debugger` is debugger.js and what lies in its folder. `scope` is joined into one.
