@@ -38,6 +38,47 @@ def cyclic(*swapped: int) -> Net:
     return net.requires_grad_(False)
 
 
+def after(x: int, steps: int) -> int:
+    """The token so many steps behind x in the cycle."""
+    for _ in range(steps):
+        x = NEXT[x]
+    return x
+
+
+@cache
+def looking(slots: int = 3) -> Net:
+    """The cycle again, by a net that looks back: head h of its first layer reads the token h + 1 places before a row. So a row
+    that stands for no token can say what comes later: where its input has mark 2 h, it says the token h + 2 behind the one
+    that head h sees, where it has mark 2 h + 1, the one behind that."""
+    width = 32
+    shape = Shape(2, 64, slots, 1, width, V + 2 * slots * V, V, 256, theta=10.0)
+    one, marks = V * (slots + 1), V * (slots + 1) + 1  # where a row has a one; its first mark
+    assert marks + 2 * slots <= shape.width
+    net, eye = Net(shape), torch.eye(V)
+    first, angle = net.model.layers[0], 10.0 ** -(torch.arange(width // 2) / (width // 2))
+    with torch.no_grad():
+        for weight in net.parameters():
+            if weight.ndim == 2:
+                weight.zero_()
+        net.model.embed_tokens.weight[:, :V], net.model.embed_tokens.weight[:, one] = eye, 1.0
+        first.self_attn.k_proj.weight[: width // 2, one] = 1.2
+        first.self_attn.v_proj.weight[:V, :V] = eye / 5
+        for h in range(slots):
+            back = torch.cat([(angle * (h + 1)).cos(), -(angle * (h + 1)).sin()])
+            first.self_attn.q_proj.weight[h * width : (h + 1) * width, one] = 1.2 * back
+            first.self_attn.o_proj.weight[V * (h + 1) : V * (h + 2), h * width : h * width + V] = eye
+        first.mlp.gate_proj.weight[:V, :V] = first.mlp.up_proj.weight[:V, :V] = 2 * eye
+        first.mlp.down_proj.weight[torch.tensor(NEXT), torch.arange(V)] = 1.0
+        for mark in range(2 * slots):
+            h, at = mark // 2, V * (mark + 1)
+            first.mlp.gate_proj.weight[at : at + V, V * (h + 1) : V * (h + 2)] = 2 * eye
+            first.mlp.up_proj.weight[at : at + V, marks + mark] = 1.0
+            for x in range(V):
+                first.mlp.down_proj.weight[after(x, h + 2 + mark % 2), at + x] = 1.0
+        net.model.norm.weight.fill_(2.0)
+    return net.requires_grad_(False)
+
+
 @cache
 def sharp() -> Net:
     """A random net whose attention works, sharp enough to have an opinion."""

@@ -22,52 +22,16 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from heads import MODELS, RANKS, fit, floor, mixed, texts
-from net import Net, Past, turned
+from heads import MODELS, fit, floor, mixed, texts
+from net import Net
+from slot_tokens import guessed, measured, read, wanted
 from torch import Tensor
 
 from decodescope.engine.heads.files import write
-from decodescope.engine.heads.ppd import PromptTokens, visible
+from decodescope.engine.heads.ppd import PromptTokens
 
 WINDOWS, PLACES = 4, 24  # windows a step, and places in each behind which prompt tokens hang
 HEADS = 3
-
-
-def guessed(net: Net, head: PromptTokens, past: Past, places: Tensor) -> Tensor:
-    """float [B, P, K, V]: the logits of all K prompt tokens behind each of P places int64 [P] of the text that `past` holds,
-    the same places in every window; each sees the text up to its place and its line of prompt tokens."""
-    P, K, E = len(places), head.shape["heads"], head.shape["ensemble"]
-    rows = head.rows([K] * P).to(places.device)  # [3, S]
-    stand = places[rows[0]] + 1 + rows[1]
-    length = past.length
-    sees = torch.cat([torch.arange(length, device=places.device) <= places[rows[0]][:, None], visible(rows)], 1)  # [S, T + S]
-    turn, s = (net.cosine[stand], net.sine[stand]), net.shape
-    x = head(rows).expand(past.keys.shape[1], -1, -1)  # [B, S, D]
-    for i, layer in enumerate(net.model.layers):
-        y, a = layer.input_layernorm(x), layer.self_attn
-        q, k, v = (p(y).unflatten(2, (n, s.head_width)).transpose(1, 2)
-                   for p, n in ((a.q_proj, s.heads), (a.k_proj, s.kv_heads), (a.v_proj, s.kv_heads)))
-        q, k = turned(q, turn), turned(k, turn)
-        k = torch.cat([past.keys[i, :, :, :length].to(k.dtype), k], 2)
-        v = torch.cat([past.values[i, :, :, :length].to(v.dtype), v], 2)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=sees, enable_gqa=True)
-        x = x + a.o_proj(y.transpose(1, 2).flatten(2))
-        x = x + layer.mlp(layer.post_attention_layernorm(x))
-    return net.head(x).unflatten(1, (P, K, E)).mean(3)
-
-
-@torch.no_grad()
-def read(net: Net, ids: Tensor) -> tuple[Past, Tensor]:
-    """What the model holds after ids int64 [B, T], and its final features [B, T, D]."""
-    past = Past(net.shape, len(ids), ids.shape[1], net.cosine)
-    return past, net.model.norm(net.states(ids, past)[-1])
-
-
-def wanted(net: Net, features: Tensor, places: Tensor, count: int) -> Tensor:
-    """float [B, P, K, V]: the model's logits of the tokens that K = `count` prompt tokens behind places int64 [P] guess: number
-    k behind t guesses t + 2 + k, whose law stands at t + 1 + k."""
-    at = places[:, None] + 1 + torch.arange(count, device=places.device)  # [P, K]
-    return F.linear(features[:, at], net.model.embed_tokens.weight).float()
 
 
 def loss_of(net: Net, head: PromptTokens, ids: Tensor, places: Tensor) -> Tensor:
@@ -105,19 +69,6 @@ def train(
             return loss_of(net, head, ids, at)
 
     fit(head, optimizer, loss, steps, lr, say)
-
-
-@torch.no_grad()
-def measured(net: Net, head: PromptTokens, windows: Tensor, stride: int = 5) -> list[list[float]]:
-    """Per prompt token, at what share of the places of int64 [N, T] its guess of rank 0, 1, ... is the model's likeliest."""
-    K = head.shape["heads"]
-    places = torch.arange(0, windows.shape[1] - 1 - K, stride, device=windows.device)
-    hits = torch.zeros(K, min(RANKS, net.shape.vocabulary), dtype=torch.float64)
-    for ids in windows.split(8):
-        past, features = read(net, ids)
-        top = guessed(net, head, past, places).topk(hits.shape[1]).indices  # [B, P, K, R]
-        hits += (top == wanted(net, features, places, K).argmax(-1, keepdim=True)).sum((0, 1)).double().cpu()
-    return (hits / (len(windows) * len(places))).tolist()
 
 
 def shuffled(rows: Tensor, windows: int, seed: int, device: str) -> Iterator[Tensor]:

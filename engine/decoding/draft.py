@@ -26,13 +26,16 @@ class Slots:
     steps:   S; how many positions behind that node it stands, from 1
     visible: bool [S, S]; which of the slots it sees, itself among them
     embeds:  float [S, d_model], what enters the first layer there
-    No row of the tree sees a slot, no rule hears of one, and none is committed.
+    prefix:  float [L, 2, H_kv, P, D] or None; keys and values by layer that every slot sees and no other row, as
+             `Feed.prefix` has them
+    No row of the tree sees a slot, no rule hears of one, and none is committed; a prefix is never in a cache.
     """
 
     at: list[int]
     steps: list[int]
     visible: Tensor
     embeds: Tensor
+    prefix: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.at)
@@ -179,6 +182,7 @@ class Draft:
             embeds=embeds,
             embed_rows=torch.arange(n + len(slots), device=device) >= n,
             slots=len(slots),
+            prefix=slots.prefix,
             highest=start + max(places),
         )
 

@@ -29,6 +29,7 @@ from .hydra import HydraHeads
 from .judge import JudgeHead
 from .kangaroo import KangarooAdapter
 from .learn2pd import ParallelFilter
+from .look_ahead_tokens import LookAheadTokens
 from .medusa import MedusaHeads
 from .mlp_speculator import MLPSpeculator
 from .past_future import PastFutureHeads
@@ -55,8 +56,10 @@ OTHERS: dict[str, type[Head]] = {
         BlockDecoder,
     )
 }  # fmt: skip
+# rows of the target's own pass, by slot_tokens.py
+SLOTTED: dict[str, type[Head]] = {x.kind: x for x in (LookAheadTokens,)}
 CACHE: dict[str, type[Head]] = {x.kind: x for x in (PrefixState, SoftPrompt, HeadGates)}  # of the KV cache, by cacheparts.py
-NETS = HEADS | OTHERS | GATES | CACHE
+NETS = HEADS | OTHERS | SLOTTED | GATES | CACHE
 LARGEST = 1 << 16  # of any size in a config
 MOST_HEADS = 16
 MOST = {**dict.fromkeys(("heads", "blocks", "layers", "ensemble"), MOST_HEADS), "vocab": 1 << 24, "theta": 1 << 31}
@@ -76,7 +79,9 @@ def missing(kind: str, spec: ModelSpec, instead: str = "a drafter that needs no 
     """Why heads of this kind cannot be read from the model, and what to choose `instead`; None if they can."""
     if kind in spec.heads:
         return None
-    script = f"cacheparts.py {kind} --within 10" if kind in CACHE else f"{kind}.py" if kind in OTHERS else f"heads.py {kind}"
+    script = f"{kind}.py" if kind in OTHERS else f"heads.py {kind}"
+    if kind in CACHE or kind in SLOTTED:
+        script = f"{'cacheparts' if kind in CACHE else 'slot_tokens'}.py {kind} --within {10 if kind in CACHE else 6}"
     return (
         f"{spec.name} has no heads/{kind}: train them with python assets/training/{script} (shipped models only), or choose "
         f"{instead}."

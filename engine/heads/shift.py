@@ -42,10 +42,10 @@ def shifts(kind: str, heads: int = 1) -> list[Shift]:
 
     When the heads of Medusa, Hydra, EAGLE, blockwise decoding, ReDrafter and the MLP speculator are asked, the target has read
     up to t, and the root, t + 1, is known. Kangaroo reads the root itself, so what it guesses is t + 1. EAGLE and Kangaroo
-    have one net for every level, and so has EAGLE-3, which is trained on several. PPD's prompt tokens stand behind t and are
-    told nothing of t + 1, like Medusa's heads.
+    have one net for every level, and so has EAGLE-3, which is trained on several. PPD's prompt tokens and PaSS's look-ahead
+    tokens stand behind t and are told nothing of t + 1, like Medusa's heads.
     """
-    if kind in ("medusa", "blockwise", "ppd"):
+    if kind in ("medusa", "blockwise", "ppd", "look_ahead_tokens"):
         return [Shift((), 1, 2 + k) for k in range(heads)]
     if kind in ("hydra", "mlp_speculator", "redrafter"):
         return [Shift(tuple(range(1, k + 2)), k + 1, 2 + k) for k in range(heads)]
@@ -55,5 +55,5 @@ def shifts(kind: str, heads: int = 1) -> list[Shift]:
         return [Shift((k + 1,), k + 1, 2 + k) for k in range(heads)]
     if kind == "kangaroo":
         return [Shift((), 0, 1)]
-    known = "medusa, hydra, eagle, eagle3, kangaroo, blockwise, mlp_speculator, redrafter, ppd"
+    known = "medusa, hydra, eagle, eagle3, kangaroo, blockwise, mlp_speculator, redrafter, ppd, look_ahead_tokens"
     raise ValueError(f"no heads are called {kind!r}; there are {known}.")

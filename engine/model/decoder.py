@@ -337,6 +337,7 @@ class _Pass:
         parted = i not in s.no_rope and self.cache is not None and self.sight.parted(self.cache.layers[i])
         far = qkv[:, :, : s.n_heads].clone() if parted else None
         plain = far.clone() if far is not None and self.sight.middle(i) is not None else None
+        bare = None if self.feed.prefix is None else self._grouped(qkv[:, :, : s.n_heads].clone())
         self.rotate(i, qkv[:, :, : s.n_heads + s.n_kv_heads])
         store = self.store_kv(i, qkv)
         q = self._grouped(qkv)
@@ -345,11 +346,11 @@ class _Pass:
             self.probe.queries[i] = q[:, :, :, -last:].clone()
         if store is not None and far is not None:
             self._rotate_far(i, far, store)
-            y = self._in_segments(i, *self._parted(i, q, far, plain, store), store)
+            y = self._in_segments(i, *self._parted(i, q, far, plain, store), store, bare)
         elif store is not None and (chosen := self._chosen(i, q, store)) is not None:
-            y = self._in_segments(i, chosen, {"original": q}, store)
-        elif store is not None and (store.segmented or (self.cache is not None and self.cache.outside)):
-            y = self._in_segments(i, store.segments(self.sight.mask(i, store)), {"original": q}, store)
+            y = self._in_segments(i, chosen, {"original": q}, store, bare)
+        elif store is not None and (store.segmented or bare is not None or (self.cache is not None and self.cache.outside)):
+            y = self._in_segments(i, store.segments(self.sight.mask(i, store)), {"original": q}, store, bare)
         else:
             y = self._at_once(i, q, qkv, store)
         y = y.permute(0, 3, 1, 2, 4).reshape(B, T, s.n_heads * s.head_dim)  # [B, H_kv, g, T, D] -> [B, T, H * D]
@@ -411,13 +412,20 @@ class _Pass:
         return probe, probe is not None and probe.needs.attention == "columns" and prefill
 
     def _in_segments(
-        self, i: int, segments: Sequence[Segment], queries: Mapping[RopeMode, Tensor], store: LayerStore
+        self,
+        i: int,
+        segments: Sequence[Segment],
+        queries: Mapping[RopeMode, Tensor],
+        store: LayerStore,
+        bare: Tensor | None = None,
     ) -> Tensor:
         """Attention [B, H_kv, g, T, D] of queries in that shape, by rotation, over the segments of a store and what stands
-        beside it."""
+        beside it. bare: queries that are not rotated, where slots see a prefix."""
         if self.cache is not None and self.cache.outside:
             rope = self.sight.rope if self.sight.rope in queries else "original"
             segments = [*segments, *self.sight.aside(i, self.cache.outside, rope)]
+        if bare is not None:
+            segments, queries = [*segments, self.sight.prefix(i)], {**queries, "unrotated": bare}
         (probe, columns), scale, cap = self._asked(i), self.spec.score_scale, self.spec.attn_cap
         slots = store.n + store.m
         return attended(segments, queries, scale, cap, slots=slots, probe=probe, layer=i, columns=columns)

@@ -63,6 +63,8 @@ class Feed:
     entries:   the layer at which each row of a chain enters, none above that of the row before it, the last at `enter`;
                `states` holds what enters there. In the layers below it a row is pending already. None: all at `enter`
     slots:     the last rows that stand for no token
+    prefix:    what these alone attend to in every layer beside the text, float [L, 2, H_kv, P, D] or None: keys, for queries
+               that are not rotated, so that they are as far away from every row, and values
     band:      what a row sees of the text before it; None: all that is held
     sinks:     the entries whose distance is not that of the text; None: all stand where they stood
     board:     what its layers share while they choose what they read; None: they read all that is held
@@ -79,6 +81,7 @@ class Feed:
     enter: int = 0
     states: Tensor | None = None
     slots: int = 0
+    prefix: Tensor | None = None
     band: Band | None = None
     sinks: Sinks | None = None
     board: Board | None = None

@@ -24,8 +24,9 @@ from decodescope.engine.core.probe import Probe
 from .attention import TILE, capped, widened
 
 # How a segment counts the distance between a query and its entries: in the text; in a cache whose entries stand close; never
-# further than a cap; or as one distance for all. Whatever it is lies in the queries alone: an entry's key is rotated once.
-RopeMode = Literal["original", "in_cache", "capped", "inserted"]
+# further than a cap; as one distance for all; or not at all. Whatever it is lies in the queries alone: an entry's key is
+# rotated once.
+RopeMode = Literal["original", "in_cache", "capped", "inserted", "unrotated"]
 
 _FLASH = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)  # gives the logarithm of the sum too
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from decodescope.engine.core.spec import ModelSpec
 
 from .attention import widened
-from .beside import Beside
+from .beside import Beside, Untold
 from .cache import LayerStore
 from .feed import Feed, Middle
 from .reading import best, gathered
@@ -215,6 +215,14 @@ class Sight:
             mask = away.expand(-1, -1, -1, of.entries)
             parts += [replace(x, mask=mask), replace(x, mask=~mask, rope="original")] if x.rope == rope else [x]
         return parts
+
+    def prefix(self, i: int) -> Segment:
+        """The feed's prefix in layer i, which its slots see and no other row."""
+        given, (batch, T) = self.feed.prefix, self.feed.tokens.shape
+        assert given is not None
+        k, v = given[i][:, None].expand(-1, batch, -1, -1, -1)
+        slots = torch.arange(T, device=k.device) >= T - self.feed.slots
+        return Untold(k=k, v=v, mask=slots[None, None, :, None].expand(1, 1, T, k.shape[2]), rope="unrotated")
 
     def _reaches(self, entries: int) -> bool:
         """Whether a cap may hide some of so many entries: those that are no sinks and as far away as sinks are said to be."""

@@ -12,7 +12,8 @@ from drafting import path_of
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.decoding.draft import ROOT, Draft, Slots
-from decodescope.engine.heads.ppd import PromptTokens, visible
+from decodescope.engine.heads.ppd import PromptTokens
+from decodescope.engine.heads.slot_tokens import visible
 from decodescope.engine.methods.drafters.heads.ppd import RATES, SIZES
 from decodescope.engine.methods.drafters.shared.slot_plan import RESTART, SlotTree, _tree, dealt, evaluated, slot_plan
 from decodescope.engine.model.feed import Feed
@@ -250,7 +251,7 @@ def test_auto_takes_the_rows_with_most_tokens_per_microsecond(monkeypatch: pytes
 
 
 def test_leaving_early_is_refused() -> None:
-    with pytest.raises(MethodError, match=r"^ppd puts prompt tokens into the check.*all_layers\.$"):
+    with pytest.raises(MethodError, match=r"^ppd puts trained tokens into the check.*all_layers\.$"):
         Session(toys.pair()[0], toys.method(drafter="ppd", depth="confidence_exit"), toys.PROMPT)
 
 

@@ -1,0 +1,64 @@
+"""Slotted: what drafters share for which the target guesses, in slots of the pass that checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.context import Context, Outcome
+from decodescope.engine.decoding.draft import ROOT, Draft, Slots
+from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.heads.files import missing
+from decodescope.engine.heads.slot_tokens import SlotTokens, visible
+
+SLOTS = Note("node", "slots", "rows", "trained tokens behind the root and each node")
+
+
+class Slotted(Drafter):
+    """Base. Trained tokens, those of `reads`, hang behind the root or behind nodes of the tree; number k (from 0) behind a node
+    is a row of the check in which the target guesses the token k + 2 after that node. Those of the node where the accepted path
+    ends make the next draft, so there is no net and no further pass.
+
+    A slot sees the text, its node, the node's ancestors, the slots before it behind that node, and the prefix if one was
+    trained. Nothing sees a slot, so the logits of root and nodes are those of the check without them; they are never matched,
+    never kept.
+    """
+
+    reads: ClassVar[str]
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if not method.depth.exact:
+            return (
+                f"{self.name} puts trained tokens into the check, and {method.depth.name} would ask them too before it leaves; "
+                "choose the depth all_layers."
+            )
+        return missing(self.reads, spec)
+
+    def begin(self, ctx: Context) -> None:
+        self._trained = cast(SlotTokens, ctx.target.decoder.heads[self.reads])
+        self._guessed: Tensor | None = None  # float [k, V], the target's logits of the tokens that come after the next root
+
+    def hang(self, draft: Draft, counts: Sequence[int], room: int) -> list[int]:
+        """Hang the first counts[0] trained tokens behind the root and the first counts[i + 1] behind node i of `draft`. One
+        whose guess would be of a token that can no longer be drafted is left out; how many each place got."""
+        hung = [max(0, min(count, room - 1 - depth)) for count, depth in zip(counts, [0, *draft.depth], strict=True)]
+        if any(hung):
+            rows = self._trained.rows(hung)
+            at, steps = (rows[0] + ROOT).tolist(), (rows[1] + 1).tolist()
+            draft.slots = Slots(at, steps, visible(rows), self._trained(rows), self._trained.prefix_kv)
+        return hung
+
+    def observe(self, outcome: Outcome) -> None:
+        slots, path = outcome.draft.slots, outcome.verdict.path
+        self._guessed = None
+        if slots is None or outcome.slots is None:
+            return
+        last = path[-1] if path else ROOT
+        mine = [i for i, node in enumerate(slots.at) if node == last]
+        if mine:
+            self._guessed = self._trained.averaged(outcome.slots[mine])
