@@ -364,6 +364,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "joint_tokens": [dict(threshold=0.1, datastore=DATASTORE), dict(threshold=0.2, tokens=2, weight=0.0)],
     "pearl": [dict(), dict(machine="a100-80g"), dict(overlap=True)],
     "samples": [dict(samples=3), dict(samples=3, plan="node")],
+    "aligned": [dict(samples=3)],
     "jacobi": [
         dict(block=4), dict(block=7, guess="random"), dict(block=0, guess="prompt"), dict(block=5, guess="pad", length=20),
     ],
@@ -421,9 +422,15 @@ def representatives(kind: str) -> list[tuple[str, dict[str, Any]]]:
     return [(name, settings_of(kind, name)[0]) for name in registry(kind)]
 
 
+LONG = dict(text="[a-l]{60}")  # a grammar of texts that no test writes to their end
+
+
 def method(**parts: str | tuple[str, dict[str, Any]]) -> Method:
-    """A method from names, or from names with settings: method(drafter=("prompt_lookup", {"length": 4}))."""
+    """A method from names, or from names with settings: method(drafter=("prompt_lookup", {"length": 4})). A strategy that is
+    nothing without a grammar gets one."""
     named = {kind: part if isinstance(part, str) else part[0] for kind, part in parts.items()}
+    if named.get("strategy") == "aligned" and "sampler" not in parts:
+        parts, named["sampler"] = {**parts, "sampler": ("grammar", LONG)}, "grammar"
     return Method.named(named, {kind: part[1] for kind, part in parts.items() if not isinstance(part, str)})
 
 

@@ -297,6 +297,8 @@ def _characters(wire: Wire, step: Step) -> int:
         tokens.update(step.tops.ids.ravel().tolist())
     if step.fill is not None:
         tokens.update(step.fill.ids)
+    for one in [] if step.drawn is None else step.drawn.texts:
+        tokens.update(one.tokens)
     for part in (step.iteration, step.beams, step.threads):
         if part is not None:
             tokens.update(part.tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from .probe import Needs
@@ -93,6 +94,14 @@ class Chooses(Protocol):
     @property
     def constrains(self) -> bool:
         """Whether a text must obey it."""
+
+    @property
+    def cuts(self) -> bool:
+        """Whether it may remove tokens."""
+
+    @property
+    def in_order(self) -> Sequence[Chooses]:
+        """The samplers that act, one after the other."""
 
 
 class Commits(Protocol):

@@ -397,6 +397,10 @@ def _taken(step: Step, move: Move) -> list[int]:
         step.joint = move.joint
         shown += [token for text in move.joint.texts for token in text]
     step.switch, step.candidates, step.choices = move.switch, move.candidates, move.choices
+    step.notes = move.notes
+    if move.drawn is not None:
+        step.drawn = move.drawn
+        shown += [token for text in move.drawn.texts for token in text.tokens]
     if move.switch is not None and move.switch.block is not None:
         shown += [*move.switch.block.tokens, *move.switch.block.choice]
     if move.candidates is not None:

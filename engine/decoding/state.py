@@ -10,6 +10,7 @@ from torch import Tensor
 
 from decodescope.engine.trace.answered import Candidates
 from decodescope.engine.trace.chosen import Choice
+from decodescope.engine.trace.drawn import Drawn
 from decodescope.engine.trace.edited import Edits
 from decodescope.engine.trace.events import Beams, EndReason, Fill, Iteration, Joint, Piece
 from decodescope.engine.trace.labels import Labels
@@ -143,6 +144,7 @@ class Move:
     emitted, origins: tokens added to the text, and where each came from
     logits: float [N + 1, V] of the step's target pass, for records that show laws
     end:    why the text is complete, if it is
+    notes:  what the strategy tells of the step, where it drafts nothing (`tells`)
     """
 
     emitted: list[int]
@@ -166,4 +168,6 @@ class Move:
     switch: Switch | None = None
     candidates: Candidates | None = None
     choices: list[Choice] | None = None
+    drawn: Drawn | None = None
+    notes: dict[str, Any] | None = None
     sampler_state: Any = field(default=None)

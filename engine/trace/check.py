@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from .answered import candidates_problems
 from .chosen import Choice, choices_problems
 from .decided import decided, rule_at
+from .drawn import DrawnBooks
 from .edited import check_edits
 from .entries import CacheBooks
 from .events import End, Header, Prefill, Step
@@ -89,6 +90,7 @@ def check(trace: Trace) -> Report:
             _check_prefill(report, trace.prefill, trace.header, books, read)
         texts, threads, fills = Texts(trace.header, read), _threads(trace.header, read), FillBooks(trace.header)
         lines, switches = LineBooks(trace.header, prompt), SwitchBooks(trace.header, trace.prefill)
+        drawn = DrawnBooks(trace.header)
         n: int | None = read
         anew, grown = read_anew(trace.header), 0
         for index, step in enumerate(trace.steps):
@@ -97,7 +99,7 @@ def check(trace: Trace) -> Report:
             n = _check_tokens(report, where, step, n)
             _check_decisions(report, where, step, trace.header)
             if index in anew:
-                for kept in (books, texts, threads, lines, fills, switches):
+                for kept in (books, texts, threads, lines, fills, switches, drawn):
                     kept.lose()
             # the hypotheses of a beam search grow by a token a step, the text only at its end
             grown = 0 if step.beams is None or index in anew else grown
@@ -112,12 +114,12 @@ def check(trace: Trace) -> Report:
                 for problem in wrong:
                     report.add(where, problem)
             wrong = *fills.problems(step), *_check_labels(report, trace, step, threads), *switches.problems(step)
-            for problem in wrong:
+            for problem in (*wrong, *drawn.problems(step)):
                 report.add(where, problem)
             emitted += step.emitted
             report.counts["steps"] += 1
         _counted(report, books, threads, fills, lines)
-        report.counts.update({"turns of models": switches.checked} if switches.checked else {})
+        report.counts.update(_some({"turns of models": switches.checked, "drawn texts": drawn.checked}))
         if trace.end is not None:
             consistent_end(trace.end, vocab)
             _check_end(report, trace, trace.end, emitted)
@@ -162,11 +164,16 @@ def _counted(report: Report, books: CacheBooks, threads: ThreadBooks, fills: Fil
     report.counts["cache changes"] = books.checked
     checked = {"tokens of threads": threads.checked, "fills": fills.checked, "scores of entries": books.judged}
     checked["proposed lines"] = lines.checked
-    report.counts.update({name: n for name, n in checked.items() if n})
+    report.counts.update(_some(checked))
     if lines.unread:
         report.notes.append(f"Of {lines.unread} proposed lines the scores were judged again, and not their texts.")
     if fills.underived:
         report.notes.append(f"Of {fills.underived} fills count and bars were not re-derived from a selector's knobs.")
+
+
+def _some(counts: dict[str, int]) -> dict[str, int]:
+    """Those of which there are any."""
+    return {name: n for name, n in counts.items() if n}
 
 
 def _check_tokens(report: Report, where: str, step: Step, n: int | None) -> int | None:

@@ -17,6 +17,8 @@ from decodescope.engine.core.note import Note
 
 from .answered import Candidates as Candidates
 from .chosen import Choice as Choice
+from .drawn import Drawn as Drawn
+from .drawn import Text as Text
 from .edited import Edits as Edits
 from .edited import Tagged as Tagged
 from .exited import Exit as Exit
@@ -357,6 +359,8 @@ class Step:
     path:  accepted nodes from the root down (those emitted)
     draft_us, verify_us, commit_us, policy_us: durations by phase; wall_us: the whole step
     labels: what was found of each label, at the end of a run that writes them side by side
+    drawn: whole texts that a strategy drew, one of which becomes the run's
+    notes: what the strategy told of the step, where it drafts nothing
     unit:  of lexical units: the tokens that the pass gave, with their probabilities, and how many were taken
     choices: of each emitted token the candidates that stood beside it, where another law than the target's chose, or, without a
             `path`, the strategy itself, which takes the best
@@ -402,6 +406,8 @@ class Step:
     switch: Switch | None = None
     candidates: Candidates | None = None
     edits: Edits | None = None
+    drawn: Drawn | None = None
+    notes: dict[str, Any] | None = None
     choices: list[Choice] | None = None
     fields: Fields | None = None
     pieces: dict[str, Piece] | None = None

@@ -9,6 +9,7 @@ import numpy as np
 
 from .answered import consistent_candidates
 from .chosen import consistent_choices
+from .drawn import consistent_drawn
 from .edited import consistent_edits
 from .events import (
     SCHEMA,
@@ -160,6 +161,7 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
     consistent_switch(step.switch, vocab)
     consistent_candidates(step.candidates, vocab)
     consistent_edits(step.edits, vocab)
+    consistent_drawn(step.drawn, vocab)
     consistent_choices(step.choices, len(step.emitted), vocab)
     if step.iteration is not None:
         known(step.iteration.tokens, vocab, "iteration.tokens")

@@ -14,6 +14,7 @@ from decodescope.engine.trace.lines import Infill, Lines, raised
 from decodescope.engine.trace.units import Unit
 
 from .chosen import chosen, itself
+from .drawn import drawn
 from .routed import answered, judged
 from .tallies import Row, Tally
 
@@ -48,6 +49,8 @@ def tally(header: Header, step: Step, text: Text) -> Tally | None:
         return lines(step.lines, float(knobs.get("tau", 0)), text)
     if step.edits is not None:
         return edits(step.edits, float(knobs.get("sure", 0)), text)
+    if step.drawn is not None:
+        return drawn(step.drawn, text)
     if step.candidates is not None:
         return answered(step.candidates, text)
     if step.switch is not None and step.switch.block is not None:

@@ -41,5 +41,6 @@ def most_rows(step: Step) -> int:
     block = 0 if step.switch is None or step.switch.block is None else len(step.switch.block.tokens)
     record = step.candidates
     answers = 0 if record is None else max(len(record.answers), 1) + len(record.compared)
+    texts = 0 if step.drawn is None else len(step.drawn.texts)
     choices = sum(len(choice.candidates) for choice in step.choices or ())
-    return max(unit, joint, lines, edits, block, answers, choices)
+    return max(unit, joint, lines, edits, block, answers, texts, choices)

@@ -31,7 +31,7 @@ def runs(kind: str, name: str) -> Iterator[Trace]:
         uses = made.uses if isinstance(made, Strategy) else {"drafter"}
         beside = {x: part for x, part in BESIDE[kind].items() if x in uses}
         for sampler in ("greedy", "temperature") if "drafter" in (kind, *beside) else ("greedy",):
-            parts = {"sampler": sampler, **beside, kind: (name, settings)}
+            parts = {**({} if sampler == "greedy" else {"sampler": sampler}), **beside, kind: (name, settings)}
             yield toys.decode(toys.method(**parts), count=24).sink
 
 

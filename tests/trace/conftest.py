@@ -19,6 +19,7 @@ from decodescope.engine.trace.events import (
     Begun,
     CacheChange,
     DraftTree,
+    Drawn,
     Ended,
     Exit,
     Explored,
@@ -31,6 +32,7 @@ from decodescope.engine.trace.events import (
     Lines,
     Mention,
     Pass,
+    Text,
     Threads,
     Tops,
     Trials,
@@ -116,6 +118,8 @@ def everything_step(k: int, n: int) -> Step:
     step.joint = Joint(0.5, 0.5, [1.0, 0.75], 2, [[4, 5], [4, 6]], [0.5, 0.25], [0.75, 0.5], 0, 0.25)
     law = [[0.5, 0.0, 0.0, 0.5], [0.25, 0.5, 0.25, 0.0]]
     step.edits = Edits(True, 9, 3, [Tagged([4], law, [[5, 6], [6, 5]], [0, 1])], "rounds")
+    step.drawn = Drawn(0, 2, [Text([4, 5], -1.5, True)], "last", None, -0.5)
+    step.notes = {"mass": 0.5, "prefixes": 3}
     step.unit = Unit([6, 7, 8], [0.5, 0.9, 0.25], 2, "bar")
     step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
     step.fill = Fill(

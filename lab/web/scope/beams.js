@@ -143,6 +143,8 @@ function growth({ scores, mixed }, k, from) {
 export function beamsCard(store, i, step, at) {
   const { parents, scores, tokens } = step.beams, k = Math.min(tokens.length - 1, Math.max(0, at - 1)),
     before = store.steps[i - 1]?.beams;
+  if (!tokens.length)
+    return [shell("", "No hypothesis goes on", "", "all texts have ended", { agrees: null })];
   const from = before ? before.scores[parents[k]] : i === 0 ? 0 : null, { rows, says } = growth(step.beams, k, from);
   return [
     shell("", `Hypothesis ${k + 1} of ${tokens.length}`, tokens[k] ? tokenOf(tokens[k][1]) : "",

@@ -1,0 +1,152 @@
+"""Grammar-aligned decoding (ASAp): texts of a grammar, weighed by how much of what follows each token the grammar refuses."""
+
+from __future__ import annotations
+
+from math import exp
+from typing import Any, ClassVar, cast
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.moved import moved
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.drawn import Drawn, Text
+from decodescope.engine.trace.events import EndReason
+
+from .shared.prefixes import Prefixes, parted
+
+SHOWN = 8  # tokens of a law that are told
+
+
+@component
+class Aligned(Strategy):
+    """A grammar that only takes tokens out (the sampler `grammar`) weighs them as the model does, whatever follows: a likely
+    token behind which hardly anything is allowed is taken as often as before. What is meant is the model's own distribution of
+    whole texts, given that the grammar allows the text, P(w) / P(L). For it a token v behind u has the weight p(v|u) c(uv),
+    where c(u) is the probability that what the model writes behind u is allowed to its end.
+
+    c is not known, so it is learnt: `samples` texts are drawn one after another, and a trie keeps every prefix that was read,
+    with p of all tokens that may follow it. c~ = 1 behind what nobody has read, c~(u) = sum_v p(v|u) c~(uv) behind the rest,
+    and v is drawn with p(v|u) c~(uv). So c~ falls with every text, and never below c. The run's text is the last one.
+
+    Exact in the limit alone: once all prefixes that the grammar allows were read, the next text has the law P(w) / P(L).
+    Before that no text has it, and the distance need not fall from one text to the next: the first has the grammar's own law,
+    and later ones may be further away. A grammar with many prefixes is never seen whole. Text i has the coins of a run with
+    the seed s + i, so the first is that run's text under the sampler alone.
+
+    A step is one text. Its prefixes that the trie knows are not read token by token, but in one pass with the first one that
+    it does not know; a text of which all is known takes no pass. All texts go on behind the one cache of the prompt, and their
+    own entries go with them. The trie holds a logit for each token that may follow a prefix: 4 bytes in float32, so a text of
+    200 tokens behind each of which 5,000 are allowed takes 4 MB.
+
+    A text that the limit cuts counts as allowed, as in the authors' code. p is that of all stages of the sampler but those
+    that constrain; none of them may take tokens out, since a cut before or behind the weights is another distribution.
+    """
+
+    title = "Grammar-aligned decoding (ASAp)"
+    source = (
+        "Park et al. 2024, arXiv:2405.21047, section 3; ebmoon/transformers-GAD, transformers_gad/oracle/oracle_trie.py and "
+        "transformers_gad/generation/logits_process.py"
+    )
+    uses = frozenset({"context", "sampler"})
+    lossless = False
+    changes = "tokens are weighed by what the grammar allows behind them"
+    tells: ClassVar[dict[str, Note]] = {
+        "mass": Note("series", "mass of the grammar", "", "at most, by what was seen: c~ of the prompt"),
+        "log_mass": Note("series", "its logarithm", "nats", "of c~ of the prompt, which may be less than any number"),
+        "read": Note("series", "prefixes read", "tokens", "that no text before had"),
+        "prefixes": Note("series", "prefixes known", "prefixes", "in the trie behind the text"),
+        "grammar": Note("grid", "by the grammar alone", "", "law of the first choice, of its likeliest tokens"),
+        "aligned": Note("grid", "aligned", "", "the same law, weighed by c~ behind each token"),
+    }
+
+    samples: int = param(8, low=1, high=256, unit="texts", help="drawn one after another; the last is the run's text")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        stages = method.sampler.in_order
+        if not any(stage.constrains for stage in stages):
+            return "aligned weighs what a grammar allows, and no sampler constrains the text: choose grammar as the first one."
+        for stage in stages:
+            if (stage.cuts or stage.greedy) and not stage.constrains:
+                return (
+                    f"{stage.name} takes out tokens that the grammar allows, and aligned weighs them all: leave {stage.name} "
+                    "out, or choose temperature in its place."
+                )
+        return None
+
+    def begin(self, s: State) -> None:
+        s.target.ask(Needs())
+        s.scratch = Prefixes()
+
+    def step(self, s: State) -> Move:
+        seen: Prefixes = s.scratch
+        clock = s.target.executor
+        started, before = clock.mark(), len(seen)
+        chance = s.chance if seen.texts == 0 else Chance(s.chance.seed + seen.texts)
+        text, end, number = self._text(s, seen, chance)
+        verified = clock.mark()
+        seen.settle(number)
+        s.target.truncate(s.prompt - 1)
+        s.target.cache.shrink()
+        seen.texts += 1
+        last = seen.texts == self.samples
+        bound = min(0.0, seen.bounds[0])
+        record = Drawn(seen.texts - 1, self.samples, [text], chosen=0 if last else None, bound=bound)
+        notes = self._notes(s, seen, len(seen) - before)
+        emitted = list(text.tokens) if last else []
+        s.tokens += emitted
+        more = {"drawn": record, "notes": notes, "sampler_state": s.sampler_state}
+        return moved(s, emitted, end if last else None, started, verified, **more)
+
+    def _text(self, s: State, seen: Prefixes, chance: Chance) -> tuple[Text, EndReason | None, int]:
+        """One text, why it ends, and the number of its longest prefix that is known, which is all of it but the last token."""
+        between, end = s.between(s.target.name), cast(EndReason | None, None)
+        tokens, logp, number, above, place = list[int](), 0.0, -1, -1, -1
+        while end is None:
+            between(len(tokens), s.left)
+            known = seen.number(above, place)
+            number = self._read(s, seen, tokens, above, place) if known is None else known
+            weights = seen.weights(number)
+            place = chance.draw(weights.softmax(-1), len(s.tokens) + len(tokens)).token
+            above, token = number, int(seen.every[number].ids[place])
+            logp += float(seen.alone(number)[place])
+            end = "stop_token" if s.stop.at(tokens, [token]) is not None else s.filled(len(tokens) + 1)
+            tokens.append(token)
+        return Text(tokens, min(0.0, logp), end == "stop_token"), end, number
+
+    def _read(self, s: State, seen: Prefixes, tokens: list[int], above: int, place: int) -> int:
+        """Read the text so far, whatever of it the cache does not hold, and enter what may follow; its number."""
+        whole = [*s.tokens, *tokens]
+        at = len(s.target.tokens)
+        logits = s.target.forward(Feed.causal(whole[at:], at, s.target.decoder.device, logits="last"))[0, -1]
+        s.target.commit([*range(len(whole) - at)])
+        stages = s.sampler.in_order
+        if above < 0:
+            states = [stage.start(list(s.tokens), s.target.decoder.vocab, s.alphabet) for stage in stages]
+        else:
+            # what reads the logits takes tokens out, and is refused
+            pairs = zip(stages, seen.every[above].states, strict=True)
+            states = [stage.update(state, tokens[-1], logits) for stage, state in pairs]
+        return seen.add(*parted(stages, states, logits), states, above, place)
+
+    def _notes(self, s: State, seen: Prefixes, read: int) -> dict[str, Any]:
+        bound, rows = min(0.0, seen.bounds[0]), seen.first_choice(SHOWN)
+        names = [_name(s, token) for token, _, _ in rows]
+        return {
+            "mass": exp(bound),
+            "log_mass": bound,
+            "read": read,
+            "prefixes": len(seen),
+            "grammar": {name: p for name, (_, p, _) in zip(names, rows, strict=True)},
+            "aligned": {name: q for name, (_, _, q) in zip(names, rows, strict=True)},
+        }
+
+
+def _name(s: State, token: int) -> str:
+    piece = None if s.piece is None else s.piece(token)
+    return f"{token} {piece}" if isinstance(piece, str) else str(token)

@@ -1,0 +1,108 @@
+"""Prefixes: a trie of texts that were begun under a grammar, and what of each prefix's mass may still end in a text of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.decoding.sampler import Sampler
+
+
+@dataclass
+class Prefix:
+    """A text whose next token's law is known.
+
+    ids:  int64 [C], the tokens that may follow, ascending;  z: float [C], their logits;  total: the logarithm of the sum of exp
+          of all logits of the vocabulary: ln p(v|u) = z - total
+    states: of the sampler's stages behind it;  below: place in `ids` -> number of the prefix with that token behind it
+    above: number of the prefix before it, -1: none
+    """
+
+    ids: Tensor
+    z: Tensor
+    total: float
+    states: list[Any]
+    above: int = -1
+    below: dict[int, int] = field(default_factory=dict)
+
+
+class Prefixes:
+    """All prefixes by number, 0 the empty one, and of each ln c~(u), an upper bound of the logarithm of the probability c(u)
+    that what the model writes behind u is allowed to its end.
+
+    c~ = 1 where nobody has looked; behind a prefix that is known c~(u) = sum over v that may follow of p(v|u) c~(uv). A text
+    that has ended, or that the limit cuts, has c = 1. In logarithms: behind 200 tokens of a grammar of rare words c is less
+    than any double. A known prefix takes a logit for each token that may follow; equal sets of tokens are one tensor.
+
+    texts: so many were drawn
+    """
+
+    def __init__(self) -> None:
+        self.texts = 0
+        self.every: list[Prefix] = []
+        self.bounds: list[float] = []  # ln c~, by number
+        self._sets: dict[bytes, Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self.every)
+
+    def add(self, logits: Tensor, fits: Tensor, states: list[Any], above: int, place: int) -> int:
+        """A prefix of which the model gave `logits` (float [V], as they are drawn from) for the next token, of which those may
+        follow that `fits` (bool [V]) says: token number `place` of prefix `above`, -1: the empty one. Its number."""
+        key = fits.cpu().numpy().tobytes()
+        ids = self._sets.setdefault(key, fits.nonzero()[:, 0])
+        number, total = len(self.every), float(logits.double().logsumexp(-1))
+        self.every.append(Prefix(ids, logits[ids], total, states, above))
+        self.bounds.append(0.0)
+        if above >= 0:
+            self.every[above].below[place] = number
+        self.bounds[number] = float(self.weights(number).logsumexp(-1))
+        return number
+
+    def alone(self, number: int) -> Tensor:
+        """float64 [C]: ln p(v|u) of the tokens v that may follow prefix u, which do not add up to 1."""
+        prefix = self.every[number]
+        return prefix.z.double() - prefix.total
+
+    def weights(self, number: int) -> Tensor:
+        """float64 [C]: ln p(v|u) c~(uv) of the tokens v that may follow prefix u."""
+        logs, below = self.alone(number), self.every[number].below
+        if below:
+            bounds = logs.new_tensor([self.bounds[x] for x in below.values()])
+            logs[torch.tensor([*below], device=logs.device)] += bounds
+        return logs
+
+    def settle(self, number: int) -> None:
+        """Work c~ out anew of a prefix and of all that it goes on from, the longest first."""
+        while number >= 0:
+            self.bounds[number] = float(self.weights(number).logsumexp(-1))
+            number = self.every[number].above
+
+    def number(self, above: int, place: int) -> int | None:
+        """Of the prefix with token number `place` behind prefix `above`, -1: of the empty one; None where it is not known."""
+        return self.every[above].below.get(place) if above >= 0 else 0 if self.every else None
+
+    def first_choice(self, most: int) -> list[tuple[int, float, float]]:
+        """(token, its probability by the grammar alone, and with c~) at the first place that leaves a choice, or as far on the
+        only way to it as is known: the likeliest tokens by the grammar, `most` at most."""
+        number = 0
+        while len(self.every[number].ids) == 1 and (below := self.every[number].below):
+            number = below[0]
+        alone, weighed = self.alone(number).softmax(-1), self.weights(number).softmax(-1)
+        best = alone.topk(min(most, len(alone))).indices
+        ids = self.every[number].ids[best].tolist()
+        return list(zip(ids, alone[best].tolist(), weighed[best].tolist(), strict=True))
+
+
+def parted(stages: list[Sampler], states: list[Any], logits: Tensor) -> tuple[Tensor, Tensor]:
+    """logits [V] behind all stages that do not constrain, and bool [V]: what those that do leave."""
+    fits = torch.zeros_like(logits)
+    for stage, state in zip(stages, states, strict=True):
+        if stage.constrains:
+            fits = stage.warp(fits, state)
+        else:
+            logits = stage.warp(logits, state)
+    return logits, torch.isfinite(fits)

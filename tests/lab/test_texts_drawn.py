@@ -1,0 +1,39 @@
+"""Texts that are drawn until one becomes the run's: what the headline, the card and the notes say of them on the page."""
+
+from __future__ import annotations
+
+import pytest
+import toys
+
+from .drawn import Drawn, told
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
+OPEN = "(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }"
+
+
+def test_the_headline_says_which_text_was_drawn_and_not_that_nothing_was_kept(drawn: Drawn) -> None:
+    trace = toys.decode(toys.method(strategy=("aligned", {"samples": 3})), count=6).sink
+    drawn.run(OPEN, told(trace))
+    lines = []
+    for i in range(3):
+        drawn.run("(i) => view.seek(i)", i)
+        lines.append(drawn.text(".headline .lead"))
+        assert drawn.page.locator(".decision tbody tr").count() == 1
+        assert "at most" in drawn.text(".decision") and "mass of the grammar" in drawn.text(".notes-pane")
+    assert lines == [
+        "0 tokens: text 1 of 3 drawn, the last is the run's",
+        "0 tokens: text 2 of 3 drawn, the last is the run's",
+        "6 tokens: text 3 of 3 drawn, the run's text",
+    ]
+
+
+def test_the_headline_of_samples_that_have_all_ended_speaks_of_the_text(drawn: Drawn) -> None:
+    sampler = ("temperature", {"temperature": 0.9})
+    made = toys.method(strategy=("samples", {"samples": 2}), sampler=sampler)
+    ended = next(
+        trace
+        for seed in range(40)
+        if not (trace := toys.decode(made, count=30, seed=seed, stop_tokens=[2, 7, 4]).sink).steps[-1].beams.tokens
+    )
+    drawn.run(OPEN, told(ended))
+    assert "text, of all that were written" in drawn.text(".headline .lead")
