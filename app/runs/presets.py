@@ -358,6 +358,11 @@ PRESETS: dict[str, Preset] = {
         "The likeliest token, less a resistance that grows with how far it would retrace the text. The text may differ.",
         {"drafter": "none", "sampler": ["momentum"]},
     ),
+    "contrastive": Preset(
+        "Contrastive search",
+        "Of five likely tokens the one whose state is least like those of the text, all read in one pass. The text may differ.",
+        {"strategy": "contrastive_search"},
+    ),
     "grammar": Preset(
         "A record, by a grammar",
         "Tokens of which no record can be made any more are taken out, and the likeliest of the others is written.",

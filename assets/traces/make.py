@@ -301,6 +301,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "seed": 4,
         "level": "decisions",
     },
+    "contrastive": {
+        "title": "Of the likely ones the new one",
+        "about": "Contrastive search: of five likely tokens the one whose state repeats the text least; all five in one pass.",
+        "names": {"strategy": "contrastive_search"},
+        "settings": {},
+        "prompts": STORIES,
+        "new": 40,
+        "seed": 7,
+        "level": "decisions",
+    },
     "grammar": {
         "title": "A text that fits a schema",
         "about": "Asked for a story, bound to a JSON schema: only tokens of which a record can still be made stay.",

@@ -555,6 +555,31 @@ def test_what_is_said_of_the_text_that_fits_a_schema() -> None:
     assert max(likely[4], key=likely[4].__getitem__) != "B" and "O" not in likely[4] and min(likely[4].values()) < 0.05
 
 
+def test_what_is_said_of_the_token_that_repeats_least() -> None:
+    tour = TOURS["contrastive"]
+    with opened("contrastive") as trace:
+        steps, prompt = list(trace.steps), [int(x) for x in trace.header.prompt]
+        rows, near = [], []
+        for i, step in enumerate(steps):
+            (choice,) = step.choices or []
+            before = prompt + [x for s in steps[:i] for x in s.emitted]
+            words = [trace.text([x]) for x in choice.candidates]
+            rows.append(dict(zip(words, zip(*choice.terms.values(), strict=True), strict=True)))
+            near.append({w: trace.text([before[k]]) for w, (_, k) in zip(words, choice.notes["nearest"], strict=True)})
+        taken = [trace.text(step.emitted) for step in steps]
+    assert all((step.choices or [])[0].weights == {"p": pytest.approx(0.4), "max cos": pytest.approx(-0.6)} for step in steps)
+    assert [taken[x.step] for x in tour[:5]] == [" called", " li", " N", " lived", " o"]
+    for stop, words in ((0, [" called"]), (1, [" could", " li"])):
+        says(tour[stop], *(x for word in words for x in rows[tour[stop].step][word]))
+    says(tour[2], *rows[14][" J"])
+    says(tour[3], rows[18][" lived"][1], rows[18][" lived"][0])
+    says(tour[4], *(rows[26][word][0] for word in (" bo", " g", " o")))
+    likeliest = [max(rows[x.step], key=lambda word, row=rows[x.step]: row[word][0]) for x in tour[:5]]
+    assert likeliest == [" called", " could", " J", " lived", " bo"]
+    assert (near[5][" could"], near[14][" J"], near[18][" lived"]) == (" who", " J", " called")
+    assert all(sum(x.tokens for x in step.passes) == 5 and len(step.passes) == 1 for step in steps[1:])
+
+
 def test_what_is_said_of_the_shorter_prompt() -> None:
     steps = told("gemfilter")
     with opened("gemfilter") as trace:
