@@ -30,12 +30,12 @@ def feature_of(
 
 
 def read_alone(kind: str, text: list[int], ahead: list[int]) -> tuple[torch.Tensor, LayerStore]:
-    """Logits [V] of the lively target's layer "eagle" or "eagle3" after text and the drafted tokens `ahead`, one slot at a
-    time: true states for the text, its own outputs from there; and the cache."""
+    """Logits [V] of the lively target's layer "eagle", "fspad" or "eagle3" after text and the drafted tokens `ahead`, one slot
+    at a time: true states for the text, its own outputs from there; and the cache."""
     decoder = toys.pair()[0].decoder
     layer, store, made = decoder.heads[kind], decoder.heads[kind].attention.store(), None
     with torch.inference_mode():
-        places = ("final",) if kind == "eagle" else fused_layers(decoder.spec.n_layers)
+        places = fused_layers(decoder.spec.n_layers) if kind == "eagle3" else ("final",)
         features = layer.enter(feature_of(text[:-1], places))
         for slot, token in enumerate([*text[1:], *ahead]):
             f = features[slot] if slot < len(features) else made

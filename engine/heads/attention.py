@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -61,20 +63,24 @@ class Attention(Joins):
         return self.out(y.transpose(1, 2).flatten(2))
 
     def forward(
-        self, x: Tensor, start: int, store: LayerStore | None = None, depth: int = 0, visible: Tensor | None = None
-    ) -> Tensor:
+        self, x: Tensor, start: int, store: LayerStore | None = None, depth: int | Sequence[int] = 0,
+        visible: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """The block's output [B, T, d] for x [B, T, width].
 
         Without a store the rows are whole texts from position `start` on. With one they are appended to it as pending: a
         chain that goes on at `start`, or, where `visible` (bool [T, m + T]: which pending entries each row sees) is
-        given, siblings that all stand at position start + depth.
+        given, siblings that all stand at position start + depth, or each at its own of T depths.
         """
         B, T, _ = x.shape
+        deepest = depth if isinstance(depth, int) else max(depth)
         if visible is None:
             positions = torch.arange(start, start + T, device=x.device)[None].expand(B, T)
-        else:
+        elif isinstance(depth, int):
             positions = torch.full((B, T), start + depth, device=x.device)
-        q, kv = self.project(x, positions, start + max(T - 1, depth))
+        else:
+            positions = (start + torch.tensor(depth, device=x.device))[None].expand(B, T)
+        q, kv = self.project(x, positions, start + max(T - 1, deepest))
         if store is None:
             return self.mix(q, kv[0], kv[1], causal=True)
         n, m = store.n, store.m

@@ -132,11 +132,15 @@ class Head(nn.Module):
         head.rates, head.made_for = self.rates, self.made_for
         return head
 
+    def spoken(self, features: Tensor) -> Tensor:
+        """What the unembedding reads [..., d] of the features [..., d] that the net made: these, where nothing is said."""
+        return features
+
     def logits(self, features: Tensor, decoder: Vocabulary, first: int = 0) -> Tensor:
         """Logits [K, ..., V] of features [K, ..., d], which heads `first`, `first` + 1, ... made; half types come out as
         float32."""
         if self.words is None:
-            return decoder.unembed(features)
+            return decoder.unembed(self.spoken(features))
         mine = cast("list[nn.Module]", list(self.words))[first : first + len(features)]
         logits = torch.stack([head(x) for head, x in zip(mine, features, strict=True)])[..., : decoder.vocab]
         return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()

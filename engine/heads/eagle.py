@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -69,6 +71,16 @@ class EagleLayer(Head):
         visible: Tensor | None = None,
     ) -> Tensor:
         """The next features [B, T, d] for features and embeddings [B, T, d]; the rest is `Attention.forward`'s."""
+        return self.read(self.fused(features, embedded), start, store, depth, visible)
+
+    def fused(self, features: Tensor, embedded: Tensor) -> Tensor:
+        """What enters the layer [..., d] for features and embeddings [..., d]."""
         e = embedded if self.shape["plain"] else normed(embedded)
-        x = self.fuse(torch.cat([features, e], -1))
+        return self.fuse(torch.cat([features, e], -1))
+
+    def read(
+        self, x: Tensor, start: int, store: LayerStore | None = None, depth: int | Sequence[int] = 0,
+        visible: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """The next features [B, T, d] for what enters the layer, x [B, T, d]."""
         return self.block(x + self.attention(x, start, store, depth, visible))

@@ -25,6 +25,7 @@ from .eagle import EagleLayer
 from .eagle3 import Eagle3Layer
 from .edit import EditTagger
 from .exits import ExitHeads
+from .fspad import FspadLayer
 from .hydra import HydraHeads
 from .judge import JudgeHead
 from .kangaroo import KangarooAdapter
@@ -32,6 +33,7 @@ from .learn2pd import ParallelFilter
 from .look_ahead_tokens import LookAheadTokens
 from .medusa import MedusaHeads
 from .mlp_speculator import MLPSpeculator
+from .parallelspec import ParallelSpecLayer
 from .past_future import PastFutureHeads
 from .ppd import PromptTokens
 from .prefix_state import PrefixState
@@ -43,7 +45,8 @@ from .specdec import AcceptanceHead
 from .trigrams import TrigramLayers
 
 DRAFTING: tuple[type[Head], ...] = (
-    MedusaHeads, HydraHeads, EagleLayer, Eagle3Layer, KangarooAdapter, BlockwiseHeads, MLPSpeculator, ReDrafter,
+    MedusaHeads, HydraHeads, EagleLayer, Eagle3Layer, KangarooAdapter, BlockwiseHeads, MLPSpeculator, ReDrafter, FspadLayer,
+    ParallelSpecLayer,
 )  # fmt: skip
 HEADS: dict[str, type[Head]] = {x.kind: x for x in DRAFTING}
 # on a draft model: they judge tokens, queries or answers and draft none
@@ -62,7 +65,7 @@ CACHE: dict[str, type[Head]] = {x.kind: x for x in (PrefixState, SoftPrompt, Hea
 NETS = HEADS | OTHERS | SLOTTED | GATES | CACHE
 LARGEST = 1 << 16  # of any size in a config
 MOST_HEADS = 16
-MOST = {**dict.fromkeys(("heads", "blocks", "layers", "ensemble"), MOST_HEADS), "vocab": 1 << 24, "theta": 1 << 31}
+MOST = {**dict.fromkeys(("heads", "masks", "blocks", "layers", "ensemble"), MOST_HEADS), "vocab": 1 << 24, "theta": 1 << 31}
 
 
 def folders(model: Path, given: Mapping[str, Path] | None = None) -> dict[str, Path]:

@@ -96,7 +96,7 @@ class BeamTree(Drafter):
             "scores": [round(beam.scores[x], 4) for x in keep],
             "places": [place[x] for x in keep],  # of the score among all that are kept, best 0
             "predicted": [beam.depth[x] > 1 for x in keep],  # whether q rests on a guessed feature or on a true one
-            "passes": self._walk.level,
+            "passes": self._walk.passes,
             "pool": len(beam),
             "dropped": {
                 "reason": "rerank",

@@ -12,6 +12,10 @@ from decodescope.engine.decoding.context import Context, Outcome
 from decodescope.engine.decoding.policy import CHUNK
 from decodescope.engine.heads.eagle import EagleLayer
 from decodescope.engine.heads.eagle3 import Eagle3Layer
+from decodescope.engine.heads.fspad import FspadLayer
+from decodescope.engine.heads.parallelspec import ParallelSpecLayer
+
+Layer = EagleLayer | Eagle3Layer | FspadLayer | ParallelSpecLayer
 
 
 class FeatureWalk:
@@ -22,7 +26,7 @@ class FeatureWalk:
     make a feature, one after the other along the width
     """
 
-    def __init__(self, ctx: Context, layer: EagleLayer | Eagle3Layer, places: Sequence[int | str]):
+    def __init__(self, ctx: Context, layer: Layer, places: Sequence[int | str]):
         self.layer, self.decoder, self.places = layer, ctx.target.decoder, tuple(places)
         self.store = layer.attention.store()
         self.due: tuple[Tensor, list[int]] | None = None  # states [k, W] and next tokens that the layer has not read
@@ -36,7 +40,8 @@ class FeatureWalk:
     def _states(self, hidden: dict[int | str, Tensor]) -> Tensor:
         return torch.cat([hidden[place][0] for place in self.places], -1)
 
-    def _embed(self, tokens: Sequence[int]) -> Tensor:
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        """float [n, d]: the target's embeddings of tokens."""
         return F.embedding(torch.tensor(tokens, device=self.decoder.device), self.decoder.embed)
 
     def told(self, outcome: Outcome) -> None:
@@ -54,19 +59,21 @@ class FeatureWalk:
             states, tokens = self.due
             for at in range(0, len(tokens), CHUNK):
                 part = tokens[at : at + CHUNK]
-                features = self.layer.enter(states[at : at + CHUNK])
-                state = self.layer(features[None], self._embed(part)[None], self.store.n, self.store)
+                self._next = self._after(self.layer.enter(states[at : at + CHUNK]), self.embed(part))
                 self.store.commit(range(len(part)))
-                self._next = state[0, -1:]
             self.due = None
         self._sees, self.level = None, 0
         return self._next
+
+    def _after(self, features: Tensor, embedded: Tensor) -> Tensor:
+        """The output [1, d] after the last of the pairs float [T, d], whose rows are the first that become pending."""
+        return self.layer(features[None], embedded[None], self.store.n, self.store)[0, -1:]
 
     def ahead(self, outputs: Tensor, above: Sequence[int], tokens: Sequence[int]) -> Tensor:
         """The outputs [R, d] after `tokens`, one level further: token i follows row above[i] of the level before, whose
         `outputs` [.., d] stand in the place of true features. Each sees the text, its ancestors and itself."""
         at = torch.tensor(above, device=self.decoder.device)
-        pairs, n = (outputs[at][None], self._embed(tokens)[None]), self.store.n
+        pairs, n = (outputs[at][None], self.embed(tokens)[None]), self.store.n
         if self._sees is None and len(tokens) == 1:
             state = self.layer(*pairs, n + self.level, self.store)
         else:
@@ -80,6 +87,11 @@ class FeatureWalk:
     def logits(self, outputs: Tensor) -> Tensor:
         """float [R, V]: the logits of the token after each row of outputs [R, d]."""
         return self.layer.logits(outputs, self.decoder)
+
+    @property
+    def passes(self) -> int:
+        """Passes of the layer on guessed features since `root`."""
+        return self.level
 
     def close(self) -> None:
         """Drop what is pending."""

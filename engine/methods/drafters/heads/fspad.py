@@ -1,0 +1,49 @@
+"""FSPAD: EAGLE-2's tree on a layer that is told which token came, and says tokens apart from features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+from decodescope.engine.core.component import component
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.heads.fspad import FspadLayer
+
+from ..shared.beam_tree import BeamTree
+
+
+@component
+class Fspad(BeamTree):
+    """The tree of `eagle2`, with EAGLE's layer between two further parts (`engine/heads/fspad.py` has the formulas). A feature
+    is a blend over all tokens that might come next, and the layer should go on with the one that did: the embedding of
+    that token gates the dimensions of the feature [d] before the layer reads it. And what the layer says of the next feature,
+    trained to be near the true one, is not what the unembedding reads: a map of its own goes between, trained on the tokens
+    alone, so that the two losses pull at different weights.
+
+    With gates of 1 and both further maps at 0 it drafts what EAGLE-2 does, to the bit. Nodes are chosen without chance:
+    lossless. Costs three products of low rank a row beside EAGLE's layer. Of the paper the abstract was read, not the
+    layers: an approximation. Its tree is EAGLE-2's; defaults are those of `eagle2`.
+    """
+
+    title = "FSPAD (an approximation)"
+    source = "Gui et al. 2024, arXiv:2408.15562, abstract; the layers themselves recalled, no code is known"
+    needs = Needs(hidden=frozenset({"final"}))
+    reads: ClassVar[str] = "fspad"
+    tells: ClassVar[dict[str, Note]] = {
+        **BeamTree.tells,
+        "gate": Note("node", "gate", what="mean factor that the token puts on the feature before it; 1 leaves it as it is"),
+    }
+
+    def places(self, spec: ModelSpec) -> Sequence[int | str]:
+        return ("final",)
+
+    def propose(self, ctx: Context) -> Draft:
+        draft = super().propose(ctx)
+        if draft.notes is not None:
+            gates = cast(FspadLayer, self._walk.layer).gate(self._walk.embed([ctx.tokens[-1], *draft.tokens]))
+            draft.notes["gate"] = [round(x, 4) for x in gates.mean(-1).tolist()]  # the root's first
+        return draft
