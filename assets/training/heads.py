@@ -36,6 +36,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from decodescope.engine.heads.base import Head
+from decodescope.engine.heads.clover import CloverHeads
 from decodescope.engine.heads.eagle3 import Eagle3Layer, fused_layers, spread
 from decodescope.engine.heads.files import HEADS, write
 from decodescope.engine.heads.fspad import FspadLayer
@@ -64,8 +65,9 @@ SHAPES = {
     "redrafter": dict(heads=3, inner=144, blocks=2),
     "fspad": dict(n_heads=4, n_kv_heads=2, head_dim=64, d_ff=128, rank=64),
     "parallelspec": dict(masks=3, n_heads=4, n_kv_heads=2, head_dim=64, d_ff=128),
+    "clover": dict(heads=3, gates=4, gate_dim=32, n_heads=2, n_kv_heads=1, head_dim=64, d_ff=128, rank=128),
 }
-TOLD = ("fspad", "parallelspec")  # measured in docs/heads.md and not shipped: the others fill the room that heads have
+TOLD = ("fspad", "parallelspec", "clover")  # in docs/heads.md and not shipped: the others fill the room of heads
 AROUND = (FspadLayer, ParallelSpecLayer)  # nets with EAGLE's layer in them
 FEATURES = ("eagle", "fspad", "parallelspec")  # they guess features
 
@@ -123,6 +125,9 @@ def guesses(head: Head, r: Read, noise: float = 0.0) -> list[tuple[Shift, Tensor
     if isinstance(head, Eagle3Layer):
         told = [s.at(r.embedded, s.reads[0]) for s in table]
         return list(zip(table, head.unrolled(head.enter(table[0].at(r.fused, 0)), told), strict=True))
+    if isinstance(head, CloverHeads):
+        told = [s.at(r.embedded, s.reads[-1]) for s in table]
+        return list(zip(table, head.unrolled(table[0].at(r.feature, 0), told), strict=True))
     if head.kind == "medusa":
         return [(s, head.head(k, s.at(r.feature, 0))) for k, s in enumerate(table)]
     if head.kind == "blockwise":
@@ -150,8 +155,8 @@ def places(count: int, share: float, device: torch.device) -> Tensor | slice:
 
 
 def loss_of(net: Net, head: Head, r: Read, share: float = 1.0, rival: Adversary | None = None) -> Tensor:
-    """What each paper minimises, at a random `share` of the places of every level. Medusa: cross-entropy of the token,
-    0.8^k for head k; MLP speculator and ReDrafter the same, without these weights. Hydra (as Hydra++) and Kangaroo:
+    """What each paper minimises, at a random `share` of the places of every level. Medusa and Clover: cross-entropy of the
+    token, 0.8^k for head k; MLP speculator and ReDrafter the same, without these weights. Hydra (as Hydra++) and Kangaroo:
     cross-entropy with the model's own law of that token. EAGLE, FSPAD and ParallelSpec: smooth L1 distance to the true
     feature (everywhere), 0.1 of the cross-entropy with the model's law, in FSPAD of what is spoken, 0.8^k for place k of a
     group. EAGLE-3: cross-entropy with the model's law over the draft vocabulary, 0.8^k for level k of the draft, where the
@@ -165,8 +170,8 @@ def loss_of(net: Net, head: Head, r: Read, share: float = 1.0, rival: Adversary 
             with torch.no_grad():
                 p = unembed(net, s.law(r.feature).flatten(0, 1)[at])
             total = total + rival.against(p, said(net, head, mine))
-        if head.kind in ("medusa", "blockwise", "mlp_speculator", "redrafter"):
-            weight = 0.8**k if head.kind == "medusa" else 1.0
+        if head.kind in ("medusa", "blockwise", "mlp_speculator", "redrafter", "clover"):
+            weight = 0.8**k if head.kind in ("medusa", "clover") else 1.0
             total = total + weight * F.cross_entropy(unembed(net, mine).float(), s.at(r.ids, s.says).flatten()[at])
             continue
         law = unembed(net, s.law(r.feature).flatten(0, 1)[at]).float()  # [n, V]

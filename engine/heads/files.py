@@ -19,6 +19,7 @@ from decodescope.engine.core.spec import ModelSpec
 from .base import Head
 from .block_transformer import BlockDecoder
 from .blockwise import BlockwiseHeads
+from .clover import CloverHeads
 from .correctness import CorrectnessHead
 from .duo_attention import HeadGates
 from .eagle import EagleLayer
@@ -46,7 +47,7 @@ from .trigrams import TrigramLayers
 
 DRAFTING: tuple[type[Head], ...] = (
     MedusaHeads, HydraHeads, EagleLayer, Eagle3Layer, KangarooAdapter, BlockwiseHeads, MLPSpeculator, ReDrafter, FspadLayer,
-    ParallelSpecLayer,
+    ParallelSpecLayer, CloverHeads,
 )  # fmt: skip
 HEADS: dict[str, type[Head]] = {x.kind: x for x in DRAFTING}
 # on a draft model: they judge tokens, queries or answers and draft none
@@ -65,7 +66,11 @@ CACHE: dict[str, type[Head]] = {x.kind: x for x in (PrefixState, SoftPrompt, Hea
 NETS = HEADS | OTHERS | SLOTTED | GATES | CACHE
 LARGEST = 1 << 16  # of any size in a config
 MOST_HEADS = 16
-MOST = {**dict.fromkeys(("heads", "masks", "blocks", "layers", "ensemble"), MOST_HEADS), "vocab": 1 << 24, "theta": 1 << 31}
+MOST = {
+    **dict.fromkeys(("heads", "masks", "gates", "blocks", "layers", "ensemble"), MOST_HEADS),
+    "vocab": 1 << 24,
+    "theta": 1 << 31,
+}
 
 
 def folders(model: Path, given: Mapping[str, Path] | None = None) -> dict[str, Path]:

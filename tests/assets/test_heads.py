@@ -37,6 +37,7 @@ SHAPES = {
     "redrafter": dict(heads=3, inner=48, blocks=1),
     "fspad": dict(n_heads=2, n_kv_heads=1, head_dim=16, d_ff=32, rank=8),
     "parallelspec": dict(masks=2, n_heads=2, n_kv_heads=1, head_dim=16, d_ff=32),
+    "clover": dict(heads=3, gates=2, gate_dim=16, n_heads=2, n_kv_heads=1, head_dim=16, d_ff=32, rank=32),
 }
 DRAFTS = {
     "medusa": dict(nodes=3),
@@ -49,6 +50,7 @@ DRAFTS = {
     "redrafter": dict(width=1, length=3),
     "fspad": dict(nodes=3, width=1, depth=3),
     "parallelspec": dict(nodes=3, width=1, depth=3, k=3),
+    "clover": dict(nodes=3),
 }
 
 

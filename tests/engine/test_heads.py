@@ -37,10 +37,11 @@ def test_shift_table_says_which_token_each_head_reads_and_guesses() -> None:
         "redrafter": [((1,), 1, 2), ((1, 2), 2, 3), ((1, 2, 3), 3, 4)],
         "fspad": [((1,), 1, 2)],
         "parallelspec": [((1,), 1, 2), ((1,), 1, 3), ((1,), 1, 4)],
+        "clover": [((1,), 1, 2), ((1, 2), 2, 3), ((1, 2, 3), 3, 4)],
     }
     assert {kind: [(s.reads, s.known, s.says) for s in shifts(kind, 3)] for kind in HEADS} == lines
     with pytest.raises(ValueError, match="there are medusa, hydra, eagle, eagle3, kangaroo, blockwise"):
-        shifts("clover")
+        shifts("daisy")
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -189,15 +190,15 @@ def test_heads_from_elsewhere_take_the_place_of_the_model_s_own(tmp_path: Path) 
     write(other, elsewhere)
     made = held(tmp_path / "model", {"medusa": elsewhere})
     assert list(made) == ["medusa"] and all((x == 0.5).all() for x in made["medusa"].tensors().values())
-    with pytest.raises(LoadError, match=r"no heads called 'clover'; the kinds are medusa, hydra, eagle, eagle3, .*\.$"):
-        held(tmp_path / "model", {"clover": elsewhere})
+    with pytest.raises(LoadError, match=r"no heads called 'daisy'; the kinds are medusa, hydra, eagle, eagle3, .*\.$"):
+        held(tmp_path / "model", {"daisy": elsewhere})
     with pytest.raises(LoadError, match=r"absent has no config.json; give the folder of trained heads\.$"):
         held(tmp_path / "model", {"eagle": tmp_path / "absent"})
 
 
 def test_folders_of_unknown_kinds_are_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "heads" / "clover").mkdir(parents=True)
-    (tmp_path / "heads" / "clover" / "config.json").write_text("{}")
+    (tmp_path / "heads" / "daisy").mkdir(parents=True)
+    (tmp_path / "heads" / "daisy" / "config.json").write_text("{}")
     assert folders(tmp_path) == {}
 
 

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from decodescope.engine.decoding.context import Context, Outcome
 from decodescope.engine.decoding.policy import CHUNK
+from decodescope.engine.heads.clover import CloverHeads
 from decodescope.engine.heads.eagle import EagleLayer
 from decodescope.engine.heads.eagle3 import Eagle3Layer
 from decodescope.engine.heads.fspad import FspadLayer
 from decodescope.engine.heads.parallelspec import ParallelSpecLayer
 
-Layer = EagleLayer | Eagle3Layer | FspadLayer | ParallelSpecLayer
+Layer = EagleLayer | Eagle3Layer | FspadLayer | ParallelSpecLayer | CloverHeads
 
 
 class FeatureWalk:
