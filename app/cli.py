@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from decodescope.engine.core.refusal import Refusal
 
-from .parser import BAD_INPUT, parser
+from .arguments import BAD_INPUT
+from .parser import parser
 from .refusal import sentence
 
 FAILED, INTERRUPTED, PIPE_CLOSED = 1, 130, 141

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import re
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from decodescope.engine.core.roles import DRAFTS, TARGET
+from decodescope.engine.core.roles import DRAFTS
 
+from .arguments import Parser, device, layers, named, number, role, verdict, whole
 from .limits import SEEDS, Limits
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -18,77 +16,6 @@ LEVELS = ("counts", "decisions", "fields")
 HOWS = ("tested", "naive", "static", "independent", "shared")  # how a calibration chooses
 TOKENS = 1_000_000
 MODEL = "a shipped one (see docs/models.md), a folder written with a path separator, or a hub id; +NAME adds its adapter"
-BAD_INPUT = 2  # exit code
-
-
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are one sentence and exit code 2."""
-
-    def error(self, message: str) -> NoReturn:
-        """Refuse the arguments."""
-        text = " ".join(message.split()).rstrip(".")
-        print(f"{text[:1].upper()}{text[1:]}; see {self.prog} --help.", file=sys.stderr)
-        raise SystemExit(BAD_INPUT)
-
-
-def whole(low: int, high: int) -> Callable[[str], int]:
-    """A type for argparse: a whole number from low to high."""
-
-    def read(text: str) -> int:
-        if not re.fullmatch(r"[+-]?\d{1,20}", text) or not low <= int(text) <= high:
-            raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a whole number from {low} to {high}")
-        return int(text)
-
-    return read
-
-
-def number(low: float, high: float) -> Callable[[str], float]:
-    """A type for argparse: a number from low to high."""
-
-    def read(text: str) -> float:
-        if not re.fullmatch(r"\+?(\d{1,9}(\.\d{0,9})?|\.\d{1,9})", text) or not low <= float(text) <= high:
-            raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a number from {low:g} to {high:g}")
-        return float(text)
-
-    return read
-
-
-def layers(text: str) -> list[int]:
-    """A type for argparse: numbers of layers with commas between them."""
-    if not re.fullmatch(r"\d{1,6}(,\d{1,6}){0,999}", text):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be numbers of layers, such as 0,3")
-    return sorted({int(x) for x in text.split(",")})
-
-
-def verdict(text: str) -> tuple[int, bool]:
-    """A type for argparse: accept:NODE or reject:NODE."""
-    match = re.fullmatch(r"(accept|reject):(\d{1,9})", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be accept:NODE or reject:NODE, such as accept:3")
-    return int(match[2]), match[1] == "accept"
-
-
-def named(text: str) -> tuple[str, Path]:
-    """A type for argparse: NAME=PATH."""
-    name, sign, path = text.partition("=")
-    if not (name and sign and path):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be NAME=PATH, such as medusa=./heads/medusa")
-    return name, Path(path).expanduser()
-
-
-def role(text: str) -> tuple[str, str]:
-    """A type for argparse: ROLE=NAME."""
-    match = re.fullmatch(r"([a-z]\w{0,39})=(.+)", text)
-    if match is None or match[1] == TARGET:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be ROLE=NAME, such as large=lab")
-    return match[1], match[2]
-
-
-def device(text: str) -> str:
-    """A type for argparse: cpu, cuda, cuda:N or mps."""
-    if not re.fullmatch(r"cpu|mps|cuda(:\d{1,2})?", text):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no device: use cpu, cuda, cuda:N or mps")
-    return text
 
 
 def parser() -> Parser:
@@ -121,6 +48,29 @@ def parser() -> Parser:
 
     trace = commands.add_parser("trace", help="tell what a recorded run holds", description="Tell what a recorded run holds.")
     ways = trace.add_subparsers(dest="way", metavar="show|check|find|fork|export", required=True, parser_class=Parser)
+    _traces(command, ways)
+    cache = commands.add_parser("cache", help="keep a prompt's cache in a file", description="Keep a prompt's cache in a file.")
+    ways = cache.add_subparsers(dest="way", metavar="save|load", required=True, parser_class=Parser)
+    _save(command("save", "cache", "save", "read a prompt, and write its cache to a file in few bits", ways))
+    _load(command("load", "cache", "load", "go on from such a file: decode without reading its prompt", ways))
+    way = commands.add_parser("measure", help="tell what repetition does", description="Tell what repetition does.")
+    ways = way.add_subparsers(dest="way", metavar="repetition|loops", required=True, parser_class=Parser)
+    _repetition(command("repetition", "measure", "repetition", "how likely a sentence becomes once it was repeated", ways))
+    _loops(command("loops", "measure", "loops", "where a text says again what it said; exit code 1 if nowhere", ways))
+    _report(command("report", "report", "report", "tell where drafts die, and what to try"))
+    sub = command("gallery", "gallery", "gallery", "write runs as a folder of pages for any web server, or to open from disk")
+    sub.add_argument("out", metavar="OUT", help="the folder; a new one, or an empty one")
+    sub.add_argument("trace", nargs="*", metavar="TRACE", help="traces, or names of examples (default: all examples)")
+    sub.add_argument("--course", action="store_true", help="the notebooks too, each run first: a minute or two for each")
+    _json(sub)
+    sub = command("notebooks", "notebooks", "notebooks", "copy the course, notebooks for JupyterLab, into a folder of yours")
+    sub.add_argument("folder", metavar="DIR", help="the folder; it is made if it is not there")
+    _json(sub)
+    _bench(command("bench", "bench", "bench", "measure the methods: beside transformers, or on questions with answers"))
+    return top
+
+
+def _traces(command: Callable[..., Parser], ways: Any) -> None:
     for name, help in (
         ("show", "print what a trace holds; one that is still being written too"),
         ("check", "derive again what a trace claims; exit code 1 if it contradicts itself"),
@@ -134,21 +84,6 @@ def parser() -> Parser:
     _json(sub)
     _fork(command("fork", "steps", "fork", "repeat a run up to a step, and go on with something changed", ways))
     _export(command("export", "trace", "export", "write a trace as one HTML file, as a table, or as trace events", ways))
-    cache = commands.add_parser("cache", help="keep a prompt's cache in a file", description="Keep a prompt's cache in a file.")
-    ways = cache.add_subparsers(dest="way", metavar="save|load", required=True, parser_class=Parser)
-    _save(command("save", "cache", "save", "read a prompt, and write its cache to a file in few bits", ways))
-    _load(command("load", "cache", "load", "go on from such a file: decode without reading its prompt", ways))
-    _report(command("report", "report", "report", "tell where drafts die, and what to try"))
-    sub = command("gallery", "gallery", "gallery", "write runs as a folder of pages for any web server, or to open from disk")
-    sub.add_argument("out", metavar="OUT", help="the folder; a new one, or an empty one")
-    sub.add_argument("trace", nargs="*", metavar="TRACE", help="traces, or names of examples (default: all examples)")
-    sub.add_argument("--course", action="store_true", help="the notebooks too, each run first: a minute or two for each")
-    _json(sub)
-    sub = command("notebooks", "notebooks", "notebooks", "copy the course, notebooks for JupyterLab, into a folder of yours")
-    sub.add_argument("folder", metavar="DIR", help="the folder; it is made if it is not there")
-    _json(sub)
-    _bench(command("bench", "bench", "bench", "measure the methods: beside transformers, or on questions with answers"))
-    return top
 
 
 class Version(argparse.Action):
@@ -391,6 +326,26 @@ def _report(sub: Parser) -> None:
     sub.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of the first prompt (default: 0)")
     _place(sub)
     sub.add_argument("--html", metavar="OUT", help="write the report to one HTML file too")
+    _json(sub)
+
+
+def _repetition(sub: Parser) -> None:
+    sub.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
+    sub.add_argument("--sentences", type=whole(1, 10_000), default=200, metavar="N", help="how many are read (default: 200)")
+    sub.add_argument("--times", type=whole(2, 1000), default=16, metavar="N", help="copies of each (default: 16)")
+    sub.add_argument("--text", metavar="F", help="UTF-8 prose, a paragraph a line (default: text like that of lab's training)")
+    sub.add_argument("--threads", type=whole(1, 1024), metavar="N", help="threads (default: as torch has it)")
+    sub.add_argument("--out", metavar="OUT", help="write the result to this file, as JSON")
+    sub.add_argument("--html", metavar="OUT", help="draw it in one HTML file: the curves, and one sentence token by token")
+    _place(sub)
+    _json(sub)
+
+
+def _loops(sub: Parser) -> None:
+    what = "a trace, of which the written tokens count, or a UTF-8 text; - is standard input"
+    sub.add_argument("file", metavar="FILE", help=what)
+    sub.add_argument("--model", default="lab", metavar="M", help="whose tokenizer reads a text (default: lab)")
+    sub.add_argument("--grams", type=whole(1, 1000), default=4, metavar="N", help="tokens that must be the same (default: 4)")
     _json(sub)
 
 

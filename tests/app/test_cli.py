@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from waiting import eventually
 
+from decodescope.app.arguments import Parser
 from decodescope.app.cli import main
-from decodescope.app.parser import Parser, parser
+from decodescope.app.parser import parser
 from decodescope.engine.core import files
 from decodescope.engine.decoding import reader
 from decodescope.engine.decoding.lane import Lane

@@ -1,0 +1,84 @@
+"""Arguments: what a word of the command line may be, and how one that is not that is refused."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from decodescope.engine.core.roles import TARGET
+
+BAD_INPUT = 2  # exit code
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are one sentence and exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the arguments."""
+        text = " ".join(message.split()).rstrip(".")
+        print(f"{text[:1].upper()}{text[1:]}; see {self.prog} --help.", file=sys.stderr)
+        raise SystemExit(BAD_INPUT)
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """A type for argparse: a whole number from low to high."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[+-]?\d{1,20}", text) or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a whole number from {low} to {high}")
+        return int(text)
+
+    return read
+
+
+def number(low: float, high: float) -> Callable[[str], float]:
+    """A type for argparse: a number from low to high."""
+
+    def read(text: str) -> float:
+        if not re.fullmatch(r"\+?(\d{1,9}(\.\d{0,9})?|\.\d{1,9})", text) or not low <= float(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a number from {low:g} to {high:g}")
+        return float(text)
+
+    return read
+
+
+def layers(text: str) -> list[int]:
+    """A type for argparse: numbers of layers with commas between them."""
+    if not re.fullmatch(r"\d{1,6}(,\d{1,6}){0,999}", text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be numbers of layers, such as 0,3")
+    return sorted({int(x) for x in text.split(",")})
+
+
+def verdict(text: str) -> tuple[int, bool]:
+    """A type for argparse: accept:NODE or reject:NODE."""
+    match = re.fullmatch(r"(accept|reject):(\d{1,9})", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be accept:NODE or reject:NODE, such as accept:3")
+    return int(match[2]), match[1] == "accept"
+
+
+def named(text: str) -> tuple[str, Path]:
+    """A type for argparse: NAME=PATH."""
+    name, sign, path = text.partition("=")
+    if not (name and sign and path):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be NAME=PATH, such as medusa=./heads/medusa")
+    return name, Path(path).expanduser()
+
+
+def role(text: str) -> tuple[str, str]:
+    """A type for argparse: ROLE=NAME."""
+    match = re.fullmatch(r"([a-z]\w{0,39})=(.+)", text)
+    if match is None or match[1] == TARGET:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be ROLE=NAME, such as large=lab")
+    return match[1], match[2]
+
+
+def device(text: str) -> str:
+    """A type for argparse: cpu, cuda, cuda:N or mps."""
+    if not re.fullmatch(r"cpu|mps|cuda(:\d{1,2})?", text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no device: use cpu, cuda, cuda:N or mps")
+    return text

@@ -1,0 +1,137 @@
+"""The command `measure`: what a model does to text: how likely repetition becomes, and where a text goes round."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.trace.repeats import Repeat, repeats, said_again
+
+from .measuring import figure, measured, share
+from .output import free_file, say_json, table
+from .texts import read_text
+
+MOST = 10  # stretches that are listed
+
+
+def repetition(args: argparse.Namespace) -> int:
+    """Read sentences again and again, and print how likely each copy is."""
+    return measured(args, _repetition)
+
+
+def _repetition(args: argparse.Namespace) -> int:
+    from decodescope.engine.bench.repetition import TEXT, RepetitionBench, read, repetition, spread
+    from decodescope.engine.load import load
+
+    out = None if args.out is None else free_file(args.out, "--out", "the result")
+    html = None if args.html is None else free_file(args.html, "--html", "its picture")
+    if out is not None and out == html:
+        raise Refusal("--out and --html name the same file: give them different ones.")
+    pairs, about = read(args.text or TEXT)
+    bench = RepetitionBench(load(args.model, args.dtype, args.device), args.times)
+    record = repetition(bench, spread(pairs, args.sentences), about)
+    if out is not None:
+        _write(out, json.dumps(record) + "\n")
+    if html is not None:
+        from decodescope.lab.figures.repetition import figure as drawn
+
+        _write(html, drawn(record).to_html(include_plotlyjs=True))
+    if args.json:
+        say_json(record)
+    else:
+        print(repetition_told(record))
+    return 0
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Refusal(f"{file} cannot be written: {error.strerror}.") from None
+
+
+COLUMNS = ("copy", "TP", "IP", "WR")
+STARTS = ("sentences by their first copy", "how many", "TP of the first", "TP of the last")
+
+
+def curve_rows(record: Mapping[str, Any]) -> list[list[str]]:
+    """A line for each copy, under COLUMNS."""
+    return [[str(x["n"]), figure(x["tp"], 3), share(x["ip"]), share(x["wr"])] for x in record["curve"]]
+
+
+def start_rows(record: Mapping[str, Any]) -> list[list[str]]:
+    """A line for each part of the sentences, under STARTS."""
+    return [[x["part"], str(x["sentences"]), figure(x["first"], 3), figure(x["last"], 3)] for x in record["starts"]]
+
+
+def repetition_told(record: Mapping[str, Any]) -> str:
+    """The figures as text."""
+    s = record["settings"]
+    head = (
+        f"{s['machine']}, {s['device']}, {s['threads']} threads; torch {s['torch']}\n{s['model']}, {s['dtype']}; "
+        f"{s['sentences']} sentences of {s['text']['file']}, {s['times']} times each; {record['seconds']:.0f} s\n"
+    )
+    return "\n\n".join([head, table(COLUMNS, curve_rows(record)), table(STARTS, start_rows(record))])
+
+
+def loops(args: argparse.Namespace) -> int:
+    """Print where a text says again what it said before; exit code 1 if it does not."""
+    text, shown = _tokens(args)
+    stretches = list(repeats(text, args.grams))
+    again = said_again(text, args.grams)
+    if args.json:
+        rows = [
+            {"at": x.at, "period": x.period, "lasts": x.lasts, "loop": x.loop, "ending": x.ending, "text": shown(x.at, x.lasts)}
+            for x in stretches
+        ]
+        say_json({"tokens": len(text), "grams": args.grams, "said_again": again, "repeats": rows})
+    elif not stretches:
+        print(f"No {args.grams} tokens stand twice among {len(text)}.")
+    else:
+        print(loops_told(stretches, again, len(text), args.grams, [shown(x.at, x.lasts) for x in stretches[:MOST]]))
+    return 0 if stretches else 1
+
+
+def _tokens(args: argparse.Namespace) -> tuple[Sequence[int], Any]:
+    """The tokens of a file, and what shows some of them: those that a run wrote, of a trace, or a text read by --model."""
+    from decodescope.engine.trace import PARTIAL, open_trace
+
+    if args.file.endswith((".dstrace", PARTIAL)):
+        trace = open_trace(args.file)
+        try:
+            ids = trace.tokens[len(trace.header.prompt) :]
+            pieces = [trace.text([x]) if x in trace.pieces else f"<{x}>" for x in ids]
+        finally:
+            trace.close()
+        return ids, lambda at, n: "".join(pieces[at : at + n])
+    from decodescope.engine.load import load
+
+    words = read_text(args.file, "text")
+    tokenizer = load(args.model).tokenizer
+    if tokenizer is None:
+        raise Refusal(f"{args.model} has no tokenizer, so it reads no text: choose another --model, or give a trace.")
+    ids = tokenizer.plain(words)
+    return ids, lambda at, n: tokenizer.decode(ids[at : at + n])
+
+
+def loops_told(stretches: Sequence[Repeat], again: float, tokens: int, n: int, texts: Sequence[str]) -> str:
+    """The stretches as text, the first ones; and the one in which the text ends, if it ends going round."""
+    first, last = stretches[0], stretches[-1]
+    rows = [
+        [str(x.at), str(x.period), str(x.lasts), "yes" if x.loop else "no", repr(text[:60])]
+        for x, text in zip(stretches, texts, strict=False)
+    ]
+    lines = [
+        f"{tokens} tokens; {again:.0%} of the {n}-grams stand further in front already.",
+        f"The first {n} that come again stand at token {first.at}, {first.period} behind their like.",
+        table(("token", "period", "lasts", "goes round", "text"), rows),
+    ]
+    if len(stretches) > MOST:
+        lines.insert(3, f"and {len(stretches) - MOST} more")
+    if last.loop and last.ending:
+        lines.append(f"The text ends in a loop: from token {last.at} on every {last.period} tokens.")
+    return "\n\n".join(lines)
