@@ -170,7 +170,7 @@ class Session(State):
         target's cache has the method's policy and codec."""
         target, m = self._models[TARGET], self.method
         executor = Executor(target.decoder.device)
-        asked = m.needs | m.drafter.asks(target.spec) | self.recorder.needs(target.spec.n_layers)
+        asked = m.needs | m.drafter.asks(target.spec) | m.law.asks(target.spec) | self.recorder.needs(target.spec.n_layers)
         return {
             role: Lane(
                 role,

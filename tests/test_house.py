@@ -19,7 +19,7 @@ FLOORS = (
     *("engine.answers", "engine.checkpoint", "engine.heads"),
     *("engine.decoding", "engine.timing"),
     *(f"engine.methods.{x}" for x in ("samplers", "contexts", "policies", "codecs", "depth", "acceptance")),
-    *(f"engine.methods.{x}" for x in ("schedules", "selectors", "routers", "laws", "drafters", "strategies")),
+    *(f"engine.methods.{x}" for x in ("schedules", "selectors", "routers", "drafters", "laws", "strategies")),
     *("engine.load", "engine.method", "engine.pairing", "engine.heading", "engine.session", "engine.saving", "engine.run"),
     *("engine.runner", "engine.start"),
     *("engine.replay", "engine.bench", "engine.calibration", "engine.batch"),

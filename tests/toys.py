@@ -400,6 +400,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "learn2pd": [dict(steps=8, accept=0.55), dict(steps=3, cut=False)],
     "local_leap": [dict(tau=0.7, relaxed=0.4, radius=2)],
     "contrastive": [dict(alpha=0.05, strength=0.5), dict(alpha=0.3, temperature=1.0)],
+    "nest": [
+        dict(datastore=DATASTORE, neighbours=100, window=9, temperature=0.2, alpha=0.85),
+        dict(datastore=DATASTORE, neighbours=40),
+    ],
     "grammar": [dict(text="[a-l]{40}"), dict(text='start: "a" start "b" | /[c-l]+/', dialect="lark")],
     "temperature": [dict(temperature=0.8)],
     "top_k": [dict(k=4)],

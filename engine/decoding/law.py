@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from decodescope.engine.core.component import Component
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.trace.chosen import Choice
 
 from .context import Context, Outcome
@@ -36,6 +38,14 @@ class TargetLaw(Component):
 
     def observe(self, outcome: Outcome) -> None:
         """Called after the commit."""
+
+    def asks(self, spec: ModelSpec) -> Needs:
+        """What it asks of the passes of a target of this shape, beside `needs`."""
+        return Needs()
+
+    def notes(self) -> dict[str, Any]:
+        """What it tells of the step just taken, for the trace; empty: nothing to say."""
+        return {}
 
     def choices(self, rows: list[int], tokens: list[int]) -> list[Choice]:
         """How the tokens just emitted were chosen, each by one of the rows that were last asked for, for the trace."""

@@ -174,6 +174,7 @@ class Recorder:
         if verdict is not None and not s.law.own:
             rows = [0, *(node + 1 for node in verdict.path)]
             step.choices = s.law.choices(rows[: len(move.emitted)], move.emitted) or None
+            step.law = s.law.notes() or None
             shown += [token for choice in step.choices or () for token in choice.candidates]
         took = None if s.depth.exact else s.depth.took()
         step.exits = [*(draft.exits if draft is not None else ()), *([] if took is None else [took])] or None

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from .limits import TraceError
 
 ROUNDING = 1e-4  # of sums of single floats, in nats
+TINY = 1e-7  # of sums of probabilities
 CLOSE = 1e-3  # of two scores, below which either may be the larger one in another order of sums
 LEAST = 1e-6  # probability in single precision of which a logarithm is taken
+
+Joined = Literal["log", "mixture"]
 
 
 @dataclass
@@ -23,6 +26,8 @@ class Choice:
     scores:  of each candidate the sum; None: it was left out, whatever its sum is
     floors:  name of a term -> the least that it must have for a candidate to stay
     notes:   where a strategy chose by itself, what it tells of the step
+    joined:  what is added up. "log": logarithms, or what moves them, and the law is the softmax of the scores. "mixture":
+             probabilities, by weights that add up to 1, and a score is a probability of the law itself
     """
 
     candidates: list[int]
@@ -32,6 +37,13 @@ class Choice:
     scores: list[float | None]
     floors: dict[str, float] = field(default_factory=dict)
     notes: dict[str, Any] | None = None
+    joined: Joined = "log"
+
+    def height(self, score: float) -> float:
+        """A score as a logarithm, by which two of one record are compared."""
+        if self.joined == "log":
+            return score
+        return math.log(score) if score > 0 else -math.inf
 
     def summed(self, i: int) -> float:
         """The score of a candidate, added up again."""
@@ -57,20 +69,35 @@ def consistent_choices(choices: Sequence[Choice] | None, emitted: int, vocab: in
             raise TraceError(f"choices has not one score and one of each term for each of {n} candidates, one of them chosen")
         if choice.weights.keys() != choice.terms.keys() or not choice.floors.keys() <= choice.terms.keys():
             raise TraceError("choices weighs or bounds a term that it does not have, or does not weigh one that it has")
+        if choice.joined == "mixture":
+            _consistent_mixture(choice)
+
+
+def _consistent_mixture(choice: Choice) -> None:
+    """A mixture is one of probabilities, by shares. Raises TraceError."""
+    shares = choice.weights.values()
+    if any(x < 0 for x in shares) or not math.isclose(math.fsum(shares), 1, abs_tol=ROUNDING):
+        raise TraceError("choices mixes by weights that are no shares: they must add up to 1, none below 0")
+    if any(not 0 <= x <= 1 + ROUNDING for values in choice.terms.values() for x in values):
+        raise TraceError("choices mixes what is no probability")
 
 
 def choices_problems(
     choices: Sequence[Choice], emitted: Sequence[int], best: bool, laws: Sequence[Sequence[tuple[int, float]]] = ()
 ) -> Iterator[str]:
     """What is wrong with the records of a step that emitted these tokens, a phrase each. best: whether each had to be the best
-    of its candidates;  laws: of each place (token, probability) by the softmax of the scores, of a few tokens"""
+    of its candidates;  laws: of each place (token, probability) by the sampler's logits, of a few tokens"""
     for i, (choice, token) in enumerate(zip(choices, emitted, strict=True)):
         yield from _problems(choice, token, best)
         scores = dict(zip(choice.candidates, choice.scores, strict=True))
         shown = laws[i] if i < len(laws) else ()
-        shifts = [s - math.log(p) for x, p in shown if p > LEAST and (s := scores.get(x)) is not None]
+        known = [(s, p) for x, p in shown if p > LEAST and (s := scores.get(x)) is not None]
+        shifts = [choice.height(s) - math.log(p) for s, p in known]
+        if choice.joined == "mixture":
+            shifts.append(0.0)  # a mixture is the law itself, not one up to a factor
         if shifts and max(shifts) - min(shifts) > CLOSE:
-            yield f"its law after {i} tokens is another than the softmax of the scores"
+            due = "the mixture" if choice.joined == "mixture" else "the softmax of the scores"
+            yield f"its law after {i} tokens is another than {due}"
 
 
 def _problems(choice: Choice, token: int, best: bool) -> Iterator[str]:
@@ -78,14 +105,15 @@ def _problems(choice: Choice, token: int, best: bool) -> Iterator[str]:
         yield f"it chose the token {choice.candidates[choice.chosen]}, and {token} was emitted"
     for i, (x, score) in enumerate(zip(choice.candidates, choice.scores, strict=True)):
         total = choice.summed(i)
-        if score is not None and not math.isclose(score, total, rel_tol=ROUNDING, abs_tol=ROUNDING):
+        near = ROUNDING if choice.joined == "log" else TINY
+        if score is not None and not math.isclose(score, total, rel_tol=ROUNDING, abs_tol=near):
             yield f"the score of token {x} is {score:.6g}, and its terms add up to {total:.6g}"
-        near = any(abs(choice.terms[name][i] - floor) < ROUNDING for name, floor in choice.floors.items())
-        if not near and (score is not None) != choice.stays(i):
+        bound = any(abs(choice.terms[name][i] - floor) < ROUNDING for name, floor in choice.floors.items())
+        if not bound and (score is not None) != choice.stays(i):
             yield f"token {x} {'is left out' if score is None else 'stays'}, and by its terms and floors it should not"
     scores = [x for x in choice.scores if x is not None]
     if scores != sorted(scores, reverse=True):
         yield "its candidates do not stand with the best first"
     own = choice.scores[choice.chosen]
-    if best and (own is None or own < max(scores) - CLOSE):
+    if best and (own is None or choice.height(own) < choice.height(max(scores)) - CLOSE):
         yield "a candidate with a larger score was left behind, where the best is always taken"

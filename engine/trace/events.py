@@ -363,7 +363,7 @@ class Step:
     notes: what the strategy told of the step, where it drafts nothing
     unit:  of lexical units: the tokens that the pass gave, with their probabilities, and how many were taken
     choices: of each emitted token the candidates that stood beside it, where another law than the target's chose, or, without a
-            `path`, the strategy itself, which takes the best
+            `path`, the strategy itself, which takes the best;  law: what another law than the target's told of the step
     rule:  what the acceptance rule adds so that its verdict can be re-derived, by the names that its telling gives
     sampler: what the sampler's state was before the step (mu, ...), where it has one worth showing; of a chain also what each
             stage made of the step's first distribution
@@ -409,6 +409,7 @@ class Step:
     drawn: Drawn | None = None
     notes: dict[str, Any] | None = None
     choices: list[Choice] | None = None
+    law: dict[str, Any] | None = None
     fields: Fields | None = None
     pieces: dict[str, Piece] | None = None
     tie: list[list[float]] | None = None

@@ -23,6 +23,7 @@ def said(step: Step, method: Mapping[str, Any]) -> Told:
     left out `ffn`, or what it looked up (`known` by row, `hits`, `misses`, bytes of the `table`); its `tests` (layer ->
     confidence), and of the last one `sure` and `threshold`; of rows that chose alone the share of sub-layers that ran,
     `open`, and the `scores` of the first row by block (a0, f0, ...).
+    A law's are the step's `law`.
     """
     drafter = dict((step.draft.notes if step.draft is not None else None) or {})
     change = next((x for x in step.cache if x.lane == "target"), None)
@@ -30,6 +31,7 @@ def said(step: Step, method: Mapping[str, Any]) -> Told:
         "schedule": drafter.pop("schedule", None),
         "strategy": drafter.pop(_name(method.get("strategy")), step.choices[0].notes if step.choices else step.notes),
         "drafter": drafter,
+        "law": step.law,
         "sampler": step.sampler,
         "policy": None if change is None else change.notes,
         "codec": None if change is None or change.packed is None else _packed(change.packed),

@@ -17,12 +17,13 @@ def chosen(step: Step, text: Text) -> Tally | None:
     """How each token of a step was chosen, by a law or by its strategy; None: the target's own law chose. text: of ids"""
     if not step.choices:
         return None
-    formula, own = summed(step.choices[0]), itself(step)
+    formula, own = formula_of(step.choices), itself(step)
     card = Tally(*("Chosen by a score", formula) if own else ("Chosen by another law", f"by the law {formula}"), *NUMBERS)
     for k, choice in enumerate(step.choices):
         place = f"token {k + 1}: " if len(step.choices) > 1 else ""
         card.rows += [_row(choice, i, place, text) for i in range(len(choice.candidates))]
-    then = "the best is taken." if own else "the sampler sees these scores in the place of the target's logits."
+    seen = "these scores" if step.choices[0].joined == "log" else "the logarithms of these scores"
+    then = "the best is taken." if own else f"the sampler sees {seen} in the place of the target's logits."
     card.lines.append(f"The score of a token is {formula}; {then}")
     for name in step.choices[0].floors:
         card.lines.append(f"A token whose {name} lies below its floor is left out, whatever its score.")
@@ -43,13 +44,21 @@ def _row(choice: Choice, i: int, place: str, text: Text) -> Row:
     return Row(token, choice.summed(i), None, i == choice.chosen, word)
 
 
+def formula_of(choices: Sequence[Choice]) -> str:
+    """The sum in words; of a mixture whose shares differ from token to token without them."""
+    first = choices[0]
+    if all(x.weights == first.weights for x in choices):
+        return summed(first)
+    return f"a mixture of {' and '.join(first.weights)}" if first.joined == "mixture" else " + ".join(first.weights)
+
+
 def summed(choice: Choice) -> str:
     """The sum in words, such as log p - 0.5 log q."""
-    parts = [f"{'-' if x < 0 else '+'} {'' if abs(x) == 1 else f'{abs(x):g} '}{name}" for name, x in choice.weights.items()]
+    parts = [f"{'-' if x < 0 else '+'} {'' if abs(x) == 1 else f'{abs(x):.3g} '}{name}" for name, x in choice.weights.items()]
     return " ".join(parts).removeprefix("+ ")
 
 
 def added(choice: Choice, i: int) -> str:
     """The same in the numbers of a candidate."""
-    parts = [f"{x:g} x {choice.terms[name][i]:.3f}" for name, x in choice.weights.items()]
+    parts = [f"{x:.3g} x {choice.terms[name][i]:.3f}" for name, x in choice.weights.items()]
     return " + ".join(parts)

@@ -15,7 +15,8 @@ from decodescope.engine.trace import Trace
 from decodescope.engine.trace.notes import said, told
 
 TELLING = [(kind, name) for kind in KINDS for name, cls in registry(kind).items() if cls.tells and cls.listed]
-HEARD = ("strategy", "drafter", "schedule", "policy", "codec", "depth", "sampler")  # kinds whose notes a step has a place for
+# kinds whose notes a step has a place for
+HEARD = ("strategy", "drafter", "schedule", "policy", "codec", "depth", "law", "sampler")
 SILENT = [(kind, name) for kind in HEARD for name, cls in registry(kind).items() if not cls.tells]
 BESIDE: dict[str, dict[str, Any]] = {  # what goes with a part of the kind, so that it is asked
     **{kind: {} for kind in KINDS},

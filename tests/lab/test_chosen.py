@@ -13,11 +13,15 @@ from decodescope.lab.decision.chosen import chosen
 from decodescope.lab.decision.explain import explain
 from decodescope.lab.wire.messages import most_nodes, wire_of
 
+LAWS = {
+    "contrastive": dict(alpha=0.01, strength=0.5),
+    "nest": dict(datastore=toys.DATASTORE, window=9, neighbours=100, alpha=0.9, temperature=0.2),
+}
+
 
 @cache
-def run() -> Trace:
-    law = ("contrastive", dict(alpha=0.01, strength=0.5))
-    return toys.decode(toys.method(law=law, drafter=("draft_model", {"length": 3})), count=16).sink
+def run(law: str = "contrastive") -> Trace:
+    return toys.decode(toys.method(law=(law, LAWS[law]), drafter=("draft_model", {"length": 3})), count=16).sink
 
 
 def test_every_candidate_has_its_sum_or_what_it_lacks() -> None:
@@ -41,6 +45,22 @@ def test_a_view_gets_them_beside_the_tree_and_an_explanation_names_the_sum() -> 
     assert message["nodes"] and "tally" not in message and len(message["turn"]["rows"]) == len(chosen(step, str).rows)
     explained = explain(trace, step.step)
     assert explained.agrees and any("log p - 0.5 log q" in line.words for line in explained.lines)
+
+
+def test_a_mixture_is_told_by_its_shares_token_by_token() -> None:
+    trace = run("nest")
+    step = next(x for x in trace.steps if len(x.emitted) > 1)
+    card = chosen(step, str)
+    assert card is not None and card.says == "by the law a mixture of p and p_kNN", "each token has shares of its own"
+    assert "the logarithms of these scores" in card.lines[0] and all(0 <= row.number <= 1 for row in card.rows)
+    shares = [choice.weights["p"] for choice in step.choices]
+    rows = [row.word for row in card.rows if row.holds]
+    assert all(f"{share:.3g} x" in word for share, word in zip(shares, rows, strict=True)) and len(set(shares)) > 1
+    single = next(x for x in trace.steps if len(x.emitted) == 1)
+    share = single.choices[0].weights["p"]
+    assert chosen(single, str).says == f"by the law {share:.3g} p + {1 - share:.3g} p_kNN"
+    message = wire_of(trace).step(step, whole=True)
+    assert len(message["turn"]["rows"]) == len(card.rows) and message["notes"]["law"], "places and shares are drawn as notes"
 
 
 def test_where_the_targets_own_law_chose_nothing_is_told() -> None:

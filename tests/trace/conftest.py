@@ -112,7 +112,7 @@ def everything_step(k: int, n: int) -> Step:
     step.switch = Switch("large", "small", 0.6, 1, 2, 0.5, 0.75, Block([4, 5], [0.75, 0.5], [0.25, 6.0], [4, 6], 1, 5.0))
     terms = {"p": [0.5, 0.25, 0.0], "q": [0.25, 0.5, 0.0]}
     choice = Choice([4, 5, 6], 0, terms, {"p": 1.0, "q": -0.5}, [0.375, 0.0, None], {"p": 0.125}, {"at": 4})
-    step.choices = [choice] * len(step.emitted)
+    step.choices, step.law = [choice] * len(step.emitted), {"gap": [0.5, 0.25]}
     answer = Candidate([4, 5], 0, [-0.5, -0.25], [0.75, 0.5], True)
     step.candidates = Candidates([answer], "votes", 1.0, 0.5, True, True, 3, 0, [1.0])
     step.joint = Joint(0.5, 0.5, [1.0, 0.75], 2, [[4, 5], [4, 6]], [0.5, 0.25], [0.75, 0.5], 0, 0.25)
