@@ -179,7 +179,7 @@ def helpers() -> dict[str, Model]:
     fills gaps."""
     target, small = pair()
     more = {f"draft{n}": model(noisy(target.decoder, 0.08, seed=n)) for n in (2, 3)}
-    return {"draft": small, "amateur": small, "infill": both(), **more}
+    return {"draft": small, "amateur": small, "short": small, "infill": both(), **more}
 
 
 @torch.inference_mode()
@@ -400,6 +400,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "learn2pd": [dict(steps=8, accept=0.55), dict(steps=3, cut=False)],
     "local_leap": [dict(tau=0.7, relaxed=0.4, radius=2)],
     "contrastive": [dict(alpha=0.05, strength=0.5), dict(alpha=0.3, temperature=1.0)],
+    "rapid": [dict(budget=8, window=3, query=3, strength=20.0), dict(budget=9, window=4, query=2, strength=8.0, alpha=0.4)],
     "nest": [
         dict(datastore=DATASTORE, neighbours=100, window=9, temperature=0.2, alpha=0.85),
         dict(datastore=DATASTORE, neighbours=40),

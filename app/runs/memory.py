@@ -63,7 +63,8 @@ def tokens_held(method: Method, prompt: int, new: int, full: int, role: str, spe
         own = method.policy.most(prompt, new) - (prompt + new if method.policy.shadowed else 0)
         most = min(own, spec.max_positions)
         return min(full, spec.max_positions) + method.codec.room(spec, 8 * itemsize, min(prompt, most), most)
-    counts = [prompt + new if role in method.decoding_lanes else 0]
+    parts = [x for kind, x in method.used.items() if kind not in ("policy", "context") and role in x.lanes]
+    counts = [max((x.lane_tokens(prompt, new) for x in parts), default=0)]
     counts += [x.lane_tokens(prompt, new) if role in x.lanes else 0 for x in (method.policy, method.context)]
     decoding, by_policy, by_context = (min(count, spec.max_positions) for count in counts)
     return max(decoding + by_policy, by_context)

@@ -33,6 +33,7 @@ TITLES = {
     "draft3": "Third draft model",
     "infill": "Gap-filling model",
     "amateur": "Amateur",
+    "short": "Short-context model",
 }
 
 

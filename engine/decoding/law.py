@@ -30,6 +30,10 @@ class TargetLaw(Component):
     def begin(self, ctx: Context) -> None:
         """Called once, when the prompt has been read up to the root."""
 
+    def text(self, role: str, tokens: list[int], prompt: int) -> list[int]:
+        """What the model of one of its `lanes` reads in the place of `tokens`, a prompt of so many and the text behind it."""
+        return tokens
+
     def rows(self, logits: Tensor, hidden: dict[int | str, Tensor], draft: Draft, ctx: Context) -> Tensor:
         """logits float [N + 1, V] of the target, of the root and each node of `draft` -> those of p', before the sampler; -inf
         removes a token, but not all of a row. hidden: the states of the same pass that `needs` asks for. What is given stays

@@ -55,7 +55,8 @@ class Strategy(Component):
         for role, lane in s.lanes.items():
             if not lane.decoder.spec.causal:  # it reads texts as a whole, when it is asked to
                 continue
-            lane.read(s.tokens[:-1] or s.tokens, "prefill", s.between(role))
+            text = s.law.text(role, s.tokens, s.prompt) if role in s.law.lanes else s.tokens
+            lane.read(text[:-1] or text, "prefill", s.between(role))
 
     def begin(self, s: State) -> None:
         """Called once, when the prompt has been read."""

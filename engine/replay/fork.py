@@ -229,8 +229,9 @@ class Fork(Session):
         elif len(self.tokens) > 1:
             fresh.target.repeat(self.tokens[:-1], [len(emitted) for emitted, _ in self._expected[: self.steps] if emitted])
         fresh.target.put(len(self.tokens) - 1)
-        for lane in fresh.lanes.values():
-            lane.read(self.tokens[:-1] or self.tokens)
+        for role, lane in fresh.lanes.items():
+            text = fresh.law.text(role, self.tokens, self.prompt) if role in fresh.law.lanes else self.tokens
+            lane.read(text[:-1] or text)
         if fresh.target.shadow is not None:  # what it saw of the past stands in the record of the steps before
             fresh.target.shadow.took()
             fresh.target.shadow.us = 0.0

@@ -107,7 +107,7 @@ def test_models_of_several_types_go_together() -> None:
 
 
 def test_roles_are_words_and_hold_all_that_a_part_may_ask_for() -> None:
-    assert {*roles()} == {*DRAFTS, *BOTH, "amateur"} and len(roles()) == 5
+    assert {*roles()} == {*DRAFTS, *BOTH, "amateur", "short"} and len(roles()) == 6
     for kind in KINDS:
         for cls in registry(kind).values():
             ends = [{p.name: end} for p in cls.params() if p.type is int for end in (p.low, p.high)]

@@ -21,6 +21,7 @@ from decodescope.engine.load import Model
 from decodescope.engine.method import Method
 from decodescope.engine.methods.laws.contrastive import Contrastive
 from decodescope.engine.methods.laws.nest import Nest
+from decodescope.engine.methods.laws.rapid import Rapid
 from decodescope.engine.model.feed import Feed
 
 EXACT = 1e-12
@@ -92,7 +93,25 @@ def neighbours() -> Stands:
     return Stands(law, own, remembered(logits), target)
 
 
-LAWS: dict[str, Callable[[], Stands]] = {"contrastive": contrasted, "nest": neighbours}
+@cache
+def moved() -> Stands:
+    """Beside a table that reads the first and the last of the prompt's three tokens, and the text."""
+    law = Rapid(budget=2, window=1, query=1, strength=3.0, alpha=0.2)
+    target, second = worlds(VOCAB, "equal")[0], table(VOCAB, seed=6)
+
+    def logits(seen: Seen) -> torch.Tensor:
+        text = [token for _, token in seen]
+        z, short = target(seen).tolist(), tuple(enumerate([text[0], *text[2:]]))
+        p, q = target(seen).softmax(-1).tolist(), second(short).softmax(-1).tolist()
+        return torch.tensor(
+            [a - law.strength * (b - c) if c >= law.alpha * max(q) else a for a, b, c in zip(z, p, q, strict=True)],
+            dtype=torch.float64,
+        )
+
+    return Stands(law, target, remembered(logits), roles={"short": model(second, VOCAB)})
+
+
+LAWS: dict[str, Callable[[], Stands]] = {"contrastive": contrasted, "nest": neighbours, "rapid": moved}
 
 
 def walk(name: str, kind: str, sampler: str, stands: Stands) -> tuple[dict[tuple[int, ...], float], Walk]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,6 +12,8 @@ from decodescope.engine.decoding.context import Context, Outcome
 from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.law import TargetLaw
 from decodescope.engine.trace.chosen import Choice
+
+from .shared.beside import read_beside
 
 SHOWN = 5  # candidates of each sort that a record tells: the best by the score, and the likeliest of the target
 
@@ -43,10 +44,8 @@ class Contrastive(TargetLaw):
     temperature: float = param(0.5, low=0.1, high=2.0, step=0.1, help="by which the amateur's logits are divided")
 
     def rows(self, logits: Tensor, hidden: dict[int | str, Tensor], draft: Draft, ctx: Context) -> Tensor:
-        lane, at = ctx.lanes["amateur"], len(ctx.tokens) - 1
-        lane.reach(ctx.tokens[:at])
-        tree = replace(draft, enter=0, states=None, slots=None, entries=None)  # nodes alone, from its first layer on
-        amateur = lane.forward(tree.feed(ctx.tokens[-1], at, lane.decoder.device))[0].to(logits.dtype)
+        lane = ctx.lanes["amateur"]
+        amateur = read_beside(lane, ctx.tokens, draft).to(logits.dtype)
         p, q = logits.log_softmax(-1), (amateur / self.temperature).log_softmax(-1)
         floor = p.amax(-1, keepdim=True) + math.log(self.alpha)
         self._lane, self._terms = lane, (p, q, floor[:, 0])

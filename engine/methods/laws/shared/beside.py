@@ -1,0 +1,19 @@
+"""Beside: a draft read by a second model, in a lane of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.lane import Lane
+
+
+def read_beside(lane: Lane, text: list[int], draft: Draft) -> Tensor:
+    """Logits float [N + 1, V] of the root, the last of `text`, and of each node of `draft` behind it, with the tree's own
+    attention, in one pass of `lane`, which has read `text` up to the root then. Its rows are pending."""
+    at = len(text) - 1
+    lane.reach(text[:at])
+    tree = replace(draft, enter=0, states=None, slots=None, entries=None)  # nodes alone, from its first layer on
+    return lane.forward(tree.feed(text[at], at, lane.decoder.device))[0]
