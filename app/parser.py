@@ -353,14 +353,14 @@ def _bench(sub: Parser) -> None:
     sub.add_argument(
         "what",
         nargs="?",
-        choices=("decode", "labbench", "speculation", "kv", "parallel", "depth", "cascade", "cloze"),
+        choices=("decode", "labbench", "speculation", "kv", "parallel", "depth", "cascade", "cloze", "words"),
         default="decode",
         help="decode: beside transformers; labbench: right answers; speculation: all that drafts; kv: all that shrinks the "
         "cache; parallel: all that fills a canvas; depth: all that leaves layers out; cascade: all that "
-        "lets a smaller model write; cloze: exits of a model that reads both sides (default: decode)",
+        "lets a smaller model write; cloze: exits of a model that reads both sides; words: samplers and searches (decode)",
     )
     sub.add_argument("--model", metavar="M", help=f"{MODEL} (default: lab, for parallel lab-mdm, for cloze lab-mdm+cloze)")
-    _models(sub, "draft model, or none (default for lab: lab-draft)", "labbench, speculation: ")
+    _models(sub, "draft model, or none (default for lab: lab-draft)", "labbench, speculation, words: ")
     _place(sub)
     sub.add_argument("--threads", type=whole(1, 1024), metavar="N", help="threads (default: as torch has it)")
     sub.add_argument(
@@ -368,20 +368,20 @@ def _bench(sub: Parser) -> None:
         type=whole(2, 4096),
         metavar="N",
         help="tokens of a text (default: 128; kv: those whose price is taken); the most of an answer in labbench (default: by "
-        "kind), depth, cascade (the same), speculation (default: 40)",
+        "kind), depth, cascade, words (the same), speculation (default: 40)",
     )
     sub.add_argument("--repeats", type=whole(1, 1000), metavar="N", help="decode, speculation: rounds (default: 5, 3)")
     sub.add_argument("--prompt-file", metavar="F", help="decode: a prompt of yours in the place of ours")
     sub.add_argument(
         "--level", choices=("none", *LEVELS), metavar="LEVEL", help="decode: what our side records (default: counts)"
     )
-    sub.add_argument("--questions", metavar="F", help="labbench, speculation, kv, depth, cascade: Spec-Bench's format (ours)")
+    sub.add_argument("--questions", metavar="F", help="of all but decode, parallel, cloze: Spec-Bench's format (ours)")
     sub.add_argument(
         "--short",
         action="store_true",
         default=None,
         help="labbench: the first 8 questions of each kind; speculation: 1 of each kind; kv: 1 text of each kind, 4 pass keys; "
-        "parallel: 4 questions of each task; depth, cascade: 2 of each kind",
+        "parallel: 4 questions of each task; depth, cascade, words: 2 of each kind",
     )
     sub.add_argument(
         "--method",
@@ -396,7 +396,7 @@ def _bench(sub: Parser) -> None:
         help="labbench: of all methods (default: 0, greedy); speculation: of those that draw (default: 0.8; 0: none do)",
     )
     sub.add_argument(
-        "--seed", type=whole(0, SEEDS), metavar="S", help="labbench, speculation, parallel, depth, cascade: of every draw (0)"
+        "--seed", type=whole(0, SEEDS), metavar="S", help="of every draw, of all but decode, kv and cloze (0)"
     )
     sub.add_argument("--out", metavar="OUT", help="all but decode: write the result to this file, as JSON")
     sub.add_argument(

@@ -26,6 +26,10 @@ USUAL: dict[str, dict[str, Any]] = {
         "questions": None, "short": False, "method": None, "seed": 0, "out": None, "resume": False, "new_tokens": None,
     },
     "cloze": {"short": False, "out": None},
+    "words": {
+        "questions": None, "short": False, "method": None, "seed": 0, "out": None, "resume": False, "new_tokens": None,
+        "role": None,
+    },
     "parallel": {"short": False, "method": None, "seed": 0, "out": None, "resume": False},
 }
 
@@ -67,6 +71,10 @@ def bench(args: argparse.Namespace) -> int:
         from .bench_cloze import cloze
 
         return measured(args, cloze)
+    if args.what == "words":
+        from .bench_words import words
+
+        return measured(args, words)
     if args.what == "parallel":
         from .bench_parallel import parallel
 

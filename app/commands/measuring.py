@@ -71,20 +71,20 @@ def finished(args: argparse.Namespace, result: Gathered[Any], text: Callable[[di
     return 0
 
 
-def named(words: Iterable[str], known: Mapping[str, Method]) -> dict[str, Method]:
-    """The methods of several --method, by name."""
+def named(words: Iterable[str], known: Mapping[str, Method], draws: bool = False) -> dict[str, Method]:
+    """The methods of several --method, by name. draws: each may have samplers of its own."""
     methods: dict[str, Method] = {}
     for word in words:
-        name, method = method_of(word, known)
+        name, method = method_of(word, known, draws)
         if name in methods:
             raise Refusal(f"--method {name} stands there twice: give each its own name, e.g. --method other={name}.")
         methods[name] = method
     return methods
 
 
-def method_of(word: str, known: Mapping[str, Method]) -> tuple[str, Method]:
+def method_of(word: str, known: Mapping[str, Method], draws: bool = False) -> tuple[str, Method]:
     """Name and method of NAME or NAME=RECIPE. RECIPE is a known name, that of a part, the words of `decodescope run` that
-    choose a method, or the link or JSON of a recipe."""
+    choose a method, or the link or JSON of a recipe. draws: it may choose a sampler; one that is known may in any case."""
     name, given, text = word.partition("=")
     name, text = name.strip(), text.strip() if given else name.strip()
     if not name or len(name) > 40 or not name.isprintable():
@@ -93,9 +93,12 @@ def method_of(word: str, known: Mapping[str, Method]) -> tuple[str, Method]:
         method = known[text] if text in known else _recipe(text, known)
     except Refusal as error:
         raise Refusal(f"--method {name}: {sentence(error)}") from None
-    if not method.sampler.greedy and method is not known.get(text):  # those that are known draw where the measurement says so
+    if not (draws or method.sampler.greedy or method is known.get(text)):
         raise Refusal(f"--method {name} chooses a sampler, but all methods share one: leave it out and give --temperature.")
     return name, method
+
+
+PARTS = ("drafter", "policy", "codec", "depth", "strategy", "law", "sampler")  # that alone make a method
 
 
 def _recipe(text: str, known: Mapping[str, Method]) -> Method:
@@ -104,15 +107,15 @@ def _recipe(text: str, known: Mapping[str, Method]) -> Method:
     from decodescope.engine.core.component import registry
     from decodescope.engine.method import Method
 
-    kind = next((kind for kind in ("drafter", "policy", "codec", "depth", "strategy") if text in registry(kind)), None)
+    kind = next((kind for kind in PARTS if text in registry(kind)), None)
     if kind is not None:
         return Method.named({kind: text})
     if text.startswith("{") or "#set=" in text:
         choice = from_json(text.rpartition("#set=")[2])
         return Method.named(choice.names, choice.settings)
     if not text.startswith(("-", "decodescope ")):
-        names = ", ".join(known)
-        raise Refusal(f"there is no {text[:40]!r}; take {names}, a name that decodescope methods lists, or NAME=RECIPE.")
+        names = "".join(f"{name}, " for name in known)
+        raise Refusal(f"there is no {text[:40]!r}; take {names}a name that decodescope methods lists, or NAME=RECIPE.")
     from decodescope.app.parser import parser
 
     try:

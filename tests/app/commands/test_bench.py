@@ -238,6 +238,15 @@ def test_a_method_is_named_or_given_as_words_a_link_or_json() -> None:
     canvas = canvases()
     for name in ("all at once (drawn)", "explore", "learn2pd"):  # of those that are measured anyway one may draw
         assert method_of(name, canvas) == (name, canvas[name])
+    assert method_of("top_p", {}, draws=True) == ("top_p", toys.method(sampler="top_p"))
+
+
+def test_a_measurement_that_knows_no_names_offers_none() -> None:
+    """`bench depth --method autoregressive`: it measures plain decoding anyway, and its rules have no names of their own."""
+    with pytest.raises(Refusal) as why:
+        method_of("autoregressive", {})
+    way = "take a name that decodescope methods lists, or NAME=RECIPE."
+    assert str(why.value) == f"--method autoregressive: there is no 'autoregressive'; {way}"
 
 
 BAD_METHODS = {

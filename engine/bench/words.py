@@ -1,0 +1,222 @@
+"""What samplers and searches make of a model's words: right answers, answers in due form, what is said again, how surprising
+the words are, and what they cost."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.policy import CachePolicy
+from decodescope.engine.decoding.sampler import Sampler
+from decodescope.engine.load import Model
+from decodescope.engine.method import Method, MethodError
+from decodescope.engine.methods.samplers.chain import chained
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.events import Level
+from decodescope.engine.trace.phases import decides
+from decodescope.engine.trace.repeats import GRAM, said_again
+
+from .answers import Answer, Bench, Counted, about
+from .answers_figures import BASELINE
+from .questions import Question
+from .result_file import gather
+from .score import parsed
+from .words_figures import WordsResult, WordsRow
+
+SHORT = 2  # questions of a kind in the short form
+# name -> parts by kind, and knobs: a method a line, each with its usual knobs unless some are said
+METHODS: dict[str, tuple[dict[str, str | Iterable[str]], dict[str, Any]]] = {
+    "temperature": ({"sampler": "temperature"}, {"sampler.temperature": 1.0}),
+    "temperature 0.5": ({"sampler": "temperature"}, {"sampler.temperature": 0.5}),
+    "top_p": ({"sampler": "top_p"}, {}),
+    "min_p": ({"sampler": "min_p"}, {}),
+    "locally_typical": ({"sampler": "locally_typical"}, {}),
+    "mirostat": ({"sampler": "mirostat"}, {}),
+    "mirostat1": ({"sampler": "mirostat1"}, {}),
+    "momentum": ({"sampler": "momentum"}, {}),
+    "grammar": ({"sampler": ("grammar", "greedy")}, {}),
+    "grammar (drawn)": ({"sampler": "grammar"}, {}),
+    "aligned": ({"strategy": "aligned", "sampler": "grammar"}, {}),
+    "contrastive": ({"law": "contrastive"}, {}),
+    "contrastive_search": ({"strategy": "contrastive_search"}, {}),
+    "beam": ({"strategy": "beam"}, {}),
+}
+
+
+@dataclass(frozen=True)
+class Form:
+    """What an answer of a kind looks like, as a grammar in its dialect. A question asks for it whose references have it."""
+
+    dialect: str
+    text: str
+
+    def fits(self, said: str) -> bool:
+        """Whether a text has the form: looked at by other means than those that constrain a text to it."""
+        if self.dialect == "json":
+            value = parsed(said)
+            return value is not None and isinstance(value[0], dict)
+        return re.fullmatch(self.text, said) is not None
+
+
+FORMS = {
+    "math": Form("regex", r"\d+ [+*/-] \d+ = \d+(, \d+ [+*/-] \d+ = \d+)*(\. Answer: \d+)?"),
+    "retrieval": Form("regex", r"[a-z0-9]+(, [a-z0-9]+)*"),
+    "lists": Form("regex", r"[A-Za-z0-9]+(, [A-Za-z0-9]+)*"),
+    "expression": Form("regex", r"[0-9 ()+*/=.-]+(\n[0-9 ()+*/=.-]+)*"),
+    "json": Form("json", json.dumps({"type": "object"})),
+}
+FILLED = ("dialect", "text")  # the knobs of a sampler that constrains
+ANY = Form("regex", r"(.|\n)*")  # of a question that asks for no form
+
+
+def form_of(question: Question) -> Form | None:
+    """The form that a question asks for; None: for none."""
+    form = FORMS.get(question.kind)
+    return form if form is not None and question.references and all(map(form.fits, question.references)) else None
+
+
+def formed(method: Method, form: Form | None) -> Method:
+    """The method, whose grammar, where it has one that nobody has written, is that of the form."""
+    if not method.sampler.constrains:
+        return method
+    return replace(method, sampler=chained([_filled(stage, form or ANY) for stage in method.sampler.in_order]))
+
+
+def _filled(stage: Sampler, form: Form) -> Sampler:
+    """A stage whose grammar nobody has written, with that of the form; others as they are."""
+    usual = {knob.name: knob.default for knob in stage.params()}
+    if not stage.constrains or any(getattr(stage, name) != usual[name] for name in FILLED):
+        return stage
+    filled = copy(stage)
+    for name, value in zip(FILLED, (form.dialect, form.text), strict=True):
+        setattr(filled, name, value)
+    return filled
+
+
+def known() -> dict[str, Method]:
+    """All that is measured unless methods are named."""
+    return {name: Method.named(*parts) for name, parts in METHODS.items()}
+
+
+class WordsBench(Bench):
+    """A model, further ones by role, and methods by name, each with samplers of its own, beside plain greedy decoding; all of
+    METHODS unless some are given. left_out: name -> why one of those cannot run here. Raises MethodError if a method that is
+    given cannot, LabBenchError if the model has no tokenizer."""
+
+    def __init__(
+        self,
+        model: Model,
+        methods: Mapping[str, Method] | None = None,
+        further: Mapping[str, Model] | None = None,
+        *,
+        seed: int = 0,
+        new_tokens: int | None = None,
+    ):
+        super().__init__(model, {}, seed=seed, new_tokens=new_tokens, further=further)
+        self.left_out: dict[str, str] = {}
+        for name, method in (known() if methods is None else methods).items():
+            try:
+                formed(method, None).check(model.spec, self.models(method))
+            except MethodError as error:
+                if methods is not None:
+                    raise
+                self.left_out[name] = str(error)
+            else:
+                self.methods[name] = method
+        self._lanes: tuple[Any, dict[tuple[int, ...], Lane]] = (None, {})
+
+    def settings(self) -> dict[str, Any]:
+        forms = {kind: [form.dialect, form.text] for kind, form in FORMS.items()}
+        return {**super().settings(), "left_out": self.left_out, "forms": forms}
+
+    def blank(self, prompt: list[int]) -> Answer:
+        return Counted(prompt)
+
+    def level(self, method: Method) -> Level:
+        """Decisions, where masks are made: their time stands there."""
+        return "decisions" if method.sampler.constrains else "counts"
+
+    def talk(self, question: Question, method: Method, new_tokens: int | None = None) -> list[Answer]:
+        return super().talk(question, formed(method, form_of(question)), new_tokens)
+
+    def figures(self, question: Question, turn: int) -> list[WordsRow]:
+        """What every method makes of a question; they take turns beginning with number `turn`."""
+        names = list(self.methods)
+        shift = turn % len(names)
+        talks = {name: self.talk(question, self.methods[name]) for name in names[shift:] + names[:shift]}
+        return [self._row(question, name, talks[name], talks[BASELINE]) for name in names]
+
+    def _row(self, question: Question, name: str, talk: list[Answer], plain: list[Answer]) -> WordsRow:
+        whole, form = self.row(question, name, talk, plain), form_of(question)
+        row = WordsRow(question.id, question.kind, name, whole.score, fault=whole.fault)
+        if whole.fault:
+            return replace(row, fits=None if form is None else False)
+        steps = [step for x in talk if isinstance(x, Counted) for step in x.records]
+        passes = [one for step in steps for one in step.passes]
+        masks = [x["mask_us"] for step in steps if (x := step.sampler) is not None and "mask_us" in x]
+        grams = [max(0, len(x.tokens) - GRAM + 1) for x in talk]
+        return replace(
+            row,
+            tokens=whole.tokens,
+            fits=None if form is None else all(map(form.fits, whole.said)),
+            grams=sum(grams),
+            again=sum(round(n * said_again(x.tokens)) for n, x in zip(grams, talk, strict=True)),
+            bits=sum(self.surprise(question, x) for x in talk),
+            passes=sum(map(decides, passes)),
+            fed=sum(one.tokens * one.batch for one in passes),
+            mask_s=sum(masks) / 1e6 if masks else None,
+            seconds=whole.decode_s,
+        )
+
+    @torch.inference_mode()
+    def surprise(self, question: Question, answer: Answer) -> float:
+        """-log2 of the probability of an answer under the model's own distribution, whatever it was written with. A prompt
+        is read once for all methods of a question."""
+        if self._lanes[0] != question.id:
+            self._lanes = (question.id, {})
+        lane = self._lanes[1].get(key := tuple(answer.prompt))
+        if lane is None:
+            lane = self._lanes[1][key] = Lane("target", self.model.decoder, CachePolicy())
+            if len(answer.prompt) > 1:
+                lane.read(answer.prompt[:-1])
+        if not answer.tokens:
+            return 0.0
+        fed = [answer.prompt[-1], *answer.tokens[:-1]]
+        logits = lane.forward(Feed.causal(fed, len(answer.prompt) - 1, lane.decoder.device), "score")[0]  # [T, V]
+        lane.rollback()
+        due = torch.tensor(answer.tokens, device=logits.device)
+        return -float(logits.log_softmax(-1).gather(1, due[:, None]).double().sum()) / math.log(2)
+
+
+def words(
+    bench: WordsBench,
+    questions: Sequence[Question],
+    *,
+    asked: Mapping[str, Any] | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> WordsResult:
+    """Put every question to every method. The rest as for `gather`, which may be interrupted: what there is until then is
+    returned."""
+    result = WordsResult({**bench.settings(), "questions": about(questions, asked)})
+
+    def work(i: int, question: Question) -> tuple[Sequence[WordsRow], str]:
+        why = bench.too_long(question)
+        return ([], why) if why else (bench.figures(question, i), "")
+
+    def ready(question: Question) -> None:
+        for method in bench.methods.values():
+            bench.talk(replace(question, turns=question.turns[:1]), method, 8)
+
+    gather(result, questions, work, ready=ready, out=out, resume=resume, say=say)
+    return result
