@@ -1,13 +1,15 @@
 """Train what stands in slots of a frozen model's own pass, and write it into its folder, `assets/models/<model>/heads/KIND/`.
 
-    python assets/training/slot_tokens.py look_ahead_tokens --within 6
+    python assets/training/slot_tokens.py look_ahead_tokens --within 3
+    python assets/training/slot_tokens.py bita --within 3
 
 PaSS's look-ahead tokens are embeddings: Monea et al. 2023, arXiv:2311.13581. They hang behind random places of the text,
 where each is to have the law that the model has of the later token when it has read all before it: cross-entropy with that
 law, the mean over them. On text that the model wrote this is on average the cross-entropy of the token that the paper has
 [recalled], with less noise. Adam, 1e-2, up over a twentieth and down a half cosine. The model reads the text once without
 gradients; its keys and values serve all slots of the step. The text is what the model writes, with some of the training text
-(heads.py).
+(heads.py). BiTA's mask tokens (Lin et al. 2024, arXiv:2401.12522) are trained alike, and with them a prefix that they see; it
+begins as the keys and values of random ids.
 
 The rate falls by the share of the minutes that the processor has spent, so a slower machine makes fewer steps, and a busy one
 as many as an idle one. What was reached is kept every `KEEPS` steps in build/training, and the same command goes on from there.
@@ -35,7 +37,10 @@ from decodescope.engine.heads.files import SLOTTED, write
 from decodescope.engine.heads.slot_tokens import SlotTokens, visible
 
 WINDOWS, PLACES = 2, 48  # windows a step, and places in each behind which slots hang
-SHAPES: dict[str, dict[str, int]] = {"look_ahead_tokens": dict(heads=3)}  # but for what is the model's
+SHAPES: dict[str, dict[str, int]] = {
+    "look_ahead_tokens": dict(heads=3),
+    "bita": dict(heads=3, tokens=16),
+}  # but for what is the model's
 LR = 1e-2
 KEEPS = 25  # steps between two files of what was reached, and two lines
 
@@ -113,12 +118,20 @@ def loss_of(net: Net, head: SlotTokens, ids: Tensor, places: Tensor) -> Tensor:
 
 
 def new_head(kind: str, net: Net, seed: int = 0, **shape: int) -> SlotTokens:
-    """Fresh slots: the embeddings of random ids."""
-    head, draw = SLOTTED[kind](d=net.shape.width, **{**SHAPES[kind], **shape}), torch.Generator().manual_seed(seed)
+    """Fresh slots: the embeddings of random ids, and of others keys and values, the keys turned back to where they meet queries
+    that are not rotated."""
+    s, draw = net.shape, torch.Generator().manual_seed(seed)
+    of_model = dict(n_layers=s.layers, n_kv_heads=s.kv_heads, head_dim=s.head_width) if SLOTTED[kind].of_target else {}
+    head = SLOTTED[kind](d=s.width, **{**SHAPES[kind], **of_model, **shape})
     assert isinstance(head, SlotTokens)
-    ids = torch.randint(net.shape.vocabulary, head.embeds.shape[:2], generator=draw)
+    ids = torch.randint(s.vocabulary, head.embeds.shape[:2], generator=draw)
     with torch.no_grad():
         head.embeds.copy_(net.model.embed_tokens.weight[ids])
+        if head.prefix_kv is not None:
+            count = head.prefix_kv.shape[3]
+            past = read(net, torch.randint(s.vocabulary, (1, count), generator=draw))[0]
+            keys = torch.cat([turned(x, (net.cosine[:count], -net.sine[:count])) for x in past.keys])  # [L, G, P, d]
+            head.prefix_kv.copy_(torch.stack([keys, past.values[:, 0]], 1))
     return head
 
 

@@ -17,6 +17,7 @@ from decodescope.engine.checkpoint.weights import Weights
 from decodescope.engine.core.spec import ModelSpec
 
 from .base import Head
+from .bita import MaskTokens
 from .block_transformer import BlockDecoder
 from .blockwise import BlockwiseHeads
 from .clover import CloverHeads
@@ -61,7 +62,7 @@ OTHERS: dict[str, type[Head]] = {
     )
 }  # fmt: skip
 # rows of the target's own pass, by slot_tokens.py
-SLOTTED: dict[str, type[Head]] = {x.kind: x for x in (LookAheadTokens,)}
+SLOTTED: dict[str, type[Head]] = {x.kind: x for x in (LookAheadTokens, MaskTokens)}
 CACHE: dict[str, type[Head]] = {x.kind: x for x in (PrefixState, SoftPrompt, HeadGates)}  # of the KV cache, by cacheparts.py
 NETS = HEADS | OTHERS | SLOTTED | GATES | CACHE
 LARGEST = 1 << 16  # of any size in a config

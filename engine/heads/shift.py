@@ -42,11 +42,11 @@ def shifts(kind: str, heads: int = 1) -> list[Shift]:
 
     When the heads of Medusa, Hydra, Clover, EAGLE, blockwise decoding, ReDrafter and the MLP speculator are asked, the target
     has read up to t, and the root, t + 1, is known. Kangaroo reads the root itself, so what it guesses is t + 1. EAGLE, FSPAD
-    and Kangaroo have one net for every level, and so has EAGLE-3, which is trained on several. PPD's prompt tokens and
-    PaSS's look-ahead tokens stand behind t and are told nothing of t + 1, like Medusa's heads; ParallelSpec's masks see the
-    slot of t, which holds the root.
+    and Kangaroo have one net for every level, and so has EAGLE-3, which is trained on several. PPD's prompt tokens,
+    PaSS's look-ahead tokens and BiTA's mask tokens stand behind t and are told nothing of t + 1, like Medusa's heads;
+    ParallelSpec's masks see the slot of t, which holds the root.
     """
-    if kind in ("medusa", "blockwise", "ppd", "look_ahead_tokens"):
+    if kind in ("medusa", "blockwise", "ppd", "look_ahead_tokens", "bita"):
         return [Shift((), 1, 2 + k) for k in range(heads)]
     if kind in ("hydra", "mlp_speculator", "redrafter", "clover"):
         return [Shift(tuple(range(1, k + 2)), k + 1, 2 + k) for k in range(heads)]
@@ -60,6 +60,6 @@ def shifts(kind: str, heads: int = 1) -> list[Shift]:
         return [Shift((), 0, 1)]
     known = (
         "medusa, hydra, eagle, eagle3, kangaroo, blockwise, mlp_speculator, redrafter, fspad, parallelspec, clover, ppd, "
-        "look_ahead_tokens"
+        "look_ahead_tokens, bita"
     )
     raise ValueError(f"no heads are called {kind!r}; there are {known}.")

@@ -21,8 +21,8 @@ sys.path.append(str(ASSETS / "training"))
 import slot_tokens as training  # noqa: E402
 from net import Net  # noqa: E402
 
-SHAPES = {"look_ahead_tokens": dict(heads=3)}
-DRAFTS = {"look_ahead_tokens": dict(where="everywhere")}  # all that is asked for hangs everywhere, and the tree is a chain
+SHAPES = {"look_ahead_tokens": dict(heads=3), "bita": dict(heads=3, tokens=4)}
+DRAFTS = {"look_ahead_tokens": dict(where="everywhere"), "bita": dict(nodes=3)}  # slots hang everywhere, the tree is a chain
 
 
 def text(made: Net, rows: int, length: int, seed: int) -> torch.Tensor:

@@ -1,0 +1,64 @@
+"""BiTA: mask tokens behind every candidate, with a soft prefix that only they see, so that one pass checks and drafts."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.draft import Draft
+
+from ..shared.slotted import SLOTS, Slotted
+from ..shared.trees import SHAPED, Growth, shaped_tree
+
+# How often the guess of rank 0, 1, ... is right, by mask token, for a file that does not say.
+RATES = tuple(tuple(x * 0.7**k for x in (0.5, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01)) for k in range(16))
+
+
+@component
+class BiTA(Slotted):
+    """Bi-directional tuning. Behind the root and behind every candidate hangs a group of m mask tokens; number k (from 0) is a
+    row in which the target guesses the token k + 2 after its place. The group where the accepted path ends makes the next
+    candidates, so every pass checks and drafts, whichever candidates are right: 1 + N candidates cost (1 + N)(1 + m) rows.
+
+    What is trained are the m embeddings and a prefix, P keys and values in every layer, [L, 2, H_kv, P, D]. Slots see it and no
+    other row does: the logits of root and candidates are those of the check without both, and no cache ever holds it.
+
+    The candidates are a tree of `nodes` nodes, which combines guesses of the group as Medusa combines those of its heads: it
+    has the most expected tokens under the rank accuracies measured in training. The authors' code has a full tree, or one in
+    which the best of each level alone goes on, and runs it without a cache; their rule for samplers that draw compares with the
+    mask token's law, but draws what replaces a rejected candidate from the target's. Here candidates are chosen without chance,
+    so lossless under any sampler with the rule `lossless`. Their prefix stands before the text; ours is as far from every row,
+    since its keys meet queries that are not rotated, and a long text does not move it away. The first step has no guesses.
+    """
+
+    title = "BiTA (mask tokens and a prefix)"
+    source = "Lin et al. 2024, arXiv:2401.12522; linfeng93/BiTA, tests/eval_infer.py, src/prefix_encoder.py"
+    reads = "bita"
+    tells: ClassVar[dict[str, Note]] = {"slots": SLOTS, **SHAPED}
+
+    nodes: int = param(5, low=1, high=32, unit="nodes", help="candidates of a tree, each with a group of mask tokens")
+
+    @property
+    def branches(self) -> bool:
+        return self.nodes > 1
+
+    def begin(self, ctx: Context) -> None:
+        super().begin(ctx)
+        self._template = shaped_tree((self._trained.rates or RATES)[: self._trained.shape["heads"]], self.nodes)
+
+    def propose(self, ctx: Context) -> Draft:
+        if ctx.room == 0:
+            return Draft()
+        guesses = list[list[int]]()
+        if self._guessed is not None:
+            ranks = min(max(self._template.ranks) + 1, self._guessed.shape[-1])
+            guesses = self._guessed.topk(ranks).indices.tolist()
+        growth = Growth(self._template, min(ctx.room, len(guesses)))
+        for level in guesses:
+            growth.grow([level] * len(growth.open))
+        draft = Draft(growth.tokens, growth.parents, source="mask tokens")
+        hung = self.hang(draft, [self._trained.shape["heads"]] * (len(draft) + 1), ctx.room)
+        draft.notes = {"slots": hung, "ranks": growth.ranks, "expected": round(self._template.expected, 4)}
+        return draft
