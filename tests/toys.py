@@ -361,6 +361,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     ],
     "beam": [dict(width=3), dict(width=3, plan="flatten", block=16)],
     "contrastive_search": [dict(k=4), dict(k=13, alpha=0.9)],
+    "diverse_beam": [dict(width=4, groups=2), dict(width=6, groups=3, strength=1.5, plan="node")],
     "encode_once": [{}],
     "apar": [dict(fork="4", child="7"), dict(fork="9", child="0", most=3)],
     "jump_coder": [dict(newline="2", tau=0.0, masks=2, like=1.0)],

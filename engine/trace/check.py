@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .answered import candidates_problems
+from .beamed import SearchBooks
 from .chosen import Choice, choices_problems
 from .decided import decided, rule_at
 from .drawn import DrawnBooks
@@ -90,7 +91,7 @@ def check(trace: Trace) -> Report:
             _check_prefill(report, trace.prefill, trace.header, books, read)
         texts, threads, fills = Texts(trace.header, read), _threads(trace.header, read), FillBooks(trace.header)
         lines, switches = LineBooks(trace.header, prompt), SwitchBooks(trace.header, trace.prefill)
-        drawn = DrawnBooks(trace.header)
+        drawn, searches = DrawnBooks(trace.header), SearchBooks(trace.header, trace.prefill is not None)
         n: int | None = read
         anew, grown = read_anew(trace.header), 0
         for index, step in enumerate(trace.steps):
@@ -99,11 +100,10 @@ def check(trace: Trace) -> Report:
             n = _check_tokens(report, where, step, n)
             _check_decisions(report, where, step, trace.header)
             if index in anew:
-                for kept in (books, texts, threads, lines, fills, switches, drawn):
+                for kept in (books, texts, threads, lines, fills, switches, drawn, searches):
                     kept.lose()
             # the hypotheses of a beam search grow by a token a step, the text only at its end
-            grown = 0 if step.beams is None or index in anew else grown
-            grown += step.beams is not None
+            grown = 0 if step.beams is None else 1 if index in anew else grown + 1
             length = step.n + (len(step.emitted) if step.beams is None else grown)
             books.sizes(where, step.passes)
             if trace.prefill is not None:  # a branch begins in the midst of its texts, and without what stands beside them
@@ -114,12 +114,13 @@ def check(trace: Trace) -> Report:
                 for problem in wrong:
                     report.add(where, problem)
             wrong = *fills.problems(step), *_check_labels(report, trace, step, threads), *switches.problems(step)
-            for problem in (*wrong, *drawn.problems(step)):
+            for problem in (*wrong, *drawn.problems(step), *searches.problems(step)):
                 report.add(where, problem)
             emitted += step.emitted
             report.counts["steps"] += 1
         _counted(report, books, threads, fills, lines)
-        report.counts.update(_some({"turns of models": switches.checked, "drawn texts": drawn.checked}))
+        own = {"turns of models": switches.checked, "drawn texts": drawn.checked, "hypotheses": searches.checked}
+        report.counts.update(_some(own))
         if trace.end is not None:
             consistent_end(trace.end, vocab)
             _check_end(report, trace, trace.end, emitted)

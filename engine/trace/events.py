@@ -266,7 +266,9 @@ class Beams:
     """One step of beam search: the hypotheses kept, best first. parents: index into the step before; score: sum of
     log-probabilities (nats); finished: [[tokens..., ] scores] of those that ended in this step; candidates: rows of (index
     into the step before, token, the model's probability, the n-grams', score) that could be kept, where n-grams mix in;
-    pruned: rows of (index into the step before, token, score), the next best that were not kept, best first."""
+    pruned: rows of (index into the step before, token, score), the next best that were not kept, best first. groups: of several
+    searches side by side the number of each hypothesis's own, ascending: each has its best first, by score less penalty, and
+    those that ended have their `group`; penalties: what its text was fined (nats) for tokens that groups before had chosen."""
 
     tokens: list[int]
     parents: list[int]
@@ -274,6 +276,8 @@ class Beams:
     finished: list[dict[str, Any]] = field(default_factory=list)
     candidates: list[list[float]] | None = None
     pruned: list[list[float]] | None = None
+    groups: list[int] | None = None
+    penalties: list[float] | None = None
 
 
 @dataclass

@@ -150,7 +150,8 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
     if step.beams is not None:
         known(step.beams.tokens, vocab, "beams.tokens")
         lengths(len(step.beams.tokens), "beams", parents=step.beams.parents, scores=step.beams.scores)
-        counts(step.beams.parents, "beams.parents")
+        lengths(len(step.beams.tokens), "beams", groups=step.beams.groups, penalties=step.beams.penalties)
+        counts([*step.beams.parents, *(step.beams.groups or ())], "beams.parents and groups")
         _pruned(step.beams.pruned or [], vocab)
     if step.threads is not None:
         consistent_threads(step.threads, vocab)

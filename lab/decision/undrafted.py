@@ -56,12 +56,22 @@ def beams(trace: Trace, step: Step) -> Explanation:
     assert b is not None
     texts = [shown_id(token, trace.pieces) for token in b.tokens]
     explained = Explanation("target", "Beams kept", texts[0] if texts else "", f"{len(texts)} hypotheses", "beam search")
+    groups, fines = b.groups or [0] * len(texts), b.penalties or [0.0] * len(texts)
+    rows = zip(texts, b.parents, b.scores, groups, fines, strict=True)
     kept = tuple(
         f"{rank}. {text}   continues hypothesis {parent + 1} of the step before, {score:.3f} nats"
-        for rank, (text, parent, score) in enumerate(zip(texts, b.parents, b.scores, strict=True), 1)
+        + ("" if b.groups is None else f", group {group + 1}, fined {fine:g}")
+        for rank, (text, parent, score, group, fine) in enumerate(rows, 1)
     )
     explained.lines.append(Line("The texts with the largest sums of log-probabilities stay; nothing is drawn.", kept))
-    explained.agrees = b.scores == sorted(b.scores, reverse=True)
+    if b.groups is not None:
+        words = "Each group chooses by itself, and is fined for every token that a group before it chose in the same step."
+        explained.lines.append(Line(words))
+    if b.pruned:
+        left = [f"{shown_id(int(x), trace.pieces)}   behind hypothesis {int(p) + 1}, {z:.3f} nats" for p, x, z in b.pruned]
+        explained.lines.append(Line("The next best were left:", tuple(left)))
+    order = [(group, fine - score) for group, fine, score in zip(groups, fines, b.scores, strict=True)]
+    explained.agrees = order == sorted(order)
     return explained
 
 

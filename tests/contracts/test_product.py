@@ -20,7 +20,7 @@ from decodescope.engine.trace import check
 PAIRS = [{a: x, b: y} for a, b in combinations(KINDS, 2) for x in toys.representatives(a) for y in toys.representatives(b)]
 FLOOR = 989  # pairs that ran when they were last counted; a new method adds to it, a lower number needs a reason
 SAMPLED = {"sampler": ("temperature", {"temperature": 0.9})}
-GREEDY_ONLY = ("beam", "contrastive_search", "jacobi", "superposed")  # strategies that draw nothing
+GREEDY_ONLY = ("beam", "contrastive_search", "diverse_beam", "jacobi", "superposed")  # strategies that draw nothing
 Tell = Callable[[str], None]
 
 

@@ -125,6 +125,27 @@ def test_one_that_ended_is_listed_and_may_win(drawn: Drawn) -> None:
     assert drawn.page.locator(".over").is_hidden() == bool(ended[0][0])
 
 
+GROUPS = ("diverse_beam", {"width": 4, "groups": 2, "strength": 2.0})
+
+
+@pytest.mark.parametrize("strategy", [("beam", {"width": 3}), GROUPS], ids=lambda x: x[0])
+def test_what_was_left_stands_under_the_hypotheses_and_groups_are_named(drawn: Drawn, strategy: tuple[str, Any]) -> None:
+    trace = run(strategy, 8)
+    open_run(drawn, told(trace))
+    drawn.run("() => view.seek(4)")
+    step, before = trace.steps[4].beams, texts(trace, 3)
+    due = sorted(step.pruned, key=lambda row: -row[2])[:6]
+    lines = drawn.page.locator(".pruned li").all_inner_texts()
+    assert lines == [f"left  −{-z:.2f} nats  from {int(p) + 1}  {shown(trace, [*before[p], x])}" for p, x, z in due]
+    for k, row in enumerate(rows(drawn)):
+        assert (f"group {step.groups[k] + 1}, from " in row) if step.groups else "group" not in row
+    drawn.page.locator(".beams button").nth(2).click()
+    drawn.settled()
+    card = drawn.page.locator(".ds").first.inner_text()
+    assert ("fined, nats" in card) == (step.groups is not None)
+    assert not step.groups or (step.penalties[2] > 0 and f"{step.penalties[2]:.3f}" in card)
+
+
 def test_card_of_a_superposed_draft_tells_model_ngrams_and_its_share_of_the_next_row(drawn: Drawn) -> None:
     trace = run(("superposed", {"datastore": toys.DATASTORE, "temperature": 1.0}), 8)
     open_run(drawn, told(trace))

@@ -107,7 +107,8 @@ def everything_step(k: int, n: int) -> Step:
     step.exits = [Exit(1, "confidence", [[0.0, 0.5, 0.9], [1.0, 0.95, 0.9]], best=[3, 4], rows=[1, 0])]
     step.lines = Lines([0.5, None], [0.25, None], [Infill(0, [4], "less", [0.5, None], 1)], [5])
     step.threads = Threads([0, 1], [4, 5], [Begun(2, 0, 3, [6])], [Ended(1, "stop_token")])
-    step.beams = Beams([3, 4], [0, 0], [-0.5, -1.5], [{"tokens": [1, 2], "score": -0.25}], [[1.0, 2.0]])
+    ended = {"tokens": [1, 2], "score": -0.25}
+    step.beams = Beams([3, 4], [0, 0], [-0.5, -1.5], [ended], [[1.0, 2.0]], [[0.0, 5.0, -2.5]], [0, 1], [0.0, 0.5])
     step.labels = Labels(["x"], [0], [1], [Mention(0, 1, 1, "b", [0.5], -0.6931471805599453)])
     step.switch = Switch("large", "small", 0.6, 1, 2, 0.5, 0.75, Block([4, 5], [0.75, 0.5], [0.25, 6.0], [4, 6], 1, 5.0))
     terms = {"p": [0.5, 0.25, 0.0], "q": [0.25, 0.5, 0.0]}

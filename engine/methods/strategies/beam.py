@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import cast
-
-import torch
-
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.moved import moved
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.model.branches import branch
-from decodescope.engine.model.tree import PLANS, TreePlan
-from decodescope.engine.trace.events import EndReason
+from decodescope.engine.model.tree import PLANS
 
-from .shared.hypotheses import Hypothesis, chosen, read
-
-
-@dataclass
-class _Beams:
-    """Hypotheses: tokens after the prompt and the sum of their log-probabilities; and those that have ended."""
-
-    alive: list[Hypothesis]
-    finished: list[Hypothesis] = field(default_factory=list)
+from .shared.search import Search, branching, extended
 
 
 @component
@@ -59,43 +43,8 @@ class Beam(Strategy):
     block: int = param(128, low=16, high=4096, unit="entries", help="of a block, where the plan is flatten")
 
     def begin(self, s: State) -> None:
-        s.scratch = _Beams([([], 0.0)])
-        if not s.target.policy.does and not s.target.codec.does:
-            branch(s.target.cache, cast(TreePlan, self.plan), self.block)
+        s.scratch = Search(self.width, self.alpha)
+        branching(s, self.plan, self.block)
 
     def step(self, s: State) -> Move:
-        beams: _Beams = s.scratch
-        clock = s.target.executor
-        started = clock.mark()
-        texts = [text for text, _ in beams.alive]
-        written = len(texts[0])
-        logits = read(s, texts)  # [B, V]
-        verified = clock.mark()
-        s.target.commit([0])
-        before = logits.new_tensor([score for _, score in beams.alive], dtype=torch.float64)[:, None]
-        choice = chosen(s, texts, logits.double().log_softmax(-1) + before, self.width)
-        beams.finished = sorted(beams.finished + choice.ended, key=self.rank)[: self.width]
-        if choice.alive:
-            s.target.cache.rows(torch.tensor([parent for parent, _, _ in choice.alive], device=logits.device))
-        beams.alive = [([*texts[parent], token], score) for parent, token, score in choice.alive]
-        end: EndReason | None = "stop_token" if self.settled(beams, s.left) else None
-        end = end or s.filled(written + 1)
-        emitted: list[int] = []
-        if end is not None:
-            emitted = min(beams.finished + beams.alive, key=self.rank)[0]
-            if beams.finished and emitted == beams.finished[0][0]:
-                end = "stop_token"
-            s.tokens += emitted
-        return moved(s, emitted, end, started, verified, beams=choice.record())
-
-    def rank(self, hypothesis: Hypothesis) -> float:
-        """What is minimised: minus the score per length^alpha."""
-        return -hypothesis[1] / len(hypothesis[0]) ** self.alpha
-
-    def settled(self, beams: _Beams, longest: int) -> bool:
-        """Whether no hypothesis that goes on can beat the worst finished one, were it to reach `longest` tokens at its
-        present score."""
-        if len(beams.finished) < self.width or not beams.alive:
-            return not beams.alive
-        best = max(score for _, score in beams.alive)
-        return self.rank(beams.finished[-1]) <= -best / longest**self.alpha
+        return extended(s, [s.scratch])

@@ -9,7 +9,7 @@ import { running } from "./tokens.js";
 
 const LEVEL = 26, STRIDE = 16; // px between two hypotheses, and between two steps
 const ENDED = 4; // hypotheses that ended, at most, the last ones
-const LETTER = 8, BESIDE = 205; // px of a letter, and of what stands beside a text
+const LETTER = 8, BESIDE = 205, GROUP = 70; // px of a letter, of what stands beside a text, and of its group
 
 /** Hypothesis k of step i and those that it went on from, oldest first, as far as the steps are there:
  *  [{step, rank, token: [id, text]}]. */
@@ -60,13 +60,16 @@ export function beamsView(choose) {
     h("span", { class: "both" }), h("span"), h("b"))));
   list.addEventListener("click", ({ target }) =>
     target.closest("li") && choose([...list.children].indexOf(target.closest("li"))));
-  const over = h("ul", { class: "over" }), won = h("p", { class: "won", role: "status" });
-  const element = h("div", { class: "hypotheses" }, h("div", { class: "lineage" }, svg, list), over, won);
+  const over = h("ul", { class: "over" }), left = h("ul", { class: "pruned" });
+  const won = h("p", { class: "won", role: "status" });
+  const element = h("div", { class: "hypotheses" }, h("div", { class: "lineage" }, svg, list), left, over, won);
 
-  function line(k, { tokens, parents, scores }, lines, both, room, { first, best, chosen }) {
-    const own = lines[k], { from, pieces, before } = tailOf(own.map(({ token }) => token[1]), own[0]?.step === 0, room);
-    const [figures, alike, apart, last] = rows.at(k).firstChild.childNodes, split = Math.max(0, both - from);
-    say(figures, `${k + 1}  ${nats(scores[k])}  ${first ? "" : `from ${parents[k] + 1}`}  `);
+  function line(k, { parents, scores, groups }, lines, both, room, { first, best, chosen }) {
+    const own = lines[k], cut = tailOf(own.map(({ token }) => token[1]), own[0]?.step === 0, room);
+    const [figures, alike, apart, last] = rows.at(k).firstChild.childNodes, split = Math.max(0, both - cut.from);
+    const { pieces, before } = cut, group = groups ? `group ${groups[k] + 1}` : "";
+    const from = [group, first ? "" : `from ${parents[k] + 1}`].filter(Boolean);
+    say(figures, `${k + 1}  ${nats(scores[k])}  ${from.join(", ")}  `);
     say(alike, before + pieces.slice(0, Math.min(split, pieces.length - 1)).join(""));
     say(apart, pieces.slice(split, -1).join(""));
     say(last, pieces.at(-1) ?? "");
@@ -101,7 +104,7 @@ export function beamsView(choose) {
       const { beams, made: text } = store.steps[i], lines = beams.tokens.map((_, k) => lineage(store, i, k));
       const longest = Math.max(0, ...lines.map((line) => line.length));
       const back = width < 560 ? 4 : 8, columns = Math.min(i + 1, back) * STRIDE;
-      const room = Math.max(8, Math.floor((width - columns - BESIDE) / LETTER));
+      const room = Math.max(8, Math.floor((width - columns - BESIDE - (beams.groups ? GROUP : 0)) / LETTER));
       let both = 0; // tokens that all begin with
       while (both < longest && lines.every((line) => line[both]?.token[0] === lines[0][both].token[0])) both++;
       const best = text.length ? winner(store, i) : null;
@@ -109,6 +112,13 @@ export function beamsView(choose) {
         line(k, beams, lines, both, room, { first: i === 0, best: best?.rank === k, chosen: k === chosen }));
       rows.trim(lines.length);
       draw(store, i, lines, chosen, back);
+      see(left, beams.left);
+      left.replaceChildren(...(beams.left ?? []).map(([parent, score, token]) => {
+        const own = [...(i ? lineage(store, i - 1, parent) : []).map((one) => one.token), token];
+        const { pieces, before } = tailOf(own.map(([, text]) => text), true, room);
+        const figures = `left  ${nats(score)}  ${i ? `from ${parent + 1}  ` : ""}`;
+        return h("li", null, h("span", { class: "quiet" }, figures), before, pieces.join(""));
+      }));
       const ended = endedBy(store, i).slice(-ENDED);
       see(over, ended.length);
       over.replaceChildren(...ended.map(({ step, score, n, tail }) => {
@@ -146,6 +156,7 @@ export function beamsCard(store, i, step, at) {
   if (!tokens.length)
     return [shell("", "No hypothesis goes on", "", "all texts have ended", { agrees: null })];
   const from = before ? before.scores[parents[k]] : i === 0 ? 0 : null, { rows, says } = growth(step.beams, k, from);
+  const { groups, fines } = step.beams;
   return [
     shell("", `Hypothesis ${k + 1} of ${tokens.length}`, tokens[k] ? tokenOf(tokens[k][1]) : "",
       before ? `goes on from hypothesis ${parents[k] + 1}` : "", { agrees: null }),
@@ -153,9 +164,11 @@ export function beamsCard(store, i, step, at) {
       ["so far", "score before, nats", from === null ? null : from.toFixed(3)],
       ...rows,
       ["together", "score, nats", scores[k]?.toFixed(3)],
+      ...(groups ? [[`group ${groups[k] + 1}`, "fined, nats", fines?.[k]?.toFixed(3)]] : []),
     ]),
     h("p", { class: "line" },
       store.head.parts?.strategy?.uses?.includes("sampler") ? "Each text is drawn by itself; the first is the run's."
+        : groups ? `${says} Each group ranks its own, less a fine for what groups before it chose in the same step.`
         : says),
   ];
 }

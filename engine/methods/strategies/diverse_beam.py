@@ -1,0 +1,55 @@
+"""Diverse beam search: groups of beams in a row, each of which is fined for the tokens that those before it chose."""
+
+from __future__ import annotations
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.model.tree import PLANS
+
+from .shared.search import Search, branching, extended
+
+
+@component
+class DiverseBeam(Strategy):
+    """`width` beams in `groups` groups of width / groups. In each step the groups choose one after the other: each is a beam
+    search of its own, in which an extension by the token v is ranked by its score, the sum of log-probabilities, less
+    `strength` for every time that v was chosen in this step by a group before (Hamming diversity), and less what its text was
+    fined before. So the first group is beam search of its width, whatever the others do; one group is beam search, and without
+    a fine all groups are the same search. The text is the best of all groups by score / length^alpha, without fines.
+
+    One pass reads the hypotheses of all groups, which share the entries that they have in common (see `beam`). A group that
+    ends, by the rule of beam search, leaves the batch with the step behind.
+
+    The fines of a text add up, as in the authors' code (`beam_logprobs_sum`). Beside that code: all groups choose within one
+    step, where theirs lag a step behind each other, which is the same for Hamming diversity; tokens that end a text count as
+    chosen; the list of all groups is ranked without fines, where theirs ranks each group by itself. width = 6, 3 groups and 0.5
+    are among the sizes that they recommend [recalled].
+    """
+
+    title = "Diverse beam search"
+    source = "Vijayakumar et al. 2018, AAAI, arXiv:1610.02424, section 4; ashwinkalyan/dbs, dbs/beam_utils.lua"
+    uses = frozenset({"context", "policy", "codec"})
+    lossless = False
+    changes = "the best of several searches that keep apart is kept"
+
+    width: int = param(6, low=1, high=32, unit="hypotheses", help="B, of all groups together")
+    groups: int = param(3, low=1, high=32, unit="groups", help="G, which choose one after the other")
+    strength: float = param(0.5, low=0.0, high=10.0, step=0.1, unit="nats", help="lambda, the fine for a token chosen before")
+    alpha: float = param(1.0, low=0.0, high=2.0, step=0.1, help="length penalty: score / length^alpha")
+    plan: str = param("dense", choices=PLANS, help="how a pass reads entries that hypotheses have in common")
+    block: int = param(128, low=16, high=4096, unit="entries", help="of a block, where the plan is flatten")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if self.width % self.groups:
+            return f"diverse_beam.width = {self.width} is not a multiple of groups = {self.groups}: choose one that is."
+        return None
+
+    def begin(self, s: State) -> None:
+        s.scratch = [Search(self.width // self.groups, self.alpha) for _ in range(self.groups)]
+        branching(s, self.plan, self.block)
+
+    def step(self, s: State) -> Move:
+        return extended(s, s.scratch, self.strength)

@@ -1,0 +1,132 @@
+"""Search: beam searches side by side behind one prompt, whose hypotheses one pass reads; alone, or in groups that part."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.decoding.moved import moved
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.model.branches import branch
+from decodescope.engine.model.tree import TreePlan
+from decodescope.engine.trace.events import Beams, EndReason
+
+from .hypotheses import Chosen, Hypothesis, chosen, read
+
+
+def branching(s: State, plan: str, block: int) -> None:
+    """Let hypotheses share what they have in common, as a tree, where nothing takes entries out of the cache, chooses among
+    them or packs them."""
+    if not s.target.policy.does and not s.target.codec.does:
+        branch(s.target.cache, cast(TreePlan, plan), block)
+
+
+@dataclass
+class Search:
+    """One beam search of `width` hypotheses, ranked by score / length^alpha.
+
+    alive: hypotheses that go on, best first, and `fines`, what was taken off the rank of each;  finished: the best that have
+    ended, and the fine of each with its tokens;  done: whether nothing that goes on can count any more
+    """
+
+    width: int
+    alpha: float
+    alive: list[Hypothesis] = field(default_factory=lambda: [([], 0.0)])
+    fines: list[float] = field(default_factory=lambda: [0.0])
+    finished: list[Hypothesis] = field(default_factory=list)
+    done: bool = False
+
+    def rank(self, hypothesis: Hypothesis) -> float:
+        """What is minimised: minus the score per length^alpha."""
+        return -hypothesis[1] / len(hypothesis[0]) ** self.alpha
+
+    def settled(self, longest: int) -> bool:
+        """Whether no hypothesis that goes on can beat the worst finished one, were it to reach `longest` tokens at its
+        present score."""
+        if len(self.finished) < self.width or not self.alive:
+            return not self.alive
+        best = max(score for _, score in self.alive)
+        return self.rank(self.finished[-1]) <= -best / longest**self.alpha
+
+    def extend(self, s: State, sure: Tensor, fine: Tensor | None) -> Chosen:
+        """Let the best extensions go on, by log-probabilities float64 [B, V] behind the hypotheses, less `fine` [V] for each
+        token, where one is taken, and what was taken before; what was chosen."""
+        texts = [text for text, _ in self.alive]
+        scores = sure + sure.new_tensor([score for _, score in self.alive])[:, None]
+        worth = None if fine is None else scores - fine - sure.new_tensor(self.fines)[:, None]
+        choice = chosen(s, texts, scores, self.width, worth)
+        self.finished = sorted(self.finished + choice.ended, key=self.rank)[: self.width]
+        self.alive = [([*texts[parent], token], score) for parent, token, score in choice.alive]
+        if fine is not None:
+            self.fines = [self.fines[parent] + float(fine[token]) for parent, token, _ in choice.alive]
+        self.done = self.settled(s.left)
+        return choice
+
+
+def extended(s: State, searches: Sequence[Search], strength: float | None = None) -> Move:
+    """One token more for every hypothesis of all searches, by one pass. The text is emitted at the end, the best by rank.
+
+    strength: what each search takes off the rank of a token for every time that a search before it chose it in this step, in
+    nats; None: there is one search alone. A search that is done leaves the batch with the next step.
+    """
+    clock, started = s.target.executor, s.target.executor.mark()
+    texts = [text for one in searches for text, _ in one.alive]
+    written = len(texts[0])
+    logits = read(s, texts if written else texts[:1])  # [B, V]; all begin with the same text
+    verified = clock.mark()
+    s.target.commit([0])
+    sure, taken, at = logits.double().log_softmax(-1), Counter[int](), 0
+    record = Beams([], [], [], pruned=[])
+    for number, one in enumerate(searches):
+        first = at if written else 0
+        rows = sure[first : first + len(one.alive)]
+        at += len(one.alive)
+        if one.done:
+            one.alive = []
+            continue
+        choice = one.extend(s, rows, None if strength is None else fines(taken, strength, sure))
+        add(record, choice, first, None if strength is None else (number, one.fines))
+        taken.update(token for _, token, _ in choice.alive)
+        taken.update(text[-1] for text, _ in choice.ended)
+    if record.parents:
+        s.target.cache.rows(torch.tensor(record.parents, device=logits.device))
+    end: EndReason | None = "stop_token" if all(one.done for one in searches) else None
+    end = end or s.filled(written + 1)
+    emitted: list[int] = []
+    if end is not None:
+        emitted = min([x for one in searches for x in one.finished + one.alive], key=searches[0].rank)[0]
+        if any(emitted is text for one in searches for text, _ in one.finished):
+            end = "stop_token"
+        s.tokens += emitted
+    return moved(s, emitted, end, started, verified, beams=record)
+
+
+def fines(taken: Counter[int], strength: float, like: Tensor) -> Tensor:
+    """float64 [V]: what is taken off each token, which was chosen `taken` times in this step."""
+    fine = like.new_zeros(like.shape[1])
+    if taken:
+        fine[[*taken]] = strength * like.new_tensor([*taken.values()])
+    return fine
+
+
+def add(record: Beams, choice: Chosen, first: int, group: tuple[int, list[float]] | None) -> None:
+    """Put what one search chose, whose hypotheses stand from row `first` on, into the record of a step. group: its number, and
+    the fines of those that go on, where there are several searches."""
+    own = choice.record()
+    record.tokens += own.tokens
+    record.parents += [first + parent for parent in own.parents]
+    record.scores += own.scores
+    record.finished += own.finished
+    assert record.pruned is not None
+    record.pruned += [[first + parent, token, score] for parent, token, score in choice.pruned]
+    if group is not None:
+        number, paid = group
+        record.groups = (record.groups or []) + [number] * len(own.tokens)
+        record.penalties = (record.penalties or []) + paid
+        for one in own.finished:
+            one["group"] = number

@@ -1,0 +1,142 @@
+"""Diverse beam search: its groups by brute force; one group, no fine, and the first group are beam search."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+import toys
+
+from decodescope.engine import MethodError
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace import Trace, check
+from decodescope.lab.decision.explain import explain
+
+SMALL = toys.model(toys.decoder(toys.shaped(vocab=6), 6, torch.float64, sharp=2.0))
+PROMPT = [1, 3, 2]
+
+
+def run(name: str, count: int = 6, prompt: list[int] = PROMPT, stop_tokens: tuple[int, ...] = (), **knobs: Any) -> Any:
+    method = toys.method(strategy=(name, knobs))
+    return toys.decode(method, prompt, count, pair=(SMALL, SMALL), stop_tokens=stop_tokens)
+
+
+def steps(session: Any, group: int | None = None) -> list[tuple[Any, ...]]:
+    """What each step kept and what ended, of one group alone, its parents counted among its own."""
+    rows, first = [], 0
+    for step in session.sink.steps:
+        b = step.beams
+        own = [k for k in range(len(b.tokens)) if group is None or b.groups[k] == group]
+        ended = [(x["tokens"], round(x["score"], 9)) for x in b.finished if group in (None, x.get("group"))]
+        kept = [(b.tokens[k], b.parents[k] - first, round(b.scores[k], 9)) for k in own]
+        rows.append((kept, ended))
+        first = own[0] if own else 0
+    return rows
+
+
+@torch.inference_mode()
+def logs(text: list[int]) -> list[float]:
+    return SMALL.decoder.forward(Feed.causal(text, 0), None)[0, -1].log_softmax(-1).tolist()
+
+
+@pytest.mark.parametrize("prompt", [PROMPT, [4], [5, 0]], ids=str)
+@pytest.mark.parametrize("stops", [(), (2,)], ids=["none", "one"])
+def test_one_group_is_beam_search(prompt: list[int], stops: tuple[int, ...]) -> None:
+    ours, beam = (run(x, 8, prompt, stops, width=4, **more) for x, more in (("diverse_beam", {"groups": 1}), ("beam", {})))
+    assert steps(ours) == steps(beam) and ours.end.tokens == beam.end.tokens and ours.end.reason == beam.end.reason
+    assert [x.beams.pruned for x in ours.sink.steps] == [x.beams.pruned for x in beam.sink.steps]
+
+
+def test_the_first_group_and_without_a_fine_every_group_is_beam_search_of_its_width() -> None:
+    alone = 0
+    for stop, strength in product(range(6), (0.0, 0.7, 10.0)):
+        beam = run("beam", 8, stop_tokens=(stop,), width=2)
+        ours, due = run("diverse_beam", 8, stop_tokens=(stop,), width=6, groups=3, strength=strength), steps(beam)
+        for group in range(3 if strength == 0 else 1):
+            made = steps(ours, group)
+            assert made[: len(due)] == due and not any(kept or ended for kept, ended in made[len(due) :])
+        assert check(ours.sink).ok, str(check(ours.sink))
+        assert strength or (ours.end.tokens == beam.end.tokens and len(ours.sink.steps) == len(due))
+        alone += len(ours.sink.steps) > len(due)
+    assert alone > 1, "the test needs groups that go on when the first has ended"
+
+
+def brute(count: int, width: int, groups: int, strength: float) -> tuple[list[list[tuple[Any, ...]]], list[Any]]:
+    """Every extension of every text, read anew and sorted, group by group: (text, score, fine) of each step; and the last."""
+    alive = [[([], 0.0, 0.0)] for _ in range(groups)]
+    told = []
+    for _ in range(count):
+        seen: Counter[int] = Counter()
+        for g in range(groups):
+            every = [
+                ([*text, x], score + lp, fine + strength * seen[x])
+                for text, score, fine in alive[g]
+                for x, lp in enumerate(logs([*PROMPT, *text]))
+            ]
+            alive[g] = sorted(every, key=lambda h: h[2] - h[1])[: width // groups]
+            seen.update(text[-1] for text, _, _ in alive[g])
+        told.append([h for group in alive for h in group])
+    return told, told[-1]
+
+
+@pytest.mark.parametrize(("width", "groups", "strength"), [(6, 3, 0.5), (4, 4, 1.0), (6, 2, 2.0)])
+def test_groups_are_those_of_trying_everything(width: int, groups: int, strength: float) -> None:
+    session = run("diverse_beam", 5, width=width, groups=groups, strength=strength, alpha=0.0)
+    due, last = brute(5, width, groups, strength)
+    texts: list[list[int]] = [[]]
+    for step, hypotheses in zip(session.sink.steps, due, strict=True):
+        b = step.beams
+        texts = [[*texts[parent], token] for parent, token in zip(b.parents, b.tokens, strict=True)]
+        assert texts == [text for text, _, _ in hypotheses]
+        assert b.scores == pytest.approx([score for _, score, _ in hypotheses])
+        assert b.penalties == pytest.approx([fine for _, _, fine in hypotheses])
+    assert session.end.tokens == max(last, key=lambda h: h[1])[0], "the best of all without fines"
+    report = check(session.sink)
+    assert report.ok and report.counts["hypotheses"] == 5 * width
+    assert sum(fine > 0 for hypotheses in due for _, _, fine in hypotheses) > 3, "the test needs fines"
+    plain = run("diverse_beam", 5, width=width, groups=groups, strength=0.0, alpha=0.0)
+    different = [len({*map(tuple, [t for t, _, _ in last])}), len({*map(tuple, tails(plain))})]
+    assert different[0] > different[1], "fines keep the groups apart"
+
+
+def tails(session: Any) -> list[list[int]]:
+    """The texts of the last step."""
+    texts: list[list[int]] = [[]]
+    for step in session.sink.steps:
+        texts = [[*texts[parent], token] for parent, token in zip(step.beams.parents, step.beams.tokens, strict=True)]
+    return texts
+
+
+FORGED = {
+    "a fine": (lambda b: replace(b, penalties=[*b.penalties[:-1], b.penalties[-1] + 1]), "and the groups before it give"),
+    "the order": (lambda b: replace(b, groups=b.groups[::-1]), "do not stand one behind the other"),
+    "a score": (lambda b: replace(b, scores=[1.0, *b.scores[1:]]), "above that of the text it goes on from"),
+    "the best": (lambda b: replace(b, scores=[b.scores[0] - 9, *b.scores[1:]]), "do not stand with the best first"),
+    "what was left": (lambda b: replace(b, pruned=[[0, b.pruned[0][1], 0.0]]), "for others that are worth less"),
+    "a parent": (lambda b: replace(b, parents=[99, *b.parents[1:]]), "and the step before has 4"),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_forged_record_is_found_out(what: str) -> None:
+    forge, why = FORGED[what]
+    session = run("diverse_beam", width=4, groups=2)
+    trace = Trace()
+    for record in [session.sink.header, session.sink.prefill, *session.sink.steps]:
+        trace.write(replace(record, beams=forge(record.beams)) if record is session.sink.steps[3] else record)
+    trace.seal(session.end)
+    assert why in str(check(trace))
+
+
+def test_it_is_told_by_groups() -> None:
+    explained = explain(run("diverse_beam", width=4, groups=2, strength=2.0).sink, 2)
+    assert explained.agrees and "group 2" in str(explained) and "fined" in str(explained) and "were left" in str(explained)
+
+
+def test_groups_of_unequal_size_are_refused() -> None:
+    with pytest.raises(MethodError, match=r"^diverse_beam\.width = 5 is not a multiple of groups = 2: choose one that is\.$"):
+        run("diverse_beam", width=5, groups=2)
