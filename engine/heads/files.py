@@ -20,6 +20,7 @@ from .base import Head
 from .bita import MaskTokens
 from .block_transformer import BlockDecoder
 from .blockwise import BlockwiseHeads
+from .cerberus import CerberusGate
 from .clover import CloverHeads
 from .correctness import CorrectnessHead
 from .duo_attention import HeadGates
@@ -58,7 +59,7 @@ OTHERS: dict[str, type[Head]] = {
     x.kind: x
     for x in (
         PromptTokens, JudgeHead, ParallelFilter, EditTagger, ExitHeads, PastFutureHeads, SkipRouters, TrigramLayers,
-        BlockDecoder,
+        BlockDecoder, CerberusGate,
     )
 }  # fmt: skip
 # rows of the target's own pass, by slot_tokens.py

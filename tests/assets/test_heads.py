@@ -311,7 +311,8 @@ GATING = ASSETS / "models" / "lab-draft" / "heads" / "specdec"
 # none of these guesses a token; the others' tests are in test_judge.py, test_edit.py, test_cloze.py, ...
 FILTER, TAGGER = (ASSETS / "models" / "lab-mdm" / "heads" / kind for kind in ("learn2pd", "edit"))
 EXITS, JUDGE, SKIPS = (ASSETS / "models" / "lab" / "heads" / kind for kind in ("exits", "judge", "skip_layer"))
-APART = (GATING, JUDGE, FILTER, TAGGER, EXITS, SKIPS)
+GATE = ASSETS / "models" / "lab" / "heads" / "cerberus"
+APART = (GATING, JUDGE, FILTER, TAGGER, EXITS, SKIPS, GATE)
 BLOCKS = ASSETS / "models" / "lab-blocks" / "heads" / "block_transformer"
 DOUBT = ASSETS / "models" / "lab-draft" / "heads" / "correctness"
 READING = (EXITS.name, "past_future", "trigrams")  # inside the model; their tests have their names
@@ -327,10 +328,17 @@ def test_the_shipped_acceptance_head_belongs_to_both_models_and_knows_more_than_
     assert said == sorted(said), "the more it expects, the more is accepted"
 
 
-@pytest.mark.parametrize("folder", [FILTER, TAGGER, BLOCKS, DOUBT], ids=["filter", "tagger", "blocks", "doubt"])
+@pytest.mark.parametrize("folder", [FILTER, TAGGER, BLOCKS, DOUBT, GATE], ids=["filter", "tagger", "blocks", "doubt", "gate"])
 def test_the_shipped_parts_that_guess_no_token_belong_to_their_model(folder: Path) -> None:
     config = read_json(folder, "config.json")
     assert config["target"] == fingerprint(folder.parents[1]), "the model was trained again after its head"
+
+
+def test_the_shipped_gate_is_surer_where_the_heads_are_right() -> None:
+    config = read_json(GATE, "config.json")
+    shares, right = ([row[i] for row in config["thresholds"]] for i in (1, 2))
+    assert config["auc"] > 0.6 and shares == sorted(shares, reverse=True) and right == sorted(right)
+    assert right[0] <= config["right"] + 1e-9 < right[-1]
 
 
 @pytest.mark.parametrize("folder", GUESSING, ids=lambda x: f"{x.parents[1].name}-{x.name}")

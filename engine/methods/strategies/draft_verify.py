@@ -40,6 +40,8 @@ class DraftVerify(Strategy):
         if s.schedule.gates and not s.schedule.now(ctx):
             ctx.room = 0
         draft = s.drafter.propose(ctx)
+        if s.schedule.gates and draft.tokens:
+            draft.notes = {**(draft.notes or {}), **s.schedule.notes()}
         drafted = clock.mark()
         feed, depth = draft.feed(root, position - 1, s.target.decoder.device), None if s.depth.exact else s.depth
         skip = None if depth is None else depth.plan(position - s.prompt, feed)

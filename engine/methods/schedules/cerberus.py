@@ -1,0 +1,72 @@
+"""Cerberus: a trained gate says in each step whether heads draft, or the target decodes plainly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.decoding.schedule import Schedule
+from decodescope.engine.heads.cerberus import CerberusGate
+from decodescope.engine.heads.files import missing
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from decodescope.engine.core.company import Company
+    from decodescope.engine.core.spec import ModelSpec
+    from decodescope.engine.decoding.context import Context, Outcome
+
+
+@component
+class Cerberus(Schedule):
+    """The paper has two parts. Its heads hear what was drafted before them, as those of the drafter `hydra` do. And a gate on
+    the target's last state, this schedule, chooses for each step between drafting and plain decoding: from the entropy H of
+    the law that the root was taken from and its largest probability m, a logistic regression says how likely the first
+    drafted token is to be accepted; below `least` nothing is drafted. It reads logits [V] that the check has made anyway.
+
+    It goes with every drafter, though its three numbers were fitted beside Hydra's heads. Lossless: what it looks at is older
+    than the draft. With `least` = 0 every step drafts, with 1 none does, which is plain decoding. The gate is recalled from
+    the paper, its formula is ours. A step without a draft has none to note it in: `off` of the next one counts them.
+    """
+
+    title = "Gate on entropy and confidence (Cerberus)"
+    source = "Liu et al. 2024, arXiv:2410.13344 (recalled)"
+    adapts: ClassVar[bool] = False
+    gates: ClassVar[bool] = True
+    needs = Needs(hidden=frozenset({"final"}))
+    tells: ClassVar[dict[str, Note]] = {
+        "chance": Note("series", "chance", what="that the first drafted token is accepted, by the gate", line="least"),
+        "entropy": Note("series", "entropy", "nats", "of the law that the root was taken from"),
+        "largest": Note("series", "max p", what="the largest probability of that law"),
+        "off": Note("series", "off", "steps", "without a draft before this one"),
+    }
+
+    least: float = param(0.4, low=0.0, high=1.0, step=0.05, help="chance under which a step drafts nothing; 1: never drafts")
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        return missing("cerberus", spec, "the schedule fixed")
+
+    def begin(self, ctx: Context) -> None:
+        self._off = 0
+        self._gate = cast(CerberusGate, ctx.target.decoder.heads["cerberus"])
+        probe = ctx.target.probe
+        self._logits: Tensor | None = None  # [V], of the law of the root; None: nothing came before it
+        if probe is not None:
+            self._logits = ctx.target.decoder.unembed(probe.hidden["final"][0, -1])
+
+    def now(self, ctx: Context) -> bool:
+        if self._logits is None:
+            self._said = dict[str, float]()
+            return self.least < 1
+        chance, (entropy, largest) = float(self._gate.chance(self._logits)), self._gate.looks(self._logits).tolist()
+        self._said = {"chance": round(chance, 4), "entropy": round(entropy, 4), "largest": round(largest, 4)}
+        return chance >= self.least and self.least < 1
+
+    def observe(self, outcome: Outcome) -> None:
+        self._off = 0 if outcome.draft.drafted else self._off + 1
+        self._logits = outcome.logits[outcome.verdict.path[-1] + 1 if outcome.verdict.path else 0]
+
+    def notes(self) -> dict[str, Any]:
+        return {"schedule": {**self._said, "off": self._off}}
