@@ -365,6 +365,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "contrastive_search": [dict(k=4), dict(k=13, alpha=0.9)],
     "diverse_beam": [dict(width=4, groups=2), dict(width=6, groups=3, strength=1.5, plan="node")],
     "encode_once": [{}],
+    "exact_extract": [dict(end="7"), dict(end="2", longest=5, chunk=3, normal=True)],
     "apar": [dict(fork="4", child="7"), dict(fork="9", child="0", most=3)],
     "jump_coder": [dict(newline="2", tau=0.0, masks=2, like=1.0)],
     "edit_tags": [dict(block=8), dict(block=5, rounds=9, sure=0.3, draft="3 9 2 4")],

@@ -402,6 +402,7 @@ def _taken(step: Step, move: Move) -> list[int]:
     if move.drawn is not None:
         step.drawn = move.drawn
         shown += [token for text in move.drawn.texts for token in text.tokens]
+    step.spans = move.spans
     if move.switch is not None and move.switch.block is not None:
         shown += [*move.switch.block.tokens, *move.switch.block.choice]
     if move.candidates is not None:

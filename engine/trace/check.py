@@ -31,6 +31,7 @@ from .pieces import join
 from .prompt import prompt_read
 from .rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
 from .sharing import Texts
+from .spans import spans_problems
 from .threads import ThreadBooks, ThreadTree
 from .trace import Trace
 from .turns import SwitchBooks
@@ -252,6 +253,11 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         for problem in check_edits(step.edits, step.emitted, method_at(header, step.step).get("strategy") or {}):
             report.add(where, problem)
         report.counts["passes that edit"] += len(step.edits.passes)
+    if step.spans is not None:
+        knobs = method_at(header, step.step).get("strategy") or {}
+        for problem in spans_problems(step.spans, step.emitted, header.prompt.tolist(), knobs):
+            report.add(where, problem)
+        report.counts["spans"] += step.spans.count
     if step.choices is not None:
         for problem in _check_choices(step, step.choices, header):
             report.add(where, problem)

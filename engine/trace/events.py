@@ -34,6 +34,7 @@ from .passed import Pass as Pass
 from .planned import Plan as Plan
 from .scored import Scores as Scores
 from .shadowed import Shadowed
+from .spans import Spans as Spans
 from .stored import Augmented as Augmented
 from .stored import Packed as Packed
 from .switched import Switch as Switch
@@ -412,6 +413,7 @@ class Step:
     edits: Edits | None = None
     drawn: Drawn | None = None
     notes: dict[str, Any] | None = None
+    spans: Spans | None = None
     choices: list[Choice] | None = None
     law: dict[str, Any] | None = None
     fields: Fields | None = None

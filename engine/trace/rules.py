@@ -37,6 +37,7 @@ from .linebooks import consistent_lines
 from .numbers import EPS, counts, known, lengths, probabilities, shaped, within
 from .passed import SIGNS
 from .shadowed import Shadowed
+from .spans import consistent_spans
 from .switched import consistent_switch
 from .telling import Telling
 from .threads import consistent_threads
@@ -163,6 +164,7 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
     consistent_candidates(step.candidates, vocab)
     consistent_edits(step.edits, vocab)
     consistent_drawn(step.drawn, vocab)
+    consistent_spans(step.spans, vocab)
     consistent_choices(step.choices, len(step.emitted), vocab)
     if step.iteration is not None:
         known(step.iteration.tokens, vocab, "iteration.tokens")

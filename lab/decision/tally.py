@@ -11,6 +11,7 @@ from decodescope.engine.trace.forks import method_at
 from decodescope.engine.trace.joined import Joint
 from decodescope.engine.trace.labels import Labels, Mention
 from decodescope.engine.trace.lines import Infill, Lines, raised
+from decodescope.engine.trace.spans import Spans, ranked
 from decodescope.engine.trace.units import Unit
 
 from .chosen import chosen, itself
@@ -35,6 +36,7 @@ WHY = {
     "rounds": "No more passes are allowed.",
     "empty": "The last pass left nothing, so it was not applied.",
 }
+BEST = 8  # spans that are listed
 NEAR = 0.1  # probability from which an edit that was not made is listed
 
 
@@ -51,6 +53,8 @@ def tally(header: Header, step: Step, text: Text) -> Tally | None:
         return edits(step.edits, float(knobs.get("sure", 0)), text)
     if step.drawn is not None:
         return drawn(step.drawn, text)
+    if step.spans is not None:
+        return spans(step.spans, step.emitted, text)
     if step.candidates is not None:
         return answered(step.candidates, text)
     if step.switch is not None and step.switch.block is not None:
@@ -168,3 +172,27 @@ def _edited(number: int, one: Tagged, sure: float, text: Text) -> Iterator[Row]:
         bar = None if p[likely] == p[KEEP] else max(p[KEEP], sure)
         word = f"pass {number}, place {place}: {TAGS[likely]}{'' if tag != KEEP else ', not made'}"
         yield Row(f"{here}→{there}", p[likely], bar, tag != KEEP, word)
+
+
+def spans(record: Spans, emitted: Sequence[int], text: Text) -> Tally:
+    """The spans of a passage as answers, the best of them, and the one that greedy decoding would write."""
+    own = tuple(record.best)
+    says = f"{own[1]} of {record.count} tokens, from token {own[0] + 1} on"
+    card = Tally("The most probable span", says, "ln p", "ln p of the best")
+    best = [own] if record.losses is None else ranked(record.losses, record.normal, BEST)
+    greedy = None if record.greedy is None else tuple(record.greedy)
+    for span in dict.fromkeys((own, *best, *([] if greedy is None else [greedy]))):
+        loss = record.loss if span == own else record.greedy_loss if span == greedy else None
+        if loss is None and record.losses is not None:
+            loss = float(record.losses[span[0], span[1] - 1])
+        word = ", ".join(["the answer"] * (span == own) + ["the greedy text"] * (span == greedy)) or "less probable"
+        where = text(emitted[: span[1]]) if span == own else f"tokens {span[0] + 1} to {sum(span)}"
+        bar = None if record.normal or loss is None or loss == record.loss else -record.loss
+        card.rows.append(Row(where, None if loss is None else -loss, bar, bar is None, word))
+    card.lines.append(f"Of all spans of the passage the one is written {_least(record.normal)}, its end counted.")
+    card.lines.append("Greedy decoding leaves the passage." if record.gap is None else f"Greedy: {record.gap:.3f} nats behind.")
+    return card
+
+
+def _least(normal: bool) -> str:
+    return "whose tokens are the most probable on average" if normal else "that is the most probable"

@@ -10,7 +10,7 @@ from decodescope.engine.trace.events import Header, Piece, Step
 from decodescope.engine.trace.pieces import join
 from decodescope.lab.decision.chosen import chosen
 from decodescope.lab.decision.routed import turn
-from decodescope.lab.decision.tally import tally
+from decodescope.lab.decision.tally import BEST, tally
 
 ROOM = 1536  # bytes of the rows of a step that is not asked for
 LONGEST = 96  # characters of what was tried
@@ -43,4 +43,5 @@ def most_rows(step: Step) -> int:
     answers = 0 if record is None else max(len(record.answers), 1) + len(record.compared)
     texts = 0 if step.drawn is None else len(step.drawn.texts)
     choices = sum(len(choice.candidates) for choice in step.choices or ())
-    return max(unit, joint, lines, edits, block, answers, texts, choices)
+    spans = 0 if step.spans is None else BEST + 2
+    return max(unit, joint, lines, edits, block, answers, texts, choices, spans)

@@ -26,6 +26,7 @@ PLAIN = {
     "contrastive_search": dict(alpha=0.0),
     "diverse_beam": dict(width=1, groups=1),
     "edit_tags": dict(block=1, sure=1.01),
+    "exact_extract": {},
     "jump_coder": dict(places=0),
     "joint_tokens": dict(threshold=1.01),
     "label_parallel": dict(labels=""),

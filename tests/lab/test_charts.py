@@ -51,8 +51,14 @@ def pictured() -> Trace:
     return toys.decode(toys.method(strategy="zipar", sampler="temperature"), [4, 0, 2], count=40).sink
 
 
+def extracted() -> Trace:
+    """A run that answers with a span."""
+    return toys.decode(toys.method(strategy=("exact_extract", {"end": "7"})), count=9).sink
+
+
 # the charts of which no shipped example has what is drawn
 OWN = {"notes": (told, {"note": "sure"}), "missed": (shadowed, {}), "canvas": (filled, {}), "picture": (pictured, {})}
+OWN["spans"] = (extracted, {})
 
 
 @pytest.mark.parametrize("name", CHARTS)

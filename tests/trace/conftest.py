@@ -40,6 +40,7 @@ from decodescope.engine.trace.events import (
     Veto,
 )
 from decodescope.engine.trace.joined import Joint
+from decodescope.engine.trace.spans import Spans
 from decodescope.engine.trace.switched import Block, Switch
 
 VOCAB = 50
@@ -121,6 +122,7 @@ def everything_step(k: int, n: int) -> Step:
     step.edits = Edits(True, 9, 3, [Tagged([4], law, [[5, 6], [6, 5]], [0, 1])], "rounds")
     step.drawn = Drawn(0, 2, [Text([4, 5], -1.5, True)], "last", None, -0.5)
     step.notes = {"mass": 0.5, "prefixes": 3}
+    step.spans = Spans(0, 2, 4, [0, 1], 0.5, [0, 2], 0.75, False, np.array([[0.5, 0.75], [2.0, np.nan]], "<f4"))
     step.unit = Unit([6, 7, 8], [0.5, 0.9, 0.25], 2, "bar")
     step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
     step.fill = Fill(

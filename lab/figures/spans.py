@@ -1,0 +1,39 @@
+"""Spans: what every span of a passage costs as an answer, where it begins and how long it is."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from decodescope.engine.trace import Trace
+from decodescope.lab.words.tokens import escaped, shown_id
+
+from .chart import ACCEPT, REJECT, chart
+
+
+def figure(trace: Trace) -> go.Figure:
+    """Nats of every span, its end counted, by first token and length, the answer and the greedy span marked. Raises ValueError
+    where a run has not written a span of a passage."""
+    spans = next((step.spans for step in trace.steps if step.spans is not None), None)
+    if spans is None or spans.losses is None:
+        raise ValueError("No step of this run keeps the spans of a passage: take a run with the strategy exact_extract.")
+    passage = trace.header.prompt[spans.start : spans.start + spans.count].tolist()
+    losses = [[None if x != x else float(x) for x in row] for row in spans.losses]
+    shades = go.Heatmap(
+        x=list(range(1, spans.losses.shape[1] + 1)),
+        y=list(range(1, spans.count + 1)),
+        z=losses,
+        customdata=[[escaped(shown_id(token, trace.pieces))] * spans.losses.shape[1] for token in passage],
+        colorscale="Cividis_r",
+        colorbar=dict(title="nats"),
+        hovertemplate="from token %{y}, %{customdata}: %{x} tokens, %{z:.3f} nats<extra></extra>",
+    )
+    marks = [("answer", spans.best, ACCEPT, "star"), ("greedy", spans.greedy, REJECT, "circle-open")]
+    points = [
+        go.Scatter(
+            x=[span[1]], y=[span[0] + 1], name=name, mode="markers", marker=dict(symbol=symbol, size=12, color=colour)
+        )
+        for name, span, colour, symbol in marks
+        if span is not None
+    ]
+    gap = "" if spans.gap is None else f", the greedy one {spans.gap:.3f} nats behind"
+    return chart(f"Spans of a passage{gap}", "tokens", "first token", shades, *points).update_layout(showlegend=True)
