@@ -365,6 +365,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "contrastive_search": [dict(k=4), dict(k=13, alpha=0.9)],
     "diverse_beam": [dict(width=4, groups=2), dict(width=6, groups=3, strength=1.5, plan="node")],
     "encode_once": [{}],
+    "planned": [dict(tests="271\n1", rollouts=10), dict(tests="324108695620314696\n1", k=5, rollouts=8)],
     "exact_extract": [dict(end="7"), dict(end="2", longest=5, chunk=3, normal=True)],
     "apar": [dict(fork="4", child="7"), dict(fork="9", child="0", most=3)],
     "jump_coder": [dict(newline="2", tau=0.0, masks=2, like=1.0)],

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import json
-import operator
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -12,14 +10,13 @@ from fractions import Fraction
 from itertools import islice
 from typing import Any
 
+from decodescope.engine.core.arithmetic import value_of
+
 CHARS = 20_000  # of an answer that are compared; what is behind them counts as wrong
 JSON_CHARS = 200_000
-EXPRESSION_CHARS = 400
 LEAVES = 10_000  # values of a JSON text that are compared
-BITS = 4096  # of a number inside an expression
 
 _NUMBER = re.compile(r"(?<![\w.])[-\u2212]?(?:\d{1,3}(?:,\d{3})+|\d{1,400})(?:\.\d{1,400})?(?!\d)")
-_ARITHMETIC = re.compile(r"[0-9+\-*/%().\s]+")
 _FENCE = re.compile(r"```[\w-]*\n(.*?)\n?```", re.DOTALL)
 _BULLET = re.compile(r"(?:[-*\u2022]|\d{1,4}[.)])\s+")
 
@@ -160,57 +157,6 @@ def expression(said: str, reference: str) -> float:
     """1 if both are arithmetic and have the same value; an answer that is an equation counts by its last side."""
     due = value_of(reference)
     return float(due is not None and value_of(said) == due)
-
-
-def value_of(text: str) -> Fraction | None:
-    """The value of an arithmetic expression of whole and decimal numbers with + - * / // % ** and brackets; None if the
-    text is none, divides by zero or grows beyond the limits. Nothing is executed."""
-    last = _plain_signs(text).strip().removesuffix(".").rpartition("=")[2].strip()
-    if not last or len(last) > EXPRESSION_CHARS or _ARITHMETIC.fullmatch(last) is None:
-        return None
-    try:
-        return _value(ast.parse(last, mode="eval").body)
-    except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError):
-        return None
-
-
-def _plain_signs(text: str) -> str:
-    return text.replace("\u00d7", "*").replace("\u00f7", "/").replace("\u2212", "-")
-
-
-_OPERATIONS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction | int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-
-
-def _value(node: ast.expr) -> Fraction:
-    """The value of a parsed expression; ValueError for what is no arithmetic or too large."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
-        value = Fraction(str(node.value))
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.UAdd, ast.USub)):
-        inner = _value(node.operand)
-        value = -inner if isinstance(node.op, ast.USub) else inner
-    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-        base, power = _value(node.left), _value(node.right)
-        if power.denominator != 1 or abs(power) * max(1, _bits(base)) > BITS:
-            raise ValueError("the power is too large")
-        value = base ** int(power)
-    elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-        value = Fraction(_OPERATIONS[type(node.op)](_value(node.left), _value(node.right)))
-    else:
-        raise ValueError("no arithmetic")
-    if _bits(value) > BITS:
-        raise ValueError("the number is too large")
-    return value
-
-
-def _bits(x: Fraction) -> int:
-    return max(x.numerator.bit_length(), x.denominator.bit_length())
 
 
 def number(said: str, reference: str) -> float:

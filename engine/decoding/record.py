@@ -403,6 +403,9 @@ def _taken(step: Step, move: Move) -> list[int]:
         step.drawn = move.drawn
         shown += [token for text in move.drawn.texts for token in text.tokens]
     step.spans = move.spans
+    if move.search is not None:
+        step.search = move.search
+        shown += move.search.ids
     if move.switch is not None and move.switch.block is not None:
         shown += [*move.switch.block.tokens, *move.switch.block.choice]
     if move.candidates is not None:

@@ -15,6 +15,7 @@ from decodescope.engine.trace.edited import Edits
 from decodescope.engine.trace.events import Beams, EndReason, Fill, Iteration, Joint, Piece
 from decodescope.engine.trace.labels import Labels
 from decodescope.engine.trace.lines import Lines
+from decodescope.engine.trace.searched import Search
 from decodescope.engine.trace.spans import Spans
 from decodescope.engine.trace.switched import Switch
 from decodescope.engine.trace.threads import Threads
@@ -166,6 +167,7 @@ class Move:
     fill: Fill | None = None
     edits: Edits | None = None
     spans: Spans | None = None
+    search: Search | None = None
     joint: Joint | None = None
     switch: Switch | None = None
     candidates: Candidates | None = None

@@ -30,6 +30,7 @@ from .passengers import drafted
 from .pieces import join
 from .prompt import prompt_read
 from .rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
+from .searched import Search, search_problems
 from .sharing import Texts
 from .spans import spans_problems
 from .threads import ThreadBooks, ThreadTree
@@ -147,11 +148,31 @@ def _threads(header: Header, prompt: int) -> ThreadBooks:
     return ThreadBooks(header.stop_tokens, lambda ended, freed, others: contradicts(ended, freed, others, prompt))
 
 
+def _check_told(report: Report, trace: Trace, step: Step) -> Iterator[str]:
+    """What a step says of spans, and of a search."""
+    if step.spans is not None:
+        knobs = method_at(trace.header, step.step).get("strategy") or {}
+        yield from spans_problems(step.spans, step.emitted, trace.header.prompt.tolist(), knobs)
+        report.counts["spans"] += step.spans.count
+    if step.search is not None:
+        yield from _check_search(report, trace, step, step.search)
+
+
 def _check_labels(report: Report, trace: Trace, step: Step, threads: ThreadBooks) -> Iterator[str]:
-    """What a step says of labels, by the threads so far."""
+    """What a step says of labels, by the threads so far, and of what is told of it alone."""
+    yield from _check_told(report, trace, step)
     if step.labels is not None and threads.tree is not None and trace.prefill:
         yield from check_labels(step.labels, threads.tree, _text_of(trace, threads.tree))
         report.counts["labels"] += len(step.labels.names)
+
+
+def _check_search(report: Report, trace: Trace, step: Step, search: Search) -> Iterator[str]:
+    """What a step says of a search, which is made again."""
+    pieces, knobs = trace.pieces, method_at(trace.header, step.step).get("strategy") or {}
+    text = (lambda ids: join(ids, pieces)) if pieces else None
+    shown = text is None or all(x in pieces for x in search.ids)
+    yield from search_problems(search, step.emitted, knobs, trace.header.stop_tokens, text, shown)
+    report.counts["rollouts"] += len(search.rollouts)
 
 
 def _text_of(trace: Trace, tree: ThreadTree) -> Callable[[list[int]], str] | None:
@@ -253,11 +274,6 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         for problem in check_edits(step.edits, step.emitted, method_at(header, step.step).get("strategy") or {}):
             report.add(where, problem)
         report.counts["passes that edit"] += len(step.edits.passes)
-    if step.spans is not None:
-        knobs = method_at(header, step.step).get("strategy") or {}
-        for problem in spans_problems(step.spans, step.emitted, header.prompt.tolist(), knobs):
-            report.add(where, problem)
-        report.counts["spans"] += step.spans.count
     if step.choices is not None:
         for problem in _check_choices(step, step.choices, header):
             report.add(where, problem)

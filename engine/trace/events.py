@@ -33,6 +33,7 @@ from .looked import Look as Look
 from .passed import Pass as Pass
 from .planned import Plan as Plan
 from .scored import Scores as Scores
+from .searched import Search as Search
 from .shadowed import Shadowed
 from .spans import Spans as Spans
 from .stored import Augmented as Augmented
@@ -414,6 +415,7 @@ class Step:
     drawn: Drawn | None = None
     notes: dict[str, Any] | None = None
     spans: Spans | None = None
+    search: Search | None = None
     choices: list[Choice] | None = None
     law: dict[str, Any] | None = None
     fields: Fields | None = None

@@ -36,6 +36,7 @@ from .limits import TEXTS, TraceError
 from .linebooks import consistent_lines
 from .numbers import EPS, counts, known, lengths, probabilities, shaped, within
 from .passed import SIGNS
+from .searched import consistent_search
 from .shadowed import Shadowed
 from .spans import consistent_spans
 from .switched import consistent_switch
@@ -165,6 +166,7 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
     consistent_edits(step.edits, vocab)
     consistent_drawn(step.drawn, vocab)
     consistent_spans(step.spans, vocab)
+    consistent_search(step.search, vocab)
     consistent_choices(step.choices, len(step.emitted), vocab)
     if step.iteration is not None:
         known(step.iteration.tokens, vocab, "iteration.tokens")

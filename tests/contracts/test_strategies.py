@@ -27,6 +27,7 @@ PLAIN = {
     "diverse_beam": dict(width=1, groups=1),
     "edit_tags": dict(block=1, sure=1.01),
     "exact_extract": {},
+    "planned": dict(rollouts=1),
     "jump_coder": dict(places=0),
     "joint_tokens": dict(threshold=1.01),
     "label_parallel": dict(labels=""),

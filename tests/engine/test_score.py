@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decodescope.engine.bench import score as scorers
-from decodescope.engine.bench.score import SCORERS, distance, score, value_of
+from decodescope.engine.bench.score import SCORERS, distance, score
+from decodescope.engine.core.arithmetic import value_of
 
 CASES = [
     ("exact", "the  red\n lamp.", "the red lamp", 1.0),

@@ -20,12 +20,13 @@ from decodescope.lab.wire.messages import messages, most_nodes, wire_of
 from .drawn import Drawn, told
 
 FIELDS = {"lexical_units": "unit", "joint_tokens": "joint", "edit_tags": "edits", "jump_coder": "lines", "aligned": "drawn"}
+FIELDS = {"lexical_units": "unit", "joint_tokens": "joint", "edit_tags": "edits", "jump_coder": "lines", "planned": "search"}
 
 
 @cache
 def run(name: str) -> Trace:
-    more = {"lexical_units": {"beta": 0.5}, "edit_tags": {"sure": 0.99}}.get(name, {})
-    settings = toys.settings_of("strategy", name)[-1] | more
+    more = {"lexical_units": {"beta": 0.5}, "edit_tags": {"sure": 0.99}, "planned": {"tests": "1\n2", "rollouts": 16}}
+    settings = toys.settings_of("strategy", name)[-1] | more.get(name, {})
     return toys.decode(toys.method(strategy=(name, settings)), count=24).sink
 
 

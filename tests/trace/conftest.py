@@ -40,6 +40,7 @@ from decodescope.engine.trace.events import (
     Veto,
 )
 from decodescope.engine.trace.joined import Joint
+from decodescope.engine.trace.searched import Rollout, Search
 from decodescope.engine.trace.spans import Spans
 from decodescope.engine.trace.switched import Block, Switch
 
@@ -123,6 +124,8 @@ def everything_step(k: int, n: int) -> Step:
     step.drawn = Drawn(0, 2, [Text([4, 5], -1.5, True)], "last", None, -0.5)
     step.notes = {"mass": 0.5, "prefixes": 3}
     step.spans = Spans(0, 2, 4, [0, 1], 0.5, [0, 2], 0.75, False, np.array([[0.5, 0.75], [2.0, np.nan]], "<f4"))
+    step.search = Search([-1, 4], [-1, 0], ["", "stop_token"], [[4, 5], []], [[0.75, 0.25], []], [2, 1], [0.5, 0.5])
+    step.search.rollouts = [Rollout(1, [4], [True, False], 0)]
     step.unit = Unit([6, 7, 8], [0.5, 0.9, 0.25], 2, "bar")
     step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
     step.fill = Fill(

@@ -11,56 +11,21 @@ from decodescope.engine.core.probe import Needs
 from decodescope.engine.decoding.moved import moved
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.model.executor import EngineFault
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace.spans import MOST, Spans, ranked
 
-from .shared.written import ids_of, token_of
+from .shared.passage import passage_of
+from .shared.suffixes import Suffixes
+from .shared.written import token_of
 
 LONGEST = 400  # characters of what stands around a passage
 
 
-class _Read:
-    """What the passes over a passage of n tokens have said of its spans of at most T.
-
-    losses:  float64 [n, T], L + e, NaN where there is no span
-    likely:  int64 [n, T], the model's likeliest token behind a span, -1 where there is none;  closes: and the likeliest end
-    """
-
-    def __init__(self, n: int, longest: int):
-        self.losses = np.full((n, longest), np.nan)
-        self.likely, self.closes = np.full((2, n, longest), -1)
-
-    def enter(self, rows: Tensor, tokens: Tensor, at: tuple[Tensor, Tensor], first: Tensor, over: Tensor) -> None:
-        """What a pass says. rows: logits [R, V] of `tokens` [R], whose suffix and place in it are `at`, suffix by suffix
-        first: of each suffix the logarithm of the probability of its first token, [n];  over: ids that end an answer"""
-        law, (own, deep) = rows.double().log_softmax(-1), at
-        gained = first.new_zeros(self.losses.shape)
-        gained[own, deep] = torch.where(deep == 0, first[own], law.roll(1, 0).gather(1, tokens[:, None])[:, 0])
-        ending = law[:, over]  # [R, E]
-        losses = -(gained.cumsum(1)[own, deep] + ending.logsumexp(1))
-        i, k = own.cpu().numpy(), deep.cpu().numpy()
-        for table, values in ((self.losses, losses), (self.likely, rows.argmax(-1)), (self.closes, over[ending.argmax(1)])):
-            table[i, k] = values.cpu().numpy()
-
-    def greedy(self, token: int, passage: list[int], ends: frozenset[int]) -> tuple[int, int] | None:
-        """(first, tokens) of the span that is greedy decoding's answer, whose first token is `token`; None: it leaves the
-        passage, or is longer than spans may be."""
-        length, begun = 0, list(range(len(passage)))
-        while token not in ends:
-            fits = length < self.likely.shape[1]
-            begun = [i for i in begun if fits and self.likely[i, length] >= 0 and passage[i + length] == token]
-            if not begun:
-                return None
-            token, length = int(self.likely[begun[0], length]), length + 1
-        return (begun[0], length) if length else None
-
-
 @component
 class ExactExtract(Strategy):
-    """The answer is a span x_i .. x_j of a passage of the prompt. Behind the prompt it has the probability of its tokens and of
-    an end: with l(i, j), the surprise of x_j behind the prompt and x_i .. x_{j-1}, L(i, j) their sum over the span and e(i, j)
-    the surprise of an end behind it, the answer is the argmin over all i <= j of
+    """The answer is a span x_i .. x_j of a passage of the prompt. Behind the prompt it has the probability of its tokens and
+    of an end: with l(i, j), the surprise of x_j behind the prompt and x_i .. x_{j-1}, L(i, j) their sum over the span and e(i,
+    j) the surprise of an end behind it, the answer is the argmin over all i <= j of
 
         L(i, j) + e(i, j),     with `normal` divided by the tokens of the span and 1.
 
@@ -68,19 +33,19 @@ class ExactExtract(Strategy):
     from each i, at most `longest` tokens of it, holds all spans that begin there: n suffixes are read, not n^2 spans.
 
     All suffixes share the prompt's entries. The rows of `chunk` of them stand in one pass, behind each other, each seeing its
-    own suffix alone; they are never committed. A passage of n tokens takes 1 + ceil(n / chunk) passes and 1 + sum_i
-    min(T, n - i) rows, T being `longest` or what may still be written. The greedy span costs no further pass: the rows know the
-    likeliest token behind each beginning of a span.
+    own suffix alone; they are never committed. A passage of n tokens takes 1 + ceil(n / chunk) passes and 1 + sum_i min(T, n -
+    i) rows, T being `longest` or what may still be written. The greedy span costs no further pass: the rows know the likeliest
+    token behind each beginning of a span.
 
     The passage is what stands behind the last `after` that comes before the last `until`, and before that; without them it
     begins and ends with the prompt. A token that is partly of the passage is not of it. A span that holds a token which ends
     texts is none. What ends an answer is `end`, or, where that is empty, any of the run's stop tokens: their probabilities are
-    summed, and the likeliest is written. Where `end` does not end the run, the text goes on behind it as plain greedy decoding;
-    where nothing ends an answer it is that from the start.
+    summed, and the likeliest is written. Where `end` does not end the run, the text goes on behind it as plain greedy
+    decoding; where nothing ends an answer it is that from the start.
 
-    Beside the authors' code, for an encoder-decoder: suffixes keep the prompt's entries, so its decoder's start is the prompt's
-    end here; tokens are taken as they stand in the passage, so a word at its head may lack the blank that an answer would
-    begin with; `chunk` are the rows of one sequence under a mask, where theirs are a batch with padding.
+    Beside the authors' code, for an encoder-decoder: suffixes keep the prompt's entries, so its decoder's start is the
+    prompt's end here; tokens are taken as they stand in the passage, so a word at its head may lack the blank that an answer
+    would begin with; `chunk` are the rows of one sequence under a mask, where theirs are a batch with padding.
     """
 
     title = "Exact-extract"
@@ -98,7 +63,7 @@ class ExactExtract(Strategy):
     def begin(self, s: State) -> None:
         s.target.ask(Needs())
         ends = frozenset({token_of(s, self.end, "exact_extract.end")}) if self.end else s.stop.tokens
-        s.scratch = (*self._passage(s), ends) if ends else None
+        s.scratch = (*passage_of(s, self.name, self.after, self.until), ends) if ends else None
 
     def step(self, s: State) -> Move:
         clock, asked = s.target.executor, s.scratch
@@ -141,10 +106,10 @@ class ExactExtract(Strategy):
             read.losses.astype(np.float32) if read.losses.size <= MOST else None,
         )
 
-    def _read(self, s: State, logits: Tensor, passage: list[int], ends: frozenset[int]) -> _Read:
+    def _read(self, s: State, logits: Tensor, passage: list[int], ends: frozenset[int]) -> Suffixes:
         """Read every suffix behind the prompt, `chunk` in a pass, whose rows go again."""
         n, device, place = len(passage), logits.device, len(s.tokens)
-        read = _Read(n, min(self.longest, s.left, n))
+        read = Suffixes(n, min(self.longest, s.left, n))
         ids, over = torch.tensor(passage, device=device), torch.tensor(sorted(ends), device=device)
         closing = torch.isin(ids, torch.tensor(sorted(ends | s.stop.tokens), device=device))
         at = torch.arange(n, device=device)[:, None] + torch.arange(read.losses.shape[1], device=device)  # [n, T]
@@ -161,22 +126,3 @@ class ExactExtract(Strategy):
             s.target.rollback()
             read.enter(rows, tokens, (begin + own, deep), first, over)
         return read
-
-    def _passage(self, s: State) -> tuple[int, int]:
-        """The positions of the passage's first token and of the one behind its last. Raises EngineFault."""
-        prompt, pieces = s.tokens[: s.prompt], s.stop.pieces or (lambda token: b"<%d>" % token)
-        after, until = (
-            text.encode() if s.stop.pieces else b"".join(map(pieces, ids_of(s, text))) for text in (self.after, self.until)
-        )
-        units = list(map(pieces, prompt))
-        text, edges = b"".join(units), np.cumsum([0, *map(len, units)])
-        stop = text.rfind(until) if self.until else len(text)
-        start = text.rfind(after, 0, max(stop, 0)) if self.after else 0
-        for knob, asked, at in (("until", until, stop), ("after", after, start)):
-            if at < 0 or (getattr(self, knob) and not asked):
-                where = "in the prompt" if knob == "until" or not self.until else "in the prompt before `until`"
-                raise EngineFault("bad_input", f"exact_extract.{knob} does not stand {where}: give what stands there.")
-        first, behind = int(np.searchsorted(edges, start + len(after))), int(np.searchsorted(edges, stop, "right")) - 1
-        if first >= behind:
-            raise EngineFault("bad_input", "exact_extract finds no whole token between `after` and `until`: move them apart.")
-        return first, behind

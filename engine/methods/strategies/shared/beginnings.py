@@ -1,0 +1,88 @@
+"""Beginnings of texts behind one prompt: each is read once, whoever comes by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.decoding.branches import Branch, Branches
+from decodescope.engine.decoding.state import State
+from decodescope.engine.trace.events import EndReason
+
+
+@dataclass(eq=False)
+class Beginning:
+    """A beginning of texts. depth: its tokens;  ends: why a text ends with it
+    branch: that holds its entries, once it was read;  offers, priors: its likeliest next tokens, and what they share of 1"""
+
+    token: int
+    parent: Beginning | None
+    depth: int
+    ends: EndReason | None = None
+    branch: Branch | None = None
+    offers: list[int] = field(default_factory=list)
+    priors: list[float] = field(default_factory=list)
+    next: dict[int, Beginning] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> list[int]:
+        """From the prompt's end to here."""
+        return [] if self.parent is None else [*self.parent.tokens, self.token]
+
+
+class Beginnings:
+    """All texts that were begun behind a prompt: each beginning is read once, and its entries are held for all that go on."""
+
+    def __init__(self, s: State, k: int):
+        self.s, self.k, self.prompt = s, k, len(s.tokens)
+        self.branches = Branches(s.target, s.tokens)
+        self.read = 0
+        self.root = Beginning(-1, None, 0)
+        self.root.branch = self.branches.alive[0]
+        self._read(self.root)
+
+    def behind(self, place: Beginning, token: int) -> Beginning:
+        """The beginning with one token more, read if nobody has done so and a text may go on there."""
+        if token not in place.next:
+            stops = self.s.stop.at(place.tokens, [token]) is not None
+            longer = Beginning(token, place, place.depth + 1, "stop_token" if stops else self.s.filled(place.depth + 1))
+            place.next[token] = longer
+            if longer.ends is None:
+                own, held = place.branch, self.prompt + place.depth
+                assert own is not None
+                if len(own.tokens) == held:
+                    own.tokens.append(token)
+                else:
+                    own = self.branches.fork(own, held, [token])
+                longer.branch = own
+                self._read(longer)
+        return place.next[token]
+
+    def _read(self, place: Beginning) -> None:
+        """One pass over a beginning's last token: what may follow it."""
+        assert place.branch is not None
+        at = self.branches.alive.index(place.branch)
+        logits: Tensor = self.branches.scored()[at][-1]  # [V]
+        self.read += 1
+        order = torch.argsort(logits, descending=True, stable=True)[: self.k]
+        order = order[logits[order].isfinite()]
+        place.offers = order.tolist()
+        place.priors = logits[order].double().softmax(0).tolist()
+
+    def completed(self, place: Beginning) -> Beginning:
+        """The greedy text behind a beginning."""
+        while place.ends is None:
+            place = self.behind(place, place.offers[0])
+        return place
+
+    def leave(self, place: Beginning) -> None:
+        """Hold the entries of one text alone."""
+        at = place.parent
+        assert at is not None and at.branch is not None and place.branch is None, "the last token of a text is not read"
+        own, held = at.branch, self.prompt + at.depth
+        if len(own.tokens) > held:
+            own = self.branches.fork(own, held, [place.token])
+        for branch in [x for x in self.branches.alive if x is not own]:
+            self.branches.end(branch)

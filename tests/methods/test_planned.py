@@ -1,0 +1,210 @@
+"""Planned: the search finds the best of all texts that its candidates make, reads no beginning twice, and keeps the largest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+import toys
+
+from decodescope.engine import MethodError, Session
+from decodescope.engine.core.arithmetic import cases_in, passed, value_of
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace import check
+from decodescope.engine.trace.searched import Search, search_problems
+from decodescope.lab.decision.explain import explain
+
+PROMPT = [3, 1, 4, 1, 5]
+TESTS = "a = 2, b = 3: 6\na = 1, b = 5: 5\na = 4, b = 4: 16\na = 2, b = 2: 5"  # no expression passes all four
+
+
+class Symbols(toys.Letters):
+    """A tokenizer whose ids are the signs of expressions in a and b; the last one ends a text."""
+
+    signs = "ab0123+*-()/"
+
+    def bytes_of(self, token: int) -> bytes:
+        return b"<end>" if token == self.end else self.signs[token].encode()
+
+
+SIGNS = Symbols()
+END = Symbols.end
+WARM = replace(toys.target(torch.float64, toys.LIVELY), tokenizer=SIGNS, stop_tokens=[END])
+
+
+def planned(count: int = 4, prompt: list[int] = PROMPT, **knobs: Any) -> Session:
+    """A finished run whose trace agrees with itself."""
+    made = toys.method(strategy=("planned", {"tests": TESTS, "k": 4, **knobs}))
+    session = toys.decode(made, prompt, count, pair=(WARM, WARM))
+    report = check(session.sink)
+    assert report.ok and report.counts["rollouts"] == len(searched(session).rollouts), str(report)
+    return session
+
+
+def searched(session: Session) -> Search:
+    (step,) = session.sink.steps
+    assert step.search is not None
+    return step.search
+
+
+@cache
+def offers(text: tuple[int, ...], k: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """The k likeliest tokens behind a text, which is read anew, and their probabilities, made to sum to 1."""
+    with torch.inference_mode():
+        row = WARM.decoder.forward(Feed.causal([*PROMPT, *text], 0), None)[0, -1]
+    top = row.topk(k)
+    return tuple(top.indices.tolist()), tuple(top.values.softmax(0).tolist())
+
+
+def every(count: int, k: int, text: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """All texts that candidates make."""
+    for token in offers(text, k)[0]:
+        longer = (*text, token)
+        if token == END or len(longer) == count:
+            yield longer
+        else:
+            yield from every(count, k, longer)
+
+
+def reward(text: tuple[int, ...] | list[int]) -> float:
+    results = passed("".join(SIGNS.signs[x] for x in text if x != END), cases_in(TESTS))
+    return sum(results) / len(results)
+
+
+def test_it_finds_the_best_of_all_texts_that_its_candidates_make_and_each_of_them() -> None:
+    session = planned(rollouts=1024)
+    search, texts = searched(session), [*every(4, 4)]
+    assert search.why == "exhausted" and {tuple(x.tokens) for x in search.rollouts} == set(texts)
+    best = max(map(reward, texts))
+    assert 0 < best < 1 and max(x.reward for x in search.rollouts) == reward(session.end.tokens) == best
+    assert reward(next(iter(texts))) < best, "the test needs a greedy text that is not the best"
+    beginnings = {text[:n] for text in texts for n in range(1, len(text) + 1)}
+    assert len(search.tokens) == 1 + len(beginnings) == 1 + len(search.rollouts)
+    ended = {"stop_token"} if any(END in x for x in texts) else set()
+    assert {x for x in search.closed if x} == {"max_new_tokens", "exhausted"} | ended
+
+
+def test_no_beginning_is_read_twice() -> None:
+    for rollouts in (1, 5, 40):
+        session = planned(9, rollouts=rollouts, k=3)
+        search, (step,) = searched(session), session.sink.steps
+        read = {tuple(x.tokens[:n]) for x in search.rollouts for n in range(len(x.tokens))}
+        assert [one.tokens for one in step.passes] == [1] * len(read), "a pass of one row each, the prompt's end one of them"
+        assert sum(x.read for x in search.rollouts) == len(read) - 1
+    assert len(read) < 1 + 40 * 9 / 2, "the test needs texts that have beginnings in common"
+
+
+def test_one_rollout_is_greedy_decoding_and_so_is_a_run_without_tests() -> None:
+    for prompt in [PROMPT, *toys.prompts(3, seed=4)]:
+        due = toys.decode(toys.method(), prompt, 12, pair=(WARM, WARM))
+        for knobs in (dict(rollouts=1), dict(tests="")):
+            session = planned(12, prompt, **knobs)
+            assert session.end.tokens == due.end.tokens and session.end.reason == due.end.reason
+            assert toys.same_as_fresh(session.target) and len(session.sink.steps[0].passes) == len(due.end.tokens)
+
+
+@pytest.mark.parametrize(("c", "base"), [(4.0, 10.0), (0.0, 1.0), (20.0, 0.5)])
+def test_each_rollout_goes_where_p_ucb_says_by_the_rollouts_before_it(c: float, base: float) -> None:
+    search = searched(planned(rollouts=90, c=c, base=base))
+    texts: list[tuple[tuple[int, ...], float]] = []
+    full: set[tuple[int, ...]] = set()
+    for number, rollout in enumerate(search.rollouts, 1):
+        text: tuple[int, ...] = ()
+        while True:
+            behind = [r for path, r in texts if path[: len(text)] == text]
+            n, best = len(behind) + (not text), (-math.inf, -1)
+            for token, prior in zip(*offers(text, 4), strict=True):
+                rewards = [r for path, r in texts if path[: len(text) + 1] == (*text, token)]
+                beta = math.log((n + base + 1) / base) + c
+                score = max(rewards, default=0) + beta * prior * math.sqrt(math.log(n)) / (1 + len(rewards))
+                if (*text, token) not in full and score > best[0]:
+                    best = score, token
+            text = (*text, best[1])
+            if not any(path[: len(text)] == text for path, _ in texts):
+                break
+        assert tuple(search.path(number)) == text
+        texts.append((text, rollout.reward))
+        if rollout.tokens == [*text]:
+            full.add(text)
+        while text and all((*text[:-1], x) in full for x in offers(text[:-1], 4)[0]):
+            text = text[:-1]
+            full.add(text)
+    assert len(full) > 3 and len({r for _, r in texts}) > 1, "the test needs closed nodes and rewards that differ"
+
+
+def test_a_value_is_the_largest_reward_below_and_visits_are_the_rollouts_below() -> None:
+    search = searched(planned(rollouts=200))
+    for node in range(len(search.tokens)):
+        path = search.path(node)
+        below = [x.reward for x in search.rollouts if search.path(x.node)[: len(path)] == path]
+        assert search.values[node] == max(below) and search.visits[node] == len(below) + (node == 0)
+    assert len({*search.values}) > 1, "the test needs rewards that differ"
+    assert search.best_so_far == [max(x.reward for x in search.rollouts[: n + 1]) for n in range(len(search.rollouts))]
+
+
+def test_it_stops_at_a_text_that_passes_all() -> None:
+    texts = [*every(4, 4)]
+    due = next(x for x in reversed(texts) if (v := value_of("".join(SIGNS.signs[t] for t in x if t != END))) is not None and v)
+    value = value_of("".join(SIGNS.signs[t] for t in due if t != END))
+    search = searched(session := planned(tests=str(value), rollouts=1024))
+    rewards = [x.reward for x in search.rollouts]
+    assert search.why == "solved" and rewards[-1] == 1 and set(rewards[:-1]) <= {0}
+    assert session.end.tokens == search.rollouts[-1].tokens
+
+
+def test_a_record_of_another_search_is_found_out() -> None:
+    session = planned(rollouts=200)
+    search, (step,) = searched(session), session.sink.steps
+    knobs, stops = session.header.method["strategy"], [END]
+
+    def wrong(record: Search, emitted: list[int] | None = None, **more: Any) -> list[str]:
+        said = step.emitted if emitted is None else emitted
+        return [*search_problems(record, said, {**knobs, **more}, stops, SIGNS.decode, True)]
+
+    assert not wrong(search)
+    first = search.rollouts[0]
+    lied = replace(first, passed=[not x for x in first.passed])
+    for record in (
+        replace(search, rollouts=[lied, *search.rollouts[1:]]),
+        replace(search, values=[search.values[0] + 0.25, *search.values[1:]]),
+        replace(search, visits=[3, *search.visits[1:]]),
+        replace(search, best=(search.best + 1) % 200),
+        replace(search, why="exhausted"),
+        replace(search, priors=[search.priors[0][::-1], *search.priors[1:]]),
+        replace(search, closed=["exhausted", *search.closed[1:]]),
+        replace(search, tokens=[-1, search.offers[0][1], *search.tokens[2:]]),
+    ):
+        assert wrong(record)
+    assert wrong(search, [*step.emitted[:-1], 0]) and wrong(search, c=0.0) and wrong(search, rollouts=5)
+    assert wrong(search, tests="a = 1: 1")
+
+
+def test_it_is_told() -> None:
+    trace = planned(6, rollouts=12, k=3).sink
+    told = explain(trace, 0)
+    assert told.agrees and "written" in str(told) and "tokens were read" in str(told)
+
+
+def test_expressions_have_values_by_names_and_tests_are_read_line_by_line() -> None:
+    two, three = Fraction(2), Fraction(3)
+    names = {"a": two, "b": three, "ab": Fraction(7)}
+    for text, due in (("a * b + 1", 7), ("ab - a", 5), ("x = a ** b", 8), ("(a + b) / 2", Fraction(5, 2)), ("b // a.", 1)):
+        assert value_of(text, names) == due
+    for text in ("c", "ba", "2a", "a(b)", "a if b else a", "__import__('os')", "a.real", "1or 2", "a b", ""):
+        assert value_of(text, names) is None
+    assert value_of("a") is None and value_of("2 * 3") == 6
+    cases = cases_in("6\n\n a = 2, b=3 : 2 * 3\n")
+    assert [(dict(x.names), x.due) for x in cases] == [({}, 6), ({"a": two, "b": three}, 6)]
+    assert passed("a * b", cases) == [False, True] and passed("6", cases) == [True, True]
+    wrong = ("a: 3", "'a' gives no name a number"), ("x", "'x' is no number"), ("a = b: 1", "'a = b' gives no name")
+    for line, why in wrong:
+        with pytest.raises(ValueError, match=why):
+            cases_in(line)
+    with pytest.raises(MethodError, match=r"^planned.tests: 'twelve' is no number or arithmetic. Write a value a line"):
+        planned(tests="twelve")
