@@ -49,6 +49,7 @@ METHODS: dict[str, tuple[dict[str, str | Iterable[str]], dict[str, Any]]] = {
     "contrastive": ({"law": "contrastive"}, {}),
     "contrastive_search": ({"strategy": "contrastive_search"}, {}),
     "beam": ({"strategy": "beam"}, {}),
+    "diverse_beam": ({"strategy": "diverse_beam"}, {}),
 }
 
 
