@@ -376,6 +376,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "superposed": [dict(alpha=0.3, temperature=1.0, datastore=DATASTORE), dict(drafts=2, alpha=0.0, temperature=0.5)],
     "joint_tokens": [dict(threshold=0.1, datastore=DATASTORE), dict(threshold=0.2, tokens=2, weight=0.0)],
     "pearl": [dict(), dict(machine="a100-80g"), dict(overlap=True)],
+    "predictive": [dict(), dict(layers=2, branches=1, heads="exits")],
     "samples": [dict(samples=3), dict(samples=3, plan="node")],
     "aligned": [dict(samples=3)],
     "jacobi": [

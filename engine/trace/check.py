@@ -34,6 +34,7 @@ from .searched import Search, search_problems
 from .sharing import Texts
 from .spans import spans_problems
 from .threads import ThreadBooks, ThreadTree
+from .ticks import TickBooks
 from .trace import Trace
 from .turns import SwitchBooks
 from .units import check_unit
@@ -95,14 +96,14 @@ def check(trace: Trace) -> Report:
         lines, switches = LineBooks(trace.header, prompt), SwitchBooks(trace.header, trace.prefill)
         drawn, searches = DrawnBooks(trace.header), SearchBooks(trace.header, trace.prefill is not None)
         n: int | None = read
-        anew, grown = read_anew(trace.header), 0
+        anew, grown, ticks = read_anew(trace.header), 0, TickBooks(trace.header)
         for index, step in enumerate(trace.steps):
             where = f"step {index}"
             consistent_step(step, index, vocab)
             n = _check_tokens(report, where, step, n)
             _check_decisions(report, where, step, trace.header)
             if index in anew:
-                for kept in (books, texts, threads, lines, fills, switches, drawn, searches):
+                for kept in (books, texts, threads, lines, fills, switches, drawn, searches, ticks):
                     kept.lose()
             # the hypotheses of a beam search grow by a token a step, the text only at its end
             grown = 0 if step.beams is None else 1 if index in anew else grown + 1
@@ -116,11 +117,11 @@ def check(trace: Trace) -> Report:
                 for problem in wrong:
                     report.add(where, problem)
             wrong = *fills.problems(step), *_check_labels(report, trace, step, threads), *switches.problems(step)
-            for problem in (*wrong, *drawn.problems(step), *searches.problems(step)):
+            for problem in (*wrong, *drawn.problems(step), *searches.problems(step), *ticks.problems(step)):
                 report.add(where, problem)
             emitted += step.emitted
             report.counts["steps"] += 1
-        _counted(report, books, threads, fills, lines)
+        _counted(report, books, threads, fills, lines, ticks)
         own = {"turns of models": switches.checked, "drawn texts": drawn.checked, "hypotheses": searches.checked}
         report.counts.update(_some(own))
         if trace.end is not None:
@@ -182,11 +183,13 @@ def _text_of(trace: Trace, tree: ThreadTree) -> Callable[[list[int]], str] | Non
     return (lambda ids: join(ids, pieces)) if shown else None
 
 
-def _counted(report: Report, books: CacheBooks, threads: ThreadBooks, fills: FillBooks, lines: LineBooks) -> None:
+def _counted(
+    report: Report, books: CacheBooks, threads: ThreadBooks, fills: FillBooks, lines: LineBooks, ticks: TickBooks
+) -> None:
     """Enter what the books have derived again."""
     report.counts["cache changes"] = books.checked
     checked = {"tokens of threads": threads.checked, "fills": fills.checked, "scores of entries": books.judged}
-    checked["proposed lines"] = lines.checked
+    checked |= {"proposed lines": lines.checked, "ticks of a pipeline": ticks.checked}
     report.counts.update(_some(checked))
     if lines.unread:
         report.notes.append(f"Of {lines.unread} proposed lines the scores were judged again, and not their texts.")

@@ -46,6 +46,7 @@ SETTINGS = {
     "samples": dict(strategy=("samples", {"samples": 2})),
     "encode-once": dict(strategy="encode_once"),
     "pearl": dict(strategy="pearl", drafter=("draft_model", {"length": 4})),
+    "predictive": dict(strategy=("predictive", {"branches": 2})),
     "llma": dict(drafter="llma"),
     "anpd": dict(drafter="anpd"),
     "aggressive": dict(drafter=("aggressive", {"length": 8})),

@@ -139,27 +139,37 @@ def joined(ahead: Block, block: Block, source: str) -> Draft:
 
 
 def judge(draft: Draft, at: Cursor, chance: Chance) -> Verdict:
-    """Leviathan's test of a chain, without a token of the target's own where all is accepted: `at` needs no row of the last
-    node. Exact matching under a greedy law."""
+    """Leviathan's test, of siblings one after the other against what is left, without a token of the target's own where a leaf
+    is accepted: `at` needs no row of a leaf. Exact matching under a greedy law."""
     verdict = Verdict([], None, "bonus")
-    for node, x in enumerate(draft.tokens):
-        p = None if at.greedy else at.probs
-        verdict.places.append((at.node, p))
-        if p is None:
-            ok = x == at.choice
-            verdict.trials.append(Trial(node, float(ok), float(ok), 1.0, None, 1.0, ok))
+    while children := draft.children(at.node):
+        r = None if at.greedy else at.probs
+        verdict.places.append((at.node, r))
+        for node in children:
+            trial, r = _tried(draft, node, at, r, chance)
+            verdict.trials.append(trial)
+            if trial.ok:
+                break
         else:
-            q = draft.law(node)
-            p_x, q_x = float(p[x]), 1.0 if q is None else float(q[x])
-            ok, u = chance.accept(p_x, q_x, at.position)
-            verdict.trials.append(Trial(node, p_x, p_x, q_x, u, p_x / q_x if q_x > 0 else 0.0, ok))
-        if not ok:
-            if p is None:
+            if r is None:
                 verdict.token, verdict.origin = at.choice, "correction"
             else:
-                drawn = chance.draw(left_over(p, q, x), at.position)
+                drawn = chance.draw(r, at.position)
                 verdict.token, verdict.u, verdict.low, verdict.high, verdict.origin = *drawn, "residual"
-            break
+            return verdict
         verdict.path.append(node)
         at = at.descend(node)
     return verdict
+
+
+def _tried(draft: Draft, node: int, at: Cursor, r: Tensor | None, chance: Chance) -> tuple[Trial, Tensor | None]:
+    """The test of a node against what is left of the target's law, r [V] (None: the law is greedy), and what is left then."""
+    x = draft.tokens[node]
+    if r is None:
+        ok = x == at.choice
+        return Trial(node, float(ok), float(ok), 1.0, None, 1.0, ok), None
+    q = draft.law(node)
+    r_x, q_x = float(r[x]), 1.0 if q is None else float(q[x])
+    ok, u = chance.accept(r_x, q_x, at.position)
+    trial = Trial(node, float(at.probs[x]), r_x, q_x, u, r_x / q_x if q_x > 0 else 0.0, ok)
+    return trial, r if ok else left_over(r, q, x)

@@ -1,0 +1,55 @@
+"""What a predictive pipeline would save: simulated ticks on the questions of LabBench, by exit and branches.
+
+    python benchmarks/ticks.py [--each 2] [--new-tokens 48]
+
+So many questions of each kind, greedy, in float32. A line for each exit d and number of branches k: the share r of tokens that
+a branch had begun, ticks a token beside those of plain decoding, layers run a token by all branches together, and how many of
+the texts are plain decoding's, token by token.
+"""
+
+from __future__ import annotations
+
+import argparse
+from itertools import product
+
+from decodescope.app.commands.output import table
+from decodescope.engine import Method, Session
+from decodescope.engine.bench.answers import QUESTIONS, Bench
+from decodescope.engine.bench.questions import even_of_each, read_questions
+from decodescope.engine.load import Model, load
+from decodescope.engine.methods.strategies.predictive import Predictive
+
+
+def written(model: Model, method: Method, prompt: list[int], count: int) -> Session:
+    """A run of at most `count` tokens, to its end."""
+    session = Session(model, method, prompt, max_new_tokens=count)
+    while not session.done:
+        session.step()
+    return session
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--each", type=int, default=2, help="questions of each kind")
+    parser.add_argument("--new-tokens", type=int, default=48, help="the most of an answer")
+    args = parser.parse_args()
+    model = load("lab", "float32", "cpu")
+    layers, bench = model.spec.n_layers, Bench(model, {})
+    questions, _ = read_questions(QUESTIONS)
+    prompts = [bench.first(x) for x in even_of_each(questions, args.each)]
+    plain = [written(model, Method(), x, args.new_tokens).tokens for x in prompts]
+    lines = []
+    for d, k in product(range(layers // 2, layers), (1, 3, 8)):
+        runs = [written(model, Method(strategy=Predictive(layers=d, branches=k)), x, args.new_tokens) for x in prompts]
+        tokens, ticks = (sum(getattr(run.scratch, x) for run in runs) for x in ("tokens", "clock"))
+        r = (layers * tokens - ticks) / (tokens * (layers - d))
+        same = sum(run.tokens == text for run, text in zip(runs, plain, strict=True))
+        work = ticks / tokens + k * (layers - d)
+        lines.append([d, k, f"{100 * r:.0f} %", f"{ticks / tokens:.2f}", f"{layers * tokens / ticks:.2f}", f"{work:.1f}", same])
+    print(f"{len(prompts)} questions, {tokens} tokens, {layers} layers")
+    print(table(("d", "k", "r", "ticks a token", "fewer by", "layers run", "same text"), [[*map(str, x)] for x in lines]))
+
+
+if __name__ == "__main__":
+    main()

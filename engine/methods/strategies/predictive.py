@@ -1,0 +1,126 @@
+"""Predictive pipelined decoding: an early exit guesses the next token, whose layers begin before this one's have ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.acceptance import Cursor
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.settle import settle
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.heads.exits import ExitHeads
+from decodescope.engine.heads.files import missing
+from decodescope.engine.model.feed import Feed
+
+from .shared.ahead import Ahead, Guess, Pipeline, beside
+from .shared.rounds import judge
+
+if TYPE_CHECKING:
+    from decodescope.engine.core.spec import ModelSpec
+
+
+@component
+class Predictive(Strategy):
+    """Of M layers the token that is read has run d when the exit there names the k likeliest next tokens. k branches begin
+    with these, in the M - d ticks in which the token itself runs its last layers: a row each, which sees the text, that token
+    and itself, in layers 0 to M - d - 1, and whose keys, values and state are kept. Then the target decides. If its token is
+    one of the k, that branch goes on as the token that is read next, M - d layers ahead; the others are dropped. If it is none
+    of them, all are, and the next token begins at layer 0. So a step writes one token, and the text is the target's: a branch
+    never decides. Under a sampler that draws the guesses are tried one after the other against what is left of the target's
+    law, which is a draw from it.
+
+    Ticks are SIMULATED. In one tick each token in flight runs one layer, however many there are, as on k + 1 processors that
+    share the cache. Here a step runs its work in turn: the rest of the token's layers in one pass, the branches' first layers
+    in another. What the ticks count is real: these passes ran, and no layer of a kept branch runs again (but where a record
+    asks for what happens inside a pass: then it does, and the ticks stay). With a share r of tokens that a branch had begun, a
+    token takes M - r (M - d) ticks; the k branches add k (M - d) layers to each.
+
+    Notes, `predictive`: `exit`, d; `head`, the layers that the token had ahead; `root` and `branches`, the ticks in which they
+    ran; `sure`, the exit's probability of each guess; `ticks` of the step, and their sum, `clock`, beside plain decoding's,
+    `plain`; `work`, layers run by all tokens of the step; `simulated`, what a tick is. A check derives them again from passes
+    and verdicts, and `clock` from M, d and r.
+
+    A branch reads of the layers below M - d what the token before it left there, so the exit stands in the middle or above.
+    Below it a branch would reach its own exit before anybody knew whether it is right: the paper's pipeline has one stage.
+    """
+
+    title = "Predictive pipeline (ticks)"
+    source = "Yang et al. 2023, arXiv:2307.05908, sections 3 and 4 [the algorithm is recalled]"
+    uses = frozenset({"context", "sampler"})
+    tells: ClassVar[dict[str, Note]] = {
+        "exit": Note("series", "exit", "layers", "that the token has run when the next ones are guessed"),
+        "head": Note("series", "ahead", "layers", "of the token that a branch had run before it was known"),
+        "root": Note("span", "token", "ticks", "in which it ran the layers that it still had to run"),
+        "branches": Note("span", "branches", "ticks", "in which the guessed tokens ran their first layers"),
+        "sure": Note("node", "sure", what="probability of the guess at the exit, before the sampler"),
+        "ticks": Note("series", "ticks", "ticks", "of the step: layers that the token ran, one a tick"),
+        "clock": Note("series", "ticks so far", "ticks", line="plain"),
+        "plain": Note("series", "plain decoding", "ticks", "of as many tokens, one layer after another"),
+        "work": Note("series", "work", "layers", "run in the step by the token and by all branches"),
+        "simulated": Note("set", "a tick", what="what the ticks of this simulated clock are"),
+    }
+
+    layers: int = param(0, low=0, high=512, unit="layers", help="d, layers before the guess; 0: half of them")
+    branches: int = param(3, low=1, high=16, unit="tokens", help="k, guessed next tokens that begin")
+    heads: str = param("none", choices=("none", "exits"), help="what reads the exit: the last norm, or trained exits")
+
+    def says(self) -> dict[str, Any]:
+        return {**super().says(), "ticks": True}
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if self.heads != "none" and (no := missing("exits", spec, f"{self.name}.heads = none")):
+            return no
+        count, d = spec.n_layers, self.exit(spec)
+        if 2 * d >= count > d:
+            return None
+        if count < 2:
+            return f"predictive begins a token while another's last layers run, and {spec.name} has one; choose draft_verify."
+        reach = f"choose {-(-count // 2)} to {count - 1}, or 0 for the middle"
+        return f"predictive.layers = {d}: {spec.name} has {count} layers, and the exit stands in the middle or above; {reach}."
+
+    def exit(self, spec: ModelSpec) -> int:
+        """d: layers that a token has run when the next ones are guessed."""
+        return self.layers or -(-spec.n_layers // 2)
+
+    def begin(self, s: State) -> None:
+        s.scratch = Pipeline()
+
+    def step(self, s: State) -> Move:
+        lane, clock, pipe = s.target, s.target.executor, s.scratch
+        count, d, position = lane.decoder.spec.n_layers, self.exit(lane.decoder.spec), len(s.tokens)
+        started = clock.mark()
+        head = pipe.head(s)
+        logits, guess = self._read(s, pipe.resumed(s), d)
+        reached = clock.mark()
+        draft = Draft(guess.tokens, [ROOT] * len(guess.tokens), source="target, early exit")
+        states = lane.shallow(beside(draft, position, lane.decoder.device), count - d)
+        lane.passes[-1].logits = 0  # no branch comes as far as the unembedding
+        begun = clock.mark()
+        at = Cursor(draft, logits, lane.best, s.sampler, s.sampler_state, position)
+        verdict = judge(draft, at, s.chance)
+        right = verdict.path[0] if verdict.path else None
+        pipe.ahead = None if right is None else Ahead.of(lane, [*s.tokens, draft.tokens[right]], states, right)
+        for store in lane.cache.layers[: count - d]:
+            store.rollback(1)  # the branches: what goes on of them is kept apart, and comes back in the next step
+        verified = clock.mark()
+        emitted, origins, end, verdict, before = settle(s, draft, verdict, at)
+        draft.notes = {self.name: pipe.tick(head, d, count, len(draft)) | {"sure": guess.sure}}
+        branch_us = clock.elapsed_us(reached, begun)
+        verify_us, commit_us = clock.elapsed_us(started, verified) - branch_us, clock.elapsed_us(verified, clock.mark())
+        return Move(emitted, origins, end, draft, verdict, logits, branch_us, verify_us, commit_us, sampler_state=before)
+
+    def _read(self, s: State, feed: Feed, d: int) -> tuple[Tensor, Guess]:
+        """The target's logits [1, V] of the root, in one pass, and what the exit in it guesses."""
+        lane = s.target
+        heads = None if self.heads == "none" else cast(ExitHeads, lane.decoder.heads["exits"])
+        guess = Guess(s, d, self.branches, heads)
+        logits = lane.forward(feed, depth=guess)[0]
+        record = lane.passes[-1]
+        record.tests, record.asks, record.rank = [d], "head", None if heads is None else heads.shape["rank"]
+        return logits, guess
