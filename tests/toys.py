@@ -279,6 +279,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "parallelspec": [dict(nodes=8, width=3), dict(nodes=1, k=1), dict(nodes=12, depth=5, k=2), dict(nodes=9, width=1, k=4)],
     "clover": [dict(nodes=8), dict(nodes=20)],
     "kangaroo": [dict(length=4, stop=0.0), dict(length=5, stop=0.5)],
+    "s2d": [dict(length=4, thresholds=[0.5]), dict(length=3, exits=[1, 2], thresholds=[0.4], heads="exits")],
     "early_exit": [dict(length=4, layers=1), dict(criterion="confidence_exit threshold=0.5 first=1", stop=0.2)],
     "swift": [dict(window=3, ratio=0.5, length=4, stop=0.2), dict(window=2, ratio=0.5, stop=0, bayes=2, siblings=False)],
     "prompt_lookup": [dict(length=4, ngram=2), dict(length=12, ngram=1, match="first")],

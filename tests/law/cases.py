@@ -47,6 +47,7 @@ from decodescope.engine.methods.drafters.own_layers.early_exit import EarlyExit
 from decodescope.engine.methods.drafters.own_layers.kangaroo import Kangaroo
 from decodescope.engine.methods.drafters.own_layers.layer_skip import LayerSkip
 from decodescope.engine.methods.drafters.own_layers.propd import ProPD
+from decodescope.engine.methods.drafters.own_layers.s2d import S2D
 from decodescope.engine.methods.drafters.own_layers.swift import Swift
 from decodescope.engine.methods.samplers.chain import Chain
 from decodescope.engine.methods.samplers.greedy import Greedy
@@ -121,7 +122,7 @@ class Proposal:
         """Draft laws that make a difference."""
         drafter = self.make(1)
         if self.on == "layers":
-            return ("equal", "independent") if isinstance(drafter, (EarlyExit, Swift, Kangaroo)) else ("independent",)
+            return ("equal", "independent") if isinstance(drafter, (EarlyExit, S2D, Swift, Kangaroo)) else ("independent",)
         return KINDS if drafter.lanes or isinstance(drafter, LayerSkip) else ("mixed",)
 
 
@@ -193,6 +194,9 @@ PROPOSALS: dict[str, Proposal] = {
     "early exit, blocks left out": Proposal(
         Lossless, lambda n: EarlyExit(length=n, criterion="ffn_skip threshold=-1 warmup=0 cold_start=0 cold_end=0 most=1"),
         remembers=True, vocab=3, on="layers",
+    ),
+    "sorted drafts": Proposal(
+        Lossless, lambda n: S2D(length=n, exits=[1, 2], thresholds=[0.5]), remembers=True, vocab=3, on="layers"
     ),
     "swift": Proposal(
         Lossless, lambda n: Swift(window=2, ratio=0.5, length=1, siblings=False, enough=1.0), remembers=True, vocab=3,

@@ -55,6 +55,7 @@ SETTINGS = {
     "swift": dict(drafter=("swift", {"window": 8, "stop": 0.3})),
     "early-exit": dict(drafter=("early_exit", {"layers": 1})),
     "early-criterion": dict(drafter=("early_exit", {"criterion": "confidence_exit threshold=0.6 first=1"})),
+    "s2d": dict(drafter=("s2d", {"thresholds": [0.5]})),
     "sequoia": dict(drafter="sequoia"),
     "aded": dict(drafter=("aded", {"iterations": 30})),
     "dyspec": dict(drafter="dyspec"),

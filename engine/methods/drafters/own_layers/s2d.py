@@ -1,0 +1,148 @@
+"""S2D: the target's first layers as several drafts, one inside the other; the shallowest that is sure enough drafts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import ClassVar, cast
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.context import Context, Drafted
+from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.heads.exits import ExitHeads
+from decodescope.engine.heads.files import missing
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace.exited import Exit
+
+from ..shared.nested import Nested
+
+
+@component
+class S2D(Drafter):
+    """Sorted drafts: the first E_1 layers are a model, the first E_2 another that contains it, and so on, all under one
+    unembedding. For each token the smallest is asked first. If it gives its likeliest token a probability of at least its
+    threshold, it drafts; else the same token runs on from where it stands to the next exit. The last exit always drafts. Under
+    a sampler that draws, the token is drawn from the law of the sub-model that drafts, and the rule divides by that. Lossless.
+
+    A token that left early has no keys and values in the layers above its exit. When a later one goes deeper, those before it
+    are taken as deep, from their stored states: then each law is that of the whole sub-model over all that was drafted, and
+    nothing is made up. (`early_exit` with a criterion fills in keys and values of the exit state, which is cheaper, and is
+    another law.) So along a draft no token stands deeper than the one before it, and the check goes on where each stands: no
+    layer runs twice for a token. Where a part asks for what happens inside the pass, the check begins at layer 0.
+
+    The paper trains a small network of its own by the sum of the losses at its exits (sorted fine-tuning), and drafts for
+    several targets with it, a threshold for each. Here the target's own layers are the sub-models, so they share its cache, and
+    training is that of its exits: `lab` was trained with a loss at every one of its layers. Which value is held against the
+    threshold is recalled. With threshold 0 the first exit drafts everything, above 1 the last.
+    """
+
+    title = "Sorted drafts (S2D)"
+    source = "Kavehzadeh et al. 2024, arXiv:2407.01955, section 3 [the rule of the exits is recalled]"
+    resumes = True
+    proposes = "iid"
+    tells: ClassVar[dict[str, Note]] = {
+        "exits": Note("node", "exit", "layers", "of the sub-model that drafted the token"),
+        "tried": Note("node", "asked", what="largest probability at each exit up to that one, before the sampler"),
+        "kept": Note("node", "kept", "layers", "that the token before it has run when the check begins"),
+        "deepened": Note("series", "taken deeper", "tokens", "that a later one, going deeper, took along"),
+        "layers": Note("span", "checked by", "layers", "where the check begins and ends"),
+    }
+
+    length: int = param(5, low=1, high=16, unit="tokens", help="longest draft")
+    exits: tuple[int, ...] = param(
+        (), low=1, high=512, least=0, most=16, unit="layers", help="of the sub-models, rising; none: 1/4, 1/2 and 3/4 of all"
+    )
+    thresholds: tuple[float, ...] = param(
+        (0.7,), low=0.0, high=1.01, least=1, most=16, help="probability from which an exit drafts; the last for those above"
+    )
+    heads: str = param("none", choices=("none", "exits"), help="what reads an exit's state: the last norm, or trained exits")
+
+    @property
+    def scheduled(self) -> bool:
+        return True
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if not method.depth.exact:
+            return f"s2d checks from its exits on, {method.depth.name} may leave before; choose the depth all_layers."
+        if "select" in method.policy.does:
+            chooses = f"{method.policy.name} chooses what the rows of a pass read"
+            return f"s2d takes tokens deeper one after another, and {chooses}; choose the policy keep_all, or early_exit."
+        if self.heads != "none" and (no := missing("exits", spec, "s2d.heads = none")):
+            return no
+        exits = self.places(spec)
+        if exits[-1] < spec.n_layers and all(a < b for a, b in pairwise(exits)):
+            return None
+        named = ", ".join(map(str, exits))
+        most = spec.n_layers - 1
+        return f"s2d.exits = {named}: they have to rise, and {spec.name} has {spec.n_layers} layers; choose from 1 to {most}."
+
+    def places(self, spec: ModelSpec) -> tuple[int, ...]:
+        """The layers of each sub-model."""
+        quarters = (spec.n_layers * i // 4 for i in (1, 2, 3))
+        return self.exits or tuple(sorted({max(1, x) for x in quarters}))
+
+    def begin(self, ctx: Context) -> None:
+        decoder = ctx.target.decoder
+        exits = self.places(decoder.spec)
+        bounds = [self.thresholds[min(i, len(self.thresholds) - 1)] for i in range(len(exits) - 1)]
+        self._exits = [*zip(exits, [*bounds, 0.0], strict=True)]  # the last one drafts in any case
+        self._heads = None if self.heads == "none" else cast(ExitHeads, decoder.heads["exits"])
+
+    def propose(self, ctx: Context) -> Draft:
+        lane, sampler, state = ctx.target, ctx.sampler, ctx.state
+        lane.rollback()
+        rows, token = Nested(lane, ctx.position - 1, self._heads), ctx.tokens[-1]
+        laws, us, left = list[Tensor](), list[float | None](), list[Exit]()
+        longest, more = ctx.schedule.allow(ctx, self.length), True
+        while more and len(left) < longest:
+            rows.push(token)
+            logits, exit = self._ask(rows)
+            if sampler.greedy:
+                token = int((sampler.warp(logits, state) if sampler.stateful else logits).argmax())
+            else:
+                laws.append(ctx.law(logits, state))
+                token, u, *_ = ctx.chance.draw(laws[-1], ctx.position + len(left), "draft")
+                us.append(u)
+            left.append(exit)
+            more = ctx.schedule.more(Drafted(token, logits))
+            state = sampler.update(state, token, logits) if sampler.stateful else state
+        if not left:
+            return Draft()
+        kept = [0] * len(left) if lane.needs else rows.depths
+        notes = {
+            "exits": [x.depth for x in left],
+            "tried": [[round(test[1], 4) for test in x.tests] for x in left],
+            "kept": list(kept),
+            "deepened": rows.deepened,
+            "layers": [kept[-1], lane.decoder.spec.n_layers],
+            **ctx.schedule.notes(),
+        }
+        draft = Draft.chain([*rows.tokens[1:], token], source="target, sorted drafts", notes=notes)
+        draft.exits = left
+        if laws:
+            draft.kind, draft.q, draft.q_row, draft.u = "iid", torch.stack(laws), list(range(len(laws))), us
+        if not kept[-1]:
+            lane.rollback()
+            return draft
+        last = lane.shallow(Feed.causal([token], ctx.position - 1 + len(left), lane.decoder.device), kept[-1])
+        draft.enter, draft.states = kept[-1], torch.cat([*rows.states, last], 1)
+        draft.entries = [*kept, kept[-1]] if kept[0] > kept[-1] else None
+        return draft
+
+    def _ask(self, rows: Nested) -> tuple[Tensor, Exit]:
+        """Logits [V] of the sub-model that drafts behind the last row, and what was asked up to it."""
+        tests, best = list[list[float]](), list[int]()
+        for layer, bound in self._exits:
+            logits = rows.run(layer)
+            tests.append([layer, float(logits.softmax(-1).amax()), bound])
+            best.append(int(logits.argmax()))
+            if tests[-1][1] >= bound:
+                break
+        rank = 0 if self._heads is None else self._heads.shape["rank"]
+        return logits, Exit(layer, self.name, tests, asks="head", best=best, drafted=True, rank=rank)

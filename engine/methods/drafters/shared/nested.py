@@ -1,0 +1,72 @@
+"""Nested: a chain of drafted tokens in the target's first layers, each as deep as somebody has taken it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.decoding.depth import Depth
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.heads.exits import ExitHeads
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.partial import Answer
+
+
+class Nested:
+    """The first layers of a lane's model, as models of several depths over one chain whose rows are pending.
+
+    tokens:  of the rows, the first at `position`;  depths: layers that each has run, none more than the row before it
+    states:  float [1, 1, d_model] of each, which enter the layer above those;  deepened: how often a row was taken along
+    heads:   trained exits that read the states; None: the last norm
+    """
+
+    def __init__(self, lane: Lane, position: int, heads: ExitHeads | None = None):
+        self._lane, self._position, self._heads = lane, position, heads
+        self.tokens, self.depths, self.states = list[int](), list[int](), list[Tensor]()
+        self.deepened = 0
+
+    def push(self, token: int) -> None:
+        """A further row, which has run nothing yet."""
+        self.tokens.append(token)
+        self.depths.append(0)
+
+    def run(self, depth: int) -> Tensor:
+        """Logits [V] of the model of the first `depth` layers behind the last row. Rows before it that stand less deep are
+        taken along from where they stand."""
+        first = next(i for i, at in enumerate(self.depths) if at < depth)
+        entries, count = self.depths[first:], len(self.depths) - first
+        feed = Feed.causal(self.tokens[first:], self._position + first, self._lane.decoder.device, logits="last")
+        if entries[-1]:
+            feed.enter, feed.states = entries[-1], torch.cat(self.states[first:], 1)
+            feed.entries = entries if entries[0] > entries[-1] else None
+        rule = Upto(depth, self._heads)
+        logits = self._lane.forward(feed, "draft", depth=rule)[0, -1]
+        self.states[first:] = rule.states.split(1, 1)
+        self.depths[first:] = [depth] * count
+        self.deepened += count - 1
+        return logits
+
+
+class Upto(Depth):
+    """No rule: a pass ends in front of `until`, its answer is that of the state there, and the layers above get nothing.
+
+    states: float [1, T, d_model] of its rows, which enter that layer
+    """
+
+    gap = "absent"
+    states: Tensor
+
+    def __init__(self, until: int, heads: ExitHeads | None):
+        self._until, self._heads = until, heads
+
+    def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
+        if layer < self._until:
+            return False
+        if self._heads is not None:
+            cast(Answer, read).by(partial(self._heads, layer=layer))
+        self.states = x
+        return True
