@@ -363,6 +363,12 @@ PRESETS: dict[str, Preset] = {
         "Of five likely tokens the one whose state is least like those of the text, all read in one pass. The text may differ.",
         {"strategy": "contrastive_search"},
     ),
+    "aligned": Preset(
+        "A record, weighed whole (ASAp)",
+        "Eight records are drawn, each token weighed by how much of what follows it the grammar allows; the last is the text.",
+        {"strategy": "aligned", "sampler": ["grammar", "temperature"]},
+        {"grammar": {"text": RECORD}, **at(1.0)},
+    ),
     "grammar": Preset(
         "A record, by a grammar",
         "Tokens of which no record can be made any more are taken out, and the likeliest of the others is written.",

@@ -322,6 +322,20 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "seed": 7,
         "level": "decisions",
     },
+    "aligned": {
+        "title": "What follows, counted",
+        "about": "ASAp: twelve texts are allowed; 22 are drawn, and each tells how much behind its tokens the rule refuses.",
+        "names": {"strategy": "aligned", "sampler": ["grammar", "temperature"]},
+        "settings": {
+            "strategy": {"samples": 22},
+            "grammar": {"text": r" (girl|boy|dog|cat) named (Max|Sue|Tim)\."},
+            "temperature": {"temperature": 1.0},
+        },
+        "prompts": ["Once upon a time, there was a little"],
+        "new": 24,
+        "seed": 1,
+        "level": "decisions",
+    },
     "snapkv": {
         "title": "The last tokens vote",
         "about": "SnapKV: the prompt's last four tokens choose 20 of its entries; the other 50 leave, and the name stays.",
