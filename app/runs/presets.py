@@ -364,10 +364,10 @@ PRESETS: dict[str, Preset] = {
         {"strategy": "contrastive_search"},
     ),
     "aligned": Preset(
-        "A record, weighed whole (ASAp)",
+        "Records weighed whole (ASAp)",
         "Eight records are drawn, each token weighed by how much of what follows it the grammar allows; the last is the text.",
         {"strategy": "aligned", "sampler": ["grammar", "temperature"]},
-        {"grammar": {"text": RECORD}, **at(1.0)},
+        {"grammar": {"text": RECORD}},
     ),
     "grammar": Preset(
         "A record, by a grammar",

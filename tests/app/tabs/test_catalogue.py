@@ -51,7 +51,7 @@ def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, p
     assert weaker == {"contrastive"}
     short = {x["name"] for x in told.values() if x["needs"] == ["short-context model"]}
     assert short == {"rapid"}
-    assert unfit == filling | gaps | pictures | blocks | weaker | short | {"aligned"}, "the toy has all heads and a draft model"
+    assert unfit == filling | gaps | pictures | blocks | weaker | short, "the toy has all heads and a draft model"
     del play.names["draft"]
     why = {x["name"]: x["why"] for x in client.get("/ds/catalogue").json()["parts"] if x["kind"] == "drafter"}
     assert "draft" in why["draft_model"] and why["prompt_lookup"] == ""
@@ -105,7 +105,6 @@ def test_a_part_is_used_in_the_place_of_the_one_of_its_kind(play: Play, kind: st
         why = "choose one under Gap-filling model" if "infill" in strategy.lanes else why
         why = "choose one under Amateur" if name == "contrastive" else why
         why = "choose one under Short-context model" if name == "rapid" else why
-        why = "choose grammar as the first one" if name == "aligned" else why
         said = play.check(made)
         assert why in said and bool(said) is bool(why), f"{name}: what can be used is put so that it runs"
 
