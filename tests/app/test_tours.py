@@ -591,12 +591,11 @@ def test_what_is_said_of_texts_weighed_by_what_follows() -> None:
     law = [{name.split()[-1]: p for name, p in x["aligned"].items()} for x in notes]
     first = {name.split()[-1]: p for name, p in notes[0]["grammar"].items()}
     says(tour[0], first["g"], first["c"])
-    says(tour[1], law[0]["c"], law[1]["c"])
-    says(tour[2], law[2]["b"])
+    says(tour[1], law[1]["c"])
     says(tour[2], drawn[3].texts[0].logp, digits=2)
     says(tour[3], exp(drawn[10].bound), exp(drawn[9].bound), digits=5)
-    says(tour[5], law[21]["g"], law[21]["ca"])
-    assert law[3]["b"] < 1e-6 and max(law[21], key=law[21].__getitem__) == "ca"
+    says(tour[5], law[21]["g"])
+    assert law[2]["b"] > 0.5 and law[3]["b"] < 1e-6 and max(law[21], key=law[21].__getitem__) == "ca"
     assert words[1].startswith(" cat named Max.") and words[3].startswith(" boy") and pieces == [" b", "o", "y"]
     assert not steps[12].passes and steps[11].passes and len(steps) == 22 and words[12] in words[:12]
 
