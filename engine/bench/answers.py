@@ -30,7 +30,7 @@ from decodescope.engine.trace.phases import decides
 from .answers_figures import BASELINE, Result, Row, by_depth
 from .contest import agreement
 from .questions import LabBenchError, Question
-from .result_file import gather
+from .result_file import Gathered, R, gather
 from .score import score
 
 QUESTIONS = SHIPPED.parent / "bench" / "labbench.jsonl"
@@ -182,12 +182,16 @@ class Bench:
     # ---- one question
 
     def rows(self, question: Question, turn: int = 0) -> list[Row]:
-        """What every composition made of the question, in their order; they take turns beginning with number `turn`, so that
-        whatever else the machine does meets them all."""
+        """What every composition made of the question, in their order; for `turn` see `talks`."""
+        talks = self.talks(question, turn)
+        return [self.row(question, name, talks[name], talks[BASELINE]) for name in self.methods]
+
+    def talks(self, question: Question, turn: int) -> dict[str, list[Answer]]:
+        """The answers of every composition; they take turns beginning with number `turn`, so that whatever else the machine
+        does meets them all."""
         names = list(self.methods)
         shift = turn % len(names)
-        talks = {name: self.talk(question, self.methods[name]) for name in names[shift:] + names[:shift]}
-        return [self.row(question, name, talks[name], talks[BASELINE]) for name in names]
+        return {name: self.talk(question, self.methods[name]) for name in names[shift:] + names[:shift]}
 
     def talk(self, question: Question, method: Method, new_tokens: int | None = None) -> list[Answer]:
         """The answers to all turns; the model's own answers stand in the later prompts. A fault ends the talk."""
@@ -368,6 +372,30 @@ def greedy_up_to_ties(model: Model, prompt: list[int], tokens: list[int], chunk:
     return True
 
 
+def put(
+    bench: Bench,
+    result: Gathered[R],
+    questions: Sequence[Question],
+    rows: Callable[[Question, int], Sequence[R]],
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Put the questions to all methods of a bench: `rows` makes of one, and its number, what `result` keeps; what is too long
+    is skipped. The rest as for `gather`."""
+
+    def work(i: int, question: Question) -> tuple[Sequence[R], str]:
+        why = bench.too_long(question)
+        return ([], why) if why else (rows(question, i), "")
+
+    def ready(question: Question) -> None:
+        for method in bench.methods.values():
+            bench.talk(replace(question, turns=question.turns[:1]), method, 8)
+
+    gather(result, questions, work, ready=ready, out=out, resume=resume, say=say)
+
+
 def labbench(
     bench: Bench,
     questions: Sequence[Question],
@@ -381,15 +409,7 @@ def labbench(
     `gather`, which may be interrupted: what there is until then is returned."""
     result = Result({**bench.settings(), "questions": about(questions, asked)})
 
-    def work(i: int, question: Question) -> tuple[list[Row], str]:
-        why = bench.too_long(question)
-        return ([], why) if why else (bench.rows(question, i), "")
-
-    def ready(question: Question) -> None:
-        for method in bench.methods.values():
-            bench.talk(replace(question, turns=question.turns[:1]), method, 8)
-
-    gather(result, questions, work, ready=ready, out=out, resume=resume, say=say)
+    put(bench, result, questions, bench.rows, out=out, resume=resume, say=say)
     return result
 
 

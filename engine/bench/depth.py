@@ -17,11 +17,10 @@ from decodescope.engine.method import Method, MethodError
 from decodescope.engine.trace.events import Pass, Step
 from decodescope.engine.trace.phases import decides
 
-from .answers import Answer, Bench, Counted, about
+from .answers import Answer, Bench, Counted, about, put
 from .answers_figures import BASELINE
 from .depth_figures import CHECKED, STAIRS, DepthResult, DepthRow
 from .questions import LabBenchError, Question
-from .result_file import gather
 
 SHORT = 2  # questions of a kind in the short form
 
@@ -91,12 +90,9 @@ class DepthBench(Bench):
         return {**super().settings(), "left_out": self.left_out}
 
     def figures(self, question: Question, turn: int) -> list[DepthRow]:
-        """What every method makes of a question; they take turns beginning with number `turn`."""
-        names = list(self.methods)
-        shift = turn % len(names)
-        talks = {name: self.talk(question, self.methods[name]) for name in names[shift:] + names[:shift]}
-        plain = talks[BASELINE]
-        return [self._row(question, name, talks[name], plain) for name in names]
+        """What every method makes of a question; for `turn` see `talks`."""
+        talks = self.talks(question, turn)
+        return [self._row(question, name, talks[name], talks[BASELINE]) for name in self.methods]
 
     def _row(self, question: Question, name: str, talk: list[Answer], plain: list[Answer]) -> DepthRow:
         scores = self.row(question, name, talk, plain).score
@@ -143,14 +139,5 @@ def depth(
     """Put every question to every method. The rest as for `gather`, which may be interrupted: what there is until then is
     returned."""
     result = DepthResult({**bench.settings(), "questions": about(questions, asked)})
-
-    def work(i: int, question: Question) -> tuple[Sequence[DepthRow], str]:
-        why = bench.too_long(question)
-        return ([], why) if why else (bench.figures(question, i), "")
-
-    def ready(question: Question) -> None:
-        for method in bench.methods.values():
-            bench.talk(replace(question, turns=question.turns[:1]), method, 8)
-
-    gather(result, questions, work, ready=ready, out=out, resume=resume, say=say)
+    put(bench, result, questions, bench.figures, out=out, resume=resume, say=say)
     return result

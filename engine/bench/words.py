@@ -25,10 +25,9 @@ from decodescope.engine.trace.events import Level
 from decodescope.engine.trace.phases import decides
 from decodescope.engine.trace.repeats import GRAM, said_again
 
-from .answers import Answer, Bench, Counted, about
+from .answers import Answer, Bench, Counted, about, put
 from .answers_figures import BASELINE
 from .questions import Question
-from .result_file import gather
 from .score import parsed
 from .words_figures import WordsResult, WordsRow
 
@@ -150,11 +149,9 @@ class WordsBench(Bench):
         return super().talk(question, formed(method, form_of(question)), new_tokens)
 
     def figures(self, question: Question, turn: int) -> list[WordsRow]:
-        """What every method makes of a question; they take turns beginning with number `turn`."""
-        names = list(self.methods)
-        shift = turn % len(names)
-        talks = {name: self.talk(question, self.methods[name]) for name in names[shift:] + names[:shift]}
-        return [self._row(question, name, talks[name], talks[BASELINE]) for name in names]
+        """What every method makes of a question; for `turn` see `talks`."""
+        talks = self.talks(question, turn)
+        return [self._row(question, name, talks[name], talks[BASELINE]) for name in self.methods]
 
     def _row(self, question: Question, name: str, talk: list[Answer], plain: list[Answer]) -> WordsRow:
         whole, form = self.row(question, name, talk, plain), form_of(question)
@@ -210,14 +207,5 @@ def words(
     """Put every question to every method. The rest as for `gather`, which may be interrupted: what there is until then is
     returned."""
     result = WordsResult({**bench.settings(), "questions": about(questions, asked)})
-
-    def work(i: int, question: Question) -> tuple[Sequence[WordsRow], str]:
-        why = bench.too_long(question)
-        return ([], why) if why else (bench.figures(question, i), "")
-
-    def ready(question: Question) -> None:
-        for method in bench.methods.values():
-            bench.talk(replace(question, turns=question.turns[:1]), method, 8)
-
-    gather(result, questions, work, ready=ready, out=out, resume=resume, say=say)
+    put(bench, result, questions, bench.figures, out=out, resume=resume, say=say)
     return result

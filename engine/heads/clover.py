@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from decodescope.engine.model.cache import LayerStore
 
 from .attention import Attention
-from .base import Head, Joins, Linear, normed
+from .base import Joins, Linear, normed
 from .eagle import GatedBlock
+from .pairs import PairHead
 
 EPS = 1e-5
 
@@ -41,7 +42,7 @@ class AttentionDecoder(Joins):
         return state + self.out((cosines[..., None] * v).flatten(-2))
 
 
-class CloverHeads(Head):
+class CloverHeads(PairHead):
     """Slot t holds the target's final feature f_t and the embedding e(t+1) of the token after it, the root.
 
     Augmenting block: s_0 is what an attention decoder makes of f_t and e(t+1), and then a decoder layer over all slots up to
@@ -72,10 +73,6 @@ class CloverHeads(Head):
         self.later_down, self.later_up = Linear(2 * d, rank, bias=False), Linear(rank, d, bias=False)
         for last in (self.attention.out, self.block.down, self.first_up, self.later_up):
             nn.init.zeros_(last.weight)
-
-    def enter(self, states: Tensor) -> Tensor:
-        """What a slot reads of the target's state [..., d]: the state itself."""
-        return states
 
     def forward(
         self,

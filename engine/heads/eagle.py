@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from decodescope.engine.model.cache import LayerStore
 
 from .attention import THETA, Attention
-from .base import Head, Joins, Linear, normed
+from .base import Joins, Linear, normed
+from .pairs import PairHead
 
 EPS = 10_000  # in 1e-9, as the shape of a net has whole numbers
 
@@ -33,7 +34,7 @@ class GatedBlock(Joins):
         return x + self.down(F.silu(gate) * up)
 
 
-class EagleLayer(Head):
+class EagleLayer(PairHead):
     """Slot t holds the pair (f_t, e(t+1)): the target's final feature of token t and the embedding of the token after it.
     x = W [f; e] + b, then x + attention(x), then x + FFN(norm(x)), which is the guess of f_{t+1}. As in the original there
     is no norm before the attention and none at the end. Embeddings are brought to unit mean square, where the original
@@ -56,10 +57,6 @@ class EagleLayer(Head):
         self.fuse = Linear(2 * d, d, bias=not unbiased)
         self.attention = Attention(d, n_heads, n_kv_heads, head_dim, bias=bool(qkv_bias), theta=theta)
         self.block = GatedBlock(d, d_ff, eps * 1e-9)
-
-    def enter(self, states: Tensor) -> Tensor:
-        """What a slot reads of the target's state [..., d]: the state itself."""
-        return states
 
     def forward(
         self,

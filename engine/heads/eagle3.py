@@ -13,8 +13,9 @@ from decodescope.engine.model.matrix import linear, pack, unpack
 from decodescope.engine.model.vocabulary import Vocabulary
 
 from .attention import THETA, Attention
-from .base import Head, Linear, normed
+from .base import Linear, normed
 from .eagle import EPS, GatedBlock
+from .pairs import PairHead
 
 DEEP = 16  # layers from which on a target counts as deep
 
@@ -29,7 +30,7 @@ def fused_layers(n_layers: int) -> tuple[int, int, int]:
     return min(2, n_layers // 4), n_layers // 2, high
 
 
-class Eagle3Layer(Head):
+class Eagle3Layer(PairHead):
     """Slot t holds the pair (f_t, e(t+1)) as in EAGLE, but f_t = W [low; middle; high] of the states of token t that enter
     three layers of the target (`fused_layers`), and nothing asks the output g_t to be like f_{t+1}: it is fed back in its
     place. x = [norm(e); norm(f)] is 2 d wide, y = f + attention(x), g = y + FFN(norm(y)). Of norm(g) the rows of the draft

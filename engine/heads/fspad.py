@@ -8,11 +8,12 @@ from torch import Tensor, nn
 from decodescope.engine.model.cache import LayerStore
 
 from .attention import Attention
-from .base import Head, Linear, normed
+from .base import Linear, normed
 from .eagle import EagleLayer
+from .pairs import PairHead
 
 
-class FspadLayer(Head):
+class FspadLayer(PairHead):
     """Slot t holds EAGLE's pair (f_t, e(t+1)), and EAGLE's layer, whole, stands in the middle of three parts:
 
         f~ = f * 2 sigmoid(U e) + V e       feature sampling: f says what might have come, e(t+1) what came
@@ -42,13 +43,9 @@ class FspadLayer(Head):
             nn.init.zeros_(late.weight)
 
     @property
-    def attention(self) -> Attention:
+    def attention(self) -> Attention:  # type: ignore[override] # a property where the others have a net of their own
         """The layer's attention, with the cache of a text."""
         return self.layer.attention
-
-    def enter(self, states: Tensor) -> Tensor:
-        """What a slot reads of the target's state [..., d]: the state itself."""
-        return states
 
     def gate(self, embedded: Tensor) -> Tensor:
         """The factors [..., d], from 0 to 2, that tokens of these embeddings [..., d] put on the feature before them."""

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from decodescope.engine.model.cache import LayerStore
 
 from .attention import Attention
-from .base import Head
 from .eagle import EagleLayer
+from .pairs import PairHead
 
 
-class ParallelSpecLayer(Head):
+class ParallelSpecLayer(PairHead):
     """Slot t holds EAGLE's pair (f_t, e(t+1)) and says the feature of t + 1, of which the unembedding makes token t + 2. Behind
     it stand masks, at positions t + 1, t + 2, ...: mask j (from 1) enters the layer as a trained vector [d] in the place of a
     fused pair, sees the slots up to t and the masks before it, and says the feature of t + 1 + j. So one pass over slot and
@@ -33,13 +33,9 @@ class ParallelSpecLayer(Head):
         self.masks = nn.Parameter(torch.randn(masks, d) * 0.1)
 
     @property
-    def attention(self) -> Attention:
+    def attention(self) -> Attention:  # type: ignore[override] # a property where the others have a net of their own
         """The layer's attention, with the cache of a text."""
         return self.layer.attention
-
-    def enter(self, states: Tensor) -> Tensor:
-        """What a slot reads of the target's state [..., d]: the state itself."""
-        return states
 
     def forward(
         self,

@@ -10,13 +10,7 @@ from torch import Tensor
 
 from decodescope.engine.decoding.context import Context, Outcome
 from decodescope.engine.decoding.policy import CHUNK
-from decodescope.engine.heads.clover import CloverHeads
-from decodescope.engine.heads.eagle import EagleLayer
-from decodescope.engine.heads.eagle3 import Eagle3Layer
-from decodescope.engine.heads.fspad import FspadLayer
-from decodescope.engine.heads.parallelspec import ParallelSpecLayer
-
-Layer = EagleLayer | Eagle3Layer | FspadLayer | ParallelSpecLayer | CloverHeads
+from decodescope.engine.heads.pairs import PairHead
 
 
 class FeatureWalk:
@@ -27,7 +21,7 @@ class FeatureWalk:
     make a feature, one after the other along the width
     """
 
-    def __init__(self, ctx: Context, layer: Layer, places: Sequence[int | str]):
+    def __init__(self, ctx: Context, layer: PairHead, places: Sequence[int | str]):
         self.layer, self.decoder, self.places = layer, ctx.target.decoder, tuple(places)
         self.store = layer.attention.store()
         self.due: tuple[Tensor, list[int]] | None = None  # states [k, W] and next tokens that the layer has not read
