@@ -380,6 +380,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "predictive": [dict(), dict(layers=2, branches=1, heads="exits")],
     "samples": [dict(samples=3), dict(samples=3, plan="node")],
     "aligned": [dict(samples=3)],
+    "consensus": [dict(samples=3), dict(samples=4, measure="edit"), dict(samples=5, measure="exact")],
     "jacobi": [
         dict(block=4), dict(block=7, guess="random"), dict(block=0, guess="prompt"), dict(block=5, guess="pad", length=20),
     ],

@@ -121,7 +121,7 @@ def everything_step(k: int, n: int) -> Step:
     step.joint = Joint(0.5, 0.5, [1.0, 0.75], 2, [[4, 5], [4, 6]], [0.5, 0.25], [0.75, 0.5], 0, 0.25)
     law = [[0.5, 0.0, 0.0, 0.5], [0.25, 0.5, 0.25, 0.0]]
     step.edits = Edits(True, 9, 3, [Tagged([4], law, [[5, 6], [6, 5]], [0, 1])], "rounds")
-    step.drawn = Drawn(0, 2, [Text([4, 5], -1.5, True)], "last", None, -0.5)
+    step.drawn = Drawn(0, 1, [Text([4, 5], -1.5, True)], "f1", 0, -0.5, np.ones((1, 1)), [1.0])
     step.notes = {"mass": 0.5, "prefixes": 3}
     step.spans = Spans(0, 2, 4, [0, 1], 0.5, [0, 2], 0.75, False, np.array([[0.5, 0.75], [2.0, np.nan]], "<f4"))
     step.search = Search([-1, 4], [-1, 0], ["", "stop_token"], [[4, 5], []], [[0.75, 0.25], []], [2, 1], [0.5, 0.5])

@@ -1,0 +1,89 @@
+"""Drawing: several texts of one prompt, drawn side by side by a pass a token, whose prompt is held and read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.decoding.chance import Chance
+from decodescope.engine.decoding.plain import drawn
+from decodescope.engine.decoding.state import State
+from decodescope.engine.model.branches import branch
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.shared import share
+from decodescope.engine.model.tree import TreePlan
+from decodescope.engine.trace.events import Beams
+
+
+@dataclass(eq=False)
+class Sample:
+    """A text behind the prompt: the sampler's state, its coins, its tokens, the sum of their log-probabilities, and whether it
+    has ended with a token or text that ends texts."""
+
+    state: Any
+    chance: Chance
+    tokens: list[int] = field(default_factory=list)
+    score: float = 0.0
+    stopped: bool = False
+
+
+@dataclass
+class Drawing:
+    """every: all texts, by number; text i has the coins of a run with the seed s + i, so it is that run's text
+    alive: those that go on, in the order of the batch
+    """
+
+    every: list[Sample]
+    alive: list[Sample]
+
+    @classmethod
+    def of(cls, s: State, count: int, plan: str = "prefix", block: int = 128) -> Drawing:
+        """`count` texts that have no token yet. plan: how passes read prompt and texts, "prefix" or that of a tree."""
+        s.target.ask(Needs())
+        if plan == "prefix":
+            share(s.target.cache, count)
+        else:
+            branch(s.target.cache, cast(TreePlan, plan), block)
+            s.target.cache.rows(torch.zeros(count, dtype=torch.int64))
+        every = [Sample(s.sampler_state, s.chance if i == 0 else Chance(s.chance.seed + i)) for i in range(count)]
+        return cls(every, list(every))
+
+    @property
+    def written(self) -> int:
+        """Tokens of the texts that go on."""
+        return len(self.alive[0].tokens)
+
+    def round(self, s: State) -> tuple[Beams, Any]:
+        """A token of each text that goes on; the record, and the mark of the target's executor behind the pass. One that has
+        ended leaves the batch, and its entries go."""
+        device = s.target.decoder.device
+        written = self.written
+        position = len(s.tokens) + written
+        roots = [sample.tokens[-1] if written else s.tokens[-1] for sample in self.alive]
+        places = torch.full((len(roots), 1), position - 1, device=device)
+        feed = Feed(torch.tensor(roots, device=device)[:, None], places, highest=position - 1)
+        logits = s.target.forward(feed)[:, 0]  # [B, V]
+        verified = s.target.executor.mark()
+        s.target.commit([0])
+        sure = logits.double().log_softmax(-1)
+        going: list[int] = []
+        ended: list[Sample] = []
+        for i, (sample, best) in enumerate(zip(self.alive, logits.argmax(-1).tolist(), strict=True)):
+            token, sample.state = drawn(logits[i : i + 1], best, s.sampler, sample.state, sample.chance, position)
+            sample.stopped = s.stop.at(sample.tokens, [token]) is not None
+            sample.tokens.append(token)
+            sample.score += float(sure[i, token])
+            (ended.append(sample) if sample.stopped else going.append(i))
+        record = Beams(
+            [self.alive[i].tokens[-1] for i in going],
+            going,
+            [self.alive[i].score for i in going],
+            [{"tokens": list(sample.tokens), "score": sample.score} for sample in ended],
+        )
+        if ended and going:
+            s.target.cache.rows(torch.tensor(going, device=device))
+        self.alive = [self.alive[i] for i in going]
+        return record, verified
