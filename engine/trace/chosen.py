@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from .limits import TraceError
 
@@ -25,7 +25,6 @@ class Choice:
     terms:   name -> its value for each candidate;  weights: name -> what it is multiplied by in the sum
     scores:  of each candidate the sum; None: it was left out, whatever its sum is
     floors:  name of a term -> the least that it must have for a candidate to stay
-    notes:   where a strategy chose by itself, what it tells of the step
     joined:  what is added up. "log": logarithms, or what moves them, and the law is the softmax of the scores. "mixture":
              probabilities, by weights that add up to 1, and a score is a probability of the law itself
     """
@@ -36,7 +35,6 @@ class Choice:
     weights: dict[str, float]
     scores: list[float | None]
     floors: dict[str, float] = field(default_factory=dict)
-    notes: dict[str, Any] | None = None
     joined: Joined = "log"
 
     def height(self, score: float) -> float:

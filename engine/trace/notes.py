@@ -17,19 +17,18 @@ def said(step: Step, method: Mapping[str, Any]) -> Told:
     """All that the parts of `method` told in a step, declared or not.
 
     A drafter's notes are those of the draft; in them stand a schedule's under "schedule", and a strategy's under its name; of
-    one that chose by itself they stand with its first choice, of one that drafts nothing in the step's `notes`. A sampler's
-    are what it showed of its state, a policy's stand with the target's cache, a codec's are what that says of what was packed
-    (`range`, `key_error`, `value_error`), a depth rule's are the step's last exit but those of drafts: `depth`, or the blocks
-    left out `ffn`, or what it looked up (`known` by row, `hits`, `misses`, bytes of the `table`); its `tests` (layer ->
-    confidence), and of the last one `sure` and `threshold`; of rows that chose alone the share of sub-layers that ran,
-    `open`, and the `scores` of the first row by block (a0, f0, ...).
-    A law's are the step's `law`.
+    one that drafts nothing they are the step's `notes`. A sampler's are what it showed of its state, a law's are the step's
+    `law`, a policy's stand with the target's cache, a codec's are what that says of what was packed (`range`, `key_error`,
+    `value_error`), a depth rule's are the step's last exit but those of drafts: `depth`, or the blocks left out `ffn`, or what
+    it looked up (`known` by row, `hits`, `misses`, bytes of the `table`); its `tests` (layer -> confidence), and of the last
+    one `sure` and `threshold`; of rows that chose alone the share of sub-layers that ran, `open`, and the `scores` of the
+    first row by block (a0, f0, ...).
     """
     drafter = dict((step.draft.notes if step.draft is not None else None) or {})
     change = next((x for x in step.cache if x.lane == "target"), None)
     by = {
         "schedule": drafter.pop("schedule", None),
-        "strategy": drafter.pop(_name(method.get("strategy")), step.choices[0].notes if step.choices else step.notes),
+        "strategy": drafter.pop(_name(method.get("strategy")), step.notes),
         "drafter": drafter,
         "law": step.law,
         "sampler": step.sampler,

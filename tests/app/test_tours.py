@@ -565,7 +565,8 @@ def test_what_is_said_of_the_token_that_repeats_least() -> None:
             before = prompt + [x for s in steps[:i] for x in s.emitted]
             words = [trace.text([x]) for x in choice.candidates]
             rows.append(dict(zip(words, zip(*choice.terms.values(), strict=True), strict=True)))
-            near.append({w: trace.text([before[k]]) for w, (_, k) in zip(words, choice.notes["nearest"], strict=True)})
+            nearest = (step.notes or {})["nearest"]
+            near.append({w: trace.text([before[k]]) for w, (_, k) in zip(words, nearest, strict=True)})
         taken = [trace.text(step.emitted) for step in steps]
     assert all((step.choices or [])[0].weights == {"p": pytest.approx(0.4), "max cos": pytest.approx(-0.6)} for step in steps)
     assert [taken[x.step] for x in tour[:5]] == [" called", " li", " N", " lived", " o"]

@@ -114,7 +114,7 @@ def everything_step(k: int, n: int) -> Step:
     step.labels = Labels(["x"], [0], [1], [Mention(0, 1, 1, "b", [0.5], -0.6931471805599453)])
     step.switch = Switch("large", "small", 0.6, 1, 2, 0.5, 0.75, Block([4, 5], [0.75, 0.5], [0.25, 6.0], [4, 6], 1, 5.0))
     terms = {"p": [0.5, 0.25, 0.0], "q": [0.25, 0.5, 0.0]}
-    choice = Choice([4, 5, 6], 0, terms, {"p": 1.0, "q": -0.5}, [0.375, 0.0, None], {"p": 0.125}, {"at": 4})
+    choice = Choice([4, 5, 6], 0, terms, {"p": 1.0, "q": -0.5}, [0.375, 0.0, None], {"p": 0.125})
     step.choices, step.law = [choice] * len(step.emitted), {"gap": [0.5, 0.25]}
     answer = Candidate([4, 5], 0, [-0.5, -0.25], [0.75, 0.5], True)
     step.candidates = Candidates([answer], "votes", 1.0, 0.5, True, True, 3, 0, [1.0])

@@ -123,25 +123,24 @@ class ContrastiveSearch(Strategy):
         s.tokens += emitted
         if end is not None:
             lane.rollback()
-        choices = None
+        choices = notes = None
         if lane.shown:
+            order = sorted(range(len(tokens)), key=lambda i: -scores[i])
             terms = {"p": p.tolist(), "max cos": nearest.values.tolist()}
-            choices = [self.choice(tokens, scores, terms, nearest.indices.tolist(), cosines[taken])]
-        return moved(s, emitted, end, started, verified, logits=logits[None], choices=choices)
+            choices = [self.choice(order, tokens, scores, terms)]
+            places = nearest.indices.tolist()
+            notes = {
+                "likeness": round(terms["max cos"][taken], 4),
+                "nearest": [[tokens[i], places[i]] for i in order],
+                "cosines": [round(x, 3) for x in cosines[taken].tolist()] if cosines.shape[1] <= MAP else None,
+            }
+        return moved(s, emitted, end, started, verified, logits=logits[None], choices=choices, notes=notes)
 
-    def choice(
-        self, tokens: list[int], scores: list[float], terms: dict[str, list[float]], places: list[int], cosines: Tensor
-    ) -> Choice:
-        """How the best of `tokens` was chosen, as a trace keeps it. cosines: float [n], of that one's state with the text's."""
-        order = sorted(range(len(tokens)), key=lambda i: -scores[i])
+    def choice(self, order: list[int], tokens: list[int], scores: list[float], terms: dict[str, list[float]]) -> Choice:
+        """How one of `tokens` was chosen, as a trace keeps it: the places of `order`, the best first."""
         ordered = {name: [x[i] for i in order] for name, x in terms.items()}
-        notes = {
-            "likeness": round(ordered["max cos"][0], 4),
-            "nearest": [[tokens[i], places[i]] for i in order],
-            "cosines": [round(x, 3) for x in cosines.tolist()] if len(cosines) <= MAP else None,
-        }
         weights = {"p": 1 - self.alpha, "max cos": 0.0 - self.alpha}
-        return Choice([tokens[i] for i in order], 0, ordered, weights, [scores[i] for i in order], notes=notes)
+        return Choice([tokens[i] for i in order], 0, ordered, weights, [scores[i] for i in order])
 
 
 def likeliest(logits: Tensor, best: int, k: int) -> list[int]:
