@@ -56,7 +56,7 @@ def test_traces_without_a_schedule_give_the_settings_of_those_with_the_fixed_one
         if trace.header.method["schedule"]["name"] != "fixed":
             continue
         drafter = recorded(trace.header).names.get("drafter")
-        asks = drafter is not None and registry("drafter")[drafter]().scheduled
+        asks = drafter is not None and registry("drafter")[drafter]().drafts  # a gate goes with all that draft
         assert recorded(trace.header).names.get("schedule") == ("fixed" if asks else None)
         old: dict[str, Any] = {kind: part for kind, part in trace.header.method.items() if kind != "schedule"}
         assert Method.from_record(old) == Method.from_record(trace.header.method)
@@ -74,10 +74,11 @@ def shown(made: controls.Controls, **chosen: Any) -> bool:
     return made.visibility(*names)[list(made.parts).index("schedule")]["visible"]
 
 
-def test_page_shows_the_schedule_where_the_drafter_asks_it(made: controls.Controls) -> None:
+def test_page_shows_the_schedule_where_the_drafter_can_have_one(made: controls.Controls) -> None:
     assert made.parts["schedule"].value == "fixed"
     assert shown(made, drafter="draft_model") and shown(made, drafter="early_exit")
-    assert not shown(made, drafter="prompt_lookup") and not shown(made, drafter="none")
+    assert any(x.gates for x in registry("schedule").values()) and shown(made, drafter="prompt_lookup"), "a gate goes with it"
+    assert not shown(made, drafter="none")
     assert not shown(made, strategy="jacobi")
 
 
@@ -86,7 +87,7 @@ def test_page_reads_and_puts_the_schedule_and_leaves_a_hidden_one_out(made: cont
     values = [x["value"] for x in made.put(CHOICE)[: len(names)]] + [x["value"] for x in made.put(CHOICE)[len(made.shown) :]]
     parts, settings = made.read(values)
     assert parts["schedule"] == "confidence" and settings["schedule"] == {"threshold": 0.55, "most": 6, "tune": False}
-    values[names.index("drafter")] = "prompt_lookup"
+    values[names.index("drafter")] = "none"
     parts, settings = made.read(values)
     assert "schedule" not in parts and "schedule" not in settings
     before = made.put(Choice("x", {"drafter": "draft_model"}))  # a link made when there were no schedules

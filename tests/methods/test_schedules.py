@@ -101,7 +101,7 @@ def test_schedule_is_in_the_header_and_a_record_without_one_is_fixed() -> None:
 
 def test_drafter_that_does_not_ask_is_refused_in_one_sentence() -> None:
     fit = [name for name, cls in registry("drafter").items() if cls().scheduled]
-    assert fit == ["draft_model", "early_exit", "layer_skip", "online"]
+    assert fit == ["draft_model", "early_exit", "layer_skip", "online", "s2d"]
     for parts in (
         {"drafter": "prompt_lookup"},
         {"drafter": ("draft_model", {"width": 2})},
