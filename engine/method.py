@@ -201,6 +201,7 @@ class Method:
     def check(self, spec: ModelSpec, roles: Iterable[str] = ()) -> None:
         """Raise MethodError if a part is not used, not fitting, or lacks a model; `roles` are the further models given."""
         self._check_reading(spec)
+        self._check_cut(spec)
         for kind, part in self.parts().items():
             if kind not in self.used and part != usual(kind):
                 uses = ", ".join(sorted(self.strategy.uses)) or "none"
@@ -239,6 +240,15 @@ class Method:
             )
         self._check_blocks(spec)
         self._check_picture(spec)
+
+    def _check_cut(self, spec: ModelSpec) -> None:
+        """What keeps or packs entries by layer and KV head wants as many of them in each layer."""
+        for part in (self.context, self.policy, self.codec) if spec.groups else ():
+            if part != usual(part.kind):
+                raise MethodError(
+                    f"{part.name} works by layer and KV head, and {spec.name} was cut: its layers no longer have as many of "
+                    f"them. Choose the {part.kind} {usual(part.kind).name}, or the whole model."
+                )
 
     def _check_blocks(self, spec: ModelSpec) -> None:
         """A token decoder that sees its own block alone writes with what tells it of the others, and with nothing else."""

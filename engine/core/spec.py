@@ -90,6 +90,9 @@ class ModelSpec:
     pad_token: the id that fills up shorter texts, where the model names one; no record keeps it
     picture:  the grey pictures that the model writes; None: it writes text
     block_length: tokens of a block, where this is the token decoder of a Block Transformer, which sees no others; 0: it is none
+    groups:   of a model that was cut: by layer and KV head that is left, the query heads that read it; no KV head: there is no
+              attention. n_heads and n_kv_heads stay those of the whole model. Empty: all layers alike
+    widths:   of a model that was cut: by layer, the columns of its feed-forward block; 0: there is none. Empty: d_ff each
     """
 
     name: str
@@ -125,6 +128,8 @@ class ModelSpec:
     pad_token: int | None = None
     picture: Picture | None = None
     block_length: int = 0
+    groups: tuple[tuple[int, ...], ...] = ()
+    widths: tuple[int, ...] = ()
 
     @property
     def group(self) -> int:
@@ -140,22 +145,51 @@ class ModelSpec:
         """The sliding window of `layer` in tokens, or None."""
         return self.windows[layer] if self.windows else None
 
+    def heads_at(self, layer: int) -> int:
+        """Query heads of `layer`."""
+        return sum(self.groups[layer]) if self.groups else self.n_heads
+
+    def kv_at(self, layer: int) -> int:
+        """KV heads of `layer`."""
+        return len(self.groups[layer]) if self.groups else self.n_kv_heads
+
+    def ff_at(self, layer: int) -> int:
+        """Columns of the feed-forward block of `layer`."""
+        return self.widths[layer] if self.widths else self.d_ff
+
+    def groups_at(self, layer: int) -> tuple[int, ...]:
+        """Of each KV head of `layer`, the query heads that read it."""
+        return self.groups[layer] if self.groups else (self.group,) * self.n_kv_heads
+
+    def uneven_at(self, layer: int) -> tuple[int, ...] | None:
+        """Query heads of each KV head of `layer`, where they are not all as many."""
+        return self.groups[layer] if self.groups and len(set(self.groups[layer])) > 1 else None
+
     @property
-    def layer_params(self) -> int:
-        """Parameters of one layer, norms and biases included."""
-        d, h, k, f = self.d_model, self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim, self.d_ff
-        count = d * (h + 2 * k) + h * d + 3 * d * f + 2 * d
-        count += (h + 2 * k) * self.qkv_bias + d * self.out_bias + (2 * f + d) * self.mlp_bias
-        return count + 2 * self.head_dim * self.qk_norm + 2 * d * self.post_norms
+    def absent(self) -> tuple[str, ...]:
+        """Blocks that were cut out whole, in the words of a layer plan: a2 is the attention of layer 2, f3 a feed-forward
+        block."""
+        attn = [f"a{i}" for i in range(self.n_layers) if not self.kv_at(i)]
+        return *attn, *(f"f{i}" for i in range(self.n_layers) if not self.ff_at(i))
+
+    def params_at(self, layer: int) -> int:
+        """Parameters of `layer`, norms and biases included; of a block that is absent there is nothing."""
+        d, f = self.d_model, self.ff_at(layer)
+        h, k = self.heads_at(layer) * self.head_dim, self.kv_at(layer) * self.head_dim
+        attn = d * (h + 2 * k) + h * d + d + (h + 2 * k) * self.qkv_bias + d * self.out_bias
+        attn += 2 * self.head_dim * self.qk_norm + d * self.post_norms
+        ffn = 3 * d * f + d + (2 * f + d) * self.mlp_bias + d * self.post_norms
+        return attn * bool(k) + ffn * bool(f)
 
     @property
     def params(self) -> int:
         """Parameters in all; a tied embedding counts once."""
-        return self.n_layers * self.layer_params + self.d_model + self.vocab * self.d_model * (1 if self.tied else 2)
+        layers = sum(map(self.params_at, range(self.n_layers)))
+        return layers + self.d_model + self.vocab * self.d_model * (1 if self.tied else 2)
 
     def kv_bytes(self, entries: int, itemsize: int) -> int:
         """Bytes of the keys and values of `entries` tokens in every layer and KV head."""
-        return 2 * self.n_layers * self.n_kv_heads * entries * self.head_dim * itemsize
+        return 2 * sum(map(self.kv_at, range(self.n_layers))) * entries * self.head_dim * itemsize
 
     def record(self) -> dict[str, Any]:
         """As plain data for a trace's header."""
@@ -170,6 +204,9 @@ class ModelSpec:
             del record["adapter"]
         if not self.block_length:
             del record["block_length"]
+        for name in ("groups", "widths"):
+            if not record[name]:
+                del record[name]
         if self.picture is None:
             del record["picture"]
         else:

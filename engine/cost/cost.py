@@ -106,7 +106,7 @@ def pass_ops(
     pairs:   true entries of the attention mask per sequence, one number or one per layer; None: those of the model's own mask
     attn_layers, ffn_layers: sub-layers that run, as layers or as a count from the first; None: all
     propagated, copied: layers without attention whose keys and values are made of an exit state, or copied from below
-    heads, kv_heads: open query and KV heads per layer; None: all
+    heads, kv_heads: open query and KV heads per layer; None: all that the model has there
     weight_bits: bits per weight, scales included (`grouped_bits`); head_bits: the head's, None: the same
     kv_bits: bits per number of a new entry;  read_bits: per number of those that are read, on average; None: the same
     dequant: charge two operations per weight for unpacking;  bounds: by layer, pages whose bounds are read first
@@ -118,8 +118,8 @@ def pass_ops(
     run = _each_layer("rows", tokens if rows is None else rows, spec)
     ffn_run, into = run if ffn_rows is None else ffn_rows, [None] * len(layers) if entering is None else entering
     prices = _prices({*run, *ffn_run, tokens}, spec, batch, weight_bits, act_bits, kv_bits, dequant, read_bits, again, bounds)
-    open_q = _each_layer("heads", heads or spec.n_heads, spec)
-    open_kv = _each_layer("kv_heads", kv_heads or spec.n_kv_heads, spec)
+    open_q = _each_layer("heads", heads or [*map(spec.heads_at, layers)], spec)
+    open_kv = _each_layer("kv_heads", kv_heads or [*map(spec.kv_at, layers)], spec)
     entries, ops = _each_layer("held", held, spec), list[Op]()
     mask = [None] * len(layers) if pairs is None else _each_layer("pairs", pairs, spec)
     for i in layers:
@@ -147,7 +147,8 @@ def _sub_layers(spec: ModelSpec, attn: Any, ffn: Any, propagated: Any, copied: A
     layers = range(spec.n_layers)
     runs, blocks = (_chosen(which, layers) for which in (attn, ffn))
     filled, twice = (_chosen(x, [i for i in layers if i not in runs]) - runs for x in (propagated, copied))
-    return layers, runs, blocks, filled, twice
+    heads, columns = ({i for i in layers if at(i)} for at in (spec.kv_at, spec.ff_at))  # of a model that was cut not all
+    return layers, runs & heads, blocks & columns, filled & heads, twice & heads
 
 
 def _prices(rows: Collection[int], spec: ModelSpec, batch: int, *more: Any) -> dict[int, Prices]:

@@ -191,7 +191,7 @@ class Prices:
 
     def ffn(self, layer: int) -> list[Op]:
         """The feed-forward sub-layer: norm, three projections, activation, residual add."""
-        h, f = self.spec.d_model, self.spec.d_ff
+        h, f = self.spec.d_model, self.spec.ff_at(layer)
         return [
             self.pointwise("ffn_norm", layer, h, flops=7, tensors=2),
             self.linear("gate_proj", layer, h, f),

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.model.cache import KVCache
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.model.cache import KVCache, LayerStore
 from decodescope.engine.trace.events import LEVELS, Augmented, CacheChange, DraftTree, Extra, Fields, Level, Piece, Step, Trials
 
 from . import ranked
@@ -86,7 +87,7 @@ class Recorder:
     def count_anew(self, s: State) -> None:
         """The lanes of `s` are others than before: what they hold now is where the next step's changes begin."""
         lanes = (s.target, *s.lanes.values())
-        self._held = {x.name: [store.lengths for store in x.cache.layers] for x in lanes}
+        self._held = {x.name: [_lengths(store, x.decoder.spec) for store in x.cache.layers] for x in lanes}
         self._read = {x.name: x.cache.length for x in lanes}
         self._beside = {x.name: len(x.cache.outside) for x in lanes}
         self._peak = {}
@@ -190,7 +191,7 @@ class Recorder:
 
     def _change(self, lane: Lane) -> CacheChange:
         cache, spec = lane.cache, lane.decoder.spec
-        held, read = [store.lengths for store in cache.layers], cache.length
+        held, read = [_lengths(store, spec) for store in cache.layers], cache.length
         before, was = self._held.get(lane.name), self._read.get(lane.name, 0)
         self._held[lane.name], self._read[lane.name] = held, max(read, was)
         appended = max(read - was, 0)  # a draft's lane goes back where more guesses were refused than were made since
@@ -361,6 +362,12 @@ def gone_by_layer(logs: list[list[Tensor]]) -> np.ndarray:
             head, slot = (positions[0] >= 0).nonzero(as_tuple=True)
             rows.append(torch.stack([torch.full_like(head, layer), head, positions[0][head, slot].long()], 1))
     return torch.cat(rows).to(torch.int32).cpu().numpy()
+
+
+def _lengths(store: LayerStore, spec: ModelSpec) -> list[int]:
+    """Entries of each KV head of a layer. A head that was cut out of the model lacks none."""
+    lengths = store.lengths
+    return lengths + [store.n] * (spec.n_kv_heads - len(lengths))
 
 
 def column_map(lane: Lane) -> np.ndarray:

@@ -15,8 +15,11 @@ from decodescope.engine.core.spec import ModelSpec
 
 from .attention import by_head, capped, explicit, fused, square, widened
 from .cache import KVCache, LayerStore
-from .column import COPIED, PROPAGATED
+from .column import PROPAGATED
 from .feed import Feed
+from .gap import fill
+from .gates import OPEN
+from .groups import by_size, narrowed_from, widened_to
 from .layer import Layer as Layer
 from .matrix import linear, pack, unpack
 from .norm import doubled, rms_norm, single
@@ -47,6 +50,7 @@ class Decoder:
         self.usable: int | None = None  # ids below this may be emitted; the rows above pad the matrix and get no logit
         self.costs: dict[int, float] = {}  # rows of a pass -> microseconds, once measured
         self.heads: Mapping[str, Companion] = {}  # draft heads trained on this model, by name
+        self.gates = OPEN
 
     def __deepcopy__(self, memo: object) -> Decoder:
         return self
@@ -93,7 +97,7 @@ class Decoder:
         head = embed if self.head is self.embed else unpack(self.head).to(**where)  # type: ignore[call-overload] # as above
         norm = single(self.norm, self.spec.d_model).to(**where)  # type: ignore[call-overload] # as above
         decoder = Decoder(self.spec, embed, [layer.to(**where) for layer in self.layers], norm, head)
-        decoder.usable = self.usable
+        decoder.usable, decoder.gates = self.usable, self.gates
         decoder.heads = {name: head.moved(**where) for name, head in self.heads.items()}
         return decoder
 
@@ -192,7 +196,7 @@ class Decoder:
         job = _Pass(self, feed, cache, None)
         qkv = job.project(layer, self._below(layer, job))
         job.store_kv(layer, qkv)
-        return qkv[:, :, : self.spec.n_heads]
+        return qkv[:, :, : self.spec.heads_at(layer)]
 
     def _below(self, until: int, job: _Pass) -> Tensor:
         """The states [B, T, d_model] that enter layer `until`, of the pass `job`."""
@@ -219,20 +223,25 @@ class Decoder:
         return capped(widened(linear(feature, self.unembedding)[..., : self.usable]), self.spec.logit_cap)
 
     def _ffn(self, i: int, x: Tensor) -> Tensor:
-        s, w = self.spec, self.layers[i]
-        y = rms_norm(x, w.mlp_norm, s.norm_eps)
-        gate, up = linear(y, w.gate_up, w.gate_up_bias).chunk(2, -1)
-        gate = F.silu(gate) if s.act == "silu" else F.gelu(gate, approximate="tanh")
-        return self.added(x, linear(gate.mul_(up), w.down, w.down_bias), w.mlp_post)
+        w = self.layers[i]
+        if not self.spec.ff_at(i):
+            return self.bare(x, w.down_bias, w.mlp_post, i, 1)
+        y = self.gates.columns(i, w.activations(x, self.spec))
+        return self.added(x, linear(y, w.down, w.down_bias), w.mlp_post, i, 1)
 
     def _ffn_some(self, i: int, x: Tensor, rows: Tensor, ran: Ran) -> Tensor:
         """`_ffn` for the `rows` of x (int64 [R]) alone; the state of the others passes by."""
         ran.left_out(i, "ffn", rows)
         return x.index_copy(1, rows, self._ffn(i, x[:, rows])) if len(rows) else x
 
-    def added(self, x: Tensor, y: Tensor, norm: Tensor | None) -> Tensor:
-        """x + y, the output of a block, normed before if its layer has a `norm` for it. y may be overwritten."""
-        return (y if norm is None else rms_norm(y, norm, self.spec.norm_eps)).add_(x)
+    def added(self, x: Tensor, y: Tensor, norm: Tensor | None, i: int, block: int) -> Tensor:
+        """x + y, the output of a block of layer i (0: attention, 1: feed-forward), normed if it has a `norm`, times its gate. y
+        may be overwritten."""
+        return self.gates.whole(i, block, y if norm is None else rms_norm(y, norm, self.spec.norm_eps)).add_(x)
+
+    def bare(self, x: Tensor, bias: Tensor | None, norm: Tensor | None, i: int, block: int) -> Tensor:
+        """`added` of a block of which nothing is left but, where it has one, the bias of its last product."""
+        return x if bias is None else self.added(x, bias.expand_as(x).clone(), norm, i, block)
 
 
 class _Pass:
@@ -264,14 +273,14 @@ class _Pass:
     def project(self, i: int, x: Tensor) -> Tensor:
         """Queries, keys and values of layer i from x [B, T, d_model]: [B, T, H + 2 H_kv, D], rotated."""
         qkv = self.unrotated(i, x)
-        self.rotate(i, qkv[:, :, : self.spec.n_heads + self.spec.n_kv_heads])
+        self.rotate(i, qkv[:, :, : self.spec.heads_at(i) + self.spec.kv_at(i)])
         return qkv
 
     def unrotated(self, i: int, x: Tensor) -> Tensor:
         """`project` before the rotation."""
-        qkv = self.decoder.layers[i].queries_keys_values(x, self.spec)
+        qkv = self.decoder.layers[i].queries_keys_values(x, self.spec, i)
         if self.probe is not None and self.probe.needs.moments is not None:
-            self._moments(i, qkv[:, :, : self.spec.n_heads], self.probe, self.probe.needs.moments)
+            self._moments(i, qkv[:, :, : self.spec.heads_at(i)], self.probe, self.probe.needs.moments)
         return qkv
 
     def _moments(self, i: int, q: Tensor, probe: Probe, first: int) -> None:
@@ -284,19 +293,19 @@ class _Pass:
         """Append the keys and values of qkv as pending rows of layer i."""
         if self.cache is None:
             return None
-        store, kv = self.cache.layers[i], self._pairs(qkv[:, :, self.spec.n_heads :])
+        store, kv = self.cache.layers[i], self._pairs(qkv[:, :, self.spec.heads_at(i) :])
         store.append(kv, self.feed.positions if self.passing is None else self.passing.positions)
         return store
 
     def _pairs(self, kv: Tensor) -> Tensor:
         """Keys and values [B, T, 2 H_kv, D] as a store takes them: [2, B, H_kv, T, D], with those of rows that pass by."""
-        kv = kv.unflatten(2, (2, self.spec.n_kv_heads)).permute(2, 0, 3, 1, 4)
+        kv = kv.unflatten(2, (2, kv.shape[2] // 2)).permute(2, 0, 3, 1, 4)
         return kv if self.passing is None else self.passing.among(kv)
 
     def keys_values(self, i: int, x: Tensor) -> Tensor:
         """Keys and values of layer i from x [B, T, d_model], rotated, as a store takes them; no query is made."""
-        kv = self.decoder.layers[i].keys_values(x, self.spec)
-        self.rotate(i, kv[:, :, : self.spec.n_kv_heads])
+        kv = self.decoder.layers[i].keys_values(x, self.spec, i)
+        self.rotate(i, kv[:, :, : self.spec.kv_at(i)])
         return self._pairs(kv)
 
     def joined(self, waiting: Waiting, x: Tensor, ran: Ran) -> tuple[_Pass, Tensor]:
@@ -309,38 +318,22 @@ class _Pass:
 
     def fill(self, layers: Iterable[int], x: Tensor, gap: str, ran: Ran) -> None:
         """Give `layers`, ascending, whose attention does not run what `gap` says, for rows whose state is x [B, T, d_model]."""
-        ran.gap = gap
-        for i in layers:
-            if gap == "propagate":
-                store = None if self.cache is None else self.cache.layers[i]
-                if store is not None:
-                    store.append(self.keys_values(i, x), self.feed.positions)
-                ran.filled.append(i)
-            elif gap == "copy" and self.cache is not None:
-                if i == 0:
-                    raise ValueError("below layer 0 there is nothing to copy: let layer 0 run, or choose another gap.")
-                store = self.cache.layers[i]
-                store.append(self.cache.layers[i - 1].newest(self.feed.length), self.feed.positions)
-                ran.copied.append(i)
-            else:
-                ran.pending[i] = []
-                if gap == "defer" and ran.left is None:
-                    ran.left = Waiting(i, x, self.feed.tokens, self.feed.positions)
-                continue
-            if store is not None and "origin" in store.columns:
-                store.mark(PROPAGATED if gap == "propagate" else COPIED, self.feed.length)
+        fill(self.cache, self.feed, layers, x, gap, ran, self.keys_values)
 
     def attend(self, i: int, x: Tensor) -> Tensor:
         """x + attention block of layer i."""
-        s, w, (B, T) = self.spec, self.decoder.layers[i], x.shape[:2]
-        qkv = self.unrotated(i, x)
+        s, w, T = self.spec, self.decoder.layers[i], x.shape[1]
+        if not (kv := s.kv_at(i)):
+            self.store_kv(i, x.new_empty(*x.shape[:2], 0, s.head_dim))
+            return self.decoder.bare(x, w.out_bias, w.attn_post, i, 0)
+        qkv, heads = self.unrotated(i, x), s.heads_at(i)
         parted = i not in s.no_rope and self.cache is not None and self.sight.parted(self.cache.layers[i])
-        far = qkv[:, :, : s.n_heads].clone() if parted else None
+        far = qkv[:, :, :heads].clone() if parted else None
         plain = far.clone() if far is not None and self.sight.middle(i) is not None else None
-        bare = None if self.feed.prefix is None else self._grouped(qkv[:, :, : s.n_heads].clone())
-        self.rotate(i, qkv[:, :, : s.n_heads + s.n_kv_heads])
+        bare = None if self.feed.prefix is None else self._grouped(i, qkv[:, :, :heads].clone())
+        self.rotate(i, qkv[:, :, : heads + kv])
         store = self.store_kv(i, qkv)
-        q = self._grouped(qkv)
+        q = self._grouped(i, qkv)
         if self.probe is not None and self.probe.needs.queries:
             last = self.probe.needs.queries if self.feed.logits == "last" else T  # which rows of a draft stay is not known yet
             self.probe.queries[i] = q[:, :, :, -last:].clone()
@@ -353,8 +346,11 @@ class _Pass:
             y = self._in_segments(i, store.segments(self.sight.mask(i, store)), {"original": q}, store, bare)
         else:
             y = self._at_once(i, q, qkv, store)
-        y = y.permute(0, 3, 1, 2, 4).reshape(B, T, s.n_heads * s.head_dim)  # [B, H_kv, g, T, D] -> [B, T, H * D]
-        return self.decoder.added(x, linear(y, w.out, w.out_bias), w.attn_post)
+        y = y.permute(0, 3, 1, 2, 4).flatten(2, 3)  # [B, H_kv, g, T, D] -> [B, T, H_kv * g, D]
+        if uneven := s.uneven_at(i):
+            y = narrowed_from(uneven, y)
+        y = self.decoder.gates.heads(i, y).flatten(2)
+        return self.decoder.added(x, linear(y, w.out, w.out_bias), w.attn_post, i, 0)
 
     def attend_some(self, i: int, x: Tensor, rows: Tensor, gap: str, ran: Ran) -> Tensor:
         """`attend` for the `rows` of x (int64 [R], ascending) alone. The state of the others passes by; what layer i
@@ -392,18 +388,20 @@ class _Pass:
         those;  plain: queries before rotation, where something between is read too."""
         rope, middle = self.decoder.rope_of(i), self.sight.middle(i)
         segments = self.sight.segments(i, store, rope)
-        queries: dict[RopeMode, Tensor] = {"original": q, self.sight.rope: self._grouped(far)}
+        queries: dict[RopeMode, Tensor] = {"original": q, self.sight.rope: self._grouped(i, far)}
         if plain is not None and middle is not None:
             rotate_(plain, *rope.at(torch.full_like(self.feed.positions, middle.away), middle.away))
-            queries["inserted"] = self._grouped(plain)
+            queries["inserted"] = self._grouped(i, plain)
             between = self.sight.inserted(store, queries["inserted"], rope, middle)
             segments += [] if between is None else [between]
         return segments, queries
 
-    def _grouped(self, qkv: Tensor) -> Tensor:
+    def _grouped(self, i: int, qkv: Tensor) -> Tensor:
         """The queries, first among the heads of [B, T, heads, D], by the KV head that they read: [B, H_kv, g, T, D]."""
-        s = self.spec
-        return qkv[:, :, : s.n_heads].unflatten(2, (s.n_kv_heads, s.group)).permute(0, 2, 3, 1, 4)
+        q, kv = qkv[:, :, : self.spec.heads_at(i)], self.spec.kv_at(i)
+        if uneven := self.spec.uneven_at(i):
+            q = widened_to(uneven, q)
+        return q.unflatten(2, (kv, q.shape[2] // kv)).permute(0, 2, 3, 1, 4)
 
     def _asked(self, i: int) -> tuple[Probe | None, bool]:
         """The probe, if it wants the attention of layer i, and whether column sums are what it wants."""
@@ -435,7 +433,7 @@ class _Pass:
         s, (probe, columns) = self.spec, self._asked(i)
         explicitly = s.attn_cap is not None or probe is not None
         if store is None:
-            k, v = self._pairs(qkv[:, :, s.n_heads :])
+            k, v = self._pairs(qkv[:, :, s.heads_at(i) :])
         elif store.heads is not None and not explicitly:
             mask = self.sight.mask(i, store, padded=False)
             return by_head(q, store.heads, store.n, store.m, mask, s.score_scale)
@@ -443,6 +441,9 @@ class _Pass:
             k, v = store.k, store.v
         if explicitly:
             return explicit(q, k, v, self.sight.mask(i, store), s.score_scale, s.attn_cap, probe, i, columns)
-        if self.sight.square(i, store):
+        whole, uneven = self.sight.square(i, store), s.uneven_at(i)
+        if uneven is not None:
+            return by_size(uneven, q, k, v, None if whole else self.sight.mask(i, store), s.score_scale, causal=whole)
+        if whole:
             return square(q, k, v, s.score_scale)
         return fused(q, k, v, self.sight.mask(i, store), s.score_scale)

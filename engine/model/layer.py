@@ -48,28 +48,38 @@ class Layer:
         tensors |= {name: doubled(single(getattr(self, name), d)) for name in ("attn_norm", "mlp_norm")}
         return replace(self, **tensors)
 
-    def queries_keys_values(self, x: Tensor, s: ModelSpec) -> Tensor:
-        """Queries, keys and values of x [B, T, d_model] before rotation: [B, T, H + 2 H_kv, D]."""
+    def queries_keys_values(self, x: Tensor, s: ModelSpec, i: int) -> Tensor:
+        """Queries, keys and values of x [B, T, d_model] before rotation: [B, T, H + 2 H_kv, D]; i: the layer's number."""
+        heads, kv = s.heads_at(i), s.kv_at(i)
         y = rms_norm(x, self.attn_norm, s.norm_eps)
-        qkv = linear(y, self.qkv, self.qkv_bias).view(*x.shape[:2], s.n_heads + 2 * s.n_kv_heads, s.head_dim)
+        qkv = linear(y, self.qkv, self.qkv_bias).view(*x.shape[:2], heads + 2 * kv, s.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
             raw = qkv
             if torch.is_grad_enabled():  # a gradient needs what the norms read, which else is written over
                 qkv = qkv.clone()
-            qkv[:, :, : s.n_heads] = F.rms_norm(raw[:, :, : s.n_heads], (s.head_dim,), self.q_norm, s.norm_eps)
-            keys = slice(s.n_heads, s.n_heads + s.n_kv_heads)
+            qkv[:, :, :heads] = F.rms_norm(raw[:, :, :heads], (s.head_dim,), self.q_norm, s.norm_eps)
+            keys = slice(heads, heads + kv)
             qkv[:, :, keys] = F.rms_norm(raw[:, :, keys], (s.head_dim,), self.k_norm, s.norm_eps)
         return qkv
 
-    def keys_values(self, x: Tensor, s: ModelSpec) -> Tensor:
+    def activations(self, x: Tensor, s: ModelSpec) -> Tensor:
+        """What the feed-forward block makes of x [B, T, d_model] before its last product: [B, T, d_ff]."""
+        y = rms_norm(x, self.mlp_norm, s.norm_eps)
+        gate, up = linear(y, self.gate_up, self.gate_up_bias).chunk(2, -1)
+        gate = F.silu(gate) if s.act == "silu" else F.gelu(gate, approximate="tanh")
+        return gate.mul_(up)
+
+    def keys_values(self, x: Tensor, s: ModelSpec, i: int) -> Tensor:
         """The keys and values among those, [B, T, 2 H_kv, D], by a product that makes no query."""
-        first = s.n_heads * s.head_dim
+        first, many = s.heads_at(i) * s.head_dim, s.kv_at(i)
+        if not many:
+            return x.new_empty(*x.shape[:2], 0, s.head_dim)
         weight = self.qkv[first:] if not self.qkv.is_mkldnn else self._lower
         if weight is None:
             weight = self._lower = pack(unpack(self.qkv)[first:])
         bias = None if self.qkv_bias is None else self.qkv_bias[first:]
-        kv = linear(rms_norm(x, self.attn_norm, s.norm_eps), weight, bias).view(*x.shape[:2], 2 * s.n_kv_heads, s.head_dim)
+        kv = linear(rms_norm(x, self.attn_norm, s.norm_eps), weight, bias).view(*x.shape[:2], 2 * many, s.head_dim)
         if self.k_norm is None:
             return kv
-        keys = F.rms_norm(kv[:, :, : s.n_kv_heads], (s.head_dim,), self.k_norm, s.norm_eps)
-        return torch.cat([keys, kv[:, :, s.n_kv_heads :]], 2)
+        keys = F.rms_norm(kv[:, :, :many], (s.head_dim,), self.k_norm, s.norm_eps)
+        return torch.cat([keys, kv[:, :, many:]], 2)

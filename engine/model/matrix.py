@@ -23,7 +23,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def pack(weight: Tensor) -> Tensor:
     """`weight` [out, in] in the processor's own layout, or as it is where this build, device or type has none."""
-    if weight.is_mkldnn or not can_pack(weight.dtype, weight.device):
+    if weight.is_mkldnn or not weight.numel() or not can_pack(weight.dtype, weight.device):
         return weight
     return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
 

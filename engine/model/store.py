@@ -51,10 +51,11 @@ class LayerStore:
     ):
         self.layer, self.memory = layer, Memory(memory)
         self.heads: HeadStore | None = None
-        self._shape = (batch, spec.n_kv_heads, spec.head_dim)
+        heads = spec.kv_at(layer)
+        self._shape = (batch, heads, spec.head_dim)
         self._fill = {name: x.fill for name, x in (columns or {}).items()}
-        self.kv = torch.empty(2, batch, spec.n_kv_heads, PAGE, spec.head_dim, dtype=dtype, device=device)
-        self.columns = {name: x.table(batch, spec.n_kv_heads, PAGE, device) for name, x in (columns or {}).items()}
+        self.kv = torch.empty(2, batch, heads, PAGE, spec.head_dim, dtype=dtype, device=device)
+        self.columns = {name: x.table(batch, heads, PAGE, device) for name, x in (columns or {}).items()}
         self._pos: Tensor | None = None  # int32 [B, H_kv, S], once something was evicted
         self._pending: Tensor | None = None  # int64 [B, m]: positions of the pending rows
         self._widest = 0  # most rows that were pending since the last `shrink`
