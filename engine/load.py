@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from decodescope.engine.heads.files import folders, read_heads
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.executor import EngineFault, guarded
 from decodescope.engine.model.matrix import can_pack
+from decodescope.engine.trace.events import Piece
 
 SHIPPED = Path(__file__).resolve().parent.parent / "assets" / "models"
 DTYPES = {str(x).removeprefix("torch."): x for x in (torch.float32, torch.bfloat16, torch.float16, torch.float64)}
@@ -59,6 +60,13 @@ class Model:
         """id -> the bytes that it stands for; made when somebody first asks. There is a tokenizer."""
         assert self.tokenizer is not None, "ids without a tokenizer stand for nothing"
         return [self.tokenizer.bytes_of(x) for x in range(self.decoder.vocab)]
+
+    @property
+    def words(self) -> tuple[Callable[[int], Piece] | None, frozenset[int], list[int]]:
+        """What a context may ask of its words: pieces, marks, and what stands before a text: its own beginning, else what ends
+        texts. A stand-in for a tokenizer may only name ids."""
+        front = getattr(self.tokenizer, "front", []) or self.stop_tokens[:1]
+        return getattr(self.tokenizer, "piece", None), getattr(self.tokenizer, "marks", frozenset()), list(front)
 
     def alphabet(self, vocab: int, stops: frozenset[int]) -> Alphabet | None:
         """What a sampler is told of the first `vocab` ids, in a run that ends at `stops`; None without a tokenizer."""

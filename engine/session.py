@@ -304,12 +304,12 @@ class Session(State):
         """Let the method's context leave tokens of the prompt out; what it chose, and the passes that it took."""
         context, decoder, lane = self.method.context, self.target.decoder, self.target.open
         assert lane is not None
-        reading = Reading(list(self.tokens), lane, self.between, decoder)
+        reading = Reading(list(self.tokens), lane, self.between, decoder, *self._models[TARGET].words)
         cut = context.cut(reading)
         if cut is not None:
             cut.held_bytes = reading.held_bytes
             if not self.recorder.decisions or len(self.tokens) > SCORES:
-                cut.scores = None
+                cut.scores = cut.worth = None
             self.tokens[:] = [self.tokens[i] for i in cut.kept.tolist()]
             self.prompt = self._begin = len(self.tokens)
             self.sampler_state = self.sampler.start(list(self.tokens), self.target.decoder.vocab, self.alphabet)

@@ -331,6 +331,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "tova": [dict(size=6)],
     "window": [dict(size=6)],
     "specpc": [dict(keep=8, window=3, kernel=3, neighbours=3), dict(keep=6, window=2, lookahead=3, layer=0)],
+    "selective_context": [dict(ratio=0.4), dict(ratio=0.5, scorer="target", reads="prompt", unit="token")],
+    "llmlingua": [dict(rate=0.6), dict(rate=0.4, segment=8, scorer="target", coarse=False)],
     "gemfilter": [dict(keep=6, kernel=3), dict(keep=10, layer=2)],
     "compress_then_prompt": [dict(), dict(use=False)],
     "ntk_attention": [dict(), dict(strength=0.0)],

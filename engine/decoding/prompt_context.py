@@ -11,7 +11,7 @@ from decodescope.engine.core.component import Component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.model.beside import State, Vectors
 from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.trace.events import Cut, Pass
+from decodescope.engine.trace.events import Cut, Pass, Piece
 
 from .lane import Lane, lent
 
@@ -27,6 +27,8 @@ class Reading:
     open:    a lane of its own for the model of a role, "target" or one of the context's `lanes`, with these needs
     between: told between two chunks that a lane reads how many tokens it has read, and of how many; may raise
     decoder: the target's model
+    piece:   id -> its piece of text, where there is a tokenizer;  marks: ids of its special tokens
+    front:   what the model reads before a text: its own mark of a beginning, else one that ends texts, or nothing
     passes:  of the lanes so far;  held_bytes: what the cache of a lane held at most, measured from its storages
     """
 
@@ -34,6 +36,9 @@ class Reading:
     open: Callable[[str, Needs], Lane]
     between: Callable[[str], Callable[[int, int], None]]
     decoder: Decoder
+    piece: Callable[[int], Piece] | None = None
+    marks: frozenset[int] = frozenset()
+    front: list[int] = field(default_factory=list)
     passes: list[Pass] = field(default_factory=list)
     held_bytes: int = 0
 

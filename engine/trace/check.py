@@ -32,6 +32,7 @@ from .prompt import prompt_read
 from .rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
 from .searched import Search, search_problems
 from .sharing import Texts
+from .shortened import check_cut
 from .spans import spans_problems
 from .threads import ThreadBooks, ThreadTree
 from .ticks import TickBooks
@@ -141,6 +142,8 @@ def _check_prefill(report: Report, prefill: Prefill, header: Header, books: Cach
     """Open the books with a prompt of which `read` tokens were to be read, and see what a rule left out of it."""
     books.begin(prefill, read)
     for problem in check_prompt(prefill.passes, prefill.cache, int(header.model.get("n_layers", 1))):
+        report.add("prefill", problem)
+    for problem in () if prefill.cut is None else check_cut(prefill.cut):
         report.add("prefill", problem)
 
 

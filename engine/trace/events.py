@@ -35,6 +35,7 @@ from .planned import Plan as Plan
 from .scored import Scores as Scores
 from .searched import Search as Search
 from .shadowed import Shadowed
+from .shortened import Cut as Cut
 from .spans import Spans as Spans
 from .stored import Augmented as Augmented
 from .stored import Packed as Packed
@@ -318,29 +319,6 @@ class Fields:
     logits: np.ndarray | None = None
     laws: np.ndarray | None = None
     law_of: np.ndarray | None = None
-
-
-@dataclass
-class Cut:
-    """What a context left of the prompt: the target read these tokens of it and no others.
-
-    kept:    int32 [k], ascending: where in the header's prompt the tokens stand that were read, its last among them
-    unit:    what was chosen: single "token"s
-    positions: "compact": token i of `kept` was read at position i, and the text goes on at k; `n` of steps, evictions, and
-             all else that counts positions counts these
-    layers:  those by which it was chosen, of the lane that looked
-    scores:  float32 [n], what each token of the prompt was worth (level "decisions", at most 65,536 of them)
-    lookahead: ids that a draft model wrote behind the prompt, where those looked at it too
-    held_bytes: bytes of the cache of the passes that looked, at most, from its storages; it was gone before the target read
-    """
-
-    kept: np.ndarray
-    unit: str = "token"
-    positions: str = "compact"
-    layers: list[int] | None = None
-    scores: np.ndarray | None = None
-    lookahead: list[int] | None = None
-    held_bytes: int = 0
 
 
 @dataclass

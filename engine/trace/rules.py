@@ -14,7 +14,6 @@ from .edited import consistent_edits
 from .events import (
     SCHEMA,
     CacheChange,
-    Cut,
     DraftTree,
     End,
     Fields,
@@ -38,6 +37,7 @@ from .numbers import EPS, counts, known, lengths, probabilities, shaped, within
 from .passed import SIGNS
 from .searched import consistent_search
 from .shadowed import Shadowed
+from .shortened import consistent_cut
 from .spans import consistent_spans
 from .switched import consistent_switch
 from .telling import Telling
@@ -94,20 +94,7 @@ def consistent_prefill(prefill: Prefill, header: Header) -> None:
     counts([prefill.n], "n")
     _passes_and_cache(prefill)
     if prefill.cut is not None:
-        _cut(prefill.cut, len(header.prompt), vocabulary(header))
-
-
-def _cut(cut: Cut, n: int, vocab: int) -> None:
-    shaped(cut.kept, "cut.kept", 1, "iu")
-    if not cut.kept.size or int(cut.kept[-1]) != n - 1 or cut.kept[0] < 0 or (np.diff(cut.kept.astype(np.int64)) <= 0).any():
-        raise TraceError(f"cut.kept does not rise within a prompt of {n} tokens up to its last")
-    if cut.positions != "compact":
-        raise TraceError(f"cut.positions is {cut.positions[:20]!r}, which this version does not know: open it with a newer one")
-    if cut.scores is not None:
-        shaped(cut.scores, "cut.scores", 1, "f")
-        lengths(n, "cut", scores=cut.scores.tolist())
-    counts([cut.held_bytes, *(cut.layers or [])], "cut")
-    known(cut.lookahead or [], vocab, "cut.lookahead")
+        consistent_cut(prefill.cut, len(header.prompt), vocabulary(header))
 
 
 def consistent_end(end: End, vocab: int) -> None:

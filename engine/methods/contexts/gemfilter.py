@@ -12,8 +12,9 @@ from decodescope.engine.core.roles import TARGET
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.prompt_context import PromptContext, Reading, portion, share
 from decodescope.engine.trace.events import Cut
+from decodescope.engine.trace.shortened import shorten
 
-from .shared.pooling import best, pooled
+from .shared.pooling import pooled
 
 
 @component
@@ -58,8 +59,8 @@ class GemFilter(PromptContext):
             layer = self.at(lane.decoder.spec)
             queries = lane.skim(reading.tokens, layer, reading.between(TARGET))
             scores = self.scores(queries, lane.cache.layers[layer].k[0])
-        kept = best(scores, self.keep)
-        return Cut(kept.to(torch.int32).cpu().numpy(), layers=[layer], scores=scores.cpu().numpy().astype(np.float32))
+        last = np.arange(len(scores)) == len(scores) - 1
+        return shorten(scores.float().cpu().numpy(), last, self.keep, layers=[layer])
 
     def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         """float [n]: what each token is worth, for the last one's queries [H, D] and all keys [H_kv, n, D]; half types are

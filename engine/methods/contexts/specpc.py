@@ -14,6 +14,7 @@ from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.decoding.prompt_context import PromptContext, Reading, portion, share
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace.events import Cut
+from decodescope.engine.trace.shortened import shorten
 
 from .shared.pooling import pooled
 
@@ -71,7 +72,8 @@ class SpecPC(PromptContext):
             layers = list(range(self.layer, lane.decoder.spec.n_layers))
             weights, ahead = self._look(lane, reading, layers)
         scores = pooled(weights, self.kernel, "max").cpu().numpy()
-        return Cut(self.chosen(scores), layers=layers, scores=scores, lookahead=ahead or None)
+        last = np.arange(len(scores)) >= len(scores) - self.window
+        return shorten(scores, last, self.keep, near=self.neighbours, layers=layers, lookahead=ahead or None)
 
     def _look(self, lane: Lane, reading: Reading, layers: list[int]) -> tuple[Tensor, list[int]]:
         """float32 [n]: the largest weight of each token, over heads, rows and layers; and the tokens written on."""
@@ -103,14 +105,3 @@ class SpecPC(PromptContext):
             seen = (rows[0] * scale).amax((0, 1, 2))[: len(largest)]
             largest[: len(seen)] = torch.maximum(largest[: len(seen)], seen)
         return int(logits[0, -1].argmax())
-
-    def chosen(self, scores: np.ndarray) -> np.ndarray:
-        """int32 [keep], ascending: the window, then the best tokens by float32 [n] `scores` with their neighbours, as many as
-        there is room for."""
-        n = len(scores)
-        best = np.argsort(-scores, kind="stable")[: self.keep]
-        reach = np.arange(-((self.neighbours - 1) // 2), self.neighbours // 2 + 1)
-        reach = reach[np.argsort(np.abs(reach), kind="stable")]
-        order = np.concatenate([np.arange(n - self.window, n), (best[:, None] + reach).clip(0, n - 1).ravel()])
-        _, first = np.unique(order, return_index=True)
-        return np.sort(order[np.sort(first)][: self.keep]).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Scores of a prompt's tokens: smoothed over neighbours, and the best of them."""
+"""Scores of a prompt's tokens, smoothed over neighbours."""
 
 from __future__ import annotations
 
@@ -13,10 +13,3 @@ def pooled(scores: Tensor, kernel: int, by: Literal["mean", "max"]) -> Tensor:
     the ends stand zeros."""
     padded = F.pad(scores, ((kernel - 1) // 2, kernel // 2))[None]
     return (F.avg_pool1d if by == "mean" else F.max_pool1d)(padded, kernel, stride=1)[0]
-
-
-def best(scores: Tensor, keep: int) -> Tensor:
-    """int64 [keep], ascending: the places of the largest scores, of equal ones the first; the last place is always there."""
-    forced = scores.clone()
-    forced[-1] = float("inf")
-    return forced.argsort(descending=True, stable=True)[:keep].sort().values

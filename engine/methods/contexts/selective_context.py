@@ -1,0 +1,72 @@
+"""Selective Context: what a model expects anyway is left out of the prompt."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.roles import TARGET
+from decodescope.engine.decoding.prompt_context import PromptContext, Reading
+from decodescope.engine.trace.events import Cut
+from decodescope.engine.trace.shortened import shorten
+
+from .shared.surprise import by_pieces
+from .shared.units import Text, budget, question, scorer, worth
+
+DRAFT = "draft"
+
+
+@component
+class SelectiveContext(PromptContext):
+    """A scorer reads the prompt, and tells of each token I = -ln p(token | what stands before it): its own loss there. Units,
+    the mean of their tokens', are ranked; those that tell least are left out, the least first, until the next one would make it
+    more than `ratio` of the tokens that may go. Marks of a chat, the last token and the question may not.
+
+    The scorer reads sentence by sentence, each behind the model's own mark of a beginning, in a pass each; or the prompt as a
+    whole, so that what is said twice is expected the second time. It costs a prefill of the scorer with all its logits [n, V],
+    256 rows at a time. A first token with nothing before it has no score, and stays.
+
+    Beside the authors' code: their phrases are spaCy's noun chunks, ours end at commas and before function words; their
+    threshold is a percentile of units, ours counts tokens, so what is kept is as long as was asked for, to a unit; the question
+    stays, which they leave to the caller. The paper sums what tokens tell [recalled], its code takes the mean: `by` is either.
+    """
+
+    title = "Selective Context"
+    source = "Li et al. 2023, arXiv:2310.06201; liyucheng09/Selective_Context, src/selective_context/__init__.py"
+
+    ratio: float = param(0.35, low=0.0, high=1.0, step=0.01, unit="of the tokens", help="left out, of those that may go")
+    unit: str = param("phrase", choices=("phrase", "sentence", "token"), help="what is left out at a time")
+    by: str = param("mean", choices=("mean", "sum"), help="what a unit is worth: the mean or the sum of its tokens'")
+    reads: str = param("sentence", choices=("sentence", "prompt"), help="what the scorer has before it: this sentence, or all")
+    scorer: str = scorer()
+    question: str = question()
+
+    @classmethod
+    def roles(cls) -> tuple[str, ...]:
+        return (DRAFT,)
+
+    @property
+    def lanes(self) -> tuple[str, ...]:  # type: ignore[override] # depends on a knob
+        """The scorer, where it is not the target."""
+        return () if self.scorer == TARGET else (DRAFT,)
+
+    def lane_tokens(self, prompt: int, new: int) -> int:
+        return prompt + 1
+
+    def cut(self, reading: Reading) -> Cut | None:
+        text = Text(reading)
+        stays = text.stays(self.question)
+        due = budget(stays, self.ratio)
+        if due == text.n:
+            return None
+        pieces = text.starts("sentence") if self.reads == "sentence" else [0]
+        with reading.lane(self.scorer) as lane:
+            scores = by_pieces(lane, reading.front, reading.tokens, pieces, reading.between(self.scorer))
+        stays |= np.isnan(scores)
+        scores = np.nan_to_num(scores)
+        unit = self.unit if text.known else "token"
+        if unit == "token":
+            return shorten(scores, stays, due)
+        starts = text.starts(unit)
+        units, by_unit = np.array(starts, np.int32), worth(scores, starts, self.by)
+        return shorten(scores, stays, due, unit=unit, units=units, worth=by_unit)
