@@ -41,6 +41,7 @@ def parser() -> Parser:
     sub.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
     _data(sub)
     _json(sub)
+    _price(command("price", "price", "price", "price a pass by the cost model, and by LLM-Viewer's table beside it"))
     sub = command("doctor", "doctor", "doctor", "check the installation and this machine")
     sub.add_argument("--port", type=whole(1, 65535), default=7860, metavar="P", help="port to look at (default: 7860)")
     _data(sub)
@@ -68,6 +69,18 @@ def parser() -> Parser:
     _json(sub)
     _bench(command("bench", "bench", "bench", "measure the methods: beside transformers, or on questions with answers"))
     return top
+
+
+def _price(sub: Parser) -> None:
+    sub.add_argument("model", metavar="M", help=f"{MODEL}; or a shape such as llama-2-7b")
+    sub.add_argument("--machine", default="a100-80g", metavar="NAME", help="one that `hardware` lists, or here (a100-80g)")
+    sub.add_argument("--context", type=whole(1, TOKENS), default=2048, metavar="N", help="all positions (default: 2048)")
+    sub.add_argument("--prefill", action="store_true", help="a pass that reads all of them (default: adds the last one)")
+    sub.add_argument("--sequences", type=whole(1, 4096), default=1, metavar="N", help="that share the weights (default: 1)")
+    sub.add_argument("--bits", default="16", metavar="W[,A,K]", help="of weights, activations, cache (default: 16)")
+    sub.add_argument("--unfused", action="store_true", help="attention writes and reads its scores, in both tables")
+    _data(sub)
+    _json(sub)
 
 
 def _traces(command: Callable[..., Parser], ways: Any) -> None:

@@ -79,7 +79,7 @@ def _served(
 
 def flops(trace: Trace) -> float:
     """What a run cost: operations of all passes of all its models, by the cost model."""
-    from decodescope.lab.cost.passes import Passes
+    from decodescope.engine.cost.passes import Passes
 
     passes = Passes(trace.header)
     prefill = [] if trace.prefill is None else passes.learn(trace.prefill).passes

@@ -98,6 +98,7 @@ class Prices:
         priced = {
             "here": None if own is None else own.record(),
             "checks": [] if own is None else own.checks(),
+            "worked": None if own is None else own.worked(),
             "there": None if elsewhere is None else Pricer(run, elsewhere, models).record(),
             "steps": len(run.steps),
             "count": channel.count,

@@ -16,6 +16,7 @@ from decodescope.engine.core.component import KINDS, registry
 from decodescope.engine.core.params import Param
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import TARGET
+from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.decoding.policy import CachePolicy
 from decodescope.engine.method import Method, usual
 from decodescope.engine.method import using as strategy_using
@@ -23,7 +24,6 @@ from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.events import Header
 from decodescope.engine.trace.limits import TraceError
 from decodescope.engine.trace.typed import read
-from decodescope.lab.cost.passes import spec_of
 
 from .examples import examples
 from .play import Choice

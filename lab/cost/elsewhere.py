@@ -17,12 +17,12 @@ from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import DTYPE_BITS, expected_tokens, ops_of, speedup
 from decodescope.engine.cost.hardware import HardwareProfile
+from decodescope.engine.cost.passes import Passes
+from decodescope.engine.cost.worked import Worked, of_pass, of_steps
 from decodescope.engine.trace.events import DraftTree, Header, Pass, Prefill, Step
 from decodescope.engine.trace.parts import said
 from decodescope.engine.trace.passengers import drafted, levels
 from decodescope.engine.trace.phases import DECIDES, READS, decides
-
-from .passes import Passes
 
 STEPS = 4000  # of a run, from its beginning, that are priced
 POINTS = 400  # checks that are shown one by one
@@ -88,7 +88,7 @@ class Pricer:
         self.passes = Passes(run.header)
         if run.prefill is not None:
             self.passes.learn(run.prefill)
-        self.passes.bits = DTYPE_BITS.get(self.dtype)
+        self.passes.dtype, self.passes.bits = self.dtype, DTYPE_BITS.get(self.dtype)
         self.replaced = {lane: shape for lane, shape in (models or {}).items() if lane in self.passes.specs}
         self.passes.specs |= self.replaced
         if self.passes.bits is None or "target" not in self.passes.specs:
@@ -162,6 +162,19 @@ class Pricer:
             "draft": draft,
             "check": list(check.values()),
             "point": point,
+        }
+
+    def worked(self) -> dict[str, Any]:
+        """What the run reached of this machine, which must be the one that it was made on: all steps together (`steps`), and by
+        lane and phase the shares of bandwidth and peak (`rows`)."""
+        kinds: dict[tuple[str, str], Worked] = {}
+        for one, draft in self._all():
+            key = (one.lane, one.phase)
+            kinds[key] = kinds.get(key, Worked()) + of_pass(self.passes, one, draft, self.machine)
+        rows = [(key, x.record(self.machine, self.dtype)) for key, x in kinds.items() if x.us]
+        return {
+            "steps": of_steps(self.passes, self.run.steps, self.machine).record(self.machine, self.dtype),
+            "rows": [{"lane": lane, "phase": phase, "mbu": x["mbu"], "mfu": x["mfu"]} for (lane, phase), x in rows],
         }
 
     def assumptions(self) -> list[str]:

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import plotly.graph_objects as go
 
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import DTYPE_BITS, Cost, cost_of
-from decodescope.engine.cost.hardware import HardwareProfile, roof
+from decodescope.engine.cost.hardware import HardwareProfile, mbu, mfu, roof
+from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.events import Pass
 from decodescope.engine.trace.phases import decides
-from decodescope.lab.cost.passes import spec_of
 
 from .chart import ACCEPT, INK, MUTED, TARGET, chart
 
 
 @dataclass(frozen=True)
 class Point:
-    """Passes of one kind: FLOP per byte by the cost model, FLOP/s by the clock. us: median time of one."""
+    """Passes of one kind: FLOP per byte by the cost model, FLOP/s by the clock. us: median time of one, which costs `cost`."""
 
     name: str
     intensity: float
     flops_per_s: float
     us: float
     passes: int
+    cost: Cost = field(default_factory=Cost)
+
+    def reached(self, profile: HardwareProfile, dtype: str | None) -> str:
+        """MBU (weights and cache) and MFU of the median pass, in words."""
+        moved, done = mbu(profile, self.cost, self.us, "weights+kv"), mfu(profile, self.cost, self.us, dtype)
+        return f"MBU {100 * moved:.0f} %, MFU {100 * done:.1f} %"
 
 
 def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
@@ -45,7 +51,9 @@ def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
             name=f"{p.name}, measured",
             mode="markers",
             marker=dict(size=13, color=colour, symbol=symbol),
-            hovertemplate=f"{p.name}: {p.us / 1000:.2f} ms, median of {p.passes}<br>%{{x:.2f}} FLOP/byte, %{{y:.2f}} GFLOP/s",
+            hovertemplate=f"{p.name}: {p.us / 1000:.2f} ms, median of {p.passes}<br>%{{x:.2f}} FLOP/byte, "
+            + "%{y:.2f} GFLOP/s<br>"
+            + p.reached(profile, dtype),
         )
         for p, (colour, symbol) in zip(measured, [(ACCEPT, "circle"), (TARGET, "diamond"), (INK, "square")] * 9, strict=False)
     ]
@@ -68,7 +76,8 @@ def _point(name: str, spec: ModelSpec, passes: list[Pass], bits: float) -> Point
     costs: list[Cost] = [cost_of(spec, p, bits=bits) for p in passes]
     rates = [cost.flops / (p.wall_us * 1e-6) for cost, p in zip(costs, passes, strict=True) if p.wall_us > 0]
     middle = costs[len(costs) // 2]
-    return Point(name, middle.intensity, statistics.median(rates), statistics.median(p.wall_us for p in passes), len(passes))
+    us = statistics.median(p.wall_us for p in passes)
+    return Point(name, middle.intensity, statistics.median(rates), us, len(passes), middle)
 
 
 def _line(name: str, x: np.ndarray, y: list[float], colour: str, dash: str = "solid") -> go.Scatter:

@@ -5,7 +5,7 @@ import { ask, heard, panes, paneTitle, stepped, inWords, without } from "./runs.
 import { saving } from "./save.js";
 import { current } from "./address.js";
 import { operatorsTable } from "./hardware/operators.js";
-import { errorOf, passesTable, tokenBars, verdictOf } from "./hardware/prices.js";
+import { errorOf, passesTable, tokenBars, verdictOf, workedOf } from "./hardware/prices.js";
 import { drawn, marked } from "./hardware/roofline.js";
 import { surfaceTable } from "./hardware/surface.js";
 import { scrolling } from "./hardware/tables.js";
@@ -82,7 +82,8 @@ function stepKeys(element, seek, at) {
 }
 
 /** The parts of the page in their places; steps: what moves the step, at(): the step that is shown. */
-function laidOut({ title, lead, legend, chart, note, passes, surface, operators, elsewhere, why, priced }, steps, at) {
+function laidOut({ title, lead, legend, chart, note, passes, useful, surface, operators, elsewhere, why, priced },
+  steps, at) {
   const section = (word, beside, ...parts) =>
     h("section", null, h("header", null, h("h2", null, word), beside), ...parts);
   return h("div", { class: "open" },
@@ -93,7 +94,7 @@ function laidOut({ title, lead, legend, chart, note, passes, surface, operators,
         () => [],
         "Save"
       ))), chart, note),
-      section("Passes", h("span", { class: "quiet" }, "of the whole run, the mean of each kind"), passes),
+      section("Passes", h("span", { class: "quiet" }, "of the whole run, the mean of each kind"), passes, useful),
       section("Bytes and FLOP by operator", operators.lanes, operators.note, operators.element),
       section("When drafting pays", h("span", { class: "quiet" }, "speed over one token at a time, by the model"),
         surface.note, surface.element)),
@@ -112,7 +113,8 @@ export function page(element) {
   const title = h("h1"), lead = h("span", { class: "lead" });
   const kind = (phase, measured, word) => h("span", null, marked(phase, measured), word);
   const chart = h("div", { class: "chart" }), note = h("p", { class: "quiet" });
-  const passes = scrolling("the passes"), surface = surfaceTable(), operators = operatorsTable();
+  const passes = scrolling("the passes"), useful = h("p", { class: "quiet" }),
+    surface = surfaceTable(), operators = operatorsTable();
   const elsewhere = wantedPlace(() => load()), { asked } = elsewhere;
   const why = h("p", { role: "alert" }), bars = h("div", { class: "bars" }), verdict = h("p"), assumed = h("ul");
   const priced = h("div", null, h("h2", null, "Time per token"), bars, verdict, h("h2", null, "What the model assumes"),
@@ -123,8 +125,8 @@ export function page(element) {
     button(icon(name), () => seek(view().at + by), { class: "bare", "aria-label": word, title: word });
   const legend = h("span", { class: "legend" }, kind("verify", true, "measured"), kind("other", true, "other steps"),
     kind("verify", false, "modelled"));
-  const opened = laidOut({ title, lead, legend, chart, note, passes, surface, operators, elsewhere, why, priced },
-    [move("previous step", "prev", -1), move("next step", "next", 1), where, slider], () => view().at);
+  const opened = laidOut({ title, lead, legend, chart, note, passes, useful, surface, operators, elsewhere, why,
+    priced }, [move("previous step", "prev", -1), move("next step", "next", 1), where, slider], () => view().at);
   const nothing = h("p", { class: "nothing", role: "status" });
   element.replaceChildren(h("h1", { class: "unseen" }, "Hardware"), nothing, opened);
 
@@ -212,7 +214,9 @@ export function page(element) {
   function drawPriced(home, there) {
     if (pricedAs === prices) return;
     pricedAs = prices;
-    passes.replaceChildren(passesTable(store().head.machine, home, there));
+    const worked = prices?.run === panes[0].id ? prices.worked : null;
+    passes.replaceChildren(passesTable(store().head.machine, home, there, worked));
+    useful.textContent = workedOf(worked?.steps);
     const groups = tokenBars(home, there);
     bars.replaceChildren(...groups);
     verdict.textContent = verdictOf(home, there);

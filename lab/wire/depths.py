@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from decodescope.engine.cost.passes import SPENT, Passes
 from decodescope.engine.trace.events import Exit, Header, Pass, Piece, Step
 from decodescope.engine.trace.passed import which_of
-from decodescope.lab.cost.passes import SPENT, Passes
 
 
 def letters(one: Pass, layers: int) -> str:

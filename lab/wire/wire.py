@@ -13,6 +13,7 @@ from typing import Any
 
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.cost.hardware import HardwareProfile
+from decodescope.engine.cost.passes import Passes
 from decodescope.engine.trace.decided import decided, telling_at
 from decodescope.engine.trace.events import End, Header, Iteration, Piece, Prefill, Step
 from decodescope.engine.trace.forks import method_at
@@ -21,7 +22,7 @@ from decodescope.engine.trace.parts import called, said, zones
 from decodescope.engine.trace.phases import decides
 from decodescope.engine.trace.titles import title
 from decodescope.engine.trace.whose import is_plain, mark, setting
-from decodescope.lab.cost.passes import Passes, machine_of
+from decodescope.lab.cost.machine import machine_of
 from decodescope.lab.words.style import STATUS_OF_ORIGIN
 
 from . import notes
@@ -65,7 +66,7 @@ class Wire:
     What a rule says of itself stands in the head, `telling`, its formulas worked into lists (`lab/wire/told.py`); a step of a
     rule that says something else has its own.
     depth: which layers ran, and by which tests (`lab/wire/depths.py`).
-    passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`lab/cost/passes.py`).
+    passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`engine/cost/passes.py`).
     tally: what a strategy tried by itself (`lab/wire/tallied.py`).
     lanes: which of two models wrote, and by what it was decided (`lab/wire/turned.py`).
     tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those

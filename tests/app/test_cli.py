@@ -416,6 +416,17 @@ def test_hardware_shows_what_was_kept(asked, tmp_path: Path, monkeypatch: pytest
     assert len(list(tmp_path.rglob("*.json"))) == 2
 
 
+def test_price_sets_both_tables_side_by_side(asked, said) -> None:
+    priced = asked("price", "llama-2-7b", "--machine", "a6000", "--unfused")
+    assert f"{priced['ours']['flops']:.5e} {priced['viewer']['flops']:.5e}" == "1.43022e+10 1.41697e+10"
+    assert sum(x["viewer"]["bytes"] for x in priced["parts"]) == priced["viewer"]["bytes"]
+    code, out, _ = said("price", "lab", "--context", "256", "--prefill", "--bits", "4,16,8", "--sequences", "2")
+    assert code == 0 and "4-bit weights" in out and "whole square of pairs" in out and "each of 2 sequences" in out
+    for wrong in (["--bits", "0"], ["--bits", "four"], ["--machine", "nowhere"]):
+        code, _, err = said("price", "lab", *wrong)
+        assert code == 2 and err.count("\n") == 1
+
+
 # ---- traces
 
 

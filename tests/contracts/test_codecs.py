@@ -11,6 +11,7 @@ import toys
 from toys import fed
 
 from decodescope.engine.core.component import build, registry
+from decodescope.engine.cost.passes import Passes
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.method import Method, MethodError
 from decodescope.engine.methods.policies.keep_all import KeepAll
@@ -19,7 +20,6 @@ from decodescope.engine.model.feed import Feed
 from decodescope.engine.replay.fork import Fork
 from decodescope.engine.session import Session
 from decodescope.engine.trace import Trace, check
-from decodescope.lab.cost.passes import Passes
 
 CODECS = toys.variants("codec")
 PACKING = [(name, settings) for name, settings in CODECS if build("codec", name, settings).does]

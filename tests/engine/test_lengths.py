@@ -17,6 +17,7 @@ from decodescope.engine import Session
 from decodescope.engine.core.component import component
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.cost.cost import ops_of
+from decodescope.engine.cost.passes import Passes
 from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.methods.policies.h2o import H2O
@@ -26,7 +27,6 @@ from decodescope.engine.trace import check, frame, open_trace
 from decodescope.engine.trace.events import Pass
 from decodescope.engine.trace.summary import summarise
 from decodescope.lab.cache.lives import Lives
-from decodescope.lab.cost.passes import Passes
 from decodescope.lab.wire.messages import messages
 
 HEAVY = (9, 4, 1)  # entries that layers 0, 1 and 2 keep by their attention, beside the newest RECENT

@@ -20,10 +20,10 @@ from decodescope.engine.checkpoint import weights as reading
 from decodescope.engine.checkpoint.config import spec_from_config
 from decodescope.engine.checkpoint.folder import LoadError
 from decodescope.engine.checkpoint.weights import shapes
+from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.load import SHIPPED, find, fingerprint, load, models
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.matrix import unpack
-from decodescope.lab.cost.passes import spec_of
 
 loading = importlib.import_module("decodescope.engine.load")  # as an attribute of the engine, `load` is the function
 

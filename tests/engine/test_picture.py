@@ -10,9 +10,9 @@ from checkpoints import CONFIG, made
 from decodescope.engine.checkpoint.config import spec_from_config
 from decodescope.engine.checkpoint.folder import LoadError
 from decodescope.engine.core.spec import Picture
+from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.load import load
 from decodescope.engine.trace.limits import TraceError
-from decodescope.lab.cost.passes import spec_of
 
 RASTER = {"height": 2, "width": 3, "levels": [4, 5, 6]}
 ANY = {**RASTER, "cells": [10, 11, 12, 13, 14, 15]}

@@ -12,10 +12,10 @@ import toys
 from decodescope.engine.core.component import declared
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.hardware import device
+from decodescope.engine.cost.passes import Passes
 from decodescope.engine.trace import Trace, TraceError
 from decodescope.lab import decisions, explain, figure, open_trace
 from decodescope.lab.charts import CHARTS
-from decodescope.lab.cost.passes import Passes
 
 ROOT = Path(__file__).resolve().parents[2]
 # which shipped example shows a chart, and what else is given

@@ -12,8 +12,9 @@ import toys
 
 from decodescope.engine.cost.cost import DTYPE_BITS, cost_of
 from decodescope.engine.cost.hardware import HardwareProfile, roof
+from decodescope.engine.cost.passes import Passes, spec_of
 from decodescope.lab import show
-from decodescope.lab.cost.passes import Passes, machine_of, spec_of
+from decodescope.lab.cost.machine import machine_of
 from decodescope.lab.wire.messages import messages, wire_of
 from decodescope.lab.wire.wire import Wire, encode
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 import toys
 
+from decodescope.engine.cost.passes import Passes
 from decodescope.engine.trace.passed import Pass
-from decodescope.lab.cost.passes import Passes
 from decodescope.lab.decision.exits import leaving
 from decodescope.lab.wire.depths import letters, went_on
 from decodescope.lab.wire.messages import messages

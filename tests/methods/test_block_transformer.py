@@ -14,12 +14,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from decodescope.engine import MethodError, Session
 from decodescope.engine.cost.cost import ops_of
 from decodescope.engine.cost.hardware import HardwareProfile
+from decodescope.engine.cost.passes import Passes
 from decodescope.engine.model.executor import EngineFault
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import check
 from decodescope.engine.trace.events import Pass
 from decodescope.lab.cost.elsewhere import Pricer, Run
-from decodescope.lab.cost.passes import Passes
 
 BLOCK = 4
 METHOD = toys.method(strategy="block_transformer")

@@ -14,6 +14,7 @@ from toys import fed
 from decodescope.engine import MethodError
 from decodescope.engine.core.component import build
 from decodescope.engine.cost.cost import cost_of
+from decodescope.engine.cost.passes import Passes
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.model.cache import PAGE
 from decodescope.engine.model.decoder import Decoder
@@ -23,7 +24,6 @@ from decodescope.engine.trace.events import Pass
 from decodescope.engine.trace.limits import TraceError
 from decodescope.engine.trace.rules import consistent_step
 from decodescope.lab.cache.lives import Lives
-from decodescope.lab.cost.passes import Passes
 
 SETTINGS: dict[str, Any] = dict(entries=3 * PAGE, dense=1)
 TEXT = toys.prompts(1, 150, seed=5)[0]

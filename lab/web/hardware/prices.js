@@ -14,23 +14,36 @@ export function errorOf(home) {
     + "model's time, by kind of pass.";
 }
 
-/** The passes by kind as a table. machine: that of the run; home, there: prices on it and on another, or null. */
-export function passesTable(machine, home, there) {
+const percent = (x) => (x === null || x === undefined ? "–" : `${(100 * x).toFixed(x < 0.1 ? 1 : 0)} %`);
+/** What the steps of a run reached of its machine, and what of that stayed, in words. steps: of `worked`, or null. */
+export function workedOf(steps) {
+  if (!steps?.rows) return "";
+  const all = `Of ${grouped(steps.rows)} rows that were checked ${grouped(steps.tokens)} tokens stayed `
+    + `(${percent(steps.kept)}): useful work is ${percent(steps.useful_share)} of what was executed`;
+  return steps.reached === null ? `${all}.`
+    : `${all}. Attainable time is ${percent(steps.reached)} of the measured one, so ${percent(steps.efficiency)} of `
+      + "what the machine could do went into the text. MBU counts weights and cache, MFU all operations.";
+}
+
+/** The passes by kind as a table. machine: that of the run; home, there: prices on it and on another, or null; worked:
+ *  what the run reached of its own machine. */
+export function passesTable(machine, home, there, worked) {
   const rows = home?.rows || there?.rows || [],
     beside = (x) => there?.rows.find((y) => y.lane === x.lane && y.phase === x.phase);
   const each = (x, n) => time(x / n);
   const heads = ["pass", "passes", "FLOP / byte", "measured",
-    ...(home ? ["model, here", "measured / model", "of roof", "bound here"] : []),
+    ...(home ? ["model, here", "measured / model", "of roof", "MBU", "MFU", "bound here"] : []),
     ...(there ? ["model, there", "bound there"] : [])];
   return table("Passes of the run by kind: measured, and by the cost model", heads, rows.map((x) => {
-    const at = placedUnder(machine, { ...x, kept: 0 }), y = beside(x);
+    const at = placedUnder(machine, { ...x, kept: 0 }), y = beside(x),
+      used = worked?.rows.find((y) => y.lane === x.lane && y.phase === x.phase);
     return row(h("span", { class: "what" }, marked(x.lane === "target" ? kindOf(x) : "draft", true), passWord(x)), [
       grouped(x.n),
       (x.flops / x.bytes).toFixed(2),
       h("b", null, each(x.s, x.n)),
       ...(home
         ? [each(x.model, x.n), two(x.s / x.model), at.roof ? `${(100 * at.share).toFixed(0)} %` : "–",
-          BOUNDS[x.bound] ?? x.bound] : []),
+          percent(used?.mbu), percent(used?.mfu), BOUNDS[x.bound] ?? x.bound] : []),
       ...(there
         ? [y ? [each(y.model, y.n), h("small", { class: "quiet error" }, home ? ` here ${times(off(x))}` : "")] : "–",
           y ? BOUNDS[y.bound] ?? y.bound : "–"] : []),

@@ -16,9 +16,9 @@ from decodescope.app.runs.play import Play
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.cost import DTYPE_BITS, cost_of, ops_of, speedup
 from decodescope.engine.cost.hardware import DEVICES, HardwareProfile
+from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.trace import open_trace
 from decodescope.lab.cost.elsewhere import LENGTHS, SHAPES, SHARES, Pricer, Run, share_of
-from decodescope.lab.cost.passes import spec_of
 
 PAGE = "#ds-page-hardware"
 A100 = DEVICES["a100-80g"]
@@ -136,6 +136,11 @@ def test_a_run_is_priced_at_home_and_elsewhere(client: TestClient) -> None:
     found = client.get(f"/ds/run/{example}/hardware").json()
     assert found["here"]["kind"] == "measured" and found["there"] is None and found["steps"] == found["count"]
     assert len(found["checks"]) == found["count"]
+    kinds, steps = {(x["lane"], x["phase"]): x for x in found["worked"]["rows"]}, found["worked"]["steps"]
+    assert {(x["lane"], x["phase"]) for x in found["here"]["rows"]} == set(kinds) and 0 < steps["useful_share"] <= 1
+    for row in found["here"]["rows"]:
+        reached = row["flops"] / row["s"] / found["here"]["peak"]
+        assert kinds[row["lane"], row["phase"]]["mfu"] == pytest.approx(reached, rel=1e-3)
     there = client.get(f"/ds/run/{example}/hardware", params={"device": "a100-80g", "target": "llama-2-7b"}).json()["there"]
     assert there["name"] == A100.name and any("Llama 2 7B" in sentence for sentence in there["assumptions"])
     own = {"device": "own", "bandwidth": "100", "peak": "2", "launch": "5"}
@@ -167,7 +172,7 @@ def test_a_run_without_its_machine_is_priced_on_a_device_only(play: Play, client
     channel = finished(play, max_new=8)
     channel.wire.profile = None
     found = client.get(f"/ds/run/{channel.run}/hardware").json()
-    assert found["here"] is None and found["there"] is None
+    assert found["here"] is None and found["there"] is None and found["worked"] is None
     assert "choose a device" in client.get(f"/ds/run/{channel.run}/hardware", params={"target": "llama-2-7b"}).json()["error"]
     there = client.get(f"/ds/run/{channel.run}/hardware", params={"device": "own", "bandwidth": "1", "peak": "1"}).json()
     assert there["there"]["token"] > 0 and there["here"] is None

@@ -7,15 +7,14 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.cost.cost import DTYPE_BITS, Cost, cost_of
-from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace.events import DraftTree, Header, Pass, Prefill
 from decodescope.engine.trace.limits import TraceError
 from decodescope.engine.trace.parts import said
 from decodescope.engine.trace.phases import decides
 from decodescope.engine.trace.typed import read
+
+from .cost import DTYPE_BITS, Cost, cost_of
 
 SPENT = ("draft", "verify")  # phases of the passes that write
 # phases of what the target runs besides: what waited goes on, an oracle looks ahead, a table of states is filled
@@ -41,7 +40,7 @@ class Passes:
     """
 
     def __init__(self, header: Header):
-        self.bits = DTYPE_BITS.get(header.dtype)
+        self.dtype, self.bits = header.dtype, DTYPE_BITS.get(header.dtype)
         self._packs, self.prompt = said(header, "codec"), len(header.prompt)
         self.specs: dict[str, ModelSpec] = {}
         inner = said(header, "strategy").get("decoders", {})
@@ -115,20 +114,3 @@ class Passes:
 def fixed(held: Any) -> Any:
     """What a pass says that was held or read, as tuples instead of lists, so that equal passes are priced once."""
     return tuple(fixed(x) for x in held) if isinstance(held, list) else held
-
-
-def machine_of(profile: HardwareProfile, dtype: str) -> dict[str, Any] | None:
-    """What a view draws of a machine, for runs in `dtype`: name, FLOP/s, bytes/s. None: its peak is not known for it."""
-    try:
-        peak = profile.peak(dtype)
-    except ParamError:
-        return None
-    return {
-        "name": str(profile.name)[:80],
-        "kind": profile.kind,
-        "source": profile.source,
-        "peak": peak,
-        "bandwidth": profile.bandwidth,
-        "cache_bandwidth": profile.cache_bandwidth,
-        "cache_bytes": profile.cache_bytes,
-    }
