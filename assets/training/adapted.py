@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from data import ASSISTANT, END, Text, held_out_windows, training_stream
+from data import ASSISTANT, END, Text, held_out_windows, load, training_stream
 from lowrank import stored, switched, wrapped
 from net import Net, turned
 from torch import Tensor, nn
 
+from decodescope.engine.trace.repeats import GRAM, repeats, said_again
+
 ALPHA = 16.0
 SAME = 10  # equal tokens in a row that end a text's use (the CLLM authors' cleaning)
 CHATS = 0.6  # share of texts that answer
+OPENINGS, OPENING, WRITTEN = 48, 32, 256  # openings of plain text, their tokens, and the greedy text behind each
 
 KV = list[tuple[Tensor, Tensor]]
 
@@ -76,6 +79,30 @@ def lengths(written: Tensor) -> Tensor:
         same[:, i] = torch.where(written[:, i] == written[:, i - 1], same[:, i - 1] + 1, 1)
     runs = torch.where(same >= SAME, place + 1 - SAME, new).amin(1)
     return torch.minimum(ends, runs)
+
+
+@torch.no_grad()
+def greedy(net: Net, seed: int) -> list[list[int]]:
+    """What the net writes, at temperature 0, behind openings of plain documents of unseen text; up to <|end|>."""
+    texts = [x for x in load("valid").values() if not x.chat]
+    begun = [x.ids[start : start + OPENING] for x in texts for start, end in x.bounds if end - start > OPENING]
+    order = np.random.default_rng(seed).permutation(len(begun))[:OPENINGS]
+    prompts = torch.from_numpy(np.stack([begun[i] for i in order]).astype(np.int64))
+    rows = net.write(prompts, WRITTEN, 0.0)[:, OPENING:].tolist()
+    return [row[: row.index(END)] if END in row else row for row in rows]
+
+
+def said(texts: list[list[int]]) -> dict[str, float]:
+    """Of texts of more than a few tokens: the mean share of their 4-grams that stand further in front already, how many end
+    going round, and the kinds of token per token."""
+    long = [text for text in texts if len(text) >= 2 * GRAM]
+    stretches = [list(repeats(text)) for text in long]
+    return {
+        "tokens": round(float(np.mean([len(text) for text in texts])), 1),
+        "said again": round(float(np.mean([said_again(text) for text in long])), 4),
+        "end in a loop": sum(bool(x) and x[-1].loop and x[-1].ending for x in stretches),
+        "kinds per token": round(float(np.mean([len(set(text)) / len(text) for text in long])), 4),
+    }
 
 
 class Adapted:

@@ -25,7 +25,9 @@ from cacheparts import train
 from cllm import Consistency
 from cloze import Cloze
 from data import BUILD
+from ditto import Ditto
 from heads import MODELS
+from hyperfit import Hyperfit
 from lud import Units
 from net import Net
 from outline import Templates
@@ -35,6 +37,8 @@ from skipdecode import Staircase
 ADAPTERS: dict[str, Callable[[Net, int, int], Adapted]] = {
     "cllm": Consistency,
     "cloze": Cloze,
+    "ditto": Ditto,
+    "hyperfit": Hyperfit,
     "lud": Units,
     "outline": Templates,
     "skipdecode": Staircase,

@@ -13,7 +13,7 @@ from decodescope.lab.words.tokens import shown_id
 
 from .chosen import added, summed
 from .explanation import Explanation, Line
-from .residual import laws, left_over
+from .residual import laws, left_over, outdone
 from .routed import turn
 from .undrafted import undrafted
 
@@ -115,8 +115,12 @@ class Case:
         best = max((row for row in rows if row.token is not None), key=lambda row: row.p, default=None)
         why.lines.append(Line(f"The draft proposed {said(why.token)}."))
         if best is not None:
-            words = "Under a greedy sampler the target has one choice, its most likely token, and nothing is drawn."
-            sums = (f"p({best.text}) = {f(best.p)} is the largest, before the sampler made it certain",)
+            assert self.step.draft is not None, "a trial is of a draft"
+            at = depths(self.step.draft.parents)[node] - 1
+            over = [x for token in self.step.emitted[at : at + 1] for x in outdone(rows, token)]
+            which = "its most likely token" if not over else "the likeliest of what that leaves"
+            words = f"Under a greedy sampler the target has one choice, {which}, and nothing is drawn."
+            sums = (f"p({best.text}) = {f(best.p)} is the largest, before the sampler" + " made it certain" * (not over),)
             why.lines.append(Line(words, sums))
         why.test = "the same token" if ok else "another token"
         why.lines.append(Line("It is the same token, so it stays." if ok else "It is another token, so the guess goes."))
@@ -312,7 +316,11 @@ class Case:
         if x.u is None:
             sure = self.telling.likeliest is not None and is_given(self.telling.likeliest, self.knobs)
             whose, law = ("This rule adds what is surest", "") if sure else ("The sampler is greedy", " before the sampler")
-            why.lines.append(Line(whose + f": the {model}'s most likely token is taken, and nothing is drawn."))
+            words, sums = f": the {model}'s most likely token is taken, and nothing is drawn.", ()
+            if over := () if sure else outdone(rows, x.token):
+                words = f": of what it leaves of the {model}'s distribution the likeliest is taken, and nothing is drawn."
+                sums = (" > ".join(f"p({row.text}) = {f(row.p)}" for row in over) + ", before the sampler",)
+            why.lines.append(Line(whose + words, sums))
             why.rows, why.rows_title = rows, f"The {model}'s distribution" + law
             best = max((row for row in rows if row.token is not None), key=lambda row: row.p, default=None)
             why.agrees = None if best is None or step.sampler is not None else best.token == x.token

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +50,13 @@ def laws(trace: Trace, step: Step, place: int, plain: bool = False) -> list[Row]
     if plain:
         law.q, law.rest[1] = np.zeros_like(law.p), 0.0
     return _rows(trace, law, None, None, _tried(step, place))
+
+
+def outdone(rows: Sequence[Row], token: int) -> list[Row]:
+    """The likeliest token and, if it is shown, this one, where the law gives another one more; else nothing."""
+    mine = [row for row in rows if row.token == token]
+    best = max((row for row in rows if row.token is not None), key=lambda row: row.p, default=None)
+    return [] if best is None or (mine and mine[0].p >= best.p) else [best, *mine]
 
 
 def left_over(trace: Trace, step: Step, i: int) -> tuple[list[Row], float | None]:

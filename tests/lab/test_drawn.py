@@ -285,6 +285,15 @@ def test_what_a_greedy_target_puts_in_is_a_correction_and_no_new_draw(drawn: Dra
     assert "resampled" in drawn.page.locator(".tree-pane .legend").last.inner_text()
 
 
+def test_a_greedy_token_that_is_not_the_target_s_own_choice_is_no_most_likely_one(drawn: Drawn) -> None:
+    trace = open_trace("grammar")
+    for at, own in ((0, False), (1, True)):
+        show(drawn, told(trace), at)
+        card = drawn.page.locator(".decision").last.inner_text()
+        assert ("the target's most likely token is taken" in card) is own and ("of what it leaves" in card) is not own
+        assert ("Before it “T” has 0.205" in card) is not own
+
+
 def test_only_who_drafts_has_an_accepted_draft(drawn: Drawn) -> None:
     for name, seen in (("jacobi", False), ("plain greedy", False), ("greedy", True)):
         show(drawn, told(known(name)), 2)

@@ -10,6 +10,8 @@ import pytest
 import toys
 from toylab import HOSTILE
 
+from decodescope.engine import Method
+from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Trace, TraceError
 from decodescope.lab import decisions, explain
 from decodescope.lab.decision.explain import Explanation
@@ -141,6 +143,29 @@ def test_a_token_that_was_taken_as_the_likeliest_says_whose_doing_that_is() -> N
     told = [explain(trace, step.step) for step in trace.steps if step.extra is not None]
     assert {e.agrees for e in told} == {True} and all("This rule adds what is surest" in str(e) for e in told)
     assert "The sampler is greedy" in str(explain(known("greedy"), 0))
+
+
+def test_a_greedy_sampler_behind_another_stage_takes_the_likeliest_of_what_that_leaves() -> None:
+    """Its own token, and each guess, by whether the target's law has a likelier token than the one that was written."""
+    method = Method.named(
+        {"drafter": "prompt_lookup", "sampler": ["repetition_penalty", "greedy"]},
+        {"drafter": {"ngram": 1, "length": 3}, "repetition_penalty": {"penalty": 1.3}},
+    )
+    trace, seen = toys.decode(method, count=60).sink, set()
+    for step in trace.steps:
+        for place, ids, p in zip(step.tops.places, step.tops.ids, step.tops.p, strict=True):
+            depth = 0 if place < 0 else depths(step.draft.parents)[place]
+            moved = ids[p.argmax()] != step.emitted[depth]
+            tried = [] if step.trials is None else [i for i in step.trials.node if step.draft.parents[i] == place]
+            for node in tried:
+                words = "the likeliest of what that leaves" if moved else "its most likely token"
+                assert words in str(explain(trace, step.step, node))
+                seen.add(("guess", bool(moved)))
+            if step.extra is not None and depth == len(step.emitted) - 1:
+                words = "of what it leaves of the target's distribution" if moved else "the target's most likely token"
+                assert words in str(explain(trace, step.step))
+                seen.add(("own", bool(moved)))
+    assert len(seen) == 4, "the test needs both, of guesses and of the target's own tokens"
 
 
 def test_a_forged_verdict_is_told() -> None:

@@ -182,9 +182,13 @@ function extraOf(step, { telling, given }, node, decided, refused) {
   const residual = node.status === "resample" && telling?.rest && refused.length;
   decided.laws = lawsAt(step, node.parent, residual && u !== null ? refused : []);
   if (u === null) {
-    const whose = telling?.likeliest && given(telling.likeliest) ? "This rule adds what is surest"
-      : "The sampler is greedy";
-    decided.lines.push(`${whose}: the ${who}'s most likely token is taken, nothing is drawn.`);
+    const sure = telling?.likeliest && given(telling.likeliest), known = decided.laws?.rows ?? [];
+    const best = known.reduce((a, b) => (b.token !== null && b.p > (a?.p ?? 0) ? b : a), null);
+    const own = known.find((row) => row.token === node.token)?.p;
+    decided.lines.push(sure ? `This rule adds what is surest: the ${who}'s most likely token is taken, nothing is drawn.`
+      : !best || own >= best.p ? `The sampler is greedy: the ${who}'s most likely token is taken, nothing is drawn.`
+      : `The sampler is greedy: of what it leaves of the ${who}'s distribution the likeliest is taken, nothing is drawn. `
+        + `Before it “${spoken(best.text)}” has ${prob(best.p)}, and this token ${own === undefined ? "less" : prob(own)}.`);
     return decided;
   }
   decided.line = { u, low, high };
