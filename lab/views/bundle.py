@@ -23,7 +23,10 @@ from .script import tight
 WEB = Path(__file__).resolve().parent.parent / "web"
 ENTRY = "scope.js"
 # what of a step asks for which part; the same as in web/scope/extras.js
-ASKS = {"fill": "canvas", "beams": "threads", "threads": "threads", "depth": "depth", "lanes": "turns", "cascade": "cascade"}
+ASKS = {
+    "fill": "canvas", "beams": "threads", "threads": "threads", "depth": "depth", "lanes": "turns", "cascade": "cascade",
+    "rounds": "repeats",
+}  # fmt: skip
 PARTS = tuple(sorted({*ASKS.values(), "pair", "picture"}))  # each named after the module that it begins with
 SINGLE = frozenset(PARTS) - {"pair"}  # what one run can ask for
 _IMPORT = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)

@@ -7,6 +7,7 @@ export const loads = {
   depth: () => import("./scope/depth.js"),
   pair: () => import("./scope/pair.js"),
   picture: () => import("./scope/picture.js"),
+  repeats: () => import("./scope/repeats.js"),
   threads: () => import("./scope/threads.js"),
   turns: () => import("./scope/turns.js"),
 };

@@ -26,6 +26,7 @@ from decodescope.lab.cost.machine import machine_of
 from decodescope.lab.words.style import STATUS_OF_ORIGIN
 
 from . import notes
+from .again import Again
 from .cache import cache_row, mapped, maps
 from .canvas import filled
 from .cascaded import cascaded
@@ -68,6 +69,7 @@ class Wire:
     depth: which layers ran, and by which tests (`lab/wire/depths.py`).
     passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`engine/cost/passes.py`).
     tally: what a strategy tried by itself (`lab/wire/tallied.py`).
+    again, rounds: what of the text was said before, and the rounds of a text that goes round (`lab/wire/again.py`).
     lanes: which of two models wrote, and by what it was decided (`lab/wire/turned.py`).
     tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
     of nodes only with the tree. Of what has no room the notes of nodes go first, and those of series last; "few" says so.
@@ -80,11 +82,13 @@ class Wire:
         self.header = header
         self.profile = profile or _measured(header)
         self._passes = Passes(header)
+        self._again = Again(header)
         self._telling = telling_at(header)
         self.pieces: dict[str, Piece] = dict(header.pieces)
         self.prefill: Prefill | None = None
         self._sums: list[tuple[float, ...]] = []  # per step: the counters after it
         self._last: list[int] = []  # per step: the token that the text ends with after it
+        self._said: list[dict[str, Any]] = []  # per step: what it says again
         self._read: list[dict[str, int]] = []  # per step: lane -> entries that its cache has ever taken in
 
     @property
@@ -108,6 +112,7 @@ class Wire:
         for change in record.cache:
             read[change.lane] = read.get(change.lane, 0) + change.appended
         self._read.append(read)
+        self._said.append(self._again.learn(record))
 
     def head(self) -> dict[str, Any]:
         """What stands above all steps."""
@@ -272,6 +277,7 @@ class Wire:
                 "decode": decode,
             },
             **searched,
+            **self._said[step.step],
             **deep(step, self.header, self._passes) | turned(step, self.text),
             **({} if step.threads is None else threaded(step.threads, self._texts)),
         }

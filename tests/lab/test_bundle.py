@@ -75,7 +75,9 @@ def test_page_and_package_know_the_same_parts() -> None:
 
 
 def test_a_run_takes_along_what_it_asks_for() -> None:
-    assert needed(messages(known("tree"))) == set() and needed(messages(known("beam"))) == {"threads"}
+    tree = known("tree")
+    assert needed(messages(tree, last=5)) == set() and needed(messages(tree)) == {"repeats"}, "a toy goes round after a while"
+    assert needed(messages(known("beam"), last=5)) == {"threads"}
     assert asked({"kind": "head", "parts": {"depth": {"usual": False}}}) == {"depth"}
     with_threads, without = bundle(frozenset({"threads"})), bundle(frozenset())
     assert "// ---- beams.js" in with_threads and "// ---- canvas.js" not in with_threads
@@ -218,12 +220,14 @@ def test_the_modules_draw_the_same_by_themselves_as_joined(driver: Any) -> None:
     for way in ("bundle", "modules", "parts"):
         page, troubles = hosted(driver, way)
         drawn.append([])
+        fetched: set[str] = set()
         for name, trace in runs.items():
             page.evaluate("view.clear(); come.length = 0")
             data = encode(list(messages(trace))).decode()
             page.evaluate("data => (JSON.parse(data).forEach((one) => view.push(one)), view.seek(2))", data)
             page.locator("h1", has_text="Step 2").wait_for()
-            here = [x for x in wanted[name] if way != "bundle"]
+            here = [x for x in wanted[name] if way != "bundle" and x not in fetched]
+            fetched.update(here)
             page.wait_for_function("(n) => come.length === n", arg=len(here))
             page.evaluate(FRAMES)
             drawn[-1].append(page.evaluate(SEEN))

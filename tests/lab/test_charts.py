@@ -59,6 +59,7 @@ def extracted() -> Trace:
 # the charts of which no shipped example has what is drawn
 OWN = {"notes": (told, {"note": "sure"}), "missed": (shadowed, {}), "canvas": (filled, {}), "picture": (pictured, {})}
 OWN["spans"] = (extracted, {})
+OWN["repeats"] = (lambda: toys.decode().sink, {})
 
 
 @pytest.mark.parametrize("name", CHARTS)

@@ -45,7 +45,10 @@ function fill(root, context, chosen, outcome) {
   }
   if (chosen.includes("text")) add(late("picture", ({ pictureView }) => pictureView(context))), add(textView(context));
   if (chosen.includes("cache")) add(cacheView(context));
-  if (chosen.includes("notes")) add(notesView(context));
+  if (chosen.includes("notes")) {
+    add(notesView(context));
+    add(late("repeats", ({ repeatsView }) => repeatsView(context)));
+  }
   if (chosen.includes("time")) add(timeView(context));
   if (chosen.includes("roof")) add(roofView(context));
   root.classList.toggle("roofed", chosen.includes("roof") && chosen.includes("time"));

@@ -1,0 +1,38 @@
+"""Again: what a view is told of a step whose tokens say again what the text has said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from decodescope.engine.trace.events import Header, Step
+from decodescope.engine.trace.repeats import Following, rounds, written_laws
+
+from .single import single
+
+
+class Again:
+    """Follows the text that a run writes. `learn` must see every step once, in order."""
+
+    def __init__(self, header: Header):
+        self._following: Following | None = None if "picture" in header.model else Following()
+        self._laws: list[tuple[float, bool] | None] = []
+        self._told = 0, 1  # where the last loop begins, and its next round
+
+    def learn(self, step: Step) -> dict[str, Any]:
+        """again: [[where it begins in what was written, period, tokens so far], ...], stretches that this step began or went on
+        with; rounds: [[where the loop begins, which round, TP, IP, WR], ...], of a text that goes round those that are whole
+        now, null where the laws of their tokens are not recorded. Nothing where nothing is said again."""
+        if self._following is None:
+            return {}
+        self._laws += written_laws(step)
+        stretches: dict[int, list[int]] = {}
+        gone: list[list[float | int | None]] = []
+        for token in step.emitted:
+            if (now := self._following.take(token)) is None:
+                continue
+            stretches[now.at] = [now.at, now.period, now.lasts]
+            at, due = self._told
+            for one in rounds(now, self._laws[: len(self._following.text)], due if at == now.at else 1):
+                gone.append([now.at, one.n, *(None if x is None else single(x) for x in (one.tp, one.ip, one.wr))])
+                self._told = now.at, one.n + 1
+        return ({"again": [*stretches.values()]} if stretches else {}) | ({"rounds": gone} if gone else {})
