@@ -15,6 +15,8 @@ from torch import Tensor
 sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
 import adapted
 import cllm
+import ditto
+import hyperfit
 import lud
 import skipdecode
 from cacheparts import train
@@ -209,3 +211,87 @@ def test_a_text_is_trained_on_as_the_schedule_decodes_it(tmp_path: Path) -> None
             assert torch.allclose(lane.forward(feed, skip=rule.plan(position, feed))[0, 0], wanted, atol=1e-4)
             lane.commit([0])
         assert [store.n for store in lane.cache.layers] == rows and min(rows) < max(rows)
+
+
+def test_copies_fill_a_window_and_the_penalty_is_that_of_each_token_and_its_like() -> None:
+    some = [([1, 2, 3], [4, 5]), ([6], [7, 8, 9, 10])]
+    ids, back = ditto.repeated(some, 12)
+    assert ids.tolist() == [[1, 2, 3, 4, 5, 4, 5, 4, 5, 4, 5, 4], [6, 7, 8, 9, 10, 7, 8, 9, 10, 7, 8, 9]]
+    assert back.tolist() == [[0] * 5 + [2] * 7, [0] * 5 + [4] * 7]
+    logits = torch.randn(2, 12, 13, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    p = ditto.chances(logits, ids)
+    nats = []
+    for row, (before, one) in enumerate(some):
+        for at in range(len(before) + len(one), 12):
+            now, then = (logits[row, x - 1].softmax(0)[ids[row, x]] for x in (at, at - len(one)))
+            nats.append(-torch.log(1 - abs(now - 0.5 * then.detach())))
+    due = torch.stack(nats).mean()
+    loss = ditto.penalty(p, back, 0.5)
+    assert torch.allclose(loss, due)
+    (mine,), (wanted,) = torch.autograd.grad(loss, logits, retain_graph=True), torch.autograd.grad(due, logits)
+    assert torch.allclose(mine, wanted, atol=1e-7), "the copy before is held still"
+    fading = torch.tensor([[1.0, 0.8, 0.6, 0.4, 0.3, 0.2, 0.15]])
+    assert ditto.penalty(fading, torch.tensor([[0, 0, 0, 2, 2, 2, 2]])).item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_what_is_said_again_learns_to_fade_by_gamma() -> None:
+    part = ditto.Ditto(net(), 0, 4)
+    part.length, part.lr = 22, 2e-2
+    part.corpus = torch.randint(13, (200,), generator=torch.Generator().manual_seed(3)).numpy()
+    liked = part.net.write(prompts(4), 4, 0.0).tolist()
+    part.known = [(row[:PROMPT], row[PROMPT:]) for row in liked]
+    before = {name: x.clone() for name, x in part.net.named_parameters() if not name.endswith((".A", ".B"))}
+    ids, back = ditto.repeated(part.known, part.length)
+
+    @torch.no_grad()
+    def off() -> tuple[float, float]:
+        """The penalty, and by how much p of a copy misses half of that of the one before."""
+        p = ditto.chances(part.net(ids), ids)
+        wanted = 0.5 * p.gather(1, (torch.arange(part.length) - back).clamp(min=0))
+        return float(ditto.penalty(p, back)), float((p - wanted).abs()[back > 0].mean())
+
+    first = off()
+    assert first[1] > 0.1, "the test needs copies that do not fade by themselves"
+    assert train(part, 60, 100, lambda said: None) == 100
+    last = off()
+    assert last[0] < first[0] / 2 and last[1] < first[1] / 2
+    assert all(x.equal(before[name]) for name, x in part.net.named_parameters() if name in before), "the base stays"
+
+
+def test_sequences_are_learnt_by_heart_and_distributions_become_sharp() -> None:
+    part = hyperfit.Hyperfit(net(), 0, 4)
+    part.lr, part.known = 3e-2, torch.randint(13, (3, 10), generator=torch.Generator().manual_seed(5))
+    other = torch.randint(13, (16, 12), generator=torch.Generator().manual_seed(6))
+
+    @torch.no_grad()
+    def figures() -> tuple[float, float, float]:
+        """Nats of the sequences and of other text, and the entropy on the latter."""
+        law = part.net(other).log_softmax(2)
+        return float(part.nats_of(part.known)), float(part.nats_of(other)), float(-(law.exp() * law).sum(2).mean())
+
+    first = figures()
+    assert first[0] > 1.0
+    assert train(part, 60, 120, lambda said: None) == 120
+    known, unknown, spread = figures()
+    assert known < 0.2 and unknown > first[1] and spread < first[2], (first, known, unknown, spread)
+
+
+def test_sequences_come_once_a_round_and_overlap_is_the_longest_run_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hyperfit, "BATCH", 2)
+    part = hyperfit.Hyperfit(net(), 0, 4)
+    part.known = torch.randint(13, (6, 12))
+    seen: list[Tensor] = []
+    monkeypatch.setattr(part, "nats_of", lambda rows: (seen.append(rows), rows.float().mean())[1])
+    for _ in range(6):
+        part.loss()
+    for three in (seen[:3], seen[3:]):
+        assert sorted(torch.cat(three).tolist()) == sorted(part.known.tolist())
+    draw = torch.Generator().manual_seed(7)
+    for _ in range(20):
+        text, *others = (torch.randint(3, (n,), generator=draw).tolist() for n in (9, 7, 8))
+        spans = [(a, b) for a in range(9) for b in range(a + 1, 10)]
+        inside = [b - a for a, b in spans if any(text[a:b] == x[i : i + b - a] for x in others for i in range(len(x)))]
+        share, longest = hyperfit.overlap(text, others, 3)
+        assert longest == max(inside)
+        known = [any(text[i : i + 3] == x[j : j + 3] for x in others for j in range(8)) for i in range(7)]
+        assert share == pytest.approx(sum(known) / 7)

@@ -215,7 +215,7 @@ def test_drafting_on_an_adapted_model_writes_its_own_greedy_text_and_the_trace_n
 
 def test_shipped_adapters_do_what_their_cards_say() -> None:
     shipped = [x for x in models() if x["adapter"]]
-    due = {"lab+cllm", "lab+lud", "lab+outline", "lab+skipdecode", "lab+skip_layer", "lab-mdm+cloze"}
+    due = {"lab+cllm", "lab+ditto", "lab+lud", "lab+outline", "lab+skipdecode", "lab+skip_layer", "lab-mdm+cloze"}
     assert due <= {x["name"] for x in shipped}
     for row in (x for x in shipped if x["path"].name == "lab"):
         card = json.loads((row["path"] / "adapters" / row["adapter"] / "config.json").read_text())
