@@ -13,7 +13,7 @@ from decodescope.lab.words.tokens import shown_id
 
 from .chosen import added, summed
 from .explanation import Explanation, Line
-from .residual import laws, left_over, outdone
+from .residual import Row, laws, left_over, outdone
 from .routed import turn
 from .undrafted import undrafted
 
@@ -315,12 +315,8 @@ class Case:
             why.lines.append(Line(f"Another law than the target's stands here, {summed(last)}:", (sums,)))
         if x.u is None:
             sure = self.telling.likeliest is not None and is_given(self.telling.likeliest, self.knobs)
-            whose, law = ("This rule adds what is surest", "") if sure else ("The sampler is greedy", " before the sampler")
-            words, sums = f": the {model}'s most likely token is taken, and nothing is drawn.", ()
-            if over := () if sure else outdone(rows, x.token):
-                words = f": of what it leaves of the {model}'s distribution the likeliest is taken, and nothing is drawn."
-                sums = (" > ".join(f"p({row.text}) = {f(row.p)}" for row in over) + ", before the sampler",)
-            why.lines.append(Line(whose + words, sums))
+            why.lines.append(_taken(model, rows, x.token, sure))
+            law = "" if sure else " before the sampler"
             why.rows, why.rows_title = rows, f"The {model}'s distribution" + law
             best = max((row for row in rows if row.token is not None), key=lambda row: row.p, default=None)
             why.agrees = None if best is None or step.sampler is not None else best.token == x.token
@@ -443,3 +439,12 @@ class Case:
     def _refused_before(self, i: int) -> int:
         t = self._trials()
         return sum(not t.ok[j] and self._place(t.node[j]) == self._place(t.node[i]) for j in range(i))
+
+
+def _taken(model: str, rows: list[Row], token: int, sure: bool) -> Line:
+    """How a token was taken without a draw: by a rule that adds what is `sure`, or by a greedy sampler."""
+    if sure or not (over := outdone(rows, token)):
+        whose = "This rule adds what is surest" if sure else "The sampler is greedy"
+        return Line(f"{whose}: the {model}'s most likely token is taken, and nothing is drawn.")
+    words = f"The sampler is greedy: of what it leaves of the {model}'s distribution the likeliest is taken, and nothing is"
+    return Line(f"{words} drawn.", (" > ".join(f"p({row.text}) = {f(row.p)}" for row in over) + ", before the sampler",))

@@ -16,7 +16,7 @@ class Again:
     def __init__(self, header: Header):
         self._following: Following | None = None if "picture" in header.model else Following()
         self._laws: list[tuple[float, bool] | None] = []
-        self._told = 0, 1  # where the last loop begins, and its next round
+        self._due = 0, 1  # where the last loop begins, and its next round
 
     def learn(self, step: Step) -> dict[str, Any]:
         """again: [[where it begins in what was written, period, tokens so far], ...], stretches that this step began or went on
@@ -31,8 +31,8 @@ class Again:
             if (now := self._following.take(token)) is None:
                 continue
             stretches[now.at] = [now.at, now.period, now.lasts]
-            at, due = self._told
-            for one in rounds(now, self._laws[: len(self._following.text)], due if at == now.at else 1):
+            at, first = self._due
+            for one in rounds(now, self._laws[: len(self._following.text)], first if at == now.at else 1):
                 gone.append([now.at, one.n, *(None if x is None else single(x) for x in (one.tp, one.ip, one.wr))])
-                self._told = now.at, one.n + 1
+                self._due = now.at, one.n + 1
         return ({"again": [*stretches.values()]} if stretches else {}) | ({"rounds": gone} if gone else {})

@@ -185,10 +185,12 @@ function extraOf(step, { telling, given }, node, decided, refused) {
     const sure = telling?.likeliest && given(telling.likeliest), known = decided.laws?.rows ?? [];
     const best = known.reduce((a, b) => (b.token !== null && b.p > (a?.p ?? 0) ? b : a), null);
     const own = known.find((row) => row.token === node.token)?.p;
-    decided.lines.push(sure ? `This rule adds what is surest: the ${who}'s most likely token is taken, nothing is drawn.`
-      : !best || own >= best.p ? `The sampler is greedy: the ${who}'s most likely token is taken, nothing is drawn.`
-      : `The sampler is greedy: of what it leaves of the ${who}'s distribution the likeliest is taken, nothing is drawn. `
-        + `Before it “${spoken(best.text)}” has ${prob(best.p)}, and this token ${own === undefined ? "less" : prob(own)}.`);
+    const most = `the ${who}'s most likely token is taken, nothing is drawn.`;
+    decided.lines.push(sure ? `This rule adds what is surest: ${most}`
+      : !best || own >= best.p ? `The sampler is greedy: ${most}`
+      : `The sampler is greedy: of what it leaves of the ${who}'s distribution the likeliest is taken, nothing is `
+        + `drawn. Before it “${spoken(best.text)}” has ${prob(best.p)}, and this token `
+        + `${own === undefined ? "less" : prob(own)}.`);
     return decided;
   }
   decided.line = { u, low, high };

@@ -30,6 +30,32 @@ export function bandsOf([at, period, lasts]) {
   return bands;
 }
 
+/** TP, IP and WR by round. */
+function paintRounds(pen, ink, rounds, wide) {
+  const last = Math.max(2, rounds.at(-1)?.[0] ?? 2);
+  const x = (n) => CURVES.left + 6 + ((n - 1) * (wide - CURVES.left - 18)) / (last - 1);
+  const y = (share) => 8 + (1 - share) * (CURVES.tall - 30);
+  Object.assign(pen, { font: ink.less, fillStyle: ink.muted, strokeStyle: ink.line, lineWidth: 1,
+    textBaseline: "middle", textAlign: "right" });
+  for (const share of [0, 0.5, 1]) {
+    pen.fillText(String(share), CURVES.left - 6, y(share));
+    pen.beginPath(), pen.moveTo(CURVES.left, y(share)), pen.lineTo(wide, y(share)), pen.stroke();
+  }
+  pen.textAlign = "center";
+  const skip = Math.ceil(last / Math.max(1, (wide - CURVES.left) / 28));
+  for (let n = 1; n <= last; n += skip) pen.fillText(String(n), x(n), CURVES.tall - 8);
+  ROUND_LINES.forEach(([, , colour, dash], k) => {
+    Object.assign(pen, { strokeStyle: ink[colour], fillStyle: ink[colour], lineWidth: 2 });
+    pen.setLineDash(dash);
+    pen.beginPath();
+    const points = rounds.filter((row) => row[k + 1] !== null);
+    points.forEach((row, n) => pen[n ? "lineTo" : "moveTo"](x(row[0]), y(row[k + 1])));
+    pen.stroke();
+    pen.setLineDash([]);
+    for (const row of points) pen.fillRect(x(row[0]) - 2.5, y(row[k + 1]) - 2.5, 5, 5);
+  });
+}
+
 /** The picture of the text, and the curves of its last loop. Shown where a text goes round. */
 export function repeatsView(context) {
   const sums = figures(), graph = h("canvas"), curve = h("canvas"), loop = h("p", { class: "loop" });
@@ -93,34 +119,9 @@ export function repeatsView(context) {
     pen.textAlign = "left", pen.fillText(first ? `token ${first}` : "token 0", 0, ARCS.rise + ARCS.bar + ARCS.foot - 2);
     pen.textAlign = "right", pen.fillText(String(count), width, ARCS.rise + ARCS.bar + ARCS.foot - 2);
   }
-  /** TP, IP and WR by round. */
-  function curves(rounds) {
-    const pen = sheet(curve, wide, CURVES.tall), last = Math.max(2, rounds.at(-1)?.[0] ?? 2);
-    const x = (n) => CURVES.left + 6 + ((n - 1) * (wide - CURVES.left - 18)) / (last - 1);
-    const y = (share) => 8 + (1 - share) * (CURVES.tall - 30);
-    Object.assign(pen, { font: ink.less, fillStyle: ink.muted, strokeStyle: ink.line, lineWidth: 1,
-      textBaseline: "middle", textAlign: "right" });
-    for (const share of [0, 0.5, 1]) {
-      pen.fillText(String(share), CURVES.left - 6, y(share));
-      pen.beginPath(), pen.moveTo(CURVES.left, y(share)), pen.lineTo(wide, y(share)), pen.stroke();
-    }
-    pen.textAlign = "center";
-    const skip = Math.ceil(last / Math.max(1, (wide - CURVES.left) / 28));
-    for (let n = 1; n <= last; n += skip) pen.fillText(String(n), x(n), CURVES.tall - 8);
-    ROUND_LINES.forEach(([, , colour, dash], k) => {
-      Object.assign(pen, { strokeStyle: ink[colour], fillStyle: ink[colour], lineWidth: 2 });
-      pen.setLineDash(dash);
-      pen.beginPath();
-      const points = rounds.filter((row) => row[k + 1] !== null);
-      points.forEach((row, n) => pen[n ? "lineTo" : "moveTo"](x(row[0]), y(row[k + 1])));
-      pen.stroke();
-      pen.setLineDash([]);
-      for (const row of points) pen.fillRect(x(row[0]) - 2.5, y(row[k + 1]) - 2.5, 5, 5);
-    });
-  }
   /** The loop in words, and what its rounds tell. */
   function words([at, period, lasts], rounds) {
-    const told = rounds.filter((row) => row[1] !== null), [one, last] = [told[0], told.at(-1)];
+    const weighed = rounds.filter((row) => row[1] !== null), [one, last] = [weighed[0], weighed.at(-1)];
     const times = Math.floor(lasts / period) + 1;
     return [`From token ${at} on the text goes round, ${plural(period, "token")} again and again: `
       + `${plural(times, "whole round")} so far.`, !last ? "How likely its tokens were is not recorded."
@@ -157,7 +158,7 @@ export function repeatsView(context) {
         whole.length > WORDS_OF_LOOP ? " …" : "");
       const drawable = own.some((row) => row[1] !== null);
       see(half, drawable), see(curve, !tabled), see(twin, tabled);
-      if (drawable && !tabled) curves(own);
+      if (drawable && !tabled) paintRounds(sheet(curve, wide, CURVES.tall), ink, own, wide);
       if (tabled) twin.replaceChildren(grid("The loop, round by round", ["round", ...ROUND_LINES.map(([name]) => name)],
         own.map(([n, ...figures]) => [n, ...figures.map((x) => (x === null ? "–" : prob(x)))])));
     },
