@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 from torch import Tensor
 
 from decodescope.engine.core.probe import Probe
+from decodescope.engine.core.spec import ModelSpec
 
 from .waiting import Waiting
 
@@ -31,6 +32,24 @@ class Skip:
 
 
 NOTHING = Skip()
+WORDS = {"a": "a", "f": "f", "l": "af"}  # what a word of a plan begins with -> the blocks that it names
+
+
+def planned(words: Collection[str], spec: ModelSpec, where: str, gap: str = "absent") -> Skip:
+    """A list such as a2, f3, l5 (attention 2, feed-forward 3, both of layer 5) as what a pass leaves out; `where` it stands.
+    Raises ValueError if a word of it names no block."""
+    out: dict[str, set[int]] = {"a": set(), "f": set()}
+    for word in words:
+        kinds, number = WORDS[word[0]] if word[:1] in WORDS else "", word[1:]
+        if not kinds or not (number.isascii() and number.isdigit()) or int(number) >= spec.n_layers:
+            last = spec.n_layers - 1
+            raise ValueError(
+                f"{where} names {word!r}: write a0 to a{last} for attention blocks, f0 to f{last} for feed-forward "
+                f"blocks and l0 to l{last} for both; {spec.name} has {spec.n_layers} layers."
+            )
+        for kind in kinds:
+            out[kind].add(int(number))
+    return Skip(frozenset(out["a"]), frozenset(out["f"]), gap)
 
 
 class Rule(Protocol):

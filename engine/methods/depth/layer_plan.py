@@ -8,9 +8,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.depth import Depth
 from decodescope.engine.decoding.exits import unfit
 from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Skip
-
-KINDS = {"a": "a", "f": "f", "l": "af"}
+from decodescope.engine.model.partial import Skip, planned
 
 
 @component
@@ -39,18 +37,7 @@ class LayerPlan(Depth):
 
     def _plan(self, spec: ModelSpec) -> Skip:
         """The list as what a pass leaves out. Raises ValueError if a word of it names no sub-layer."""
-        out: dict[str, set[int]] = {"a": set(), "f": set()}
-        for word in self.skip:
-            kinds, number = KINDS.get(word[:1], ""), word[1:]
-            if not kinds or not (number.isascii() and number.isdigit()) or int(number) >= spec.n_layers:
-                last = spec.n_layers - 1
-                raise ValueError(
-                    f"layer_plan.skip names {word!r}: write a0 to a{last} for attention blocks, f0 to f{last} for feed-forward "
-                    f"blocks and l0 to l{last} for both; {spec.name} has {spec.n_layers} layers."
-                )
-            for kind in kinds:
-                out[kind].add(int(number))
-        return Skip(frozenset(out["a"]), frozenset(out["f"]), self.gap)
+        return planned(self.skip, spec, "layer_plan.skip", self.gap)
 
     def begin(self, spec: ModelSpec) -> None:
         self._skip = self._plan(spec)

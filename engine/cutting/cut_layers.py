@@ -1,0 +1,43 @@
+"""Cut layers: a fixed list of attention and feed-forward blocks is taken out of the model."""
+
+from __future__ import annotations
+
+import torch
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.gates import Gates
+from decodescope.engine.model.partial import Skip, planned
+
+from .base import Calibration, Cutting
+
+
+@component
+class CutLayers(Cutting):
+    """The blocks of the list are gone: no weight of theirs is held, no pass runs them, a prompt's neither, and an attention
+    block that is gone has no cache. Layers keep their numbers. The list is written as for the depth rule that leaves out the
+    same blocks of every decoding pass, in a model that still holds them.
+
+    A list may come from a search. Lossy; without training, at no cost.
+    """
+
+    title = "Cut layers (fixed list)"
+    source = "control; lists as in Sieberling et al. 2024, arXiv:2410.14649; IST-DASLab/EvoPress, evo_drop_search.py"
+
+    skip: tuple[str, ...] = param((), least=0, help="what is cut, e.g. a2,f3,l5 (attention 2, feed-forward 3, both of layer 5)")
+
+    def gates(self, model: Decoder, calibration: Calibration) -> Gates:
+        try:
+            return block_gates(planned(self.skip, model.spec, f"{self.name}.skip"), model.spec)
+        except ValueError as error:
+            raise ParamError(str(error)) from None
+
+
+def block_gates(plan: Skip, spec: ModelSpec) -> Gates:
+    """Gates that close the blocks of a plan."""
+    sub = torch.ones(spec.n_layers, 2)
+    for column, blocks in enumerate((plan.attn, plan.ffn)):
+        sub[sorted(blocks), column] = 0
+    return Gates(sub=sub)

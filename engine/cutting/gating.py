@@ -1,0 +1,62 @@
+"""Gating: gates that are learnt on a frozen model: a relaxed choice of K, hard concrete gates, and what trains them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.progress import Progress
+
+LOW, HIGH, HEAT = -0.1, 1.1, 0.33  # of hard concrete gates: what they are stretched to, and their temperature
+
+
+def soft_top(r: Tensor, k: int, heat: float) -> Tensor:
+    """A relaxed indicator of the k largest of r float64 [n]: the sum of k softmaxes at temperature `heat`, each after what the
+    ones before it took was taken off (Xie and Ermon 2019). It sums to k; towards heat 0 it is the indicator."""
+    mask, tiny = torch.zeros_like(r), torch.finfo(r.dtype).tiny
+    for _ in range(k):
+        p = (r / heat).softmax(0)
+        mask = mask + p
+        r = r + (1 - p).clamp_min(tiny).log()
+    return mask
+
+
+def gumbel(like: Tensor, g: torch.Generator) -> Tensor:
+    """Noise of the Gumbel law in that shape."""
+    u = torch.rand(like.shape, generator=g, dtype=like.dtype).clamp_(1e-300, 1 - 1e-16)
+    return -(-u.log()).log()
+
+
+def hard_concrete(log_a: Tensor, u: Tensor | None = None) -> Tensor:
+    """Gates in [0, 1], exactly 0 or 1 with some probability: of uniforms u in that shape; None: as they are evaluated."""
+    s = torch.sigmoid(log_a) if u is None else torch.sigmoid((u.log() - (1 - u).log() + log_a) / HEAT)
+    return (s * (HIGH - LOW) + LOW).clamp(0, 1)
+
+
+def probability_open(log_a: Tensor) -> Tensor:
+    """P(z > 0) of such gates."""
+    return torch.sigmoid(log_a - HEAT * torch.log(torch.tensor(-LOW / HIGH, dtype=log_a.dtype)))
+
+
+def train(
+    tables: list[Tensor], objective: Callable[[Tensor, int], Tensor], rows: Tensor, steps: int, rate: float, phase: str
+) -> list[float]:
+    """Adam on `tables` alone, in their place: objective(texts int64 [1, T], step), one text a step, in their order. The
+    objectives that came out."""
+    for table in tables:
+        table.requires_grad_(True)
+    optimiser, came = torch.optim.Adam(tables, lr=rate), list[float]()
+    with torch.enable_grad(), Progress(phase, steps, "steps") as progress:
+        for step in range(steps):
+            at = step % len(rows)
+            value = objective(rows[at : at + 1], step)
+            optimiser.zero_grad()
+            value.backward()
+            optimiser.step()
+            came.append(float(value.detach()))
+            progress.add()
+    for table in tables:
+        table.requires_grad_(False)
+    return came

@@ -1,0 +1,54 @@
+"""Head gates: hard concrete gates, a price on each that is open, and what training closes is cut out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.gates import Gates
+from decodescope.engine.model.slicing import gated
+
+from .base import Calibration, Cutting
+from .gating import hard_concrete, probability_open, train
+from .texts import loss, texts
+
+
+@component
+class HeadGates(Cutting):
+    """A gate in [0, 1] for each head, drawn anew at each step from a law that has some of its mass at exactly 0 and some at
+    exactly 1, so that it has a gradient nearly everywhere. The objective is the loss on a text plus `price` times the expected
+    number of open gates over the number of heads; how many stay follows from the price, not the other way round. At the end
+    each gate is evaluated without noise, and a head whose gate is at most 1/2 is cut.
+
+    Gates begin at `start`, nearly open. P(gate = 0) = 1 - sigmoid(a - T log(0.1 / 1.1)), 0.31 at a = 0. Only the gates are
+    trained, the model is frozen (the authors tune it as well). Lossy. Cost: a forward and a backward pass over `steps` texts
+    of 256 tokens.
+    """
+
+    title = "Head gates (L0)"
+    source = "Voita et al. 2019, arXiv:1905.09418; lena-voita/the-story-of-heads, lib/layers/concrete_gate.py"
+    reads = True
+
+    price: float = param(1.0, low=0.0, high=100.0, help="of all heads open, in nats of loss; 0 keeps all")
+    steps: int = param(120, low=1, high=25_000, unit="steps", help="of training, each on a text of 256 tokens")
+    rate: float = param(0.1, low=0.0, high=10.0, help="how far a step moves a gate")
+    start: float = param(2.0, low=-5.0, high=10.0, help="where all gates begin: the logarithm of the odds that one is open")
+    seed: int = param(0, low=0, high=2**31 - 1, help="of the noise")
+
+    def gates(self, model: Decoder, calibration: Calibration) -> Gates:
+        log_a = self.logits(model, texts(calibration, len(calibration.tokens)))
+        return Gates(head=(hard_concrete(log_a) > 0.5).to(model.dtype))
+
+    def logits(self, model: Decoder, rows: Tensor) -> Tensor:
+        """float [L, H]: what training on texts int64 [N, T] makes of the gates."""
+        g = torch.Generator().manual_seed(self.seed)
+        log_a = torch.full((model.spec.n_layers, model.spec.n_heads), self.start, dtype=torch.float64)
+
+        def objective(row: Tensor, step: int) -> Tensor:
+            u = torch.rand(log_a.shape, generator=g, dtype=log_a.dtype).clamp_(1e-8, 1 - 1e-8)
+            return loss(gated(model, Gates(head=hard_concrete(log_a, u))), row) + self.price * probability_open(log_a).mean()
+
+        train([log_a], objective, rows, self.steps, self.rate, "closing gates")
+        return log_a

@@ -1,0 +1,85 @@
+"""Head sensitivity: the heads whose gates the loss hardly feels are cut out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.gates import Gates
+from decodescope.engine.model.slicing import gated
+
+from .base import Calibration, Cutting
+from .texts import loss, texts
+
+
+@component
+class HeadSensitivity(Cutting):
+    """Each head's context stands times a gate g = 1. The score of a head is the mean over texts of |d loss / d g|: how fast
+    the loss would move if the head grew fainter. Those with the smallest scores are cut, in `rounds` of as many heads each;
+    before each the scores are taken anew, of the model as it stands then.
+
+    One text is one backward pass: the signs of several would cancel before the absolute value. Scores are divided by the norm
+    of their layer (`level`), as the authors do. What is cut at a share is cut at every larger one, as long as there is one
+    round. A head's rows of the query projection and columns of the output projection go, and with the last query head of a KV
+    head its keys and values. Lossy; without training. Cost: 3 passes over `tokens` a round.
+    """
+
+    title = "Head sensitivity (Michel)"
+    source = "Michel, Levy and Neubig 2019, arXiv:1905.10650; rycolab/differentiable-subset-pruning, pruning_utils.py"
+    reads = True
+
+    cut: float = param(0.25, low=0.0, high=0.95, step=0.01, help="share of the heads that is cut")
+    rounds: int = param(1, low=1, high=50, unit="rounds", help="in which they are cut; scores are taken anew before each")
+    tokens: int = param(8192, low=64, high=32_768, unit="tokens", help="of the calibration text, read for the scores")
+    level: bool = param(True, help="divide the scores of a layer by their norm")
+
+    def gates(self, model: Decoder, calibration: Calibration) -> Gates:
+        rows = texts(calibration, self.tokens)
+        return Gates(head=closed(self.order(model, rows), self._count(model), model))
+
+    def _count(self, model: Decoder) -> int:
+        spec = model.spec
+        return round(self.cut * sum(map(spec.heads_at, range(spec.n_layers))))
+
+    def order(self, model: Decoder, rows: Tensor) -> list[tuple[int, int]]:
+        """(layer, head) in the order in which they are cut, as many as `cut` says."""
+        gone: list[tuple[int, int]] = []
+        count = self._count(model)
+        for step in range(1, self.rounds + 1):
+            until = round(count * step / self.rounds)
+            if until > len(gone):
+                scores = sensitivity(model, closed(gone, len(gone), model), rows)
+                gone += ranked(levelled(scores) if self.level else scores, gone, model)[: until - len(gone)]
+        return gone
+
+
+def sensitivity(model: Decoder, head: Tensor, rows: Tensor) -> Tensor:
+    """float [L, H]: the mean over texts int64 [N, T] of |d loss / d gate| at the gates `head`."""
+    total = torch.zeros_like(head)
+    for row in rows:
+        gate = head.clone().requires_grad_()
+        with torch.enable_grad():
+            (slope,) = torch.autograd.grad(loss(gated(model, Gates(head=gate)), row[None]), gate)
+        total += slope.abs()
+    return total / len(rows)
+
+
+def levelled(scores: Tensor) -> Tensor:
+    """Scores [L, H] divided by the norm of their layer."""
+    return scores / scores.norm(dim=1, keepdim=True).clamp_min(1e-30)
+
+
+def ranked(scores: Tensor, gone: list[tuple[int, int]], model: Decoder) -> list[tuple[int, int]]:
+    """The heads that are there and not `gone`, the smallest score first."""
+    there = [(i, h) for i in range(model.spec.n_layers) for h in range(model.spec.heads_at(i))]
+    return sorted((x for x in there if x not in set(gone)), key=lambda x: (float(scores[x]), x))
+
+
+def closed(order: list[tuple[int, int]], count: int, model: Decoder) -> Tensor:
+    """Gates [L, H] that close the first `count` heads of an order."""
+    head = torch.ones(model.spec.n_layers, model.spec.n_heads, dtype=model.dtype)
+    for i, h in order[:count]:
+        head[i, h] = 0
+    return head

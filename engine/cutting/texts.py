@@ -1,0 +1,43 @@
+"""Texts: what a transform reads of the calibration text, and how far from it, or from another model, a model is."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.partial import NOTHING, Skip
+
+from .base import Calibration
+
+LENGTH = 256  # tokens of a text
+
+
+def texts(calibration: Calibration, tokens: int) -> Tensor:
+    """int64 [N, T]: the first `tokens` of the text in pieces. Raises ParamError where there are none."""
+    length = max(2, min(LENGTH, tokens))
+    pieces = calibration.tokens[:tokens].unfold(0, length, length) if len(calibration.tokens) >= length else None
+    if pieces is None:
+        raise ParamError(f"The calibration text has {len(calibration.tokens)} tokens, and {length} are to be read.")
+    return pieces
+
+
+def logits(model: Decoder, rows: Tensor, skip: Skip = NOTHING) -> Tensor:
+    """float [N, T, V] of texts int64 [N, T], read at once without a cache."""
+    n, length = rows.shape
+    feed = Feed(rows, torch.arange(length, device=rows.device).expand(n, length), highest=length - 1)
+    return model.forward(feed, None, skip=skip)
+
+
+def loss(model: Decoder, rows: Tensor) -> Tensor:
+    """Mean negative logarithm, in nats, of each token's probability after those before it; texts int64 [N, T]."""
+    return F.cross_entropy(logits(model, rows)[:, :-1].flatten(0, 1), rows[:, 1:].flatten())
+
+
+def divergence(dense: Tensor, other: Tensor) -> float:
+    """KL(dense | other) in nats, the mean over all places, of logits [N, T, V]."""
+    log_p, log_q = dense.double().log_softmax(-1), other.double().log_softmax(-1)
+    return float((log_p.exp() * (log_p - log_q)).sum(-1).mean())
