@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import TARGET
 
 BAD_INPUT = 2  # exit code
@@ -82,3 +83,14 @@ def device(text: str) -> str:
     if not re.fullmatch(r"cpu|mps|cuda(:\d{1,2})?", text):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no device: use cpu, cuda, cuda:N or mps")
     return text
+
+
+def take_weights(args: argparse.Namespace) -> None:
+    """Put the transforms that --weights and --draft-weights name behind the names of their models, as `load` takes them."""
+    for option, of in (("weights", "model"), ("draft_weights", "draft")):
+        if text := getattr(args, option, None):
+            if (name := getattr(args, of, None)) is None:
+                raise Refusal(f"--{option.replace('_', '-')} is given and no --{of}: name the model that it is to change.")
+            from decodescope.engine.core.reference import with_weights
+
+            setattr(args, of, str(with_weights(name, text)))

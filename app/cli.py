@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from decodescope.engine.core.refusal import Refusal
 
-from .arguments import BAD_INPUT
+from .arguments import BAD_INPUT, take_weights
 from .parser import parser
 from .refusal import sentence
 
@@ -43,6 +43,7 @@ def _do(argv: Sequence[str] | None) -> int:
         if args.command is None:
             commands.print_help()
             return 0
+        take_weights(args)
         module, function = args.home
         home = importlib.import_module(f".{module}", __package__)
         code: int = getattr(home, function)(args)

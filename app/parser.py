@@ -16,6 +16,7 @@ LEVELS = ("counts", "decisions", "fields")
 HOWS = ("tested", "naive", "static", "independent", "shared")  # how a calibration chooses
 TOKENS = 1_000_000
 MODEL = "a shipped one (see docs/models.md), a folder written with a path separator, or a hub id; +NAME adds its adapter"
+WEIGHTS = "make another model of it first, such as 'int4 group=64'; several with + between them"
 
 
 def parser() -> Parser:
@@ -122,6 +123,7 @@ def _data(sub: Parser) -> None:
 
 def _app(sub: Parser) -> None:
     sub.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
+    _weights(sub)
     _models(sub, "draft model (default for lab: lab-draft)")
     sub.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)")
     sub.add_argument("--port", type=whole(0, 65535), metavar="P", help="port (default: 7860 or the next free one)")
@@ -155,10 +157,15 @@ def _fork(sub: Parser) -> None:
     sub.add_argument("--seed", type=whole(0, SEEDS), metavar="S", help="of every draw from there on (default: the run's)")
     sub.add_argument("--max-new-tokens", type=whole(1, TOKENS), metavar="N", help="longest text (default: the run's)")
     sub.add_argument("--model", metavar="M", help="the run's model (default: by the name in the trace)")
+    _weights(sub)
     _models(sub, "its draft model, or one for the change (default: by the name in the trace)")
     _parts(sub)
     sub.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
     _json(sub)
+
+
+def _weights(sub: Parser) -> None:
+    sub.add_argument("--weights", metavar="W", help=f"{WEIGHTS}; see decodescope methods")
 
 
 def _place(sub: Parser) -> None:
@@ -169,6 +176,7 @@ def _place(sub: Parser) -> None:
 def _method(sub: Parser, required: bool = True) -> None:
     """The model and the method's parts, for the commands that decode."""
     sub.add_argument("--model", required=required, metavar="M", help=MODEL)
+    _weights(sub)
     _models(sub, "draft model, for methods that use one")
     sub.add_argument("--head", action="append", type=named, metavar="NAME=PATH", help="draft heads from another folder")
     sub.add_argument("--allow-pickle", action="store_true", help="read published heads from a pickle file, tensors only")
@@ -178,6 +186,7 @@ def _method(sub: Parser, required: bool = True) -> None:
 def _models(sub: Parser, draft: str, where: str = "") -> None:
     """The further models, by role; `draft`: what is said of the draft model, `where`: the commands that take the others."""
     sub.add_argument("--draft", metavar="M", help=draft)
+    sub.add_argument("--draft-weights", metavar="W", help="the same of the draft model as --weights of the model")
     for further in DRAFTS[1:]:
         sub.add_argument(f"--{further}", metavar="M", help=f"{where}a further one, for methods that use several")
     more = f"{where}a model in a role that a part asks for; repeatable"
@@ -224,6 +233,7 @@ def _export(sub: Parser) -> None:
 def _save(sub: Parser) -> None:
     sub.add_argument("file", metavar="OUT", help="the file; one that exists is refused")
     sub.add_argument("--model", required=True, metavar="M", help=MODEL)
+    _weights(sub)
     _prompt(sub)
     sub.add_argument(
         "--quality", choices=("coarse", "middle", "fine"), default="middle", metavar="Q", help="coarse, middle or fine (middle)"
@@ -263,6 +273,7 @@ def _decoding(sub: Parser) -> None:
 
 def _batch(sub: Parser) -> None:
     sub.add_argument("--model", required=True, metavar="M", help=MODEL)
+    _weights(sub)
     sub.add_argument("--prompts", required=True, metavar="F", help="a prompt a line, or .jsonl; - is standard input")
     sub.add_argument("--chat", action="store_true", help="put each prompt as a user's turn, by the model's template")
     sub.add_argument("--sampler", metavar="NAME[,NAME...]", help="samplers, applied in this order (default: greedy)")
@@ -344,6 +355,7 @@ def _report(sub: Parser) -> None:
 
 def _repetition(sub: Parser) -> None:
     sub.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
+    _weights(sub)
     sub.add_argument("--sentences", type=whole(1, 10_000), default=200, metavar="N", help="how many are read (default: 200)")
     sub.add_argument("--times", type=whole(2, 1000), default=16, metavar="N", help="copies of each (default: 16)")
     sub.add_argument("--text", metavar="F", help="UTF-8 prose, a paragraph a line (default: text like that of lab's training)")
@@ -373,6 +385,7 @@ def _bench(sub: Parser) -> None:
         "lets a smaller model write; cloze: exits of a model that reads both sides; words: samplers and searches (decode)",
     )
     sub.add_argument("--model", metavar="M", help=f"{MODEL} (default: lab, for parallel lab-mdm, for cloze lab-mdm+cloze)")
+    _weights(sub)
     _models(sub, "draft model, or none (default for lab: lab-draft)", "labbench, speculation, words: ")
     _place(sub)
     sub.add_argument("--threads", type=whole(1, 1024), metavar="N", help="threads (default: as torch has it)")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from decodescope.engine.checkpoint import adapter as adapters
@@ -18,9 +21,12 @@ from decodescope.engine.checkpoint.folder import LoadError, eos_ids, read_json
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.checkpoint.weights import Weights, files, read_adapter
 from decodescope.engine.core.arguments import shown
+from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.progress import Progress
+from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.alphabet import Alphabet
+from decodescope.engine.decoding.weights import Calibration, WeightTransform, bits_of, spelled, transforms
 from decodescope.engine.heads.files import folders, read_heads
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.executor import EngineFault, guarded
@@ -28,6 +34,8 @@ from decodescope.engine.model.matrix import can_pack
 from decodescope.engine.trace.events import Piece
 
 SHIPPED = Path(__file__).resolve().parent.parent / "assets" / "models"
+CALIBRATION = SHIPPED.parent / "calibration.npy"  # ids of SHIPPED_TEXT's tokenizer
+SHIPPED_TEXT = SHIPPED / "lab"
 DTYPES = {str(x).removeprefix("torch."): x for x in (torch.float32, torch.bfloat16, torch.float16, torch.float64)}
 WHOLE = 64 << 20  # files up to this size are hashed whole, larger ones by their ends and length
 EDGE = 1 << 20
@@ -37,8 +45,8 @@ EDGE = 1 << 20
 class Model:
     """A decoder and what belongs to it.
 
-    path: its folder;  spec.adapter: what of that folder is merged into the weights
-    fingerprint: 16 hex digits over config and weights, the adapter's too; equal fingerprints mean equal models
+    path: its folder;  spec.adapter: what of that folder is merged into the weights;  spec.weights: what was made of them
+    fingerprint: 16 hex digits over config and weights, the adapter's and the transforms' too; equal ones mean equal models
     stop_tokens: ids that end a text, ascending
     """
 
@@ -52,8 +60,8 @@ class Model:
 
     @property
     def reference(self) -> str:
-        """Folder and adapter, as `load` takes them."""
-        return adapters.joined(self.path, self.spec.adapter)
+        """Folder, adapter and transforms, as `load` takes them."""
+        return str(with_weights(adapters.joined(self.path, self.spec.adapter), self.spec.weights))
 
     @cached_property
     def pieces(self) -> list[bytes]:
@@ -76,11 +84,12 @@ class Model:
 
 
 class Found(NamedTuple):
-    """A model's name, its folder, and the adapter that was asked for with it; empty: none."""
+    """A model's name, its folder, and the adapter and the transforms that were asked for with it; empty: none."""
 
     name: str
     folder: Path
     adapter: str = ""
+    weights: str = ""
 
 
 def load(
@@ -89,9 +98,11 @@ def load(
     device: str | None = None,
     heads: Mapping[str, Path] | None = None,
     allow_pickle: bool = False,
+    weights: str = "",
 ) -> Model:
     """The model of that name: one of the shipped, a folder (written with a path separator), or a hub id; with +NAME behind it
-    the adapter in adapters/NAME of its folder is merged into the weights.
+    the adapter in adapters/NAME of its folder is merged into the weights. `weights`: transforms that make another model of it,
+    in their order, "int4 group=64"; several are joined with +. They may also stand behind the name and an @.
 
     Without `device` the first CUDA device is taken, else the CPU; without `dtype` bfloat16 on CUDA, float32 elsewhere.
     `heads`: folders of draft heads by kind, ours or published ones, beside those in the model's own folder; `allow_pickle`:
@@ -99,24 +110,52 @@ def load(
     """
     place = _device(device)
     kind = _dtype(dtype, place)
-    name, folder, adapter = find(name_or_path)
-    spec = describe(folder, name, heads, adapter)
+    name, folder, adapter, made_by = find(with_weights(name_or_path, weights))
+    spec, parts = describe(folder, name, heads, adapter, made_by), transforms(made_by)
     _fits(spec, kind, place)
-    with Progress(f"loading {name}", spec.n_layers, "layers") as progress, Weights(folder) as weights:
-        weights.check(spec)
-        weights.adapter = read_adapter(folder, spec, fingerprint(folder))
+    with Progress(f"loading {name}", spec.n_layers, "layers") as progress, Weights(folder) as stored:
+        stored.check(spec)
+        stored.adapter = read_adapter(folder, spec, fingerprint(folder))
         try:
-            decoder = guarded(lambda: weights.decoder(spec, kind, place, progress.add), place)
+            decoder = guarded(lambda: stored.decoder(spec, kind, place, progress.add), place)
         except EngineFault as error:
             what = "memory ran out" if error.reason == "out_of_memory" else "the device failed"
             raise LoadError(f"{name} could not be read: {what} on {place}; use a smaller type or a smaller model.") from None
+    if parts:
+        decoder = _transformed(decoder, parts, folder, name)
+        spec = decoder.spec
     decoder.heads = read_heads(folder, spec, kind, place, heads, allow_pickle)
     tokenizer = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").exists() else None
     stops = eos_ids(folder) if tokenizer is None else set(tokenizer.stop_ids)
     if tokenizer is not None and tokenizer.vocab < spec.vocab:
         decoder.usable = tokenizer.vocab  # the rows above pad the matrix to a round size
-    mark = fingerprint(folder, adapter)
+    mark = fingerprint(folder, adapter, parts)
     return Model(name, folder, spec, decoder, tokenizer, mark, sorted(x for x in stops if x < spec.vocab))
+
+
+def _transformed(decoder: Decoder, parts: Sequence[WeightTransform], folder: Path, name: str) -> Decoder:
+    """The model that these make of it, one behind the other; its shape says what its matrices take."""
+    text = Calibration(lambda: calibration(folder, name))
+    with Progress(f"making {name}", len(parts), "transforms") as progress:
+        for one in parts:
+            decoder = one.made(decoder, text)
+            progress.add()
+    changed = copy.copy(decoder)
+    changed.spec = replace(decoder.spec, bits=bits_of(decoder))
+    return changed
+
+
+def calibration(folder: Path, name: str) -> torch.Tensor:
+    """The shipped text that transforms look at, int64 [n], in the ids of the model in `folder`. Raises LoadError where that has
+    no tokenizer."""
+    ids = torch.from_numpy(np.load(CALIBRATION).astype(np.int64))
+    own = folder / "tokenizer.json"
+    if not own.is_file():
+        raise LoadError(f"{name} has no tokenizer.json, so no text can be read to calibrate it: add the file to its folder.")
+    if own.read_bytes() == (SHIPPED_TEXT / own.name).read_bytes():
+        return ids
+    text = Tokenizer.from_folder(SHIPPED_TEXT).decode(ids.tolist())
+    return torch.tensor(Tokenizer.from_folder(folder).encode(text))
 
 
 def loaded(model: Model | str | Path, name: str = "model") -> Model:
@@ -154,14 +193,20 @@ def _shipped() -> list[Path]:
 
 
 def find(name_or_path: str | Path) -> Found:
-    """The model's name, its folder, fetched from the hub if it is neither shipped nor a folder, and the adapter after its +."""
+    """The model's name, its folder, fetched from the hub if it is neither shipped nor a folder, the adapter after its + and the
+    transforms after its @. Raises LoadError."""
     if not isinstance(name_or_path, str | Path):
         raise LoadError(f"A model is {shown(name_or_path)}; {_ways()}")
-    base, adapter = adapters.parted(name_or_path)
+    rest, weights = without_weights(name_or_path)
+    base, adapter = adapters.parted(rest)
     name, folder = _found(base)
     if adapter:
         adapters.home(folder, name, adapter)
-    return Found(adapters.joined(name, adapter), folder, adapter)
+    try:
+        weights = spelled(transforms(weights))
+    except ParamError as error:
+        raise LoadError(f"{name} cannot be made so: {error}") from None
+    return Found(str(with_weights(adapters.joined(name, adapter), weights)), folder, adapter, weights)
 
 
 def _found(name_or_path: str | Path) -> tuple[str, Path]:
@@ -209,12 +254,15 @@ def _ways() -> str:
     return f"use a shipped model ({names}), a folder written with a path separator (./model), or the id of a hub model."
 
 
-def describe(folder: Path, name: str, heads: Mapping[str, Path] | None = None, adapter: str = "") -> ModelSpec:
-    """The spec of the model in `folder` with this adapter, and the names of the draft heads in it or given."""
+def describe(
+    folder: Path, name: str, heads: Mapping[str, Path] | None = None, adapter: str = "", weights: str = ""
+) -> ModelSpec:
+    """The spec of the model in `folder` with this adapter, and the names of the draft heads in it or given. What `weights` make
+    of its shape is known only when they have made it."""
     config = read_json(folder, "config.json")
     if config is None:
         raise LoadError(f"{folder} has no config.json; give the folder of a complete checkpoint.")
-    return replace(spec_from_config(config, name), heads=tuple(folders(folder, heads)), adapter=adapter)
+    return replace(spec_from_config(config, name), heads=tuple(folders(folder, heads)), adapter=adapter, weights=weights)
 
 
 def _device(device: str | None) -> torch.device:
@@ -262,14 +310,18 @@ def free_bytes(device: torch.device) -> int | None:
     return int(available[1]) << 10 if available else None
 
 
-def fingerprint(folder: Path, adapter: str = "") -> str:
-    """16 hex digits over the config and the weight files, and over those of an adapter in the folder."""
+def fingerprint(folder: Path, adapter: str = "", weights: Sequence[WeightTransform] = ()) -> str:
+    """16 hex digits over the config and the weight files, over those of an adapter in the folder, and over what transforms make
+    of them: their names and knobs, and the text that they look at."""
     parts, read = [], [folder / "config.json", *files(folder)]
     if adapter:
         read += [folder / adapters.FOLDER / adapter / x for x in ("config.json", "model.safetensors")]
     for path in read:
         stat = path.stat()
         parts.append(f"{path.name} {_digest(path.resolve(), stat.st_size, stat.st_mtime_ns)}")
+    parts += [f"weights {json.dumps(x.record(), sort_keys=True)}" for x in weights]
+    if any(x.reads for x in weights):
+        parts.append(f"calibration {hashlib.sha256(CALIBRATION.read_bytes()).hexdigest()}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

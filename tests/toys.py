@@ -418,6 +418,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         dict(datastore=DATASTORE, neighbours=40),
     ],
     "grammar": [dict(text="[a-l]{40}"), dict(text='start: "a" start "b" | /[c-l]+/', dialect="lark")],
+    "int8": [dict(head=True), {}],
+    "int4": [dict(group=32), dict(group=32, head=True)],
     "temperature": [dict(temperature=0.8)],
     "top_k": [dict(k=4)],
     "top_p": [dict(p=0.7)],

@@ -33,9 +33,9 @@ def prepared(args: argparse.Namespace) -> Bench:
     methods = compositions(args.draft is not None) if args.method is None else named(args.method, compositions())
     read = {role for x in methods.values() for role in x.lanes}
     given = {role: name for role, name in further(args).items() if role in read}
-    name, folder, adapter = find(args.model)
+    name, folder, adapter, weights = find(args.model)
     for method in under(methods, args.temperature).values():
-        method.check(describe(folder, name, None, adapter), given)
+        method.check(describe(folder, name, None, adapter, weights), given)
     model = load(args.model, args.dtype, args.device)
     drafts = {role: load(name, args.dtype, args.device) for role, name in given.items()}
     draft = drafts.pop("draft", None)

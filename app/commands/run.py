@@ -311,9 +311,9 @@ def models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, M
     from decodescope.engine.load import describe, find, load
 
     roles, given = method.lanes, further(args)
-    name, folder, adapter = find(args.model)
+    name, folder, adapter, weights = find(args.model)
     heads = dict(args.head or [])
-    method.check(describe(folder, name, heads, adapter), given)
+    method.check(describe(folder, name, heads, adapter, weights), given)
     model = load(args.model, args.dtype, args.device, heads, args.allow_pickle)
     if model.tokenizer is None:
         raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")

@@ -30,9 +30,11 @@ FOLDERS = {
     "router": "routers",
     "law": "laws",
     "sampler": "samplers",
+    "weights": "weights",
 }
+OF_MODEL = ("weights",)  # kinds that make a model of another before any method runs on it
+KINDS = tuple(x for x in FOLDERS if x not in OF_MODEL)  # kinds of a Method's parts
 METHODS = "decodescope.engine.methods"
-KINDS = tuple(FOLDERS)
 C = TypeVar("C", bound="Component")
 
 
@@ -159,7 +161,7 @@ def registry(kind: str) -> dict[str, type[Component]]:
     Raises ValueError for an unknown kind.
     """
     if kind not in FOLDERS:
-        raise ValueError(f"no kind {kind!r}; there are {', '.join(KINDS)}.")
+        raise ValueError(f"no kind {kind!r}; there are {', '.join(FOLDERS)}.")
     shelf: dict[str, type[Component]] = {}
     for path in _files(f"{METHODS}.{FOLDERS[kind]}"):
         module = importlib.import_module(path)

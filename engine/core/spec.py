@@ -93,6 +93,9 @@ class ModelSpec:
     groups:   of a model that was cut: by layer and KV head that is left, the query heads that read it; no KV head: there is no
               attention. n_heads and n_kv_heads stay those of the whole model. Empty: all layers alike
     widths:   of a model that was cut: by layer, the columns of its feed-forward block; 0: there is none. Empty: d_ff each
+    weights:  the transforms that its weights went through, as `load` takes them; empty: they are as the checkpoint has them
+    bits:     per layer, bits that a number takes in the matrices qkv, out, gate_up and down, scales included, and at the end
+              those of the head alone; empty: all as the model's type has them
     """
 
     name: str
@@ -130,6 +133,8 @@ class ModelSpec:
     block_length: int = 0
     groups: tuple[tuple[int, ...], ...] = ()
     widths: tuple[int, ...] = ()
+    weights: str = ""
+    bits: tuple[tuple[float, ...], ...] = ()
 
     @property
     def group(self) -> int:
@@ -187,6 +192,28 @@ class ModelSpec:
         layers = sum(map(self.params_at, range(self.n_layers)))
         return layers + self.d_model + self.vocab * self.d_model * (1 if self.tied else 2)
 
+    def bits_at(self, layer: int, matrix: int, usual: float) -> float:
+        """Bits of a number in a matrix (0 to 3, in the order of `bits`) of `layer`; `usual` where nothing is said."""
+        return self.bits[layer][matrix] if self.bits else usual
+
+    def head_bits(self, usual: float) -> float:
+        """The same of the head."""
+        return self.bits[-1][0] if self.bits else usual
+
+    def weight_bytes(self, itemsize: int) -> int:
+        """Bytes of all weights, whose usual type has so many: a head that is stored otherwise than the embedding that it is
+        tied to counts beside it."""
+        if not self.bits:
+            return self.params * itemsize
+        d, usual, saved = self.d_model, 8 * itemsize, 0.0
+        for i, row in enumerate(self.bits[:-1]):
+            h, k, f = self.heads_at(i) * self.head_dim, self.kv_at(i) * self.head_dim, self.ff_at(i)
+            counts = d * (h + 2 * k), h * d, 2 * d * f, d * f
+            saved += sum(n * (usual - x) for n, x in zip(counts, row, strict=True))
+        head, table = self.head_bits(usual), self.vocab * d
+        saved += table * ((usual - head) if not self.tied else -head * (head != usual))
+        return round(self.params * itemsize - saved / 8)
+
     def kv_bytes(self, entries: int, itemsize: int) -> int:
         """Bytes of the keys and values of `entries` tokens in every layer and KV head."""
         return 2 * sum(map(self.kv_at, range(self.n_layers))) * entries * self.head_dim * itemsize
@@ -202,6 +229,12 @@ class ModelSpec:
             del record["mask_token"]
         if not self.adapter:
             del record["adapter"]
+        if not self.weights:
+            del record["weights"]
+        if not self.bits:
+            del record["bits"]
+        else:
+            record["bits"] = [list(x) for x in self.bits]
         if not self.block_length:
             del record["block_length"]
         for name in ("groups", "widths"):

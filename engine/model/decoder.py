@@ -21,7 +21,7 @@ from .gap import fill
 from .gates import OPEN
 from .groups import by_size, narrowed_from, widened_to
 from .layer import Layer as Layer
-from .matrix import linear, pack, unpack
+from .matrix import linear, moved, pack
 from .norm import doubled, rms_norm, single
 from .partial import NOTHING, Answer, Ran, Rule, Skip
 from .passing import Passing, chosen, without
@@ -94,7 +94,7 @@ class Decoder:
         if device is not None:
             where["device"] = device
         embed = self.embed.to(**where)  # type: ignore[call-overload] # keywords of Tensor.to
-        head = embed if self.head is self.embed else unpack(self.head).to(**where)  # type: ignore[call-overload] # as above
+        head = embed if self.head is self.embed else moved(self.head, **where)
         norm = single(self.norm, self.spec.d_model).to(**where)  # type: ignore[call-overload] # as above
         decoder = Decoder(self.spec, embed, [layer.to(**where) for layer in self.layers], norm, head)
         decoder.usable, decoder.gates = self.usable, self.gates
@@ -107,7 +107,7 @@ class Decoder:
         decoder = copy.copy(self)
         decoder.layers = [layer.packed() for layer in self.layers]
         decoder.norm = doubled(single(self.norm, self.spec.d_model))
-        decoder.unembedding = pack(unpack(self.head))
+        decoder.unembedding = pack(self.head)
         decoder.head = self.head if self.head is self.embed else decoder.unembedding
         decoder.costs = {}
         return decoder

@@ -10,13 +10,14 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 
-from .matrix import linear, pack, unpack
+from .matrix import Matrix, linear, lower, moved, pack
 from .norm import doubled, rms_norm, single
 
 
 @dataclass
 class Layer:
-    """Weights of one layer. Matrices are [out, in]; q, k, v and gate, up are stacked so that each is one product."""
+    """Weights of one layer. Matrices are [out, in], plain, packed or a `Matrix`; q, k, v and gate, up are stacked so that each
+    is one product."""
 
     attn_norm: Tensor
     qkv: Tensor
@@ -35,11 +36,11 @@ class Layer:
     _lower: Tensor | None = field(default=None, init=False, repr=False)  # rows of qkv that make keys and values, once packed
 
     def to(self, **where: torch.dtype | torch.device | str) -> Layer:
-        """The same layer with every tensor moved or cast, its matrices as plain rows."""
+        """The same layer with every tensor moved or cast, its packed matrices as plain rows."""
         d = self.qkv.shape[1]
         tensors = {f.name: x for f in fields(self) if f.init and (x := getattr(self, f.name)) is not None}
         norms = {name: single(tensors[name], d) for name in ("attn_norm", "mlp_norm")}
-        return Layer(**{name: unpack(x).to(**where) for name, x in (tensors | norms).items()})  # type: ignore[call-overload] # keywords of Tensor.to
+        return Layer(**{name: moved(x, **where) for name, x in (tensors | norms).items()})
 
     def packed(self) -> Layer:
         """The same layer with its weights laid out for this processor (see linear.py and norm.py)."""
@@ -74,9 +75,10 @@ class Layer:
         first, many = s.heads_at(i) * s.head_dim, s.kv_at(i)
         if not many:
             return x.new_empty(*x.shape[:2], 0, s.head_dim)
-        weight = self.qkv[first:] if not self.qkv.is_mkldnn else self._lower
+        kept = isinstance(self.qkv, Matrix) or self.qkv.is_mkldnn
+        weight = self._lower if kept else self.qkv[first:]
         if weight is None:
-            weight = self._lower = pack(unpack(self.qkv)[first:])
+            weight = self._lower = lower(self.qkv, first)
         bias = None if self.qkv_bias is None else self.qkv_bias[first:]
         kv = linear(rms_norm(x, self.attn_norm, s.norm_eps), weight, bias).view(*x.shape[:2], 2 * many, s.head_dim)
         if self.k_norm is None:

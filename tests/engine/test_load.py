@@ -53,7 +53,7 @@ def test_the_shipped_models_are_listed_without_their_weights(monkeypatch: pytest
 def test_a_shipped_name_wins_over_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(tmp_path / "lab-draft")
     monkeypatch.chdir(tmp_path)
-    assert find("lab-draft") == ("lab-draft", SHIPPED / "lab-draft", "")
+    assert find("lab-draft") == ("lab-draft", SHIPPED / "lab-draft", "", "")
     assert find("./lab-draft")[1].resolve() == tmp_path / "lab-draft"
     assert find(Path("lab-draft"))[1].resolve() == tmp_path / "lab-draft"
 

@@ -42,6 +42,8 @@ WORDS = {
     "temperature": "a knob and a setting",
     "greedy": "a word that samplers say",
     "lossless": "a flag of headers and parts",
+    "int8": "a type of numbers",
+    "int4": "a type of numbers",
 }
 
 

@@ -1,0 +1,1 @@
+"""Weights: models made of a model; one file each."""

@@ -1,0 +1,28 @@
+"""int8: every matrix in rows of whole numbers of 8 bits."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from decodescope.engine.core.component import component
+from decodescope.engine.decoding.weights import Place, Rewriting
+from decodescope.engine.model.narrow import Int8
+
+from .shared.rounding import by_rows
+
+
+@component
+class EightBits(Rewriting):
+    """Symmetric, a scale a row: s = max|w| / 127, q = round(w / s); w is read as q s, so |w - q s| <= s / 2. Activations stay
+    as they are; so do norms, biases, the embedding, and the head unless it is asked for.
+
+    8 bits a weight and one number of the model's type a row. The CPU has an operator that multiplies with q as it stands, in
+    float32, bfloat16 and float16. No text is looked at. Where rows are stored in bfloat16, w / s is rounded to the scale as it
+    is stored.
+    """
+
+    title = "8 bits"
+    source = "torchao, Int8WeightOnlyConfig (github.com/pytorch/ao)"
+
+    def stored(self, place: Place, weight: Tensor) -> Tensor:
+        return Int8.stored(*by_rows(weight))

@@ -1,0 +1,193 @@
+"""Matrices in fewer bytes: rows of int8, groups of 4 bits, codes of few bits, and N of every M.
+
+    Int8     w = q s                 q int8, s a number a row                          8 + b / in bits a weight
+    Int4     w = (q - 8) s + z       q in 0..15, s and z a group of a row              4 + 2 b / group
+    Codes    w = q s + z             q in 0..2^k - 1, the same                         k + 2 b / group
+    Sparse   w or 0                  N of every M in a row, and their places           (b + log2 M, rounded up) N / M
+
+b: bits of the model's type, in which s, z and what Sparse keeps stand. Int8 and Int4 have an operator on the CPU, which reads
+them as they are stored; without one (another device, another type, a shape that it does not take) the numbers are made for
+each product, as those of Codes and Sparse always are: fewer bytes, and no speed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .matrix import Matrix
+
+BY_OPERATOR = (torch.float32, torch.bfloat16, torch.float16)
+GROUPS = (32, 64, 128, 256)  # of the operator of Int4
+
+
+def _here(name: str, like: Tensor) -> bool:
+    """Whether this build has the operator `name` for numbers like these."""
+    return like.device.type == "cpu" and like.dtype in BY_OPERATOR and hasattr(torch.ops.aten, name)
+
+
+def _differentiated(x: Tensor) -> bool:
+    return x.requires_grad and torch.is_grad_enabled()  # the operators have no gradient
+
+
+def _added(y: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:
+    """y [rows, out], as a product of x [..., in], plus bias."""
+    y = y.view(*x.shape[:-1], y.shape[-1])
+    return y if bias is None else y.add_(bias)
+
+
+class Int8(Matrix):
+    """Rows of int8 with a scale each. parts: q int8 [out, in], scale [out]."""
+
+    @classmethod
+    def stored(cls, q: Tensor, scale: Tensor) -> Self:
+        """Of q int8 [out, in] and scale [out]."""
+        return cls.of((q.shape[0], q.shape[1]), scale, {"q": q.contiguous(), "scale": scale.contiguous()})
+
+    def dense(self) -> Tensor:
+        return self.parts["q"].to(self.dtype) * self.parts["scale"][:, None]
+
+    def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        if self.shape[1] % 32 or _differentiated(x) or not _here("_weight_int8pack_mm", self.parts["scale"]):
+            return super().product(x, bias)
+        rows = x.reshape(-1, x.shape[-1]).contiguous()
+        return _added(torch.ops.aten._weight_int8pack_mm(rows, self.parts["q"], self.parts["scale"]), x, bias)
+
+    def below(self, first: int) -> Int8:
+        return Int8.stored(self.parts["q"][first:], self.parts["scale"][first:])
+
+
+class Int4(Matrix):
+    """Groups of 4-bit numbers. parts: q uint8 [out, in / 2], two numbers a byte, in the operator's order where it takes this
+    shape; of [in / group, out, 2] scale and offset.
+
+    group: consecutive inputs that share both;  by_operator: whose order q has
+    """
+
+    group: int
+    by_operator: bool
+
+    @classmethod
+    def stored(cls, q: Tensor, scale: Tensor, zero: Tensor) -> Self:
+        """Of q in 0..15 [out, in], scale and zero [out, in / group]."""
+        out, inner = q.shape
+        group = inner // scale.shape[1]
+        fits = group in GROUPS and out % 16 == 0 and _here("_weight_int4pack_mm_for_cpu", scale)
+        if fits:
+            kept = torch.ops.aten._convert_weight_to_int4pack_for_cpu(q.to(torch.int32).contiguous(), 1)
+        else:
+            wide = F.pad(q.to(torch.uint8), (0, inner % 2))
+            kept = wide[:, ::2] | wide[:, 1::2] << 4
+        pair = torch.stack([scale, zero], -1).transpose(0, 1).contiguous()
+        return cls.of((out, inner), scale, {"q": kept, "pair": pair}, group=group, by_operator=fits)
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        return {"group": self.group, "by_operator": self.by_operator}
+
+    def dense(self) -> Tensor:
+        scale, zero = (x.repeat_interleave(self.group, 1) for x in self.parts["pair"].transpose(0, 1).unbind(-1))
+        return (self.numbers().to(self.dtype) - 8) * scale + zero
+
+    def numbers(self) -> Tensor:
+        """q uint8 [out, in]. What the operator has put in its own order it puts back, as products with unit vectors and with
+        scale 1 and offset 8."""
+        (out, inner), q = self.shape, self.parts["q"]
+        if not self.by_operator:
+            return torch.stack([q & 15, q >> 4], -1).flatten(1)[:, :inner]
+        unit = torch.eye(inner, dtype=torch.float32)
+        pair = torch.tensor([1.0, 8.0]).expand(inner // self.group, out, 2).contiguous()
+        return torch.ops.aten._weight_int4pack_mm_for_cpu(unit, q, self.group, pair).t().round().to(torch.uint8)
+
+    def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        if not self.by_operator or _differentiated(x):
+            return super().product(x, bias)
+        rows, (q, pair) = x.reshape(-1, x.shape[-1]).contiguous(), (self.parts[name] for name in ("q", "pair"))
+        return _added(torch.ops.aten._weight_int4pack_mm_for_cpu(rows, q, self.group, pair), x, bias)
+
+    def below(self, first: int) -> Int4:
+        scale, zero = self.parts["pair"].transpose(0, 1)[first:].unbind(-1)
+        return Int4.stored(self.numbers()[first:], scale, zero)
+
+    def moved(self, **where: Any) -> Int4:
+        scale, zero = (x.to(**where) for x in self.parts["pair"].transpose(0, 1).unbind(-1))
+        return Int4.stored(self.numbers().to(scale.device), scale, zero)
+
+
+class Codes(Matrix):
+    """Groups of numbers of k bits. parts: planes uint8 [k, out, in / 8], bit i of each number, eight a byte; scale and zero
+    [out, in / group]."""
+
+    group: int
+
+    @classmethod
+    def stored(cls, q: Tensor, scale: Tensor, zero: Tensor, k: int) -> Self:
+        """Of q in 0..2^k - 1 [out, in], scale and zero [out, in / group]."""
+        parts = {"planes": planes(q, k), "scale": scale.contiguous(), "zero": zero.contiguous()}
+        return cls.of((q.shape[0], q.shape[1]), scale, parts, group=q.shape[1] // scale.shape[1])
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        return {"group": self.group}
+
+    @property
+    def k(self) -> int:
+        """Bits of a code."""
+        return len(self.parts["planes"])
+
+    def numbers(self) -> Tensor:
+        """q uint8 [out, in]."""
+        return joined(self.parts["planes"], self.shape[1])
+
+    def dense(self) -> Tensor:
+        q = self.numbers().to(self.dtype).unflatten(1, (-1, self.group))
+        return torch.addcmul(self.parts["zero"][..., None], q, self.parts["scale"][..., None]).flatten(1)
+
+    def below(self, first: int) -> Codes:
+        scale, zero = self.parts["scale"][first:], self.parts["zero"][first:]
+        return Codes.stored(self.numbers()[first:], scale, zero, self.k)
+
+
+class Sparse(Matrix):
+    """N of every M numbers of a row, the others zero. parts: values [out, in N / M]; planes of their places in 0..M - 1."""
+
+    m: int
+
+    @classmethod
+    def stored(cls, values: Tensor, places: Tensor, m: int) -> Self:
+        """Of values [out, groups, N] and their places [out, groups, N] in 0..m - 1, ascending."""
+        out, groups, _ = values.shape
+        kept = {"values": values.flatten(1).contiguous(), "planes": planes(places.flatten(1), max(1, (m - 1).bit_length()))}
+        return cls.of((out, groups * m), values, kept, m=m)
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        return {"m": self.m}
+
+    def dense(self) -> Tensor:
+        values = self.parts["values"].unflatten(1, (self.shape[1] // self.m, -1))
+        places = joined(self.parts["planes"], self.parts["values"].shape[1]).view(values.shape).long()
+        return values.new_zeros(*values.shape[:2], self.m).scatter_(2, places, values).flatten(1)
+
+    def below(self, first: int) -> Sparse:
+        values = self.parts["values"]
+        places = joined(self.parts["planes"], values.shape[1])[first:]
+        shape = (len(places), self.shape[1] // self.m, -1)
+        return Sparse.stored(values[first:].view(shape), places.view(shape), self.m)
+
+
+def planes(q: Tensor, k: int) -> Tensor:
+    """Numbers in 0..2^k - 1 [out, n] as uint8 [k, out, n / 8, rounded up]: bit i of eight of them a byte."""
+    wide = F.pad(q.to(torch.uint8), (0, -q.shape[1] % 8)).unflatten(1, (-1, 8))
+    at = torch.arange(8, dtype=torch.uint8, device=q.device)
+    return torch.stack([((wide >> i & 1) << at).sum(-1, dtype=torch.uint8) for i in range(k)])
+
+
+def joined(planes: Tensor, n: int) -> Tensor:
+    """What `planes` takes apart: uint8 [out, n]."""
+    at = torch.arange(8, dtype=torch.uint8, device=planes.device)
+    ones = (planes[..., None] >> at & 1).flatten(2)[..., :n]
+    return sum((plane << i for i, plane in enumerate(ones)), torch.zeros_like(ones[0]))
