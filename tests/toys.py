@@ -420,6 +420,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "grammar": [dict(text="[a-l]{40}"), dict(text='start: "a" start "b" | /[c-l]+/', dialect="lark")],
     "int8": [dict(head=True), {}],
     "int4": [dict(group=32), dict(group=32, head=True)],
+    "codes": [dict(bits=3), dict(bits=2, group=16, head=True)],
+    "finequant": [{}, dict(shrink=1.0, head=True)],
     "temperature": [dict(temperature=0.8)],
     "top_k": [dict(k=4)],
     "top_p": [dict(p=0.7)],

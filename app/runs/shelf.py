@@ -361,4 +361,4 @@ def _cached() -> list[tuple[str, Path]]:
 
 def _held(model: Model) -> int:
     """Bytes of a loaded model's weights."""
-    return int(model.spec.params * model.decoder.dtype.itemsize)
+    return model.spec.weight_bytes(model.decoder.dtype.itemsize)

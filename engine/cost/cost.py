@@ -107,7 +107,7 @@ def pass_ops(
     attn_layers, ffn_layers: sub-layers that run, as layers or as a count from the first; None: all
     propagated, copied: layers without attention whose keys and values are made of an exit state, or copied from below
     heads, kv_heads: open query and KV heads per layer; None: all that the model has there
-    weight_bits: bits per weight, scales included (`grouped_bits`); head_bits: the head's, None: the same
+    weight_bits: bits per weight, scales included, where the model tells none; head_bits: the head's, None: the same
     kv_bits: bits per number of a new entry;  read_bits: per number of those that are read, on average; None: the same
     dequant: charge two operations per weight for unpacking;  bounds: by layer, pages whose bounds are read first
     rows:    by layer, how many run it, the last of them: of fewer the others are entries before them (None: all);  ffn_rows:
@@ -181,7 +181,9 @@ def exit_test(
     price = Prices(spec, rows, 1, weight_bits, act_bits, act_bits, dequant=False)
     if kind == "imitation":  # its three products, as if they were one of the same size
         return price.linear("exit_test", layer, h, 2 * inner + 2 * classes)
-    return price.linear("exit_test", layer, h, {"head": spec.vocab, "router": 1}.get(kind, classes))
+    if kind == "head":
+        return price.linear("exit_test", layer, h, spec.vocab, weight_bits=spec.head_bits(weight_bits))
+    return price.linear("exit_test", layer, h, 1 if kind == "router" else classes)
 
 
 def tree_pairs(parents: Sequence[int], held: int, tokens: int | None = None) -> int:

@@ -28,6 +28,9 @@ from typing import Any
 
 from decodescope.engine.core.spec import ModelSpec
 
+# operator -> which of a layer's matrices it reads, as ModelSpec.bits numbers them
+MATRIX = {"q_proj": 0, "k_proj": 0, "v_proj": 0, "o_proj": 1, "gate_proj": 2, "up_proj": 2, "down_proj": 3}
+
 
 @dataclass(frozen=True)
 class Op:
@@ -118,14 +121,20 @@ class Prices:
         weight_bits: float | None = None,
         into_cache: bool = False,
     ) -> Op:
-        """A matrix product i -> o on `rows` rows per sequence (None: all); `into_cache`: it makes keys or values."""
+        """A matrix product i -> o on `rows` rows per sequence (None: all); `into_cache`: it makes keys or values. A matrix
+        whose bits the model tells has these, whatever those of the others are."""
+        bits = self.w if weight_bits is None else weight_bits
+        if layer is not None and name in MATRIX:
+            bits = self.spec.bits_at(layer, MATRIX[name], bits)
+        elif name == "lm_head":
+            bits = self.spec.head_bits(bits)
         rows = (self.n if rows is None else rows) * self.batch
         written = size(o * rows, self.k if into_cache else self.a)
         return Op(
             name,
             layer,
             flops=2 * i * o * (rows + self.dequant),
-            weight_bytes=size(i * o, self.w if weight_bits is None else weight_bits),
+            weight_bytes=size(i * o, bits),
             kv_write_bytes=written if into_cache else 0,
             act_bytes=size(i * rows, self.a) + (0 if into_cache else written),
         )

@@ -28,6 +28,9 @@ def spec_of(record: Mapping[str, Any]) -> ModelSpec:
     sizes = (spec.n_layers, spec.n_heads, spec.n_kv_heads, spec.head_dim, spec.d_model, spec.d_ff, spec.vocab)
     if min(sizes) < 1 or len(spec.windows) not in (0, spec.n_layers):
         raise TraceError("The header's model has no shape that a model can have: open an intact copy.")
+    rows = [*[4] * spec.n_layers, 1]
+    if spec.bits and ([*map(len, spec.bits)] != rows or not all(0 < x <= 64 for row in spec.bits for x in row)):
+        raise TraceError("The header's model says bits of weights that none has: open an intact copy.")
     if spec.picture is not None and (wrong := spec.picture.wrong(spec.vocab)):
         raise TraceError(f"The header's model gives its picture {wrong}: open an intact copy.")
     return spec

@@ -46,8 +46,8 @@ def sparse(out: int, inner: int, dtype: torch.dtype) -> tuple[Matrix, Tensor]:
 MAKES = {
     "Int8": int8,
     "Int4": grouped(4, 8, Int4.stored),
-    "Codes 2": grouped(2, 0, lambda *x: Codes.stored(*x, k=2)),
-    "Codes 3": grouped(3, 0, lambda *x: Codes.stored(*x, k=3)),
+    "Codes 2": grouped(2, 0, lambda q, scale, zero: Codes.stored(q, scale, zero, 2)),
+    "Codes 3": grouped(3, 0, lambda q, scale, zero: Codes.stored(q, scale, zero, 3)),
     "Sparse": sparse,
 }
 
@@ -77,7 +77,7 @@ def test_the_operator_gives_what_the_plain_way_gives(kind: str) -> None:
     assert (y - F.linear(x, unpack(weight))).abs().max() <= 1e-5 * y.abs().max()
     x.requires_grad_()
     linear(x, weight).sum().backward()
-    assert torch.allclose(x.grad, unpack(weight).sum(0).expand(3, -1), atol=1e-4), "it has a gradient"
+    assert x.grad is not None and torch.allclose(x.grad, unpack(weight).sum(0).expand(3, -1), atol=1e-4), "it has a gradient"
 
 
 @pytest.mark.parametrize("kind", MAKES)

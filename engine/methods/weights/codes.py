@@ -1,0 +1,32 @@
+"""codes: every matrix in groups of numbers of 2 or 3 bits."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.weights import Place, Rewriting
+from decodescope.engine.model.narrow import Codes as Stored
+
+from .shared.rounding import by_groups, checked
+
+
+@component
+class Codes(Rewriting):
+    """A scale and an offset for `group` inputs of a row that stand side by side: s = (max - min) / (2^k - 1) and
+    q = round((w - min) / s), of k bits. w is read as q s + min, so it is off by s / 2 at most. Everything else stays as it is.
+
+    k + 2 b / group bits a weight, b being those of the model's type: with 3 bits and groups of 32 they are 5 in float32, 4 in
+    bfloat16. Bit i of eight numbers stands in one byte, so 3 bits take 3. No operator reads that: the numbers are made for
+    each product and then gone. Fewer bytes, and slower. At 2 bits four levels are left; plain rounding loses the model there,
+    and what tunes codes to a text (Egiazarian et al. 2024, arXiv:2401.06118) begins from codes like these.
+    """
+
+    title = "Codes of 2 or 3 bits"
+    source = "torchao, IntxWeightOnlyConfig (github.com/pytorch/ao)"
+
+    bits: int = param(3, choices=(2, 3), unit="bits", help="of a weight, without scale and offset")
+    group: int = param(32, choices=(16, 32, 64, 128), unit="weights", help="consecutive inputs that share scale and offset")
+
+    def stored(self, place: Place, weight: Tensor) -> Tensor:
+        return Stored.stored(*by_groups(weight, checked(self.group, weight, place, self.name), self.bits), k=self.bits)
