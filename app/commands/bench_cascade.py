@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from decodescope.engine.core.refusal import Refusal
 
-from .measuring import MET, asked, figure, finished, named, share
+from .measuring import MET, asked, figure, finished, named, share, six_columns
 from .output import steps_told, table
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def told(record: Mapping[str, Any]) -> str:
         f"{sum(record['kinds'].values())} questions; {record['seconds']:.0f} s\n"
     )
     parts = [head, table(("method", *COLUMNS), [[name, *cells(one)] for name, one in methods.items()])]
+    parts += six_columns(record)
     if rows := goal_rows(record):
         parts.append(table(GOAL, rows))
     parts += [f"{name}: {fault}" for fault, name in {x: name for name, one in methods.items() for x in one["faults"]}.items()]

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from .measuring import asked, figure, finished, named, share
+from .measuring import asked, figure, finished, named, share, six_columns
 from .output import steps_told, table
 
 
@@ -64,7 +64,7 @@ def told(record: Mapping[str, Any]) -> str:
         f"{s['machine']}, {s['device']}, {s['threads']} threads; torch {s['torch']}\n{s['model']}, {s['dtype']}; "
         f"{sizes(record)}; {record['seconds']:.0f} s\n"
     )
-    parts = [head, table(("method", *COLUMNS), rows(record))]
+    parts = [head, table(("method", *COLUMNS), rows(record)), *six_columns(record)]
     faults = {fault: name for name, points in record["methods"].items() for point in points for fault in point["faults"]}
     parts += [f"{name}: {fault}" for fault, name in faults.items()]
     parts += [f"Left out: {name}: {why}" for name, why in s.get("left_out", {}).items()]

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .measuring import MET, asked, by_position, figure, finished, named, share
+from .measuring import MET, asked, by_position, figure, finished, named, share, six_columns
 from .output import size, steps_told, table
 from .run import further
 
@@ -63,7 +63,7 @@ def told(record: Mapping[str, Any]) -> str:
     ]
     deep = max((len(x["offered_by_position"]) for x in methods.values()), default=0)
     places = [[name, *by_position(one)] for name, one in methods.items() if one["offered_by_position"]]
-    parts = [head, main, table(("accuracy", *methods), kinds)]
+    parts = [head, main, *six_columns(record), table(("accuracy", *methods), kinds)]
     if places:
         padded = [[*row, *[""] * (deep + 1 - len(row))] for row in places]
         parts.append(table(("accepted at position", *map(str, range(1, deep + 1))), padded))

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from .measuring import MET, figure, finished, named, place, share
+from .measuring import MET, figure, finished, named, place, share, six_columns
 from .output import steps_told, table
 
 
@@ -63,6 +63,7 @@ def told(record: Mapping[str, Any]) -> str:
     parts = [
         head,
         table(("method", *COLUMNS), [[name, *cells(one)] for name, one in methods.items()]),
+        *six_columns(record),
         table(("right", *(f"{kind} ({count})" for kind, count in record["kinds"].items())), by_kind(record)),
     ]
     if record["goals"]:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .measuring import MET, asked, by_position, figure, finished, named, share
+from .measuring import MET, asked, by_position, figure, finished, named, share, six_columns
 from .output import steps_told, table
 from .run import further
 
@@ -138,6 +138,7 @@ def told(record: Mapping[str, Any]) -> str:
     parts = [
         "\n".join(heading(record)) + "\n",
         table(("method", *COLUMNS), [[name, *cells(methods[name])] for name in order]),
+        *six_columns(record),
         table(("times plain", *(f"{k} ({n})" for k, n in kinds.items())), [[x, *by_kind(methods[x], kinds)] for x in order]),
     ]
     if places:

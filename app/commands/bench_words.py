@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from .measuring import MET, asked, figure, finished, named, share
+from .measuring import MET, asked, figure, finished, named, share, six_columns
 from .output import steps_told, table
 from .run import further
 
@@ -66,6 +66,7 @@ def told(record: Mapping[str, Any]) -> str:
         f"{sum(record['kinds'].values())} questions, seed {s['seed']}; {record['seconds']:.0f} s\n"
     )
     parts = [head, table(("method", *COLUMNS), [[name, *cells(one)] for name, one in methods.items()])]
+    parts += six_columns(record)
     if record["goals"]:
         parts.append(table(GOALS, goal_rows(record)))
     parts += [f"{name}: {fault}" for fault, name in {x: name for name, one in methods.items() for x in one["faults"]}.items()]

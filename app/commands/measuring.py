@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from decodescope.app.refusal import sentence
 from decodescope.engine.core.refusal import Refusal
 
-from .output import note, say_json
+from .output import note, say_json, size, table
 from .run import compose
 
 if TYPE_CHECKING:
@@ -137,6 +137,33 @@ def by_position(one: Mapping[str, Any]) -> list[str]:
 def share(value: float | None) -> str:
     """A share in percent."""
     return "-" if value is None else f"{100 * value:.0f} %"
+
+
+def six_columns(record: Mapping[str, Any]) -> list[str]:
+    """The table of the six columns, alone in a list; none where a record, an older one, has no such figures."""
+    figures = record.get("columns")
+    if not figures:
+        return []
+    rows = [[name, *six_cells(one)] for name, one in figures.items()]
+    unknown = "compute use is of a peak that decodescope hardware measures" if record["settings"].get("peak") is None else ""
+    return [table(("method", *SIX), rows) + (f"\nn/a: {unknown}." if unknown else "")]
+
+
+SIX = ("memory", "compute use", "s an answer", "tokens/s", "J a token", "compression")  # as engine/bench/columns.py has them
+
+
+def six_cells(one: Mapping[str, float | None]) -> list[str]:
+    """The six figures of a method, under SIX; n/a where one is not known."""
+    memory, use, latency, rate, energy, times = one.values()
+    known = (
+        None if memory is None else size(round(memory)),
+        None if use is None else f"{100 * use:.1f} %",
+        None if latency is None else f"{latency:.3f}",
+        None if rate is None else f"{rate:.1f}",
+        None if energy is None else f"{energy:.3f}",
+        None if times is None else f"x {times:.2f}",
+    )
+    return ["n/a" if x is None else x for x in known]
 
 
 def figure(value: float | None, digits: int = 2) -> str:

@@ -28,6 +28,7 @@ from decodescope.engine.trace.passengers import levels
 from decodescope.engine.trace.phases import decides
 
 from .answers_figures import BASELINE, Result, Row, by_depth
+from .columns import Meter, Spent, peak_here, resident, together
 from .contest import agreement
 from .questions import LabBenchError, Question
 from .result_file import Gathered, R, gather
@@ -74,7 +75,7 @@ class Answer:
 
     offered, reached: by depth in the draft, from 1: steps whose draft was so deep, and steps that accepted so far
     kv_bytes: the most that all caches held after the prompt or a step; step_kv_bytes: after a step
-    fault: why there is no whole answer
+    fault: why there is no whole answer;  spent: what the six columns follow from, of a whole one
     """
 
     prompt: list[int]
@@ -91,6 +92,7 @@ class Answer:
     step_kv_bytes: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
+    spent: Spent = field(default_factory=dict)
 
     def open(self, began: Prefill) -> None:
         """Count what was done with the prompt."""
@@ -172,6 +174,7 @@ class Bench:
             "chat": bool(self.model.tokenizer and self.model.tokenizer.has_chat),
             "methods": {name: method.record() for name, method in self.methods.items()},
             "lossless": [name for name, method in self.methods.items() if method.lossless],
+            "weights": {name: resident([self.model, *self.models(x).values()]) for name, x in self.methods.items()},
         }
 
     def models(self, method: Method) -> dict[str, Model]:
@@ -212,11 +215,14 @@ class Bench:
         try:
             models, level = self.models(method), self.level(method)
             session = Session(self.model, method, prompt, models=models, max_new_tokens=longest, seed=self.seed, level=level)
-            answer.open(session.start())
+            meter = Meter(session)
+            meter.open(began := session.start())
+            answer.open(began)
             for step in session.stream():
                 answer.add(step, session.done)
+                meter.add(step)
             assert session.end is not None
-            answer.end = session.end.reason
+            answer.end, answer.spent = session.end.reason, meter.spent(len(answer.tokens))
         except (MethodError, EngineFault) as error:
             answer.end, answer.fault = getattr(error, "reason", "bad_input"), str(error)
         return answer
@@ -293,6 +299,7 @@ class Bench:
             decode_s=sum(x.decode_s for x in talk),
             offered=by_depth(x.offered for x in talk),
             reached=by_depth(x.reached for x in talk),
+            spent=together([x.spent for x in talk if x.spent]),
         )
 
     def identity(self, method: Method, talk: list[Answer], plain: list[Answer]) -> str | None:
@@ -323,6 +330,7 @@ def surroundings(model: Model) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "dtype": str(model.decoder.dtype).removeprefix("torch."),
+        "peak": peak_here(model),
     }
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from .columns import columns
 from .result_file import Gathered
 from .score import parsed
 
@@ -23,7 +24,7 @@ class Row:
     offered, reached: by depth in the draft, from 1: steps whose draft was so deep, and steps that accepted so far
     kv_bytes: the most that all caches held after the prompt or a step;  step_kv_bytes: after a step
     identity: "equal", "tied" or "parted", against plain decoding; None where it was not compared;  alike: tokens until it
-    parts;  fault: why it has no whole answer
+    parts;  fault: why it has no whole answer;  spent: what the six columns follow from
     """
 
     question: int | str
@@ -49,6 +50,7 @@ class Row:
     decode_s: float
     identity: str | None
     alike: int
+    spent: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def score(self) -> float | None:
@@ -87,6 +89,7 @@ class Result(Gathered[Row]):
                 }
                 for name in names
             },
+            "columns": columns(self.settings, self.rows),
             "rows": [{**asdict(row), "score": row.score} for row in self.rows],
         }
         return {**record, "targets": targets(record)}

@@ -110,9 +110,9 @@ class CascadeBench(Bench):
         return [self._row(question, name, talk, talks[BASELINE]) for name, talk in talks.items()]
 
     def _row(self, question: Question, name: str, talk: list[Answer], plain: list[Answer]) -> CascadeRow:
-        scores = self.row(question, name, talk, plain).score
+        whole = self.row(question, name, talk, plain)
         fault = next((x.fault for x in talk if x.fault), "")
-        row = CascadeRow(question.id, question.kind, name, scores, fault=fault)
+        row = CascadeRow(question.id, question.kind, name, whole.score, fault=fault)
         if fault:
             return row
         counted = [x for x in talk if isinstance(x, Counted)]
@@ -123,6 +123,7 @@ class CascadeBench(Bench):
         return replace(
             row,
             tokens=len(origins),
+            spent=whole.spent,
             theirs=origins.count(TARGET),
             large=_flops(self.model.spec, [x for x in passes if x.lane == TARGET], [x for x in looks if x.lane == TARGET]),
             small=_flops(self._small, [x for x in passes if x.lane != TARGET], [x for x in looks if x.lane != TARGET]),

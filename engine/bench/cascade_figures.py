@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .answers_figures import BASELINE, mean
+from .columns import columns
 from .result_file import Gathered
 
 VERSION = 1  # of the JSON object
@@ -32,6 +33,7 @@ class CascadeRow:
     large: float = 0.0
     small: float = 0.0
     fault: str = ""
+    spent: Mapping[str, float | None] = field(default_factory=dict)
 
 
 class CascadeResult(Gathered[CascadeRow]):
@@ -55,6 +57,7 @@ class CascadeResult(Gathered[CascadeRow]):
             "skipped": self.skipped,
             "methods": {name: {**one, "best": name in best} for name, one in methods.items()},
             "goal": goal(methods),
+            "columns": columns(self.settings, self.rows),
             "rows": [asdict(row) for row in self.rows],
         }
 

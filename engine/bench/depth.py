@@ -95,9 +95,9 @@ class DepthBench(Bench):
         return [self._row(question, name, talks[name], talks[BASELINE]) for name in self.methods]
 
     def _row(self, question: Question, name: str, talk: list[Answer], plain: list[Answer]) -> DepthRow:
-        scores = self.row(question, name, talk, plain).score
+        whole = self.row(question, name, talk, plain)
         fault = next((x.fault for x in talk if x.fault), "")
-        row = DepthRow(question.id, question.kind, name, scores, fault=fault)
+        row = DepthRow(question.id, question.kind, name, whole.score, fault=fault)
         if fault:
             return row
         steps = [step for x in talk if isinstance(x, Counted) for step in x.records]
@@ -112,6 +112,7 @@ class DepthBench(Bench):
             flops=float(sum(self._flops(one, step) for one, step in passes)),
             passes=sum(decides(one) for one, _ in passes),
             seconds=sum(x.decode_s for x in talk),
+            spent=whole.spent,
         )
 
     def _flops(self, one: Pass, step: Step) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .answers_figures import BASELINE, mean
+from .columns import columns
 from .result_file import Gathered
 
 VERSION = 1  # of the JSON object
@@ -40,6 +41,7 @@ class DepthRow:
     passes: int = 0
     seconds: float = 0.0
     fault: str = ""
+    spent: Mapping[str, float | None] = field(default_factory=dict)
 
 
 class DepthResult(Gathered[DepthRow]):
@@ -62,6 +64,7 @@ class DepthResult(Gathered[DepthRow]):
             "skipped": self.skipped,
             "methods": methods,
             "goals": goals(methods),
+            "columns": columns(self.settings, self.rows),
             "rows": [asdict(row) for row in self.rows],
         }
 

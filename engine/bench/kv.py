@@ -3,6 +3,7 @@ which pass keys are found in them."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from decodescope.engine.session import Session
 
 from .answers import ROOM, Bench, about
 from .answers_figures import BASELINE
+from .columns import Meter, Spent, resident
 from .kv_figures import PRICED, KVResult, KVRow
 from .passkeys import KIND as PASSKEY
 from .passkeys import hidden, longest
@@ -40,11 +42,12 @@ PLAIN = Method()
 
 @dataclass(frozen=True)
 class Reading:
-    """A text read under a method: log-probabilities float [WORDS, V], and what the cache held behind it."""
+    """A text read under a method: log-probabilities float [WORDS, V], what the cache held behind it, and what it took."""
 
     logp: Tensor
     held: int
     kv_bytes: int
+    spent: Spent
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ class KVBench:
         """What the figures depend on, as plain data."""
         settings = self._bench.settings()
         chosen = {name: method.record() for name, method in self.methods.items()}
-        sizes = {"shares": list(SHARES), "prompt": PROMPT, "words": self.words}
+        sizes: dict[str, Any] = {"shares": list(SHARES), "prompt": PROMPT, "words": self.words}
+        sizes["weights"] = dict.fromkeys([BASELINE, *self.methods], resident([self.model]))
         return {**settings, "methods": chosen, **sizes, "left_out": self.left_out}
 
     def budgets(self) -> Iterator[tuple[str, float | None, Method]]:
@@ -105,13 +109,17 @@ class KVBench:
         """Read a text as a run would that writes it: the prompt, then token by token. Raises EngineFault."""
         prompt, words = tokens[: -self.words], tokens[-self.words :]
         session = Session(self.model, method, prompt, max_new_tokens=len(words), stop_tokens=[], level="counts")
-        session.start()
+        meter = Meter(session)
+        meter.open(session.start())
         lane, rows = session.target, []
+        lane.take_passes()
+        began = time.perf_counter()
         for at, token in enumerate([prompt[-1], *words[:-1]], len(prompt) - 1):
             rows.append(lane.forward(Feed.causal([token], at, lane.decoder.device))[0, 0])
             lane.commit([0])
         held = sum(map(_held, lane.cache.layers))
-        return Reading(torch.stack(rows).log_softmax(-1), held, lane.cache.nbytes)
+        meter.read(lane.take_passes(), time.perf_counter() - began, lane.cache.nbytes)
+        return Reading(torch.stack(rows).log_softmax(-1), held, lane.cache.nbytes, meter.spent(len(words)))
 
     def asks(self, text: Question) -> list[int] | None:
         """The prompt that hides a pass key and asks for it, as near to PROMPT tokens as whole sentences allow; None where the
@@ -161,7 +169,7 @@ class KVBench:
             same = (full.logp.argmax(-1) == mine.logp.argmax(-1)).double().mean()
             figures = (float(nats), max(0.0, float(kl)), float(same))
             sizes = (mine.held, full.held, mine.kv_bytes, full.kv_bytes)
-            return KVRow(text.id, text.kind, name, share, len(words), *figures, *sizes)
+            return KVRow(text.id, text.kind, name, share, len(words), *figures, *sizes, spent=mine.spent)
 
         return row
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from .answers_figures import BASELINE, mean
+from .columns import columns
 from .passkeys import KIND as PASSKEY
 from .result_file import Gathered
 
@@ -43,12 +44,17 @@ class KVRow:
     right: bool | None = None
     said: str = ""
     fault: str = ""
+    spent: Mapping[str, float | None] = field(default_factory=dict)
 
 
 class KVResult(Gathered[KVRow]):
     """What all methods made of the texts so far."""
 
     kind = KVRow
+
+    def _columns(self) -> dict[str, dict[str, float | None]]:
+        rows = [replace(row, method=_at(row)) for row in self.rows if row.kind in PRICED]
+        return columns(self.settings, rows, {_at(row): row.method for row in self.rows})
 
     def record(self) -> dict[str, Any]:
         """As plain data: settings, and for each method its points, the largest budget first."""
@@ -64,8 +70,14 @@ class KVResult(Gathered[KVRow]):
             "kinds": {kind: sum(row.kind == kind and row.method == BASELINE for row in self.rows) for kind in KINDS},
             "skipped": self.skipped,
             "methods": points,
+            "columns": self._columns(),
             "rows": [asdict(row) for row in self.rows],
         }
+
+
+def _at(row: KVRow) -> str:
+    """A method and its budget, as a line of a table is called."""
+    return row.method if row.share is None or row.method == BASELINE else f"{row.method} {100 * row.share:.0f} %"
 
 
 def _point(share: float | None, rows: Sequence[KVRow]) -> dict[str, Any]:

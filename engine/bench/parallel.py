@@ -15,9 +15,11 @@ from decodescope.engine.method import Method, MethodError
 from decodescope.engine.model.executor import EngineFault
 from decodescope.engine.run import encode
 from decodescope.engine.session import Session
+from decodescope.engine.trace.events import Step
 from decodescope.engine.trace.phases import decides
 
 from .answers import about, answer_text, must_read, surroundings
+from .columns import Meter, resident
 from .parallel_figures import ONE, ParallelResult, ParallelRow
 from .parallel_tasks import LISTS, TASKS, Oracle, answers, at_once, questions, score
 from .parallel_tasks import Question as Task
@@ -90,8 +92,9 @@ class ParallelBench:
     def settings(self) -> dict[str, Any]:
         """What the figures depend on, as plain data, and the closed form of each question."""
         chosen = {name: method.record() for name, method in self.methods.items()}
+        weights = dict.fromkeys(self.methods, resident([self.model]))
         forms = {name: chance(task) for name, task in self.tasks.items()}
-        return {**surroundings(self.model), "methods": chosen, "seed": self.seed, "at_once": forms}
+        return {**surroundings(self.model), "methods": chosen, "seed": self.seed, "at_once": forms, "weights": weights}
 
     def rows(self, question: Question, turn: int) -> list[ParallelRow]:
         """What every method makes of a question; they take turns beginning with number `turn`."""
@@ -110,7 +113,11 @@ class ParallelBench:
             session = Session(
                 self.model, self.methods[name], prompt, max_new_tokens=task.slots + 1, seed=self.seed, level="counts"
             )
-            steps = list(session.stream())
+            meter, steps = Meter(session), list[Step]()
+            meter.open(session.start())
+            for step in session.stream():
+                meter.add(step)
+                steps.append(step)
         except (EngineFault, MethodError) as error:
             return replace(row, fault=str(error))
         tokens = [token for step in steps for token in step.emitted]
@@ -124,6 +131,7 @@ class ParallelBench:
             passes=len(passes),
             fed=sum(one.tokens for one in passes),
             seconds=sum(step.wall_us for step in steps) / 1e6,
+            spent=meter.spent(len(tokens)),
         )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .answers_figures import mean
+from .columns import columns
 from .result_file import Gathered
 
 VERSION = 1  # of the JSON object
@@ -37,6 +38,7 @@ class ParallelRow:
     fed: int = 0
     seconds: float = 0.0
     fault: str = ""
+    spent: Mapping[str, float | None] = field(default_factory=dict)
 
 
 class ParallelResult(Gathered[ParallelRow]):
@@ -63,6 +65,7 @@ class ParallelResult(Gathered[ParallelRow]):
             "methods": methods,
             "at_once": {kind: mean([chances[str(row.question)] for row in first if row.kind == kind]) for kind in kinds},
             "goals": goals(methods),
+            "columns": columns(self.settings, self.rows),
             "rows": [asdict(row) for row in self.rows],
         }
 

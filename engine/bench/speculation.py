@@ -16,6 +16,7 @@ from decodescope.engine.session import Session
 
 from .answers import Answer, Bench, about
 from .answers_figures import BASELINE
+from .columns import Spent, resident
 from .contest import Contestant, agreement, one_round, ours
 from .head_clock import HeadClock, watching
 from .questions import Question
@@ -165,6 +166,7 @@ class Speculation:
                 **{name: self._about(name, entry) for name, entry in self.entries.items()},
                 **{one.name: _theirs(one) for one in theirs},
             },
+            "weights": {name: resident([self.model, *x.bench.models(x.method).values()]) for name, x in self.entries.items()},
             "left_out": self.left_out,
         }
 
@@ -243,12 +245,13 @@ def _row(question: Question, name: str, answer: Answer, timed: Contestant | None
         answer.offered,
         answer.reached,
         identity,
+        spent=answer.spent,
     )
     if timed is None:
         return row
     calls = timed.calls[""]
     steps = [(step, us) for call in calls for step, us in zip(call.steps, call.heads_us, strict=True)]
-    row = replace(row, seconds=timed.seconds[""])
+    row = replace(row, seconds=timed.seconds[""], spent=_timed(answer, timed))
     if not steps:
         return row
     passes = [sum(p.wall_us for p in step.passes) for step, _ in steps]
@@ -262,6 +265,14 @@ def _row(question: Question, name: str, answer: Answer, timed: Contestant | None
         head_us=statistics.median(us for _, us in steps),
         own_us=statistics.median(own),
     )
+
+
+def _timed(answer: Answer, timed: Contestant) -> Spent:
+    """What an answer took, with the medians of the rounds in the place of the times of the one that was counted; of
+    transformers, whose passes nobody sees, what there is."""
+    whole, steps = statistics.median(timed.seconds[""]), [x.decode_s for x in timed.calls[""] if x.decode_s]
+    blank: Spent = {"tokens": len(answer.tokens), "flops": None, "kv_bytes": None, "joules": None}
+    return {**blank, **answer.spent, "seconds": whole, "decode_s": statistics.median(steps) if steps else whole}
 
 
 def speculation(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .answers_figures import by_depth, identities
+from .columns import columns
 from .result_file import Gathered
 from .speed import ASSISTED, LOOKUP
 
@@ -47,6 +48,7 @@ class SpecRow:
     pass_us: float = 0.0
     head_us: float = 0.0
     own_us: float = 0.0
+    spent: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def rate(self) -> float | None:
@@ -90,6 +92,7 @@ class SpecResult(Gathered[SpecRow]):
             "groups": {
                 group: {name: told(name, among)["ratio"] for name in settings["contestants"]} for group, among in GROUPS.items()
             },
+            "columns": columns(self.settings, self.rows),
             "rows": [asdict(row) for row in self.rows],
         }
         return {**record, "goals": goals(record)}

@@ -173,6 +173,7 @@ class WordsBench(Bench):
             fed=sum(one.tokens * one.batch for one in passes),
             mask_s=sum(masks) / 1e6 if masks else None,
             seconds=whole.decode_s,
+            spent=whole.spent,
         )
 
     @torch.inference_mode()

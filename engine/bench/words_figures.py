@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .answers_figures import BASELINE, mean
+from .columns import columns
 from .result_file import Gathered
 
 VERSION = 1  # of the JSON object
@@ -39,6 +40,7 @@ class WordsRow:
     mask_s: float | None = None
     seconds: float = 0.0
     fault: str = ""
+    spent: Mapping[str, float | None] = field(default_factory=dict)
 
 
 class WordsResult(Gathered[WordsRow]):
@@ -60,6 +62,7 @@ class WordsResult(Gathered[WordsRow]):
             "skipped": self.skipped,
             "methods": methods,
             "goals": goals(methods),
+            "columns": columns(self.settings, self.rows),
             "rows": [asdict(row) for row in self.rows],
         }
 
