@@ -311,6 +311,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "seed": 7,
         "level": "decisions",
     },
+    "loop": {
+        "title": "Round and round",
+        "about": "Greedy decoding writes one method again and again: what was said is likelier, so it is said again.",
+        "names": {},
+        "settings": {},
+        "prompts": ["def f(x):\n    return"],
+        "new": 84,
+        "seed": 7,
+        "level": "decisions",
+    },
     "grammar": {
         "title": "A text that fits a schema",
         "about": "Asked for a story, bound to a JSON schema: only tokens of which a record can still be made stay.",

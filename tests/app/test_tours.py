@@ -14,13 +14,14 @@ from browser import Lab
 
 from decodescope.app.runs.examples import examples
 from decodescope.app.runs.tours import Stop, tours
-from decodescope.engine import Method, load, run
+from decodescope.engine import Method, Session, load, run
 from decodescope.engine.bench.parallel_tasks import at_once
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import Step, Trace, open_trace
 from decodescope.engine.trace.events import Beams
+from decodescope.engine.trace.repeats import repeats, rounds, said_again, written_laws
 from decodescope.lab.cache.lives import Lives
 from decodescope.lab.cache.needle import fate, fate_of, places
 from decodescope.lab.wire.messages import messages
@@ -553,6 +554,30 @@ def test_what_is_said_of_the_text_that_fits_a_schema() -> None:
     says(tour[4], likely[19]["job"], sampler[19]["refused"])
     says(tour[5], likely[26]["olden"])
     assert max(likely[4], key=likely[4].__getitem__) != "B" and "O" not in likely[4] and min(likely[4].values()) < 0.05
+
+
+def test_what_is_said_of_the_text_that_goes_round() -> None:
+    tour = TOURS["loop"]
+    with opened("loop") as trace:
+        steps, prompt = list(trace.steps), trace.header.prompt.tolist()
+        (loop,) = repeats(trace.emitted)
+        laws = [law for step in steps for law in written_laws(step)]
+        again = said_again(trace.emitted)
+    p = [law[0] for law in laws if law is not None]
+    by_round = {x.n: x.tp for x in rounds(loop, laws)}
+    assert (loop.at, loop.period, loop.ending, len(p)) == (16, 12, True, 84) and tour[2].step == 27
+    assert steps[5].emitted == steps[17].emitted == steps[29].emitted and p[5] < p[17] < p[29]
+    for stop in (0, 1, 3, 4):
+        says(tour[stop], p[tour[stop].step])
+    says(tour[2], by_round[1], by_round[2], digits=3)
+    says(tour[5], by_round[5], digits=3)
+    assert tour[5].step == 27 + 3 * 12 and by_round[2] - by_round[1] > 5 * abs(by_round[5] - by_round[2])
+    assert f"{again:.0%}".replace("%", " %") in tour[6].text and steps[29].tops is not None
+    assert sorted(steps[29].tops.p[0])[-2] < 0.1
+    made = Session(load("lab", "float32", "cpu"), Method.named({"sampler": ["momentum"]}), prompt, max_new_tokens=84)
+    for _ in made.stream():
+        pass
+    assert not any(x.loop for x in repeats(made.tokens[len(prompt) :]))
 
 
 def test_what_is_said_of_the_token_that_repeats_least() -> None:
