@@ -375,6 +375,34 @@ PRESETS: dict[str, Preset] = {
         {"drafter": "none", "sampler": ["grammar", "greedy"]},
         {"grammar": {"text": RECORD}},
     ),
+    "consensus": Preset(
+        "Eight texts, one vote",
+        "Eight texts are drawn together, and the one that has most in common with the others is kept. The text may differ.",
+        {"strategy": "consensus", "sampler": ["temperature"]},
+        WARM,
+    ),
+    "predictive": Preset(
+        "Next token begins early",
+        "Half-way up three guesses of the next token begin their first layers; the one that was right goes on from there.",
+        {"strategy": "predictive", "sampler": ["greedy"]},
+    ),
+    "s2d": Preset(
+        "Sorted drafts (S2D)",
+        "The target's first layers guess: two of them where they are sure, else four or six; the rest of the layers check.",
+        {"drafter": "s2d", "sampler": ["greedy"]},
+    ),
+    "nest": Preset(
+        "NEST, a text to quote from",
+        "The target's law is mixed with what followed similar states in a text that it has read. The text may differ.",
+        {"drafter": "rest", "law": "nest", "sampler": ["greedy"]},
+    ),
+    "rapid": Preset(
+        "RAPID, retrieved beside",
+        "The model reads the best pieces of the prompt once more, alone, and moves its law towards that. The text may differ.",
+        {"drafter": "none", "law": "rapid", "sampler": ["greedy"]},
+        {"law": {"budget": 64, "window": 16, "query": 24}},
+        models={"short": "lab"},
+    ),
 }
 SMALLER = ("plain", "h2o", "streaming")  # those that hold less: no draft's tree, or a cache with a bound
 
