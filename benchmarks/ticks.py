@@ -1,10 +1,10 @@
-"""What a predictive pipeline would save: simulated ticks on the questions of LabBench, by exit and branches.
+"""What pipelines of layers would save: simulated ticks on the questions of LabBench, by exit and guesses.
 
     python benchmarks/ticks.py [--each 2] [--new-tokens 48]
 
-So many questions of each kind, greedy, in float32. A line for each exit d and number of branches k: the share r of tokens that
-a branch had begun, ticks a token beside those of plain decoding, layers run a token by all branches together, and how many of
-the texts are plain decoding's, token by token.
+So many questions of each kind, greedy, in float32. A line for each exit d and number of branches k of `predictive`, and for
+each exit of `speed`: the share r of tokens that had begun before they were known, ticks a token beside those of plain decoding,
+layers run a token by all that were in flight, and how many of the texts are plain decoding's, token by token.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from decodescope.engine.bench.answers import QUESTIONS, Bench
 from decodescope.engine.bench.questions import even_of_each, read_questions
 from decodescope.engine.load import Model, load
 from decodescope.engine.methods.strategies.predictive import Predictive
+from decodescope.engine.methods.strategies.speed import Speed
 
 
 def written(model: Model, method: Method, prompt: list[int], count: int) -> Session:
@@ -40,15 +41,19 @@ def main() -> None:
     prompts = [bench.first(x) for x in even_of_each(questions, args.each)]
     plain = [written(model, Method(), x, args.new_tokens).tokens for x in prompts]
     lines = []
-    for d, k in product(range(layers // 2, layers), (1, 3, 8)):
-        runs = [written(model, Method(strategy=Predictive(layers=d, branches=k)), x, args.new_tokens) for x in prompts]
-        tokens, ticks = (sum(getattr(run.scratch, x) for run in runs) for x in ("tokens", "clock"))
+    middle = product(range(layers // 2, layers), (1, 3, 8))
+    every = [(Predictive(layers=d, branches=k), d, str(k)) for d, k in middle]
+    every += [(Speed(layers=e), e, "chain") for e in range(1, layers)]
+    for strategy, d, guesses in every:
+        runs = [written(model, Method(strategy=strategy), x, args.new_tokens) for x in prompts]
+        tokens, ticks, work = (sum(getattr(run.scratch, x) for run in runs) for x in ("tokens", "clock", "work"))
         r = (layers * tokens - ticks) / (tokens * (layers - d))
         same = sum(run.tokens == text for run, text in zip(runs, plain, strict=True))
-        work = ticks / tokens + k * (layers - d)
-        lines.append([d, k, f"{100 * r:.0f} %", f"{ticks / tokens:.2f}", f"{layers * tokens / ticks:.2f}", f"{work:.1f}", same])
+        lines.append([strategy.name, d, guesses, f"{100 * r:.0f} %", f"{ticks / tokens:.2f}", f"{layers * tokens / ticks:.2f}"])
+        lines[-1] += [f"{work / tokens:.1f}", same]
     print(f"{len(prompts)} questions, {tokens} tokens, {layers} layers")
-    print(table(("d", "k", "r", "ticks a token", "fewer by", "layers run", "same text"), [[*map(str, x)] for x in lines]))
+    heads = ("strategy", "d", "guesses", "r", "ticks a token", "fewer by", "layers run", "same text")
+    print(table(heads, [[*map(str, x)] for x in lines]))
 
 
 if __name__ == "__main__":

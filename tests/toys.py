@@ -380,6 +380,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "joint_tokens": [dict(threshold=0.1, datastore=DATASTORE), dict(threshold=0.2, tokens=2, weight=0.0)],
     "pearl": [dict(), dict(machine="a100-80g"), dict(overlap=True)],
     "predictive": [dict(), dict(layers=2, branches=1, heads="exits")],
+    "speed": [dict(layers=1), dict(layers=1, heads="exits")],
     "samples": [dict(samples=3), dict(samples=3, plan="node")],
     "aligned": [dict(samples=3)],
     "consensus": [dict(samples=3), dict(samples=4, measure="edit"), dict(samples=5, measure="exact")],

@@ -346,6 +346,14 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "seed": 1,
         "level": "decisions",
     },
+    "pipeline": {
+        "title": "Tokens in a pipeline",
+        "about": "SPEED: after two of eight layers a token names the next one, which begins; a wrong one empties the pipeline.",
+        "names": {"strategy": "speed"},
+        "settings": {},
+        **COPY,
+        "new": 32,
+    },
     "snapkv": {
         "title": "The last tokens vote",
         "about": "SnapKV: the prompt's last four tokens choose 20 of its entries; the other 50 leave, and the name stays.",

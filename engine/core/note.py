@@ -6,7 +6,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["node", "series", "span", "set", "clock", "grid"]
+Kind = Literal["node", "series", "span", "set", "clock", "grid", "track"]
+
+
+LANES = 64  # the most of a track
 
 
 @dataclass(frozen=True)
@@ -18,14 +21,14 @@ class Note:
           truth, drawn as a line over the steps. "span": [from, to], or several, drawn as bars. "set": a word, or a list of
           members (numbers, words, or lists of these), drawn as who is in it over the steps. "clock": microseconds; all clocks
           of a part are lanes of one time. "grid": a list of numbers, or an object of them by name, drawn as rows by shade, the
-          steps across
+          steps across. "track": a list of bars [lane, from, to, token, word], drawn in lanes over a time of their own
     word: what people call it
     unit: of its numbers; "node" and "token" are numbers of nodes and ids. Where the members of a set are lists, the units of
-          their places stand with commas, the last for all that follow
+          their places stand with commas, the last for all that follow; of a track that of its time
     what: what the value is, for whoever points at it
     line: what it is held against, another note or a knob of the same part
     at:   that as a number, where it is one
-    rows: what the numbers of a grid stand for
+    rows: what the numbers of a grid stand for; the words that the bars of a track may have
     summed: of a node: a sum of logarithms over its path
     """
 
@@ -55,7 +58,15 @@ class Note:
         if self.kind == "grid":
             numbers = list(value.values()) if isinstance(value, dict) else value
             return isinstance(numbers, list) and all(x is None or _number(x) for x in numbers)
+        if self.kind == "track":
+            return isinstance(value, list) and bool(value) and all(map(self._bar, value))
         return False
+
+    def _bar(self, x: Any) -> bool:
+        """Whether x is [lane, from, to, token, word], the lane and the token whole numbers and the word one of the note's."""
+        if not (isinstance(x, list) and len(x) == 5 and type(x[0]) is type(x[3]) is int):
+            return False
+        return 0 <= x[0] < LANES and _span(x[1:3]) and x[3] >= 0 and x[4] in self.rows
 
 
 def _number(x: Any) -> bool:

@@ -64,7 +64,7 @@ class Draft:
     u:          N uniforms that drew the nodes, or None
     acceptable: N or None; False marks a passenger, which rides the pass and is never committed, nor counted as drafted
     visible:    bool [N, N] or None; None: each node sees its ancestors and itself
-    notes:      figures for the trace (matched span, template, ...)
+    notes:      figures for the trace (matched span, template, ...);  named: ids that these name and the tree does not
     enter, states: the layer at which the target's pass may begin, and what enters it, float [1, N + 1, d_model]: the
                 drafter has run the layers below over the root and every node, whose rows are pending there. 0: read anew
     entries:    the layer at which the root and each node enter, as `Feed.entries` has it; None: all of them at `enter`
@@ -87,6 +87,7 @@ class Draft:
     slots: Slots | None = None
     exits: list[Exit] = field(default_factory=list)
     entries: list[int] | None = None
+    named: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if len(self.parents) != len(self.tokens):

@@ -157,9 +157,9 @@ class Lane(Reader):
     def shallow(
         self, feed: Feed, until: int, phase: str = "draft", alone: bool = False, by: Decoder | None = None
     ) -> Tensor:
-        """Run the layers below `until` over `feed`; its rows are pending in these alone. The states [B, T, d_model] that
-        enter layer `until`, from which a pass with `enter` can go on. alone: a whole text, without the cache; by: a form of the
-        lane's model that reads in its place."""
+        """Run the layers below `until` over `feed`, from where it enters; its rows are pending in these alone. The states
+        [B, T, d_model] that enter layer `until`, from which a pass with `enter` can go on. alone: a whole text, without the
+        cache; by: a form of the lane's model that reads in its place."""
         if self.cache.waiting and not alone:
             self.deepen()
         self._sighted(feed, alone)
@@ -167,7 +167,8 @@ class Lane(Reader):
         start = self.executor.mark()
         states = guarded(lambda: (by or self.decoder).shallow(feed, cache, until), self.decoder.device)
         us = self.executor.elapsed_us(start, self.executor.mark())
-        record = Pass(self.name, phase, feed.length, held, us, batch=len(feed.tokens), attn=until, ffn=until)
+        ran = [*range(feed.enter, until)] if feed.enter else until
+        record = Pass(self.name, phase, feed.length, held, us, batch=len(feed.tokens), attn=ran, ffn=ran)
         record.aside, self.board = feed.shift or None, feed.board
         note_read(record, feed, self.cache)
         self.passes.append(record)

@@ -147,7 +147,7 @@ class Recorder:
         if draft is not None and verdict is not None:
             if draft.tokens:
                 step.draft = tree(draft)
-                shown += draft.tokens
+                shown += draft.tokens + draft.named
             if verdict.trials:
                 step.trials = columns(verdict)
             if verdict.token is not None:

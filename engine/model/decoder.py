@@ -187,7 +187,8 @@ class Decoder:
         return Answer(x, self.normed, self.unembed)
 
     def shallow(self, feed: Feed, cache: KVCache | None, until: int) -> Tensor:
-        """The states [B, T, d_model] that enter layer `until`; the layers below it run and append T pending rows each."""
+        """The states [B, T, d_model] that enter layer `until`. The layers below it, from where the feed enters, run and append
+        T pending rows each."""
         return self._below(until, _Pass(self, feed, cache, None))
 
     def queries(self, feed: Feed, cache: KVCache, layer: int) -> Tensor:
@@ -200,8 +201,8 @@ class Decoder:
 
     def _below(self, until: int, job: _Pass) -> Tensor:
         """The states [B, T, d_model] that enter layer `until`, of the pass `job`."""
-        x = self.embed_rows(job.feed)
-        for i in range(until):
+        x = self.embed_rows(job.feed) if job.feed.states is None else job.feed.states
+        for i in range(job.feed.enter, until):
             x = self._ffn(i, job.attend(i, x))
         return x
 

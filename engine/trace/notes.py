@@ -70,7 +70,7 @@ def singles(note: Note, value: Any, nodes: int) -> Iterator[tuple[Any, Any]]:
     elif note.kind == "grid":
         rows = value.items() if isinstance(value, dict) else zip(note.rows or range(len(value)), value, strict=False)
         yield from rows
-    elif note.kind == "set" or (note.kind == "span" and isinstance(value[0], list)):
+    elif note.kind in ("set", "track") or (note.kind == "span" and isinstance(value[0], list)):
         yield from ((None, one) for one in ([value] if isinstance(value, str) else value))
     else:
         yield None, value

@@ -37,7 +37,8 @@ def said(header: Header, kind: str) -> dict[str, Any]:
     usual:    it is the one that a method has where nothing is chosen
     uses, verdicts: of a strategy;  places: of one that fills a canvas, how many a block has;  settles: of one that writes a
             picture, how its passes follow from its knobs, "rows" or "cells" (engine/trace/pictured.py);  ticks: of one whose
-            notes tell a simulated clock of layers (engine/trace/ticks.py)
+            notes tell a simulated clock of layers, which tokens run beside the first, "branches" or a "chain"
+            (engine/trace/ticks.py)
     drafts, speaks, copies: of a drafter;  exact: of a depth rule
     commits: of a selector: how its choice follows from its knobs (engine/trace/fills.py)
     greedy: of a sampler;  heat: the temperature that it divides the logits by;  cuts: whether it may remove tokens
@@ -118,11 +119,11 @@ def _is_zone(row: Any) -> bool:
 
 
 _WORDS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("usual", "verdicts", "drafts", "copies", "exact", "greedy", "cuts", "once", "ticks"), _is_switch),
+    **dict.fromkeys(("usual", "verdicts", "drafts", "copies", "exact", "greedy", "cuts", "once"), _is_switch),
     **dict.fromkeys(("heat", "bits", "reads"), _is_heat),
     **dict.fromkeys(("whole", "places"), _is_count),
     **dict.fromkeys(("uses", "does"), _are_words),
-    **dict.fromkeys(("speaks", "column", "changes", "commits", "settles"), _is_word),
+    **dict.fromkeys(("speaks", "column", "changes", "commits", "settles", "ticks"), _is_word),
     "goes": _is_sentence,
     "calibrated": _is_calibrated,
     "decoders": _are_shapes,

@@ -29,8 +29,10 @@ def figure(trace: Trace, name: str, part: str | None = None) -> go.Figure:
     marks = _MARKS[note.kind](trace, part, name)
     word, unit = ("time", "ms") if note.kind == "clock" else (_said(note.word), _said(note.unit))
     title = f"{word}, {_said(note.what)}" if note.what and note.kind != "clock" else word
-    axis = "row" if note.kind == "grid" else "" if note.kind == "set" else unit or word
-    drawing = chart(title, "step", axis, *marks, height=320)
+    axis = {"grid": "row", "set": "", "track": "lane"}.get(note.kind, unit or word)
+    drawing = chart(title, unit if note.kind == "track" else "step", axis, *marks, height=320)
+    if note.kind == "track":
+        return drawing.update_layout(barmode="overlay").update_yaxes(autorange="reversed", dtick=1)
     return drawing.update_yaxes(type="category") if note.kind in ("set", "grid") else drawing
 
 
@@ -125,6 +127,21 @@ def _rows(trace: Trace, part: str, name: str) -> list[Any]:
     return [go.Heatmap(x=steps, y=[_said(row) for row in held], z=shades, colorscale="Cividis", colorbar=bar)]
 
 
+def _bars(trace: Trace, part: str, name: str) -> list[Any]:
+    """The bars of a track, a colour for each word, which its first place in the note's order has strongest."""
+    note, rows = _told(trace, part, name)
+    drawn = list[Any]()
+    for word, colour in zip(note.rows, cycle([INK, ACCEPT, MUTED]), strict=False):
+        own = [(step, bar) for step, _, bar in rows if bar[4] == word]
+        text = [plain(trace.pieces.get(bar[3], f"<#{bar[3]}>")) for _, bar in own]
+        place = dict(base=[bar[1] for _, bar in own], x=[bar[2] - bar[1] for _, bar in own], y=[bar[0] + 1 for _, bar in own])
+        ends = [[step, x, bar[1], bar[2]] for (step, bar), x in zip(own, text, strict=True)]
+        hover = "step %{customdata[0]}: %{customdata[1]}, %{customdata[2]} to %{customdata[3]}<extra></extra>"
+        look = dict(orientation="h", marker=dict(color=colour), text=text, textposition="inside", hovertemplate=hover)
+        drawn.append(go.Bar(**place, name=_said(word), showlegend=True, customdata=ends, **look))
+    return drawn
+
+
 _MARKS: dict[Kind, Callable[[Trace, str, str], list[Any]]] = {
     "node": _nodes,
     "series": _series,
@@ -132,6 +149,7 @@ _MARKS: dict[Kind, Callable[[Trace, str, str], list[Any]]] = {
     "set": _members,
     "clock": _clocks,
     "grid": _rows,
+    "track": _bars,
 }
 
 

@@ -12,7 +12,8 @@ from decodescope.engine.trace.notes import singles
 
 MOST = 64  # notes of one part
 WORD, SENTENCE = 64, 400  # characters of a note's words
-ORDER: tuple[Kind, ...] = ("series", "clock", "span", "set", "grid", "node")  # in which the values of a step find room
+ORDER: tuple[Kind, ...] = ("series", "clock", "span", "track", "set", "grid", "node")  # in which the values of a step find room
+TRACK = ["", "", "", "token", ""]  # the units of a bar's places
 assert set(ORDER) == set(get_args(Kind))
 
 Values = dict[str, dict[str, Any]]  # kind of part -> name -> value
@@ -38,6 +39,7 @@ def _declared(notes: Mapping[str, Note]) -> dict[str, dict[str, Any]]:
             "line": "" if at is None else line[:WORD],
             "at": at,
             "summed": note.summed or None,
+            "rows": [row[:WORD] for row in note.rows] if note.kind == "track" else None,
         }
         rows[name] = {key: value for key, value in row.items() if value is not None and value != ""}
     return rows
@@ -46,7 +48,8 @@ def _declared(notes: Mapping[str, Note]) -> dict[str, dict[str, Any]]:
 def valued(header: Header, values: Values, nodes: int, text: Text) -> Values:
     """The values of a step as a page reads them, all of one kind in one shape. node: a list by node of the wire, null where
     nothing is said; set: a list of members; span: a list of [from, to]; grid: row -> number; clock: seconds; series: as it
-    is. Numbers of nodes are one higher than in the trace, and a token is {"token": id, "text": its text}."""
+    is; track: a list of [lane, from, to, token, word]. Numbers of nodes are one higher than in the trace, and a token is
+    {"token": id, "text": its text}."""
     notes = header.tells or {}
     return {
         part: {name: _shaped(notes[part][name], value, nodes, text) for name, value in one.items()}
@@ -72,8 +75,8 @@ def fitting(header: Header, values: Values, most: int, nodes: bool = False) -> V
 def _shaped(note: Note, value: Any, nodes: int, text: Text) -> Any:
     if note.kind == "clock":
         return value / 1e6
-    units = note.unit.split(", ") if note.kind == "set" else [note.unit]
-    spoken = text if note.kind in ("node", "set") else None
+    units = note.unit.split(", ") if note.kind == "set" else TRACK if note.kind == "track" else [note.unit]
+    spoken = text if note.kind in ("node", "set", "track") else None
     rows = [(at, _read(one, units, spoken)) for at, one in singles(note, value, nodes)]
     if note.kind == "series":
         return rows[0][1]

@@ -797,3 +797,18 @@ def test_on_a_small_screen_each_stop_and_its_node_are_in_view_together(lab: Lab,
             return box && box.height && box.top >= -1 && box.bottom <= innerHeight + 1; })""",
             arg=mark % stop.node,
         )
+
+
+def test_what_is_said_of_tokens_in_a_pipeline() -> None:
+    tour = TOURS["pipeline"]
+    with opened("pipeline") as trace:
+        steps = list(trace.steps)
+    notes = [(step.draft.notes or {})["speed"] for step in steps if step.draft is not None]
+    for stop, at in ((0, 0), (1, 2), (2, 4), (4, 11), (5, 20)):
+        assert tour[stop].step == at
+        says(tour[stop], notes[at]["sure"][0])
+    assert [len(step.path) for step in (steps[x.step] for x in tour)] == [1, 1, 0, 0, 1, 1, 0]
+    assert [[bar[2] - bar[1] for bar in notes[k]["flight"]] for k in (0, 2)] == [[8, 6, 4, 2], [2, 2, 2, 2]]
+    assert [notes[k]["ticks"] for k in (2, 4, 6)] == [2, 2, 8] and [notes[k]["work"] for k in (6, 11)] == [20, 8]
+    assert {bar[4] for bar in notes[4]["flight"][1:]} == {"dropped"} and len(steps[21].path) == 0
+    assert (notes[-1]["clock"], notes[-1]["plain"]) == (124, 256)

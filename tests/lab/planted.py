@@ -27,6 +27,7 @@ NOTES = {
     "sowing": Note("clock", "sowing", "µs", "time to sow"),
     "reaping": Note("clock", "reaping", "µs", "time to reap"),
     "beds": Note("grid", "beds", "plants", "how many stand in each", rows=["left", "right"]),
+    "rows": Note("track", "rows", "hours", "in which they grew", rows=["stands", "grows", "wilts"]),
 }
 HELD = {**NOTES, "bar": replace(NOTES["bar"], at=1.5)}  # as a header has them
 MODEL = {"name": "toy", "vocab": 50, "params": 1234, "rope": {}}
@@ -47,6 +48,7 @@ def values(k: int) -> dict[str, Any]:
         "sowing": 1500.0 + 100 * k,
         "reaping": 500.0,
         "beds": [k, 2.5],
+        "rows": [[0, 4 * k, 4 * k + 4, 8, "stands"], [1, 4 * k + 2, 4 * k + 4, 9, "grows" if k % 2 else "wilts"]],
     }
     return {name: None if k % 7 == 6 and name in ("level", "reach", "crew", "beds") else x for name, x in told.items()}
 

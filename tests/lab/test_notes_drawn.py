@@ -46,11 +46,12 @@ def inked(drawn: Drawn, word: str, step: int, count: int = 20) -> list[float]:
 
 def test_each_kind_has_its_row_with_the_value_of_the_step(drawn: Drawn) -> None:
     rows = show(drawn, told(planted()))
-    words = {"bar", "level", "planted", "reach", "crew", "seen", "time", "beds"}
+    words = {"bar", "level", "planted", "reach", "crew", "seen", "time", "beds", "rows"}
     assert set(rows) == words, "what is noted of nodes stands on the card"
     assert {x: row["now"] for x, row in rows.items()} == {
         "bar": "1.5 nats", "level": "10 points", "planted": "no", "reach": "4 to 5, 10 to 13 positions",
         "crew": "4, 7, 11", "seen": "x, ⟨E2 96⟩", "time": "sowing 1.9 ms, reaping 0.5 ms", "beds": "left: 4, right: 2.5",
+        "rows": "x 16 to 20 (stands), ⟨E2 96⟩ 18 to 20 (wilts)",
     }  # fmt: skip
     assert (rows["bar"]["quiet"], rows["level"]["quiet"]) == ("floor 1.5", "bar 1.5")
     assert rows["level"]["label"] == f"level: {NOTES['level'].what}"

@@ -25,7 +25,7 @@ def drawn(name: str, **more: Any) -> Any:
 @pytest.mark.parametrize("name", NOTES)
 def test_every_note_has_its_figure(name: str) -> None:
     made = drawn(name)
-    assert made.data and made.layout.xaxis.title.text == "step"
+    assert made.data and made.layout.xaxis.title.text == ("hours" if name == "rows" else "step")
     if NOTES[name].kind != "clock":
         assert made.layout.title.text == f"{NOTES[name].word}, {NOTES[name].what}"
 

@@ -47,6 +47,7 @@ SETTINGS = {
     "encode-once": dict(strategy="encode_once"),
     "pearl": dict(strategy="pearl", drafter=("draft_model", {"length": 4})),
     "predictive": dict(strategy=("predictive", {"branches": 2})),
+    "speed": dict(strategy=("speed", {"layers": 1})),
     "llma": dict(drafter="llma"),
     "anpd": dict(drafter="anpd"),
     "aggressive": dict(drafter=("aggressive", {"length": 8})),

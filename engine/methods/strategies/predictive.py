@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
@@ -14,11 +14,10 @@ from decodescope.engine.decoding.draft import ROOT, Draft
 from decodescope.engine.decoding.settle import settle
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.heads.exits import ExitHeads
 from decodescope.engine.heads.files import missing
 from decodescope.engine.model.feed import Feed
 
-from .shared.ahead import Ahead, Guess, Pipeline, beside
+from .shared.ahead import DROPPED, GOES_ON, READ, TICKS, Ahead, Guess, Pipeline, beside
 from .shared.rounds import judge
 
 if TYPE_CHECKING:
@@ -41,37 +40,27 @@ class Predictive(Strategy):
     asks for what happens inside a pass: then it does, and the ticks stay). With a share r of tokens that a branch had begun, a
     token takes M - r (M - d) ticks; the k branches add k (M - d) layers to each.
 
-    Notes, `predictive`: `exit`, d; `head`, the layers that the token had ahead; `root` and `branches`, the ticks in which they
+    Notes, `predictive`: `exit`, d; `head`, the layers that the token had ahead; `flight`, the ticks in which it and each branch
     ran; `sure`, the exit's probability of each guess; `ticks` of the step, and their sum, `clock`, beside plain decoding's,
     `plain`; `work`, layers run by all tokens of the step; `simulated`, what a tick is. A check derives them again from passes
     and verdicts, and `clock` from M, d and r.
 
     A branch reads of the layers below M - d what the token before it left there, so the exit stands in the middle or above.
-    Below it a branch would reach its own exit before anybody knew whether it is right: the paper's pipeline has one stage.
+    Below it a branch would reach its own exit before anybody knew whether it is right: the paper's pipeline has one stage,
+    that of `speed` more.
     """
 
     title = "Predictive pipeline (ticks)"
     source = "Yang et al. 2023, arXiv:2307.05908, sections 3 and 4 [the algorithm is recalled]"
     uses = frozenset({"context", "sampler"})
-    tells: ClassVar[dict[str, Note]] = {
-        "exit": Note("series", "exit", "layers", "that the token has run when the next ones are guessed"),
-        "head": Note("series", "ahead", "layers", "of the token that a branch had run before it was known"),
-        "root": Note("span", "token", "ticks", "in which it ran the layers that it still had to run"),
-        "branches": Note("span", "branches", "ticks", "in which the guessed tokens ran their first layers"),
-        "sure": Note("node", "sure", what="probability of the guess at the exit, before the sampler"),
-        "ticks": Note("series", "ticks", "ticks", "of the step: layers that the token ran, one a tick"),
-        "clock": Note("series", "ticks so far", "ticks", line="plain"),
-        "plain": Note("series", "plain decoding", "ticks", "of as many tokens, one layer after another"),
-        "work": Note("series", "work", "layers", "run in the step by the token and by all branches"),
-        "simulated": Note("set", "a tick", what="what the ticks of this simulated clock are"),
-    }
+    tells: ClassVar[dict[str, Note]] = TICKS
 
     layers: int = param(0, low=0, high=512, unit="layers", help="d, layers before the guess; 0: half of them")
     branches: int = param(3, low=1, high=16, unit="tokens", help="k, guessed next tokens that begin")
     heads: str = param("none", choices=("none", "exits"), help="what reads the exit: the last norm, or trained exits")
 
     def says(self) -> dict[str, Any]:
-        return {**super().says(), "ticks": True}
+        return {**super().says(), "ticks": "branches"}
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if self.heads != "none" and (no := missing("exits", spec, f"{self.name}.heads = none")):
@@ -94,7 +83,7 @@ class Predictive(Strategy):
     def step(self, s: State) -> Move:
         lane, clock, pipe = s.target, s.target.executor, s.scratch
         count, d, position = lane.decoder.spec.n_layers, self.exit(lane.decoder.spec), len(s.tokens)
-        started = clock.mark()
+        started, root = clock.mark(), s.tokens[-1]
         head = pipe.head(s)
         logits, guess = self._read(s, pipe.resumed(s), d)
         reached = clock.mark()
@@ -105,22 +94,21 @@ class Predictive(Strategy):
         at = Cursor(draft, logits, lane.best, s.sampler, s.sampler_state, position)
         verdict = judge(draft, at, s.chance)
         right = verdict.path[0] if verdict.path else None
-        pipe.ahead = None if right is None else Ahead.of(lane, [*s.tokens, draft.tokens[right]], states, right)
+        pipe.ahead = None if right is None else Ahead.branch(lane, [*s.tokens, draft.tokens[right]], states, right)
         for store in lane.cache.layers[: count - d]:
             store.rollback(1)  # the branches: what goes on of them is kept apart, and comes back in the next step
         verified = clock.mark()
         emitted, origins, end, verdict, before = settle(s, draft, verdict, at)
-        draft.notes = {self.name: pipe.tick(head, d, count, len(draft)) | {"sure": guess.sure}}
+        fates = [GOES_ON if i == right else DROPPED for i in range(len(draft))]
+        others = [(i + 1, count - d, *x) for i, x in enumerate(zip(draft.tokens, fates, strict=True))]
+        draft.notes = {self.name: pipe.tick(head, d, count, [(0, count - head, root, READ), *others]) | {"sure": guess.sure}}
         branch_us = clock.elapsed_us(reached, begun)
         verify_us, commit_us = clock.elapsed_us(started, verified) - branch_us, clock.elapsed_us(verified, clock.mark())
         return Move(emitted, origins, end, draft, verdict, logits, branch_us, verify_us, commit_us, sampler_state=before)
 
     def _read(self, s: State, feed: Feed, d: int) -> tuple[Tensor, Guess]:
         """The target's logits [1, V] of the root, in one pass, and what the exit in it guesses."""
-        lane = s.target
-        heads = None if self.heads == "none" else cast(ExitHeads, lane.decoder.heads["exits"])
-        guess = Guess(s, d, self.branches, heads)
-        logits = lane.forward(feed, depth=guess)[0]
-        record = lane.passes[-1]
-        record.tests, record.asks, record.rank = [d], "head", None if heads is None else heads.shape["rank"]
+        guess = Guess(s, d, self.branches, self.heads != "none")
+        logits = s.target.forward(feed, depth=guess)[0]
+        guess.entered()
         return logits, guess

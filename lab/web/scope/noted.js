@@ -20,6 +20,7 @@ const SAID = {
   series: (note, x) => withUnit(note.unit, x),
   clock: (note, x) => `${note.word} ${milli(x)}`,
   span: (note, x) => `${several(x.map(([from, to]) => `${wordOf(from)} to ${wordOf(to)}`))} ${note.unit ?? ""}`.trim(),
+  track: (note, x) => several(x.map(([, from, to, token, word]) => `${wordOf(token)} ${from} to ${to} (${word})`)),
   set: (note, x) => (x.length ? several(x.map(wordOf)) : "nothing"),
   grid: (note, x) => several(Object.entries(x).map(([row, one]) => `${row}: ${wordOf(one)}`)),
 };

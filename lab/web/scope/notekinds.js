@@ -1,20 +1,25 @@
 /* The kinds of notes: each lays out the values that were noted over the steps, and paints them on a canvas. */
 import { milli } from "./numbers.js";
 import { wordOf } from "./noted.js";
+import { laidTrack, paintTrack, trackAxis } from "./track.js";
 
 export const LEFT = 76; // px: what stands left of a plot
 const PX = { tall: 40, row: 11, gap: 2, lane: 18 }; // a plot, a row, what lies between two, a clock
 const MOST_ROWS = 12; // of a set or a grid; the others are counted
 
 /** An axis of `count` steps over `wide` px, in bins of a pixel or more: each(values, act) calls act(bin, value) for
- *  every value; x(bin) is where a bin begins. Of many steps the axis grows by `grain` at once. */
+ *  every value; x(bin) is where a bin begins, at(i) where a step is and how wide, step(px) which one is there. Of many
+ *  steps the axis grows by `grain` at once. */
 export function axisOf(count, wide) {
   const grain = 2 ** Math.max(0, Math.floor(Math.log2(count / wide))), span = Math.ceil(count / grain) * grain;
   const bins = Math.max(1, Math.min(span, Math.floor(wide))), share = bins / span;
   return {
     grain,
+    key: span,
     span,
     bins,
+    at: (i) => [LEFT + (i * wide) / span, Math.max(2, wide / span)],
+    step: (px) => Math.floor((Math.max(0, px - LEFT) / wide) * span),
     x: (bin) => LEFT + (bin * wide) / bins,
     each: (values, act) => values.forEach((x, k) => act(Math.floor(k * share), x)),
   };
@@ -100,9 +105,15 @@ function members(values) {
   return { rows, more: counts.size - rows.length };
 }
 
-/** Kind -> lay(columns), what its picture is: tall, and `said` in words; paint(pen, ink, axis, columns, laid). A column
- *  has the note and the values by step; of a series the second one is what it is held against. */
+/** Kind -> lay(columns), what its picture is: tall, and `said` in words; paint(pen, ink, axis, columns, laid), and its
+ *  own `axis` if it is not that of the steps. A column has the note and the values by step; of a series the second one
+ *  is what it is held against. */
 export const NOTE_KINDS = {
+  track: {
+    lay: laidTrack,
+    axis: (laid, wide, i) => trackAxis(laid, wide, LEFT, i),
+    paint: (pen, ink, axis, columns, laid) => paintTrack(pen, ink, axis, laid, beside),
+  },
   series: {
     lay([{ note, values }, other]) {
       if (values.every((x) => typeof x === "boolean")) return { truth: true, tall: rowsTall(1) };

@@ -36,10 +36,10 @@ export function notesView(context) {
     const plot = h("div", { class: "plot", role: "slider", tabindex: 0, "aria-label": what }, canvas, mark);
     const words = h("div", null, h("p", null, h("b", null, note.word), now, against), more);
     const line = h("div", { class: "note" }, words, plot);
-    const row = { ...picture, line, plot, canvas, mark, now, against, more, span: 1, painted: "", laid: null };
+    const row = { ...picture, line, plot, canvas, mark, now, against, more, axis: null, painted: "", laid: null };
     const point = ({ clientX }) => {
-      const x = clientX - plot.getBoundingClientRect().left - LEFT;
-      context.seek(Math.floor((Math.max(0, x) / (width - LEFT)) * row.span));
+      const step = row.axis?.step(clientX - plot.getBoundingClientRect().left);
+      if (step !== undefined) context.seek(step);
     };
     plot.addEventListener("pointerdown", (event) => (plot.setPointerCapture?.(event.pointerId), point(event)));
     plot.addEventListener("pointermove", (event) => plot.hasPointerCapture?.(event.pointerId) && point(event));
@@ -83,22 +83,24 @@ export function notesView(context) {
     say(row.more, [note.what, laid?.said].filter(Boolean).join("; "));
     const spoken = [`step ${i}: ${words || "nothing noted"}`, against].filter(Boolean).join(", ");
     set(plot, { "aria-valuemin": 0, "aria-valuemax": count - 1, "aria-valuenow": i, "aria-valuetext": spoken });
-    const each = (width - LEFT) / row.span;
-    set(row.mark, { style: `left:${(LEFT + i * each).toFixed(1)}px;width:${Math.max(2, each).toFixed(1)}px` });
+    const [left, wide] = row.axis?.at(i) ?? [0, 0];
+    set(row.mark, { style: `left:${left.toFixed(1)}px;width:${wide.toFixed(1)}px` });
   }
   /** Paint what is to be seen if it changed; of steps thinner than a pixel when as many have come as fill one. */
-  function paint(row, store) {
-    const axis = axisOf(store.count, Math.max(1, width - LEFT));
+  function paint(row, store, i) {
+    const steps = axisOf(store.count, Math.max(1, width - LEFT)), kind = NOTE_KINDS[row.note.kind];
     const filled = row.columns.reduce((sum, x) => sum + x.filled, 0);
-    const come = store.end ? filled : Math.floor(filled / axis.grain), { lay, paint } = NOTE_KINDS[row.note.kind];
-    const as = [axis.span, come, width, window.devicePixelRatio].join();
-    row.span = axis.span;
-    if (as === row.painted || !seen) return;
-    row.painted = as;
-    row.laid = lay(row.columns);
-    const pen = sheet(row.canvas, width, row.laid.tall);
+    const come = store.end ? filled : Math.floor(filled / steps.grain);
+    const as = [come, width, window.devicePixelRatio].join();
+    if (!seen && row.axis) return;
+    const laid = row.come === as ? row.laid : kind.lay(row.columns);
+    const axis = kind.axis?.(laid, Math.max(1, width - LEFT), i) ?? steps, whole = [as, axis.key].join();
+    Object.assign(row, { axis, laid, come: as });
+    if (whole === row.painted || !seen) return;
+    row.painted = whole;
+    const pen = sheet(row.canvas, width, laid.tall);
     pen.font = ink.less;
-    paint(pen, ink, axis, row.columns, row.laid);
+    kind.paint(pen, ink, axis, row.columns, laid);
   }
   return {
     element,
@@ -113,8 +115,9 @@ export function notesView(context) {
       for (const part of element.children) see(part, shown.some((x) => x.line.parentNode === part));
       width = width || shown[0]?.plot.clientWidth;
       if (!width) return;
-      ink = ink || shaded(inks(element, "ink", "muted", "line", "time-3", "mass-low", "mass-high"));
-      for (const row of shown) paint(row, store), tell(row, store.steps[i], i, store.count);
+      ink = ink || shaded(inks(element, "ink", "muted", "line", "time-3", "bg", "accept", "accept-soft", "branch",
+        "mass-low", "mass-high"));
+      for (const row of shown) paint(row, store, i), tell(row, store.steps[i], i, store.count);
     },
   };
 }

@@ -1,0 +1,126 @@
+"""SPEED: guesses of early layers keep several tokens in flight, each some layers behind the one before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor
+
+from decodescope.engine.core.company import Company
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Note
+from decodescope.engine.decoding.acceptance import Cursor
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.settle import settle
+from decodescope.engine.decoding.state import Move, State
+from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.heads.files import missing
+from decodescope.engine.model.feed import Feed
+
+from .shared.ahead import DROPPED, GOES_ON, READ, TICKS, Ahead, Guess, Pipeline
+from .shared.rounds import judge
+
+if TYPE_CHECKING:
+    from decodescope.engine.core.spec import ModelSpec
+
+
+@component
+class Speed(Strategy):
+    """A token that has run e of M layers names its likeliest next token at the exit there, and that begins in the next tick;
+    when it has run e layers itself it names the one behind it, and so on. So up to M / e tokens are in flight, each e layers
+    behind the one before it, whose keys and values it finds in every layer that it comes to. When the first has run all M
+    layers the target's choice is known. If that is the guess, the next token has M - e layers behind it already, and the
+    others stay in flight; else all of them are dropped, and the next token begins at layer 0. Nothing but the whole target
+    decides: a step writes one token of its text. Under a sampler that draws the guess is judged against the target's law.
+
+    Ticks are SIMULATED: in one each token in flight runs one layer, as on M / e processors. Here a step runs one after the
+    other what they would run at once, the first token's layers in one pass, then a span of layers for each of the others.
+    Nothing that a kept token ran is run again (but where a record asks for what happens inside a pass: then the first token
+    does, and the ticks stay). T tokens take M + (T - 1) e ticks if all guesses are right, M T if none is; with a share r of
+    tokens that had begun, M - r (M - e) a token.
+
+    The authors' decoder is trained with blocks of layers whose weights recur, so that tokens at different depths share a
+    load of these, which is where their time is saved. Here the layers are unshared: a tick loads all that are in use, and
+    only the count of ticks says what the pipeline would save. A token names one guess; theirs may be several [recalled].
+    `predictive` is the pipeline of one stage with several. Its notes are told here too.
+    """
+
+    title = "SPEED (pipeline, ticks)"
+    source = "Hooper et al. 2023, arXiv:2310.12072, speculative pipelined execution [recalled]"
+    uses = frozenset({"context", "sampler"})
+    tells: ClassVar[dict[str, Note]] = TICKS
+
+    layers: int = param(2, low=1, high=512, unit="layers", help="e, layers before a token names the next one")
+    heads: str = param("none", choices=("none", "exits"), help="what reads the exit: the last norm, or trained exits")
+
+    def says(self) -> dict[str, Any]:
+        return {**super().says(), "ticks": "chain"}
+
+    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+        if self.heads != "none" and (no := missing("exits", spec, f"{self.name}.heads = none")):
+            return no
+        if self.layers < spec.n_layers:
+            return None
+        if spec.n_layers == 1:
+            return f"speed guesses below the last layer, and {spec.name} has one; choose draft_verify."
+        return f"speed.layers = {self.layers}: {spec.name} has {spec.n_layers} layers; choose 1 to {spec.n_layers - 1}."
+
+    def begin(self, s: State) -> None:
+        s.scratch = Pipeline()
+
+    def step(self, s: State) -> Move:
+        lane, clock, pipe = s.target, s.target.executor, s.scratch
+        count, e, position = lane.decoder.spec.n_layers, self.layers, len(s.tokens)
+        started, head = clock.mark(), pipe.head(s)
+        ahead = pipe.ahead or Ahead(s.tokens, [], [])
+        tokens, sure, root = [*ahead.tokens], [*ahead.sure], s.tokens[-1]
+        guess = None if tokens else Guess(s, e, 1, self.heads != "none")
+        logits = lane.forward(pipe.resumed(s), depth=guess)[0]
+        if guess is not None:
+            guess.entered()
+            tokens, sure = guess.tokens, guess.sure
+        reached = clock.mark()
+        ahead.behind(lane)
+        states, ran = self._advance(s, tokens, sure, ahead.states[1:], head)
+        begun = clock.mark()
+        draft = Draft(tokens[:1], [ROOT], source="target, early exit", named=tokens[1:])
+        at = Cursor(draft, logits, lane.best, s.sampler, s.sampler_state, position)
+        verdict = judge(draft, at, s.chance)
+        right = bool(verdict.path)
+        pipe.ahead = Ahead.chain(lane, [*s.tokens, tokens[0]], states, tokens[1:], sure[1:]) if right else None
+        for store in lane.cache.layers[: count - e]:
+            store.rollback(1)  # what goes on of them is kept apart, and comes back in the next step
+        verified = clock.mark()
+        emitted, origins, end, verdict, before = settle(s, draft, verdict, at)
+        lanes, fate = -(-count // e), GOES_ON if right else DROPPED  # a token keeps its lane while it is in flight
+        others = [((position + j) % lanes, n, tokens[j], fate) for j, n in enumerate(ran)]
+        notes = pipe.tick(head, e, count, [((position - 1) % lanes, count - head, root, READ), *others])
+        draft.notes = {self.name: notes | {"sure": sure[:1]}}
+        branch_us = clock.elapsed_us(reached, begun)
+        verify_us, commit_us = clock.elapsed_us(started, verified) - branch_us, clock.elapsed_us(verified, clock.mark())
+        return Move(emitted, origins, end, draft, verdict, logits, branch_us, verify_us, commit_us, sampler_state=before)
+
+    def _advance(
+        self, s: State, tokens: list[int], sure: list[float], states: list[Tensor], head: int
+    ) -> tuple[list[Tensor], list[int]]:
+        """Let the guessed `tokens` run as many layers as the root has run in this step, each in turn, and those that they name
+        in their turn begin; these join `tokens` and `sure`. states: those of the tokens that began before. The states of all
+        that have begun, and the layers that each has run in this step."""
+        lane, count, e = s.target, s.target.decoder.spec.n_layers, self.layers
+        guess, left, ran = Guess(s, e, 1, self.heads != "none"), list[Tensor](), list[int]()
+        for j, goal in enumerate(range(count - e, 0, -e)):
+            enter = max(0, goal - e) if head else 0
+            x = states[j] if enter else None
+            ran.append(goal - enter)
+            for until in (e, goal) if enter < e < goal else (goal,):
+                feed = Feed.causal([tokens[j]], len(s.tokens) + j, lane.decoder.device)
+                feed.enter, feed.states = enter, x
+                enter, x = until, lane.shallow(feed, until)
+                lane.passes[-1].logits = 0
+                if until == e:
+                    guess.ask(x)
+                    tokens.append(guess.tokens[0])
+                    sure.append(guess.sure[0])
+            assert x is not None
+            left.append(x)
+        return left, ran
