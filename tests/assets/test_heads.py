@@ -349,9 +349,9 @@ def test_shipped_heads_belong_to_their_model_and_beat_trigrams(folder: Path) -> 
     assert all(row[0] > floor for row, floor in zip(config["rates"], config["trigrams"], strict=False))
 
 
-def test_shipped_heads_take_less_than_8_mib_a_model() -> None:
+def test_shipped_heads_take_less_than_8_and_a_half_mib_a_model() -> None:
     for model in {folder.parents[1] for folder in SHIPPED}:
-        assert sum(f.stat().st_size for f in (model / "heads").rglob("*") if f.is_file()) < 8 * 2**20
+        assert sum(f.stat().st_size for f in (model / "heads").rglob("*") if f.is_file()) < 8.5 * 2**20
 
 
 def test_default_sizes_of_all_heads_stay_below_8_mib_at_the_shipped_width() -> None:
