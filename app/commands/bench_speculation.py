@@ -126,6 +126,24 @@ def doubtful(record: Mapping[str, Any]) -> str:
     return f"These gained more than their tokens per pass allow, so the machine was busy; measure again: {'; '.join(names)}."
 
 
+def spec_table(record: Mapping[str, Any]) -> list[str]:
+    """The figures by Spec-Bench's arithmetic and kinds, and its published rows of the same methods; none where nothing fits."""
+    from decodescope.engine.bench.spec_bench import KINDS, published
+
+    figures = record.get("spec_bench") or {}
+    if not figures:
+        return []
+
+    def row(name: str, one: Mapping[str, Any]) -> list[str]:
+        return [name, *(figure(one["times"][kind]) for kind in KINDS), figure(one["accepted"]), figure(one["overall"])]
+
+    book, parts = published(), {x["method"] for x in record["settings"]["contestants"].values()}
+    theirs = [row(f"{x['name']}, published, {x['gpu']}", x) for x in book["rows"] if x["method"] in parts]
+    head = ("by Spec-Bench's arithmetic", *KINDS, "mean accepted", "overall")
+    lines = [row(name, figures[name]) for name in quickest(record) if name in figures]
+    return [table(head, [*lines, *theirs]) + f"\nPublished: {book['source']}."]
+
+
 SLACK = 1.1
 GOALS = ("goal", "at least", "reached", "", "by")
 
@@ -141,6 +159,7 @@ def told(record: Mapping[str, Any]) -> str:
         *six_columns(record),
         table(("times plain", *(f"{k} ({n})" for k, n in kinds.items())), [[x, *by_kind(methods[x], kinds)] for x in order]),
     ]
+    parts += spec_table(record)
     if places:
         padded = [[*row, *[""] * (deep + 1 - len(row))] for row in places]
         parts.append(table(("accepted at position", *map(str, range(1, deep + 1))), padded))

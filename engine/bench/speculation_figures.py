@@ -11,6 +11,7 @@ from typing import Any
 from .answers_figures import by_depth, identities
 from .columns import columns
 from .result_file import Gathered
+from .spec_bench import spec_bench
 from .speed import ASSISTED, LOOKUP
 
 VERSION = 1  # of the JSON object
@@ -92,6 +93,7 @@ class SpecResult(Gathered[SpecRow]):
             "groups": {
                 group: {name: told(name, among)["ratio"] for name in settings["contestants"]} for group, among in GROUPS.items()
             },
+            "spec_bench": spec_bench(self.rows, {x: one["against"] for x, one in settings["contestants"].items()}),
             "columns": columns(self.settings, self.rows),
             "rows": [asdict(row) for row in self.rows],
         }
