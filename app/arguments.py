@@ -47,6 +47,15 @@ def number(low: float, high: float) -> Callable[[str], float]:
     return read
 
 
+def parameters(text: str) -> int:
+    """A type for argparse: how many parameters, such as 300M, from a million to 10 thousand millions."""
+    match = re.fullmatch(r"(\d{1,11})([MB]?)", text)
+    count = int(match[1]) * {"": 1, "M": 10**6, "B": 10**9}[match[2]] if match else 0
+    if not 10**6 <= count <= 10**10:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be from 1M to 10B parameters, such as 300M")
+    return count
+
+
 def layers(text: str) -> list[int]:
     """A type for argparse: numbers of layers with commas between them."""
     if not re.fullmatch(r"\d{1,6}(,\d{1,6}){0,999}", text):

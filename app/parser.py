@@ -8,7 +8,7 @@ from typing import Any
 
 from decodescope.engine.core.roles import DRAFTS
 
-from .arguments import Parser, device, layers, named, number, role, verdict, whole
+from .arguments import Parser, device, layers, named, number, parameters, role, verdict, whole
 from .limits import SEEDS, Limits
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -378,11 +378,12 @@ def _bench(sub: Parser) -> None:
     sub.add_argument(
         "what",
         nargs="?",
-        choices=("decode", "labbench", "speculation", "kv", "parallel", "depth", "cascade", "cloze", "words"),
+        choices=("decode", "labbench", "speculation", "kv", "parallel", "depth", "cascade", "cloze", "words", "models"),
         default="decode",
         help="decode: beside transformers; labbench: right answers; speculation: all that drafts; kv: all that shrinks the "
         "cache; parallel: all that fills a canvas; depth: all that leaves layers out; cascade: all that "
-        "lets a smaller model write; cloze: exits of a model that reads both sides; words: samplers and searches (decode)",
+        "lets a smaller model write; cloze: exits of a model that reads both sides; words: samplers and searches; "
+        "models: transforms of weights (decode)",
     )
     sub.add_argument("--model", metavar="M", help=f"{MODEL} (default: lab, for parallel lab-mdm, for cloze lab-mdm+cloze)")
     _weights(sub)
@@ -424,6 +425,7 @@ def _bench(sub: Parser) -> None:
     sub.add_argument(
         "--seed", type=whole(0, SEEDS), metavar="S", help="of every draw, of all but decode, kv and cloze (0)"
     )
+    sub.add_argument("--random", type=parameters, metavar="N", help="models: time passes of N random weights, such as 300M")
     sub.add_argument("--out", metavar="OUT", help="all but decode: write the result to this file, as JSON")
     sub.add_argument(
         "--resume", action="store_true", default=None, help="all but decode: go on with what OUT.partial holds"

@@ -30,6 +30,9 @@ USUAL: dict[str, dict[str, Any]] = {
         "questions": None, "short": False, "method": None, "seed": 0, "out": None, "resume": False, "new_tokens": None,
         "role": None,
     },
+    "models": {
+        "questions": None, "short": False, "method": None, "out": None, "resume": False, "new_tokens": None, "random": None,
+    },
     "parallel": {"short": False, "method": None, "seed": 0, "out": None, "resume": False},
 }
 
@@ -75,6 +78,10 @@ def bench(args: argparse.Namespace) -> int:
         from .bench_words import words
 
         return measured(args, words)
+    if args.what == "models":
+        from .bench_models import models
+
+        return measured(args, models)
     if args.what == "parallel":
         from .bench_parallel import parallel
 
