@@ -17,6 +17,7 @@ from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import kinds_of
 from decodescope.engine.core.component import KINDS, Component, registry
 from decodescope.engine.core.params import Param, ParamError
+from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.method import usual
 
@@ -73,12 +74,13 @@ def _words(name: str, unit: str) -> str:
 class Controls:
     """The inputs of a method and of its models, and what they say.
 
-    models: role -> the list that chooses its model
+    models: role -> the list that chooses its model;  weights: role -> what is made of that model first, of some roles
     parts: kind -> the dropdown that chooses its component;  groups: (kind, component) -> the column of its knobs
     knobs: (kind, component, knob) -> its input
     """
 
     models: dict[str, gr.Dropdown] = field(default_factory=dict)
+    weights: dict[str, gr.Dropdown] = field(default_factory=dict)
     parts: dict[str, gr.Dropdown] = field(default_factory=dict)
     groups: dict[tuple[str, str], gr.Column] = field(default_factory=dict)
     knobs: dict[tuple[str, str, str], gr.components.Component] = field(default_factory=dict)
@@ -86,7 +88,20 @@ class Controls:
     @property
     def inputs(self) -> list[gr.components.Component]:
         """All inputs: models, then parts and knobs in the order in which `read` takes their values."""
-        return [*self.models.values(), *self.parts.values(), *self.knobs.values()]
+        return [*self.of_models, *self.parts.values(), *self.knobs.values()]
+
+    @property
+    def of_models(self) -> list[gr.Dropdown]:
+        """The inputs that say which models there are, in the order in which `named` takes their values."""
+        return [*self.models.values(), *self.weights.values()]
+
+    def named(self, values: Sequence[Any]) -> dict[str, str]:
+        """Role -> the model that these values of `of_models` choose, with what is made of it first."""
+        names = {role: str(name) for role, name in zip(self.models, values, strict=False) if name}
+        for role, text in zip(self.weights, values[len(self.models) :], strict=False):
+            if role in names and isinstance(text, str) and text.strip():
+                names[role] = str(with_weights(names[role], text))
+        return names
 
     @property
     def shown(self) -> list[Any]:
@@ -148,20 +163,23 @@ class Controls:
     ) -> Choice:
         """What all inputs together say; a prompt that is no text is none, and so is a level. Only true is on. Raises Refused
         where a part has no name."""
-        many, text = len(self.models), prompt if isinstance(prompt, str) else ""
-        models = {role: str(name) for role, name in zip(self.models, values, strict=False) if name}
+        many, text = len(self.of_models), prompt if isinstance(prompt, str) else ""
+        models = self.named(values[:many])
         names, settings = self.read(values[many:])
         said: dict[str, Any] = {"models": models, "level": str(level), "chat": chat is True, "ignore_eos": ignore_eos is True}
         said["shadow"] = shadow is True
         return Choice(text, names, settings, _whole(seed), _whole(max_new), **said)
 
     def choose(self, models: Mapping[str, str], key: Callable[[str], str | None]) -> list[Any]:
-        """What the lists of `models` become for these models (role -> name); key(name): of one that there is, its key. One that
-        there is not is passed over; without a target they stay as they are."""
+        """What `of_models` become for these models (role -> name); key(name): of one that there is, its key. One that there is
+        not is passed over; without a target they stay as they are."""
         if TARGET not in models:
-            return [gr.skip()] * len(self.models)
-        keys = {role: key(models[role]) if role in models else "" for role in self.models}
-        return [gr.skip() if keys[role] is None else gr.update(value=keys[role]) for role in self.models]
+            return [gr.skip()] * len(self.of_models)
+        parted = {role: without_weights(models.get(role, "")) for role in self.weights}
+        bases = {role: str(parted[role][0] if role in parted else models.get(role, "")) for role in self.models}
+        keys = {role: key(base) if base else "" for role, base in bases.items()}
+        lists = [gr.skip() if keys[role] is None else gr.update(value=keys[role]) for role in self.models]
+        return lists + [gr.skip() if keys[role] is None else gr.update(value=text) for role, (_, text) in parted.items()]
 
 
 def build(*, draft: bool) -> Controls:

@@ -16,7 +16,8 @@ from decodescope.app.runs.play import MOST_NEW, Choice, Play, Still
 from decodescope.app.runs.presets import PRESETS, preset_of, taken
 from decodescope.app.runs.recipe import as_json, from_json, opening, using
 from decodescope.app.runs.shelf import title
-from decodescope.engine.core.component import roles
+from decodescope.engine.core.component import registry, roles
+from decodescope.engine.core.reference import without_weights
 from decodescope.engine.core.roles import BOTH, TARGET
 from decodescope.engine.trace.events import LEVELS
 
@@ -112,16 +113,16 @@ def page(play: Play) -> gr.Blocks:
                     level, shadow = _level(begin.level), _shadow(begin.shadow)
                     with gr.Row(elem_id="ds-choose"):
                         named = _rows(play)
-                        lists = {TARGET: _models(play.names[TARGET], named, title(TARGET), f"ds-{TARGET}")}
-                        for role in dict.fromkeys((*SHOWN, *roles(), *play.names)):
-                            name, shown = play.names.get(role, ""), role in SHOWN
-                            if role != TARGET:
-                                lists[role] = _models(name, _beside(play, role), title(role), f"ds-{role}", shown)
+                        lists = {TARGET: _models(_bare(play, TARGET), named, title(TARGET), f"ds-{TARGET}")}
+                        for role in [x for x in dict.fromkeys((*SHOWN, *roles(), *play.names)) if x != TARGET]:
+                            name, shown = _bare(play, role), role in SHOWN
+                            lists[role] = _models(name, _beside(play, role), title(role), f"ds-{role}", shown)
+                    weights = _weights(play)
                     gr.HTML(None, elem_id="ds-models", html_template=EMPTY, js_on_load=MODELS, apply_default_css=False)
                     gr.HTML(None, elem_id="ds-copy", html_template=EMPTY, js_on_load=COPIES, apply_default_css=False)
                 with gr.Column(elem_id="ds-method"):
                     table = controls.build(draft="draft" in play.names)
-                    table.models = lists
+                    table.models, table.weights = lists, weights
         gr.HTML(elem_id="ds-others", html_template=EMPTY, js_on_load=OTHERS, apply_default_css=False)
         kept = gr.Textbox("", elem_id="ds-kept", container=False, visible=False)
         started = gr.HTML(None, elem_id="ds-started", html_template=EMPTY, js_on_load=STARTED, apply_default_css=False)
@@ -170,8 +171,15 @@ def _rows(play: Play, causal: bool | None = None) -> list[tuple[str, str]]:
     those with a causal mask, or without one, as a role beside a target asks for."""
     offers = play.offers()
     rows = [(x.label, x.key) for x in offers if causal in (None, x.spec.causal)]
-    others = set(play.names.values()) - {x.key for x in offers}
+    others = {_bare(play, role) for role in play.names} - {x.key for x in offers}
     return rows + [(name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1], name) for name in sorted(others)]
+
+
+def _bare(play: Play, role: str) -> str:
+    """The model that the page begins with in a role, without what is made of it; empty where there is none. A list without a
+    box for that has it whole."""
+    name = play.names.get(role, "")
+    return str(without_weights(name)[0]) if role in (TARGET, *SHOWN) else name
 
 
 def _beside(play: Play, role: str) -> list[tuple[str, str]]:
@@ -184,6 +192,23 @@ def _models(name: str, rows: list[tuple[str, str]], label: str, place: str, show
     many = len(rows) > 8
     more: Any = dict(min_width=120, elem_id=place, visible=shown or bool(name))
     return gr.Dropdown(rows, value=name, label=label, filterable=many, interactive=True, **more)
+
+
+def _weights(play: Play) -> dict[str, gr.Dropdown]:
+    """By role, what is made of a model before a run; what is not in the list may be typed."""
+    rows = [("as they are", ""), *((cls.title, name) for name, cls in registry("weights").items())]
+    more: Any = dict(min_width=120, filterable=True, allow_custom_value=True, interactive=True)
+    with gr.Row(elem_id="ds-make"):
+        return {
+            role: gr.Dropdown(
+                rows,
+                value=without_weights(play.names.get(role, ""))[1],
+                label=f"Weights of the {title(role).lower()}",
+                elem_id=f"ds-{role}-weights",
+                **more,
+            )
+            for role in (TARGET, *SHOWN)
+        }
 
 
 def _runs(play: Play, table: controls.Controls, run: gr.Button, started: gr.HTML, other: gr.Dropdown, first: list[Any]) -> None:
@@ -236,7 +261,7 @@ def _settings(
             return [{"refused": told(error)}, *[gr.skip()] * (len(said) - 1)]
 
     def chosen(*values: Any) -> list[Any]:
-        before = len(first) + len(table.models)
+        before = len(first) + len(table.of_models)
         return [*table.visibility(*values[before : before + len(table.parts)]), *checked(*values)]
 
     def composed(name: str, *values: Any) -> list[Any]:
@@ -260,11 +285,11 @@ def _settings(
     last: Any = dict(inputs=everything, trigger_mode="always_last", **quiet)
     # not `input`, which comes with every list that the focus leaves, nor `select`, which no key sends
     gr.on([part.change for part in table.parts.values()], chosen, outputs=[*table.shown, *said], **last)
-    put = [*first, *table.models.values(), *knobs, started]
+    put = [*first, *table.of_models, *knobs, started]
     # one listener for all: one for each box would repeat the list of all boxes as often as there are boxes
-    gr.on([box.change for box in (*first, *table.models.values(), *table.knobs.values())], checked, outputs=said, **last)
-    put_preset = [*table.models.values(), *knobs, started]
-    preset, now = said[1], [said[1], *table.models.values()]
+    gr.on([box.change for box in (*first, *table.of_models, *table.knobs.values())], checked, outputs=said, **last)
+    put_preset = [*table.of_models, *knobs, started]
+    preset, now = said[1], [said[1], *table.of_models]
     preset.input(composed, now, put_preset, trigger_mode="always_last", **quiet).then(checked, everything, said, **quiet)
     demo.load(restored, kept, put, js=KEPT, **quiet).then(checked, everything, said, **quiet)
     given.input(restored, [given, *everything], put, **quiet).then(checked, everything, said, **quiet)
@@ -280,9 +305,9 @@ def _preset(name: str, table: controls.Controls, play: Play, values: Sequence[An
     if gone := [x for x in preset.models.values() if play.nearest(x) is None]:
         why = f"{preset.title} is made for the model {gone[0]}, which is not here: choose another method."
         return [gr.skip()] * (count - 1) + [{"refused": why, "at": time.monotonic()}]
-    now = {role: str(x) for role, x in zip(table.models, values, strict=True) if x}
+    now = table.named(values)
     choice = taken(Choice("", models=now), name, play.names)
-    lists = zip(table.models, table.choose(choice.models, play.nearest), strict=True)
+    lists = zip([*table.models, *table.weights], table.choose(choice.models, play.nearest), strict=True)
     models = [gr.skip() if choice.models.get(role) == now.get(role) else become for role, become in lists]
     return [*models, *table.put(choice), gr.skip()]
 

@@ -8,12 +8,14 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decodescope.app.refusal import Refused, told
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.roles import TARGET
 
 from .memory import Estimate, bytes_each, cache_bytes, free, short
@@ -96,6 +98,7 @@ class Shelf:
         self._loading: threading.Thread | None = None
         self._bringing = threading.Lock()
         self._offered: dict[str, Offer] = {}  # by key, as they were when somebody asked last
+        self._rewritten: dict[str, Offer] = {}  # the same of those that are to be made of them
 
     @property
     def models(self) -> dict[str, Model]:
@@ -196,10 +199,29 @@ class Shelf:
         return offers
 
     def offer(self, key: str) -> Offer | None:
-        """The offer of that key, if there is one."""
-        if key not in self._offered:
+        """The offer of that key, if there is one; a model that is to be made of one that is offered is offered too."""
+        if key not in self._offered and key not in self._rewritten:
             self.offers()
-        return self._offered.get(key)
+            if (one := self._offer_made(key)) is not None:
+                self._rewritten[key] = one
+        return self._offered.get(key) or self._rewritten.get(key)
+
+    def _offer_made(self, key: str) -> Offer | None:
+        """The offer of a model that transforms make of another. How many bytes it will take is not known: as many as that."""
+        from decodescope.engine.decoding.weights import spelled, transforms
+
+        base, text = without_weights(key)
+        if len(self._rewritten) >= MOST_OFFERED:
+            self._rewritten.clear()
+        offer = self._offered.get(str(base))
+        try:
+            text = spelled(transforms(text))
+        except ParamError:
+            return None
+        if offer is None or not text:
+            return None
+        name = str(with_weights(offer.name, text))
+        return replace(offer, key=key, name=name, spec=replace(offer.spec, name=name, weights=text))
 
     def key(self, name: str) -> str | None:
         """The key of a model by its key or its name; None: there is no such model here."""
@@ -231,7 +253,7 @@ class Shelf:
             if reader is not None:
                 readers[role] = reader
             elif key not in self.names.values():  # a name of the command line may have to be fetched
-                raise Refused(f"The model {key[:200]!r} is not offered here: choose one of the list.")
+                raise Refused(_no_offer(key))
         return readers
 
     def estimate(self, names: Mapping[str, str], tokens: int, held: Holds | None = None) -> Estimate:
@@ -289,6 +311,17 @@ class Shelf:
             self.let_go_of(key)
             gc.collect()
             _give_back()
+
+
+def _no_offer(key: str) -> str:
+    """Why there is no model of that key."""
+    from decodescope.engine.decoding.weights import transforms
+
+    try:
+        transforms(without_weights(key)[1])
+    except ParamError as error:
+        return f"The weights cannot be made so: {error}"
+    return f"The model {key[:200]!r} is not offered here: choose one of the list."
 
 
 def title(role: str) -> str:

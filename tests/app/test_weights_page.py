@@ -1,0 +1,36 @@
+"""A box beside each model says what is made of it first: into a choice and back, and what the shelf offers then."""
+
+from __future__ import annotations
+
+import gradio as gr
+import pytest
+
+from decodescope.app.page import controls
+from decodescope.app.refusal import Refused
+from decodescope.app.runs.shelf import Shelf
+
+
+def test_boxes_and_choice_say_the_same() -> None:
+    with gr.Blocks():
+        table = controls.Controls()
+        table.models = {role: gr.Dropdown(["lab", "lab-draft", ""]) for role in ("target", "draft", "large")}
+        table.weights = {role: gr.Dropdown(["", "int8"], allow_custom_value=True) for role in ("target", "draft")}
+    names = table.named(["lab", "lab", "", "", "int4 group=32"])
+    assert names == {"target": "lab", "draft": "lab@int4 group=32"}
+    assert table.named(["lab", "", "lab", " ", "int8"]) == {"target": "lab", "large": "lab"}, "no model, nothing to change"
+    values = [x.get("value") for x in table.choose(names, lambda name: name)]
+    assert values == ["lab", "lab", "", "", "int4 group=32"]
+    gone = table.choose({**names, "draft": "elsewhere@int8"}, lambda name: name if name == "lab" else None)
+    assert [x.get("value", "as it is") for x in gone] == ["lab", "as it is", "", "", "as it is"]
+
+
+def test_the_shelf_offers_what_can_be_made_of_a_model() -> None:
+    shelf = Shelf("lab", None)
+    plain, offer = shelf.offer("lab"), shelf.offer("lab@int4  group=32")
+    assert plain is not None and offer is not None and offer is shelf.offer("lab@int4  group=32")
+    assert (offer.name, offer.spec.weights, offer.size) == ("lab@int4 group=32", "int4 group=32", plain.size)
+    assert shelf.key("lab@int8") == "lab@int8" and shelf.key("lab@int9") is None and shelf.offer("nothing@int8") is None
+    with pytest.raises(Refused, match="The weights cannot be made so: no weights is called 'int9'"):
+        shelf.readers({"target": "lab@int9"})
+    with pytest.raises(Refused, match="is not offered here"):
+        shelf.readers({"target": "nothing@int8"})
