@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from decodescope.engine.core.arithmetic import value_of
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.decoding.policy import CachePolicy
 from decodescope.engine.decoding.sampler import Sampler
@@ -49,6 +50,9 @@ METHODS: dict[str, tuple[dict[str, str | Iterable[str]], dict[str, Any]]] = {
     "contrastive_search": ({"strategy": "contrastive_search"}, {}),
     "beam": ({"strategy": "beam"}, {}),
     "diverse_beam": ({"strategy": "diverse_beam"}, {}),
+    "consensus": ({"strategy": "consensus", "sampler": "temperature"}, {}),
+    "exact_extract": ({"strategy": "exact_extract"}, {}),
+    "planned": ({"strategy": "planned"}, {}),
 }
 
 
@@ -75,6 +79,7 @@ FORMS = {
     "json": Form("json", json.dumps({"type": "object"})),
 }
 FILLED = ("dialect", "text")  # the knobs of a sampler that constrains
+TESTS = "tests"  # the knob of a strategy that looks for a text by tests
 ANY = Form("regex", r"(.|\n)*")  # of a question that asks for no form
 
 
@@ -100,6 +105,18 @@ def _filled(stage: Sampler, form: Form) -> Sampler:
     for name, value in zip(FILLED, (form.dialect, form.text), strict=True):
         setattr(filled, name, value)
     return filled
+
+
+def with_tests(method: Method, question: Question) -> Method:
+    """The method, whose tests, where it has such and nobody has written them, are what the answer's expression is worth; none
+    where no expression is asked for."""
+    knobs = {knob.name: knob.default for knob in method.strategy.params()}
+    written = TESTS not in knobs or getattr(method.strategy, TESTS) != knobs[TESTS]
+    if written or question.scorer != "expression" or len(question.turns) > 1:
+        return method
+    filled = copy(method.strategy)
+    setattr(filled, TESTS, str(value_of(question.references[0])))
+    return replace(method, strategy=filled)
 
 
 def known() -> dict[str, Method]:
@@ -146,7 +163,7 @@ class WordsBench(Bench):
         return "decisions" if method.sampler.constrains else "counts"
 
     def talk(self, question: Question, method: Method, new_tokens: int | None = None) -> list[Answer]:
-        return super().talk(question, formed(method, form_of(question)), new_tokens)
+        return super().talk(question, with_tests(formed(method, form_of(question)), question), new_tokens)
 
     def figures(self, question: Question, turn: int) -> list[WordsRow]:
         """What every method makes of a question; for `turn` see `talks`."""
