@@ -363,6 +363,17 @@ PRESETS: dict[str, Preset] = {
         "Of five likely tokens the one whose state is least like those of the text, all read in one pass. The text may differ.",
         {"strategy": "contrastive_search"},
     ),
+    "diverse": Preset(
+        "Beams in groups",
+        "Three groups of two beams: each is fined for the tokens that those before it chose in the step. The text may differ.",
+        {"strategy": "diverse_beam"},
+    ),
+    "planned": Preset(
+        "A search by a test",
+        "A tree of beginnings is searched for a text that is worth 40: ask for an expression, with the chat template.",
+        {"strategy": "planned"},
+        {"strategy": {"tests": "40"}},
+    ),
     "aligned": Preset(
         "Records weighed whole (ASAp)",
         "Eight records are drawn, each token weighed by how much of what follows it the grammar allows; the last is the text.",

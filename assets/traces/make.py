@@ -354,6 +354,18 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         **COPY,
         "new": 32,
     },
+    "planned": {
+        "title": "A search by a test",
+        "about": "PG-TD: the likeliest text closes a bracket that none opened; the 38th that is tried is worth 40, as asked.",
+        "names": {"strategy": "planned"},
+        "settings": {"strategy": {"tests": "40", "rollouts": 48}},
+        "prompts": ["Write the expression for the sum of the sum of the sum of 10 and 19 and 5 and 6."],
+        "chat": True,
+        "new": 24,
+        "enough": 1,
+        "seed": 7,
+        "level": "decisions",
+    },
     "snapkv": {
         "title": "The last tokens vote",
         "about": "SnapKV: the prompt's last four tokens choose 20 of its entries; the other 50 leave, and the name stays.",

@@ -34,7 +34,7 @@ def figure(trace: Trace, step: int | None = None) -> go.Figure:
     draft = record.draft
     if draft is None or not draft.tokens:
         raise ValueError(f"Step {at} holds no draft; the first that does is {drafted}.")
-    x, y = [0, *depths(draft.parents)], _rows(draft.parents)
+    x, y = [0, *depths(draft.parents)], rows(draft.parents)
     ends = [(parent + 1, node) for node, parent in enumerate(draft.parents, 1)]
     along, across = ([one for a, b in ends for one in (place[a], place[b], None)] for place in (x, y))
     before = [*trace.prompt_read, *trace.emitted][max(0, record.n - 1)]
@@ -75,7 +75,7 @@ def _statuses(step: Step) -> list[str]:
     ]
 
 
-def _rows(parents: list[int]) -> list[int]:
+def rows(parents: list[int]) -> list[int]:
     """The branch on which the root and each node stands: a first child beside its parent, its siblings below all before."""
     children: dict[int, list[int]] = {}
     for node, parent in enumerate(parents):

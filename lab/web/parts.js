@@ -8,6 +8,7 @@ export const loads = {
   pair: () => import("./scope/pair.js"),
   picture: () => import("./scope/picture.js"),
   repeats: () => import("./scope/repeats.js"),
+  search: () => import("./scope/search.js"),
   threads: () => import("./scope/threads.js"),
   turns: () => import("./scope/turns.js"),
 };

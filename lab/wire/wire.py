@@ -35,6 +35,7 @@ from .drafts import drafted_as
 from .mixed import beamed
 from .pictured import picture_shown
 from .prompt import prompt_shown
+from .searched import searched
 from .single import single as _single
 from .tallied import tallied
 from .threaded import threaded
@@ -70,6 +71,7 @@ class Wire:
     passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`engine/cost/passes.py`).
     tally: what a strategy tried by itself (`lab/wire/tallied.py`).
     again, rounds: what of the text was said before, and the rounds of a text that goes round (`lab/wire/again.py`).
+    search: a tree of beginnings of texts, as it was searched (`lab/wire/searched.py`).
     lanes: which of two models wrote, and by what it was decided (`lab/wire/turned.py`).
     tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
     of nodes only with the tree. Of what has no room the notes of nodes go first, and those of series last; "few" says so.
@@ -164,7 +166,7 @@ class Wire:
             "ok": [int(ok) for _, ok in trials],
         }
         message |= drafted_as(step) | filled(step, self.text, whole=whole) | tallied(self.header, step, self.text, whole)
-        message |= cascaded(step, self.text, whole)
+        message |= cascaded(step, self.text, whole) | searched(self.header, step, self.text, whole)
         tests = decided(self.header, step)
         if tests is not None and tests.extra:
             message["rule"] = {x.name: tests.extra[x.name] for x in tests.telling.columns if x.name in tests.extra}
@@ -246,7 +248,7 @@ class Wire:
 
     def _plain(self, step: Step) -> dict[str, Any]:
         tokens, passes, tried, ok, drafted, accepted, decode = self._sums[step.step]
-        searched = {} if step.beams is None else {"beams": beamed(step.beams, self._texts)}
+        held = {} if step.beams is None else {"beams": beamed(step.beams, self._texts)}
         read, before = self._read[step.step], None if step.step else self.prefill
         return {
             "kind": "step",
@@ -276,7 +278,7 @@ class Wire:
                 "accepted": accepted,
                 "decode": decode,
             },
-            **searched,
+            **held,
             **self._said[step.step],
             **deep(step, self.header, self._passes) | turned(step, self.text),
             **({} if step.threads is None else threaded(step.threads, self._texts)),

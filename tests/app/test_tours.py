@@ -22,6 +22,7 @@ from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import Step, Trace, open_trace
 from decodescope.engine.trace.events import Beams
 from decodescope.engine.trace.repeats import repeats, rounds, said_again, written_laws
+from decodescope.engine.trace.searched import Planner, Search
 from decodescope.lab.cache.lives import Lives
 from decodescope.lab.cache.needle import fate, fate_of, places
 from decodescope.lab.wire.messages import messages
@@ -624,6 +625,28 @@ def test_what_is_said_of_texts_weighed_by_what_follows() -> None:
     assert law[2]["b"] > 0.5 and law[3]["b"] < 1e-6 and max(law[21], key=law[21].__getitem__) == "ca"
     assert words[1].startswith(" cat named Max.") and words[3].startswith(" boy") and pieces == [" b", "o", "y"]
     assert not steps[12].passes and steps[11].passes and len(steps) == 22 and words[12] in words[:12]
+
+
+def test_what_is_said_of_the_search_by_a_test() -> None:
+    tour, (step,) = TOURS["planned"], steps_of("planned")
+    search = step.search
+    assert search is not None and (len(search.rollouts), search.best, search.why) == (38, 37, "solved")
+    again = Search(offers=search.offers[:1], priors=search.priors[:1])
+    planner, chosen = Planner(again, 4.0, 10.0), [[0.0]]
+    for k, rollout in enumerate(search.rollouts, 1):
+        chosen.append([planner.scores(search.parents[k])[n] for n in (0, 1)] if search.offers[search.parents[k]] else [])
+        ends = search.closed[k] if not search.offers[k] else ""
+        planner.bear(search.parents[k], search.tokens[k], search.offers[k], search.priors[k], ends)
+        planner.reward(k, rollout.reward)
+    says(tour[1], *chosen[4], *search.priors[0][:2], digits=3)
+    says(tour[2], *chosen[9], digits=3)
+    says(tour[3], *chosen[15], search.priors[11][1], digits=3)
+    says(tour[5], *chosen[38], digits=3)
+    with opened("planned") as trace:
+        texts = [trace.text(x.tokens) for x in search.rollouts]
+    assert texts[0] == "10 + 19 + 6)<|end|>" and texts[37] == "10 + 19 + 5 + 6<|end|>"
+    assert search.closed[21] == "stop_token" and search.rollouts[20].read == 0
+    assert sum(x.read for x in search.rollouts) == 65 and [x.reward for x in search.rollouts] == [0.0] * 37 + [1.0]
 
 
 def test_what_is_said_of_the_shorter_prompt() -> None:

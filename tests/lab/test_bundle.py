@@ -205,6 +205,7 @@ def asking() -> dict[str, Trace]:
     answers = toys.method(strategy="cascade", router=("answer_confidence", {"tau": 1.1}))
     runs = {"tree": known("tree"), "beam": known("beam"), "canvas": canvas.sink, "picture": picture}
     runs["cascade"] = toys.decode(answers, count=8).sink
+    runs["search"] = toys.decode(toys.method(strategy=("planned", {"tests": "1\n2"})), count=8).sink
     return runs | {"depth": toys.decode(deep, count=8).sink, "switch": toys.decode(switch, count=8).sink}
 
 

@@ -25,6 +25,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
     **dict.fromkeys(("cache", "lives", "attention"), ("h2o", {})),
     **dict.fromkeys(("exits", "layers"), ("early-exit", {})),
     "cascade": ("no-agreement", {}),
+    "search": ("planned", {}),
     "worth": ("eagle", {"plain": "early-exit"}),
 }
 
@@ -213,3 +214,31 @@ def test_a_machine_is_the_run_s_own_or_one_that_is_named() -> None:
     trace.header = replace(trace.header, machine=None)
     with pytest.raises(ValueError, match="tells nothing of its machine"):
         figure(trace, "roofline")
+
+
+def test_a_search_is_drawn_as_it_stood_behind_any_text() -> None:
+    trace = open_trace("planned")
+    search = trace.steps[0].search
+    assert search is not None
+    for upto in (1, 20, len(search.rollouts)):
+        marks = [one for one in figure(trace, "search", node=upto).data if "markers" in one.mode]
+        assert sum(len(one.x) for one in marks) == upto
+        shut = sum(bool(x) and k <= upto for k, x in enumerate(search.closed))
+        assert sum(len(one.x) for one in marks if one.name == "closed") == shut
+        (best,) = (one for one in marks if one.name == "the best")
+        rewards = [x.reward for x in search.rollouts[:upto]]
+        assert len(best.x) == len(search.path(rewards.index(max(rewards)) + 1))
+    assert shut == 2 and "closed: its text ends" in str(figure(trace, "search").to_json())
+    with pytest.raises(ParamError, match=r"must be a whole number from 1 to 38\."):
+        figure(trace, "search", node=39)
+    with pytest.raises(ValueError, match="tells of a search"):
+        figure("h2o", "search")
+
+
+def test_beams_are_drawn_with_what_was_left() -> None:
+    trace = toys.decode(toys.method(strategy=("beam", {"width": 3})), count=6).sink
+    marks = {one.name: one for one in figure(trace, "search").data if "markers" in one.mode}
+    assert len(marks["left"].x) == sum(len(one.beams.pruned) for one in trace.steps) > 0
+    kept = sum(len(marks[name].x) for name in ("goes on", "the best") if name in marks)
+    assert kept == sum(len(one.beams.tokens) for one in trace.steps)
+    assert len(marks["the best"].x) == len(trace.emitted) and any("behind the last" in x for x in marks["left"].customdata)

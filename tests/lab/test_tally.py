@@ -173,7 +173,7 @@ def test_a_run_of_one_model_has_no_key_for_a_small_one(drawn: Drawn) -> None:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
-@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("name", [name for name in FIELDS if name != "planned"])  # which has a card of its own
 def test_the_card_draws_each_row_and_derives_it_again(name: str, drawn: Drawn) -> None:
     trace = run(name)
     drawn.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", told(trace))

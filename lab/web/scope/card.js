@@ -181,6 +181,9 @@ export function cardView(context) {
       else if (step.threads) {
         parts = ofPart("threads", "threadsCard", store, i, step, at);
         if (step.tally) parts.push(tallyCard(context, store, step, at, true));
+      } else if (step.search) {
+        parts = ofPart("search", "searchCard", context, store, step, at);
+        parts.push(step.tally?.lines.map((line) => h("p", { class: "line" }, line)) ?? []);
       } else if (step.tally) parts = tallyCard(context, store, step, at);
       else {
         const decided = at === null ? null : decision(step, store.head, at);

@@ -9,6 +9,7 @@ import { spoken } from "./tokens.js";
 /** Where a reader looks first: a refusal, else the target's own token, else the last kept. */
 export function firstOf(step) {
   if (!step || !step.nodes) return null;
+  if (step.search) return step.search.best;
   if (step.iteration || step.beams || step.threads || step.tally) return 1;
   if (step.fill) return (step.fill.now[0]?.[0] ?? step.fill.among[0]) - step.fill.at[0] + 1;
   const nodes = nodesOf(step);

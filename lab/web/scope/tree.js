@@ -99,10 +99,11 @@ export function treeView(context) {
   });
   const choose = (k) => context.select(k + 1), search = late("threads", ({ beamsView }) => beamsView(choose)),
     lanes = late("threads", ({ threadsView }) => threadsView(choose)),
-    canvas = late("canvas", ({ canvasView }) => canvasView(context));
+    canvas = late("canvas", ({ canvasView }) => canvasView(context)),
+    texts = late("search", ({ searchView }) => searchView(context));
   const note = h("p", { class: "quiet" }), twin = h("div", { class: "twin" });
   const painted = brush(), element = h("div", { class: "tree-box", tabindex: -1 }, svg, painted.element,
-    search.element, lanes.element, canvas.element, twin, note);
+    search.element, lanes.element, canvas.element, texts.element, twin, note);
   painted.element.addEventListener("click", ({ offsetX, offsetY }) => {
     const node = painted.at(offsetX, offsetY);
     if (node !== null) context.select(node);
@@ -137,7 +138,7 @@ export function treeView(context) {
     if (!seen && (brisk || (context.following && !store.end))) return;
     if (!measure) fonts();
     const side = step?.beams || step?.threads, fill = step?.fill, own = side || fill || step?.tally;
-    const away = (side && !lanes.view) || (fill && !canvas.view);
+    const away = (side && !lanes.view) || (fill && !canvas.view) || (step?.search && !texts.view);
     filling = fill && canvas.view;
     const nodes = step?.iteration ? chainOf(step) : store.nodes(i);
     const here = document.activeElement;
@@ -147,6 +148,7 @@ export function treeView(context) {
     see(search.element, step?.beams);
     see(lanes.element, step?.threads);
     see(canvas.element, fill && !tabled);
+    see(texts.element, step?.search);
     const brief = brisk && nodes?.length > LARGE && !own && !tabled && !element.contains(document.activeElement);
     see(svg, nodes && !own && !tabled && !brief);
     see(painted.element, brief);
@@ -163,6 +165,7 @@ export function treeView(context) {
     }
     if (fill && tabled) return void (canvas.view && twin.replaceChildren(canvas.view.table(step)));
     if (fill) return canvas.draw(store, i, context.chosen(store, i), width);
+    if (step?.search) return void (shown = texts.draw(store, i, context.chosen(store, i), width) ?? []);
     if (step?.tally) return void (shown = (step.tally.rows ?? []).map((_, k) => ({ id: k + 1, parent: -1 })));
     if (!nodes) return;
     if (tabled) return twin.replaceChildren(tableOf(nodes, step));
