@@ -31,6 +31,7 @@ from decodescope.lab.figures import (
     surface,
     time,
     tree,
+    votes,
     worth,
 )
 from decodescope.lab.reports import figures as reported
@@ -126,6 +127,7 @@ CHARTS: dict[str, Chart] = {
     "picture": Chart("how a picture filled in, and the pass in which each cell came", picture.figure),
     "spans": Chart("what every span of a passage costs as an answer, the best and the greedy one", spans.figure),
     "repeats": Chart("what the text says again, and how sure the model is of its loop", repeats.figure),
+    "votes": Chart("texts that were drawn at once: how like each two are, and the votes by that", votes.figure),
     "search": Chart("a search as a tree: what was begun, kept and left, and its worth", search.figure, ("step", "node")),
     "notes": Chart("what a part told over the steps", _notes, ("note", "part")),
     "depth": Chart("the share accepted, by depth of the guess", _of_report(reported.depth)),

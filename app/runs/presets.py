@@ -35,10 +35,8 @@ def at(temperature: Any) -> dict[str, dict[str, Any]]:
     return {WARMED: {"temperature": temperature}}
 
 
-WARMTH = 0.8
-RECORD = r'\{"name": "[A-Z][a-z]{1,9}", "city": "[A-Z][a-z]{1,9}", "active": (true|false)\}'
-WARM = at(WARMTH)
-MASKED, CLLM, DIGITS = {TARGET: "lab-mdm"}, {TARGET: "lab+cllm"}, {TARGET: "lab-digits"}
+WARMTH, RECORD = 0.8, r'\{"name": "[A-Z][a-z]{1,9}", "city": "[A-Z][a-z]{1,9}", "active": (true|false)\}'
+WARM, MASKED, CLLM, DIGITS = at(WARMTH), {TARGET: "lab-mdm"}, {TARGET: "lab+cllm"}, {TARGET: "lab-digits"}
 PRESETS: dict[str, Preset] = {
     "plain": Preset(
         "Plain greedy",
@@ -365,14 +363,13 @@ PRESETS: dict[str, Preset] = {
     ),
     "diverse": Preset(
         "Beams in groups",
-        "Three groups of two beams: each is fined for the tokens that those before it chose in the step. The text may differ.",
+        "Three groups of two beams: each is fined for what those before it chose in the step. The text may differ.",
         {"strategy": "diverse_beam"},
     ),
     "planned": Preset(
         "A search by a test",
         "A tree of beginnings is searched for a text that is worth 40: ask for an expression, with the chat template.",
-        {"strategy": "planned"},
-        {"strategy": {"tests": "40"}},
+        *({"strategy": "planned"}, {"strategy": {"tests": "40"}}),
     ),
     "aligned": Preset(
         "Records weighed whole (ASAp)",

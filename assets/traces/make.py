@@ -366,6 +366,18 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "seed": 7,
         "level": "decisions",
     },
+    "consensus": {
+        "title": "Eight answers vote",
+        "about": "Consensus: eight answers are drawn at once, and the most frequent one is the text, not the likeliest.",
+        "names": {"strategy": "consensus", "sampler": ["temperature"]},
+        "settings": {"strategy": {"samples": 8, "measure": "exact"}, "temperature": {"temperature": 1.0}},
+        "prompts": ["What is 77 minus 73?"],
+        "chat": True,
+        "new": 24,
+        "enough": 8,
+        "seed": 7,
+        "level": "decisions",
+    },
     "snapkv": {
         "title": "The last tokens vote",
         "about": "SnapKV: the prompt's last four tokens choose 20 of its entries; the other 50 leave, and the name stays.",

@@ -39,11 +39,11 @@ def _voted(record: Drawn, chosen: int, text: Callable[[Sequence[int]], str]) -> 
     """A vote: each text's mean likeness to all, and which of them has most of it."""
     most, n = record.votes[chosen], len(record.texts)
     same = sum(x.tokens == record.texts[chosen].tokens for x in record.texts)
-    card = Tally("A vote of texts", f"text {chosen + 1} of {n} has the most votes", "votes", "the most")
+    card = Tally("A vote of texts", f"text {chosen + 1} of {n} has the most votes", "votes", "the most", at=chosen)
     for k, (one, vote) in enumerate(zip(record.texts, record.votes, strict=True)):
         equal, alike = vote >= most, one.tokens == record.texts[chosen].tokens
         fate = "the run's text" if k == chosen else "the same text" if alike else "as many, less likely" if equal else "fewer"
-        word = f"{fate}, ln p {one.logp:.2f}, {len(one.tokens)} tokens" + ("" if one.ended else ", cut at the limit")
+        word = f"{fate}, ln p {one.logp:.2f}" + ("" if one.ended else ", cut at the limit")
         card.rows.append(Row(text(one.tokens), vote, most, equal, word))
     card.lines.append(f"{MEANS.get(record.by, '')} A text's votes are its mean likeness to all, itself among them.".strip())
     card.lines.append(f"{same} of {n} are this text. Of equal votes the likelier text counts, then the one with the first ids.")

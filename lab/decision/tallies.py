@@ -25,7 +25,7 @@ class Row:
 @dataclass
 class Tally:
     """What one step tried. title, says: of a card, and of a step, in a clause;  number, bar: what the rows' numbers are
-    rows: one each thing that was tried;  lines: sentences on how it is decided"""
+    rows: one each thing that was tried;  lines: sentences on how it is decided;  at: the row where a reader looks first"""
 
     title: str
     says: str
@@ -33,3 +33,4 @@ class Tally:
     bar: str
     rows: list[Row] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    at: int = 0

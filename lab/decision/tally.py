@@ -60,7 +60,7 @@ def tally(header: Header, step: Step, text: Text) -> Tally | None:
     if step.drawn is not None:
         return drawn(step.drawn, text)
     if step.spans is not None:
-        return spans(step.spans, step.emitted, text)
+        return spans(step.spans, step.emitted, text, header.prompt.tolist())
     if step.search is not None:
         return search(step.search, text)
     if step.candidates is not None:
@@ -182,8 +182,9 @@ def _edited(number: int, one: Tagged, sure: float, text: Text) -> Iterator[Row]:
         yield Row(f"{here}→{there}", p[likely], bar, tag != KEEP, word)
 
 
-def spans(record: Spans, emitted: Sequence[int], text: Text) -> Tally:
-    """The spans of a passage as answers, the best of them, and the one that greedy decoding would write."""
+def spans(record: Spans, emitted: Sequence[int], text: Text, prompt: Sequence[int] = ()) -> Tally:
+    """The spans of a passage as answers, the best of them, and the one that greedy decoding would write. prompt: whose
+    passage it is; without it the others have no text."""
     own = tuple(record.best)
     says = f"{own[1]} of {record.count} tokens, from token {own[0] + 1} on"
     card = Tally("The most probable span", says, "ln p", "ln p of the best")
@@ -194,7 +195,10 @@ def spans(record: Spans, emitted: Sequence[int], text: Text) -> Tally:
         if loss is None and record.losses is not None:
             loss = float(record.losses[span[0], span[1] - 1])
         word = ", ".join(["the answer"] * (span == own) + ["the greedy text"] * (span == greedy)) or "less probable"
-        where = text(emitted[: span[1]]) if span == own else f"tokens {span[0] + 1} to {sum(span)}"
+        begin = record.start + span[0]
+        there = emitted[: span[1]] if span == own else prompt[begin : begin + span[1]]
+        where = text(there) or f"tokens {span[0] + 1} to {sum(span)}"
+        word += "" if span == own else f", from token {span[0] + 1} on"
         bar = None if record.normal or loss is None or loss == record.loss else -record.loss
         card.rows.append(Row(where, None if loss is None else -loss, bar, bar is None, word))
     card.lines.append(f"Of all spans of the passage the one is written {_least(record.normal)}, its end counted.")

@@ -97,25 +97,37 @@ def _now(search: Search, node: int) -> str:
 def _hypotheses(steps: list[Step], over: bool) -> Iterator[Drawn]:
     """The hypotheses of all steps, each behind that which it went on from, and what was left of each step. over: the last step
     is the run's last."""
-    emitted = steps[-1].emitted if over else []
-    before, texts, count = [-1], [list[int]()], 0
+    own = _way(steps) if over else set()
+    before, count = [-1], 0
     for depth, step in enumerate(steps, 1):
         beams = step.beams
         assert beams is not None
         worst = min(beams.scores, default=0.0)
-        now, longer = [], []
-        for token, parent, score in zip(beams.tokens, beams.parents, beams.scores, strict=True):
-            text = [*texts[parent], token]
-            kind = "best" if text == emitted[: len(text)] else "open"
+        now = []
+        for rank, (token, parent, score) in enumerate(zip(beams.tokens, beams.parents, beams.scores, strict=True)):
+            kind = "best" if (depth, rank) in own else "open"
             yield Drawn(token, before[parent], depth, kind, f"kept, {score:.3f} nats")
             now.append(count)
-            longer.append(text)
             count += 1
         for row in beams.pruned or ():
             behind = f", {worst - row[2]:.3f} behind the last that is kept" if beams.scores and row[2] < worst else ""
             yield Drawn(int(row[1]), before[int(row[0])], depth, "left", f"left, {row[2]:.3f} nats{behind}")
             count += 1
-        before, texts = now, longer
+        before = now
+
+
+def _way(steps: list[Step]) -> set[tuple[int, int]]:
+    """Depth and rank of the hypotheses that lead to the text that was written."""
+    ways: list[tuple[list[int], list[tuple[int, int]]]] = [([], [])]
+    emitted = steps[-1].emitted
+    best: list[tuple[int, int]] = []
+    for depth, step in enumerate(steps, 1):
+        assert step.beams is not None
+        pairs = enumerate(zip(step.beams.tokens, step.beams.parents, strict=True))
+        ways = [([*ways[parent][0], token], [*ways[parent][1], (depth, rank)]) for rank, (token, parent) in pairs]
+        mine = [way for text, way in ways if text == emitted[:depth]]
+        best = mine[0] if mine and depth >= len(emitted) - 1 else best
+    return set(best)
 
 
 def _drawn(trace: Trace, nodes: list[Drawn], title: str, across: str) -> go.Figure:

@@ -18,15 +18,18 @@ LONGEST = 96  # characters of what was tried
 
 def tallied(header: Header, step: Step, text: Callable[[int], Piece], whole: bool) -> dict[str, Any]:
     """tally: {"title", "says", "heads": what number and threshold are, "lines": sentences, "rows": [[text, number, threshold,
-    whether it holds by the record, what became of it], ...]}, or nothing. Unless `whole`, rows above ROOM are left out, and
-    "few" says so. turn: the same of whose turn it is, or of how a law chose, beside what the step says of its token."""
+    whether it holds by the record, what became of it], ...], "at": the row where a reader looks first, from 1, if that is
+    not the first}, or nothing. Unless `whole`, rows above ROOM are left out, and "few" says so. turn: the same of whose turn it
+    is, or of how a law chose, beside what the step says of its token."""
     card = tally(header, step, named := lambda ids: join(ids, {x: text(x) for x in ids}))
     key = "turn" if card is None else "tally"
     card = card or turn(header, step, named) or chosen(step, named)
     if card is None:
         return {}
     rows = [[x.text[:LONGEST], x.number, x.bar, int(x.holds), x.word] for x in card.rows]
-    message = {"title": card.title, "says": card.says, "heads": [card.number, card.bar], "lines": card.lines}
+    message: dict[str, Any] = {"title": card.title, "says": card.says, "heads": [card.number, card.bar], "lines": card.lines}
+    if card.at:
+        message["at"] = card.at + 1
     if not whole and len(json.dumps(rows, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) > ROOM:
         return {key: message, "few": True}
     return {key: message | {"rows": rows}}

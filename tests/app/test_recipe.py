@@ -164,7 +164,8 @@ def test_a_preset_runs_and_is_known_again(name: str) -> None:
     guesses = preset.names.get("drafter", "none") != "none" or "ticks" in header.parts["strategy"]
     assert (sum(x.accepted for x in steps) > 0) == guesses
     evicted, says = [x.cache[0].evicted_count for x in steps], header.parts["policy"]
-    assert any(evicted) is ("evict" in says["does"]) and bool(says["does"]) is ("policy" in preset.names)
+    assert any(evicted) is ("evict" in says["does"] or name == "planned"), "a search lets go of what it did not write"
+    assert bool(says["does"]) is ("policy" in preset.names)
     steady = any(x[1] == "newest" for x in says["zones"]) and not parts["policy"].get("drop")  # else many leave, then none
     assert not any(evicted[1:]) if says.get("once") else all(evicted) or not steady
     if parts["policy"].get("share") and not says.get("once"):

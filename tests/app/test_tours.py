@@ -649,6 +649,20 @@ def test_what_is_said_of_the_search_by_a_test() -> None:
     assert sum(x.read for x in search.rollouts) == 65 and [x.reward for x in search.rollouts] == [0.0] * 37 + [1.0]
 
 
+def test_what_is_said_of_the_vote() -> None:
+    tour, steps = TOURS["consensus"], steps_of("consensus")
+    vote = steps[10].drawn
+    assert vote is not None and len(steps) == 11 and len(vote.texts) == 8 and vote.chosen == 0
+    with opened("consensus") as trace:
+        texts = [trace.text(x.tokens).removesuffix("<|end|>") for x in vote.texts]
+    assert [k for k, x in enumerate(texts) if x == "77 - 73 = 7"] == [0, 4] and len({*texts}) == 7
+    assert (texts[6], texts[7]) == ("77 - 73 = 15", "77 - 73 = 70") and "77 - 73 = 4" not in texts
+    says(tour[1], vote.votes[0], digits=3)
+    says(tour[2], vote.texts[6].logp, vote.texts[0].logp, digits=2)
+    says(tour[2], vote.votes[6], digits=3)
+    assert vote.texts[6].logp > vote.texts[0].logp and {*vote.votes} == {0.25, 0.125}
+
+
 def test_what_is_said_of_the_shorter_prompt() -> None:
     steps = told("gemfilter")
     with opened("gemfilter") as trace:

@@ -226,7 +226,7 @@ def test_the_modules_draw_the_same_by_themselves_as_joined(driver: Any) -> None:
             page.evaluate("view.clear(); come.length = 0")
             data = encode(list(messages(trace))).decode()
             page.evaluate("data => (JSON.parse(data).forEach((one) => view.push(one)), view.seek(2))", data)
-            page.locator("h1", has_text="Step 2").wait_for()
+            page.locator("h1", has_text=f"Step {min(2, len(trace.steps) - 1)}").wait_for()
             here = [x for x in wanted[name] if way != "bundle" and x not in fetched]
             fetched.update(here)
             page.wait_for_function("(n) => come.length === n", arg=len(here))

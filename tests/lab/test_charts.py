@@ -57,10 +57,14 @@ def extracted() -> Trace:
     return toys.decode(toys.method(strategy=("exact_extract", {"end": "7"})), count=9).sink
 
 
+def voted() -> Trace:
+    """A run whose texts vote."""
+    return toys.decode(toys.method(strategy=("consensus", {"samples": 4}), sampler="temperature"), count=6).sink
+
+
 # the charts of which no shipped example has what is drawn
 OWN = {"notes": (told, {"note": "sure"}), "missed": (shadowed, {}), "canvas": (filled, {}), "picture": (pictured, {})}
-OWN["spans"] = (extracted, {})
-OWN["repeats"] = (lambda: toys.decode().sink, {})
+OWN |= {"spans": (extracted, {}), "votes": (voted, {}), "repeats": (lambda: toys.decode().sink, {})}
 
 
 @pytest.mark.parametrize("name", CHARTS)
@@ -241,4 +245,19 @@ def test_beams_are_drawn_with_what_was_left() -> None:
     assert len(marks["left"].x) == sum(len(one.beams.pruned) for one in trace.steps) > 0
     kept = sum(len(marks[name].x) for name in ("goes on", "the best") if name in marks)
     assert kept == sum(len(one.beams.tokens) for one in trace.steps)
-    assert len(marks["the best"].x) == len(trace.emitted) and any("behind the last" in x for x in marks["left"].customdata)
+    groups = toys.decode(toys.method(strategy=("diverse_beam", {"width": 4, "groups": 2})), count=6).sink
+    for one in (trace, groups):
+        marks = {mark.name: mark for mark in figure(one, "search").data if "markers" in mark.mode}
+        assert [*marks["the best"].x] == [*range(1, len(one.emitted) + 1)], "one way leads to the text"
+    assert any("behind the last" in x for x in marks["left"].customdata)
+
+
+def test_votes_are_drawn_with_the_most_first() -> None:
+    trace = voted()
+    vote = trace.steps[-1].drawn
+    assert vote is not None and vote.like is not None and len({*vote.votes}) > 1, "the test needs texts that differ"
+    shades, mark = figure(trace, "votes").data
+    means = [sum(row) / len(row) for row in shades.z]
+    assert means == pytest.approx(sorted(vote.votes, reverse=True)) and [*mark.x] == [*mark.y] == [1]
+    with pytest.raises(ValueError, match="texts that voted"):
+        figure("h2o", "votes")

@@ -24,13 +24,13 @@ function scored({ nodes, c, base }, { visits, values, closed, kids }, at) {
   });
 }
 
-const made = new WeakMap(); // a search -> what it was behind each text that was looked at
+const grownOnce = new WeakMap(); // a search -> what it was behind each text that was looked at
 /** The search behind its first `upto` texts, made again from candidates and rewards: {visits, values, closed, kids} by
  *  node, `best`: the text that was the best so far, `walk`: the choices on the way to the last node,
  *  [{at, rows, taken}], `agrees`: whether each node is the one that was due. */
 export function grown(search, upto) {
-  const all = made.get(search) ?? new Map();
-  made.set(search, all);
+  const all = grownOnce.get(search) ?? new Map();
+  grownOnce.set(search, all);
   if (all.has(upto)) return all.get(upto);
   const { nodes, texts } = search, now = { visits: [1], values: [0], closed: [""], kids: [new Map()], best: 0,
     agrees: true, walk: [] };
@@ -106,6 +106,42 @@ function drawRewards(svg, { texts, count }, upto, width) {
     ...[[1, "all tests"], [0, "none"]].map(([at, word]) => s("text", { class: "sub", x: 0, y: y(at) + 4 }, word)));
 }
 
+/** Writes one row of the tree: of a text, or of the empty beginning. */
+function writeRow(row, { node, depth }, search, state, { upto, chosen }) {
+  const [n, meter, figure, words, why] = row.firstChild.childNodes, [before, token, rest] = words.childNodes;
+  const text = node ? search.texts[node - 1] : null, reward = text && rewardOf(text), shut = state.closed[node];
+  const best = node > 0 && node === state.best, fresh = node > 0 && node === upto && upto < search.count;
+  say(n, node ? String(node) : "");
+  set(meter, { style: `visibility:${node ? "visible" : "hidden"}` });
+  set(meter.firstChild, { style: `width:${(100 * (reward ?? 0)).toFixed(0)}%` });
+  say(figure, node ? percent(reward) : "");
+  say(before, node ? begun(search, search.nodes[node][0]) : "the empty beginning");
+  say(token, node ? inline(search.nodes[node][2]) : "");
+  say(rest, text ? inline(text[0]) : "");
+  say(why, [best ? "★ best so far" : "", fresh ? "new" : "", shut ? `closed: ${SHUT[shut] ?? shut}` : ""]
+    .filter(Boolean).join(", "));
+  set(row, { class: best ? "best" : shut ? "shut" : null });
+  set(row.firstChild, { "aria-pressed": node > 0 && node === chosen, "aria-disabled": node ? null : true,
+    title: node ? textOf(search, node) : "", "aria-label": node ? `text ${node}, depth ${depth}, `
+      + `${percent(reward)} of the tests: ${textOf(search, node)}` : null });
+}
+/** Draws the lines of the tree beside its rows. */
+function drawBranches(svg, drawn, search, state, chosen, width) {
+  const deepest = Math.max(1, ...drawn.map(({ depth }) => depth)), own = new Set(way(search, state.best));
+  const stride = Math.max(5, Math.min(16, ((width < 560 ? 0.2 : 0.3) * width) / deepest)), strokes = [], dots = [];
+  const place = new Map(drawn.map(({ node, depth }, k) => [node, [8 + depth * stride, (k + 0.5) * ROW_PX]]));
+  const kindOf = (node) => (own.has(node) ? "won" : state.closed[node] ? "left" : "kept");
+  for (const { node } of drawn) {
+    const [x, y] = place.get(node), kind = kindOf(node), before = place.get(search.nodes[node][0]);
+    dots.push(s("circle", { class: node === chosen ? "own" : kind, cx: x, cy: y, r: kind === "left" ? 2.5 : 4 }));
+    if (before) strokes.push([kind, s("path", { class: kind, d: `M${before[0]},${before[1]}V${y}H${x}` })]);
+  }
+  const order = ["left", "kept", "won"];
+  strokes.sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
+  svg.replaceChildren(...strokes.map(([, path]) => path), ...dots);
+  set(svg, { width: 16 + deepest * stride, height: drawn.length * ROW_PX });
+}
+
 /** The tree as rows, one a text, with its lines at the left; a slider goes through the texts as they came. */
 export function searchView(context) {
   const rewards = s("svg", { class: "rewards", "aria-hidden": "true" }), along = h("input", { type: "range", min: 1,
@@ -134,40 +170,6 @@ export function searchView(context) {
     set(play, { "aria-pressed": on });
     say(play, on ? "pause" : "play");
   }
-
-  function line(k, { node, depth }, search, state, chosen) {
-    const [n, meter, figure, words, why] = rows.at(k).firstChild.childNodes, [before, token, rest] = words.childNodes;
-    const text = node ? search.texts[node - 1] : null, reward = text && rewardOf(text), shut = state.closed[node];
-    const best = node > 0 && node === state.best, fresh = node > 0 && node === upto && upto < search.count;
-    say(n, node ? String(node) : "");
-    set(meter, { style: `visibility:${node ? "visible" : "hidden"}` });
-    set(meter.firstChild, { style: `width:${(100 * (reward ?? 0)).toFixed(0)}%` });
-    say(figure, node ? percent(reward) : "");
-    say(before, node ? begun(search, search.nodes[node][0]) : "the empty beginning");
-    say(token, node ? inline(search.nodes[node][2]) : "");
-    say(rest, text ? inline(text[0]) : "");
-    say(why, [best ? "★ best so far" : "", fresh ? "new" : "", shut ? `closed: ${SHUT[shut] ?? shut}` : ""]
-      .filter(Boolean).join(", "));
-    set(rows.at(k), { class: best ? "best" : shut ? "shut" : null });
-    set(rows.at(k).firstChild, { "aria-pressed": node > 0 && node === chosen, "aria-disabled": node ? null : true,
-      title: node ? textOf(search, node) : "", "aria-label": node ? `text ${node}, depth ${depth}, `
-        + `${percent(reward)} of the tests: ${textOf(search, node)}` : null });
-  }
-  function drawLines(search, state, chosen, width) {
-    const deepest = Math.max(1, ...drawn.map(({ depth }) => depth)), own = new Set(way(search, state.best));
-    const stride = Math.max(5, Math.min(16, ((width < 560 ? 0.2 : 0.3) * width) / deepest)), strokes = [], dots = [];
-    const place = new Map(drawn.map(({ node, depth }, k) => [node, [8 + depth * stride, (k + 0.5) * ROW_PX]]));
-    const kindOf = (node) => (own.has(node) ? "won" : state.closed[node] ? "left" : "kept");
-    for (const { node } of drawn) {
-      const [x, y] = place.get(node), kind = kindOf(node), before = place.get(search.nodes[node][0]);
-      dots.push(s("circle", { class: node === chosen ? "own" : kind, cx: x, cy: y, r: kind === "left" ? 2.5 : 4 }));
-      if (before) strokes.push([kind, s("path", { class: kind, d: `M${before[0]},${before[1]}V${y}H${x}` })]);
-    }
-    const order = ["left", "kept", "won"];
-    strokes.sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
-    svg.replaceChildren(...strokes.map(([, path]) => path), ...dots);
-    set(svg, { width: 16 + deepest * stride, height: drawn.length * ROW_PX });
-  }
   return {
     element,
     /** Draws the search of step i, and returns its nodes: [{id, parent}]. */
@@ -182,9 +184,9 @@ export function searchView(context) {
       say(count, `text ${upto} of ${all}`);
       drawRewards(rewards, search, upto, Math.max(120, width - 4));
       drawn = laid(search, state, upto, [state.best, ring, upto]);
-      drawn.forEach((row, k) => line(k, row, search, state, ring));
+      drawn.forEach((row, k) => writeRow(rows.at(k), row, search, state, { upto, chosen: ring }));
       rows.trim(drawn.length);
-      drawLines(search, state, ring, width);
+      drawBranches(svg, drawn, search, state, ring, width);
       const best = rewardOf(search.texts[state.best - 1]);
       say(now, `${upto < all ? "Best so far" : "Written"}: text ${state.best}, ${percent(best)} of the tests, `
         + textOf(search, state.best));
@@ -226,7 +228,8 @@ export function searchCard(context, store, step, at) {
     left > 0 ? h("p", { class: "quiet" }, `${plural(left, "choice")} before these went the same way.`) : null,
     walk.slice(-MOST_CHOICES).map((choice) => choiceTable(search, choice)),
     h("p", { class: "line" }, "The largest Q + β P √ln N(s) / (1 + N) is followed: Q is the best reward behind a "
-      + `candidate, N how often it was passed, P its probability among these; β = ln((N(s) + ${base} + 1) / ${base}) + ${c}.`),
+      + `candidate, N how often it was passed, P its probability among these; `
+      + `β = ln((N(s) + ${base} + 1) / ${base}) + ${c}.`),
   ];
 }
 

@@ -147,8 +147,7 @@ export function treeView(context) {
     if (parted) element.focus({ preventScroll: true });
     see(search.element, step?.beams);
     see(lanes.element, step?.threads);
-    see(canvas.element, fill && !tabled);
-    see(texts.element, step?.search);
+    see(canvas.element, fill && !tabled), see(texts.element, step?.search);
     const brief = brisk && nodes?.length > LARGE && !own && !tabled && !element.contains(document.activeElement);
     see(svg, nodes && !own && !tabled && !brief);
     see(painted.element, brief);
