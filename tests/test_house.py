@@ -17,7 +17,7 @@ from source import ROOMS, ROOT, broken, families, imported, imports, method_modu
 FLOORS = (
     *("engine.core", "engine.grammar", "engine.trace", "engine.cost", "engine.model", "engine.saved"),
     *("engine.answers", "engine.checkpoint", "engine.heads"),
-    *("engine.decoding", "engine.timing", "engine.cutting"),
+    *("engine.decoding", "engine.timing"),
     *(f"engine.methods.{x}" for x in ("samplers", "contexts", "policies", "codecs", "depth", "acceptance")),
     *(f"engine.methods.{x}" for x in ("schedules", "selectors", "routers", "drafters", "laws", "strategies")),
     *("engine.load", "engine.method", "engine.pairing", "engine.heading", "engine.session", "engine.saving", "engine.run"),

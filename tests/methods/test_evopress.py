@@ -11,18 +11,18 @@ import torch
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.cost import pass_ops
-from decodescope.engine.cutting.base import Calibration
-from decodescope.engine.cutting.cut_layers import CutLayers
-from decodescope.engine.cutting.evolution import Judge, Plan, every
-from decodescope.engine.cutting.evopress import EvoPress
-from decodescope.engine.cutting.texts import divergence, logits, texts
+from decodescope.engine.decoding.weights import Calibration
+from decodescope.engine.methods.weights.cut_layers import CutLayers
+from decodescope.engine.methods.weights.evopress import EvoPress
+from decodescope.engine.methods.weights.shared.evolution import Judge, Plan, every
+from decodescope.engine.methods.weights.shared.texts import divergence, logits, texts
 from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
 from tests import toys
 
 SPEC = replace(toys.SPEC, n_layers=8, n_heads=2, n_kv_heads=1, d_ff=32, heads=())
-TEXT = Calibration(torch.randint(SPEC.vocab, (2048,), generator=torch.Generator().manual_seed(3)))
+TEXT = Calibration(lambda: torch.randint(SPEC.vocab, (2048,), generator=torch.Generator().manual_seed(3)))
 LAYERS = range(8)
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from decodescope.engine.cutting.base import Calibration
-from decodescope.engine.cutting.gating import hard_concrete, probability_open
-from decodescope.engine.cutting.head_gates import HeadGates
-from decodescope.engine.cutting.texts import loss, texts
+from decodescope.engine.decoding.weights import Calibration
+from decodescope.engine.methods.weights.head_gates import HeadGates
+from decodescope.engine.methods.weights.shared.gating import hard_concrete, probability_open
+from decodescope.engine.methods.weights.shared.texts import loss, texts
 from decodescope.engine.model.gates import Gates
 from decodescope.engine.model.slicing import gated
 from tests import toys
 
-TEXT = Calibration(torch.randint(toys.SPEC.vocab, (512,), generator=torch.Generator().manual_seed(3)))
+TEXT = Calibration(lambda: torch.randint(toys.SPEC.vocab, (512,), generator=torch.Generator().manual_seed(3)))
 
 
 def test_a_gate_is_0_as_often_as_derived() -> None:

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from decodescope.engine.cutting.base import Calibration
-from decodescope.engine.cutting.head_sensitivity import HeadSensitivity, closed, levelled, sensitivity
-from decodescope.engine.cutting.texts import logits, loss, texts
+from decodescope.engine.decoding.weights import Calibration
+from decodescope.engine.methods.weights.head_sensitivity import HeadSensitivity, closed, levelled, sensitivity
+from decodescope.engine.methods.weights.shared.texts import logits, loss, texts
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.gates import Gates
 from decodescope.engine.model.slicing import gated
 from tests import toys
 
 SPEC = replace(toys.SPEC, n_heads=6, heads=())
-TEXT = Calibration(torch.randint(SPEC.vocab, (1024,), generator=torch.Generator().manual_seed(3)))
+TEXT = Calibration(lambda: torch.randint(SPEC.vocab, (1024,), generator=torch.Generator().manual_seed(3)))
 
 
 @pytest.fixture(scope="module")

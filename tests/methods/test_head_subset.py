@@ -7,16 +7,16 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.cutting.base import Calibration
-from decodescope.engine.cutting.gating import gumbel, soft_top
-from decodescope.engine.cutting.head_subset import HeadSubset
-from decodescope.engine.cutting.texts import logits, texts
+from decodescope.engine.decoding.weights import Calibration
+from decodescope.engine.methods.weights.head_subset import HeadSubset
+from decodescope.engine.methods.weights.shared.gating import gumbel, soft_top
+from decodescope.engine.methods.weights.shared.texts import logits, texts
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.gates import Gates
 from decodescope.engine.model.slicing import gated
 from tests import toys
 
-TEXT = Calibration(torch.randint(toys.SPEC.vocab, (512,), generator=torch.Generator().manual_seed(3)))
+TEXT = Calibration(lambda: torch.randint(toys.SPEC.vocab, (512,), generator=torch.Generator().manual_seed(3)))
 
 
 def test_gates_sum_to_k_at_every_temperature() -> None:

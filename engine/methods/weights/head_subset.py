@@ -7,13 +7,14 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.params import ParamError
+from decodescope.engine.decoding.cutting import Cutting
+from decodescope.engine.decoding.weights import Calibration
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.gates import Gates
 from decodescope.engine.model.slicing import gated
 
-from .base import Calibration, Cutting
-from .gating import gumbel, soft_top, train
-from .texts import loss, texts
+from .shared.gating import gumbel, soft_top, train
+from .shared.texts import loss, texts
 
 
 @component

@@ -12,12 +12,13 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.cutting import Cutting
+from decodescope.engine.decoding.weights import Calibration
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.gates import Gates
 
-from .base import Calibration, Cutting
-from .evolution import Generation, Judge, Plan, Search
-from .texts import divergence, logits, texts
+from .shared.evolution import Generation, Judge, Plan, Search
+from .shared.texts import divergence, logits, texts
 
 
 @component

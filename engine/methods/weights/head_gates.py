@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.cutting import Cutting
+from decodescope.engine.decoding.weights import Calibration
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.gates import Gates
 from decodescope.engine.model.slicing import gated
 
-from .base import Calibration, Cutting
-from .gating import hard_concrete, probability_open, train
-from .texts import loss, texts
+from .shared.gating import hard_concrete, probability_open, train
+from .shared.texts import loss, texts
 
 
 @component
