@@ -378,16 +378,16 @@ def _bench(sub: Parser) -> None:
     sub.add_argument(
         "what",
         nargs="?",
-        choices=("decode", "labbench", "speculation", "kv", "parallel", "depth", "cascade", "cloze", "words", "models"),
+        choices="decode labbench speculation kv parallel depth cascade cloze words prompts models".split(),
         default="decode",
         help="decode: beside transformers; labbench: right answers; speculation: all that drafts; kv: all that shrinks the "
         "cache; parallel: all that fills a canvas; depth: all that leaves layers out; cascade: all that "
         "lets a smaller model write; cloze: exits of a model that reads both sides; words: samplers and searches; "
-        "models: transforms of weights (decode)",
+        "prompts: what is left of a prompt; models: transforms of weights (decode)",
     )
     sub.add_argument("--model", metavar="M", help=f"{MODEL} (default: lab, for parallel lab-mdm, for cloze lab-mdm+cloze)")
     _weights(sub)
-    _models(sub, "draft model, or none (default for lab: lab-draft)", "labbench, speculation, words: ")
+    _models(sub, "draft model, or none (default for lab: lab-draft)", "labbench, speculation, words, prompts: ")
     _place(sub)
     sub.add_argument("--threads", type=whole(1, 1024), metavar="N", help="threads (default: as torch has it)")
     sub.add_argument(
@@ -408,7 +408,7 @@ def _bench(sub: Parser) -> None:
         action="store_true",
         default=None,
         help="labbench: the first 8 questions of each kind; speculation: 1 of each kind; kv: 1 text of each kind, 4 pass keys; "
-        "parallel: 4 questions of each task; depth, cascade, words: 2 of each kind",
+        "parallel: 4 questions of each task; depth, cascade, words, prompts: 2 of each kind",
     )
     sub.add_argument(
         "--method",

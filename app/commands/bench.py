@@ -33,6 +33,9 @@ USUAL: dict[str, dict[str, Any]] = {
     "models": {
         "questions": None, "short": False, "method": None, "out": None, "resume": False, "new_tokens": None, "random": None,
     },
+    "prompts": {
+        "questions": None, "short": False, "method": None, "seed": 0, "out": None, "resume": False, "role": None,
+    },
     "parallel": {"short": False, "method": None, "seed": 0, "out": None, "resume": False},
 }
 
@@ -82,6 +85,10 @@ def bench(args: argparse.Namespace) -> int:
         from .bench_models import models
 
         return measured(args, models)
+    if args.what == "prompts":
+        from .bench_prompts import prompts
+
+        return measured(args, prompts)
     if args.what == "parallel":
         from .bench_parallel import parallel
 

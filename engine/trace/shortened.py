@@ -68,6 +68,15 @@ def read(reason: np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.isin(reason, READ)).astype(np.int32)
 
 
+def reasons(cut: Cut, n: int) -> np.ndarray:
+    """uint8 [n]: the reasons of a prompt of `n` tokens; where none are recorded, what was read counts as read for its score."""
+    if cut.reason is not None:
+        return cut.reason
+    plain = np.full(n, LEFT, np.uint8)
+    plain[cut.kept] = SCORE
+    return plain
+
+
 def recut(cut: Cut, budget: int) -> np.ndarray:
     """uint8 [n]: why each token would be read or not under another budget, by what is recorded: in each part the units that are
     worth most, of equals the first, with their neighbours, until they are as many tokens as are due there. A unit is read as a

@@ -9,6 +9,7 @@ export const loads = {
   picture: () => import("./scope/picture.js"),
   repeats: () => import("./scope/repeats.js"),
   search: () => import("./scope/search.js"),
+  shorter: () => import("./scope/shorter.js"),
   threads: () => import("./scope/threads.js"),
   turns: () => import("./scope/turns.js"),
 };

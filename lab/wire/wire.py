@@ -36,6 +36,7 @@ from .mixed import beamed
 from .pictured import picture_shown
 from .prompt import prompt_shown
 from .searched import searched
+from .shortened import shortened
 from .single import single as _single
 from .tallied import tallied
 from .threaded import threaded
@@ -144,6 +145,7 @@ class Wire:
             "fork": None if h.fork is None else {k: h.fork.get(k) for k in ("of", "step", "name", "change")},
             **prompt_shown(h, self.prefill, self.text),
             **picture_shown(h),
+            "shortened": shortened(h, self.prefill, self._passes, self.text),
             "prefill": self.prefill.wall_us / 1e6 if self.prefill is not None else None,
             "passes": self._passes.rows(self.prefill.passes) if self.prefill is not None else [],
             "machine": None if self.profile is None else machine_of(self.profile, h.dtype),

@@ -204,6 +204,7 @@ def asking() -> dict[str, Trace]:
     picture = toys.decode(toys.method(sampler="temperature"), count=9, pair=(toys.raster(), toys.pair()[1]), prompt=[4]).sink
     answers = toys.method(strategy="cascade", router=("answer_confidence", {"tau": 1.1}))
     runs = {"tree": known("tree"), "beam": known("beam"), "canvas": canvas.sink, "picture": picture}
+    runs["shorter"] = toys.decode(toys.method(context=("gemfilter", {"keep": 6})), count=4).sink
     runs["cascade"] = toys.decode(answers, count=8).sink
     runs["search"] = toys.decode(toys.method(strategy=("planned", {"tests": "1\n2"})), count=8).sink
     return runs | {"depth": toys.decode(deep, count=8).sink, "switch": toys.decode(switch, count=8).sink}

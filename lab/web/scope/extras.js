@@ -12,10 +12,11 @@ export const bring = (name, gives) => (brought[name] = gives);
 /** What a part gives; null while it is not here. */
 export const extra = (name) => brought[name] ?? null;
 
-/** The parts that a message asks for; a head where pictures are written, or a depth rule was chosen. */
+/** The parts that a message asks for; a head where pictures are written, a prompt was cut or a
+ *  depth rule was chosen. */
 export const asked = (message) => (message.kind !== "head" ? Object.keys(ASKS).filter((key) => message[key])
-  .map((key) => ASKS[key]) : [message.picture && "picture", message.parts?.depth?.usual === false && "depth"]
-  .filter(Boolean));
+  .map((key) => ASKS[key]) : [message.picture && "picture", message.shortened && "shorter",
+    message.parts?.depth?.usual === false && "depth"].filter(Boolean));
 
 /** Fetches what messages ask for. loads: part -> a function that begins to load it, of those that this place can fetch;
  *  arrived(): one came, or did not. `due`: how many are on their way for the first time: until then nothing is drawn

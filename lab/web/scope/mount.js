@@ -43,7 +43,11 @@ function fill(root, context, chosen, outcome) {
     add(late("turns", ({ turnsView }) => turnsView(context)));
     add(late("cascade", ({ cascadeView }) => cascadeView(context)));
   }
-  if (chosen.includes("text")) add(late("picture", ({ pictureView }) => pictureView(context))), add(textView(context));
+  if (chosen.includes("text")) {
+    add(late("picture", ({ pictureView }) => pictureView(context)));
+    add(late("shorter", ({ shorterView }) => shorterView(context)));
+    add(textView(context));
+  }
   if (chosen.includes("cache")) add(cacheView(context));
   if (chosen.includes("notes")) {
     add(notesView(context));

@@ -1,0 +1,58 @@
+"""Shortened: what a context left of a prompt, for the view that cuts it anew, and what the look at it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from decodescope.engine.cost.passes import Passes
+from decodescope.engine.trace.events import Header, Pass, Piece, Prefill
+from decodescope.engine.trace.parts import said
+from decodescope.engine.trace.shortened import reasons
+
+MOST = 4096  # tokens of a prompt that are drawn; of a longer one nothing is
+
+
+def shortened(header: Header, prefill: Prefill | None, passes: Passes, text: Callable[[int], Piece]) -> dict[str, Any] | None:
+    """What a context left out of the prompt; None: it left nothing out, or the prompt is too long to be drawn. The arrays are
+    those of the record's cut, `texts` the tokens', and without a recorded reason what was read counts as read for its score.
+
+    guess: whether another budget's scores would be others;  looked, read, whole: [rows, FLOP or None, seconds or None] of the
+    passes that looked, of those of the target that read what was left, and of one that would have read all
+    """
+    cut, ids = None if prefill is None else prefill.cut, header.prompt.tolist()
+    if prefill is None or cut is None or len(ids) > MOST:
+        return None
+    looked, read = ([x for x in prefill.passes if x.phase == phase] for phase in ("score", "prefill"))
+    target = [x for x in read if x.lane == "target"]
+    whole = Pass("target", "prefill", max(1, len(ids) - 1), 0, 1.0)
+    return {
+        "texts": [text(token) for token in ids],
+        "reason": reasons(cut, len(ids)).tolist(),
+        "unit": cut.unit,
+        "budget": cut.budget if cut.reason is not None and cut.scores is not None else None,
+        "scores": _rounded(cut.scores),
+        "worth": _rounded(cut.worth),
+        "units": None if cut.units is None else cut.units.tolist(),
+        "parts": None if cut.parts is None else cut.parts.tolist(),
+        "near": cut.near,
+        "guess": cut.parts is not None,
+        "by": said(header, "context").get("title") or (header.method.get("context") or {}).get("name", ""),
+        "lane": looked[0].lane if looked else "",
+        "looked": _cost(looked, passes),
+        "read": _cost(target, passes),
+        "whole": [*_cost([whole], passes)[:2], None],
+    }
+
+
+def _rounded(values: np.ndarray | None) -> list[float] | None:
+    """All digits of a float32, and no more: equal ones stay equal, and their order is that of the record."""
+    return None if values is None else [float(f"{x:.9g}") for x in values]
+
+
+def _cost(passes: Iterable[Pass], by: Passes) -> list[Any]:
+    rows = by.rows(passes := list(passes))
+    flops = sum(x["flops"] for x in rows) if rows else None
+    return [sum(x.tokens * x.batch for x in passes), flops, round(sum(x.wall_us for x in passes) / 1e6, 6)]
