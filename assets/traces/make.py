@@ -424,6 +424,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "settings": {"context": {"keep": 48, "layer": 5}},
         **RENAME,
     },
+    "short-prompt": {
+        "title": "What goes without saying",
+        "about": "Selective Context: a small model reads the prompt first, and the phrases that it expects are left out.",
+        "names": {"context": "selective_context"},
+        "settings": {"context": {"ratio": 0.25}},
+        **RENAME,
+    },
     "duo-attention": {
         "title": "Half of the heads forget",
         "about": "DuoAttention: trained gates say which heads look far back; others hold the first 4 and newest 12 entries.",

@@ -676,6 +676,25 @@ def test_what_is_said_of_the_shorter_prompt() -> None:
     assert cache_of("gemfilter")[39].held == 87
 
 
+def test_what_is_said_of_the_phrase_that_was_left_out() -> None:
+    tour, steps = TOURS["short-prompt"], steps_of("short-prompt")
+    with opened("short-prompt") as trace:
+        cut = None if trace.prefill is None else trace.prefill.cut
+        assert cut is not None and cut.units is not None and cut.worth is not None and cut.reason is not None
+        words = [trace.text([int(x)]) for x in trace.header.prompt]
+    left = "".join(word for word, reason in zip(words, cut.reason, strict=True) if reason == 0)
+    units = {"".join(words[a:b]): k for k, (a, b) in enumerate(zip(cut.units, [*cut.units[1:], len(words)], strict=True))}
+    beach, wheel = (float(cut.worth[units[x]]) for x in (" to the beach", " with a pink wheel."))
+    read = [float(cut.worth[k]) for k in units.values() if cut.reason[cut.units[k]] == 1]
+    assert left == " to the beach" and beach < wheel == min(read)
+    assert (len(words), len(cut.kept)) == (74, 70) and (cut.reason[2:17] == 3).all()
+    place, name = steps[7].tops, steps[3].tops
+    assert place is not None and name is not None and name.p[0].max() > 0.99
+    says(tour[3], float(place.p[0].max()), digits=3)
+    assert text_of(told("short-prompt")).startswith("Rufus went to the school with a pink wheel.")
+    assert cache_of("short-prompt")[39].held == 109
+
+
 def test_what_is_said_of_entries_that_become_one() -> None:
     cache, steps = cache_of("d2o"), told("d2o")
     spread, budget = (cache[0].notes[x] for x in ("spread", "budget"))

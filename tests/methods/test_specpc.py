@@ -81,6 +81,20 @@ def test_a_window_in_several_passes_has_the_same_scores(monkeypatch: pytest.Monk
     assert [[x.tokens for x in p.passes if x.phase == "score"] for p in (whole, parts)] == [[33, 7], [33, 2, 2, 2, 1]]
 
 
+def test_a_needle_that_the_draft_model_attends_to_most_stays_with_its_neighbours() -> None:
+    """Wherever it stands before the window, with room for no more than the window and the needle's surroundings."""
+    places = set()
+    for prompt in toys.prompts(6, length=40, seed=11):
+        cut = toys.decode(pc(keep=7, window=4, kernel=1, neighbours=3), prompt=prompt, count=1).sink.prefill.cut
+        scores = due(prompt, [], 4, 1)
+        needle = int(scores[:35].argmax())
+        if scores[needle] > scores[35:].max():
+            places.add(needle)
+            assert {max(0, needle - 1), needle, needle + 1, *range(36, 40)} <= set(cut.kept.tolist())
+            assert len(cut.kept) == 7 and cut.reason[needle] == 1
+    assert len(places) > 1, "the test needs needles in several places"
+
+
 def test_all_kept_is_the_plain_run_and_asks_nobody() -> None:
     plain = toys.decode(prompt=LONG, count=8, level="fields")
     session = toys.decode(pc(keep=len(LONG)), prompt=LONG, count=8, level="fields")
