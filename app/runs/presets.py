@@ -345,11 +345,6 @@ PRESETS: dict[str, Preset] = {
         "Phrases of the prompt that a small model expects anyway are left out (Selective Context). The text may differ.",
         {"drafter": "none", "context": "selective_context", "sampler": ["greedy"]},
     ),
-    "llmlingua": Preset(
-        "LLMLingua, half",
-        "Half of the prompt's tokens go: paragraphs first, then those that a small model expects. The text may differ.",
-        {"drafter": "none", "context": "llmlingua", "sampler": ["greedy"]},
-    ),
     "samples": Preset(
         "Four texts, one prompt",
         "Four texts are drawn at once; their prompt is held and read once for all of them (Hydragen).",
