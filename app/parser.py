@@ -15,6 +15,7 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 LEVELS = ("counts", "decisions", "fields")
 HOWS = ("tested", "naive", "static", "independent", "shared")  # how a calibration chooses
 TOKENS = 1_000_000
+BENCHES = ("decode", "labbench", "speculation", "kv", "parallel", "depth", "cascade", "cloze", "words", "prompts", "models")
 MODEL = "a shipped one (see docs/models.md), a folder written with a path separator, or a hub id; +NAME adds its adapter"
 WEIGHTS = "make another model of it first, such as 'int4 group=64'; several with + between them"
 
@@ -378,7 +379,7 @@ def _bench(sub: Parser) -> None:
     sub.add_argument(
         "what",
         nargs="?",
-        choices="decode labbench speculation kv parallel depth cascade cloze words prompts models".split(),
+        choices=BENCHES,
         default="decode",
         help="decode: beside transformers; labbench: right answers; speculation: all that drafts; kv: all that shrinks the "
         "cache; parallel: all that fills a canvas; depth: all that leaves layers out; cascade: all that "
