@@ -10,10 +10,11 @@ import gradio as gr
 
 from decodescope.app.refusal import Refused, told
 from decodescope.app.runs.aside import has_chat
+from decodescope.app.runs.chosen import preset_of, taken
 from decodescope.app.runs.composed import Composed
 from decodescope.app.runs.given import no_template
 from decodescope.app.runs.play import MOST_NEW, Choice, Play, Still
-from decodescope.app.runs.presets import PRESETS, preset_of, taken
+from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import as_json, from_json, opening, using
 from decodescope.app.runs.shelf import title
 from decodescope.engine.core.component import registry, roles

@@ -9,10 +9,11 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
+from decodescope.app.runs.chosen import taken
 from decodescope.app.runs.commands import commands
 from decodescope.app.runs.parts import book, heads, parts
 from decodescope.app.runs.play import Choice, Play
-from decodescope.app.runs.presets import PRESETS, taken
+from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import opening, recipe, using
 from decodescope.app.runs.shelf import title
 from decodescope.engine.core.component import registry

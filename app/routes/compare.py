@@ -14,9 +14,10 @@ from decodescope.app.http.body import body_of
 from decodescope.app.http.watchers import Watchers
 from decodescope.app.refusal import Refused
 from decodescope.app.runs.channel import Channel, stream
+from decodescope.app.runs.chosen import taken
 from decodescope.app.runs.lineup import FEWEST_RUNS, MOST_RUNS, begin_all, choices_of
 from decodescope.app.runs.play import GONE, PROMPT, Play
-from decodescope.app.runs.presets import PRESETS, taken
+from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import opening
 from decodescope.app.runs.repeats import MOST, Repeats
 from decodescope.app.runs.standings import Figures, as_csv

@@ -9,8 +9,9 @@ from typing import Any
 from decodescope.app.refusal import Refused
 
 from .channel import Channel
+from .chosen import taken
 from .play import Choice, Play
-from .presets import GREEDY, PRESETS, WARMED, WARMTH, at, taken
+from .presets import GREEDY, PRESETS, WARMED, WARMTH, at
 from .recipe import from_json
 
 LETTERS = "ABCD"

@@ -25,9 +25,10 @@ from decodescope.engine.trace.events import Header
 from decodescope.engine.trace.limits import TraceError
 from decodescope.engine.trace.typed import read
 
+from .chosen import matching, taken
 from .examples import examples
 from .play import Choice
-from .presets import GREEDY, PRESETS, SMALLER, matching, taken
+from .presets import GREEDY, PRESETS, SMALLER
 
 FURTHER = ("chat", "ignore_eos", "level", "shadow")  # of a choice: named alike in Python, said where they are not the usual
 WAYS = ("command", "python", "link")

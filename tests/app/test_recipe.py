@@ -14,9 +14,10 @@ import toys
 
 from decodescope.app.cli import main
 from decodescope.app.refusal import Refused
+from decodescope.app.runs.chosen import matching, taken
 from decodescope.app.runs.lineup import choices_of
 from decodescope.app.runs.play import Choice
-from decodescope.app.runs.presets import PRESETS, matching, taken
+from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import WAYS, as_json, declared, from_json, opening, recipe, recorded, smaller
 from decodescope.engine import Method, load, run
 from decodescope.engine.bench.answers import COMPOSITIONS

@@ -12,10 +12,11 @@ from starlette.testclient import TestClient
 
 from decodescope.app.parser import parser
 from decodescope.app.refusal import Refused
+from decodescope.app.runs.chosen import matching
 from decodescope.app.runs.commands import COMMANDS
 from decodescope.app.runs.parts import book
 from decodescope.app.runs.play import Choice, Play
-from decodescope.app.runs.presets import PRESETS, matching
+from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import from_json, using
 from decodescope.engine.core.component import KINDS, registry
 

@@ -1,0 +1,48 @@
+"""Which preset a choice is, and a choice with the method of another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+
+from decodescope.engine.core.roles import TARGET
+from decodescope.engine.method import Method
+
+from .play import Choice
+from .presets import NONE, PRESETS, Preset
+
+
+def matching(choice: Choice) -> str | None:
+    """The preset whose method these settings make, if there is one."""
+    try:
+        method = Method.named(choice.names, choice.settings)
+    except ValueError:
+        return None
+    return preset_of(method, choice.models)
+
+
+def preset_of(method: Method | None, models: Mapping[str, str] = NONE) -> str | None:
+    """The preset that makes this method, if there is one; of several the one that is for these models (role -> name)."""
+    same = [name for name, other in _methods().items() if other == method and _goes(PRESETS[name], models)]
+    return max(same, key=lambda name: len(PRESETS[name].models), default=None)
+
+
+def taken(choice: Choice, name: str, begin: Mapping[str, str] = NONE) -> Choice:
+    """The settings with the method of this preset, and with its models where it names some. begin: role -> model that a page
+    begins with: where another preset had brought a target, one that goes with any goes back to that."""
+    preset, models = PRESETS[name], dict(choice.models)
+    if begin and not preset.models and any(x.models and _goes(x, models) for x in PRESETS.values()):
+        models[TARGET] = begin[TARGET]
+    return replace(choice, names=preset.names, settings=preset.settings, models={**models, **preset.models})
+
+
+def _goes(preset: Preset, models: Mapping[str, str]) -> bool:
+    """Whether these are the models that the preset is for."""
+    return all(models.get(role) == name for role, name in preset.models.items())
+
+
+@cache
+def _methods() -> dict[str, Method]:
+    """preset -> its method, to compare with."""
+    return {name: Method.named(x.names, x.settings) for name, x in PRESETS.items()}
