@@ -7,7 +7,8 @@
 
 b: bits of the model's type, in which s, z and what Sparse keeps stand. Int8 and Int4 have an operator on the CPU, which reads
 them as they are stored; without one (another device, another type, a shape that it does not take) the numbers are made for
-each product, as those of Codes and Sparse always are: fewer bytes, and no speed.
+each product, as those of Codes and Sparse always are: fewer bytes, and no speed. So they are where an operator takes longer
+than that: in other types than bfloat16, and where Int8 multiplies many rows (docs/model.md has the figures).
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from torch import Tensor
 
 from .matrix import Matrix
 
-BY_OPERATOR = (torch.float32, torch.bfloat16, torch.float16)
+BY_OPERATOR = (torch.bfloat16,)  # the type in which the operators pay: in others they take ten times as long as the plain way
+ROWS = 16  # above so many the operator of Int8 is slower than the plain way
 GROUPS = (32, 64, 128, 256)  # of the operator of Int4
 
 
 def _here(name: str, like: Tensor) -> bool:
-    """Whether this build has the operator `name` for numbers like these."""
+    """Whether this build has the operator `name` for numbers like these, and it pays."""
     return like.device.type == "cpu" and like.dtype in BY_OPERATOR and hasattr(torch.ops.aten, name)
 
 
@@ -51,9 +53,10 @@ class Int8(Matrix):
         return self.parts["q"].to(self.dtype) * self.parts["scale"][:, None]
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        if self.shape[1] % 32 or _differentiated(x) or not _here("_weight_int8pack_mm", self.parts["scale"]):
-            return super().product(x, bias)
         rows = x.reshape(-1, x.shape[-1]).contiguous()
+        few = len(rows) <= ROWS and not self.shape[1] % 32 and not _differentiated(x)
+        if not few or not _here("_weight_int8pack_mm", self.parts["scale"]):
+            return super().product(x, bias)
         return _added(torch.ops.aten._weight_int8pack_mm(rows, self.parts["q"], self.parts["scale"]), x, bias)
 
     def below(self, first: int) -> Int8:
@@ -98,8 +101,8 @@ class Int4(Matrix):
         (out, inner), q = self.shape, self.parts["q"]
         if not self.by_operator:
             return torch.stack([q & 15, q >> 4], -1).flatten(1)[:, :inner]
-        unit = torch.eye(inner, dtype=torch.float32)
-        pair = torch.tensor([1.0, 8.0]).expand(inner // self.group, out, 2).contiguous()
+        unit = torch.eye(inner, dtype=torch.bfloat16)  # in which they are exact
+        pair = torch.tensor([1.0, 8.0], dtype=unit.dtype).expand(inner // self.group, out, 2).contiguous()
         return torch.ops.aten._weight_int4pack_mm_for_cpu(unit, q, self.group, pair).t().round().to(torch.uint8)
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
