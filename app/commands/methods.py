@@ -1,4 +1,5 @@
-"""The command `methods`: every part of every kind, with its knobs, and the methods that are a command of their own."""
+"""The command `methods`: every part of every kind and every transform of weights, with its knobs, and the methods that are a
+command of their own."""
 
 from __future__ import annotations
 
@@ -6,14 +7,14 @@ import argparse
 from typing import Any
 
 from decodescope.app.runs.commands import commands
-from decodescope.app.runs.parts import parts
+from decodescope.app.runs.parts import parts, transforms
 
 from .output import say_json
 
 
 def methods(args: argparse.Namespace) -> int:
     """Print every part of every kind, with its knobs, and behind them the commands."""
-    rows = parts()
+    rows = [*parts(), *transforms()]
     if args.json:
         say_json({"methods": rows, "commands": commands()})
         return 0

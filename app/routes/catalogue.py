@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 
 from decodescope.app.runs.chosen import taken
 from decodescope.app.runs.commands import commands
-from decodescope.app.runs.parts import book, heads, parts
+from decodescope.app.runs.parts import book, heads, parts, transforms
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import opening, recipe, using
@@ -33,6 +33,7 @@ TITLES = {
     "router": "Router",
     "law": "Law",
     "sampler": "Sampler chain",
+    "weights": "Weights",
 }
 
 
@@ -42,7 +43,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     @api.get("/ds/catalogue")
     def catalogue(request: Request) -> Response:
         chosen = models_of(request)
-        listed = [x for x in parts() if registry(x["kind"])[x["name"]].listed]
+        listed = [x for x in [*parts(), *transforms()] if registry(x["kind"])[x["name"]].listed]
         shown = {"parts": [told(x, play, chosen) for x in listed], "presets": presets(play, chosen), "commands": commands()}
         return JSONResponse(shown | {"command": book()["measured"]["command"]}, headers={"cache-control": "no-store"})
 

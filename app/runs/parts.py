@@ -57,6 +57,31 @@ def parts() -> list[dict[str, Any]]:
     return rows
 
 
+def transforms() -> list[dict[str, Any]]:
+    """What makes another model of one before a method runs on it, as `parts` has parts. What is written on the other model is
+    not the first one's text: none is lossless."""
+    from decodescope.engine.core.component import OF_MODEL, registry
+
+    headlines = book()["headlines"]
+    nothing = {"attention": "none", "hidden": [], "models": [], "heads": [], "sides": "left", "writes": "text"}
+    return [
+        {
+            "kind": kind,
+            "name": name,
+            "title": cls.title,
+            "idea": idea(cls),
+            "source": cls.source,
+            "headline": headlines.get(kind, {}).get(name, ""),
+            "measured": None,
+            "lossless": False,
+            "params": [knob(p) for p in cls.params()],
+            "needs": nothing,
+        }
+        for kind in OF_MODEL
+        for name, cls in registry(kind).items()
+    ]
+
+
 def idea(cls: type) -> str:
     """What a part does, in a sentence: the first line of its file, without the name in front."""
     first = " ".join((sys.modules[cls.__module__].__doc__ or "").split("\n\n")[0].split())

@@ -12,8 +12,9 @@ from typing import Any
 
 from decodescope.app.refusal import Refused
 from decodescope.engine.core import roles
-from decodescope.engine.core.component import KINDS, registry
+from decodescope.engine.core.component import KINDS, OF_MODEL, registry
 from decodescope.engine.core.params import Param
+from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.cost.passes import spec_of
@@ -131,13 +132,16 @@ def kinds_of(names: Mapping[str, Any]) -> set[str]:
 
 def using(choice: Choice, kind: str, name: str, why: Callable[[Choice], str]) -> Choice:
     """The same settings with this part, as it comes, in the place of the one of its kind; a sampler goes to the end of the
-    chain, without greedy. kind "preset": that composition.
+    chain, without greedy. kind "preset": that composition; "weights": the target made into another model first.
 
     why(choice): what stands against settings. Where something does, the first preset that has this part, or one of its kind,
     if that fits; so a rule comes with a drafter that it can judge. Raises Refused for a part that there is not.
     """
     if kind == "preset" and name in PRESETS:
         return taken(choice, name)
+    if kind in OF_MODEL and name in registry(kind):
+        base, _ = without_weights(choice.models.get(TARGET, ""))
+        return replace(choice, models={**choice.models, TARGET: str(with_weights(base, name))} if base else choice.models)
     if kind not in KINDS or name not in registry(kind) or not registry(kind)[name].listed:
         raise Refused(f"There is no {kind[:40]} {name[:40]!r} here: choose one of the catalogue.")
     names: dict[str, Any] = {**{x: usual(x).name for x in KINDS}, **choice.names}

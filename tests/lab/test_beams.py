@@ -16,6 +16,7 @@ from .drawn import Drawn, told
 from .runs import TEXTS
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
+WON = ".hypotheses .won"
 
 
 def search(width: int = 3, count: int = 14, **more: Any) -> Trace:
@@ -98,10 +99,10 @@ def test_the_hypothesis_that_won_is_told_at_the_end(drawn: Drawn) -> None:
     open_run(drawn, told(trace))
     last = len(trace.steps) - 1
     assert trace.steps[last].emitted == texts(trace, last)[0], "the test needs one that was cut by the length"
-    assert drawn.text(".won").startswith("Won: hypothesis 1, −") and drawn.text(".won").endswith("over 14 tokens.")
+    assert drawn.text(WON).startswith("Won: hypothesis 1, −") and drawn.text(WON).endswith("over 14 tokens.")
     assert drawn.page.locator(".beams .best").count() == 1
     drawn.run("() => view.seek(3)")
-    assert drawn.page.locator(".won").is_hidden() and drawn.page.locator(".beams .best").count() == 0
+    assert drawn.page.locator(WON).is_hidden() and drawn.page.locator(".beams .best").count() == 0
 
 
 def test_one_that_ended_is_listed_and_may_win(drawn: Drawn) -> None:
@@ -115,7 +116,7 @@ def test_one_that_ended_is_listed_and_may_win(drawn: Drawn) -> None:
     assert found, "the test needs a search that is won by one that ended before its last step"
     trace, ended, (step, one) = found
     open_run(drawn, told(trace))
-    assert drawn.text(".won").startswith(f"Won: the hypothesis that ended in step {step}, −{-one['score']:.2f} nats over")
+    assert drawn.text(WON).startswith(f"Won: the hypothesis that ended in step {step}, −{-one['score']:.2f} nats over")
     lines = drawn.page.locator(".over li").all_inner_texts()
     assert len(lines) == min(4, len(ended))
     for line, (i, x) in zip(lines, ended[-4:], strict=True):

@@ -215,7 +215,7 @@ def test_of_a_long_text_the_tokens_before_the_step_are_shown_and_no_more(drawn: 
     )
     for step in (2999, 0, 1700, 1701, 1690, 40):
         drawn.run("i => view.seek(i)", step)
-        shown = drawn.text(".text").split()
+        shown = drawn.text(".text-pane .text").split()
         upto = drawn.run("i => view.store.steps[i].sum.tokens", step)
         words = [word for word in shown if word.startswith("w") and word[1:].isdigit()]
         assert words == [f"w{k}" for k in range(upto - len(words), upto)] and len(words) >= min(upto, 400)

@@ -182,7 +182,7 @@ def test_nothing_is_wider_than_its_place(driver: Any, width: int) -> None:
     made = Drawn(driver, width)
     show(made, told(planted()))
     assert made.run("() => document.documentElement.scrollWidth <= innerWidth")
-    seen = "[...document.querySelectorAll('.plot')].filter((x) => x.checkVisibility())"
+    seen = "[...document.querySelectorAll('.notes-pane .plot')].filter((x) => x.checkVisibility())"
     wide = made.run(f"() => {seen}.map((x) => x.clientWidth)")
     assert len(set(wide)) == 1 and wide[0] > (300 if width == 390 else 500)
     made.close()

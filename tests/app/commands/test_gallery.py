@@ -76,7 +76,8 @@ def test_every_run_has_a_family_and_families_stand_in_their_order(folder: Path) 
         trace = open_trace(example.path)
         titles.append(family(trace.header).title)
         trace.close()
-    assert PLAIN.title not in titles and set(titles) <= set(order()) and len(set(titles)) >= 8
+    assert titles.count(PLAIN.title) == 1, "a text that goes round, by the model alone"
+    assert set(titles) <= set(order()) and len(set(titles)) >= 8
     text = (folder / "index.html").read_text(encoding="utf-8")
     places = [text.index(f"<h2>{title}</h2>") for title in order() if title in titles]
     assert places == sorted(places)

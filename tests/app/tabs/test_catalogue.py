@@ -18,7 +18,8 @@ from decodescope.app.runs.parts import book
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import from_json, using
-from decodescope.engine.core.component import KINDS, registry
+from decodescope.engine.core.component import KINDS, OF_MODEL, registry
+from decodescope.engine.core.roles import TARGET
 
 OPEN = ".ds-catalogue[open]"
 CHOSEN = f"document.querySelector('{OPEN} [aria-selected=true]')?.dataset.name"
@@ -28,7 +29,7 @@ METHOD = "document.querySelector('#ds-preset input')?.value"
 def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, play: Play) -> None:
     found = client.get("/ds/catalogue").json()
     told = {(x["kind"], x["name"]): x for x in found["parts"]}
-    assert set(told) == {(kind, name) for kind in KINDS for name in registry(kind) if name != "chain"}
+    assert set(told) == {(kind, name) for kind in (*KINDS, *OF_MODEL) for name in registry(kind) if name != "chain"}
     for x in told.values():
         assert x["idea"].endswith(".") and ": " not in x["idea"][:12] and x["source"] and x["title"] and x["family"]
     assert told["drafter", "eagle2"]["needs"] == ["trained heads (eagle)"]
@@ -108,6 +109,13 @@ def test_a_part_is_used_in_the_place_of_the_one_of_its_kind(play: Play, kind: st
         why = "choose one under Short-context model" if name == "rapid" else why
         said = play.check(made)
         assert why in said and bool(said) is bool(why), f"{name}: what can be used is put so that it runs"
+
+
+def test_a_transform_of_weights_goes_behind_the_target(play: Play) -> None:
+    before = Choice("words", PRESETS["tree"].names, models={**play.names, TARGET: f"{play.names[TARGET]}@int4 group=64"})
+    for name in registry("weights"):
+        made = using(before, "weights", name, play.check)
+        assert made.models == {**play.names, TARGET: f"{play.names[TARGET]}@{name}"} and made.names == before.names
 
 
 def test_a_rule_brings_a_drafter_that_it_can_judge_and_samplers_stand_in_a_row(play: Play) -> None:
