@@ -21,7 +21,7 @@ class Again:
     def learn(self, step: Step) -> dict[str, Any]:
         """again: [[where it begins in what was written, period, tokens so far], ...], stretches that this step began or went on
         with; rounds: [[where the loop begins, which round, TP, IP, WR], ...], of a text that goes round those that are whole
-        now, null where the laws of their tokens are not recorded. Nothing where nothing is said again."""
+        now; of those whose laws are not recorded the first alone, with null. Nothing where nothing is said again."""
         if self._following is None:
             return {}
         self._laws += written_laws(step)
@@ -32,7 +32,8 @@ class Again:
                 continue
             stretches[now.at] = [now.at, now.period, now.lasts]
             at, first = self._due
-            for one in rounds(now, self._laws[: len(self._following.text)], first if at == now.at else 1):
-                gone.append([now.at, one.n, *(None if x is None else single(x) for x in (one.tp, one.ip, one.wr))])
+            for one in rounds(now, self._laws, first if at == now.at else 1):
+                if one.tp is not None or one.n == 1:
+                    gone.append([now.at, one.n, *(None if x is None else single(x) for x in (one.tp, one.ip, one.wr))])
                 self._due = now.at, one.n + 1
         return ({"again": [*stretches.values()]} if stretches else {}) | ({"rounds": gone} if gone else {})

@@ -109,9 +109,9 @@ def test_a_reference_is_taken_apart_and_put_together(tmp_path: Path) -> None:
         assert parted(whole) == parts and joined(*parts) == whole
     assert parted(Path("some/lab+cllm")) == (Path("some/lab"), "cllm")
     odd = made(tmp_path / "one+two")
-    assert find(str(odd)) == ("one+two", odd, ""), "a folder that is called so"
+    assert find(str(odd)) == ("one+two", odd, "", ""), "a folder that is called so"
     reference = adapted(odd, deltas())
-    assert find(reference) == ("one+two+more", odd, "more")
+    assert find(reference) == ("one+two+more", odd, "more", "")
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

@@ -118,7 +118,7 @@ def alone(own: Slots, row: int) -> torch.Tensor:
     x = torch.cat([decoder.embed[ids], own.embeds[line]])[None]
     first, T, H, G = len(ids), len(ids) + len(line), SPEC.n_heads, SPEC.n_kv_heads
     for i, layer in enumerate(decoder.layers):
-        qkv = layer.queries_keys_values(x, SPEC)
+        qkv = layer.queries_keys_values(x, SPEC, i)
         bare = qkv[0, :, :H].clone()
         rotate_(qkv[:, :, : H + G], *decoder.rope.at(torch.arange(T)[None], T))
         y = torch.zeros(T, H, SPEC.head_dim, dtype=torch.float64)
