@@ -27,7 +27,7 @@ def parts() -> list[dict[str, Any]]:
     from decodescope.engine.core.component import KINDS, build, registry
     from decodescope.engine.method import Method, using
 
-    headlines, figures = book()["headlines"], book()["measured"]["figures"]
+    figures = book()["measured"]["figures"]
     rows = []
     for kind in KINDS:
         for name, cls in registry(kind).items():
@@ -35,12 +35,7 @@ def parts() -> list[dict[str, Any]]:
             method = Method(**{"strategy": build("strategy", using(kind)), kind: part})  # type: ignore[arg-type]  # parts by kind
             rows.append(
                 {
-                    "kind": kind,
-                    "name": name,
-                    "title": cls.title,
-                    "idea": idea(cls),
-                    "source": cls.source,
-                    "headline": headlines.get(kind, {}).get(name, ""),
+                    **_said(kind, name, cls),
                     "measured": dict(zip(("tau", "ratio"), figures.get(kind, {}).get(name, ()), strict=False)) or None,
                     "lossless": part.lossless if kind == "acceptance" else method.lossless and method.law.own,
                     "params": [knob(p) for p in cls.params()],
@@ -62,16 +57,10 @@ def transforms() -> list[dict[str, Any]]:
     not the first one's text: none is lossless."""
     from decodescope.engine.core.component import OF_MODEL, registry
 
-    headlines = book()["headlines"]
     nothing = {"attention": "none", "hidden": [], "models": [], "heads": [], "sides": "left", "writes": "text"}
     return [
         {
-            "kind": kind,
-            "name": name,
-            "title": cls.title,
-            "idea": idea(cls),
-            "source": cls.source,
-            "headline": headlines.get(kind, {}).get(name, ""),
+            **_said(kind, name, cls),
             "measured": None,
             "lossless": False,
             "params": [knob(p) for p in cls.params()],
@@ -80,6 +69,18 @@ def transforms() -> list[dict[str, Any]]:
         for kind in OF_MODEL
         for name, cls in registry(kind).items()
     ]
+
+
+def _said(kind: str, name: str, cls: Any) -> dict[str, Any]:
+    """What any of them says of itself, and what its authors measured."""
+    return {
+        "kind": kind,
+        "name": name,
+        "title": cls.title,
+        "idea": idea(cls),
+        "source": cls.source,
+        "headline": book()["headlines"].get(kind, {}).get(name, ""),
+    }
 
 
 def idea(cls: type) -> str:

@@ -380,6 +380,15 @@ def greedy_up_to_ties(model: Model, prompt: list[int], tokens: list[int], chunk:
     return True
 
 
+def losses_behind(lane: Lane, prompt: Sequence[int], answer: Sequence[int]) -> torch.Tensor:
+    """float64 [T]: -ln p of each token of an answer behind a prompt, of which the lane holds all but the last token. What is
+    fed is left pending."""
+    fed = [prompt[-1], *answer[:-1]]
+    logits = lane.forward(Feed.causal(fed, len(prompt) - 1, lane.decoder.device), "score")[0]  # [T, V]
+    due = torch.tensor(answer, device=logits.device)
+    return -logits.log_softmax(-1).gather(1, due[:, None])[:, 0].double()
+
+
 def put(
     bench: Bench,
     result: Gathered[R],

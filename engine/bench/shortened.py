@@ -14,11 +14,10 @@ from decodescope.engine.decoding.policy import CachePolicy
 from decodescope.engine.load import Model
 from decodescope.engine.method import Method, MethodError
 from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.model.feed import Feed
 from decodescope.engine.session import Session
 from decodescope.engine.trace.events import Prefill
 
-from .answers import Bench, about, put
+from .answers import Bench, about, losses_behind, put
 from .questions import Question
 from .shortened_figures import ShortenedResult, ShortenedRow
 
@@ -113,10 +112,7 @@ class ShortenedBench(Bench):
         lane = Lane("target", self.model.decoder, CachePolicy())
         if len(prompt) > 1:
             lane.read(prompt[:-1])
-        fed = [prompt[-1], *answer[:-1]]
-        logits = lane.forward(Feed.causal(fed, len(prompt) - 1, lane.decoder.device), "score")[0]  # [T, V]
-        due = torch.tensor(answer, device=logits.device)
-        return -float(logits.log_softmax(-1).gather(1, due[:, None]).double().mean())
+        return float(losses_behind(lane, prompt, answer).mean())
 
 
 def shortened(

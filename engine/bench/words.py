@@ -21,12 +21,11 @@ from decodescope.engine.decoding.sampler import Sampler
 from decodescope.engine.load import Model
 from decodescope.engine.method import Method, MethodError
 from decodescope.engine.methods.samplers.chain import chained
-from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace.events import Level
 from decodescope.engine.trace.phases import decides
 from decodescope.engine.trace.repeats import GRAM, said_again
 
-from .answers import Answer, Bench, Counted, about, put
+from .answers import Answer, Bench, Counted, about, losses_behind, put
 from .answers_figures import BASELINE
 from .questions import Question
 from .score import parsed
@@ -206,11 +205,9 @@ class WordsBench(Bench):
                 lane.read(answer.prompt[:-1])
         if not answer.tokens:
             return 0.0
-        fed = [answer.prompt[-1], *answer.tokens[:-1]]
-        logits = lane.forward(Feed.causal(fed, len(answer.prompt) - 1, lane.decoder.device), "score")[0]  # [T, V]
+        losses = losses_behind(lane, answer.prompt, answer.tokens)
         lane.rollback()
-        due = torch.tensor(answer.tokens, device=logits.device)
-        return -float(logits.log_softmax(-1).gather(1, due[:, None]).double().sum()) / math.log(2)
+        return float(losses.sum()) / math.log(2)
 
 
 def words(

@@ -5,20 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.core.roles import TARGET
 from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.prompt_context import PromptContext, Reading
+from decodescope.engine.decoding.prompt_context import Reading
 from decodescope.engine.trace.events import Cut
 from decodescope.engine.trace.shortened import shares, shorten
 
+from .shared.scoring import Scoring, scorer
 from .shared.surprise import by_pieces, surprise
-from .shared.units import Text, budget, question, scorer
-
-DRAFT = "draft"
+from .shared.units import Text, budget, question
 
 
 @component
-class LLMLingua(PromptContext):
+class LLMLingua(Scoring):
     """A scorer compresses the prompt in two stages. Coarse: paragraphs, which stand between blank lines, are read alone and
     ranked by their perplexity; the highest stay until they are `slack` times the budget, the others go. Fine: what is left is
     cut into segments of `segment` tokens. Each is read behind the compressed ones before it, and of its tokens those stay
@@ -42,18 +40,6 @@ class LLMLingua(PromptContext):
     slack: float = param(1.4, low=1.0, high=10.0, step=0.1, unit="x", help="tokens left by the paragraphs, beside the budget")
     scorer: str = scorer()
     question: str = question()
-
-    @classmethod
-    def roles(cls) -> tuple[str, ...]:
-        return (DRAFT,)
-
-    @property
-    def lanes(self) -> tuple[str, ...]:  # type: ignore[override] # depends on a knob
-        """The scorer, where it is not the target."""
-        return () if self.scorer == TARGET else (DRAFT,)
-
-    def lane_tokens(self, prompt: int, new: int) -> int:
-        return prompt + 1
 
     def cut(self, reading: Reading) -> Cut | None:
         text = Text(reading)

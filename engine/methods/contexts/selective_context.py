@@ -5,19 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.core.roles import TARGET
-from decodescope.engine.decoding.prompt_context import PromptContext, Reading
+from decodescope.engine.decoding.prompt_context import Reading
 from decodescope.engine.trace.events import Cut
 from decodescope.engine.trace.shortened import shorten
 
+from .shared.scoring import Scoring, scorer
 from .shared.surprise import by_pieces
-from .shared.units import Text, budget, question, scorer, worth
-
-DRAFT = "draft"
+from .shared.units import Text, budget, question, worth
 
 
 @component
-class SelectiveContext(PromptContext):
+class SelectiveContext(Scoring):
     """A scorer reads the prompt, and tells of each token I = -ln p(token | what stands before it): its own loss there. Units,
     the mean of their tokens', are ranked; those that tell least are left out, the least first, until the next one would make it
     more than `ratio` of the tokens that may go. Marks of a chat, the last token and the question may not.
@@ -40,18 +38,6 @@ class SelectiveContext(PromptContext):
     reads: str = param("sentence", choices=("sentence", "prompt"), help="what the scorer has before it: this sentence, or all")
     scorer: str = scorer()
     question: str = question()
-
-    @classmethod
-    def roles(cls) -> tuple[str, ...]:
-        return (DRAFT,)
-
-    @property
-    def lanes(self) -> tuple[str, ...]:  # type: ignore[override] # depends on a knob
-        """The scorer, where it is not the target."""
-        return () if self.scorer == TARGET else (DRAFT,)
-
-    def lane_tokens(self, prompt: int, new: int) -> int:
-        return prompt + 1
 
     def cut(self, reading: Reading) -> Cut | None:
         text = Text(reading)

@@ -21,11 +21,6 @@ _COMMA = re.compile(r"[,;:)](?=\s)")
 _WORDS = re.compile(rf"\s(?:(?:{FUNCTION.replace(' ', '|')})\b[ \t]?)+", re.IGNORECASE)
 
 
-def scorer() -> Any:
-    """The knob `scorer` of a context that asks a model's losses."""
-    return param("draft", choices=("draft", "target"), help="the model that reads it: a smaller one, or the target")
-
-
 def question() -> Any:
     """The knob `question` of a context; `Text.stays` says what it comes to."""
     return param("both", choices=("both", "end", "start", "none"), help="which sentence stays: the last, the first, or both")
