@@ -11,6 +11,7 @@ import torch
 from decodescope.engine.core.component import declared
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.decoding.record import Recorder
+from decodescope.engine.trace.events import Made
 
 from .load import Model
 from .method import Method
@@ -37,3 +38,8 @@ def opening(method: Method, run: str, prompt: Sequence[int], recorder: Recorder)
 def further(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:
     """Role -> what a trace's header tells of the model, of all but the target."""
     return {role: {**x.spec.record(), "fingerprint": x.fingerprint} for role, x in models.items() if role != TARGET}
+
+
+def reports(models: Mapping[str, Model]) -> dict[str, list[Made]] | None:
+    """Role -> what the transforms of the model's weights found; None where no model was made of another."""
+    return {role: x.reports for role, x in models.items() if x.reports} or None

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from decodescope.engine.heads.files import folders, read_heads
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.executor import EngineFault, guarded
 from decodescope.engine.model.matrix import can_pack
-from decodescope.engine.trace.events import Piece
+from decodescope.engine.trace.events import Made, Piece
 
 SHIPPED = Path(__file__).resolve().parent.parent / "assets" / "models"
 CALIBRATION = SHIPPED.parent / "calibration.npy"  # ids of SHIPPED_TEXT's tokenizer
@@ -48,6 +48,7 @@ class Model:
     path: its folder;  spec.adapter: what of that folder is merged into the weights;  spec.weights: what was made of them
     fingerprint: 16 hex digits over config and weights, the adapter's and the transforms' too; equal ones mean equal models
     stop_tokens: ids that end a text, ascending
+    reports: what each of the transforms found
     """
 
     name: str
@@ -57,6 +58,7 @@ class Model:
     tokenizer: Tokenizer | None
     fingerprint: str
     stop_tokens: list[int]
+    reports: list[Made] = field(default_factory=list)
 
     @property
     def reference(self) -> str:
@@ -121,8 +123,9 @@ def load(
         except EngineFault as error:
             what = "memory ran out" if error.reason == "out_of_memory" else "the device failed"
             raise LoadError(f"{name} could not be read: {what} on {place}; use a smaller type or a smaller model.") from None
+    reports = list[Made]()
     if parts:
-        decoder = _transformed(decoder, parts, folder, name)
+        decoder, reports = _transformed(decoder, parts, folder, name)
         spec = decoder.spec
     decoder.heads = read_heads(folder, spec, kind, place, heads, allow_pickle)
     tokenizer = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").exists() else None
@@ -130,19 +133,22 @@ def load(
     if tokenizer is not None and tokenizer.vocab < spec.vocab:
         decoder.usable = tokenizer.vocab  # the rows above pad the matrix to a round size
     mark = fingerprint(folder, adapter, parts)
-    return Model(name, folder, spec, decoder, tokenizer, mark, sorted(x for x in stops if x < spec.vocab))
+    return Model(name, folder, spec, decoder, tokenizer, mark, sorted(x for x in stops if x < spec.vocab), reports)
 
 
-def _transformed(decoder: Decoder, parts: Sequence[WeightTransform], folder: Path, name: str) -> Decoder:
-    """The model that these make of it, one behind the other; its shape says what its matrices take."""
-    text = Calibration(lambda: calibration(folder, name))
+def _transformed(
+    decoder: Decoder, parts: Sequence[WeightTransform], folder: Path, name: str
+) -> tuple[Decoder, list[Made]]:
+    """The model that these make of it, one behind the other, and what they found; its shape says what its matrices take."""
+    text, reports = Calibration(lambda: calibration(folder, name)), list[Made]()
     with Progress(f"making {name}", len(parts), "transforms") as progress:
         for one in parts:
             decoder = one.made(decoder, text)
+            reports.append(Made(spelled([one]), findings=text.taken()))
             progress.add()
     changed = copy.copy(decoder)
     changed.spec = replace(decoder.spec, bits=bits_of(decoder))
-    return changed
+    return changed, reports
 
 
 def calibration(folder: Path, name: str) -> torch.Tensor:

@@ -30,7 +30,7 @@ from decodescope.engine.timing.measure import profile_key
 from decodescope.engine.timing.reading import reading
 from decodescope.engine.trace.events import LEVELS, Cut, End, EndReason, Header, Level, Pass, Prefill, Step
 
-from .heading import further, opening
+from .heading import further, opening, reports
 from .load import Model, by_role, loaded
 from .method import Method, MethodError
 from .pairing import context, continued, paired, shadowable, vocabulary
@@ -227,6 +227,7 @@ class Session(State):
                 model={**target.spec.record(), "fingerprint": target.fingerprint},
                 seed=self._seed,
                 lanes=further(self._models),
+                reports=reports(self._models),
                 lossless=self.method.lossless and not self._cut and self._loaded is None,
                 loaded=self._loaded,
                 dtype=str(target.decoder.dtype).removeprefix("torch."),

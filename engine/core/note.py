@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 Kind = Literal["node", "series", "span", "set", "clock", "grid", "track"]
-
+Over = Literal["model", "head", "matrix", "sublayer", "round"]
 
 LANES = 64  # the most of a track
+ROUNDS = 512  # the most of a finding
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,55 @@ class Note:
         if not (isinstance(x, list) and len(x) == 5 and type(x[0]) is type(x[3]) is int):
             return False
         return 0 <= x[0] < LANES and _span(x[1:3]) and x[3] >= 0 and x[4] in self.rows
+
+
+@dataclass(frozen=True)
+class Finding(Note):
+    """What a transform of weights found in the model that it was given: a note of that model, not of a step. It is declared
+    without values and told with them.
+
+    over: what the values stand for, layer by layer in rows of a "grid", or one behind the other in a "series" (numbers) or a
+          "set" (words). "head": a row a layer, and in it a value for each query head that the model had; "sublayer": a row a
+          layer of two, attention and feed-forward block; "matrix": a row a layer of four, qkv, out, gate_up and down, and one
+          more row of one, the head's; "round": a value for each generation of a search or step of a training, stretches of
+          equal length together where there were more than 512; "model": a single value
+    values: numbers, truths and words; null where there is none
+    """
+
+    over: Over = "model"
+    values: list[Any] = field(default_factory=list)
+
+    def wrong(self, layers: int | None, heads: int | None) -> str | None:
+        """Why the values have not the shape that is said, as the end of a sentence, in a model of so many layers with at most
+        so many query heads each; None: they have."""
+        if self.over in ("model", "round"):
+            most = 1 if self.over == "model" else ROUNDS
+            if self.kind not in ("series", "set"):
+                return f"is a {self.kind}, and its values stand in a series or a set"
+            fit = all(map(_single, self.values))
+            return None if fit and len(self.values) <= most else f"must have at most {most} values, each a number or a word"
+        rows, extra = self.values, 1 if self.over == "matrix" else 0
+        if self.kind != "grid":
+            return f"is a {self.kind}, and its values stand in a grid"
+        if layers is not None and len(rows) != layers + extra:
+            return f"has {len(rows)} rows, where {layers + extra} are due"
+        if not all(isinstance(row, list) and all(map(_single, row)) for row in rows):
+            return "must have rows of numbers"
+        if self.over == "head":
+            fit = heads is None or all(len(row) <= heads for row in rows)
+        else:
+            wide = 2 if self.over == "sublayer" else 4
+            fit = [len(row) for row in rows] == [wide] * (len(rows) - extra) + [1] * extra
+        return None if fit else f"has a row that is not one of values by {self.over}"
+
+
+def thinned(values: Sequence[Any], most: int = ROUNDS) -> list[Any]:
+    """At most so many of a series: of stretches of equal length the means, of words the last."""
+    if len(values) <= most:
+        return list(values)
+    bounds = [len(values) * i // most for i in range(most + 1)]
+    parts = [values[a:b] for a, b in pairwise(bounds)]
+    return [part[-1] if isinstance(part[-1], str) else sum(part) / len(part) for part in parts]
 
 
 def _number(x: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -11,17 +12,22 @@ from typing import Any, ClassVar, NamedTuple, cast
 from torch import Tensor
 
 from decodescope.engine.core.component import Component, build, component, param, written
+from decodescope.engine.core.note import Finding, thinned
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.matrix import Matrix, bits, pack, unpack
 
 MATRICES = ("qkv", "out", "gate_up", "down")  # of a layer, in the order of ModelSpec.bits
 
 
+DIGITS = 6  # of a number that is told
+
+
 class Calibration:
-    """Text that a transform may look at, read when it is first asked for."""
+    """Text that a transform may look at, read when it is first asked for, and what transforms told of their look."""
 
     def __init__(self, read: Callable[[], Tensor]):
         self._read = read
+        self._findings = dict[str, Finding]()
 
     @cached_property
     def tokens(self) -> Tensor:
@@ -33,6 +39,28 @@ class Calibration:
         whole = len(self.tokens) // (rows * length)
         yield from self.tokens[: whole * rows * length].view(whole, rows, length)
 
+    def tell(self, of: WeightTransform, name: str, values: Sequence[Any]) -> None:
+        """One of the findings that a transform declares, with its values; of a series with very many the means of stretches."""
+        finding = of.finds[name]
+        some = thinned(values) if finding.over == "round" else values
+        self._findings[name] = replace(finding, values=[_rounded(x) for x in some])
+
+    def taken(self) -> dict[str, Finding]:
+        """What was told since this was asked last, by name."""
+        findings, self._findings = self._findings, {}
+        return findings
+
+
+def _rounded(x: Any) -> Any:
+    """A value as it is told: few digits, and None for what is no number."""
+    if isinstance(x, Tensor):
+        x = x.tolist()
+    if isinstance(x, list | tuple):
+        return [_rounded(y) for y in x]
+    if isinstance(x, float):
+        return float(f"{x:.{DIGITS}g}") if math.isfinite(x) else None
+    return x
+
 
 class WeightTransform(Component):
     """Base of what makes a model of another. The other is not changed; weights that stay as they are are shared.
@@ -41,10 +69,12 @@ class WeightTransform(Component):
     nor cached. It is another model: a method that is lossless on it has its law, not that of the model that it was made of.
 
     reads: whether it looks at the calibration text
+    finds: what it tells of its look and of the model that it was given (`Calibration.tell`), by name
     """
 
     kind = "weights"
     reads: ClassVar[bool] = False
+    finds: ClassVar[dict[str, Finding]] = {}
 
     def made(self, model: Decoder, calibration: Calibration) -> Decoder:
         """The model made of `model`, whose `spec` says its shape. Raises a Refusal where it cannot be made."""
@@ -63,7 +93,13 @@ class Place(NamedTuple):
 
 @component
 class Rewriting(WeightTransform):
-    """Base of transforms that store each matrix anew, by itself."""
+    """Base of transforms that store each matrix anew, by itself. What each of them lost is told."""
+
+    finds: ClassVar[dict[str, Finding]] = {
+        "error": Finding("grid", "Error", what="the norm of what a matrix lost, divided by its own", over="matrix"),
+        "range": Finding("grid", "Range", what="the largest absolute value in a matrix, before", over="matrix"),
+        "group": Finding("grid", "Group", unit="weights", what="numbers that share one scale", over="matrix"),
+    }
 
     head: bool = param(False, help="the unembedding too, beside an embedding that stays as it is")
 
@@ -72,7 +108,27 @@ class Rewriting(WeightTransform):
         raise NotImplementedError
 
     def made(self, model: Decoder, calibration: Calibration) -> Decoder:
-        return rewritten(model, lambda place, x: self.stored(place, unpack(x)), self.head)
+        decoder = rewritten(model, lambda place, x: self.stored(place, unpack(x)), self.head)
+        tell_losses(self, model, decoder, calibration)
+        return decoder
+
+
+def tell_losses(of: WeightTransform, model: Decoder, after: Decoder, calibration: Calibration) -> None:
+    """Tell of every matrix that is stored anew its error, range and group; None where it is as it was, or empty."""
+    pairs = [[(getattr(a, x), getattr(b, x)) for x in MATRICES] for a, b in zip(model.layers, after.layers, strict=True)]
+    pairs.append([(model.unembedding, after.unembedding)])
+    losses = [[_loss(before, after) for before, after in row] for row in pairs]
+    for i, name in enumerate(("error", "range", "group")):
+        calibration.tell(of, name, [[x[i] for x in row] for row in losses])
+
+
+def _loss(before: Tensor, after: Tensor) -> tuple[float | None, float | None, int | None]:
+    """Error, range and group of a matrix."""
+    if not before.numel() or not isinstance(after, Matrix) or after is before:
+        return None, None, None
+    was = unpack(before).double()
+    lost = (unpack(after).double() - was).norm() / was.norm().clamp_min(1e-300)
+    return float(lost), float(was.abs().max()), after.sharing
 
 
 def rewritten(model: Decoder, change: Callable[[Place, Tensor], Tensor], head: bool = False) -> Decoder:

@@ -131,6 +131,11 @@ class Matrix(Tensor):
         return type(self).of((self.shape[0], self.shape[1]), like, parts, **self.constants)
 
     @property
+    def sharing(self) -> int | None:
+        """How many consecutive numbers of a row share a scale; None: there are no scales."""
+        return None
+
+    @property
     def constants(self) -> dict[str, Any]:
         """What `of` has to be told beside its parts."""
         return {}

@@ -49,6 +49,10 @@ class Int8(Matrix):
         """Of q int8 [out, in] and scale [out]."""
         return cls.of((q.shape[0], q.shape[1]), scale, {"q": q.contiguous(), "scale": scale.contiguous()})
 
+    @property
+    def sharing(self) -> int:
+        return self.shape[1]
+
     def dense(self) -> Tensor:
         return self.parts["q"].to(self.dtype) * self.parts["scale"][:, None]
 
@@ -90,6 +94,10 @@ class Int4(Matrix):
     @property
     def constants(self) -> dict[str, Any]:
         return {"group": self.group, "by_operator": self.by_operator}
+
+    @property
+    def sharing(self) -> int:
+        return self.group
 
     def dense(self) -> Tensor:
         scale, zero = (x.repeat_interleave(self.group, 1) for x in self.parts["pair"].transpose(0, 1).unbind(-1))
@@ -135,6 +143,10 @@ class Codes(Matrix):
     @property
     def constants(self) -> dict[str, Any]:
         return {"group": self.group}
+
+    @property
+    def sharing(self) -> int:
+        return self.group
 
     @property
     def k(self) -> int:

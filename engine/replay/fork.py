@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.heading import further
+from decodescope.engine.heading import further, reports
 from decodescope.engine.method import Method, MethodError
 from decodescope.engine.model.executor import EngineFault
 from decodescope.engine.pairing import calibrated
@@ -91,11 +91,13 @@ class Fork(Session):
         """Keep the legs after the first, and what the header says of all. Raises MethodError where the method of one does not
         fit, so that it is refused now and not in the middle of the run."""
         self._turns, methods, self._lanes_read = {}, [self.method], further(self._models)
+        self._reports = reports(self._models) or {}
         self._used_last: Mapping[str, Model] = self._models
         for leg in turns:
             fresh = self._fresh(leg, self.tokens)
             methods.append(fresh.method)
             self._lanes_read |= further(fresh._models)
+            self._reports |= reports(fresh._models) or {}
             self._turns[leg.first], self._used_last = replace(leg, method=fresh.method.record()), fresh._models
         self._exact = all(m.lossless for m in methods) and not self._cut and not any(leg.forced for leg in turns)
         self._tellings = {m.acceptance.name: m.acceptance.telling for m in methods}
@@ -122,7 +124,7 @@ class Fork(Session):
             for kind, values in self._calibrated.items():
                 header.parts[kind] |= {"calibrated": values} if values else {}
             header.lossless, header.fork, header.lanes = self._exact, self.story, self._lanes_read
-            header.tellings = self._tellings
+            header.tellings, header.reports = self._tellings, self._reports or None
             header.forced = any(leg.forced for leg in self._turns.values())
         assert self._header is not None
         return self._header

@@ -10,8 +10,8 @@ import orjson
 from .frame import raw_array, split
 
 # What may differ between the headers of equal runs: when, under which name, and with what; what parts say of themselves follows
-# from the method, and of a user's turn the tokens count that the prompt has of it.
-VARYING = ("created", "run", "project", "torch", "threads", "machine", "tells", "parts", "tellings", "turn")
+# from the method, what transforms found from the model, and of a user's turn the tokens count that the prompt has of it.
+VARYING = ("created", "run", "project", "torch", "threads", "machine", "tells", "parts", "tellings", "turn", "reports")
 
 
 class ContentHash:

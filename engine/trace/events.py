@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from decodescope.engine.core.note import Finding as Finding
 from decodescope.engine.core.note import Note
 
 from .answered import Candidates as Candidates
@@ -30,6 +31,7 @@ from .labels import Mention as Mention
 from .lines import Infill as Infill
 from .lines import Lines as Lines
 from .looked import Look as Look
+from .made import Made as Made
 from .passed import Pass as Pass
 from .planned import Plan as Plan
 from .scored import Scores as Scores
@@ -84,6 +86,8 @@ class Header:
     forced:  whether verdicts were forced on the way: the text then has no law's word behind it
     machine: the measured profile of the target's device (HardwareProfile.record()), or None where none was kept
     tells:   kind of part -> name -> note: what the parts of the method tell of a step; None: written before they said so
+    reports: role -> what each transform of the model's weights found, in their order; None: no model was made of another, or
+             the file was written before they said so
     loaded:  what of the prompt came from a file and was read by no pass: `entries`, its `bytes`, `bits` of a number, `sha256`
     """
 
@@ -118,6 +122,7 @@ class Header:
     parts: dict[str, Any] = field(default_factory=dict)
     loaded: dict[str, Any] | None = None
     shadow: bool = False
+    reports: dict[str, list[Made]] | None = None
 
     @property
     def where(self) -> str:

@@ -33,6 +33,7 @@ from .formula import FormulaError, formula, relation, sentence
 from .joined import consistent_joint
 from .limits import TEXTS, TraceError
 from .linebooks import consistent_lines
+from .made import consistent_made
 from .numbers import EPS, counts, known, lengths, probabilities, shaped, within
 from .passed import SIGNS
 from .searched import consistent_search
@@ -66,6 +67,8 @@ def consistent_header(header: Header) -> None:
     if (bits := (header.loaded or {}).get("bits")) is not None and (type(bits) not in (int, float) or not 0 <= bits < BITS):
         raise TraceError(f"loaded.bits is {str(bits)[:20]}, which is no number from 0 to {BITS:,}")
     _piece_ids(header.pieces, vocab)
+    if header.reports is not None:
+        consistent_made(header.reports, {"target": header.model, **header.lanes})
     for name, telling in header.tellings.items():
         _telling(telling, f"tellings.{name[:20]}")
 

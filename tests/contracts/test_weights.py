@@ -80,6 +80,24 @@ def test_bits_are_counted_from_storages(name: str, settings: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize(("name", "settings"), EVERY)
+def test_what_it_tells_has_the_shape_of_the_model_that_it_was_given(name: str, settings: dict[str, Any]) -> None:
+    TEXT.taken()
+    before, after = transformed(name, settings)
+    findings, spec = TEXT.taken(), before.spec
+    assert findings.keys() == registry("weights")[name].finds.keys(), "it tells what it declares"  # type: ignore[attr-defined] # as above
+    for finding in findings.values():
+        assert finding.word and finding.what and finding.wrong(spec.n_layers, spec.n_heads) is None
+        assert finding.values and not finding.what.endswith(".")
+    if "stays" in findings:
+        assert [sum(row) for row in findings["stays"].values] == [after.spec.heads_at(i) for i in range(spec.n_layers)]
+    if "error" in findings:
+        for i, row in enumerate(findings["error"].values[:-1]):
+            for error, x in zip(row, MATRICES, strict=True):
+                was, now = (unpack(getattr(y.layers[i], x)).double() for y in (before, after))
+                assert error == pytest.approx(float((was - now).norm() / was.norm()), rel=1e-5)
+
+
+@pytest.mark.parametrize(("name", "settings"), EVERY)
 def test_its_words_are_read_back(name: str, settings: dict[str, Any]) -> None:
     one = build("weights", name, settings)
     text = spelled([one, one])  # type: ignore[list-item] # a WeightTransform

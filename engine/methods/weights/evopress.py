@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from random import Random
+from typing import ClassVar
 
 import torch
 
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Finding
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.spec import ModelSpec
@@ -38,6 +40,14 @@ class EvoPress(Cutting):
     title = "EvoPress"
     source = "Sieberling et al. 2025, arXiv:2410.14649; IST-DASLab/EvoPress, evo_drop_search.py"
     reads = True
+    finds: ClassVar[dict[str, Finding]] = {
+        **Cutting.finds,
+        "divergence": Finding("series", "Divergence", unit="nats", what="KL of the best list of a generation", over="round"),
+        "plan": Finding("set", "Best list", what="the blocks that it leaves out", over="round"),
+        "since": Finding(
+            "grid", "Out since", unit="generations", what="the first from which on a block is out", over="sublayer"
+        ),
+    }
 
     attn: int = param(1, low=0, high=200, unit="blocks", help="attention blocks that are cut")
     ffn: int = param(1, low=0, high=200, unit="blocks", help="feed-forward blocks that are cut")
@@ -50,7 +60,11 @@ class EvoPress(Cutting):
     seed: int = param(0, low=0, high=2**31 - 1, help="of what is drawn")
 
     def gates(self, model: Decoder, calibration: Calibration) -> Gates:
-        plan, sub = self.history(model, calibration)[-1].best, torch.ones(model.spec.n_layers, 2)
+        history = self.history(model, calibration)
+        plan, sub = history[-1].best, torch.ones(model.spec.n_layers, 2)
+        calibration.tell(self, "divergence", [x.fitness for x in history])
+        calibration.tell(self, "plan", [x.best.words for x in history])
+        calibration.tell(self, "since", [[since(history, k, i) for k in range(2)] for i in range(model.spec.n_layers)])
         for column, blocks in enumerate(plan):
             sub[list(blocks), column] = 0
         return Gates(sub=sub)
@@ -88,3 +102,13 @@ class EvoPress(Cutting):
             return lambda plan: divergence(dense, logits(model, read, plan.skip))
 
         return stage
+
+
+def since(history: list[Generation], kind: int, layer: int) -> int | None:
+    """The generation from which on a block, attention (0) or feed-forward (1), was out to the end; None: it stays."""
+    first = None
+    for k in range(len(history) - 1, -1, -1):
+        if layer not in history[k].best[kind]:
+            break
+        first = k
+    return first

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Finding
 from decodescope.engine.decoding.cutting import Cutting
 from decodescope.engine.decoding.weights import Calibration
 from decodescope.engine.model.decoder import Decoder
@@ -31,6 +34,11 @@ class HeadGates(Cutting):
     title = "Head gates (L0)"
     source = "Voita et al. 2019, arXiv:1905.09418; lena-voita/the-story-of-heads, lib/layers/concrete_gate.py"
     reads = True
+    finds: ClassVar[dict[str, Finding]] = {
+        **Cutting.finds,
+        "gate": Finding("grid", "Gate", what="a head's gate at the end, without noise; at most 1/2 is cut", over="head"),
+        "objective": Finding("series", "Objective", unit="nats", what="the loss and the price, step by step", over="round"),
+    }
 
     price: float = param(1.0, low=0.0, high=100.0, help="of all heads open, in nats of loss; 0 keeps all")
     steps: int = param(120, low=1, high=25_000, unit="steps", help="of training, each on a text of 256 tokens")
@@ -39,11 +47,18 @@ class HeadGates(Cutting):
     seed: int = param(0, low=0, high=2**31 - 1, help="of the noise")
 
     def gates(self, model: Decoder, calibration: Calibration) -> Gates:
-        log_a = self.logits(model, texts(calibration, len(calibration.tokens)))
-        return Gates(head=(hard_concrete(log_a) > 0.5).to(model.dtype))
+        log_a, objectives = self.trained(model, texts(calibration, len(calibration.tokens)))
+        gates = hard_concrete(log_a)
+        calibration.tell(self, "gate", [row[: model.spec.heads_at(i)] for i, row in enumerate(gates)])
+        calibration.tell(self, "objective", objectives)
+        return Gates(head=(gates > 0.5).to(model.dtype))
 
     def logits(self, model: Decoder, rows: Tensor) -> Tensor:
         """float [L, H]: what training on texts int64 [N, T] makes of the gates."""
+        return self.trained(model, rows)[0]
+
+    def trained(self, model: Decoder, rows: Tensor) -> tuple[Tensor, list[float]]:
+        """These, and the objective of each step."""
         g = torch.Generator().manual_seed(self.seed)
         log_a = torch.full((model.spec.n_layers, model.spec.n_heads), self.start, dtype=torch.float64)
 
@@ -51,5 +66,4 @@ class HeadGates(Cutting):
             u = torch.rand(log_a.shape, generator=g, dtype=log_a.dtype).clamp_(1e-8, 1 - 1e-8)
             return loss(gated(model, Gates(head=hard_concrete(log_a, u))), row) + self.price * probability_open(log_a).mean()
 
-        train([log_a], objective, rows, self.steps, self.rate, "closing gates")
-        return log_a
+        return log_a, train([log_a], objective, rows, self.steps, self.rate, "closing gates")

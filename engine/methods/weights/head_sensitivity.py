@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Finding
 from decodescope.engine.decoding.cutting import Cutting
 from decodescope.engine.decoding.weights import Calibration
 from decodescope.engine.model.decoder import Decoder
@@ -30,6 +33,15 @@ class HeadSensitivity(Cutting):
     title = "Head sensitivity (Michel)"
     source = "Michel, Levy and Neubig 2019, arXiv:1905.10650; rycolab/differentiable-subset-pruning, pruning_utils.py"
     reads = True
+    finds: ClassVar[dict[str, Finding]] = {
+        **Cutting.finds,
+        "score": Finding(
+            "grid", "Score", what="how much the loss feels a head's gate; of a head that was cut, when it was",
+            line="threshold", over="head",
+        ),
+        "order": Finding("grid", "Order", what="1 is the head that was cut first; a head that stays has none", over="head"),
+        "threshold": Finding("series", "Threshold", what="the largest score of a head that was cut"),
+    }  # fmt: skip
 
     cut: float = param(0.25, low=0.0, high=0.95, step=0.01, help="share of the heads that is cut")
     rounds: int = param(1, low=1, high=50, unit="rounds", help="in which they are cut; scores are taken anew before each")
@@ -37,8 +49,13 @@ class HeadSensitivity(Cutting):
     level: bool = param(True, help="divide the scores of a layer by their norm")
 
     def gates(self, model: Decoder, calibration: Calibration) -> Gates:
-        rows = texts(calibration, self.tokens)
-        return Gates(head=closed(self.order(model, rows), self._count(model), model))
+        order, scores = self.judged(model, texts(calibration, self.tokens))
+        there = [[(i, h) for h in range(model.spec.heads_at(i))] for i in range(model.spec.n_layers)]
+        places = {x: k for k, x in enumerate(order, 1)}
+        calibration.tell(self, "score", [[float(scores[x]) for x in row] for row in there])
+        calibration.tell(self, "order", [[places.get(x) for x in row] for row in there])
+        calibration.tell(self, "threshold", [max(float(scores[x]) for x in order)] if order else [])
+        return Gates(head=closed(order, len(order), model))
 
     def _count(self, model: Decoder) -> int:
         spec = model.spec
@@ -46,14 +63,21 @@ class HeadSensitivity(Cutting):
 
     def order(self, model: Decoder, rows: Tensor) -> list[tuple[int, int]]:
         """(layer, head) in the order in which they are cut, as many as `cut` says."""
+        return self.judged(model, rows)[0]
+
+    def judged(self, model: Decoder, rows: Tensor) -> tuple[list[tuple[int, int]], Tensor]:
+        """The order, and the scores [L, H] by which it was found: of a head that is cut those of its round, of the others those
+        of the last."""
         gone: list[tuple[int, int]] = []
-        count = self._count(model)
+        scores, count = torch.zeros(model.spec.n_layers, model.spec.n_heads), self._count(model)
         for step in range(1, self.rounds + 1):
             until = round(count * step / self.rounds)
             if until > len(gone):
-                scores = sensitivity(model, closed(gone, len(gone), model), rows)
-                gone += ranked(levelled(scores) if self.level else scores, gone, model)[: until - len(gone)]
-        return gone
+                anew = sensitivity(model, closed(gone, len(gone), model), rows)
+                anew = levelled(anew) if self.level else anew
+                scores = torch.where(closed(gone, len(gone), model).bool(), anew, scores.to(anew))
+                gone += ranked(anew, gone, model)[: until - len(gone)]
+        return gone, scores
 
 
 def sensitivity(model: Decoder, head: Tensor, rows: Tensor) -> Tensor:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Finding
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.decoding.cutting import Cutting
 from decodescope.engine.decoding.weights import Calibration
@@ -32,6 +35,11 @@ class HeadSubset(Cutting):
     title = "Head subset (exactly K)"
     source = "Li, Cotterell and Sachan 2021, arXiv:2108.04657; rycolab/differentiable-subset-pruning, gated_bert_utilities.py"
     reads = True
+    finds: ClassVar[dict[str, Finding]] = {
+        **Cutting.finds,
+        "weight": Finding("grid", "Weight", what="what training made of a head's weight; the largest stay", over="head"),
+        "loss": Finding("series", "Loss", unit="nats", what="of the softly cut model, step by step", over="round"),
+    }
 
     keep: int = param(36, low=1, high=20_000, unit="heads", help="heads that stay, of all layers together")
     steps: int = param(120, low=1, high=25_000, unit="steps", help="of training, each on a text of 256 tokens")
@@ -42,10 +50,18 @@ class HeadSubset(Cutting):
     seed: int = param(0, low=0, high=2**31 - 1, help="of the noise")
 
     def gates(self, model: Decoder, calibration: Calibration) -> Gates:
-        return Gates(head=self.chosen(self.weights(model, texts(calibration, len(calibration.tokens))), model))
+        weights, losses = self.trained(model, texts(calibration, len(calibration.tokens)))
+        grid = table(weights, heads_of(model), model)
+        calibration.tell(self, "weight", [row[: model.spec.heads_at(i)] for i, row in enumerate(grid)])
+        calibration.tell(self, "loss", losses)
+        return Gates(head=self.chosen(weights, model))
 
     def weights(self, model: Decoder, rows: Tensor) -> Tensor:
         """float64 [heads]: what training on texts int64 [N, T] makes of them, of the heads that are there in their order."""
+        return self.trained(model, rows)[0]
+
+    def trained(self, model: Decoder, rows: Tensor) -> tuple[Tensor, list[float]]:
+        """These, and the loss of each step."""
         there, g = heads_of(model), torch.Generator().manual_seed(self.seed)
         if self.keep > len(there):
             raise ParamError(f"{self.name}.keep = {self.keep}: {model.spec.name} has {len(there)} heads; keep fewer.")
@@ -55,8 +71,7 @@ class HeadSubset(Cutting):
             mask = soft_top(weights + gumbel(weights, g), self.keep, self.heat(step))
             return loss(gated(model, Gates(head=table(mask, there, model))), row)
 
-        train([weights], objective, rows, self.steps, self.rate, "choosing heads")
-        return weights
+        return weights, train([weights], objective, rows, self.steps, self.rate, "choosing heads")
 
     def heat(self, step: int) -> float:
         """The temperature of a step."""
