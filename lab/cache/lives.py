@@ -49,6 +49,7 @@ class Lives:
     once: it cuts when the prompt has been read: these are the prompt's, and what is written stays
     budget: all of them together; None where text comes on top
     fates: what became of entries beside that;  missed: what a full cache beside the target's says that is lost
+    went: what became of the entries that left: a policy evicted them; in a run whose policy keeps all the strategy let go
     untold: whether some evictions were counted without being listed (level "counts")
     unplaced: why its entries have no lives of their own; "": they have
 
@@ -72,6 +73,7 @@ class Lives:
         self.bytes: list[int] = []
         self.full: list[int] = []
         self.evicted: list[int] = []
+        self.went = "evicted" if _evicts(header) else "let go"
         self.untold = False
         self.unplaced = ""
         self._kept: list[int] = []
@@ -100,6 +102,15 @@ class Lives:
     def rows(self) -> int:
         """Layers times KV heads."""
         return self.layers * self.heads
+
+    @property
+    def unlisted(self) -> str:
+        """Why nobody can say which entries left, as half a sentence; "": it can be said."""
+        if not self.untold:
+            return ""
+        if self.went == "evicted":
+            return "which entries were evicted is not recorded in this run: record it with level “decisions”"
+        return "which entries were let go cannot be told: texts that were read side by side had theirs at the same places"
 
     @property
     def count(self) -> int:
@@ -351,6 +362,12 @@ def runs(positions: np.ndarray) -> list[list[int]]:
     breaks = np.flatnonzero(np.diff(positions) > 1)
     first, last = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [len(positions) - 1]])
     return [[int(positions[x]), int(positions[y])] for x, y in zip(first, last, strict=True)]
+
+
+def _evicts(header: Header) -> bool:
+    """Whether a policy of the run may have evicted: one that does not say what it does may, and so may those of a fork."""
+    does = said(header, "policy").get("does")
+    return does is None or not {"evict", "merge"}.isdisjoint(does) or bool(read_anew(header, ("policy",)))
 
 
 def _whole(value: Any) -> int | None:

@@ -91,7 +91,7 @@ def _sentence(lives: Lives, first: int, last: int, i: int, read: int, rows: list
     if read <= 0:
         return f"{stands}, which the cache has not read by step {i}."
     if lives.untold:
-        return f"{stands}; which entries were evicted is not recorded in this run: record it with level “decisions”."
+        return f"{stands}; {lives.unlisted}."
     heads = "head" if len(rows) == 1 else "heads"
     whole, none = (sum(row["kept"] == k for row in rows) for k in (read, 0))
     if whole == len(rows):

@@ -110,8 +110,8 @@ def _entry(lives: Lives, i: int, position: int | None, layer: int | None, head: 
     if position is not None:
         return Entry(position, layer or 0, head or 0)
     steps = np.unique(at[(at >= 0) & (at < KEPT)])
-    why = "evictions of this run were counted and not listed" if lives.untold else f"by then some had in steps {_few(steps)}"
-    raise TraceError(f"No entry of the cache left in step {i}; {why if lives.untold or len(steps) else 'none has by then'}.")
+    why = lives.unlisted or f"by then some had in steps {_few(steps)}"
+    raise TraceError(f"No entry of the cache left in step {i}; {why if lives.unlisted or len(steps) else 'none has by then'}.")
 
 
 def _few(steps: np.ndarray) -> str:

@@ -19,16 +19,17 @@ CELLS = 400  # columns of a map, and rows, at most
 def figure(trace: Trace) -> go.Figure:
     """Entries of the fullest layer after each step, beside the text's tokens, and how many left. Raises ValueError where the
     reading of the prompt was not recorded."""
-    series = Lives.of(trace).series(POINTS)
+    lives = Lives.of(trace)
+    series = lives.series(POINTS)
     line = dict(mode="lines", hovertemplate="step %{x}: %{y} %{fullData.name}<extra></extra>")
     parts = [
         go.Scatter(x=series["step"], y=series["length"], name="tokens read", line=dict(color=MUTED, dash="dash"), **line),
         go.Scatter(x=series["step"], y=series["held"], name="entries held", line=dict(color=INK, shape="hv"), **line),
     ]
     if any(series["evicted"]):
-        hover = "step %{x}: %{y} evicted<extra></extra>"
+        hover = f"step %{{x}}: %{{y}} {lives.went}<extra></extra>"
         parts.append(
-            go.Bar(x=series["step"], y=series["evicted"], name="evicted", marker=dict(color=REJECT), hovertemplate=hover)
+            go.Bar(x=series["step"], y=series["evicted"], name=lives.went, marker=dict(color=REJECT), hovertemplate=hover)
         )
     return chart("What the cache holds", "step", "entries of a KV head", *parts)
 

@@ -12,7 +12,7 @@ import toys
 from decodescope.engine.core.component import declared, registry
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.trace import Trace, TraceError
-from decodescope.lab import explain, open_trace
+from decodescope.lab import explain, figure, open_trace
 from decodescope.lab.cache.lives import Lives
 
 from .runs import known
@@ -72,6 +72,18 @@ def test_an_eviction_by_age_is_told_and_derives() -> None:
     why = explain(trace, step, what="eviction")
     assert why.agrees and "oldest" in why.lines[0].words and not why.numbers
     assert explain(known("plain"), 2, what="eviction", position=0).lines[0].words == "This policy keeps every entry."
+
+
+@pytest.mark.parametrize("name", ["planned", "apar"])
+def test_what_a_strategy_lets_go_is_not_called_evicted(name: str) -> None:
+    trace = open_trace(name)
+    lives = Lives.of(trace)
+    lost = [i for i, count in enumerate(lives.evicted) if count]
+    assert lost and lives.went == "let go" and Lives.of(open_trace("h2o")).went == "evicted"
+    with pytest.raises(TraceError, match="let go cannot be told: texts that were read side by side"):
+        explain(trace, lost[0], what="eviction")
+    bar = figure(trace, "cache").data[-1]
+    assert bar.name == "let go" and sum(bar.y) == sum(lives.evicted)
 
 
 def windowed() -> Trace:

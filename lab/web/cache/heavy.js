@@ -44,12 +44,12 @@ export function heavyView(shared) {
 }
 
 /** What the figures are, or why there are none. */
-function sentence({ rows, measured, recorded }, { heads, held, length }, mean) {
+function sentence({ rows, measured, recorded }, { heads, held, length, went }, mean) {
   const layers = [...new Set(recorded.map((row) => Math.floor(row / heads)))].join(", ");
   if (!rows.length)
     return measured ? `Attention is recorded of layers ${layers}: choose one of these.`
       : held < length ? "Nothing older than the window is kept."
-      : "Nothing was evicted so far and attention is not recorded: nothing tells the entries apart.";
+      : `Nothing was ${went} so far and attention is not recorded: nothing tells the entries apart.`;
   if (measured === "mass")
     return `Attention: the part that fell on the entry, of what the entries held now have drawn${mean}.`;
   return measured

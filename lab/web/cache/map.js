@@ -43,13 +43,11 @@ export function mapView(shared, { drawn, enter }) {
     if (!fits) return;
     lead.append(h("b", null, `${between(map.least, map.held)} of ${grouped(map.length)}`), " positions kept per head, ",
       h("b", null, size(map.kept_bytes)), map.kept_bytes < map.full ? ` of ${size(map.full)}` : " kept",
-      map.evicted ? h("span", null, ", ", h("b", null, grouped(map.evicted)), " evicted now") : "");
+      map.evicted ? h("span", null, ", ", h("b", null, grouped(map.evicted)), ` ${map.went} now`) : "");
     legend.replaceChildren(...legendOf(map));
     asTable.hidden = map.untold;
     if (!map.untold) return;
-    rule.textContent =
-      `Which entries were evicted is not recorded in this run, which has level “${map.level}”: record it with `
-      + "level “decisions”.";
+    rule.textContent = `${map.unlisted[0].toUpperCase()}${map.unlisted.slice(1)}.`;
     tip.textContent = "";
   }
   /** Per column, what its words are chosen by: the attention that it drew, or how often it is kept. */
@@ -101,9 +99,9 @@ export function mapView(shared, { drawn, enter }) {
       return void (tip.textContent = "The arrow keys walk in the map; Enter goes to the life of the entry.");
     const k = row * map.columns + column, first = column * map.bin, last = Math.min(map.length, first + map.bin) - 1,
       part = map.kept[k] / 255;
-    const what = map.bin === 1 ? (part ? "kept" : "evicted")
+    const what = map.bin === 1 ? (part ? "kept" : map.went)
       : part === 1 ? "all kept"
-      : part ? `${Math.round(part * (last - first + 1))} of ${last - first + 1} kept` : "all evicted";
+      : part ? `${Math.round(part * (last - first + 1))} of ${last - first + 1} kept` : `all ${map.went}`;
     const mass = map.mass && part
       ? `, attention drawn: ${share((Math.max(0, map.mass[k] - 1) / 254) ** 2)} of its layer's largest` : "";
     const position = at.position !== null && columnOf(at.position) === column && row === at.row ? at.position : first;
@@ -111,8 +109,8 @@ export function mapView(shared, { drawn, enter }) {
       : `positions ${first} to ${last}${position !== first ? `, at ${position}` : ""}`;
     const became = map.merged?.[k] ? (map.bin === 1 ? ", merged into another entry" : ", some merged into others") : "",
       packed = first < map.packed ? `, packed in ${bitsOf(map)}` : "";
-    tip.textContent = `${shared.rowName(row)}, ${place}: ${what}${map.now[k] ? ", evicted in this step" : ""}${became}`
-      + `${packed}${part ? readSays(map, k) : ""}${mass}`;
+    tip.textContent = `${shared.rowName(row)}, ${place}: ${what}`
+      + `${map.now[k] ? `, ${map.went} in this step` : ""}${became}${packed}${part ? readSays(map, k) : ""}${mass}`;
   }
 
   picture.addEventListener("click", (event) => {
@@ -140,7 +138,7 @@ export function mapView(shared, { drawn, enter }) {
 /** What the marks of the picture stand for. */
 const legendOf = (map) => [
   h("i", { class: "held" }), map.mass ? "stronger: more attention" : "kept",
-  h("i", { class: "gone" }), "evicted", h("i", { class: "now" }), "evicted in this step",
+  h("i", { class: "gone" }), map.went, h("i", { class: "now" }), `${map.went} in this step`,
   ...(map.read ? [h("i", { class: "unread" }), "kept, not read in this step"] : []),
   ...(map.merged ? [h("i", { class: "merged" }), "merged into another entry"] : []),
   ...(map.packed ? [h("i", { class: "packed" }), `packed, ${bitsOf(map)}`] : []),

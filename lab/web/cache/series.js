@@ -41,8 +41,9 @@ export function seriesView(shared, drawn) {
     const last = series.step.length - 1, every = series.every[0], thin = Math.ceil(series.step.length / ROWS);
     const shown = [...series.step.keys()].filter((k) => last < ROWS || k % thin === 0 || k === last);
     twin.replaceChildren(table("Budget and bytes over the steps",
-      ["after step", "read", "held", `evicted${every > 1 ? ` in ${every} steps` : ""}`, "bytes kept", "bytes of all",
-        "memory"],
+      ["after step", "read", "held",
+        `${shared.map?.went ?? "evicted"}${every > 1 ? ` in ${every} steps` : ""}`,
+        "bytes kept", "bytes of all", "memory"],
       shown.map((k) => [String(series.step[k]), grouped(series.length[k]), grouped(series.held[k]),
         grouped(series.evicted[k]), size(series.kept[k]), size(series.full[k]), size(series.bytes[k])])));
   }

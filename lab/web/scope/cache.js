@@ -63,9 +63,9 @@ export function cacheView(context) {
     columnWords(pen, g, text, differ, c);
     const weighs = store.head.parts.policy?.column, { bin } = g;
     say(note,
-      [mass ? "stronger: more attention" : evicts ? "strong: kept" : "", evicts ? "faint: evicted" : "",
+      [mass ? "stronger: more attention" : evicts ? "strong: kept" : "", evicts ? `faint: ${map.went}` : "",
         read ? `${evicts || mass ? "pale" : "strong: read; pale"}: kept, not read in this step` : "",
-        recent.some(Boolean) ? `outlined: ${bin > 1 ? "some " : ""}evicted in this step` : "",
+        recent.some(Boolean) ? `outlined: ${bin > 1 ? "some " : ""}${map.went} in this step` : "",
         evicts && !mass ? "ticks: in how many rows an entry is kept" : mass ? "ticks: share of attention" : "",
         bin > 1 ? `one column is ${bin} positions: as high as the share that is kept, as strong as the largest of them`
           : "", !mass && weighs && store.whole(i) ? `how much ${weighs} an entry drew is not recorded here` : "",
@@ -97,10 +97,11 @@ export function cacheView(context) {
       see(bars, !none && (step.kv.length > 1 || !ready));
       if (!ready)
         return say(note, none ? "Nothing is kept: every pass reads the prompt and the whole canvas anew."
-          : map?.untold ? "Which entries were evicted was not recorded."
+          : map?.untold
+          ? `Which entries were ${map.went} ${map.went === "evicted" ? "was not recorded" : "cannot be told"}.`
           : target && map
           ? (context.waits ? "The map waits for earlier steps."
-            : "Earlier steps were left out here, so what they evicted is not known.") : "");
+            : "Earlier steps were left out here, so what left in them is not known.") : "");
       const as = [i, wide, row, tabled, map.upto, window.devicePixelRatio, !!target.mass, !!target.seen].join();
       if (as === seen) return;
       seen = as;

@@ -1,11 +1,16 @@
 /* When each entry of the target's cache was evicted. */
 
 const KEPT = 0x7fffffff;
+/** What becomes of entries that leave: a policy evicts them; beside one that does not the strategy lets them go. */
+export const went = ({ parts }) =>
+  parts?.policy?.does?.every((x) => x !== "evict" && x !== "merge") ? "let go" : "evicted";
+
 /** When each entry of the target's cache was evicted: a row is a layer and KV head, a column a position. What is
- *  evicted never comes back, so one number per entry answers for every step: kept at step i if it is above i. */
+ *  evicted never comes back, so one number per entry answers for every step: kept at step i if it is above i.
+ *  went: what is said of those that left. */
 export class CacheMap {
-  constructor(layers, heads) {
-    Object.assign(this, { layers, heads, rows: layers * heads, room: 256, upto: -1, untold: false, wants: null,
+  constructor(layers, heads, went) {
+    Object.assign(this, { layers, heads, went, rows: layers * heads, room: 256, upto: -1, untold: false, wants: null,
       lengths: [], first: Infinity });
     this.at = new Int32Array(this.rows * this.room).fill(KEPT);
   }

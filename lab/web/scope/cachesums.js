@@ -19,7 +19,7 @@ export function cacheSums() {
       ? [[`${between(target.least, target.held)} of ${grouped(Math.max(target.held, length))}`, " kept per head"], [
         (keptBytes(target) < target.full ? `${size(keptBytes(target))} of ` : "") + size(target.full), " kept",
       ]] : [];
-    if (target?.evicted) list.push([grouped(target.evicted), " evicted now"]);
+    if (target?.evicted) list.push([grouped(target.evicted), ` ${map?.went ?? "evicted"} now`]);
     sums.tell(list);
     const most = Math.max(1, ...kv.map((x) => x.full));
     kv.forEach((x, k) => {
@@ -43,7 +43,7 @@ export function cacheTable(map, i, rows, at) {
   };
   const positions = [...Array(map.length(i)).keys()];
   return grid(`KV cache after step ${i}, by original position`,
-    ["layer", "head", "kept", "positions kept", "evicted now"],
+    ["layer", "head", "kept", "positions kept", `${map.went} now`],
     rows.map((k) => {
       const kept = positions.filter((p) => map.kept(k, p, i));
       return [Math.floor(k / map.heads), k % map.heads, kept.length, span(kept),

@@ -75,9 +75,9 @@ export function columnSays({ bin, length, rows }, column, store, i) {
   let kept = 0, all = 0, read = 0;
   for (const k of rows)
     for (let p = from; p <= to; p++) (all++, map.kept(k, p, i) && (kept++, seen?.(k, p) && read++));
-  const where = all === 1 ? (kept ? "kept" : "evicted")
+  const where = all === 1 ? (kept ? "kept" : map.went)
     : kept === all ? `kept in all ${plural(rows.length, "row")}`
-    : kept === 0 ? "evicted everywhere" : `kept in ${kept} of ${all} ${bin === 1 ? "rows" : "entries"}`;
+    : kept === 0 ? `${map.went} everywhere` : `kept in ${kept} of ${all} ${bin === 1 ? "rows" : "entries"}`;
   return `${bin === 1 ? `position ${at(from)}, ${words}` : `positions ${at(from)} to ${at(to)}, ${words} …`}: ${where}`
     + (seen && kept ? `, ${read === kept ? "read" : read ? `${read} of them read` : "not read"} in this step` : "");
 }

@@ -1,5 +1,5 @@
 /* The messages of one run, by number, and what follows from them. */
-import { CacheMap } from "./cachemap.js";
+import { CacheMap, went } from "./cachemap.js";
 
 const ROW = ["parent", "text", "token", "q", "p", "u", "status", "r", "threshold", "num", "den"];
 
@@ -55,7 +55,7 @@ export class Store {
   mapped() {
     if (!this.head) return null;
     const { n_layers: layers, n_kv_heads: heads } = this.head.model;
-    if (!this.map && layers && heads) this.map = new CacheMap(layers, heads);
+    if (!this.map && layers && heads) this.map = new CacheMap(layers, heads, went(this.head));
     this.map?.follow(this.steps);
     return this.map;
   }
