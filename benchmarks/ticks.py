@@ -1,6 +1,6 @@
 """What pipelines of layers would save: simulated ticks on the questions of LabBench, by exit and guesses.
 
-    python benchmarks/ticks.py [--each 2] [--new-tokens 48]
+    python benchmarks/ticks.py [--each 2] [--new-tokens 48] [--only speed]
 
 So many questions of each kind, greedy, in float32. A line for each exit d and number of branches k of `predictive`, and for
 each exit of `speed`: the share r of tokens that had begun before they were known, ticks a token beside those of plain decoding,
@@ -34,6 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--each", type=int, default=2, help="questions of each kind")
     parser.add_argument("--new-tokens", type=int, default=48, help="the most of an answer")
+    parser.add_argument("--only", choices=("predictive", "speed"), help="of the two strategies")
     args = parser.parse_args()
     model = load("lab", "float32", "cpu")
     layers, bench = model.spec.n_layers, Bench(model, {})
@@ -44,7 +45,7 @@ def main() -> None:
     middle = product(range(layers // 2, layers), (1, 3, 8))
     every = [(Predictive(layers=d, branches=k), d, str(k)) for d, k in middle]
     every += [(Speed(layers=e), e, "chain") for e in range(1, layers)]
-    for strategy, d, guesses in every:
+    for strategy, d, guesses in (x for x in every if args.only in (None, x[0].name)):
         runs = [written(model, Method(strategy=strategy), x, args.new_tokens) for x in prompts]
         tokens, ticks, work = (sum(getattr(run.scratch, x) for run in runs) for x in ("tokens", "clock", "work"))
         r = (layers * tokens - ticks) / (tokens * (layers - d))

@@ -14,6 +14,7 @@ from decodescope.engine import Method, Session
 from decodescope.engine.core.component import registry
 from decodescope.engine.core.spec import ModelSpec, Picture, Rope
 from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.weights import Calibration, transforms
 from decodescope.engine.heads.base import Head
 from decodescope.engine.heads.files import GATES, NETS
 from decodescope.engine.load import Model
@@ -112,6 +113,14 @@ def noisy(base: Decoder, noise: float, seed: int = 1) -> Decoder:
     made = Decoder(base.spec, blur(base.embed), layers, base.norm, blur(base.head))
     made.heads = {kind: head for kind, head in base.heads.items() if kind in GATES}
     return made
+
+
+def made_by(weights: str, base: Decoder) -> Decoder:
+    """The model that transforms, joined with +, make of another; those that look at text see random tokens."""
+    text = Calibration(lambda: torch.randint(base.spec.vocab, (4096,), generator=torch.Generator().manual_seed(3)))
+    for one in transforms(weights):
+        base = one.made(base, text)
+    return base
 
 
 def model(made: Decoder) -> Model:

@@ -3,6 +3,7 @@ all paths of chance of whole runs, on a transformer with draft heads. A new file
 
 from __future__ import annotations
 
+import os
 from functools import cache
 
 import pytest
@@ -27,25 +28,28 @@ HEAT = 1.3
 DRAFTERS = [x for x in toys.variants("drafter") if x[0] != "none"]
 FIRST = toys.representatives("drafter")
 RULES = [name for name, cls in registry("acceptance").items() if cls.lossless]
+WEIGHTS = os.environ.get("DECODESCOPE_WEIGHTS", "")  # transforms that make the target, joined with +; empty: none
+MADE = ("int8 head=true", "head_sensitivity cut=0.3 tokens=128 rounds=2 + int8", "cut_layers skip=a1,f2")
+WAYS: list[tuple[str, dict]] = [("draft_model", {"length": 2}), ("layer_skip", {"length": 2, "ratio": 0.5}), ("medusa", {})]
 
 
 @cache
-def target() -> Model:
-    """A transformer over four ids."""
-    return toys.model(toys.decoder(toys.shaped(vocab=V), 6, torch.float64, sharp=2.0))
+def target(weights: str = WEIGHTS) -> Model:
+    """A transformer over four ids, or what transforms make of it."""
+    return toys.model(toys.made_by(weights, toys.decoder(toys.shaped(vocab=V), 6, torch.float64, sharp=2.0)))
 
 
 @cache
-def due(length: int) -> dict[tuple[int, ...], float]:
+def due(length: int, weights: str = WEIGHTS) -> dict[tuple[int, ...], float]:
     """Its law under a sampler that keeps two of them: 8 texts of 3 tokens."""
     warp = Warp([lambda z, text: temperature(z, text, HEAT), lambda z, text: top_k(z, text, 2)])
-    return text_law(by_prefix(target().decoder), warp, PROMPT, length, V)
+    return text_law(by_prefix(target(weights).decoder), warp, PROMPT, length, V)
 
 
 @cache
 def helper(role: str) -> Model:
     """A model in a further role, like the target now and then."""
-    return toys.model(toys.noisy(target().decoder, 0.3, seed=1 + sum(map(ord, role))))
+    return toys.model(toys.noisy(target("").decoder, 0.3, seed=1 + sum(map(ord, role))))
 
 
 def method(drafter: tuple[str, dict], rule: str = "lossless", **more) -> Method:
@@ -53,13 +57,13 @@ def method(drafter: tuple[str, dict], rule: str = "lossless", **more) -> Method:
     return Method(drafter=build("drafter", *drafter), acceptance=build("acceptance", rule), sampler=sampler, **more)  # type: ignore[arg-type] # parts, by kind
 
 
-def walked(made: Method, noise: int = 0) -> tuple[float, Walk]:
+def walked(made: Method, noise: int = 0, weights: str = WEIGHTS) -> tuple[float, Walk]:
     """(how far the method's law is from the target's, the walk); raises MethodError if the parts do not fit."""
-    models = {"target": target(), **{role: helper(role) for role in made.drafter.lanes}}
+    models = {"target": target(weights), **{role: helper(role) for role in made.drafter.lanes}}
     for length in (3, 2):
         walk = Walk(made, models, length, prompt=PROMPT, chance=type("Noise", (ScoredChance,), {"noise": noise}))
         try:
-            return distance(walk.whole(MOST if length > 2 else None), due(length)), walk
+            return distance(walk.whole(MOST if length > 2 else None), due(length, weights)), walk
         except ValueError as e:
             if "ways" not in str(e):
                 raise
@@ -78,6 +82,15 @@ def test_drafter_has_the_targets_law_under_every_rule_that_takes_it(name: str, s
         return
     assert off <= 1e-12
     assert walk.kept + walk.refused > 0 or (name, settings) not in FIRST, "the test needs drafts"
+
+
+@pytest.mark.parametrize("drafter", WAYS, ids=[name for name, _ in WAYS])
+@pytest.mark.parametrize("weights", MADE)
+def test_law_is_that_of_the_model_that_transforms_made(weights: str, drafter: tuple[str, dict]) -> None:
+    off, walk = walked(method(drafter), weights=weights)
+    assert off <= 1e-12
+    assert walk.kept and walk.refused, "the test needs drafts"
+    assert distance(due(2, weights), due(2, "")) > 1e-3, "it is another model"
 
 
 @pytest.mark.parametrize("noise", [1, 2, 3])

@@ -102,6 +102,11 @@ METHODS: dict[str, dict[str, Any]] = {
 OWN: dict[str, dict[str, Any]] = {"block-transformer": dict(strategy="block_transformer")}
 
 LONGEST = 48  # tokens of a text of the toy
+WEIGHTS = os.environ.get("DECODESCOPE_WEIGHTS", "")  # transforms that make the target of the long runs, joined with +
+# what is made of the toy: numbers in few bits, uneven groups of heads, blocks that are absent
+MADE = ("int8 head=true", "int4 group=32", "head_sensitivity cut=0.3 tokens=128 rounds=2", "cut_layers skip=a1,f2")
+# beside every method in the long run: one of each way to draft, with what it takes of the target
+FEW = ("draft-tree", "skip", "early-exit", "eagle2", "medusa", "sjd")
 
 
 @cache
@@ -118,6 +123,39 @@ def test_in_double_precision_the_text_is_the_same_always(parts: dict, count: int
         prompt, text = due(i, method.strategy.writes == "blocks")
         session = toys.decode(method, prompt, tokens)
         assert session.end.tokens == text[:tokens] and session.header.lossless
+
+
+@cache
+def made_of(weights: str) -> tuple[Model, list[list[int]]]:
+    """The model that transforms make of the lively toy, and its greedy texts."""
+    made = toys.model(toys.made_by(weights, toys.pair()[0].decoder))
+    return made, [toys.greedy(made.decoder, due(i)[0], LONGEST) for i in range(4)]
+
+
+def compare_made(weights: str, parts: dict[str, Any], count: int, tokens: int) -> None:
+    """A method's texts on what transforms make of the toy are that model's greedy texts."""
+    made, texts = made_of(weights)
+    for i, text in enumerate(texts[:count]):
+        session = toys.decode(toys.method(**parts), due(i)[0], tokens, pair=(made, toys.pair()[1]))
+        assert session.end.tokens == text[:tokens] and session.header.lossless
+
+
+@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("weights", MADE)
+def test_on_a_model_made_of_another_the_text_is_that_models(weights: str, name: str) -> None:
+    compare_made(weights, METHODS[name], 1, 24)
+
+
+@pytest.mark.identity
+@pytest.mark.parametrize("parts", METHODS.values(), ids=METHODS)
+@pytest.mark.parametrize("weights", [WEIGHTS] if WEIGHTS else MADE)
+def test_on_a_model_made_of_another_every_methods_text_is_that_models(weights: str, parts: dict[str, Any]) -> None:
+    compare_made(weights, parts, 4, LONGEST)
+
+
+@pytest.mark.parametrize("weights", MADE)
+def test_models_made_of_the_toy_write_other_texts(weights: str) -> None:
+    assert any(text != due(i)[1] for i, text in enumerate(made_of(weights)[1])), "it is another model"
 
 
 def test_every_drafter_rule_schedule_and_lossless_strategy_is_compared() -> None:
@@ -187,10 +225,11 @@ def compare(
     longest: int | None = None,
     told: Callable[[str], None] = lambda line: None,
     methods: Mapping[str, dict[str, Any]] = METHODS,
+    weights: str = "",
 ) -> Tally:
     """Every method's text of `tokens` tokens after `count` prompts of LabBench, those of at most `longest` tokens; `told` hears
-    of each prompt."""
-    target, draft = (load(name, "float32", "cpu") for name in ("lab", "lab-draft"))
+    of each prompt. weights: transforms that make the target."""
+    target, draft = load("lab", "float32", "cpu", weights=weights), load("lab-draft", "float32", "cpu")
     tally = Tally()
     chosen = [prompt for prompt in prompts(target, count) if longest is None or len(prompt) <= longest]
     for number, prompt in enumerate(chosen, 1):
@@ -246,6 +285,7 @@ def test_answers_that_are_written_side_by_side_are_greedy_up_to_ties(tokens: int
 
 
 NAMED = os.environ.get("DECODESCOPE_METHODS", "")  # of those above, with commas between; empty: all
+PROMPTS = int(os.environ.get("DECODESCOPE_PROMPTS", 200))
 
 
 @pytest.mark.identity
@@ -255,9 +295,10 @@ def test_on_the_shipped_model_over_two_hundred_prompts(capsys: pytest.CaptureFix
             print(line, flush=True)
 
     methods = {name: METHODS[name] for name in NAMED.split(",")} if NAMED else METHODS
-    tally = compare(200, 64, told=told, methods=methods)
+    tally = compare(PROMPTS, 64, told=told, methods=methods, weights=WEIGHTS)
     without = ", ".join(tally.refused)
-    told(f"{len(methods)} methods, without heads for {without or 'none'}: {replace(tally, refused={})}")
+    made = f" on lab@{WEIGHTS}" * bool(WEIGHTS)
+    told(f"{len(methods)} methods{made}, without heads for {without or 'none'}: {replace(tally, refused={})}")
     holds(tally, len(methods))
 
 
