@@ -185,12 +185,10 @@ def _edited(number: int, one: Tagged, sure: float, text: Text) -> Iterator[Row]:
 def spans(record: Spans, emitted: Sequence[int], text: Text, prompt: Sequence[int] = ()) -> Tally:
     """The spans of a passage as answers, the best of them, and the one that greedy decoding would write. prompt: whose
     passage it is; without it the others have no text."""
-    own = tuple(record.best)
+    own, greedy = tuple(record.best), None if record.greedy is None else tuple(record.greedy)
     says = f"{own[1]} of {record.count} tokens, from token {own[0] + 1} on"
     card = Tally("The most probable span", says, "ln p", "ln p of the best")
-    best = [own] if record.losses is None else ranked(record.losses, record.normal, BEST)
-    greedy = None if record.greedy is None else tuple(record.greedy)
-    for span in dict.fromkeys((own, *best, *([] if greedy is None else [greedy]))):
+    for span in listed(record):
         loss = record.loss if span == own else record.greedy_loss if span == greedy else None
         if loss is None and record.losses is not None:
             loss = float(record.losses[span[0], span[1] - 1])
@@ -204,6 +202,13 @@ def spans(record: Spans, emitted: Sequence[int], text: Text, prompt: Sequence[in
     card.lines.append(f"Of all spans of the passage the one is written {_least(record.normal)}, its end counted.")
     card.lines.append("Greedy decoding leaves the passage." if record.gap is None else f"Greedy: {record.gap:.3f} nats behind.")
     return card
+
+
+def listed(record: Spans) -> list[tuple[int, int]]:
+    """(first, tokens) of the spans that a card lists: the answer, the best, and the greedy one."""
+    best = [] if record.losses is None else ranked(record.losses, record.normal, BEST)
+    ends = [record.best, *best, *([] if record.greedy is None else [record.greedy])]
+    return list(dict.fromkeys((first, count) for first, count in ends))
 
 
 def _least(normal: bool) -> str:

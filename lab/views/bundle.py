@@ -25,7 +25,7 @@ ENTRY = "scope.js"
 # what of a step asks for which part; the same as in web/scope/extras.js
 ASKS = {
     "fill": "canvas", "beams": "threads", "threads": "threads", "depth": "depth", "lanes": "turns", "cascade": "cascade",
-    "rounds": "repeats", "search": "search",
+    "rounds": "repeats", "search": "search", "survey": "survey",
 }  # fmt: skip
 PARTS = tuple(sorted({*ASKS.values(), "pair", "picture", "shorter"}))  # each named after the module that it begins with
 SINGLE = frozenset(PARTS) - {"pair"}  # what one run can ask for

@@ -10,6 +10,7 @@ export const loads = {
   repeats: () => import("./scope/repeats.js"),
   search: () => import("./scope/search.js"),
   shorter: () => import("./scope/shorter.js"),
+  survey: () => import("./scope/survey.js"),
   threads: () => import("./scope/threads.js"),
   turns: () => import("./scope/turns.js"),
 };

@@ -38,6 +38,7 @@ from .prompt import prompt_shown
 from .searched import searched
 from .shortened import shortened
 from .single import single as _single
+from .surveyed import surveyed
 from .tallied import tallied
 from .threaded import threaded
 from .told import told
@@ -73,6 +74,7 @@ class Wire:
     tally: what a strategy tried by itself (`lab/wire/tallied.py`).
     again, rounds: what of the text was said before, and the rounds of a text that goes round (`lab/wire/again.py`).
     search: a tree of beginnings of texts, as it was searched (`lab/wire/searched.py`).
+    survey: all spans of a passage, or texts that voted, held against each other (`lab/wire/surveyed.py`).
     lanes: which of two models wrote, and by what it was decided (`lab/wire/turned.py`).
     tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
     of nodes only with the tree. Of what has no room the notes of nodes go first, and those of series last; "few" says so.
@@ -169,6 +171,7 @@ class Wire:
         }
         message |= drafted_as(step) | filled(step, self.text, whole=whole) | tallied(self.header, step, self.text, whole)
         message |= cascaded(step, self.text, whole) | searched(self.header, step, self.text, whole)
+        message |= surveyed(self.header, step, self.text, whole)
         tests = decided(self.header, step)
         if tests is not None and tests.extra:
             message["rule"] = {x.name: tests.extra[x.name] for x in tests.telling.columns if x.name in tests.extra}

@@ -167,3 +167,52 @@ def test_card_of_a_superposed_draft_tells_model_ngrams_and_its_share_of_the_next
         assert "the mean of the last tokens" in card
         known += row[3] > 0
     assert known, "the test needs n-grams that know a token"
+
+
+def tree(trace: Trace) -> dict[tuple[int, ...], tuple[int, bool]]:
+    """Every text that was a hypothesis -> the last step with a text that goes on from it, and whether it lived to the end."""
+    last: dict[tuple[int, ...], tuple[int, bool]] = {}
+    for i in range(len(trace.steps)):
+        for text in map(tuple, texts(trace, i)):
+            for n in range(1, len(text) + 1):
+                last[text[:n]] = i, i == len(trace.steps) - 1
+    return last
+
+
+@pytest.mark.parametrize("strategy", [("beam", {"width": 3}), GROUPS], ids=lambda x: x[0])
+def test_all_hypotheses_are_one_tree_whose_branches_say_why_they_were_left(drawn: Drawn, strategy: tuple[str, Any]) -> None:
+    trace = run(strategy, 8)
+    open_run(drawn, told(trace))
+    branches = drawn.page.locator(".beam-tree li:visible")
+    every, groups = tree(trace), strategy[1].get("groups", 1)
+    leaves = [text for text in every if not any(len(x) == len(text) + 1 and x[:-1] == text for x in every)]
+    if groups == 1:
+        assert branches.count() == len(leaves), "a branch for each text that nothing went on from"
+    heads = drawn.page.locator(".beam-tree .begins:visible").all_inner_texts()
+    assert heads == ([f"group {k + 1}" for k in range(groups)] if groups > 1 else [])
+    kinds = branches.evaluate_all("x => x.map((y) => y.className)")
+    assert kinds.count("best") == 1 and "★ the text" in branches.nth(kinds.index("best")).inner_text()
+    assert drawn.page.locator(".beam-tree path.won").count() == 1
+    shut = [k for k, kind in enumerate(kinds) if kind == "shut"]
+    assert len(shut) > 2, "the test needs branches that were left"
+    drawn.run("() => view.seek(3)")
+    assert branches.count() == len(kinds), "the tree stays as it is; what comes behind the step is faint"
+    reasons = 0
+    for k in shut:
+        branches.nth(k).locator("button").click()
+        drawn.settled()
+        at, node = drawn.run("() => [view.at, view.selection.node]")
+        kept = trace.steps[at + 1].beams
+        assert kept is not None and node - 1 not in kept.parents, "it has no successor in the next step"
+        said = drawn.text(".beam-tree .took")
+        assert f": left in step {at + 1}: " in said
+        own = [z for p, _, z in kept.pruned or [] if p == node - 1]
+        if own and f"−{-max(own):.2f} nats" in said:
+            reasons += 1
+        else:
+            assert "no extension of it was among the next best" in said
+    assert reasons, "the test needs a branch whose best extension is known"
+    drawn.page.locator(".beam-tree header button").click()
+    drawn.settled()
+    left = sum(min(6, len(step.beams.pruned or [])) for step in trace.steps)
+    assert branches.filter(has_text="left, −").count() == left and branches.count() < 96

@@ -207,6 +207,7 @@ def asking() -> dict[str, Trace]:
     runs["shorter"] = toys.decode(toys.method(context=("gemfilter", {"keep": 6})), count=4).sink
     runs["cascade"] = toys.decode(answers, count=8).sink
     runs["search"] = toys.decode(toys.method(strategy=("planned", {"tests": "1\n2"})), count=8).sink
+    runs["survey"] = toys.decode(toys.method(strategy=("exact_extract", {"end": "7"})), count=9).sink
     return runs | {"depth": toys.decode(deep, count=8).sink, "switch": toys.decode(switch, count=8).sink}
 
 

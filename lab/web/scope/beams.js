@@ -42,7 +42,7 @@ function endedBy(store, i) {
     (step?.beams?.ended ?? []).map((one) => ({ step: at, ...one })));
 }
 
-export const plainly = (text) => running(text).map(([, shown]) => shown.replace("\n", "")).join("");
+export const plainly = (text) => running(text).map(([, shown]) => shown.replaceAll("\n", "")).join("");
 const nats = (score) => `${score.toFixed(2)} nats`.replace("-", "−");
 /** The end of a text in `room` letters, in pieces of its tokens; the first is "…" where there was more. */
 export function tailOf(texts, whole, room) {

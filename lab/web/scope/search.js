@@ -1,4 +1,5 @@
 /* Search: a tree of beginnings of texts as it grew, text by text, and the terms by which each was chosen. */
+import { treeLines } from "./branches.js";
 import { shell } from "./card.js";
 import { button, h, pool, s, say, see, set } from "./elements.js";
 import { bring } from "./extras.js";
@@ -68,7 +69,7 @@ function way({ nodes }, node) {
   return line;
 }
 /** A text in one line. */
-const inline = (text) => running(text).map(([, shown]) => shown.replace("\n", "")).join("");
+const inline = (text) => running(text).map(([, shown]) => shown.replaceAll("\n", "")).join("");
 /** The text of a node, up to it. */
 const begun = (search, node) => way(search, node).slice(1).map((at) => inline(search.nodes[at][2])).join("");
 /** A whole text: up to its node, and what followed. */
@@ -128,18 +129,11 @@ function writeRow(row, { node, depth }, search, state, { upto, chosen }) {
 /** Draws the lines of the tree beside its rows. */
 function drawBranches(svg, drawn, search, state, chosen, width) {
   const deepest = Math.max(1, ...drawn.map(({ depth }) => depth)), own = new Set(way(search, state.best));
-  const stride = Math.max(5, Math.min(16, ((width < 560 ? 0.2 : 0.3) * width) / deepest)), strokes = [], dots = [];
-  const place = new Map(drawn.map(({ node, depth }, k) => [node, [8 + depth * stride, (k + 0.5) * ROW_PX]]));
-  const kindOf = (node) => (own.has(node) ? "won" : state.closed[node] ? "left" : "kept");
-  for (const { node } of drawn) {
-    const [x, y] = place.get(node), kind = kindOf(node), before = place.get(search.nodes[node][0]);
-    dots.push(s("circle", { class: node === chosen ? "own" : kind, cx: x, cy: y, r: kind === "left" ? 2.5 : 4 }));
-    if (before) strokes.push([kind, s("path", { class: kind, d: `M${before[0]},${before[1]}V${y}H${x}` })]);
-  }
-  const order = ["left", "kept", "won"];
-  strokes.sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
-  svg.replaceChildren(...strokes.map(([, path]) => path), ...dots);
-  set(svg, { width: 16 + deepest * stride, height: drawn.length * ROW_PX });
+  const stride = Math.max(5, Math.min(16, ((width < 560 ? 0.2 : 0.3) * width) / deepest));
+  const place = new Map(drawn.map(({ node, depth }, k) => [node, [depth, k]]));
+  const lines = drawn.map(({ node }) => ({ from: place.get(search.nodes[node][0]), at: place.get(node),
+    own: node === chosen, kind: own.has(node) ? "won" : state.closed[node] ? "left" : "kept" }));
+  treeLines(svg, lines, { stride, high: ROW_PX, deepest, rows: drawn.length });
 }
 
 /** The tree as rows, one a text, with its lines at the left; a slider goes through the texts as they came. */

@@ -2,7 +2,7 @@
 import { brush } from "./brush.js";
 import { OWN } from "./decision.js";
 import { grid, h, pool, ruler, s, say, see, set } from "./elements.js";
-import { late } from "./extras.js";
+import { insteadViews } from "./instead.js";
 import { tellingOf } from "./judge.js";
 import { children, fold, GAP_TEXT, layLying, layStanding } from "./layout.js";
 import { WORDS, draws, glyph, outline, radius, routes, statusWord, tokenOf } from "./marks.js";
@@ -97,13 +97,10 @@ export function treeView(context) {
     group.addEventListener("click", () => context.select(Number(group.dataset.node)));
     return group;
   });
-  const choose = (k) => context.select(k + 1), search = late("threads", ({ beamsView }) => beamsView(choose)),
-    lanes = late("threads", ({ threadsView }) => threadsView(choose)),
-    canvas = late("canvas", ({ canvasView }) => canvasView(context)),
-    texts = late("search", ({ searchView }) => searchView(context));
+  const instead = insteadViews(context);
   const note = h("p", { class: "quiet" }), twin = h("div", { class: "twin" });
   const painted = brush(), element = h("div", { class: "tree-box", tabindex: -1 }, svg, painted.element,
-    search.element, lanes.element, canvas.element, texts.element, twin, note);
+    instead.elements, twin, note);
   painted.element.addEventListener("click", ({ offsetX, offsetY }) => {
     const node = painted.at(offsetX, offsetY);
     if (node !== null) context.select(node);
@@ -138,16 +135,13 @@ export function treeView(context) {
     if (!seen && (brisk || (context.following && !store.end))) return;
     if (!measure) fonts();
     const side = step?.beams || step?.threads, fill = step?.fill, own = side || fill || step?.tally;
-    const away = (side && !lanes.view) || (fill && !canvas.view) || (step?.search && !texts.view);
-    filling = fill && canvas.view;
+    filling = fill && instead.canvas;
     const nodes = step?.iteration ? chainOf(step) : store.nodes(i);
     const here = document.activeElement;
     const held = nodeLayer.contains(here) || (parted && here === element);
     parted = held && !nodes; // a step that is still on its way
     if (parted) element.focus({ preventScroll: true });
-    see(search.element, step?.beams);
-    see(lanes.element, step?.threads);
-    see(canvas.element, fill && !tabled), see(texts.element, step?.search);
+    instead.show(step, tabled);
     const brief = brisk && nodes?.length > LARGE && !own && !tabled && !element.contains(document.activeElement);
     see(svg, nodes && !own && !tabled && !brief);
     see(painted.element, brief);
@@ -155,17 +149,10 @@ export function treeView(context) {
     shown = nodes || [];
     say(note, !step ? ""
       : !nodes && !own ? context.absent(store, "The tree of this step")
-      : away ? "fetching what draws this step…"
+      : instead.away(step) ? "fetching what draws this step…"
       : step.cut ? `${step.nodes.filter((n) => !n).length} nodes that were not reached are left out` : "");
-    if (side) {
-      (step.beams ? search : lanes).draw(store, i, context.chosen(store, i) - 1, width);
-      shown = side.tokens.map((_, k) => ({ id: k + 1, parent: -1 }));
-      return;
-    }
-    if (fill && tabled) return void (canvas.view && twin.replaceChildren(canvas.view.table(step)));
-    if (fill) return canvas.draw(store, i, context.chosen(store, i), width);
-    if (step?.search) return void (shown = texts.draw(store, i, context.chosen(store, i), width) ?? []);
-    if (step?.tally) return void (shown = (step.tally.rows ?? []).map((_, k) => ({ id: k + 1, parent: -1 })));
+    if (fill && tabled) return void (filling && twin.replaceChildren(filling.table(step)));
+    if (own) return void (shown = instead.draw(store, i, context.chosen(store, i), width) ?? shown);
     if (!nodes) return;
     if (tabled) return twin.replaceChildren(tableOf(nodes, step));
     const telling = tellingOf(step, store.head), narrow = width < 560;
@@ -211,7 +198,7 @@ export function treeView(context) {
   }
   return { element, draw, step: (key, at) => (filling ? filling.step(key, at) : neighbour(shown, key, at)),
     look: () => (width = element.clientWidth),
-    restyle: () => ((measure = null), painted.restyle()),
+    restyle: () => ((measure = null), painted.restyle(), instead.restyle()),
     focus: () => (canvas.view?.focus() ?? nodeLayer.querySelector('[tabindex="0"]')?.focus()),
     table: (on) => ((tabled = on), context.redraw()) };
 }
