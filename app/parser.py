@@ -220,7 +220,13 @@ def _run(sub: Parser) -> None:
     _method(sub)
     _prompt(sub)
     _decoding(sub)
-    sub.add_argument("--shadow", action="store_true", help="keep a full cache beside: --trace then tells lost mass and drift")
+    sub.add_argument(
+        "--shadow",
+        nargs="?",
+        const="cache",
+        choices=("cache", "model"),
+        help="keep a full cache beside, --trace then tells lost mass and drift; model: what the target was made of reads along",
+    )
 
 
 def _export(sub: Parser) -> None:

@@ -173,6 +173,14 @@ def loaded(model: Model | str | Path, name: str = "model") -> Model:
     return load(model)
 
 
+def made_of(model: Model) -> Model:
+    """What the transforms made this model of, loaded in its type and onto its device; itself, where there were none. Raises
+    LoadError."""
+    if not model.spec.weights:
+        return model
+    return load(without_weights(model.reference)[0], model.decoder.dtype, str(model.decoder.device))
+
+
 def by_role(models: Mapping[str, Model | str | Path] | None) -> dict[str, Model | str | Path]:
     """Role -> what is to play it, nothing of it loaded. Raises LoadError for what is no mapping."""
     if models is not None and not isinstance(models, Mapping):

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from decodescope.engine.core.roles import TARGET
+from decodescope.engine.core.arguments import Along
+from decodescope.engine.core.roles import TARGET, WHOLE
 
+from .load import made_of
 from .method import Method, MethodError
 
 if TYPE_CHECKING:
     from decodescope.engine.checkpoint.tokenizer import Tokenizer
     from decodescope.engine.core.spec import ModelSpec
+    from decodescope.engine.model.decoder import Decoder
     from decodescope.engine.saved.file import SavedCache
 
     from .load import Model
@@ -70,11 +73,41 @@ def fitting(method: Method, model: R, models: Mapping[str, R]) -> dict[str, R]:
     return used
 
 
-def shadowable(method: Method) -> None:
-    """Raise MethodError where a full cache beside the target's would say nothing."""
-    strategy = method.strategy
-    if not strategy.uses & {"policy", "codec"}:
-        raise MethodError(f"{strategy.name} keeps every entry as it is, so a shadow cache says nothing: leave it out.")
+def shadowable(method: Method, shadow: Along = True) -> None:
+    """Raise MethodError where a full cache beside the target's, or the whole model, would say nothing."""
+    strategy, policy = method.strategy, method.policy
+    if shadow and not strategy.uses & {"policy", "codec"}:
+        why = "does not read one text from its front to its end, so no model can read along"
+        cache = "keeps every entry as it is, so a shadow cache says nothing"
+        raise MethodError(f"{strategy.name} {why if shadow == 'model' else cache}: leave it out.")
+    if shadow == "model" and policy.shadowed:
+        own = "goes by the attention of a full cache beside the target's, and one of another model has other attention"
+        raise MethodError(f"{policy.name} {own}: choose other knobs, or let the full cache read along alone.")
+
+
+def reading_along(method: Method, model: Model, shadow: Along, models: Mapping[str, Model]) -> dict[str, Model]:
+    """What reads along with the target, by its role: the model that it was made of, given in `models` or loaded; nothing
+    unless `shadow` asks for it. Raises MethodError where it would say nothing, LoadError."""
+    shadowable(method, shadow)
+    if shadow is True and model.spec.groups:
+        cut = f"{model.name} lacks heads, so a full cache beside tells no attention that was lost"
+        raise MethodError(f"{cut}: let the model that it was made of read along, shadow=\"model\", or leave it out.")
+    if shadow != "model":
+        return {}
+    used = {TARGET: model, WHOLE: models[WHOLE] if WHOLE in models else made_of(model)}
+    same_tokens(used)
+    _same_device(used)
+    return {WHOLE: used[WHOLE]}
+
+
+def reader(models: Mapping[str, Model]) -> tuple[Decoder | None, int]:
+    """Of a run's models by role what reads along, None: the target itself with a full cache; and bytes of weights that are
+    there for it alone."""
+    whole, own = models.get(WHOLE), models[TARGET]
+    if whole is None:
+        return None, 0
+    decoder = whole.decoder
+    return decoder.limited(vocabulary(models)), 0 if whole is own else whole.spec.weight_bytes(decoder.dtype.itemsize)
 
 
 def same_tokens(models: Mapping[str, Reader]) -> None:

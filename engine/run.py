@@ -94,7 +94,7 @@ def run(
     stop: str | Sequence[str] = (),
     level: Level = "decisions",
     layers: Sequence[int] | None = None,
-    shadow: bool = False,
+    shadow: bool | str = False,
     path: str | Path | None = None,
     on_step: Callable[[Step], None] | None = None,
 ) -> Run:
@@ -102,10 +102,10 @@ def run(
 
     A model may be given by what `load` takes, a method as `Method.of` takes it: run("lab", "prompt_lookup", text). draft is
     short for models={"draft": draft}; chat puts the text as a user's turn, by the model's template; ignore_eos goes on after
-    its end token; `stop` is one text or several; shadow keeps a full cache beside, which says what a policy costs. With a
-    `path` the trace is also written there while the run goes. What takes longer than a second shows its progress
-    (`engine/core/progress.py`). Raises LoadError, MethodError or ParamError for what cannot be run; what fails on the way ends
-    the run with a reason in its trace and raises EngineFault.
+    its end token; `stop` is one text or several; shadow keeps a full cache beside, which says what a policy costs, or lets
+    the "model" that the target was made of read along. With a `path` the trace is also written there while the run goes. What
+    takes longer than a second shows its progress (`engine/core/progress.py`). Raises LoadError, MethodError or ParamError for
+    what cannot be run; what fails on the way ends the run with a reason in its trace and raises EngineFault.
     """
     asked = Asked(
         models=models,
@@ -142,7 +142,7 @@ class Asked(TypedDict, total=False):
     stop: str | Sequence[str]
     level: Level
     layers: Sequence[int] | None
-    shadow: bool
+    shadow: bool | str
 
 
 def prepare(

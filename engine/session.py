@@ -12,10 +12,10 @@ from typing import Any, Protocol, cast
 
 import torch
 
-from decodescope.engine.core.arguments import SEEDS, choice, ids, texts, whole
+from decodescope.engine.core.arguments import SEEDS, Along, along, choice, ids, texts, whole
 from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.core.roles import TARGET
+from decodescope.engine.core.roles import TARGET, WHOLE
 from decodescope.engine.cost.hardware import load_profile
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.lane import Lane
@@ -33,7 +33,7 @@ from decodescope.engine.trace.events import LEVELS, Cut, End, EndReason, Header,
 from .heading import further, opening, reports
 from .load import Model, by_role, loaded
 from .method import Method, MethodError
-from .pairing import context, continued, paired, shadowable, vocabulary
+from .pairing import context, continued, paired, reader, reading_along, vocabulary
 
 
 class Sink(Protocol):
@@ -61,7 +61,7 @@ class Session(State):
     watched: told before each chunk of the prompt which lane reads, how many tokens it has read, and of how many
     reading: while the prompt is read, the lane that reads, how many tokens it has read, and of how many
     turn:   the user's turn that a chat template made the prompt of, as it was written; "": it is none
-    shadow: whether a full cache is kept beside the target's, which says what its policy and codec cost
+    shadow: who reads along: a full cache beside the target's (True), which says what its policy and codec cost, or "model"
     asked:  how many tokens of `prompt` a policy or context takes its share of, where the others were written by a run; None:
             all
     saved:  a cache that was read from a file, of the tokens with which `prompt` begins: no pass reads them
@@ -96,15 +96,15 @@ class Session(State):
         layers: Sequence[int] | None = None,
         asked: int | None = None,
         saved: SavedCache | None = None,
-        shadow: bool = False,
+        shadow: bool | str = False,
     ):
         prompt, stop_texts = ids(prompt, "prompt"), texts(stop_texts, "stop_texts")
         layers = layers if layers is None else ids(layers, "layers")
         max_new_tokens, seed = whole(max_new_tokens, "max_new_tokens"), whole(seed, "seed", 0, SEEDS)
         choice(level, "level", LEVELS)
         self.method = m = copy.deepcopy(Method.of(method))
-        model, given = loaded(model), by_role(models)
-        self._models = paired(m, model, {role: loaded(x, role) for role, x in given.items()})
+        model, others = loaded(model), {role: loaded(x, role) for role, x in by_role(models).items()}
+        self._models = paired(m, model, others) | reading_along(m, model, along(shadow), others)
         m.mark_files()
         self._saved, self._loaded = continued(m, model, saved, prompt), None if saved is None else saved.record()
         vocab = vocabulary(self._models)
@@ -134,7 +134,7 @@ class Session(State):
             piece=getattr(model.tokenizer, "piece", None),
             alphabet=alphabet,
         )
-        self._surround(shadow)
+        self._surround(bool(shadow))
         self._prepare(model, len(prompt) if asked is None else asked)
         self._seed, self._stop_texts, self._chat, self._user_turn = seed, stop_texts, chat, turn
         self._whole, self._begin = list(prompt), len(prompt)  # the prompt that is told, and where the trace begins behind it
@@ -185,16 +185,14 @@ class Session(State):
         }
 
     def _surround(self, shadow: bool) -> None:
-        """Watch the target's lane, tell it what its policy may use, and keep a full cache beside it if one is asked for.
-        Raises MethodError where nothing could be seen by that."""
+        """Watch the target's lane, tell it what its policy may use, and let read along who is to. Raises MethodError."""
         self.recorder.attach(self.target)
         if "depth" in self.method.used and self.depth.reads:
             self.target.under(self.depth)
         self.target.open = partial(_opened, self._models, self.target.decoder.vocab, self.target.executor)
         self.target.encode = self.encode
         if shadow:
-            shadowable(self.method)
-            self.target.keep_shadow()
+            self.target.keep_shadow(*reader(self._models))
         context, decoder = self.method.context, self.target.decoder
         if self.target.shadow is not None and (context.aside(decoder) or context.states(decoder)):
             raise MethodError(f"{context.name} puts something beside the text, which a full cache lacks: leave one out.")
@@ -266,6 +264,11 @@ class Session(State):
         target = self._models[TARGET].decoder
         kept = load_profile(profile_key(target.dtype, target.device))
         return None if kept is None else kept.record()
+
+    @property
+    def along(self) -> Along:
+        """Who reads along, as `shadow` asks for it."""
+        return "model" if WHOLE in self._models else self.target.shadow is not None
 
     @property
     def given(self) -> list[int]:

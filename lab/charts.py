@@ -119,7 +119,7 @@ CHARTS: dict[str, Chart] = {
     "spent": Chart("the time of all steps, by phase", _of_report(reported.time)),
     "cache": Chart("entries that the cache held, and lost", held.figure),
     "lives": Chart("which entries were in the cache, and when", held.lives, ("layer", "head")),
-    "missed": Chart("what a full cache beside says that eviction cost", missed.figure),
+    "missed": Chart("what a full cache, or the whole model, says that was lost", missed.figure),
     "attention": Chart("how few entries drew the attention", attention.figure),
     "layers": Chart("what became of each layer in each pass, and where passes left", layers.figure),
     "exits": Chart("how deep each step went, and how sure it was", exits.figure),

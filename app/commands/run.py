@@ -63,9 +63,10 @@ def decoded(args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple
     if "" in args.stop:
         raise Refusal("--stop is empty, and every text holds that: give the text to end at, or leave --stop out.")
     notes = [] if target is not None else _unrecorded(args)
-    shadow = target is not None and getattr(args, "shadow", False)
+    shadow = target is not None and (getattr(args, "shadow", None) or False)
     if shadow and args.level == "counts":
-        raise Refusal("--level counts records nothing of a full cache beside the target's: leave --shadow or --level out.")
+        what = "the model that reads along" if shadow == "model" else "a full cache beside the target's"
+        raise Refusal(f"--level counts records nothing of {what}: leave --shadow or --level out.")
     method = compose(args)
     notes += ignored(args, method) + chosen(method)
     model, drafts = models(args, method)

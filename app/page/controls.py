@@ -159,7 +159,16 @@ class Controls:
         return updates
 
     def choice(
-        self, prompt: Any, seed: Any, max_new: Any, level: Any, shadow: Any, chat: Any, ignore_eos: Any, *values: Any
+        self,
+        prompt: Any,
+        seed: Any,
+        max_new: Any,
+        level: Any,
+        shadow: Any,
+        whole: Any,
+        chat: Any,
+        ignore_eos: Any,
+        *values: Any,
     ) -> Choice:
         """What all inputs together say; a prompt that is no text is none, and so is a level. Only true is on. Raises Refused
         where a part has no name."""
@@ -167,7 +176,9 @@ class Controls:
         models = self.named(values[:many])
         names, settings = self.read(values[many:])
         said: dict[str, Any] = {"models": models, "level": str(level), "chat": chat is True, "ignore_eos": ignore_eos is True}
-        said["shadow"] = shadow is True
+        if shadow is True and whole is True:
+            raise Refused("Either a full cache reads along or the model it was made of: clear one of the two boxes.")
+        said["shadow"] = "model" if whole is True else shadow is True
         return Choice(text, names, settings, _whole(seed), _whole(max_new), **said)
 
     def choose(self, models: Mapping[str, str], key: Callable[[str], str | None]) -> list[Any]:

@@ -17,6 +17,7 @@ from decodescope.app.runs.play import MOST_NEW, Choice, Play, Still
 from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import as_json, from_json, opening, using
 from decodescope.app.runs.shelf import title
+from decodescope.engine.core.arguments import Along
 from decodescope.engine.core.component import registry, roles
 from decodescope.engine.core.reference import without_weights
 from decodescope.engine.core.roles import BOTH, TARGET
@@ -67,6 +68,10 @@ SHADOWED = (  # the same of a full cache beside
     "to see what eviction and packing cost: the attention that is missed, and how far the distribution drifts. All text "
     "is read a second time, which the run's times leave out."
 )
+WHOLE = (  # the same of the model that the target was made of
+    "to see what the transforms of its weights cost: how far each distribution is from the one before, and what that would "
+    "have said. Its weights are loaded too, and all text is read a second time."
+)
 MOST_KEPT = 4 << 20  # characters of settings that are read
 # preprocess: the library's own would make text of numbers, lists and objects, and numbers of true; what it cannot read it
 # would write into the log, with no sentence on the page. And it tells each output of an event that it is under way, drawn or
@@ -111,7 +116,7 @@ def page(play: Play) -> gr.Blocks:
                         gr.HTML(elem_id="ds-transport", html_template=EMPTY, js_on_load=TRANSPORT, apply_default_css=False)
                     answer = gr.HTML(None, elem_id="ds-answer", html_template=EMPTY, js_on_load=ANSWER, apply_default_css=False)
                     seed, new = _numbers(begin)
-                    level, shadow = _level(begin.level), _shadow(begin.shadow)
+                    level, shadow, whole = _level(begin.level), *_along(begin.shadow)
                     with gr.Row(elem_id="ds-choose"):
                         named = _rows(play)
                         lists = {TARGET: _models(_bare(play, TARGET), named, title(TARGET), f"ds-{TARGET}")}
@@ -128,7 +133,7 @@ def page(play: Play) -> gr.Blocks:
         kept = gr.Textbox("", elem_id="ds-kept", container=False, visible=False)
         started = gr.HTML(None, elem_id="ds-started", html_template=EMPTY, js_on_load=STARTED, apply_default_css=False)
         given = gr.HTML("", elem_id="ds-given", html_template=EMPTY, js_on_load=SET, apply_default_css=False)
-        first = [prompt, seed, new, level, shadow, chat, eos]
+        first = [prompt, seed, new, level, shadow, whole, chat, eos]
         _runs(play, table, run, started, other, first)
         hidden = {role: box for role, box in lists.items() if role not in (TARGET, *SHOWN)}
         _settings(play, table, demo, [answer, preset, chat, *hidden.values()], [*hidden], started, kept, given, first)
@@ -161,10 +166,19 @@ def _level(begin: str) -> gr.Dropdown:
     return gr.Dropdown(list(LEVELS), value=begin, label="Record", info=RECORDED, **more)
 
 
-def _shadow(begin: bool) -> gr.Checkbox:
-    """Whether a full cache is kept beside the target's."""
-    more: Any = dict(interactive=True, container=False, min_width=120, elem_id="ds-shadow")
-    return gr.Checkbox(begin, label="Keep a full cache beside", info=SHADOWED, **more)
+def _along(begin: Along) -> tuple[gr.Checkbox, gr.Checkbox]:
+    """Whether a full cache is kept beside the target's, and whether the model that it was made of reads along."""
+    more: Any = dict(interactive=True, container=False, min_width=120)
+    with gr.Column(elem_id="ds-along"):
+        full, whole = _ticked(begin)
+        cache = gr.Checkbox(full, label="Keep a full cache beside", info=SHADOWED, elem_id="ds-shadow", **more)
+        made_of = "Let the model it was made of read along"
+        return cache, gr.Checkbox(whole, label=made_of, info=WHOLE, elem_id="ds-whole", **more)
+
+
+def _ticked(shadow: Along) -> tuple[bool, bool]:
+    """The two boxes of who reads along."""
+    return shadow is True, shadow == "model"
 
 
 def _rows(play: Play, causal: bool | None = None) -> list[tuple[str, str]]:
@@ -277,7 +291,7 @@ def _settings(
             return [gr.skip()] * len(put)
         numbers = [max(0, choice.seed), min(MOST_NEW, max(1, choice.max_new))]
         kept_level = choice.level if choice.level in LEVELS else Choice.level
-        said_so = [choice.prompt, *numbers, kept_level, choice.shadow, choice.chat, choice.ignore_eos]
+        said_so = [choice.prompt, *numbers, kept_level, *_ticked(choice.shadow), choice.chat, choice.ignore_eos]
         return [*said_so, *table.choose(choice.models, play.nearest), *table.put(choice), gr.skip()]
 
     knobs = [*table.shown, *table.knobs.values()]

@@ -371,7 +371,7 @@ def _again(play: Play, lives: Lives, layers: Any) -> Channel:
             stop_texts=header.stop_texts,
             chat=header.chat,
             turn=header.turn,
-            shadow=header.shadow,
+            shadow=header.along,
             level="fields",
             layers=sorted(set(layers)),
         )

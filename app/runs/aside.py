@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from decodescope.app.refusal import Refused
 from decodescope.engine.core.component import registry
-from decodescope.engine.core.roles import TARGET
+from decodescope.engine.core.roles import TARGET, WHOLE
 from decodescope.engine.method import Method
 from decodescope.engine.trace.events import Header
 
@@ -30,7 +30,8 @@ def made_with(play: Play, channel: Channel) -> Choice:
     choice = recorded(channel.wire.header)
     turn = next((x.turn for x in examples() if x.run == channel.run), "")
     choice = as_turn(choice, turn)
-    models = channel.models or {role: play.key(name) or name for role, name in choice.models.items()}
+    models = {role: x for role, x in channel.models.items() if role != WHOLE}
+    models = models or {role: play.key(name) or name for role, name in choice.models.items()}
     return replace(choice, models=models, ignore_eos=choice.ignore_eos and has_end(play, models))
 
 
@@ -59,7 +60,10 @@ def differences(play: Play, header: Header, run: Choice, now: Choice) -> list[st
     words += [f"seed {now.seed}, not {run.seed}"] * (now.seed != run.seed)
     words += [f"{now.max_new} new tokens, not {run.max_new}"] * (now.max_new != run.max_new)
     words += [f"recorded: {now.level}, not {run.level}"] * (now.level != run.level)
-    words += [f"{'with' if now.shadow else 'without'} a full cache beside"] * (now.shadow != run.shadow)
+    if now.shadow != run.shadow:
+        beside = now.shadow or run.shadow
+        what = "the model that it was made of" if beside == "model" else "a full cache"
+        words.append(f"{'with' if now.shadow else 'without'} {what} beside")
     method, other = (Method.named(x.names, x.settings) for x in (run, now))
     names = play.named(now)
     for role in (TARGET, *other.lanes):

@@ -10,6 +10,7 @@ import numpy as np
 
 from decodescope.app.limits import SEEDS
 from decodescope.app.refusal import Refused
+from decodescope.engine.core.arguments import Along
 from decodescope.engine.core.arguments import choice as one_of
 from decodescope.engine.trace.events import LEVELS, Header, Level
 from decodescope.engine.trace.parts import called
@@ -27,7 +28,8 @@ class Choice:
     chat: whether the prompt is a user's turn, to be put into the target's chat template;
     models: role -> model, those that a page begins with where none are named;
     level: what is recorded of the run, one of LEVELS;  ignore_eos: whether it goes on after the target's end token
-    shadow: whether a full cache is kept beside the target's, which says what its policy and codec cost"""
+    shadow: whether a full cache is kept beside the target's, which says what its policy and codec cost, or "model": whether
+    that which the target was made of reads along"""
 
     prompt: str
     names: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
@@ -38,7 +40,7 @@ class Choice:
     models: Mapping[str, str] = field(default_factory=dict)
     level: str = "decisions"
     ignore_eos: bool = False
-    shadow: bool = False
+    shadow: Along = False
 
     @property
     def recorded(self) -> Level:
@@ -57,13 +59,13 @@ def method_of(choice: Choice) -> Method | None:
 
 
 def admit_shadow(choice: Choice, method: Method) -> None:
-    """Raise Refused or MethodError where a full cache is asked for of which nothing would be recorded."""
+    """Raise Refused or MethodError where something is asked to read along of which nothing would be recorded."""
     from decodescope.engine.pairing import shadowable
 
-    if choice.shadow:
-        shadowable(method)
+    shadowable(method, choice.shadow)
     if choice.shadow and choice.level == "counts":
-        raise Refused("The level counts records nothing of a full cache beside: choose decisions or fields, or leave it out.")
+        what = "the model that reads along" if choice.shadow == "model" else "a full cache beside"
+        raise Refused(f"The level counts records nothing of {what}: choose decisions or fields, or leave it out.")
 
 
 def admit_numbers(choice: Choice) -> None:

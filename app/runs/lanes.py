@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from decodescope.app.refusal import Refused
-from decodescope.engine.core.roles import DRAFTS, TARGET
+from decodescope.engine.core.reference import without_weights
+from decodescope.engine.core.roles import DRAFTS, TARGET, WHOLE
 
+from .composed import Choice
 from .shelf import title
 
 if TYPE_CHECKING:
@@ -37,3 +39,11 @@ def has_roles(method: Method, names: Mapping[str, str]) -> None:
     word = title(lacking[0])
     article = "an" if word[0] in "AEIOU" else "a"
     raise Refused(f"{part.title or part.name} needs {article} {word.lower()}: choose one under {word}.")
+
+
+def whole(choice: Choice, target: str, key: Callable[[str], str | None]) -> dict[str, str]:
+    """Role -> key of the model that the target was made of, where it is to read along. key(name): that of one that there is."""
+    if choice.shadow != "model":
+        return {}
+    name = str(without_weights(target)[0])
+    return {WHOLE: key(name) or name}

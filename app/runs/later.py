@@ -39,7 +39,7 @@ def outline(run: str, choice: Choice, method: Method, names: Mapping[str, str], 
         max_new_tokens=choice.max_new,
         chat=choice.chat,
         turn=choice.prompt if choice.chat else "",
-        shadow=choice.shadow,
+        shadow=bool(choice.shadow),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from decodescope.engine.core.roles import TARGET
+from decodescope.engine.core.roles import TARGET, WHOLE
 
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
@@ -63,6 +63,8 @@ def tokens_held(method: Method, prompt: int, new: int, full: int, role: str, spe
         own = method.policy.most(prompt, new) - (prompt + new if method.policy.shadowed else 0)
         most = min(own, spec.max_positions)
         return min(full, spec.max_positions) + method.codec.room(spec, 8 * itemsize, min(prompt, most), most)
+    if role == WHOLE:
+        return min(prompt + new, spec.max_positions)
     parts = [x for kind, x in method.used.items() if kind not in ("policy", "context") and role in x.lanes]
     counts = [max((x.lane_tokens(prompt, new) for x in parts), default=0)]
     counts += [x.lane_tokens(prompt, new) if role in x.lanes else 0 for x in (method.policy, method.context)]

@@ -20,7 +20,7 @@ from .composed import MOST_NEW, Choice, Composed, admit_numbers, admit_shadow, c
 from .examples import examples
 from .files import Files
 from .given import Given, given
-from .lanes import further, has_roles
+from .lanes import further, has_roles, whole
 from .later import Later, outline
 from .memory import BYTES_A_TOKEN, Estimate, all_held, caches, short
 from .shelf import Shelf, title
@@ -115,7 +115,7 @@ class Play(Shelf):
         names = self.named(choice)
         self.files.admit(method.parts().values())
         has_roles(method, names)
-        return {role: names[role] for role in (TARGET, *method.lanes)}
+        return {role: names[role] for role in (TARGET, *method.lanes)} | whole(choice, names[TARGET], self.key)
 
     def memory(self, choice: Choice, names: Mapping[str, str] | None = None, method: Method | None = None) -> Estimate:
         """What a run of this choice takes with these models (role -> key) or its own, if it makes a method by that."""
@@ -124,8 +124,8 @@ class Play(Shelf):
         about = -(-len(choice.prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
         prompt, new = about if read is None or read.why else len(read.ids), min(MOST_NEW, max(0, choice.max_new))
         if method is None:
-            return self.estimate(names, prompt + new, all_held(prompt + new, choice.shadow))
-        return self.estimate(names, *caches(method, prompt, new, choice.shadow or method.policy.shadowed))
+            return self.estimate(names, prompt + new, all_held(prompt + new, choice.shadow is True))
+        return self.estimate(names, *caches(method, prompt, new, choice.shadow is True or method.policy.shadowed))
 
     def given(self, choice: Choice, names: Mapping[str, str] | None = None) -> Given | None:
         """What the target reads of the prompt of a choice; None for a long one, and where nothing is known of the target
@@ -332,7 +332,7 @@ class Play(Shelf):
         """What the run of these models (role -> key) will take. Raises Refused if its caches do not fit; a policy with a budget
         counts with that, or with the prompt, a codec with what it packs, and a model that looks at the prompt with that."""
         method, prompt, new = session.method, session.prompt, session.max_new
-        wanted = self.estimate(names, *caches(method, prompt, new, session.target.shadow is not None))
+        wanted = self.estimate(names, *caches(method, prompt, new, session.along is True))
         if not wanted.fits:
             raise Refused(
                 f"The cache of {wanted.tokens} tokens would take {short(wanted.cache)}B and {short(wanted.free or 0)}B are "

@@ -12,11 +12,12 @@ from typing import Any
 
 from decodescope.app.refusal import Refused
 from decodescope.engine.core import roles
+from decodescope.engine.core.arguments import along
 from decodescope.engine.core.component import KINDS, OF_MODEL, registry
 from decodescope.engine.core.params import Param
 from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.core.roles import TARGET
+from decodescope.engine.core.roles import TARGET, WHOLE
 from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.decoding.policy import CachePolicy
 from decodescope.engine.method import Method, usual
@@ -65,7 +66,7 @@ def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
     words += ["--max-new-tokens", str(choice.max_new), "--seed", str(choice.seed), f"--prompt={choice.prompt}"]
     words += ["--chat"] * choice.chat + ["--ignore-eos"] * choice.ignore_eos
     words += ["--level", choice.level] if choice.level != Choice.level else []
-    words += ["--shadow"] * choice.shadow
+    words += ["--shadow", *(["model"] * (choice.shadow == "model"))] * bool(choice.shadow)
     return shlex.join(words)
 
 
@@ -200,7 +201,7 @@ def recorded(header: Header) -> Choice:
             names[kind], settings[kind] = part.name, part.knobs()
     if "policy" in settings:
         settings["policy"] = _asked(method.policy, header)
-    models = {TARGET: header.model, **header.lanes}
+    models = {TARGET: header.model, **{role: x for role, x in header.lanes.items() if role != WHOLE}}
     called = {role: str(model["name"]) for role, model in models.items() if model.get("name")}
     return Choice(
         header.turn or _text(header),
@@ -212,7 +213,7 @@ def recorded(header: Header) -> Choice:
         models=called,
         level=header.levels[-1] if header.levels else Choice.level,
         ignore_eos=not header.stop_tokens,
-        shadow=header.shadow,
+        shadow=header.along,
     )
 
 
@@ -282,7 +283,7 @@ class _Said:
     level: str = Choice.level
     chat: bool = False
     ignore_eos: bool = False
-    shadow: bool = False
+    shadow: Any = False
 
 
 def from_json(text: str) -> Choice:
@@ -294,6 +295,7 @@ def from_json(text: str) -> Choice:
         named = [x for name in said.names.values() for x in (name if isinstance(name, list) else [name])]
         if not all(isinstance(x, str) for x in named):
             raise TraceError("a part has no name")
+        shadow = along(said.shadow)
     except (ValueError, RecursionError):
         raise Refused("The settings of this link cannot be read: copy it again from the page that made it.") from None
     return Choice(
@@ -306,5 +308,5 @@ def from_json(text: str) -> Choice:
         models=said.models,
         level=said.level,
         ignore_eos=said.ignore_eos,
-        shadow=said.shadow,
+        shadow=shadow,
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from .params import ParamError, nearest
 
+Along = bool | Literal["model"]  # what `along` makes of who reads along
 SEEDS = (1 << 64) - 1  # the largest seed: a draw is keyed by 64 bits of it
 
 
@@ -28,6 +29,14 @@ def choice(value: Any, name: str, choices: Sequence[str]) -> str:
         close = nearest(value, choices) if isinstance(value, str) else ""
         raise ParamError(f"{name} = {shown(value)}:{close} Choose one of {', '.join(choices)}.")
     return str(value)
+
+
+def along(value: Any, name: str = "shadow") -> Along:
+    """Who reads along with a run: nobody, a full cache beside its own (True, "cache"), or the model that its own was made of
+    ("model"). Raises ParamError."""
+    if isinstance(value, bool):
+        return value
+    return "model" if choice(value, name, ("cache", "model")) == "model" else True
 
 
 def texts(value: Any, name: str) -> list[str]:

@@ -37,7 +37,7 @@ class Lane(Reader):
     passes: records of the passes since they were last taken;  board: what the last one chose to read, where the policy selects
     open:   opens a lane of its own for the model of a role, which a policy asks for when the prompt has ended
     encode: text -> its ids, nothing put in front; None without a tokenizer
-    shadow: a full cache beside this one; None: nobody asked for it
+    shadow: who reads along, with a full cache; None: nobody asked for it
     shown:  whether what its passes decide is recorded
     rule:   the rule under which it reads texts, its prompt among them; None: all layers run for them
     lacks:  by layer, entries that it did not take up of the tokens committed since this was last taken; None: none
@@ -88,10 +88,12 @@ class Lane(Reader):
         self._ran: Ran | None = None
         self._prompted = 0  # tokens of the prompt, once its end was read
 
-    def keep_shadow(self) -> None:
-        """From now on, before anything was read, keep a full cache beside this one."""
+    def keep_shadow(self, whole: Decoder | None = None, weight_bytes: int = 0) -> None:
+        """From now on, before anything was read, keep a full cache beside this one: of the same model, or of a `whole` one,
+        whose weights take so many bytes beside."""
         batch = self.cache.layers[0].k.shape[0]
-        self.shadow = self.shadow or Shadow(self.decoder, self.executor, batch, self.policy.shadowed)
+        about = self.policy.shadowed, whole is not None, weight_bytes
+        self.shadow = self.shadow or Shadow(whole or self.decoder, self.executor, batch, *about)
         self.cache.shadow = self.shadow.cache
 
     def under(self, rule: Depth) -> None:

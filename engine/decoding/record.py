@@ -172,6 +172,7 @@ class Recorder:
             if move.logits is not None and move.logits.shape[0] == len(step.iteration.tokens):
                 step.iteration.p = share(move.logits, step.iteration.tokens)
         shown += _taken(step, move)
+        shown += [token for x in step.cache if x.shadow is not None for token in x.shadow.ids]
         if verdict is not None and not s.law.own:
             rows = [0, *(node + 1 for node in verdict.path)]
             step.choices = s.law.choices(rows[: len(move.emitted)], move.emitted) or None

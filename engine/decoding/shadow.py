@@ -1,4 +1,4 @@
-"""Shadow: a full cache beside one that loses entries, so that it is known what that costs."""
+"""Shadow: a full cache beside one that loses entries, or a whole model beside a lesser one: so it is known what that costs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from decodescope.engine.trace.shadowed import Shadowed
 class Shadow:
     """Reads what a lane commits, in a pass of its own behind each commit, with a cache that keeps everything.
 
-    The text is the lane's, so its weights and logits are those of the full cache on that text. It changes no text, doubles the
-    passes, and holds memory that the lane's figures leave out.
+    The text is the lane's, so its weights and logits are those of the full cache, or of the whole model, on that text. It
+    changes no text, doubles the passes, and holds memory that the lane's figures leave out.
 
     us:     microseconds that it took, since they were last taken
     logits: of the lane's last pass, float [B, T, V], as the lane leaves them here
     """
 
-    def __init__(self, decoder: Decoder, executor: Executor, batch: int, columns: bool):
-        """columns: whether it is asked what a prompt's tokens gave, too."""
-        self.decoder, self.executor = decoder, executor
+    def __init__(self, decoder: Decoder, executor: Executor, batch: int, columns: bool, whole: bool, weight_bytes: int):
+        """columns: whether it is asked what a prompt's tokens gave, too;  whole: whether the decoder is the model that the
+        lane's was made of, which has heads of its own: distributions are compared then, and no attention;  weight_bytes: of
+        weights that nobody else reads."""
+        self.decoder, self.executor, self._whole, self._weight_bytes = decoder, executor, whole, weight_bytes
         self.cache = KVCache(decoder.spec, batch=batch, dtype=decoder.dtype, device=decoder.device)
         self.us, self.logits = 0.0, torch.empty(0)
-        self._needs = Needs("columns" if columns else "decode")
+        self._needs = Needs("none" if whole else "columns" if columns else "decode")
         self._probe = Probe(self._needs)
-        self._rows: list[tuple[Tensor, Tensor]] = []  # (lost [R, L, H_kv], drift [R]) since they were last taken
+        self._rows: list[tuple[Tensor, Tensor, Tensor]] = []  # lost [R, L, H_kv], drift [R], said [R]
         self._stays: list[Tensor] = []  # for each layer [H_kv]: what the last row gave to entries that the lane holds
         self._cut: Tensor | None = None
 
@@ -45,13 +47,19 @@ class Shadow:
         logits = self.executor.run(self.decoder, own, self.cache, self._probe, None, None)
         self.cache.commit(range(len(rows)))
         self._stays = []
-        if self._probe.rows:
-            kept = torch.stack([self.rows(store).sum(-1)[0].mean(1) for store in cache.layers])  # [L, H_kv, R]
-            self._stays = list(kept[..., -1])
+        if feed.logits != "last":  # rows of a prompt decide about nothing
             full, mine = (x[0].double().log_softmax(-1) for x in (logits, self.logits[:, rows]))
             drift = (full.exp() * (full - mine)).sum(-1)
-            self._rows.append(((1 - kept).clamp(min=0).permute(2, 0, 1), drift.clamp(min=0)))
+            self._rows.append((self._lost(cache, len(rows)), drift.clamp(min=0), logits[0].argmax(-1)))
         self.us += self.executor.elapsed_us(start, self.executor.mark())
+
+    def _lost(self, cache: KVCache, rows: int) -> Tensor:
+        """float32 [R, L, H_kv]: what the rows last followed give to entries that the lane no longer holds."""
+        if self._whole:
+            return torch.zeros(rows, 0, 0)
+        kept = torch.stack([self.rows(store).sum(-1)[0].mean(1) for store in cache.layers])  # [L, H_kv, R]
+        self._stays = list(kept[..., -1])
+        return (1 - kept).clamp(min=0).permute(2, 0, 1)
 
     def cut(self, cache: KVCache) -> None:
         """The lane's policy has acted: what of the last row's weights fell on what has left."""
@@ -76,8 +84,16 @@ class Shadow:
         cut, self._cut = self._cut, None
         if not rows:
             return None
-        lost, drift = (torch.cat(x).float().cpu().numpy() for x in zip(*rows, strict=True))
-        return Shadowed(lost, drift, self.cache.nbytes, round(self.us, 1), None if cut is None else cut.cpu().numpy())
+        lost, drift, said = (torch.cat(x).cpu() for x in zip(*rows, strict=True))
+        return Shadowed(
+            lost.float().numpy(),
+            drift.float().numpy(),
+            self.cache.nbytes,
+            round(self.us, 1),
+            None if cut is None else cut.cpu().numpy(),
+            said.int().numpy(),
+            self._weight_bytes,
+        )
 
 
 def _held(table: Tensor, store: LayerStore) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from decodescope.engine.core.roles import TARGET
+from decodescope.engine.core.roles import TARGET, WHOLE
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.heading import further, reports
 from decodescope.engine.method import Method, MethodError
@@ -80,7 +80,7 @@ class Fork(Session):
             stop_texts=header.stop_texts,
             chat=header.chat,
             turn=header.turn,
-            shadow=header.shadow,
+            shadow=header.along,
             level=level or header.levels[-1],  # type: ignore[arg-type]  # the levels of a header that was read
         )
         self._drawn_from = first.seed
@@ -167,7 +167,7 @@ class Fork(Session):
             self._models["target"],
             Method.from_record(leg.method),
             tokens,
-            models=self._given,
+            models={**{role: x for role, x in self._models.items() if role == WHOLE}, **self._given},
             max_new_tokens=leg.max_new,
             seed=leg.seed,
             stop_tokens=sorted(self.stop.tokens),
@@ -176,7 +176,7 @@ class Fork(Session):
             turn=self._user_turn,
             level=self.recorder.level,
             asked=len(self._whole),
-            shadow=self.target.shadow is not None,
+            shadow=self.along,
         )
 
     def _turn(self, leg: Leg) -> None:

@@ -13,8 +13,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from decodescope.engine.core.arguments import Along
 from decodescope.engine.core.note import Finding as Finding
 from decodescope.engine.core.note import Note
+from decodescope.engine.core.roles import WHOLE
 
 from .answered import Candidates as Candidates
 from .chosen import Choice as Choice
@@ -73,7 +75,8 @@ class Header:
     tellings: name of an acceptance rule -> what it says of itself; of a fork also that of the run before it
     lossless: whether the text has the target's own law, or that which the method puts in its place, by the rule's and the
              cache's word
-    shadow:  whether a full cache was kept beside the target's, which is then no part of what the run measures
+    shadow:  whether a full cache was kept beside the target's, which is then no part of what the run measures. Where `lanes`
+             has the role "whole" it is that model's: what the target was made of, or the target itself
     prompt:  int32 [n] token ids
     pieces:  token id (as text) -> its piece, for the tokens of the prompt
     parent:  {"run": id, "step": k} where this run was branched off, or None
@@ -123,6 +126,11 @@ class Header:
     loaded: dict[str, Any] | None = None
     shadow: bool = False
     reports: dict[str, list[Made]] | None = None
+
+    @property
+    def along(self) -> Along:
+        """Who read along, as `shadow` of a run asks for it."""
+        return "model" if self.shadow and WHOLE in self.lanes else self.shadow
 
     @property
     def where(self) -> str:

@@ -414,13 +414,18 @@ def _scores(scores: Scores, where: str) -> None:
 
 
 def _shadow(shadow: Shadowed, where: str) -> None:
-    counts([shadow.held_bytes], f"{where}.held_bytes")
+    counts([shadow.held_bytes, shadow.weight_bytes], f"{where}.held_bytes")
     shaped(shadow.lost_mass, f"{where}.lost_mass", 3, "f")
     within(shadow.lost_mass, 0, 1 + EPS, f"{where}.lost_mass")
     shaped(shadow.drift, f"{where}.drift", 1, "f")
     within(shadow.drift, 0, np.finfo(shadow.drift.dtype).max, f"{where}.drift")
     if len(shadow.drift) != len(shadow.lost_mass):
         raise TraceError(f"{where} tells the drift of {len(shadow.drift)} rows, and the lost mass of {len(shadow.lost_mass)}")
+    if shadow.said is not None:
+        shaped(shadow.said, f"{where}.said", 1, "iu")
+        within(shadow.said, 0, (1 << 31) - 1, f"{where}.said")
+        if len(shadow.said) != len(shadow.drift):
+            raise TraceError(f"{where} tells the drift of {len(shadow.drift)} rows, and what is said behind {len(shadow.said)}")
     if shadow.cut_mass is not None:
         shaped(shadow.cut_mass, f"{where}.cut_mass", 2, "f")
         within(shadow.cut_mass, 0, 1 + EPS, f"{where}.cut_mass")

@@ -1,4 +1,4 @@
-"""Shadowed: what a full cache says that a run keeps beside the target's."""
+"""Shadowed: what a full cache says that a run keeps beside the target's, or the whole model with one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ import numpy as np
 @dataclass
 class Shadowed:
     """What a full cache beside the target's says of a step, where a run keeps one: it reads the same text, in passes that are
-    no part of the run's. Times of the step are without them.
+    no part of the run's. Times of the step are without them. The model that reads is the target, or the one that the target was
+    made of (the header's lane `whole`).
 
     lost_mass:  float32 [R, L, H_kv], of each of the R committed rows the share of the full cache's attention, mean over the
-                query heads of the group, that fell on entries which the target no longer held; a merged one counts as lost
-    drift:      float32 [R], of each of them the distance of the target's distribution from the full cache's: KL(full | target)
+                query heads of the group, that fell on entries which the target no longer held; a merged one counts as lost. No
+                layers where another model reads, whose heads are not the target's
+    drift:      float32 [R], of each of them the distance of the target's distribution from the other one: KL(other | target)
                 in nats, before the sampler
     held_bytes: bytes of that cache, which are in no other figure;  wall_us: how long its passes took
     cut_mass:   float32 [L, H_kv], what the last of them gave to the entries that left in this step
+    said:       int32 [R], behind each of them the token that is likeliest there; None: written before that was kept
+    weight_bytes: bytes of weights that are there for these passes alone
     """
 
     lost_mass: np.ndarray
@@ -25,3 +29,10 @@ class Shadowed:
     held_bytes: int
     wall_us: float
     cut_mass: np.ndarray | None = None
+    said: np.ndarray | None = None
+    weight_bytes: int = 0
+
+    @property
+    def ids(self) -> list[int]:
+        """`said`, where it was kept."""
+        return [] if self.said is None else [int(x) for x in self.said]

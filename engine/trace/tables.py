@@ -57,8 +57,8 @@ def _cache(trace: Trace) -> Iterator[tuple[Any, ...]]:
     for step, changes in (*begun, *((s.step, s.cache) for s in trace.steps)):
         for c in changes:
             sizes = (c.appended, c.held, c.evicted_count, c.held_bytes, c.peak_bytes, c.full_bytes)
-            costs = (None, None) if c.shadow is None else (float(c.shadow.lost_mass.mean()), float(c.shadow.drift.mean()))
-            yield step, c.lane, *sizes, *costs
+            costs = (None, None) if c.shadow is None else (c.shadow.lost_mass, c.shadow.drift)
+            yield step, c.lane, *sizes, *(float(x.mean()) if x is not None and x.size else None for x in costs)
 
 
 def _passes(trace: Trace) -> Iterator[tuple[Any, ...]]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decodescope.engine.core.roles import DRAFTS
+from decodescope.engine.core.roles import DRAFTS, WHOLE
 
 from .events import Header
 from .parts import said
@@ -77,7 +77,7 @@ def setting(header: Header) -> str:
     model = header.model.get("fingerprint") or header.model.get("name")
     words: list[Any] = [model, header.dtype, header.prompt.tolist(), sampler, seed]
     if (own := law(header)) is not None:
-        words += [own, {role: x.get("fingerprint") for role, x in header.lanes.items() if role not in DRAFTS}]
+        words += [own, {role: x.get("fingerprint") for role, x in header.lanes.items() if role not in (*DRAFTS, WHOLE)}]
     return hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]
 
 

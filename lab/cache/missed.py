@@ -1,4 +1,4 @@
-"""Missed: what a full cache beside the target's says that its entries lost, over the steps."""
+"""Missed: what a full cache beside the target's says that its entries lost, or a whole model its weights, over the steps."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ class Missed:
 
     def learn(self, shadow: Shadowed | None) -> None:
         """Take in what the full cache says of a step."""
-        some = shadow is not None and shadow.lost_mass.size > 0
+        some = shadow is not None and shadow.drift.size > 0
         self._steps.append(_summed(shadow) if shadow is not None and some else None)
 
     def of(self, i: int) -> dict[str, Any] | None:
         """Of step i: the share of the full cache's attention on what the target no longer held, mean over the committed rows:
         `lost` of all heads on average, `worst` of the one that lost most, which is `head`, [layer, KV head]; `cut`: the share
-        that the last row gave to what left in the step, mean over the heads, or None; `drift`, mean of the rows, in nats."""
+        that the last row gave to what left in the step, mean over the heads, or None; `drift`, mean of the rows, in nats. Where
+        the whole model reads along there is `drift` alone, and the others are None."""
         return self._steps[i]
 
     def series(self, stretches: Sequence[Sequence[int]]) -> dict[str, list[float | None]]:
@@ -32,14 +33,19 @@ class Missed:
         run without a full cache."""
         if not any(self._steps):
             return {}
-        return {name: [self._mean(name, steps) for steps in stretches] for name in ("lost", "worst", "drift")}
+        lost = any(x and x["lost"] is not None for x in self._steps)
+        names = ("lost", "worst", "drift") if lost else ("drift",)
+        return {name: [self._mean(name, steps) for steps in stretches] for name in names}
 
     def _mean(self, name: str, steps: Sequence[int]) -> float | None:
-        known = [said[name] for i in steps if (said := self._steps[i]) is not None]
+        known = [said[name] for i in steps if (said := self._steps[i]) is not None and said[name] is not None]
         return round(sum(known) / len(known), 6) if known else None
 
 
 def _summed(shadow: Shadowed) -> dict[str, Any]:
+    drift = round(float(shadow.drift.mean(dtype=np.float64)), 6)
+    if not shadow.lost_mass.size:
+        return {"lost": None, "worst": None, "head": None, "cut": None, "drift": drift}
     heads = shadow.lost_mass.mean(0, dtype=np.float64)  # [L, H_kv]
     layer, head = np.unravel_index(int(heads.argmax()), heads.shape)
     cut = shadow.cut_mass
@@ -48,5 +54,5 @@ def _summed(shadow: Shadowed) -> dict[str, Any]:
         "worst": round(float(heads.max()), 6),
         "head": [int(layer), int(head)],
         "cut": None if cut is None or not cut.size else round(float(cut.mean(dtype=np.float64)), 6),
-        "drift": round(float(shadow.drift.mean(dtype=np.float64)), 6),
+        "drift": drift,
     }

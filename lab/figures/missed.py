@@ -1,11 +1,17 @@
-"""Missed: what a full cache beside the target's says that eviction cost: lost mass, and drift, over the steps."""
+"""Missed: what a full cache beside the target's says that eviction cost: lost mass, and drift, over the steps.
+
+Or what the model says that the target was made of: drift, and where it would have said another token.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import plotly.graph_objects as go
 
 from decodescope.engine.trace import Trace
 from decodescope.lab.cache.lives import Lives
+from decodescope.lab.wire.beside import along, beside
 
 from .chart import INK, LINE, MUTED, TARGET, chart
 from .held import POINTS
@@ -16,7 +22,10 @@ UPPER, LOWER = (0.56, 1.0), (0.0, 0.4)  # of the height
 def figure(trace: Trace) -> go.Figure:
     """Above the share of the full cache's attention that fell on what the target no longer held, mean over layers and KV heads
     and of the head that lost most; below how far the next token's distribution is from the full cache's. Raises ValueError
-    where no full cache was kept: run it with shadow=True."""
+    where no full cache was kept: run it with shadow=True. Of a run along which the whole model read, shadow="model", the drift
+    behind every token, and where that would have said another."""
+    if trace.header.along == "model":
+        return _whole(trace)
     series = Lives.of(trace).series(POINTS)
     if "lost" not in series:
         raise ValueError("No full cache was kept beside this run's: record it with shadow=True.")
@@ -32,3 +41,35 @@ def figure(trace: Trace) -> go.Figure:
     return drawing.update_layout(
         yaxis=dict(domain=UPPER, tickformat=".0%", rangemode="tozero"), yaxis2=lower, xaxis=dict(anchor="y2")
     )
+
+
+def _whole(trace: Trace) -> go.Figure:
+    name, rows, count = along(trace.header), list[tuple[int, float, str, Any]](), 0
+    for step in trace.steps:
+        said = beside(step, trace.piece).get("beside", [])
+        for k, (kl, other) in enumerate(said):
+            rows.append((count + k, kl, trace.piece(step.emitted[k]), other))
+        count += len(step.emitted)
+    apart = [x for x in rows if x[3] is not None]
+    every = "token %{x}, %{customdata}: %{y:.4f} nats<extra></extra>"
+    parts = [
+        go.Scatter(
+            x=[x for x, *_ in rows],
+            y=[y for _, y, *_ in rows],
+            customdata=[word for *_, word, _ in rows],
+            name="drift",
+            line=dict(color=TARGET),
+            hovertemplate=every,
+        ),
+        go.Scatter(
+            x=[x for x, *_ in apart],
+            y=[y for _, y, *_ in apart],
+            customdata=[f"{word!r}, {name} would say {other!r}" for *_, word, other in apart],
+            name=f"{name} would say another",
+            mode="markers",
+            marker=dict(color=INK, symbol="circle-open", size=9),
+            hovertemplate=every,
+        ),
+    ]
+    drawing = chart(f"How far the model is from {name}", "token", f"KL({name} || model), nats", *parts)
+    return drawing.update_layout(yaxis=dict(rangemode="tozero"))

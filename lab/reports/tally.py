@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from decodescope.engine.core.roles import WHOLE
 from decodescope.engine.trace import Header, Step, Trace, TraceError
 from decodescope.engine.trace.forks import legs
 from decodescope.engine.trace.parts import said
@@ -245,6 +246,6 @@ def _kind(trace: Trace, token: int, before: str) -> str:
 
 def _what(header: Header) -> dict[str, Any]:
     """What traces must share to be counted together."""
-    lanes = {role: x.get("fingerprint") for role, x in header.lanes.items()}
+    lanes = {role: x.get("fingerprint") for role, x in header.lanes.items() if role != WHOLE}
     place = (header.dtype, header.device)
     return {"model": header.model.get("fingerprint"), "draft model": lanes, "method": header.method, "type or device": place}

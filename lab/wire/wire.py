@@ -27,6 +27,7 @@ from decodescope.lab.words.style import STATUS_OF_ORIGIN
 
 from . import notes
 from .again import Again
+from .beside import along, beside
 from .cache import cache_row, mapped, maps
 from .canvas import filled
 from .cascaded import cascaded
@@ -72,6 +73,7 @@ class Wire:
     depth: which layers ran, and by which tests (`lab/wire/depths.py`).
     passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`engine/cost/passes.py`).
     tally: what a strategy tried by itself (`lab/wire/tallied.py`).
+    along, in the head, and beside, in a step: who read along, and what that says of each token (`lab/wire/beside.py`).
     again, rounds: what of the text was said before, and the rounds of a text that goes round (`lab/wire/again.py`).
     search: a tree of beginnings of texts, as it was searched (`lab/wire/searched.py`).
     survey: all spans of a passage, or texts that voted, held against each other (`lab/wire/surveyed.py`).
@@ -144,6 +146,7 @@ class Wire:
             "device": h.device,
             "threads": h.threads,
             "levels": h.levels,
+            "along": along(h),
             "fork": None if h.fork is None else {k: h.fork.get(k) for k in ("of", "step", "name", "change")},
             **prompt_shown(h, self.prefill, self.text),
             **picture_shown(h),
@@ -285,7 +288,7 @@ class Wire:
             },
             **held,
             **self._said[step.step],
-            **deep(step, self.header, self._passes) | turned(step, self.text),
+            **deep(step, self.header, self._passes) | turned(step, self.text) | beside(step, self.text),
             **({} if step.threads is None else threaded(step.threads, self._texts)),
         }
 

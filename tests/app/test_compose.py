@@ -111,7 +111,8 @@ def test_the_controls_make_the_method_of_a_preset_that_is_put_into_them(name: st
         table = controls.build(draft=True)
     preset = PRESETS[name]
     values = [x.get("value") for x in table.put(Choice("", preset.names, preset.settings))]
-    chosen = table.choice("x", 0, 1, "fields", True, False, False, *values[: len(table.parts)], *values[len(table.shown) :])
+    of_parts = *values[: len(table.parts)], *values[len(table.shown) :]
+    chosen = table.choice("x", 0, 1, "fields", True, False, False, False, *of_parts)
     assert preset_of(Method.named(chosen.names, chosen.settings), preset.models) == name and chosen.shadow
 
 

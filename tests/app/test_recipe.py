@@ -42,6 +42,7 @@ CHOICES = [
     MIXED,
     Choice("Once", {"drafter": "rsd_c"}, {"drafter": {"branching": "2, 1"}}, max_new=9),
     Choice("Once", PRESETS["plain"].names, max_new=5, level="fields", shadow=True),
+    Choice("Once", PRESETS["plain"].names, max_new=5, shadow="model"),
     Choice("Say hello.", PRESETS["plain"].names, max_new=48, chat=True, ignore_eos=True),
     Choice("Once", {"drafter": "llma"}, {"drafter": {"reference": "@notes, there\n was a 'little' girl\n"}}, max_new=9),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,17 @@ import toys
 from voted import held, maps, sharp
 
 from decodescope.engine.core.component import build
+from decodescope.engine.core.roles import WHOLE
 from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.weights import Calibration, transforms
+from decodescope.engine.load import Model
 from decodescope.engine.method import MethodError
 from decodescope.engine.model.executor import Executor
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.replay.fork import Fork
 from decodescope.engine.session import Session
 from decodescope.engine.trace import Trace, check, open_trace
+from decodescope.engine.trace.whose import setting
 
 PROMPT, TEXT = 24, toys.prompts(1, 40, seed=5)[0]
 
@@ -73,13 +78,80 @@ def test_a_run_with_a_shadow_is_the_run_without_and_says_so(tmp_path) -> None:
         toys.decode(toys.method(strategy=("samples", dict(samples=2))), count=4, shadow=True)
 
 
+def lesser(words: str) -> tuple[Model, Model]:
+    """A model that transforms made of a toy, and that toy."""
+    whole = toys.pair()[0]
+    decoder = whole.decoder
+    for one in transforms(words):
+        decoder = one.made(decoder, Calibration(lambda: torch.zeros(0, dtype=torch.int64)))
+    return replace(whole, name="lesser", decoder=decoder, spec=replace(decoder.spec, weights=words)), whole
+
+
+@pytest.mark.parametrize("words", ["codes bits=3 group=16", "cut_layers skip=a1"])
+@pytest.mark.parametrize("drafter", ["none", ("token_recycling", {"nodes": "16"})], ids=str)
+def test_the_model_that_another_was_made_of_reads_along(words: str, drafter: Any) -> None:
+    """Behind every token KL(whole || made) and the whole model's choice are those of a forward pass of both over all text."""
+    made, whole = lesser(words)
+    method = toys.method(drafter=drafter)
+    plain = toys.finished(Session(made, method, toys.PROMPT, max_new_tokens=24))
+    run = toys.finished(Session(made, method, toys.PROMPT, models={WHOLE: whole}, max_new_tokens=24, shadow="model"))
+    assert run.tokens == plain.tokens and run.along == run.sink.header.along == "model" and plain.along is False
+    ours, theirs = (x.decoder.forward(Feed.causal(run.tokens[:-1], 0), None)[0].log_softmax(-1) for x in (made, whole))
+    kl = (theirs.exp() * (theirs - ours)).sum(-1)[len(toys.PROMPT) - 1 :]
+    rows = [step.cache[0].shadow for step in run.sink.steps]
+    assert np.concatenate([x.drift for x in rows]) == pytest.approx(kl.tolist(), abs=1e-5)
+    said = [token for x in rows for token in x.ids]
+    assert said == theirs.argmax(-1)[len(toys.PROMPT) - 1 :].tolist()
+    parted = sum(a != b for a, b in zip(said, run.tokens[len(toys.PROMPT) :], strict=True))
+    assert parted > 2 and float(kl.max()) > 0.05, "the test needs models that differ"
+    assert max(len(x.drift) for x in rows) > 1 or drafter == "none", "the test needs several rows a step"
+    for a, b in zip(plain.sink.steps, run.sink.steps, strict=True):
+        assert [(x.lane, x.tokens, x.held) for x in a.passes] == [(x.lane, x.tokens, x.held) for x in b.passes]
+        assert b.cache[0].shadow.weight_bytes == whole.spec.params * 8 and b.cache[0].shadow.held_bytes > 0
+    assert setting(run.sink.header) == setting(plain.sink.header) and check(run.sink).ok
+
+
+def test_a_model_that_nothing_was_made_of_agrees_with_itself() -> None:
+    run = toys.decode(count=12, shadow="model")
+    rows = [step.cache[0].shadow for step in run.sink.steps]
+    assert max(float(x.drift.max()) for x in rows) < 1e-9 and [x.weight_bytes for x in rows] == [0] * 12
+    assert [x.ids for x in rows] == [x.emitted for x in run.sink.steps]
+
+
+def test_who_can_not_read_along_is_told_so() -> None:
+    made, whole = lesser("cut_layers skip=a1")
+    for more, match in [
+        (dict(shadow="models"), "shadow = 'models': Did you mean"),
+        (dict(shadow=True), "lesser lacks heads, so a full cache beside tells no attention"),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            Session(made, None, toys.PROMPT, models={WHOLE: whole}, **more)  # type: ignore[arg-type] # of several kinds
+    oracle = toys.method(policy=("h2o", dict(heavy=4, recent=4, oracle=True)))
+    with pytest.raises(MethodError, match="h2o goes by the attention of a full cache beside the target's"):
+        toys.decode(oracle, count=4, shadow="model")
+    with pytest.raises(MethodError, match="no model can read along"):
+        toys.decode(toys.method(strategy=("samples", dict(samples=2))), count=4, shadow="model")
+
+
 def forked(run: Any, **more: Any) -> Fork:
     big, small = toys.pair()
-    fork = Fork(big, run.header, list(run.sink.steps), 3, models={**toys.helpers(), "draft": small}, **more)
+    models = {**toys.helpers(), "draft": small, **more.pop("models", {})}
+    fork = Fork(more.pop("model", big), run.header, list(run.sink.steps), 3, models=models, **more)
     fork.sink = Trace()
     while fork.end is None:
         fork.step()
     return fork
+
+
+def test_a_fork_keeps_who_read_along() -> None:
+    made, whole = lesser("codes bits=3 group=16")
+    run = toys.finished(Session(made, toys.method(), toys.PROMPT, models={WHOLE: whole}, max_new_tokens=8, shadow="model"))
+    for method in (None, toys.method(policy=("h2o", dict(heavy=4, recent=4)))):
+        fork = forked(run, model=made, models={WHOLE: whole}, method=method)
+        assert fork.sink.header.along == "model" and check(fork.sink).ok
+        rows = zip(run.sink.steps[:3], fork.sink.steps[:3], strict=True)
+        assert all((a.cache[0].shadow.drift == b.cache[0].shadow.drift).all() for a, b in rows)
+        assert all(len(x.cache[0].shadow.ids) == 1 for x in fork.sink.steps)
 
 
 def test_a_fork_keeps_the_shadow_of_its_run() -> None:
@@ -94,7 +166,7 @@ def test_a_fork_keeps_the_shadow_of_its_run() -> None:
     assert told == [(1, 1)] * 8, "what was read anew stands in the record already"
     step = other.sink.steps[5]
     step.cache[0].shadow.drift = np.zeros(2, np.float32)
-    step.cache[0].shadow.lost_mass = np.zeros((2, 3, 2), np.float32)
+    step.cache[0].shadow.lost_mass, step.cache[0].shadow.said = np.zeros((2, 3, 2), np.float32), None
     assert any("drift of 2 rows, and it took up 1" in x for x in check(other.sink).problems)
 
 

@@ -70,6 +70,9 @@ def test_a_shadow_that_cut_nothing_comes_back(toy, tmp_path):
     step = toy.plain_step(0, toy.prompt)
     step.cache[0].shadow = Shadowed(np.zeros((1, 2, 2), "<f4"), np.zeros(1, "<f4"), 64, 1.0)
     assert open_trace(toy.write(tmp_path / "x.dstrace", [step])).steps[0].cache[0].shadow.cut_mass is None
+    step.cache[0].shadow = Shadowed(np.zeros((1, 0, 0), "<f4"), np.ones(1, "<f4"), 64, 1.0, None, np.array([5], "<i4"), 9)
+    back = open_trace(toy.write(tmp_path / "y.dstrace", [step])).steps[0].cache[0].shadow
+    assert back.ids == [5] and back.weight_bytes == 9 and back.lost_mass.shape == (1, 0, 0)
 
 
 def test_large_arrays_are_deflated_unless_they_would_look_like_a_bomb(toy, tmp_path):

@@ -10,6 +10,7 @@ import { running, spoken } from "./tokens.js";
 const WINDOW = 2000;
 // settled tokens of a canvas that are shown at once where they wait for places before them
 const WAITING = 128;
+const TINT = 60; // percent of the colour
 // scripts whose letters change with their neighbours, also across tokens
 const CURSIVE = /[\u0600-\u0DFF]/;
 
@@ -57,6 +58,13 @@ function behindText(store, i) {
     + list.join(", ") + (all.length > WAITING ? ", …" : "")];
 }
 
+/** What is said of a token by whoever read along (head.along): [KL in nats, what it would have been, or null]. */
+const aside = (along, [kl, other]) =>
+  `KL to ${along} ${kl > 0 && kl < 0.0005 ? "< 0.001" : kl.toFixed(3)} nats, which would `
+  + (other === null ? "say the same" : `say “${spoken(other)}”`);
+/** The tint of such a token in percent, the whole of it from 1 nat on; of small numbers it still shows. */
+const farness = (kl) => `${(TINT * Math.sqrt(Math.min(1, kl))).toFixed(0)}%`;
+
 const SIGN = { accept: "accepted", draft: "drafted" };
 /** The text so far, underlined by origin; a click on a token goes to the step that made it. */
 export function textView(context) {
@@ -64,9 +72,10 @@ export function textView(context) {
   const sums = figures(), kept = h("span", { class: "key accept" }, "accepted draft");
   const alone = h("span", { class: "key drafted" }, "small model's own");
   const held = h("span", { class: "key ahead" }, "settled, waits for places before");
+  const far = h("span", { class: "key far" }), otherwise = h("span", { class: "key otherwise" }, "would be another");
   const element = h("section", { class: "text-pane" },
     h("header", null, h("h2", null, "Text"), kept,
-      h("span", { class: "key target" }, "target's own"), alone, held, sums.element), box);
+      h("span", { class: "key target" }, "target's own"), alone, held, far, otherwise, sums.element), box);
   const later = h("span", { class: "later", role: "img" });
   const caret = h("span", { class: "caret" });
   let head = null, spans = [], flat = [], shownTo = -1, from = 0, added = 0, before = 0, marked = [], parted = null,
@@ -86,6 +95,8 @@ export function textView(context) {
     head = store.head;
     see(kept, drafts(head));
     see(alone, routes(head));
+    for (const key of [far, otherwise]) see(key, head.along);
+    far.textContent = `KL to ${head.along}, full at 1 nat`;
     spans = [];
     flat = [];
     parted = null;
@@ -116,10 +127,15 @@ export function textView(context) {
       if (store.steps[i] && (i < from || i > added + WINDOW / 4 || flat.length > WINDOW)) begin(store, start(store, i));
       // elements are made in order, as far as the steps are there
       for (; added <= i && store.steps[added]; added++) {
-        const group = store.steps[added].made.map(([, text, origin]) =>
-          make(text, SIGN[origin] ?? "target", added,
-            `step ${added}, ${statusWord(origin, draws(head))}`)
-        );
+        const { beside } = store.steps[added];
+        const group = store.steps[added].made.map(([, text, origin], k) => {
+          const what = `step ${added}, ${statusWord(origin, draws(head))}`, row = beside?.[k];
+          if (!row) return make(text, SIGN[origin] ?? "target", added, what);
+          const span = make(text, `${SIGN[origin] ?? "target"} far${row[1] === null ? "" : " otherwise"}`, added,
+            `${what}; ${aside(head.along, row)}`);
+          span.style.setProperty("--far", farness(row[0]));
+          return span;
+        });
         spans[added] = group;
         flat.push(...group);
         lines.append(...group);

@@ -1,0 +1,60 @@
+"""A lab whose target was made of another model, which reads along where that is asked for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from decodescope.app.refusal import Refused
+from decodescope.app.runs.aside import differences, made_with
+from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.recipe import as_json, from_json, recipe
+from decodescope.engine.core.roles import WHOLE
+from decodescope.engine.trace import open_trace
+
+CHOICE = Choice("The old man", {"drafter": "none"}, max_new=4, shadow="model")
+
+
+def test_the_page_loads_what_its_target_was_made_of_and_lets_it_read_along(tmp_path: Path) -> None:
+    play = Play("lab-draft@int8", None, tmp_path)
+    try:
+        alone = replace(CHOICE, shadow=False)
+        names = play.lanes(CHOICE, play.method(CHOICE))
+        assert names == {"target": play.names["target"], WHOLE: play.key("lab-draft")}
+        more, less = play.memory(CHOICE, names), play.memory(alone)
+        assert sum(more.weights.values()) > 1.5 * sum(less.weights.values()) and more.cache == 2 * less.cache
+        channel = play.start(CHOICE)
+        assert play._jobs[channel.run].wait(300)
+        header = channel.wire.header
+        assert header.along == "model" and "@" in header.model["name"] and "@" not in header.lanes[WHOLE]["name"]
+        shadows = [x.cache[0].shadow for x in channel.steps(0, channel.count)]
+        assert len(shadows) == 4 and all(0 < x.drift[0] < 0.01 and x.weight_bytes > 0 for x in shadows)
+        own = made_with(play, channel)
+        assert own.shadow == "model" and WHOLE not in own.models and play.check(own) == ""
+        assert differences(play, header, own, own) == []
+        assert differences(play, header, own, replace(own, shadow=False)) == ["without the model that it was made of beside"]
+        assert "--shadow model" in recipe(own, play.names, "command") and "shadow='model'" in recipe(own, play.names, "python")
+        assert from_json(as_json(own)).shadow == "model"
+        assert set(play.recorded_with(header)) == {"target", WHOLE}
+        with pytest.raises(Refused, match="counts records nothing of the model that reads along"):
+            play.start(replace(CHOICE, level="counts"))
+    finally:
+        play.close()
+
+
+def test_a_link_that_names_nobody_who_could_read_along_is_refused() -> None:
+    with pytest.raises(Refused, match="settings of this link cannot be read"):
+        from_json(json.dumps({**json.loads(as_json(CHOICE)), "shadow": "everybody"}))
+
+
+def test_the_command_line_records_it(said, tmp_path: Path) -> None:
+    words = ["run", "--model", "lab-draft", "--weights", "int8", "--prompt", "Once", "--max-new-tokens", "3"]
+    code, _, err = said(*words, "--shadow", "model", "--trace", str(tmp_path / "a.dstrace"))
+    assert code == 0, err
+    trace = open_trace(tmp_path / "a.dstrace")
+    assert trace.header.along == "model" and all(x.cache[0].shadow.ids for x in trace.steps)
+    code, _, err = said(*words, "--shadow", "model", "--level", "counts", "--trace", str(tmp_path / "b.dstrace"))
+    assert code == 2 and err.startswith("--level counts records nothing of the model that reads along")
