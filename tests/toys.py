@@ -263,6 +263,7 @@ def in_raster(made: Decoder, prompt: list[int], count: int) -> list[int]:
     return levels[len(prompt) - begin :]
 
 
+TIMES = str(Path(__file__).resolve().parent / "methods" / "times.json")  # of blocks of the toy, made up
 DATASTORE = str(Path(__file__).resolve().parent / "methods" / "datastore.txt")  # ids: what the lively target wrote, and noise
 
 # Settings under which a component does something on a toy; [{}]: as it comes. One without knobs needs no entry.
@@ -437,7 +438,9 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "head_gates": [dict(price=20.0, steps=4, rate=1.0, start=0.5)],
     "cut_layers": [dict(skip=["a1", "f0"]), dict(skip=["l2"])],
     "evopress": [dict(offspring=2, generations=1, first=32, last=32), dict(whole=True, generations=1, staged=False, last=32)],
+    "latency_fit": [dict(faster=1.6, times=TIMES, tokens=256, trials=1, judged=64)],
     "sparse_nm": [{}, dict(keep=1, head=True)],
+    "pv_tuning": [dict(steps=1), dict(bits=4, group=16, steps=1)],
     "temperature": [dict(temperature=0.8)],
     "top_k": [dict(k=4)],
     "top_p": [dict(p=0.7)],

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from decodescope.engine.core.note import Finding
 from decodescope.engine.core.params import ParamError
@@ -13,7 +17,7 @@ from decodescope.engine.model.gates import Gates
 from decodescope.engine.model.matrix import Matrix
 from decodescope.engine.model.slicing import kept, sliced
 
-from .weights import MATRICES, Calibration, WeightTransform
+from .weights import MATRICES, Calibration, Place, WeightTransform
 
 
 class Cutting(WeightTransform):
@@ -28,11 +32,31 @@ class Cutting(WeightTransform):
         """Hard gates for `model`, whose matrices are plain rows of float32 or float64, so that gradients can be had."""
         raise NotImplementedError
 
+    def fitted(self, model: Decoder, calibration: Calibration) -> tuple[Gates, Mapping[Place, Tensor]]:
+        """`gates` for the model as it is, and those matrices [out, in] that are others than its own, in its whole shape: what
+        stays was trained along, or makes up for what goes."""
+        return self.gates(widened(model), calibration), {}
+
     def made(self, model: Decoder, calibration: Calibration) -> Decoder:
         if any(isinstance(getattr(layer, name), Matrix) for layer in model.layers for name in MATRICES):
             raise ParamError(f"{self.name} cuts plain matrices: name it before what stores them in fewer bits.")
-        wide = torch.float64 if model.dtype == torch.float64 else torch.float32
-        gates, spec = self.gates(model.to(dtype=wide), calibration), model.spec
+        (gates, others), spec = self.fitted(model, calibration), model.spec
         left = [set(x) for x in kept(spec, gates)]
         calibration.tell(self, "stays", [[h in x for h in range(spec.heads_at(i))] for i, x in enumerate(left)])
-        return sliced(model, gates).packed()
+        return sliced(exchanged(model, others), gates).packed()
+
+
+def widened(model: Decoder) -> Decoder:
+    """The model in plain rows of float32, or float64 if it is that."""
+    return model.to(dtype=torch.float64 if model.dtype == torch.float64 else torch.float32)
+
+
+def exchanged(model: Decoder, others: Mapping[Place, Tensor]) -> Decoder:
+    """`model` with these matrices of its layers in the place of its own, cast to its type. They may carry a gradient."""
+    decoder = copy.copy(model)
+    decoder.costs = {}
+    decoder.layers = [
+        replace(layer, **{x: others[Place(i, x)].to(model.dtype) for x in MATRICES if Place(i, x) in others})
+        for i, layer in enumerate(model.layers)
+    ]
+    return decoder

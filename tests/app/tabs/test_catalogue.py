@@ -62,7 +62,7 @@ def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, p
 def test_headlines_and_figures_are_those_of_the_book_and_of_parts_that_there_are(client: TestClient) -> None:
     told = {(x["kind"], x["name"]): x for x in client.get("/ds/catalogue").json()["parts"]}
     figures = book()["measured"]["figures"]
-    every = {kind: set(registry(kind)) for kind in KINDS} | {"command": {x.name for x in COMMANDS}}
+    every = {kind: set(registry(kind)) for kind in (*KINDS, *OF_MODEL)} | {"command": {x.name for x in COMMANDS}}
     for kind, names in (*book()["headlines"].items(), *figures.items()):
         assert not set(names) - every[kind], "the book tells of parts that there are not"
     for (kind, name), x in told.items():

@@ -38,5 +38,10 @@ def loss(model: Decoder, rows: Tensor) -> Tensor:
 
 def divergence(dense: Tensor, other: Tensor) -> float:
     """KL(dense | other) in nats, the mean over all places, of logits [N, T, V]."""
-    log_p, log_q = dense.double().log_softmax(-1), other.double().log_softmax(-1)
-    return float((log_p.exp() * (log_p - log_q)).sum(-1).mean())
+    return float(parting(dense.double(), other.double()))
+
+
+def parting(dense: Tensor, other: Tensor) -> Tensor:
+    """`divergence` in the type of the logits, with a gradient."""
+    log_p, log_q = dense.log_softmax(-1), other.log_softmax(-1)
+    return (log_p.exp() * (log_p - log_q)).sum(-1).mean()

@@ -1,0 +1,29 @@
+"""What the blocks of a model take in a pass at every width, as the table that the transform `latency_fit` reads.
+
+python benchmarks/blocks.py --model lab --rows 1 > times.json
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+
+from decodescope.engine.load import load
+from decodescope.engine.methods.weights.shared.times import measured
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="lab")
+    parser.add_argument("--rows", type=int, default=1, help="of a pass")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    print(measured(load(args.model, args.dtype).decoder, args.rows).record())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Grid: a matrix of few bits while it is tuned, and how its codes may move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.decoding.weights import Place
+from decodescope.engine.model.matrix import Matrix
+from decodescope.engine.model.narrow import Codes, Int4
+
+from .rounding import by_groups
+
+FALL = 0.95  # of the mean of squares that a code's step is divided by
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step of tuning did. loss: before it, on its text;  changed: codes by matrix;
+    judged: after it, where it was looked at"""
+
+    loss: float
+    changed: Mapping[Place, int]
+    judged: float | None
+
+
+@dataclass
+class Grid:
+    """w = q s + z. What it is read as always lies on the grid, whatever moves.
+
+    q: codes as floats [out, groups, group], 0..2^k - 1;  scale, zero: [out, groups, 1];  wish: as q, how many steps of the grid
+    each weight would be from its code if it could, at first what rounding took off;  square: as q, the mean square of its
+    slope;  steps: how often it was stepped
+    """
+
+    q: Tensor
+    scale: Tensor
+    zero: Tensor
+    k: int
+    wish: Tensor
+    square: Tensor = field(init=False)
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.square = torch.zeros_like(self.q)
+
+    @classmethod
+    def of(cls, weight: Tensor, group: int, k: int, dtype: torch.dtype) -> Grid:
+        """The rounded `weight` [out, in], to be tuned in `dtype`."""
+        codes, scale, zero = by_groups(weight, group, k)
+        q, scale, zero = codes.to(dtype).unflatten(1, (-1, group)), scale.to(dtype)[..., None], zero.to(dtype)[..., None]
+        return cls(q, scale, zero, k, (weight.to(dtype).view_as(q) - zero) / scale - q)
+
+    def weight(self) -> Tensor:
+        """[out, in], with a gradient where scale and offset have one."""
+        return torch.addcmul(self.zero, self.q, self.scale).flatten(1)
+
+    def stepped(self, slope: Tensor, rate: float, share: float) -> int:
+        """Let codes follow the slope of the loss at the weights, [out, in]: every wish moves by about `rate` steps of the grid,
+        the slope being divided by its usual size; of the codes that are no longer the nearest to what is wished the `share` of
+        all weights that are furthest away change. How many did."""
+        slope = slope.view_as(self.q)
+        self.steps += 1
+        self.square.mul_(FALL).addcmul_(slope, slope, value=1 - FALL)
+        usual = (self.square / (1 - FALL**self.steps)).sqrt_()
+        self.wish.addcdiv_(slope, usual.add_(torch.finfo(slope.dtype).tiny), value=-rate)
+        top = 2**self.k - 1
+        wished = (self.q + self.wish).clamp_(-0.5, top + 0.5)  # what lies outside of the grid is not waited for
+        self.wish = wished - self.q
+        near = wished.round().clamp_(0, top)
+        at = (near != self.q).flatten().nonzero()[:, 0]
+        most = int(share * self.q.numel())
+        if len(at) > most:
+            far = (self.wish * self.scale).abs().flatten()[at]
+            at = at[far.topk(most).indices]
+        new = near.flatten()[at]
+        self.wish.view(-1)[at] -= new - self.q.view(-1)[at]
+        self.q.view(-1)[at] = new
+        return len(at)
+
+    def rounded(self, dtype: torch.dtype) -> Grid:
+        """A copy whose scale and offset are numbers of `dtype`, as they are stored."""
+        scale, zero = (x.detach().to(dtype).to(x.dtype) for x in (self.scale, self.zero))
+        return Grid(self.q.clone(), scale, zero, self.k, self.wish.clone())
+
+    def stored(self, dtype: torch.dtype) -> Matrix:
+        """As a matrix in so few bits."""
+        q, scale, zero = self.q.flatten(1).to(torch.uint8), self.scale[..., 0].to(dtype), self.zero[..., 0].to(dtype)
+        return Codes.stored(q, scale, zero, self.k) if self.k < 4 else Int4.stored(q, scale, zero + 8 * scale)

@@ -1,0 +1,128 @@
+"""Times: what the blocks of a model take at every width, and the widths that meet a time with the least error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.progress import Progress
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.gates import Gates
+from decodescope.engine.model.slicing import sliced
+from decodescope.engine.timing.verify_cost import verify_costs
+
+FALL, LEAST, REPEATS, CELLS = 0.9, 16, 9, 4000
+
+
+@dataclass(frozen=True)
+class Times:
+    """Microseconds in a pass. rest: of what is in no block;  attn: of an attention block with 0, 1, 2, ... query heads;  ffn:
+    (columns, microseconds) of a feed-forward block, ascending"""
+
+    rest: float
+    attn: tuple[float, ...]
+    ffn: tuple[tuple[int, float], ...]
+
+    def at(self, block: int, width: int) -> float:
+        """Of a block (0: attention, 1: feed-forward) of that width; between two that were measured along a line."""
+        if not block:
+            return self.attn[width]
+        below = max((x for x in self.ffn if x[0] <= width), default=(0, 0.0))
+        above = min((x for x in self.ffn if x[0] >= width), default=below)
+        share = (width - below[0]) / (above[0] - below[0]) if above[0] > below[0] else 0.0
+        return below[1] + share * (above[1] - below[1])
+
+    def fits(self, spec: ModelSpec) -> bool:
+        """Whether it has every width of that model."""
+        return len(self.attn) == spec.n_heads + 1 and bool(self.ffn) and self.ffn[-1][0] == spec.d_ff
+
+    def record(self) -> str:
+        """What `read` reads."""
+        return json.dumps(asdict(self))
+
+
+def read(path: str, spec: ModelSpec, knob: str) -> Times:
+    """A table that was kept. Raises ParamError."""
+    try:
+        times = _times(json.loads(Path(path).read_text("utf-8")))
+    except (OSError, ValueError) as error:
+        raise ParamError(f"{knob} = {path}: no table of block times ({error}); benchmarks/blocks.py prints one.") from None
+    if not times.fits(spec):
+        raise ParamError(
+            f"{knob} = {path}: a table of another shape than {spec.n_heads} heads and {spec.d_ff} columns; measure {spec.name}."
+        )
+    return times
+
+
+def _times(kept: Any) -> Times:
+    """Of what a file held. Raises ValueError."""
+    if isinstance(kept, dict) and {"rest", "attn", "ffn"} <= {*kept} and isinstance(kept["attn"], list):
+        pairs: list[Any] = kept["ffn"] if isinstance(kept["ffn"], list) else [None]
+        if all(isinstance(x, list) and len(x) == 2 for x in pairs):
+            numbers = [kept["rest"], *kept["attn"], *(n for x in pairs for n in x)]
+            if all(isinstance(x, int | float) for x in numbers):
+                attn, ffn = tuple(map(float, kept["attn"])), tuple((int(n), float(us)) for n, us in pairs)
+                return Times(float(kept["rest"]), attn, ffn)
+    raise ValueError("rest, attn and ffn must be there, in microseconds")
+
+
+def widths(whole: int) -> list[int]:
+    """Columns at which a feed-forward block is measured and cut: nine tenths of the ones before, to a sixteenth; and none."""
+    steps, now = [whole], whole * FALL
+    while now > whole / LEAST and round(now) < steps[-1]:
+        steps.append(round(now))
+        now *= FALL
+    return [0, *reversed(steps)] if whole else [0]
+
+
+def measured(model: Decoder, rows: int) -> Times:
+    """Of passes over so many rows on this machine: of models whose blocks of one kind all have one width and the others are
+    gone, less one without any."""
+    spec = model.spec
+    shape, every = (spec.n_layers, 2), widths(spec.d_ff)[1:]
+
+    def us(block: int, width: int) -> float:
+        sub, head, ffn = torch.zeros(shape), torch.ones(spec.n_layers, spec.n_heads), torch.ones(spec.n_layers, spec.d_ff)
+        sub[:, block] = float(width > 0)
+        (head, ffn)[block][:, width:] = 0
+        return verify_costs(sliced(model, Gates(head, ffn, sub)).packed(), [rows], repeats=REPEATS)[0]
+
+    with Progress("timing blocks", spec.n_heads + len(every), "widths") as progress:
+        rest, came = us(0, 0), dict[tuple[int, int], float]()
+        for block, wanted in ((0, range(1, spec.n_heads + 1)), (1, every)):
+            for width in wanted:
+                came[block, width] = max(0.0, us(block, width) - rest) / spec.n_layers
+                progress.add()
+    attn = (0.0, *(came[0, h] for h in range(1, spec.n_heads + 1)))
+    return Times(rest, attn, ((0, 0.0), *((f, came[1, f]) for f in every)))
+
+
+def within(options: Sequence[Sequence[tuple[float, float]]], budget: float) -> list[int]:
+    """Of each block's options (time, error) one, so that the times sum to `budget` at most and the errors to the least: a
+    dynamic programme over the time, in 4,000 cells, into which each time is rounded up. Empty where none fits."""
+    least = torch.full((CELLS + 1,), torch.inf, dtype=torch.float64)
+    least[0] = 0
+    steps = list[torch.Tensor]()
+    for block in options:
+        ways = torch.full((len(block), CELLS + 1), torch.inf, dtype=torch.float64)
+        for i, (time, error) in enumerate(block):
+            cells = -int(-time * CELLS // budget)
+            if cells <= CELLS:
+                ways[i, cells:] = least[: CELLS + 1 - cells] + error
+        least, which = ways.min(0)
+        steps.append(which)
+    at = int(least.argmin())
+    if torch.isinf(least[at]):
+        return []
+    chosen = list[int]()
+    for block, which in zip(reversed(options), reversed(steps), strict=True):
+        chosen.append(int(which[at]))
+        at -= -int(-block[chosen[-1]][0] * CELLS // budget)
+    return chosen[::-1]
