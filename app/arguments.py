@@ -94,11 +94,20 @@ def device(text: str) -> str:
     return text
 
 
+def benched(args: argparse.Namespace) -> dict[str, str]:
+    """The models that `bench` takes where none are named, by their options; a draft model for lab alone, whatever is made of
+    it."""
+    model = {"parallel": "lab-mdm", "cloze": "lab-mdm+cloze"}.get(args.what, "lab")
+    given = args.model or model
+    return {"model": model, **({"draft": "lab-draft"} if given.partition("@")[0] == "lab" else {})}
+
+
 def take_weights(args: argparse.Namespace) -> None:
     """Put the transforms that --weights and --draft-weights name behind the names of their models, as `load` takes them."""
+    usual = benched(args) if args.command == "bench" else {}
     for option, of in (("weights", "model"), ("draft_weights", "draft")):
         if text := getattr(args, option, None):
-            if (name := getattr(args, of, None)) is None:
+            if (name := getattr(args, of, None) or usual.get(of)) is None:
                 raise Refusal(f"--{option.replace('_', '-')} is given and no --{of}: name the model that it is to change.")
             from decodescope.engine.core.reference import with_weights
 

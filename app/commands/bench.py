@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from decodescope.app.arguments import benched
 from decodescope.engine.core.refusal import Refusal
 
 from .measuring import measured
@@ -43,15 +44,15 @@ USUAL: dict[str, dict[str, Any]] = {
 def bench(args: argparse.Namespace) -> int:
     """Measure and print."""
     mine = USUAL[args.what]
-    args.model = args.model or {"parallel": "lab-mdm", "cloze": "lab-mdm+cloze"}.get(args.what, "lab")
+    own = benched(args)
+    args.model = args.model or own["model"]
     for name in {x for usual in USUAL.values() for x in usual}:
         if name not in mine and getattr(args, name) is not None:
             others = " and ".join(x for x in USUAL if name in USUAL[x])
             raise Refusal(f"--{name.replace('_', '-')} is an option of bench {others}: leave it out of bench {args.what}.")
         if name in mine and getattr(args, name) is None:
             setattr(args, name, mine[name])
-    if args.draft is None and args.model == "lab":
-        args.draft = "lab-draft"
+    args.draft = args.draft or own.get("draft")
     args.draft = None if args.draft == "none" else args.draft
     if args.what == "decode":
         from .bench_decode import decode

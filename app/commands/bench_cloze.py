@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .measuring import six_columns
 from .output import say_json, steps_told, table
 
 
@@ -38,7 +39,8 @@ def told(record: Mapping[str, Any]) -> str:
     rows = [[name, *_cells(x, sorts, next(iter(rules.values()))["flops"])] for name, x in rules.items()]
     read = "trained exits" if record["heads"] else "the last norm"
     head = f"{record['model']}, {record['questions']} questions, exits read by {read}; layers of {record['layers']}"
-    return f"{head}\n\n{table(('rule', 'right', *sorts, 'layers', 'rows', 'tests', 'flop', 'found'), rows)}"
+    main = table(("rule", "right", *sorts, "layers", "rows", "tests", "flop", "found"), rows)
+    return "\n\n".join([head, main, *six_columns(record)])
 
 
 def _cells(x: Mapping[str, Any], sorts: Sequence[str], whole: float) -> list[str]:

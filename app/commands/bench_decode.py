@@ -7,6 +7,7 @@ from typing import Any
 
 from decodescope.engine.core.refusal import Refusal
 
+from .measuring import six_columns
 from .output import say_json, steps_told, table
 from .texts import read_text
 
@@ -45,6 +46,8 @@ def page(record: dict[str, Any]) -> str:
         f"{len(record['prompts'])} prompts of {', '.join(map(str, record['prompts'].values()))} tokens, "
         f"{record['new_tokens']} new ones; medians of {record['repeats']} rounds\n"
     )
+    if record["theirs"] != record["model"]:
+        head += f"transformers has {record['theirs']} as it is, without the transforms\n"
     rows = [
         [
             x["name"],
@@ -59,4 +62,5 @@ def page(record: dict[str, Any]) -> str:
     times = [[x["name"], f"{x['ratio']:.2f}", f"{x['low']:.2f} to {x['high']:.2f}"] for x in record["ratios"]]
     ratios = table(("times as fast", "median", "over the prompts"), times)
     cost = ", ".join(f"{kept} {percent:+.1f} %" for kept, percent in record["recording_percent"].items())
-    return f"{head}\n{speeds}\n\n{ratios}\n\nWhat recording to a file adds to our autoregressive decoding: {cost}."
+    six = "".join(f"\n\n{x}" for x in six_columns(record))
+    return f"{head}\n{speeds}\n\n{ratios}{six}\n\nWhat recording to a file adds to our autoregressive decoding: {cost}."

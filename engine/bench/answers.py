@@ -215,7 +215,7 @@ class Bench:
         try:
             models, level = self.models(method), self.level(method)
             session = Session(self.model, method, prompt, models=models, max_new_tokens=longest, seed=self.seed, level=level)
-            meter = Meter(session)
+            meter = Meter(session.header)
             meter.open(began := session.start())
             answer.open(began)
             for step in session.stream():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +19,11 @@ from decodescope.engine.decoding.policy import CachePolicy
 from decodescope.engine.load import Model
 from decodescope.engine.method import Method
 from decodescope.engine.model.feed import Feed
+from decodescope.engine.timing.energy import joules, used
 from decodescope.engine.trace.events import Pass
 from decodescope.engine.trace.passed import which_of
 
+from .columns import Answer, Spent, columns, peak_here, resident
 from .questions import LabBenchError
 
 FILE = Path(__file__).resolve().parents[2] / "assets" / "bench" / "cloze.jsonl"
@@ -61,7 +64,7 @@ class Cloze:
 class ClozeRow:
     """What a rule made of the questions: by sort how many were asked and right; layers run at the mask, tests and FLOPs of
     all passes, summed; rows that were fed, once for each layer there is, and those that ran one; of what was looked up in
-    a table how much was there, and the most bytes that it took."""
+    a table how much was there, and the most bytes that it took. answers: what each question took, which are one token long."""
 
     rule: str
     asked: dict[str, int] = field(default_factory=dict)
@@ -74,6 +77,7 @@ class ClozeRow:
     looked: int = 0
     hits: int = 0
     table: int = 0
+    answers: list[Answer] = field(default_factory=list)
 
     def record(self) -> dict[str, Any]:
         """Shares and means, as plain data."""
@@ -135,20 +139,26 @@ class ClozeBench:
                     yield said, rule
 
     @torch.inference_mode()
-    def measure(self, name: str, rule: Depth) -> ClozeRow:
-        """Put all questions to the model under one rule: one pass each, whose mask row decides when it ends."""
+    def measure(self, name: str, rule: Depth, most: int | None = None) -> ClozeRow:
+        """Put all questions, or the first `most`, to the model under one rule: one pass each, whose mask row decides when it
+        ends."""
         row, decoder, fresh = ClozeRow(name), self.model.decoder, not rule.exact
         rule.meet(self.lane)
         rule.begin(decoder.spec)
         self.lane.ask(rule.needs)
         layers = decoder.spec.n_layers
-        for q, (ids, place) in zip(self.asked, self._rows, strict=True):
+        for q, (ids, place) in zip(self.asked[:most], self._rows[:most], strict=True):
             feed = Feed.causal(ids, 0, decoder.device, logits=[place])
+            energy, began = joules(), time.perf_counter()
             skip = rule.plan(0, feed) if fresh else None
             logits = self.lane.forward(feed, "canvas", skip=skip, depth=rule if fresh else None)[0, 0]
+            took: Spent = dict.fromkeys(("seconds", "decode_s"), time.perf_counter() - began)
+            took |= {"tokens": 1, "kv_bytes": self.lane.cache.nbytes, "joules": used(energy, joules())}
             self.lane.rollback()
             passes = self.lane.take_passes()
-            row.flops += sum(cost_of(decoder.spec, x).flops for x in passes)
+            flops = sum(cost_of(decoder.spec, x).flops for x in passes)
+            row.flops, took["flops"] = row.flops + flops, flops
+            row.answers.append(Answer(name, took))
             row.fed, row.rows = row.fed + passes[-1].tokens * layers, row.rows + _ran(passes[-1], layers)
             left = rule.took()
             if left is not None and left.known is not None:
@@ -171,9 +181,22 @@ def _ran(one: Pass, layers: int) -> int:
 
 def cloze(bench: ClozeBench, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
     """The figures of every rule, by name, and of what they are, as plain data."""
-    rows = {}
+    rows, answers = dict[str, dict[str, Any]](), list[Answer]()
     for name, rule in bench.rules():
-        rows[name] = bench.measure(name, rule).record()
+        if not rows:
+            bench.measure(name, rule, 1)  # what runs first is slower
+        row = bench.measure(name, rule)
+        rows[name] = row.record()
+        answers += row.answers
         say(name)
     spec = bench.model.spec
-    return {"model": spec.name, "layers": spec.n_layers, "heads": bench.heads, "questions": len(bench.asked), "rules": rows}
+    settings = {"weights": dict.fromkeys(rows, resident([bench.model])), "peak": peak_here(bench.model)}
+    return {
+        "model": spec.name,
+        "layers": spec.n_layers,
+        "heads": bench.heads,
+        "questions": len(bench.asked),
+        "rules": rows,
+        "settings": settings,
+        "columns": columns(settings, answers),
+    }

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -25,10 +25,9 @@ from decodescope.engine.cost.hardware import load_profile
 from decodescope.engine.cost.passes import Passes
 from decodescope.engine.cost.worked import Worked, of_pass
 from decodescope.engine.load import Model
-from decodescope.engine.session import Session
 from decodescope.engine.timing.energy import joules, used
 from decodescope.engine.timing.measure import profile_key
-from decodescope.engine.trace.events import Pass, Prefill, Step
+from decodescope.engine.trace.events import Header, Pass, Prefill, Step
 from decodescope.engine.trace.phases import decides
 
 SIX = ("memory", "compute use", "latency", "throughput", "energy", "compression")
@@ -36,10 +35,10 @@ Spent = dict[str, float | None]  # what an answer took; a row holds one
 
 
 class Meter:
-    """Counts what one session spends: make it before the session starts, show it the prompt's record and every step."""
+    """Counts what one session spends: make it of its header before it starts, show it the prompt's record and every step."""
 
-    def __init__(self, session: Session):
-        self._prices, self._before = Passes(session.header), joules()
+    def __init__(self, header: Header):
+        self._prices, self._before = Passes(header), joules()
         self._worked, self._kv, self._prefill_s, self._decode_s = Worked(), 0, 0.0, 0.0
 
     def open(self, began: Prefill) -> None:
@@ -71,6 +70,22 @@ class Meter:
         }
 
 
+Records = tuple[Header, Prefill, Sequence[Step]]
+
+
+def recorded(records: Records | None, tokens: int, seconds: float, energy: float | None) -> Spent:
+    """What an answer of so many tokens took that is over: by its records, by the clock of whoever asked, in joules. None:
+    nobody recorded it, and so only the latter are known."""
+    known: Spent = {"tokens": tokens, "seconds": seconds, "decode_s": None, "flops": None, "kv_bytes": None}
+    if records is not None:
+        meter = Meter(records[0])
+        meter.open(records[1])
+        for step in records[2]:
+            meter.add(step)
+        known |= meter.spent(tokens)
+    return {**known, "seconds": seconds, "joules": energy}
+
+
 def together(parts: Sequence[Spent]) -> Spent:
     """What several answers took, the turns of one talk: the caches' bytes are the most of them, the rest adds up."""
     if not parts:
@@ -81,6 +96,14 @@ def together(parts: Sequence[Spent]) -> Spent:
         known = [x for x in values if x is not None]
         sums[name] = None if len(known) < len(values) else max(known) if name == "kv_bytes" else sum(known)
     return sums
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A row that holds nothing else: what one answer of a method took."""
+
+    method: str
+    spent: Spent
 
 
 class Spending(Protocol):

@@ -18,19 +18,28 @@ from decodescope.engine.load import Model
 from decodescope.engine.method import Method
 from decodescope.engine.run import LazyWriter
 from decodescope.engine.session import Session
-from decodescope.engine.trace.events import Level, Step
+from decodescope.engine.timing.energy import joules, used
+from decodescope.engine.trace.events import Header, Level, Prefill, Step
 from decodescope.engine.trace.phases import decides
 
+from .columns import Answer, recorded
 from .head_clock import HeadClock
 
 
 @dataclass(frozen=True)
 class Written:
-    """What one call wrote. steps: of ours also, their records;  heads_us: of each step, what its draft heads took"""
+    """What one call wrote. steps: of ours also, their records;  heads_us: of each step, what its draft heads took
+    began: of ours also, the records before the steps"""
 
     tokens: list[int]
     steps: tuple[Step, ...] = ()
     heads_us: tuple[float, ...] = ()
+    began: tuple[Header, Prefill] | None = None
+
+    @property
+    def records(self) -> tuple[Header, Prefill, tuple[Step, ...]] | None:
+        """All records; None where there are none."""
+        return None if self.began is None else (*self.began, self.steps)
 
     @property
     def passes(self) -> int:
@@ -48,6 +57,7 @@ class Contestant:
     """One way to decode.
 
     seconds: prompt -> one wall time per repeat, of the whole call, prompt included;  calls: prompt -> what each call wrote
+    joules: prompt -> what each call used, None where no counter can be read;  models: of ours, all that it reads
     """
 
     name: str
@@ -56,6 +66,17 @@ class Contestant:
     write: Callable[[list[int]], Written]
     seconds: dict[str, list[float]] = field(default_factory=dict)
     calls: dict[str, list[Written]] = field(default_factory=dict)
+    joules: dict[str, list[float | None]] = field(default_factory=dict)
+    models: tuple[Model, ...] = ()
+
+    @property
+    def answers(self) -> list[Answer]:
+        """What each call took."""
+        rows = []
+        for prompt, calls in self.calls.items():
+            for call, seconds, energy in zip(calls, self.seconds[prompt], self.joules[prompt], strict=True):
+                rows.append(Answer(self.name, recorded(call.records, len(call.tokens), seconds, energy)))
+        return rows
 
     def median(self, prompt: str) -> float:
         """Median seconds of a call on `prompt`."""
@@ -109,7 +130,7 @@ def ours(
                 model, method, prompt, models=models, max_new_tokens=new, seed=seed, stop_tokens=stop, level=level or "counts"
             )
             session.sink = None if level is None else LazyWriter(Path(folder) / "bench.dstrace")
-            session.start()
+            began = session.header, session.start()
             steps: list[Step] = []
             spent: list[float] = []
             if heads is not None:
@@ -117,10 +138,11 @@ def ours(
             for step in session.stream():
                 steps.append(step)
                 spent.append(0.0 if heads is None else heads.take_us())
-        return Written(session.tokens[session.prompt :], tuple(steps), tuple(spent))
+        return Written(session.tokens[session.prompt :], tuple(steps), tuple(spent), began)
 
     parts = {kind: part for kind, part in method.record().items() if part != Method().record()[kind]}
-    return Contestant(name, "decodescope", {"level": level or "none", **parts}, write)
+    read = model, *(models or {}).values()
+    return Contestant(name, "decodescope", {"level": level or "none", **parts}, write, models=read)
 
 
 def take_turns(
@@ -149,10 +171,11 @@ def one_round(contestants: Sequence[Contestant], name: str, prompt: list[int], t
     for one in [*contestants[shift:], *contestants[:shift]]:
         gc.collect()
         wait(device)
-        began = time.perf_counter()
+        before, began = joules(), time.perf_counter()
         written = one.write(prompt)
         wait(device)
         one.seconds.setdefault(name, []).append(time.perf_counter() - began)
+        one.joules.setdefault(name, []).append(used(before, joules()))
         one.calls.setdefault(name, []).append(written)
 
 

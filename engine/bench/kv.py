@@ -109,7 +109,7 @@ class KVBench:
         """Read a text as a run would that writes it: the prompt, then token by token. Raises EngineFault."""
         prompt, words = tokens[: -self.words], tokens[-self.words :]
         session = Session(self.model, method, prompt, max_new_tokens=len(words), stop_tokens=[], level="counts")
-        meter = Meter(session)
+        meter = Meter(session.header)
         meter.open(session.start())
         lane, rows = session.target, []
         lane.take_passes()

@@ -113,7 +113,7 @@ class ParallelBench:
             session = Session(
                 self.model, self.methods[name], prompt, max_new_tokens=task.slots + 1, seed=self.seed, level="counts"
             )
-            meter, steps = Meter(session), list[Step]()
+            meter, steps = Meter(session.header), list[Step]()
             meter.open(session.start())
             for step in session.stream():
                 meter.add(step)

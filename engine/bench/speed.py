@@ -9,18 +9,21 @@ from typing import Any
 import torch
 
 from decodescope.engine.checkpoint.folder import LoadError
+from decodescope.engine.core.reference import without_weights
 from decodescope.engine.load import Model, load
 from decodescope.engine.method import Method
 from decodescope.engine.run import encode
 from decodescope.engine.timing.measure import machine
 from decodescope.engine.trace.events import Level
 
+from .columns import columns, peak_here, resident
 from .contest import Contestant, Written, ours, take_turns
 from .prompts import PROMPTS
 
 
 class Reference:
-    """transformers on the weights of `model`, in its type and place. A text ends at its length, or with a token of `stop`."""
+    """transformers on the weights of `model` before transforms, in its type and place. A text ends at its length, or with a
+    token of `stop`."""
 
     def __init__(self, model: Model, draft: Model | None, stop: Sequence[int] = ()):
         import transformers
@@ -142,12 +145,14 @@ def decode(
         used = torch.get_num_threads()
     finally:
         torch.set_num_threads(before)
+    settings = {"weights": {x.name: resident(x.models) for x in contestants if x.models}, "peak": peak_here(target)}
     return {
         "machine": machine(target.decoder.device),
         "device": str(target.decoder.device),
         "threads": used,
         "torch": torch.__version__,
         "transformers": theirs.version,
+        "theirs": str(without_weights(target.name)[0]),
         "model": target.name,
         "draft": None if helper is None else helper.name,
         "dtype": str(target.decoder.dtype).removeprefix("torch."),
@@ -156,6 +161,8 @@ def decode(
         "repeats": repeats,
         "level": level or "none",
         **compare(contestants),
+        "settings": settings,
+        "columns": columns(settings, [row for x in contestants for row in x.answers]),
     }
 
 

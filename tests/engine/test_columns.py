@@ -52,7 +52,7 @@ def test_what_is_not_known_is_said_so_and_an_old_record_has_no_table() -> None:
 
 def test_a_meter_counts_what_the_passes_did() -> None:
     session = Session(toys.target(), toys.method(), toys.PROMPT, max_new_tokens=6)
-    meter, steps = Meter(session), []
+    meter, steps = Meter(session.header), []
     meter.open(session.start())
     for step in session.stream():
         meter.add(step)

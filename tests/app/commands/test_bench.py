@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 import toys
 
+from decodescope.app.arguments import benched, take_weights
 from decodescope.app.cli import main
 from decodescope.app.commands.bench import USUAL
 from decodescope.app.commands.bench_decode import page
 from decodescope.app.commands.measuring import method_of
+from decodescope.app.parser import parser
 from decodescope.app.runs.play import Choice
 from decodescope.app.runs.recipe import as_json, recipe
 from decodescope.engine.bench import speed as bench
@@ -99,6 +101,42 @@ def test_the_text_names_everyone_and_the_machine(measured: dict[str, Any]) -> No
     text = page(measured)
     assert all(x["name"] in text for x in [*measured["contestants"], *measured["ratios"]])
     assert measured["machine"] in text and "1 threads" in text and "1 of 1" in text
+
+
+def test_the_six_columns_are_those_of_the_calls_and_n_a_where_nobody_counted(measured: dict[str, Any]) -> None:
+    columns, settings = measured["columns"], measured["settings"]
+    assert [*columns] == [x["name"] for x in measured["contestants"]] and columns["autoregressive"]["compression"] == 1.0
+    for one in measured["contestants"]:
+        figures = columns[one["name"]]
+        assert figures["latency"] == pytest.approx(one["seconds"]["code"][0]), "of the whole call, on both sides"
+        if one["side"] == "transformers":
+            assert (figures["memory"], figures["compute use"], figures["throughput"], figures["compression"]) == (None,) * 4
+        else:
+            assert figures["memory"] > settings["weights"][one["name"]] > 0 and figures["throughput"] > one["tokens_per_s"]
+    weights = settings["weights"]
+    assert weights["draft_model"] > 1.9 * weights["autoregressive"] and 0.4 < columns["draft_model"]["compression"] < 0.6
+    text = page(measured)
+    assert "s an answer" in text and text.count("n/a") >= 4 * 4
+    assert "without the transforms" not in text and "without the transforms" in page({**measured, "theirs": "lab"})
+
+
+def test_transforms_of_weights_are_put_to_the_model_that_a_measurement_takes() -> None:
+    def named(*words: str) -> tuple[str | None, str | None]:
+        args = parser().parse_args(["bench", *words])
+        take_weights(args)
+        return args.model, args.draft
+
+    assert named("decode", "--weights", "int8") == ("lab@int8", None)
+    assert named("parallel", "--weights", "int8")[0] == "lab-mdm@int8"
+    assert named("cloze", "--weights", "int8")[0] == "lab-mdm+cloze@int8"
+    assert named("kv", "--model", "lab-draft", "--weights", "int8")[0] == "lab-draft@int8"
+    assert named("labbench", "--weights", "int8", "--draft-weights", "int4") == ("lab@int8", "lab-draft@int4")
+    args = parser().parse_args(["bench", "--model", "lab-mdm", "--draft-weights", "int4"])
+    with pytest.raises(Refusal, match="--draft-weights is given and no --draft"):
+        take_weights(args)
+    args = parser().parse_args(["bench", "decode", "--weights", "int8"])
+    take_weights(args)
+    assert benched(args)["draft"] == "lab-draft", "of lab, whatever is made of it"
 
 
 def test_json_is_one_object(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
