@@ -33,7 +33,9 @@ BENCH = ROOT / "assets" / "bench" / "labbench.jsonl"
 NAMES = ("lab", "lab-draft", "lab-draft-plain")
 ROLES = {"lab": "the target", "lab-draft": "its draft", "lab-draft-plain": "the draft without a teacher"}
 ANSWER = 192  # tokens of an answer at most
-DRAFTERS = ("prompt_lookup", "medusa", "hydra", "blockwise", "mlp_speculator", "eagle", "eagle2", "eagle3", "kangaroo")
+DRAFTERS = (
+    *("prompt_lookup", "medusa", "hydra", "blockwise", "mlp_speculator", "redrafter", "eagle", "eagle2", "eagle3", "kangaroo"),
+)
 BEGINNING, WRITTEN, DECODED = 96, 128, 4  # tokens of a prompt, tokens decoded after it, prompts of a kind of text
 OLD = "first-"  # origins of the trainings that came before records were kept; their command lines are of an earlier script
 
