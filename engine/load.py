@@ -26,6 +26,7 @@ from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.alphabet import Alphabet
+from decodescope.engine.decoding.ended import Shelf, usual
 from decodescope.engine.decoding.weights import Calibration, WeightTransform, bits_of, spelled, transforms
 from decodescope.engine.heads.files import folders, read_heads
 from decodescope.engine.model.decoder import Decoder
@@ -48,7 +49,7 @@ class Model:
     path: its folder;  spec.adapter: what of that folder is merged into the weights;  spec.weights: what was made of them
     fingerprint: 16 hex digits over config and weights, the adapter's and the transforms' too; equal ones mean equal models
     stop_tokens: ids that end a text, ascending
-    reports: what each of the transforms found
+    reports: what each of the transforms found;  remarks: sentences on what was kept of them, or taken from what was
     """
 
     name: str
@@ -59,6 +60,7 @@ class Model:
     fingerprint: str
     stop_tokens: list[int]
     reports: list[Made] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
     @property
     def reference(self) -> str:
@@ -112,7 +114,8 @@ def load(
     """
     place = _device(device)
     kind = _dtype(dtype, place)
-    name, folder, adapter, made_by = find(with_weights(name_or_path, weights))
+    asked = find(with_weights(name_or_path, weights))
+    name, folder, adapter, made_by = asked
     spec, parts = describe(folder, name, heads, adapter, made_by), transforms(made_by)
     _fits(spec, kind, place)
     with Progress(f"loading {name}", spec.n_layers, "layers") as progress, Weights(folder) as stored:
@@ -123,9 +126,9 @@ def load(
         except EngineFault as error:
             what = "memory ran out" if error.reason == "out_of_memory" else "the device failed"
             raise LoadError(f"{name} could not be read: {what} on {place}; use a smaller type or a smaller model.") from None
-    reports = list[Made]()
+    reports, remarks = list[Made](), list[str]()
     if parts:
-        decoder, reports = _transformed(decoder, parts, folder, name)
+        decoder, reports, remarks = _transformed(decoder, parts, asked)
         spec = decoder.spec
     decoder.heads = read_heads(folder, spec, kind, place, heads, allow_pickle)
     tokenizer = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").exists() else None
@@ -133,22 +136,29 @@ def load(
     if tokenizer is not None and tokenizer.vocab < spec.vocab:
         decoder.usable = tokenizer.vocab  # the rows above pad the matrix to a round size
     mark = fingerprint(folder, adapter, parts)
-    return Model(name, folder, spec, decoder, tokenizer, mark, sorted(x for x in stops if x < spec.vocab), reports)
+    return Model(name, folder, spec, decoder, tokenizer, mark, sorted(x for x in stops if x < spec.vocab), reports, remarks)
 
 
-def _transformed(
-    decoder: Decoder, parts: Sequence[WeightTransform], folder: Path, name: str
-) -> tuple[Decoder, list[Made]]:
-    """The model that these make of it, one behind the other, and what they found; its shape says what its matrices take."""
-    text, reports = Calibration(lambda: calibration(folder, name)), list[Made]()
-    with Progress(f"making {name}", len(parts), "transforms") as progress:
-        for one in parts:
+def _transformed(decoder: Decoder, parts: Sequence[WeightTransform], asked: Found) -> tuple[Decoder, list[Made], list[str]]:
+    """The model that these make of it, one behind the other, what they found, and remarks on what was kept of them; its shape
+    says what its matrices take."""
+    text, reports, remarks = Calibration(lambda: calibration(asked.folder, asked.name)), list[Made](), list[str]()
+    with Progress(f"making {asked.name}", len(parts), "transforms") as progress:
+        for k, one in enumerate(parts):
+            text.shelf = shelf = _shelf(decoder, parts[: k + 1], asked, text) if one.reads else None
             decoder = one.made(decoder, text)
-            reports.append(Made(spelled([one]), findings=text.taken()))
+            reports.append(Made(spelled([one]), shelf is not None and shelf.taken, text.taken()))
+            remarks += [] if shelf is None else shelf.remarks
             progress.add()
     changed = copy.copy(decoder)
     changed.spec = replace(decoder.spec, bits=bits_of(decoder))
-    return changed, reports
+    return changed, reports, remarks
+
+
+def _shelf(decoder: Decoder, parts: Sequence[WeightTransform], asked: Found, text: Calibration) -> Shelf:
+    """Where the last of these leaves what it ends with: by the model that the others made, itself, and the text it reads."""
+    mark = fingerprint(asked.folder, asked.adapter, parts)
+    return Shelf(usual(), mark, str(decoder.dtype), hashlib.sha256(text.tokens.numpy().tobytes()).hexdigest())
 
 
 def calibration(folder: Path, name: str) -> torch.Tensor:

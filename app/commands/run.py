@@ -318,4 +318,7 @@ def models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, M
     model = load(args.model, args.dtype, args.device, heads, args.allow_pickle)
     if model.tokenizer is None:
         raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
-    return model, {role: load(given[role], args.dtype, args.device) for role in roles if role in given}
+    others = {role: load(given[role], args.dtype, args.device) for role in roles if role in given}
+    for remark in dict.fromkeys(x for one in (model, *others.values()) for x in one.remarks):
+        note(f"Note: {remark}")
+    return model, others

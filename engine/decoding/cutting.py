@@ -17,12 +17,13 @@ from decodescope.engine.model.gates import Gates
 from decodescope.engine.model.matrix import Matrix
 from decodescope.engine.model.slicing import kept, sliced
 
-from .weights import MATRICES, Calibration, Place, WeightTransform
+from .weights import MATRICES, Calibration, Place, WeightTransform, spelled
 
 
 class Cutting(WeightTransform):
     """What the gates close is in no matrix afterwards, and neither computed nor cached (engine/model/slicing.py). Several go
-    one behind the other, before what stores matrices in fewer bits. Which heads stay is told."""
+    one behind the other, before what stores matrices in fewer bits. Which heads stay is told. One that looks at a text is slow:
+    what it ends with is kept (`Calibration.shelf`), unless it changes what stays as well."""
 
     finds: ClassVar[dict[str, Finding]] = {
         "stays": Finding("grid", "Stays", what="whether a query head is in the model that was made", over="head")
@@ -40,10 +41,20 @@ class Cutting(WeightTransform):
     def made(self, model: Decoder, calibration: Calibration) -> Decoder:
         if any(isinstance(getattr(layer, name), Matrix) for layer in model.layers for name in MATRICES):
             raise ParamError(f"{self.name} cuts plain matrices: name it before what stores them in fewer bits.")
-        (gates, others), spec = self.fitted(model, calibration), model.spec
+        spec, shelf, words = model.spec, calibration.shelf if self.reads else None, spelled([self])
+        others: Mapping[Place, Tensor] = {}
+        before = None if shelf is None else shelf.get(words, spec)
+        if before is None:
+            gates, others = self.fitted(model, calibration)
+        else:
+            gates = before[0]
+            calibration.again(before[1])
+        smaller = sliced(exchanged(model, others), gates).packed()
+        if shelf is not None and before is None and not others:
+            shelf.put(words, gates, calibration.findings)
         left = [set(x) for x in kept(spec, gates)]
         calibration.tell(self, "stays", [[h in x for h in range(spec.heads_at(i))] for i, x in enumerate(left)])
-        return sliced(exchanged(model, others), gates).packed()
+        return smaller
 
 
 def widened(model: Decoder) -> Decoder:

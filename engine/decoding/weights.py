@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, cast
@@ -16,6 +16,8 @@ from decodescope.engine.core.note import Finding, thinned
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.matrix import Matrix, bits, pack, unpack
 
+from .ended import Shelf
+
 MATRICES = ("qkv", "out", "gate_up", "down")  # of a layer, in the order of ModelSpec.bits
 
 
@@ -23,7 +25,12 @@ DIGITS = 6  # of a number that is told
 
 
 class Calibration:
-    """Text that a transform may look at, read when it is first asked for, and what transforms told of their look."""
+    """Text that a transform may look at, read when it is first asked for, and what transforms told of their look.
+
+    shelf: where a slow one leaves what it ends with; None: nothing is kept
+    """
+
+    shelf: Shelf | None = None
 
     def __init__(self, read: Callable[[], Tensor]):
         self._read = read
@@ -44,6 +51,15 @@ class Calibration:
         finding = of.finds[name]
         some = thinned(values) if finding.over == "round" else values
         self._findings[name] = replace(finding, values=[_rounded(x) for x in some])
+
+    def again(self, findings: Mapping[str, Finding]) -> None:
+        """What was told of an earlier look, which is not made anew."""
+        self._findings |= findings
+
+    @property
+    def findings(self) -> dict[str, Finding]:
+        """What was told since it was taken, by name."""
+        return dict(self._findings)
 
     def taken(self) -> dict[str, Finding]:
         """What was told since this was asked last, by name."""
