@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
-from decodescope.engine.core.roles import TARGET
 from decodescope.engine.method import Method
 
 from .play import Choice
@@ -30,10 +29,12 @@ def preset_of(method: Method | None, models: Mapping[str, str] = NONE) -> str | 
 
 def taken(choice: Choice, name: str, begin: Mapping[str, str] = NONE) -> Choice:
     """The settings with the method of this preset, and with its models where it names some. begin: role -> model that a page
-    begins with: where another preset had brought a target, one that goes with any goes back to that."""
+    begins with: the models that another preset had brought go back to those."""
     preset, models = PRESETS[name], dict(choice.models)
-    if begin and not preset.models and any(x.models and _goes(x, models) for x in PRESETS.values()):
-        models[TARGET] = begin[TARGET]
+    if begin:
+        brought = {role for x in PRESETS.values() if x.models and _goes(x, models) for role in x.models}
+        models = {role: x for role, x in models.items() if role not in brought}
+        models |= {role: begin[role] for role in brought if role in begin}
     return replace(choice, names=preset.names, settings=preset.settings, models={**models, **preset.models})
 
 

@@ -32,6 +32,8 @@ def at(temperature: Any) -> dict[str, dict[str, Any]]:
 
 
 WARMTH, RECORD = 0.8, r'\{"name": "[A-Z][a-z]{1,9}", "city": "[A-Z][a-z]{1,9}", "active": (true|false)\}'
+NARROW, NARROW_DRAFT = {TARGET: "lab@int8"}, {TARGET: "lab", "draft": "lab@int4"}
+PRUNED = {TARGET: "lab@cut_layers skip=a6,f4"}  # what a search for one block of each kind ended with
 WARM, MASKED, CLLM, DIGITS = at(WARMTH), {TARGET: "lab-mdm"}, {TARGET: "lab+cllm"}, {TARGET: "lab-digits"}
 PRESETS: dict[str, Preset] = {
     "plain": Preset(
@@ -44,6 +46,25 @@ PRESETS: dict[str, Preset] = {
         "A small model guesses five tokens one after another; the target checks all of them in one pass.",
         {"drafter": "draft_model", "sampler": ["greedy"]},
         {"drafter": {"length": 5}},
+    ),
+    "int8": Preset(
+        "Weights of 8 bits",
+        "One token a step by the model in 8 bits a weight, multiplied as they are stored. The text may differ.",
+        {"drafter": "none", "sampler": ["greedy"]},
+        models=NARROW,
+    ),
+    "int4_draft": Preset(
+        "int4 draft, dense check",
+        "The target in 4 bits a weight guesses five tokens, the whole target checks them in one pass: its own greedy text.",
+        {"drafter": "draft_model", "sampler": ["greedy"]},
+        {"drafter": {"length": 5}},
+        models=NARROW_DRAFT,
+    ),
+    "pruned": Preset(
+        "Pruned, two blocks gone",
+        "One token a step by the model without two of its sixteen blocks, which a search chose. The text may differ.",
+        {"drafter": "none", "sampler": ["greedy"]},
+        models=PRUNED,
     ),
     "tree": Preset(
         "Sampled draft tree",

@@ -7,6 +7,9 @@ import pytest
 
 from decodescope.app.page import controls
 from decodescope.app.refusal import Refused
+from decodescope.app.runs.chosen import matching, taken
+from decodescope.app.runs.play import Choice
+from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.shelf import Shelf
 
 
@@ -22,6 +25,25 @@ def test_boxes_and_choice_say_the_same() -> None:
     assert values == ["lab", "lab", "", "", "int4 group=32"]
     gone = table.choose({**names, "draft": "elsewhere@int8"}, lambda name: name if name == "lab" else None)
     assert [x.get("value", "as it is") for x in gone] == ["lab", "as it is", "", "", "as it is"]
+
+
+@pytest.mark.parametrize(
+    ("name", "boxes"), [("int8", ("int8", "")), ("int4_draft", ("", "int4")), ("pruned", ("cut_layers skip=a6,f4", ""))]
+)
+def test_a_preset_sets_the_boxes_and_the_next_one_empties_them(name: str, boxes: tuple[str, str]) -> None:
+    begin = {"target": "lab", "draft": "lab-draft"}
+    with gr.Blocks():
+        table = controls.Controls()
+        table.models = {role: gr.Dropdown(["lab", "lab-draft"]) for role in begin}
+        table.weights = {role: gr.Dropdown(["", "int8"], allow_custom_value=True) for role in begin}
+    taking = taken(Choice("x", models=begin), name, begin)
+    target, draft, *said = [x.get("value") for x in table.choose(taking.models, lambda x: x)]
+    assert (target, draft) == ("lab", "lab" if boxes[1] else "lab-draft") and said == [*boxes]
+    assert table.named([target, draft, *said]) == taking.models and matching(taking) == name
+    shelf = Shelf("lab", None)
+    assert all(shelf.key(x) == x for x in PRESETS[name].models.values()), "the shelf has them"
+    back = [x.get("value") for x in table.choose(taken(taking, "chain", begin).models, lambda x: x)]
+    assert back == ["lab", "lab-draft", "", ""]
 
 
 def test_the_shelf_offers_what_can_be_made_of_a_model() -> None:
