@@ -7,6 +7,8 @@ alike.
 
 from __future__ import annotations
 
+from random import Random
+
 import torch
 import toys
 
@@ -39,6 +41,22 @@ def answer(value: int) -> int:
 def filler(number: int) -> int:
     """One of eight tokens that say nothing."""
     return KEYS * VALUES + KEYS + VALUES + number % 8
+
+
+END = filler(7)
+
+
+def shown(r: Random, count: int) -> tuple[list[int], list[tuple[int, int]], list[int], int]:
+    """(prompt, spans, answer, which): `count` pieces, each of a topic, a pair, one of two words that say nothing, and END;
+    behind them a question with the topic of piece `which`, such a word, and the key of its pair. By overlap alone some other
+    piece may be as near to the question as that one."""
+    keys, which = r.sample(range(KEYS), count), r.randrange(count)
+    values = [r.randrange(VALUES) for _ in keys]
+    prompt: list[int] = []
+    for topic, key, value in zip(r.sample(range(5), count), keys, values, strict=True):
+        prompt += [filler(topic), pair(key, value), filler(r.choice((5, 6))), END]
+    asks = [prompt[4 * which], filler(r.choice((5, 6))), ask(keys[which])]
+    return [*prompt, *asks], [(at, at + 4) for at in range(0, len(prompt), 4)], [answer(values[which])], which
 
 
 def decoder() -> Decoder:

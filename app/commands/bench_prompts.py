@@ -12,12 +12,12 @@ from .run import further
 
 
 def prompts(args: argparse.Namespace) -> int:
-    """Put the questions to every context, and print."""
-    from decodescope.engine.bench.questions import first_of_each
+    """Put the questions to every context, and print; kinds take turns, so that what there is at any time is of all kinds."""
+    from decodescope.engine.bench.questions import first_of_each, in_turns
     from decodescope.engine.bench.shortened import SHORT, ShortenedBench, known, shortened
     from decodescope.engine.load import load
 
-    questions, about, out = asked(args, lambda all_: first_of_each(all_, SHORT) if args.short else all_)
+    questions, about, out = asked(args, lambda all_: in_turns(first_of_each(all_, SHORT) if args.short else all_))
     methods = None if args.method is None else named(args.method, known())
     given = further(args)
     if args.draft is not None:

@@ -138,6 +138,16 @@ def first_of_each(questions: Iterable[Asked], count: int) -> list[Asked]:
     return chosen
 
 
+def in_turns(questions: Iterable[Asked]) -> list[Asked]:
+    """The same questions with the kinds in turns: the first of each, the second of each, and so on."""
+    seen: Counter[str] = Counter()
+    turns = []
+    for x in questions:
+        seen[x.kind] += 1
+        turns.append((seen[x.kind], x))
+    return [x for _, x in sorted(turns, key=lambda turn: turn[0])]
+
+
 def even_of_each(questions: Iterable[Question], count: int) -> list[Question]:
     """`count` questions of every kind (all, if there are fewer), spread evenly over those of the kind, in their order."""
     whole = list(questions)

@@ -23,6 +23,7 @@ from .blockwise import BlockwiseHeads
 from .cerberus import CerberusGate
 from .clover import CloverHeads
 from .correctness import CorrectnessHead
+from .cot_influx import ShotPolicies
 from .duo_attention import HeadGates
 from .eagle import EagleLayer
 from .eagle3 import Eagle3Layer
@@ -59,7 +60,7 @@ OTHERS: dict[str, type[Head]] = {
     x.kind: x
     for x in (
         PromptTokens, JudgeHead, ParallelFilter, EditTagger, ExitHeads, PastFutureHeads, SkipRouters, TrigramLayers,
-        BlockDecoder, CerberusGate,
+        BlockDecoder, CerberusGate, ShotPolicies,
     )
 }  # fmt: skip
 # rows of the target's own pass, by slot_tokens.py

@@ -67,13 +67,13 @@ class Text:
         stays[-1] = True
         stays[0] |= self.unforetold
         starts = self.starts("sentence") if self.known else [0]
-        spans = [x for x in zip(starts, [*starts[1:], self.n], strict=True) if self._says(*x)] if self.known else []
+        spans = [x for x in zip(starts, [*starts[1:], self.n], strict=True) if self.says(*x)] if self.known else []
         asks = {"start": spans[:1], "end": spans[-1:], "both": [*spans[:1], *spans[-1:]], "none": []}
         for start, stop in asks[question]:
             stays[start:stop] = True
         return stays
 
-    def _says(self, start: int, stop: int) -> bool:
+    def says(self, start: int, stop: int) -> bool:
         """Whether a word stands there."""
         return any(x.isalnum() for x in "".join(self.pieces[start:stop]))
 
