@@ -12,6 +12,7 @@ Kind = Literal["node", "series", "span", "set", "clock", "grid", "track"]
 Over = Literal["model", "head", "matrix", "sublayer", "round"]
 
 LANES = 64  # the most of a track
+PLACE = "place"  # the unit of a place in prompt and text, as far as they were read, at which the token of a node stands too
 ROUNDS = 512  # the most of a finding
 
 
@@ -26,8 +27,9 @@ class Note:
           of a part are lanes of one time. "grid": a list of numbers, or an object of them by name, drawn as rows by shade, the
           steps across. "track": a list of bars [lane, from, to, token, word], drawn in lanes over a time of their own
     word: what people call it
-    unit: of its numbers; "node" and "token" are numbers of nodes and ids. Where the members of a set are lists, the units of
-          their places stand with commas, the last for all that follow; of a track that of its time
+    unit: of its numbers; "node" and "token" are numbers of nodes and ids, "place" where in the text a node's token was copied
+          from. Where the members of a set are lists, the units of their places stand with commas, the last for all that
+          follow; of a track that of its time
     what: what the value is, for whoever points at it
     line: what it is held against, another note or a knob of the same part
     at:   that as a number, where it is one

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from .answered import candidates_problems
 from .beamed import SearchBooks
 from .chosen import Choice, choices_problems
+from .copied import copied, copied_problems, read_of
 from .decided import decided, rule_at
 from .drawn import DrawnBooks
 from .edited import check_edits
@@ -115,7 +116,7 @@ def check(trace: Trace) -> Report:
             books.enter(where, step.cache, length, sum(len(x.freed) for x in step.threads.ended) if step.threads else 0)
             if trace.prefill:
                 wrong = *texts.problems(step), *threads.problems(step.threads, step.emitted), *lines.problems(step)
-                for problem in wrong:
+                for problem in (*wrong, *_check_copies(report, trace, step, emitted)):
                     report.add(where, problem)
             wrong = *fills.problems(step), *_check_labels(report, trace, step, threads), *switches.problems(step)
             for problem in (*wrong, *drawn.problems(step), *searches.problems(step), *ticks.problems(step)):
@@ -160,6 +161,16 @@ def _check_told(report: Report, trace: Trace, step: Step) -> Iterator[str]:
         report.counts["spans"] += step.spans.count
     if step.search is not None:
         yield from _check_search(report, trace, step, step.search)
+
+
+def _check_copies(report: Report, trace: Trace, step: Step, emitted: list[int]) -> Iterator[str]:
+    """What a step says of where its draft was copied from, behind what was emitted; nothing where a text began elsewhere."""
+    if trace.header.parent is not None or trace.prefill is None:
+        return
+    places = copied(trace.header, step)
+    if places:
+        yield from copied_problems(trace.header, step, [*read_of(trace.header, trace.prefill), *emitted])
+        report.counts["copied tokens"] += sum(x is not None for x in places)
 
 
 def _check_labels(report: Report, trace: Trace, step: Step, threads: ThreadBooks) -> Iterator[str]:

@@ -31,6 +31,7 @@ from .beside import along, beside
 from .cache import cache_row, mapped, maps
 from .canvas import filled
 from .cascaded import cascaded
+from .copies import copies
 from .depths import deep, left_by
 from .drafts import drafted_as
 from .mixed import beamed
@@ -77,6 +78,7 @@ class Wire:
     again, rounds: what of the text was said before, and the rounds of a text that goes round (`lab/wire/again.py`).
     search: a tree of beginnings of texts, as it was searched (`lab/wire/searched.py`).
     survey: all spans of a passage, or texts that voted, held against each other (`lab/wire/surveyed.py`).
+    from: where in prompt and text the tokens stand that a step's are copies of (`lab/wire/copies.py`).
     lanes: which of two models wrote, and by what it was decided (`lab/wire/turned.py`).
     tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
     of nodes only with the tree. Of what has no room the notes of nodes go first, and those of series last; "few" says so.
@@ -289,6 +291,7 @@ class Wire:
             **held,
             **self._said[step.step],
             **deep(step, self.header, self._passes) | turned(step, self.text) | beside(step, self.text),
+            **copies(self.header, step),
             **({} if step.threads is None else threaded(step.threads, self._texts)),
         }
 

@@ -31,8 +31,9 @@ def test_an_answer_by_hand() -> None:
     """Input 1 2 3 4 2 5 6, answer 1 2 9 2 5: 9 departs; 2 stands at two places, 5 at one, and what follows is taken up."""
     made = drafts([1, 2, 3, 4, 2, 5, 6], [1, 2, 9, 2, 5])
     assert [x.tokens for x in made] == [[1, 2, 3, 4, 2, 5, 6], [2, 3, 4, 2, 5, 6], [3, 4, 2, 5, 6], [], [], [6]]
-    assert made[0].notes == {"mode": "copy", "cursor": 0, "suffix": 0}
-    assert made[5].notes == {"mode": "copy", "cursor": 6, "suffix": 1}
+    for k, cursor, suffix in ((0, 0, 0), (5, 6, 1)):
+        copied = [*range(cursor, cursor + len(made[k].tokens))]
+        assert made[k].notes == {"mode": "copy", "cursor": cursor, "suffix": suffix, "copied": copied}
 
 
 def test_a_longer_end_decides_where_a_shorter_one_stands_twice() -> None:

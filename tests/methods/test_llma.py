@@ -28,7 +28,8 @@ def test_a_draft_by_hand() -> None:
     drafter.begin(context(prompt, 7))
     assert not drafter.propose(context(prompt, 7)).tokens, "there is no answer yet to be matched"
     draft = drafter.propose(context([*prompt, 8, 2, 3], 7))
-    assert draft.tokens == [4, 2, 3] and draft.notes == {"document": "prompt", "offset": 3, "ngram": 2, "matches": 2}
+    places = {"document": "prompt", "offset": 3, "ngram": 2, "matches": 2, "copied": [3, 4, 5]}
+    assert draft.tokens == [4, 2, 3] and draft.notes == places
     assert drafter.propose(context([*prompt, 8, 3], 7)).tokens == [4, 2, 3]
     assert not drafter.propose(context([*prompt, 5], 7)).tokens, "nothing follows the reference's last token"
     drafter = build("drafter", "llma", dict(length=3, trigger=2))

@@ -109,7 +109,8 @@ def test_example_by_hand() -> None:
     draft = drafter.propose(context(prompt, len(prompt)))
     # depth first: 2, below it 3 with its 1, then 4 with its 1
     assert (draft.tokens, draft.parents) == ([2, 3, 1, 4, 1], [-1, 0, 1, 0, 3])
-    assert draft.notes == {"f_in": [3, 2, 2, 1, 1], "f_out": [0.0] * 5, "matched": [1], "dropped": 0}
+    counts = {"f_in": [3, 2, 2, 1, 1], "f_out": [0.0] * 5, "matched": [1], "dropped": 0}
+    assert draft.notes == counts | {"copied": [7, 5, 6, 8, 9]}, "each path where it stood last"
 
 
 def test_mask_row_of_a_node_is_its_ancestors_and_siblings_differ() -> None:

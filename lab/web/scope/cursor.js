@@ -25,6 +25,7 @@ export function cursor(store, options, { request, ask, tell }) {
     following: true,
     selection: null,
     parted: null, // the token of the text, counted from 0, where another text parts from it
+    linked: null, // the place of the text at which the token stands that is pointed at, or that it is a copy of
     waits: !!options.onGap,
     /** Show step i and stay there; `replayed`: the replay came here, and goes on. */
     seek(i, replayed = false) {

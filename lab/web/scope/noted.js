@@ -12,7 +12,8 @@ export function wordOf(x) {
   if (Array.isArray(x)) return x.map(wordOf).join(" ");
   return typeof x === "object" ? spoken(x.text) : x;
 }
-const withUnit = (unit, x) => (unit && typeof x === "number" ? `${wordOf(x)} ${unit}` : wordOf(x));
+const withUnit = (unit, x) => (!unit || typeof x !== "number" ? wordOf(x)
+  : unit === "place" ? `position ${x}` : `${wordOf(x)} ${unit}`);
 const several = (words) =>
   words.slice(0, FEW).join(", ") + (words.length > FEW ? ` and ${words.length - FEW} more` : "");
 
@@ -34,8 +35,8 @@ export function heldAgainst(note, values) {
   return typeof at === "number" ? `${note.line} ${wordOf(at)}` : "";
 }
 
-/** What was noted of one node: [[word, what it is held against, value], ...]. Before a sum of logarithms over its path
- *  stands what the draft gave the node alone, where q does not. */
+/** What was noted of one node: [[word, what it is held against, value, whether it is a place], ...]. Before a sum of
+ *  logarithms over its path stands what the draft gave the node alone, where q does not. */
 export function notedOf(head, step, id) {
   const rows = [];
   for (const [part, values] of Object.entries(step.notes ?? {}))
@@ -44,7 +45,7 @@ export function notedOf(head, step, id) {
       if (x === null || x === undefined) continue;
       if (note.summed && certain(step))
         rows.push(["draft", "gave it", prob(aloneOf(values[name], step.nodes[id][0], x))]);
-      rows.push([note.word, heldAgainst(note, values), withUnit(note.unit, x)]);
+      rows.push([note.word, heldAgainst(note, values), withUnit(note.unit, x), note.unit === "place"]);
     }
   return rows;
 }
@@ -53,7 +54,7 @@ const aloneOf = (sums, parent, x) => Math.exp(x - (parent > 0 ? sums[parent] : 0
 /** What is said of a node under it in the tree: what it is held against; else, where its q is 1 for want of chance,
  *  what shaped the tree instead: "sure 0.42", "rank 2". */
 export function notedUnder(head, step, id) {
-  const rows = notedOf(head, step, id);
+  const rows = notedOf(head, step, id).filter(([, , , place]) => !place); // the text is marked there
   const shaped = certain(step) ? rows.find(([word]) => word === "draft") ?? rows[0] : null;
   const [name, , x] = rows.find(([, against]) => against && against !== "gave it") ?? shaped ?? [];
   return name ? `${name} ${x}` : "";

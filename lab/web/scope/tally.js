@@ -11,7 +11,8 @@ const figured = (x) => (x === null ? "" : Number.isInteger(x) ? String(x) : x < 
 /** The rows as a table, the sentences under it. absent: what is said where rows were left out; at: the chosen one. */
 export const tallyOf = ({ rows, heads, lines }, absent, at) => [
   rows ? h("table", { class: "laws block" },
-    h("thead", null, h("tr", null, ["", heads[0], heads[1], ""].map((x) => h("th", { scope: "col" }, x)))),
+    h("thead", null, h("tr", null, ["", heads[0], rows.some(([, , bar]) => bar !== null) ? heads[1] : "", ""]
+      .map((x) => h("th", { scope: "col" }, x)))),
     h("tbody", null, rows.map(([text, x, bar, holds, word], k) =>
       h("tr", { class: k + 1 === at ? "tried" : null }, h("th", { scope: "row" }, tokenOf(text, 24)),
         h("td", null, figured(x)), h("td", null, bar === null ? "" : `${x < bar ? "<" : "≥"} ${figured(bar)}`),

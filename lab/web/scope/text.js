@@ -1,5 +1,6 @@
 /* The text so far. */
 import { joiner } from "./characters.js";
+import { copiesOf } from "./copied.js";
 import { figures, h, see, set } from "./elements.js";
 import { drafts, draws, routes, statusWord } from "./marks.js";
 import { heldUp } from "./fills.js";
@@ -69,17 +70,17 @@ const SIGN = { accept: "accepted", draft: "drafted" };
 /** The text so far, underlined by origin; a click on a token goes to the step that made it. */
 export function textView(context) {
   const lines = h("div"), box = h("div", { class: "text", tabindex: 0, "aria-label": "text" }, lines);
-  const sums = figures(), kept = h("span", { class: "key accept" }, "accepted draft");
+  const copies = copiesOf(context, box), sums = figures(), kept = h("span", { class: "key accept" }, "accepted draft");
   const alone = h("span", { class: "key drafted" }, "small model's own");
   const held = h("span", { class: "key ahead" }, "settled, waits for places before");
   const far = h("span", { class: "key far" }), otherwise = h("span", { class: "key otherwise" }, "would be another");
   const element = h("section", { class: "text-pane" },
     h("header", null, h("h2", null, "Text"), kept,
-      h("span", { class: "key target" }, "target's own"), alone, held, far, otherwise, sums.element), box);
+      h("span", { class: "key target" }, "target's own"), alone, held, far, otherwise, sums.element), box, copies.line);
   const later = h("span", { class: "later", role: "img" });
   const caret = h("span", { class: "caret" });
-  let head = null, spans = [], flat = [], shownTo = -1, from = 0, added = 0, before = 0, marked = [], parted = null,
-    stick = true;
+  let head = null, spans = [], flat = [], read = [], shownTo = -1, from = 0, added = 0, before = 0, marked = [],
+    parted = null, stick = true;
   let make = tokens();
   /** Show a token with step i, unless a later one shows the character that it is a part of. */
   const reveal = (span, i) => (span.hidden = span.step > i || span.takenAt <= i);
@@ -108,10 +109,16 @@ export function textView(context) {
       read === 0 ? make(text, "prompt left", null, "left out: the model did not read it") : make(text, "prompt")
     );
     for (const span of prompt) reveal(span, -1);
+    read = prompt.filter((_, k) => head.prompt[k][2] !== 0);
+    read.forEach((span, k) => (span.place = readTokens() - read.length + k));
     const left = before + head.prompt_tokens - prompt.length;
     if (left) prompt.unshift(h("span", { class: "quiet" }, `… ${grouped(left)} tokens before `));
     lines.replaceChildren(...prompt, caret);
   }
+  const readTokens = () => head.prompt_read ?? head.prompt_tokens;
+  /** The element of what stands at a place, counted in what the target read; undefined where it is not shown. */
+  const elementAt = (place) => (place < readTokens() ? read[place - readTokens() + read.length]
+    : flat[place - readTokens() - before]);
   /** Where the tokens begin that are shown with step i: a quarter of a WINDOW before it, as far as they are there. */
   function start(store, i) {
     let at = Math.max(0, i);
@@ -137,7 +144,10 @@ export function textView(context) {
           return span;
         });
         spans[added] = group;
+        group.forEach((span, k) => (span.place = readTokens() + before + flat.length + k));
         flat.push(...group);
+        store.steps[added].from?.forEach((place, k) =>
+          place !== null && copies.take(group[k], place, elementAt(place)));
         lines.append(...group);
       }
       for (let k = Math.max(from, Math.min(shownTo, i) + 1); k <= Math.max(shownTo, i) && k < added; k++)
@@ -153,6 +163,7 @@ export function textView(context) {
         other?.classList.add("parted");
         if ((parted = other)) other.title += ", where the texts part";
       }
+      copies.draw(store, i, { at: elementAt, texts: store.texts(), prompt: readTokens() });
       if (marked.length) marked[marked.length - 1].after(caret);
       const behind = behindText(store, i);
       see(held, behind);

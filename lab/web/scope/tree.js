@@ -1,5 +1,6 @@
 /* The draft tree, and its legend. */
 import { brush } from "./brush.js";
+import { placesOf } from "./copied.js";
 import { OWN } from "./decision.js";
 import { grid, h, pool, ruler, s, say, see, set } from "./elements.js";
 import { insteadViews } from "./instead.js";
@@ -95,6 +96,8 @@ export function treeView(context) {
       s("rect", { class: "reach", x: -12, y: -12, height: 24 }), s("path"), s("text", { class: "label" }),
       s("text", { class: "sub" }));
     group.addEventListener("click", () => context.select(Number(group.dataset.node)));
+    group.addEventListener("pointerenter", () => link(placesOf(of, last)[group.dataset.node] ?? null));
+    group.addEventListener("pointerleave", () => link(null));
     return group;
   });
   const instead = insteadViews(context);
@@ -106,11 +109,18 @@ export function treeView(context) {
     if (node !== null) context.select(node);
   });
   let measure = null, small = null, tabled = false, shown = [], width = 0, seen = true, last = null, since = 0,
-    settled = 0;
+    of = null, settled = 0;
   // a node had the focus when the tree was hidden; its box has it until there are nodes again
   let parted = false, filling = null;
   new IntersectionObserver((all) => (seen = all.at(-1).isIntersecting) && context.redraw(), { rootMargin: "200px" })
     .observe(element);
+
+  /** What stands at this place, and its copies, are marked. */
+  function link(place) {
+    if (context.linked === place) return;
+    context.linked = place;
+    context.redraw();
+  }
 
   function fonts() {
     const style = getComputedStyle(element);
@@ -131,6 +141,7 @@ export function treeView(context) {
 
   function draw(store, i) {
     const step = store.steps[i], brisk = passing(step);
+    of = store.head;
     // scrolled away: drawn when it is back, or the step stands
     if (!seen && (brisk || (context.following && !store.end))) return;
     if (!measure) fonts();
@@ -175,13 +186,16 @@ export function treeView(context) {
     const drawn = strokes(laid);
     drawn.forEach(([kind, d], k) => set(lines.at(k), { class: "edge " + kind, d }));
     lines.trim(drawn.length);
+    const places = placesOf(store.head, step);
     const stop = laid.items.some((item) => item.node.id === chosen) ? chosen : laid.items[0].node.id;
     shown = laid.items.map((item) => item.node);
     see(ring, shown.some((n) => n.id === chosen));
     laid.items.forEach((item, k) => {
       const { node } = item, group = marks.at(k), [reach, mark, text, numbered] = group.childNodes;
       const line = numbers(item);
-      set(group, { class: "node " + node.status, transform: `translate(${item.x},${item.y})`, "data-node": node.id,
+      const linked = context.linked !== null && places[node.id] === context.linked ? " linked" : "";
+      set(group, { class: "node " + node.status + linked, transform: `translate(${item.x},${item.y})`,
+        "data-node": node.id,
         "aria-label": describe(node, item.depth, certain(step) ? notedUnder(store.head, step, node.id) : null),
         "aria-level": item.depth + 1, "aria-selected": node.id === chosen,
         tabindex: node.id === stop ? 0 : -1 });

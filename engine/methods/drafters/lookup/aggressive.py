@@ -10,6 +10,7 @@ from decodescope.engine.decoding.context import Context
 from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.drafter import Drafter
 
+from ..shared.copied import COPIED
 from ..shared.ngrams import SuffixIndex
 
 
@@ -34,6 +35,7 @@ class Aggressive(Drafter):
         "mode": Note("set", "mode", what="copy: the cursor has its place"),
         "cursor": Note("series", "cursor", "position", "in the prompt, from which is copied"),
         "suffix": Note("series", "j", "tokens", "length of the end of the answer that found the cursor's place", line="ngram"),
+        "copied": COPIED,
     }
 
     length: int = param(32, low=1, high=512, unit="tokens", help="longest draft")
@@ -56,7 +58,8 @@ class Aggressive(Drafter):
         if self._cursor is None:
             return Draft()
         copied = self._input[self._cursor : self._cursor + min(self.length, ctx.room)]
-        notes = {"mode": "copy", "cursor": self.before + self._cursor, "suffix": self._suffix}
+        at = self.before + self._cursor
+        notes = {"mode": "copy", "cursor": at, "suffix": self._suffix, "copied": [*range(at, at + len(copied))]}
         return Draft.chain(copied, source="the rest of the input", notes=notes if copied else None)
 
     def follow(self, answer: list[int]) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
@@ -12,6 +12,7 @@ from decodescope.engine.decoding.context import Context
 from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.drafter import Drafter
 
+from ..shared.copied import COPIED
 from ..shared.ngrams import SuffixIndex
 
 LONGEST = 1 << 18  # characters of a reference: in UTF-8 at most the 1 MiB that one text of a trace may have
@@ -36,6 +37,7 @@ class LLMA(Drafter):
         "offset": Note("series", "from", "position", "in that text"),
         "ngram": Note("series", "n", "tokens", "length of the end of the answer that stands there", line="ngram"),
         "matches": Note("series", "matches", "places", "where it stands"),
+        "copied": COPIED,
     }
 
     length: int = param(19, low=1, high=255, unit="tokens", help="longest draft")
@@ -68,6 +70,8 @@ class LLMA(Drafter):
             if ends:
                 copied = self._text[ends[0] : ends[0] + min(self.length, ctx.room)]
                 where = "reference" if self.reference else "prompt"
-                notes = {"document": where, "offset": ends[0], "ngram": n, "matches": len(ends)}
+                notes: dict[str, Any] = {"document": where, "offset": ends[0], "ngram": n, "matches": len(ends)}
+                if not self.reference:
+                    notes["copied"] = [*range(ends[0], ends[0] + len(copied))]
                 return Draft.chain(copied, source=f"copied from the {where}", notes=notes)
         return Draft()

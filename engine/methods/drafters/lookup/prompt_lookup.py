@@ -10,6 +10,7 @@ from decodescope.engine.decoding.context import Context
 from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.decoding.drafter import Drafter
 
+from ..shared.copied import COPIED
 from ..shared.ngrams import SuffixIndex
 
 
@@ -29,6 +30,7 @@ class PromptLookup(Drafter):
         "span": Note("span", "matched", "positions", "the earlier occurrence; what follows it is drafted"),
         "ngram": Note("series", "n", "tokens", "length of the suffix that stood before", line="ngram"),
         "matches": Note("series", "matches", "places", "where the suffix stood before"),
+        "copied": COPIED,
     }
 
     length: int = param(10, low=1, high=64, unit="tokens", help="longest draft")
@@ -47,5 +49,6 @@ class PromptLookup(Drafter):
                 at = ends[-2] if self.match == "latest" else ends[0]
                 copied = text[at : at + min(self.length, ctx.room)]
                 notes = {"span": [at - n, at], "ngram": n, "matches": len(ends) - 1}
+                notes["copied"] = [*range(at, at + len(copied))]
                 return Draft.chain(copied, source="copied from the text", notes=notes)
         return Draft()

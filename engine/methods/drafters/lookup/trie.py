@@ -12,6 +12,7 @@ from decodescope.engine.decoding.context import Context
 from decodescope.engine.decoding.draft import ROOT, Draft
 from decodescope.engine.decoding.drafter import Drafter
 
+from ..shared.copied import COPIED
 from ..shared.forest import Forest, Node
 
 
@@ -41,6 +42,7 @@ class Trie(Drafter):
     tells: ClassVar[dict[str, Note]] = {
         "f_in": Note("node", "in prompt", "times", "how often the path to the node stands in the prompt"),
         "f_out": Note("node", "in text", "times", "how often it stands in the text, after decay"),
+        "copied": COPIED,
         "matched": Note("set", "matched", "token", "the suffix that was looked up"),
         "dropped": Note("series", "dropped", "nodes", "that decay took from the tries since the last draft"),
     }
@@ -99,4 +101,5 @@ class Trie(Drafter):
         at = {ROOT: ROOT, **{i: node for node, i in enumerate(order)}}
         nodes = [taken[i] for i in order]
         notes = {"f_in": [x.f_in for _, x, _ in nodes], "f_out": [x.f_out for _, x, _ in nodes]}
+        notes["copied"] = [x.last for _, x, _ in nodes]
         return Draft([x for x, _, _ in nodes], [at[parent] for _, _, parent in nodes], source="trie", notes=notes)

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Node:
-    """The end of a path of tokens. f_in: how often the path stands in the prompt; f_out: in the text, halved now and then."""
+    """The end of a path of tokens. f_in: how often the path stands in the prompt; f_out: in the text, halved now and then;
+    last: where its token stood last."""
 
     f_in: int = 0
     f_out: float = 0.0
+    last: int = -1
     children: dict[int, Node] = field(default_factory=dict)
 
     def walk(self) -> Iterator[Node]:
@@ -43,18 +45,18 @@ class Forest:
         for at in range(self._read, len(tokens)):
             if at == prompt:
                 self._open.clear()
-            self._enter(tokens[at], out=at >= prompt)
+            self._enter(tokens[at], at, out=at >= prompt)
         self._read = len(tokens)
 
-    def _enter(self, token: int, out: bool) -> None:
-        """Every window that grows takes one more token, and a new one begins with it."""
+    def _enter(self, token: int, at: int, out: bool) -> None:
+        """Every window that grows takes one more token, the one at `at`, and a new one begins with it."""
         grown: list[tuple[int, Node | None]] = []
         for first, above in [*self._open, (token, Node(children=self.roots))]:
             node = None if above is None else above.children.setdefault(token, Node())
             if node is not None:
                 if out and node.f_out == 0:
                     self.sizes[first] = self.sizes.get(first, 0) + 1
-                node.f_in, node.f_out = node.f_in + (not out), node.f_out + out
+                node.f_in, node.f_out, node.last = node.f_in + (not out), node.f_out + out, at
             grown.append((first, node))
         self._open = grown[-self.longest + 1 :] if self.longest > 1 else []
         for first in {first for first, _ in grown if self.sizes.get(first, 0) > self.most}:
