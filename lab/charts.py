@@ -21,6 +21,7 @@ from decodescope.lab.figures import (
     held,
     layers,
     missed,
+    model,
     notes,
     picture,
     prompt,
@@ -57,19 +58,21 @@ def figure(
     head: int | None = None,
     note: str | None = None,
     part: str | None = None,
+    role: str | None = None,
     profile: HardwareProfile | None = None,
     plain: Any = None,
 ) -> go.Figure:
     """The chart `name` of a trace, of what `run` returned, of a path, or of an example's name, as a plotly figure. CHARTS has
     the names, and which of the other arguments each of them takes: `step` and `node` a place, as `explain` counts them; `layer`
-    and `head` a part of the cache; `note` what a part told, and `part` which one; `profile` a machine, by default the one that
+    and `head` a part of the cache; `note` what a part told, and `part` which one; `role` one of the run's
+    models; `profile` a machine, by default the one that
     ran it as far as it was measured; `plain` a run of plain decoding.
 
     Raises ParamError for a name that is none, or what it does not take, TraceError for a step that the trace does not have, and
     ValueError where the trace does not hold what is drawn.
     """
     chart = CHARTS[choice(name, "name", tuple(CHARTS))]
-    asked = dict(step=step, node=node, layer=layer, head=head, note=note, part=part, profile=profile, plain=plain)
+    asked = dict(step=step, node=node, layer=layer, head=head, note=note, part=part, role=role, profile=profile, plain=plain)
     more = {key: value for key, value in asked.items() if value is not None}
     for key in more:
         if key not in chart.takes:
@@ -137,6 +140,7 @@ CHARTS: dict[str, Chart] = {
     "kinds": Chart("guesses by kind of token, accepted and rejected", _of_report(reported.kinds)),
     "calibration": Chart("the share accepted, by what the draft believed", _of_report(reported.calibration)),
     "lengths": Chart("speed by length of the draft, by the model", _of_report(reported.lengths)),
+    "model": Chart("what a model of the run is: bytes and bits by matrix, heads, and what is gone", model.figure, ("role",)),
     "worth": Chart("whether the draft paid, by formula and clock", _worth, ("plain",)),
     "roofline": Chart("what the machine can do, and where the passes stood", _roofline, ("profile",)),
     "surface": Chart("when drafting pays on a machine", _surface, ("profile",)),

@@ -177,6 +177,11 @@ class ModelSpec:
         attn = [f"a{i}" for i in range(self.n_layers) if not self.kv_at(i)]
         return *attn, *(f"f{i}" for i in range(self.n_layers) if not self.ff_at(i))
 
+    def matrices_at(self, layer: int) -> tuple[tuple[int, int], ...]:
+        """Rows and columns of the matrices of `layer`, in the order of `bits`: qkv, out, gate_up, down."""
+        d, h, f = self.d_model, self.heads_at(layer) * self.head_dim, self.ff_at(layer)
+        return (h + 2 * self.kv_at(layer) * self.head_dim, d), (d, h), (2 * f, d), (d, f)
+
     def params_at(self, layer: int) -> int:
         """Parameters of `layer`, norms and biases included; of a block that is absent there is nothing."""
         d, f = self.d_model, self.ff_at(layer)
@@ -205,12 +210,10 @@ class ModelSpec:
         tied to counts beside it."""
         if not self.bits:
             return self.params * itemsize
-        d, usual, saved = self.d_model, 8 * itemsize, 0.0
+        usual, saved = 8 * itemsize, 0.0
         for i, row in enumerate(self.bits[:-1]):
-            h, k, f = self.heads_at(i) * self.head_dim, self.kv_at(i) * self.head_dim, self.ff_at(i)
-            counts = d * (h + 2 * k), h * d, 2 * d * f, d * f
-            saved += sum(n * (usual - x) for n, x in zip(counts, row, strict=True))
-        head, table = self.head_bits(usual), self.vocab * d
+            saved += sum(n * m * (usual - x) for (n, m), x in zip(self.matrices_at(i), row, strict=True))
+        head, table = self.head_bits(usual), self.vocab * self.d_model
         saved += table * ((usual - head) if not self.tied else -head * (head != usual))
         return round(self.params * itemsize - saved / 8)
 

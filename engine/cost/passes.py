@@ -31,6 +31,9 @@ def spec_of(record: Mapping[str, Any]) -> ModelSpec:
     rows = [*[4] * spec.n_layers, 1]
     if spec.bits and ([*map(len, spec.bits)] != rows or not all(0 < x <= 64 for row in spec.bits for x in row)):
         raise TraceError("The header's model says bits of weights that none has: open an intact copy.")
+    cut = [*spec.widths, *(x for groups in spec.groups for x in groups)]
+    if {len(spec.groups), len(spec.widths)} - {0, spec.n_layers} or min(cut, default=0) < 0:
+        raise TraceError("The header's model was cut as none can be: open an intact copy.")
     if spec.picture is not None and (wrong := spec.picture.wrong(spec.vocab)):
         raise TraceError(f"The header's model gives its picture {wrong}: open an intact copy.")
     return spec

@@ -27,7 +27,7 @@ ASKS = {
     "fill": "canvas", "beams": "threads", "threads": "threads", "depth": "depth", "lanes": "turns", "cascade": "cascade",
     "rounds": "repeats", "search": "search", "survey": "survey",
 }  # fmt: skip
-PARTS = tuple(sorted({*ASKS.values(), "pair", "picture", "shorter"}))  # each named after the module that it begins with
+PARTS = tuple(sorted({*ASKS.values(), "pair", "picture", "shorter", "model"}))  # named after the module that each begins with
 SINGLE = frozenset(PARTS) - {"pair"}  # what one run can ask for
 _IMPORT = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
 _PASSED = re.compile(r'^export \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
@@ -53,11 +53,13 @@ def needed(messages: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 
 
 def asked(message: Mapping[str, Any]) -> set[str]:
-    """The parts that one message asks for; a head where pictures are written, a prompt was cut or a depth rule was chosen."""
+    """The parts that one message asks for; a head where pictures are written, a prompt was cut, a model was made of another
+    or a depth rule was chosen."""
     if message.get("kind") != "head":
         return {part for key, part in ASKS.items() if message.get(key)}
     ruled = message.get("parts", {}).get("depth", {}).get("usual") is False
-    asks = (("picture", message.get("picture")), ("shorter", message.get("shortened")), ("depth", ruled))
+    changed = any(one["changed"] for one in message.get("built", {}).values())
+    asks = (("picture", message.get("picture")), ("shorter", message.get("shortened")), ("model", changed), ("depth", ruled))
     return {name for name, wanted in asks if wanted}
 
 

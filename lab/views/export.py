@@ -20,7 +20,7 @@ from .bundle import WEB, bundle, needed
 from .document import document
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; img-src data:"
-VIEWS = ("strip", "tree", "card", "depth", "text", "cache", "notes", "time", "roof")
+VIEWS = ("strip", "tree", "card", "depth", "text", "cache", "notes", "model", "time", "roof")
 ROWS = 2000  # steps in the table for readers without JavaScript
 _AS_CODES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 

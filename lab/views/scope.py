@@ -52,6 +52,7 @@ class Scope(anywidget.AnyWidget):
         roofed = [] if profile is None or "roof" in views else ["roof"]
         sent = None if trace is None else list(messages(trace, profile=profile))
         self._parts = SINGLE if sent is None else needed(sent)  # of a run to come nobody knows what it asks for
+        self._parts |= {"model"} & {*views}  # its pane is there for a model that is as it was, too
         super().__init__(views=[*views, *roofed], **traits)
         self.profile = profile
         self.trace: Trace | None = None

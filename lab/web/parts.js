@@ -5,6 +5,7 @@ export const loads = {
   canvas: () => import("./scope/canvas.js"),
   cascade: () => import("./scope/cascade.js"),
   depth: () => import("./scope/depth.js"),
+  model: () => import("./scope/model.js"),
   pair: () => import("./scope/pair.js"),
   picture: () => import("./scope/picture.js"),
   repeats: () => import("./scope/repeats.js"),

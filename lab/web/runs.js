@@ -12,7 +12,7 @@ export const shown = { both: null, mine: null, own: [], examples: [], align: "to
   models: null };
 const listeners = new Set();
 const places = h("div", { class: "ds-places" }); // the element that holds their pictures
-const ALONE = ["strip", "tree", "card", "depth", "text", "cache", "notes", "time", "roof"];
+const ALONE = ["strip", "tree", "card", "depth", "text", "cache", "notes", "model", "time", "roof"];
 const BESIDE = ["tree", "text"];
 const GOOD = ["stop_token", "max_new_tokens", "picture_full", "stopped_by_user"];
 const WAIT = 500; // ms before a stream that was refused is asked for again; twice as long each time

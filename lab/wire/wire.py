@@ -28,6 +28,7 @@ from decodescope.lab.words.style import STATUS_OF_ORIGIN
 from . import notes
 from .again import Again
 from .beside import along, beside
+from .built import built
 from .cache import cache_row, mapped, maps
 from .canvas import filled
 from .cascaded import cascaded
@@ -76,6 +77,7 @@ class Wire:
     tally: what a strategy tried by itself (`lab/wire/tallied.py`).
     along, in the head, and beside, in a step: who read along, and what that says of each token (`lab/wire/beside.py`).
     again, rounds: what of the text was said before, and the rounds of a text that goes round (`lab/wire/again.py`).
+    built, in the head: what the models are made of, matrix by matrix (`lab/wire/built.py`).
     search: a tree of beginnings of texts, as it was searched (`lab/wire/searched.py`).
     survey: all spans of a passage, or texts that voted, held against each other (`lab/wire/surveyed.py`).
     from: where in prompt and text the tokens stand that a step's are copies of (`lab/wire/copies.py`).
@@ -130,6 +132,7 @@ class Wire:
             "kind": "head",
             "run": h.run,
             "model": _model(h.model),
+            "built": built(h),
             "lanes": {role: _model(spec) for role, spec in h.lanes.items()},
             "method": h.method,
             "called": called(h),

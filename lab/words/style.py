@@ -26,6 +26,13 @@ LIGHT = {
     "gone": "#eef1f4",
     "mass-low": "#bec8d2",
     "mass-high": "#00224e",
+    "bits-1": "#e8c51c",
+    "bits-2": "#66b53f",
+    "bits-3": "#1b7f79",
+    "bits-4": "#24588f",
+    "bits-5": "#43195c",
+    "on-few": "#1b1f24",
+    "on-many": "#ffffff",
 }
 DARK = {
     "bg": "#14171c",
@@ -50,6 +57,13 @@ DARK = {
     "gone": "#1d222a",
     "mass-low": "#323b47",
     "mass-high": "#e2ecf7",
+    "bits-1": "#fde725",
+    "bits-2": "#7fd34e",
+    "bits-3": "#2fb5a8",
+    "bits-4": "#4f8fd6",
+    "bits-5": "#8f3d86",
+    "on-few": "#14171c",
+    "on-many": "#e6edf3",
 }
 SANS = (
     "-apple-system",

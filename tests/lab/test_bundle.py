@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,9 @@ def asking() -> dict[str, Trace]:
     runs = {"tree": known("tree"), "beam": known("beam"), "canvas": canvas.sink, "picture": picture}
     runs["shorter"] = toys.decode(toys.method(context=("gemfilter", {"keep": 6})), count=4).sink
     runs["cascade"] = toys.decode(answers, count=8).sink
+    cut = copy(runs["tree"])
+    cut.header = replace(cut.header, model=cut.header.model | {"widths": [64, 0, 64]})
+    runs["model"] = cut
     runs["search"] = toys.decode(toys.method(strategy=("planned", {"tests": "1\n2"})), count=8).sink
     runs["survey"] = toys.decode(toys.method(strategy=("exact_extract", {"end": "7"})), count=9).sink
     return runs | {"depth": toys.decode(deep, count=8).sink, "switch": toys.decode(switch, count=8).sink}

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # which shipped example shows a chart, and what else is given
 EXAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
     "prompt": ("gemfilter", {}),
-    **dict.fromkeys(("steps", "time", "roofline", "surface", "tree", "distribution"), ("first-rejection", {})),
+    **dict.fromkeys(("steps", "time", "roofline", "model", "surface", "tree", "distribution"), ("first-rejection", {})),
     **dict.fromkeys(("spent", "depth", "entropy", "kinds", "calibration", "lengths"), ("first-rejection", {})),
     **dict.fromkeys(("cache", "lives", "attention"), ("h2o", {})),
     **dict.fromkeys(("exits", "layers"), ("early-exit", {})),

@@ -12,24 +12,24 @@ export const bring = (name, gives) => (brought[name] = gives);
 /** What a part gives; null while it is not here. */
 export const extra = (name) => brought[name] ?? null;
 
-/** The parts that a message asks for; a head where pictures are written, a prompt was cut or a
- *  depth rule was chosen. */
+/** The parts that a message asks for; a head where pictures are written, a prompt was cut, a model was made of another
+ *  or a depth rule was chosen. */
 export const asked = (message) => (message.kind !== "head" ? Object.keys(ASKS).filter((key) => message[key])
   .map((key) => ASKS[key]) : [message.picture && "picture", message.shortened && "shorter",
+    Object.values(message.built ?? {}).some((one) => one.changed) && "model",
     message.parts?.depth?.usual === false && "depth"].filter(Boolean));
 
 /** Fetches what messages ask for. loads: part -> a function that begins to load it, of those that this place can fetch;
- *  arrived(): one came, or did not. `due`: how many are on their way for the first time: until then nothing is drawn
- *  that would have to change. */
+ *  arrived(): one came, or did not. `has`: whether a part is here or can come; `want` asks for it by name. `due`: how
+ *  many are on their way for the first time: until then nothing is drawn that would have to change. */
 export function fetching(loads, arrived) {
-  const begun = new Set(), way = { ask, due: 0 };
-  function ask(message) {
-    for (const name of asked(message)) {
-      if (brought[name] || begun.has(name) || !loads?.[name]) continue;
-      begun.add(name);
-      way.due++;
-      get(name, AGAIN).then(() => (way.due--, arrived()));
-    }
+  const begun = new Set(), has = (name) => !!(brought[name] || loads?.[name]);
+  const way = { ask: (message) => asked(message).forEach(want), has, want, due: 0 };
+  function want(name) {
+    if (brought[name] || begun.has(name) || !loads?.[name]) return;
+    begun.add(name);
+    way.due++;
+    get(name, AGAIN).then(() => (way.due--, arrived()));
   }
   const get = (name, wait) => loads[name]().catch(() => void setTimeout(
     () => get(name, Math.min(2 * wait, 15000)).then(arrived), wait));

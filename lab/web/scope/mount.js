@@ -2,6 +2,7 @@
 import { cacheView } from "./cache.js";
 import { cardView } from "./card.js";
 import { cursor } from "./cursor.js";
+import { modelDoor } from "./door.js";
 import { button, h, say, see, toggle } from "./elements.js";
 import { ending } from "./ends.js";
 import { fetching, late } from "./extras.js";
@@ -19,12 +20,12 @@ import { themed } from "./theme.js";
 import { timeView } from "./time.js";
 import { legend, treeView } from "./tree.js";
 
-const VIEWS = ["strip", "tree", "card", "depth", "text", "cache", "notes", "time", "roof"];
+const VIEWS = ["strip", "tree", "card", "depth", "text", "cache", "notes", "model", "time", "roof"];
 const PLAIN_ENDS = ["stop_token", "max_new_tokens", "stopped_by_user", "picture_full"]; // nothing went wrong
 
 /** Put the views that are named in `chosen` into `root`: all of them, tree and card also by name. `outcome` stands
  *  above the tree. */
-function fill(root, context, chosen, outcome) {
+function fill(root, context, chosen, outcome, extras) {
   const parts = [];
   const add = (part, parent = root) => (parts.push(part), parent.append(part.element), part);
   if (chosen.includes("strip")) add(stripView(context));
@@ -53,6 +54,7 @@ function fill(root, context, chosen, outcome) {
     add(notesView(context));
     add(late("repeats", ({ repeatsView }) => repeatsView(context)));
   }
+  if (chosen.includes("model") && extras.has("model")) add(modelDoor(context, extras.want));
   if (chosen.includes("time")) add(timeView(context));
   if (chosen.includes("roof")) add(roofView(context));
   root.classList.toggle("roofed", chosen.includes("roof") && chosen.includes("time"));
@@ -91,7 +93,7 @@ export function mount(element, options = {}) {
     empty);
   const context = cursor(store, options, { request, ask, tell: (sentence) => say(reader, sentence) });
   context.help = () => ((help.open ? help.close() : help.showModal()), help.open && help.focus());
-  const { parts, tree, card } = fill(root, context, options.views || VIEWS, outcome);
+  const { parts, tree, card } = fill(root, context, options.views || VIEWS, outcome, extras);
   root.append(veil, help, reader);
   element.append(root);
   tips(root);

@@ -1,7 +1,7 @@
 /* scope: draws a decoding run, in the page, in notebooks and in exported files. No dependency, no build step.
  *
  *   const view = mount(element, {onGap, onSeek,
- *     views: ["strip", "tree", "card", "depth", "text", "cache", "notes", "time", "roof"]});
+ *     views: ["strip", "tree", "card", "depth", "text", "cache", "notes", "model", "time", "roof"]});
  *   view.push(message)        a head, a step or an end, as lab/wire/wire.py makes them
  *   view.seek(i)  view.follow(true)  view.play(true)  view.select({step, node})  view.theme("auto")  view.destroy()
  *

@@ -1,0 +1,161 @@
+"""Model: what a model of the run is, layer by layer: bytes by matrix, bits by shade, what is gone hatched, heads by KV head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from decodescope.engine.core.arguments import choice
+from decodescope.engine.trace import Trace
+from decodescope.lab.wire.built import built
+from decodescope.lab.words.style import LIGHT, count, size
+
+from .chart import INK, MUTED, REJECT, chart, literal
+
+MATRICES = ("qkv", "out", "gate_up", "down")
+SHADES = ((3.5, "bits-1"), (6.0, "bits-2"), (12.0, "bits-3"), (24.0, "bits-4"), (float("inf"), "bits-5"))  # as on the page
+
+
+class Cell(NamedTuple):
+    """A matrix: the row that it stands in, its shape and that of the uncut one, bits of a number, and bytes: those that are
+    there, those of what is gone, in the model's type, and those that fewer bits save."""
+
+    row: str
+    name: str
+    shape: tuple[int, int]
+    whole: tuple[int, int]
+    bits: float
+    bytes: float
+    gone: float
+    saved: float
+
+
+def cells(model: dict[str, Any]) -> Iterator[Cell]:
+    """The matrices of a model as `built` tells it, layer by layer, and the embedding and the head behind them."""
+    usual = model["usual"]
+    for i, kind in enumerate(model["layers"]):
+        parts = zip(MATRICES, model["kinds"][kind]["parts"], model["whole"]["parts"], strict=True)
+        for name, (rows, columns, bits), (tall, wide) in parts:
+            yield _cell(f"L{i}", name, (rows, columns), (tall, wide), bits, usual)
+    for name, rows, columns, bits in model["ends"]:
+        yield _cell(name, name, (rows, columns), (rows, columns), bits, usual)
+
+
+def _cell(row: str, name: str, shape: tuple[int, int], whole: tuple[int, int], bits: float, usual: float) -> Cell:
+    many = shape[0] * shape[1]
+    gone = (whole[0] * whole[1] - many) * usual / 8
+    return Cell(row, name, shape, whole, bits, many * bits / 8, gone, many * (usual - bits) / 8)
+
+
+def figure(trace: Trace, role: str | None = None) -> go.Figure:
+    """A bar a layer, of its matrices: as long as their bytes, shaded by the bits of a number, which stand in it; hatched is
+    what the model that it was made of has besides, dotted what fewer bits save. At the right its query heads by KV head. role:
+    "target", "draft", ...; by default the first model that was made of another. Raises ValueError where the trace does not
+    tell the shapes of its models, and ParamError for a role that it does not have."""
+    models = built(trace.header)
+    if not models:
+        raise ValueError("This trace does not tell what its model is made of: it is older than these records, or damaged.")
+    usual = next((name for name, x in models.items() if x["changed"]), next(iter(models)))
+    model = models[choice(role, "role", tuple(models)) if role is not None else usual]
+    drawn = list(cells(model))
+    bars = [*_there(drawn), *_without(drawn, "gone"), *_without(drawn, "saved")]
+    of = f" of {size(model['dense'])}" if model["changed"] else ""
+    title = f"{model['name']}: {count(model['params'])} parameters, {size(model['bytes'])}{of}"
+    rows = list(dict.fromkeys(x.row for x in drawn))
+    drawing = chart(literal(title), "MiB", "", *bars, *_heads(model), height=max(330, 190 + 26 * len(rows)))
+    names = dict(categoryorder="array", categoryarray=rows, autorange="reversed")
+    drawing.update_layout(barmode="stack", bargap=0.25, margin=dict(l=140, t=50, b=120), yaxis=names)
+    words = dict(text="query heads by KV head", font=dict(size=13))
+    axis = dict(domain=[0.75, 1], title=words, showgrid=False, showticklabels=False, zeroline=False, linecolor=MUTED)
+    drawing.update_xaxes(domain=[0, 0.7])
+    return drawing.update_layout(xaxis2={**axis, "anchor": "y"}, legend=dict(y=-0.2, yanchor="top"))
+
+
+def _there(drawn: list[Cell]) -> Iterator[go.Bar]:
+    """A trace for each matrix and shade; the legend names each shade once."""
+    named: set[str] = set()
+    for name, shade in dict.fromkeys((x.name, _shade(x.bits)) for x in drawn if x.bytes):
+        own = [x for x in drawn if x.bytes and (x.name, _shade(x.bits)) == (name, shade)]
+        yield _bars(own, shade, shade not in named, drawn)
+        named.add(shade)
+
+
+def _bars(own: list[Cell], shade: str, first: bool, drawn: list[Cell]) -> go.Bar:
+    bits = sorted({round(x.bits, 2) for x in drawn if x.bytes and _shade(x.bits) == shade})
+    span = ", ".join(f"{x:g}" for x in bits) if len(bits) < 4 else f"{bits[0]:g} to {bits[-1]:g}"
+    return go.Bar(
+        y=[x.row for x in own],
+        x=[x.bytes / 2**20 for x in own],
+        orientation="h",
+        name=f"{span} bits a weight",
+        legendgroup=shade,
+        showlegend=first,
+        marker=dict(color=LIGHT[shade], line=dict(color=LIGHT["time-3"], width=1)),
+        text=[f"{round(x.bits, 2):g}" for x in own],
+        textposition="inside",
+        insidetextanchor="middle",
+        textangle=0,
+        textfont=dict(color=LIGHT["on-few" if shade in ("bits-1", "bits-2") else "on-many"]),
+        customdata=[_told(x) for x in own],
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+
+
+def _shade(bits: float) -> str:
+    return next(shade for limit, shade in SHADES if bits < limit)
+
+
+def _told(x: Cell) -> str:
+    shape = f"{x.name}, {x.shape[0]:,} × {x.shape[1]:,}, {round(x.bits, 2):g} bits a weight: {size(x.bytes)}"
+    more = f"<br>{size(x.gone)} gone of {x.whole[0]:,} × {x.whole[1]:,}" if x.gone else ""
+    return shape + more + (f"<br>{size(x.saved)} saved by fewer bits" if x.saved > 0 else "")
+
+
+def _without(drawn: list[Cell], what: str) -> Iterator[go.Bar]:
+    """What is not there any more: hatched what was cut, with a dotted pattern what fewer bits save."""
+    own = [x for x in drawn if getattr(x, what) > 0]
+    if not own:
+        return
+    shape, name = ("/", "gone") if what == "gone" else (".", "saved by fewer bits")
+    yield go.Bar(
+        y=[x.row for x in own],
+        x=[getattr(x, what) / 2**20 for x in own],
+        orientation="h",
+        name=name,
+        marker=dict(
+            color=LIGHT["bg"],
+            line=dict(color=REJECT if what == "gone" else LIGHT["edge"], width=1),
+            pattern=dict(shape=shape, fgcolor=REJECT if what == "gone" else LIGHT["edge"], size=6),
+        ),
+        customdata=[_told(x) for x in own],
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+
+
+def _heads(model: dict[str, Any]) -> Iterator[go.Scatter]:
+    """A square for each query head, those of a KV head side by side; crossed ones are gone."""
+    whole = model["whole"]["groups"]
+    there, gone = ([], []) if len(model["layers"]) * sum(whole) > 4096 else _squares(model)
+    kinds = ((there, "query head", "square", INK), (gone, "query head, gone", "x-thin-open", REJECT))
+    for places, name, symbol, colour in kinds:
+        if places:
+            x, y, said = zip(*places, strict=True)
+            yield go.Scatter(
+                x=x, y=y, mode="markers", name=name, xaxis="x2", customdata=said, hovertemplate="%{customdata}<extra></extra>",
+                marker=dict(symbol=symbol, size=9, color=colour, line=dict(color=colour, width=1.5)),
+            )  # fmt: skip
+
+
+def _squares(model: dict[str, Any]) -> tuple[list[tuple[float, str, str]], list[tuple[float, str, str]]]:
+    """Place, row and words of each query head that is there, and of each that is gone: of these nobody knows the KV head."""
+    there, gone = [], []
+    for i, kind in enumerate(model["layers"]):
+        groups, at = model["kinds"][kind]["groups"], 0.0
+        for g, many in enumerate(groups):
+            there += [(at + k, f"L{i}", f"layer {i}, KV head {g}: read by {many} query heads") for k in range(many)]
+            at += many + 0.8
+        lost = sum(model["whole"]["groups"]) - sum(groups)
+        gone += [(at + k, f"L{i}", f"layer {i}: {lost} query heads are gone") for k in range(lost)]
+    return there, gone

@@ -1,0 +1,66 @@
+"""Built: what the models of a run are made of, matrix by matrix, and what is gone of those that they were made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.cost.cost import DTYPE_BITS
+from decodescope.engine.cost.passes import spec_of
+from decodescope.engine.trace.events import Header
+from decodescope.engine.trace.limits import TraceError
+
+
+def built(header: Header) -> dict[str, dict[str, Any]]:
+    """Role -> what a view is told of a model, "target" first; without those whose shape the header does not tell.
+
+    name, made: as the header has them, `made` the transforms; changed: whether anything of it is no more as it was
+    usual: bits of a number of the model's type;  params, bytes: of all of it;  dense: bytes of the model that it was made of
+    kinds: layers that differ, {"parts": [[rows, columns, bits], ...] of qkv, out, gate_up and down, "groups": query heads by KV
+    head};  layers: which of them each layer is;  whole: [rows, columns] and groups of a layer of the uncut model
+    ends: [[name, rows, columns, bits], ...] of the embedding and of a head that stands beside it;  rest: bytes of norms and
+    biases
+    """
+    bits = DTYPE_BITS.get(header.dtype)
+    specs = [("target", header.model), *header.lanes.items()]
+    models = {}
+    for role, record in specs if bits is not None else ():
+        try:
+            models[role] = _model(spec_of(record), bits or 0)
+        except TraceError:  # a header without a model's shape
+            continue
+    return models
+
+
+def _model(spec: ModelSpec, usual: float) -> dict[str, Any]:
+    whole = replace(spec, groups=(), widths=(), bits=())
+    itemsize = int(usual // 8)
+    layers = [_layer(spec, i, usual) for i in range(spec.n_layers)]
+    kinds = [layer for i, layer in enumerate(layers) if layer not in layers[:i]]
+    table, head = (spec.vocab, spec.d_model), spec.head_bits(usual)
+    ends: list[list[Any]] = [["embedding and head", *table, usual]]
+    if not spec.tied or head != usual:
+        ends = [["embedding", *table, usual], ["head", *table, head]]
+    parts = [part for layer in layers for part in layer["parts"]] + [end[1:] for end in ends]
+    total = spec.weight_bytes(itemsize)
+    return {
+        "name": spec.name,
+        "made": spec.weights,
+        "changed": bool(spec.weights or spec.bits or spec.groups or spec.widths),
+        "usual": usual,
+        "params": spec.params,
+        "bytes": total,
+        "dense": whole.weight_bytes(itemsize),
+        "kinds": kinds,
+        "layers": [kinds.index(layer) for layer in layers],
+        "whole": {"parts": [list(x) for x in whole.matrices_at(0)], "groups": list(whole.groups_at(0))},
+        "ends": ends,
+        "rest": total - round(sum(rows * columns * bits / 8 for rows, columns, bits in parts)),
+    }
+
+
+def _layer(spec: ModelSpec, layer: int, usual: float) -> dict[str, Any]:
+    shapes = spec.matrices_at(layer)
+    parts = [[rows, columns, spec.bits_at(layer, k, usual)] for k, (rows, columns) in enumerate(shapes)]
+    return {"parts": parts, "groups": list(spec.groups_at(layer))}

@@ -1,0 +1,207 @@
+"""What a model is, on the page and as a chart: bytes and bits of the header, what is gone, and the heads by KV head."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import toys
+
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.cost.passes import spec_of
+from decodescope.engine.decoding.weights import MATRICES, Calibration, bits_of, transforms
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.matrix import Matrix
+from decodescope.engine.trace import Trace, TraceError
+from decodescope.lab import show
+from decodescope.lab.charts import CHARTS
+from decodescope.lab.figures.model import cells
+from decodescope.lab.views.bundle import needed
+from decodescope.lab.wire.built import built
+
+from .drawn import Drawn, told
+from .runs import known
+
+KINDS = {
+    "plain": "",
+    "few bits": "int4 group=32",
+    "a head of its own": "int8 head=true",
+    "heads": "head_sensitivity cut=0.25 tokens=64",
+    "blocks": "cut_layers skip=a1,f2",
+    "both": "head_sensitivity cut=0.4 tokens=64+int8",
+}
+TEXT = Calibration(lambda: toys.torch.randint(toys.SPEC.vocab, (256,), generator=toys.torch.Generator().manual_seed(3)))
+OPEN = """(all) => { place.replaceChildren(); window.view = S.mount(place, { views: ['text', 'model', 'time'] });
+all.forEach((one) => view.push(one)); view.seek(0); }"""
+PANE = ".model-pane"
+
+
+@cache
+def made(kind: str) -> tuple[Decoder, Trace]:
+    """The toy after the transforms of a kind, and a run that tells it as its model."""
+    decoder = toys.decoder().packed()
+    for one in transforms(KINDS[kind]):
+        decoder = one.made(decoder, TEXT)
+    spec = replace(decoder.spec, weights=KINDS[kind], bits=bits_of(decoder), name=f"toy@{KINDS[kind]}".rstrip("@"))
+    return decoder, run(spec.record())
+
+
+def run(*models: dict[str, Any]) -> Trace:
+    """A finished run whose header tells these models, the draft's last."""
+    trace = copy(known("plain"))
+    trace.header = replace(trace.header, model=models[0], lanes={"draft": models[1]} if len(models) > 1 else {})
+    return trace
+
+
+def held(weight: Any) -> int:
+    """Bytes of a matrix, from its storages."""
+    parts = weight.parts.values() if isinstance(weight, Matrix) else [weight]
+    return sum(x.numel() * x.element_size() for x in parts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_are_those_of_the_storages_and_add_up(kind: str) -> None:
+    decoder, trace = made(kind)
+    model = built(trace.header)["target"]
+    drawn = list(cells(model))
+    for i, layer in enumerate(decoder.layers):
+        own = {x.name: x for x in drawn if x.row == f"L{i}"}
+        for name in MATRICES:
+            weight = getattr(layer, name)
+            shape = () if weight is None else tuple(weight.shape)
+            there = own[name].shape[0] * own[name].shape[1]
+            assert (own[name].shape == shape) if there else not sum(shape[:1]) * sum(shape[1:]), name
+            assert own[name].bytes == pytest.approx(held(weight) if there else 0, abs=0.01)
+    ends = {x.name: x.bytes for x in drawn if not x.row.startswith("L")}
+    assert ends["embedding"] == held(decoder.embed) and ends["head"] == pytest.approx(held(decoder.unembedding), abs=0.01)
+    assert sum(x.bytes for x in drawn) + model["rest"] == pytest.approx(model["bytes"], abs=1)
+    assert sum(x.bytes + x.gone + x.saved for x in drawn) + model["rest"] <= model["dense"] + 1
+    assert model["changed"] == (kind != "plain") == (model["bytes"] < model["dense"])
+    assert [sum(model["kinds"][k]["groups"]) for k in model["layers"]] == [decoder.spec.heads_at(i) for i in range(3)]
+    assert needed(told(trace)[:1]) == ({"model"} if kind != "plain" else set())
+
+
+def test_cuts_are_uneven_and_blocks_are_gone() -> None:
+    heads, blocks = (made(kind)[1].header.model for kind in ("heads", "blocks"))
+    assert any(len({*groups}) > 1 for groups in heads["groups"]), "the test needs uneven groups"
+    gone = [(x.row, x.name) for x in cells(built(made("blocks")[1].header)["target"]) if not x.bytes]
+    assert gone == [("L1", "qkv"), ("L1", "out"), ("L2", "gate_up"), ("L2", "down")] and blocks["widths"][2] == 0
+
+
+def test_a_trace_that_tells_no_shape_has_none() -> None:
+    trace = run({})
+    assert built(trace.header) == {} == told(trace)[0]["built"]
+    with pytest.raises(ValueError, match="does not tell what its model is made of"):
+        CHARTS["model"].draw(trace)
+    assert built(replace(trace.header, model=made("plain")[1].header.model, dtype="something")) == {}
+    for wrong in ({"widths": [3]}, {"groups": [[1], [-1], [2]]}):
+        record = made("heads")[1].header.model | wrong
+        with pytest.raises(TraceError, match="cut as none can be"):
+            spec_of(record)
+        assert "target" not in built(run(record).header)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_chart_has_the_header_s_numbers(kind: str) -> None:
+    trace = made(kind)[1]
+    drawn = list(cells(built(trace.header)["target"]))
+    drawing = CHARTS["model"].draw(trace)
+    bars = [one for one in drawing.data if one.type == "bar"]
+    cut = {one.name: sum(one.x) * 2**20 for one in bars if one.name in ("gone", "saved by fewer bits")}
+    assert sum(sum(one.x) for one in bars if one.name not in cut) * 2**20 == pytest.approx(sum(x.bytes for x in drawn))
+    assert cut.get("gone", 0) == pytest.approx(sum(x.gone for x in drawn))
+    assert cut.get("saved by fewer bits", 0) == pytest.approx(sum(x.saved for x in drawn))
+    for one in (one for one in bars if one.name not in cut):
+        assert {*one.text} <= {f"{round(x.bits, 2):g}" for x in drawn}
+    marks = {one.name: len(one.x) for one in drawing.data if one.type == "scatter"}
+    spec = spec_of(trace.header.model)
+    assert marks["query head"] == sum(map(spec.heads_at, range(3)))
+    assert marks["query head"] + marks.get("query head, gone", 0) == 3 * spec.n_heads
+
+
+def test_the_model_that_was_changed_is_drawn_unless_another_role_is_named() -> None:
+    trace = run(made("plain")[1].header.model, made("few bits")[1].header.model)
+    assert "toy@int4" in CHARTS["model"].draw(trace).layout.title.text
+    assert "toy@" not in CHARTS["model"].draw(trace, role="target").layout.title.text
+    with pytest.raises(ParamError, match="target"):
+        CHARTS["model"].draw(trace, role="large")
+    widget = show(trace, views=["text", "model"])
+    assert "modelView" in widget._esm and "modelView" in show(made("plain")[1], views=["model"])._esm
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("drawn")
+@pytest.mark.parametrize("kind", [x for x in KINDS if x != "plain"])
+def test_parts_are_as_long_as_their_bytes_and_heads_stand_by_kv_head(drawn: Drawn, kind: str) -> None:
+    trace = made(kind)[1]
+    model = built(trace.header)["target"]
+    drawn.run(OPEN, told(trace))
+    layers = drawn.page.locator(f"{PANE} .layer")
+    assert layers.count() == 3 + len(model["ends"])
+    px = drawn.run("() => document.querySelector('.model-pane .bytes').clientWidth")
+    sizes = layers.evaluate_all("""all => all.map((row) => ['.piece:not(.cut)', '.cut.piece', '.spare'].map((x) =>
+      [...row.querySelectorAll('.bytes > ' + x)].reduce((sum, one) => sum + one.getBoundingClientRect().width, 0)))""")
+    due = [[sum(getattr(x, what) for x in cells(model) if x.row == row) for what in ("bytes", "gone", "saved")]
+           for row in dict.fromkeys(x.row for x in cells(model))]  # fmt: skip
+    most = max(sum(row) for row in due[:3])
+    for shown, row in zip(sizes, due, strict=True):
+        assert shown == pytest.approx([px * x / most for x in row], abs=3), "one scale for all rows"
+    kv = layers.evaluate_all("""all => all.map((row) => [...row.querySelectorAll('.kv:not(.lost)')].map((x) =>
+      x.querySelectorAll('.head:not(.cut)').length))""")
+    assert kv[:3] == [model["kinds"][k]["groups"] for k in model["layers"]]
+    lost = drawn.page.locator(f"{PANE} .head.cut").count()
+    assert lost == 3 * 4 - sum(map(sum, kv))
+    drawn.page.get_by_role("button", name="Show as table").last.click()
+    rows = drawn.cells(f"{PANE} .twin tbody tr")
+    assert [row[3] for row in rows[:-1]] == [f"{round(x.bits, 2):g}" if x.bytes else "–" for x in cells(model)]
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("drawn")
+def test_keys_lead_from_part_to_part_and_each_says_what_it_is(drawn: Drawn) -> None:
+    drawn.run(OPEN, told(made("blocks")[1]))
+    first = drawn.page.locator(f"{PANE} .layer button").first
+    first.click()
+    assert "qkv of layer 0" in drawn.text(f"{PANE} .part-card h3") and "32 bits each" in drawn.text(f"{PANE} .part-card")
+    before = drawn.page.evaluate("() => view.at")
+    for key in ("ArrowDown", "ArrowRight"):
+        drawn.page.keyboard.press(key)
+    assert "out of layer 1" in drawn.text(f"{PANE} .part-card h3") and "It is gone" in drawn.text(f"{PANE} .part-card")
+    for _ in range(9):
+        drawn.page.keyboard.press("ArrowRight")
+    assert "gone" in drawn.text(f"{PANE} .part-card h3") and "4 query heads are gone" in drawn.text(f"{PANE} .part-card")
+    drawn.page.keyboard.press("ArrowUp")
+    assert "Layer 0, KV head 0" in drawn.text(f"{PANE} .part-card h3") or "KV head 1" in drawn.text(f"{PANE} .part-card h3")
+    assert drawn.page.evaluate("() => view.at") == before, "arrow keys there are no steps"
+    assert drawn.page.locator(f"{PANE} .layers button[tabindex='0']").count() == 1
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("drawn")
+def test_a_plain_model_s_pane_is_closed_and_holds_nothing_until_it_is_opened(drawn: Drawn) -> None:
+    drawn.run(OPEN, told(made("plain")[1]))
+    assert drawn.page.locator(PANE).is_visible() and not drawn.page.locator(f"{PANE} .layers").count()
+    drawn.page.locator(f"{PANE} summary").click()
+    drawn.settled()
+    drawn.page.locator(f"{PANE} .layers").wait_for()
+    assert drawn.page.locator(f"{PANE} .piece.bits-5").count() == 3 * 4 + 2 and not drawn.page.locator(f"{PANE} .cut").count()
+    drawn.run(OPEN, told(run({})))
+    assert "does not tell what its model is made of" in drawn.text(PANE)
+    assert not drawn.page.locator(f"{PANE} details").is_visible()
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("drawn")
+def test_two_models_are_shown_by_turns_and_a_narrow_page_has_room(driver: Any) -> None:
+    made_ = Drawn(driver, width=390)
+    made_.run(OPEN, told(run(made("both")[1].header.model, made("few bits")[1].header.model)))
+    roles = made_.page.locator(f"{PANE} .switch button")
+    assert roles.all_inner_texts() == ["target", "draft"] and roles.nth(0).get_attribute("aria-pressed") == "true"
+    assert made_.page.evaluate("() => document.documentElement.scrollWidth") <= 390
+    roles.nth(1).click()
+    made_.settled()
+    assert not made_.page.locator(f"{PANE} .cut").count() and made_.page.locator(f"{PANE} .piece.bits-3").count()
+    made_.close()
