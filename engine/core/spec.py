@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 MOST_CELLS = 256  # of a picture's side
@@ -135,6 +135,13 @@ class ModelSpec:
     widths: tuple[int, ...] = ()
     weights: str = ""
     bits: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def whole(self) -> ModelSpec:
+        """The shape of what transforms made this one of; itself where there were none."""
+        usual = {"groups": (), "widths": (), "bits": (), "weights": ""}
+        name = self.name.removesuffix(f"@{self.weights}")
+        return replace(self, name=name, **usual) if self.weights else self  # type: ignore[arg-type] # of several kinds
 
     @property
     def group(self) -> int:

@@ -42,6 +42,7 @@ def spec_of(record: Mapping[str, Any]) -> ModelSpec:
 class Passes:
     """Prices the passes of one run. A lane whose shape the header does not tell has no price.
 
+    before: lane -> the shape that transforms of its weights began with, where there were some
     prompt: tokens of the prompt that the target read, as the header says, until `learn` tells that a context left some out
     """
 
@@ -55,6 +56,7 @@ class Passes:
                 self.specs[lane] = spec_of(record)
             except TraceError:  # a header without a model's shape
                 continue
+        self.before = {lane: spec.whole for lane, spec in self.specs.items() if spec.whole is not spec}
         self._alone = lru_cache(maxsize=4096)(self._priced)
 
     def learn(self, prefill: Prefill) -> Prefill:
@@ -65,22 +67,23 @@ class Passes:
 
     def rows(self, passes: Iterable[Pass], draft: DraftTree | None = None) -> list[dict[str, Any]]:
         """One row per lane and phase, in the order of the passes: how many, rows fed, FLOP, bytes moved, the bytes of
-        weights and KV that one pass reads at most (what a processor's cache would have to hold), and seconds."""
+        weights and KV that one pass reads at most (what a processor's cache would have to hold), and seconds. Of a lane whose
+        weights were transformed also `before`: the same three prices of these passes by the model that it was made of."""
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         for one in passes:
             if self.bits is None or one.lane not in self.specs or one.wall_us <= 0:
                 continue
             tree = draft if decides(one) else None
-            cost = self.cost(one, tree)
             row = rows.setdefault(
                 (one.lane, one.phase),
                 {"lane": one.lane, "phase": one.phase, "n": 0, "rows": 0, "flops": 0, "bytes": 0, "kept": 0, "s": 0.0},
             )
             row["n"] += 1
             row["rows"] += one.tokens * one.batch
-            row["flops"] += cost.flops
-            row["bytes"] += cost.bytes
-            row["kept"] = max(row["kept"], cost.weight_bytes + cost.kv_read_bytes + cost.kv_write_bytes)
+            _add(row, self.cost(one, tree))
+            if one.lane in self.before:
+                name = self.before[one.lane].name
+                _add(row.setdefault("before", {"name": name, "flops": 0, "bytes": 0, "kept": 0}), self.cost(one, tree, True))
             row["s"] = round(row["s"] + one.wall_us / 1e6, 9)
         return list(rows.values())
 
@@ -94,18 +97,20 @@ class Passes:
         plain, bare = (self.cost(Pass("target", "verify", 1, held, 1.0, logits=n)).flops for n in (1, 0))  # n: answers
         return (plain * emitted - sum(self.cost(x).flops for x in (*ran, *aside))) * spec.n_layers / bare
 
-    def cost(self, one: Pass, draft: DraftTree | None = None) -> Cost:
-        """The price of one pass of a lane whose shape is known; `draft`: the tree that it checked."""
+    def cost(self, one: Pass, draft: DraftTree | None = None, before: bool = False) -> Cost:
+        """The price of one pass of a lane whose shape is known; `draft`: the tree that it checked; before: of the same pass by
+        the model that the lane's was made of."""
         if draft is not None and draft.parents:
-            return cost_of(self.specs[one.lane], one, draft=draft, bits=self.bits or 0, read_bits=self.read_bits(one))
+            spec = (self.before if before else self.specs)[one.lane]
+            return cost_of(spec, one, draft=draft, bits=self.bits or 0, read_bits=self.read_bits(one))
         known = {name: fixed(getattr(one, name)) for name in PRICED}
         if one.read is not None:
             known["held"] = fixed(one.read)
-        return self._alone(self.read_bits(one), *known.values())
+        return self._alone(before, self.read_bits(one), *known.values())
 
-    def _priced(self, read: float | None, *known: Any) -> Cost:
+    def _priced(self, before: bool, read: float | None, *known: Any) -> Cost:
         one = Pass(wall_us=1.0, **dict(zip(PRICED, known, strict=True)))
-        return cost_of(self.specs[one.lane], one, bits=self.bits or 0, read_bits=read)
+        return cost_of((self.before if before else self.specs)[one.lane], one, bits=self.bits or 0, read_bits=read)
 
     def read_bits(self, one: Pass) -> float | None:
         """Bits of a number of the entries that a pass reads, on average, where a codec has packed the older ones of its cache;
@@ -115,6 +120,13 @@ class Passes:
             return None
         packed = held - held % whole
         return self.bits + packed * (bits - self.bits) / (held + one.tokens)
+
+
+def _add(sums: dict[str, Any], cost: Cost) -> None:
+    """Add the price of a pass to those of a row."""
+    sums["flops"] += cost.flops
+    sums["bytes"] += cost.bytes
+    sums["kept"] = max(sums["kept"], cost.weight_bytes + cost.kv_read_bytes + cost.kv_write_bytes)
 
 
 def fixed(held: Any) -> Any:

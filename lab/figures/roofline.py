@@ -21,7 +21,8 @@ from .chart import ACCEPT, INK, MUTED, TARGET, chart
 
 @dataclass(frozen=True)
 class Point:
-    """Passes of one kind: FLOP per byte by the cost model, FLOP/s by the clock. us: median time of one, which costs `cost`."""
+    """Passes of one kind: FLOP per byte by the cost model, FLOP/s by the clock. us: median time of one, which costs `cost`.
+    before: the model that theirs was made of, by name, and what that pass costs there; None: nothing was made of it."""
 
     name: str
     intensity: float
@@ -29,6 +30,7 @@ class Point:
     us: float
     passes: int
     cost: Cost = field(default_factory=Cost)
+    before: tuple[str, Cost] | None = None
 
     def reached(self, profile: HardwareProfile, dtype: str | None) -> str:
         """MBU (weights and cache) and MFU of the median pass, in words."""
@@ -37,10 +39,12 @@ class Point:
 
 
 def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
-    """The roofs of `profile`, and the measured passes of the traces. Points are filled: they were measured."""
+    """The roofs of `profile`, and the measured passes of the traces. Points are filled: they were measured. Of a model that was
+    made of another a dashed line leads from the hollow point of the same pass by that one, at best, under the roof."""
     dtype = next(iter(traces)).header.dtype if traces else None
     measured = [point for trace in traces for point in points(trace)]
-    x = np.geomspace(min([0.1, *(p.intensity / 2 for p in measured)]), max([1000.0, *(p.intensity * 2 for p in measured)]), 200)
+    every = [p.intensity for p in measured] + [p.before[1].intensity for p in measured if p.before is not None]
+    x = np.geomspace(min([0.1, *(at / 2 for at in every)]), max([1000.0, *(at * 2 for at in every)]), 200)
     lines = [_line("memory", x, roof(profile, x.tolist(), dtype), INK)]
     if profile.cache_bandwidth is not None:
         lines.append(_line("processor's cache", x, roof(profile, x.tolist(), dtype, resident=True), MUTED, "dot"))
@@ -57,6 +61,8 @@ def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
         )
         for p, (colour, symbol) in zip(measured, [(ACCEPT, "circle"), (TARGET, "diamond"), (INK, "square")] * 9, strict=False)
     ]
+    signs = dict(zip(measured, [(ACCEPT, "circle"), (TARGET, "diamond"), (INK, "square")] * 9, strict=False))
+    dots += [_before(profile, p, p.before, dtype, *signs[p]) for p in measured if p.before is not None and p in signs]
     drawing = chart(f"Roofline of {profile.name}", "FLOP per byte moved", "GFLOP/s", *lines, *dots, height=440)
     return drawing.update_xaxes(type="log", dtick=1).update_yaxes(type="log", dtick=1)
 
@@ -72,12 +78,34 @@ def points(trace: Trace) -> list[Point]:
     return [_point(name, spec, passes, bits) for name, passes in kinds]
 
 
+def _before(
+    profile: HardwareProfile, p: Point, before: tuple[str, Cost], dtype: str | None, colour: str, symbol: str
+) -> go.Scatter:
+    """The way from what a pass of the model before would reach at best to what this one did."""
+    name, cost = before
+    best = roof(profile, [cost.intensity], dtype)[0]
+    us = 1e6 * cost.flops / best
+    said = f"{p.name}: {name} at best {us / 1000:.2f} ms, {cost.bytes / 1e6:.1f} MB moved", f"{p.name}, measured"
+    return go.Scatter(
+        x=[cost.intensity, p.intensity],
+        y=[best / 1e9, p.flops_per_s / 1e9],
+        name=f"{p.name}: {name}, at best",
+        mode="lines+markers",
+        line=dict(color=colour, width=1, dash="dash"),
+        marker=dict(size=[13, 0], color=colour, symbol=f"{symbol}-open"),
+        text=said,
+        hovertemplate="%{text}<br>%{x:.2f} FLOP/byte, %{y:.2f} GFLOP/s<extra></extra>",
+    )
+
+
 def _point(name: str, spec: ModelSpec, passes: list[Pass], bits: float) -> Point:
     costs: list[Cost] = [cost_of(spec, p, bits=bits) for p in passes]
     rates = [cost.flops / (p.wall_us * 1e-6) for cost, p in zip(costs, passes, strict=True) if p.wall_us > 0]
     middle = costs[len(costs) // 2]
     us = statistics.median(p.wall_us for p in passes)
-    return Point(name, middle.intensity, statistics.median(rates), us, len(passes), middle)
+    whole, one = spec.whole, passes[len(passes) // 2]
+    before = None if whole is spec else (whole.name, cost_of(whole, one, bits=bits))
+    return Point(name, middle.intensity, statistics.median(rates), us, len(passes), middle, before)
 
 
 def _line(name: str, x: np.ndarray, y: list[float], colour: str, dash: str = "solid") -> go.Scatter:

@@ -207,7 +207,9 @@ export function page(element) {
             last, hollow }) : ""
       );
     }
-    note.textContent = machines(machine, there);
+    const whole = [...present, ...prompt].find((x) => x.was)?.was.name;
+    note.textContent = machines(machine, there)
+      + (whole ? ` Hollow, with a dashed way: the same pass by ${whole}, at best here.` : "");
     drawPriced(home, there);
   }
   let pricedAs = null;

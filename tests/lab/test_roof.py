@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 import toys
 
+from decodescope.engine import Session
 from decodescope.engine.cost.cost import DTYPE_BITS, cost_of
 from decodescope.engine.cost.hardware import HardwareProfile, roof
 from decodescope.engine.cost.passes import Passes, spec_of
+from decodescope.engine.decoding.weights import Calibration, bits_of, transforms
+from decodescope.engine.trace import Trace
 from decodescope.lab import show
 from decodescope.lab.cost.machine import machine_of
+from decodescope.lab.figures import roofline
 from decodescope.lab.wire.messages import messages, wire_of
 from decodescope.lab.wire.wire import Wire, encode
 
@@ -47,6 +53,59 @@ def test_entries_without_tokens_are_read_too_where_nothing_was_drafted() -> None
     made, one = Passes(trace.header), replace(trace.steps[3].passes[0], aside=3)
     assert made.cost(one) == cost_of(spec_of(trace.header.model), one, bits=DTYPE_BITS[trace.header.dtype])
     assert made.cost(one).kv_read_bytes > made.cost(replace(one, aside=None)).kv_read_bytes
+
+
+def made_of(words: str) -> Trace:
+    """A run on a model that transforms made of a toy."""
+    whole = toys.pair()[0]
+    whole = replace(whole, spec=replace(whole.spec, name=f"toy@{words}", weights=words))
+    decoder = copy(whole.decoder)
+    decoder.spec = whole.spec
+    for one in transforms(words):
+        decoder = one.made(decoder, Calibration(lambda: torch.zeros(0, dtype=torch.int64)))
+    spec = replace(decoder.spec, bits=bits_of(decoder))
+    decoder = copy(decoder)
+    decoder.spec = spec
+    run = toys.finished(Session(replace(whole, decoder=decoder, spec=spec), toys.method(), toys.PROMPT, max_new_tokens=6))
+    return run.sink  # type: ignore[return-value] # a trace
+
+
+@pytest.mark.parametrize("words", ["codes bits=3 group=16", "cut_layers skip=a1,f2"])
+def test_passes_of_a_model_that_was_made_of_another_have_its_price_too(words: str) -> None:
+    trace, whole = made_of(words), toys.pair()[0].spec
+    assert spec_of(trace.header.model).whole == replace(whole, name="toy", pad_token=None)
+    bits, step = DTYPE_BITS[trace.header.dtype], trace.steps[3]
+    due = cost_of(whole, step.passes[0], bits=bits)
+    row = Passes(trace.header).rows(step.passes)[0]
+    kept = due.weight_bytes + due.kv_read_bytes + due.kv_write_bytes
+    assert row["before"] == {"name": "toy", "flops": due.flops, "bytes": due.bytes, "kept": kept}
+    assert row["bytes"] < 0.9 * due.bytes and (row["flops"] == due.flops) == words.startswith("codes")
+    assert all("before" not in x for x in Passes(known("plain").header).rows(known("plain").steps[0].passes))
+    drawing = roofline.figure(MACHINE, trace)
+    ways = [x for x in drawing.data if x.name.endswith("toy, at best")]
+    assert len(ways) == 2 and all(x.line.dash == "dash" and x.marker.symbol.endswith("-open") for x in ways)
+    decoding = ways[1]
+    assert decoding.x[0] == pytest.approx(due.flops / due.bytes, rel=0.1) and decoding.x[1] != decoding.x[0]
+    assert decoding.y[0] == pytest.approx(roof(MACHINE, [decoding.x[0]], trace.header.dtype)[0] / 1e9)
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("drawn")
+def test_the_point_before_stands_hollow_on_the_roof_and_is_told(driver: Any) -> None:
+    trace, drawn = made_of("codes bits=3 group=16"), Drawn(driver)
+    data = json.loads(encode(list(messages(trace, profile=MACHINE))))
+    drawn.run("(told, i) => { window.view = S.mount(place); told.forEach((one) => view.push(one)); view.seek(i); }", data, 3)
+    row = Passes(trace.header).rows(trace.steps[3].passes)[0]["before"]
+    resident = row["kept"] <= MACHINE.cache_bytes
+    best = roof(MACHINE, [row["flops"] / row["bytes"]], trace.header.dtype, resident=resident)[0]
+    assert "Hollow: the same pass by toy, at best." in drawn.text(".roof-pane > p.quiet")
+    assert re.search(r"; by toy [\d.]+ [kM]B, [\d.]+ . ?m?s at best|; by toy ", drawn.text(".roof-pane .reading"))
+    drawn.page.locator(".roof-pane .tools button").click()
+    rows = drawn.cells(".roof-pane .twin tbody tr")
+    mine = next(x for x in rows if x[0].endswith("by toy at best") and x[0].startswith("verify"))
+    assert float(mine[1]) == pytest.approx(row["flops"] / row["bytes"], abs=0.01)
+    assert float(mine[4]) == pytest.approx(1000 * row["flops"] / best, abs=0.01)
+    assert not drawn.troubles
 
 
 def test_a_lane_of_unknown_shape_has_no_price() -> None:

@@ -29,7 +29,8 @@ export const marked = (phase, measured) =>
  *  there may be missing. */
 export function drawn({ wide, high, type, machine, there, rows, others, last, hollow }) {
   const left = 56, top = 12, right = 16, bottom = 40, span = wide - left - right, tall = high - top - bottom;
-  const roofs = [machine, there].filter(Boolean), points = [...rows, ...others, ...hollow];
+  const was = rows.filter((p) => p.was);
+  const roofs = [machine, there].filter(Boolean), points = [...rows, ...others, ...hollow, ...was.map((p) => p.was)];
   const low = Math.floor(Math.log10(Math.min(0.5, ...points.map((p) => 0.8 * p.x)))),
     far = Math.ceil(
       Math.log10(Math.max(100, ...roofs.map((m) => (2 * m.peak) / m.bandwidth), ...points.map((p) => 1.5 * p.x)))
@@ -63,6 +64,9 @@ export function drawn({ wide, high, type, machine, there, rows, others, last, ho
   if (machine) roof(machine, machine.bandwidth, "here", true);
   const every = Math.ceil(others.length / 400);
   others.forEach((p, k) => k % every || front.append(mark("other", at(p.x), to(p.y), 4, true)));
+  for (const p of was)
+    front.append(s("path", { class: "before", d: `M${at(p.was.x)},${to(p.was.y)}L${at(p.x)},${to(p.y)}` }),
+      mark(kindOf(p), at(p.was.x), to(p.was.y), 5.5, false));
   for (const p of hollow) front.append(mark(kindOf(p), at(p.x), to(p.y), 5.5, false));
   for (const p of rows) front.append(mark(kindOf(p), at(p.x), to(p.y), 5.5, true));
   if (last) front.append(s("circle", { class: "ring", cx: at(last.x), cy: to(last.y), r: 11 }));
@@ -87,6 +91,8 @@ export function drawn({ wide, high, type, machine, there, rows, others, last, ho
   const said = (m, what) => (m ? `${what}: ${m.name}, ${scaled(m.bandwidth)}B/s, ${scaled(m.peak)}FLOP/s` : "");
   const label = [said(machine, "roof"), said(there, "modelled roof"),
     ...rows.map((p) => `${passName(p)}, measured: ${p.x.toFixed(2)} FLOP per byte, ${scaled(p.y)}FLOP/s`),
+    ...was.map((p) =>
+      `${passWord(p)} by ${p.was.name}, at best: ${p.was.x.toFixed(2)} FLOP per byte, ${time(p.was.s)}`),
     ...hollow.map((p) => `${passWord(p)}, modelled: ${scaled(p.y)}FLOP/s`)].filter(Boolean).join("; ");
   return s("svg", { width: wide, height: high, role: "img", "aria-label": label },
     s("clipPath", { id: clip }, s("rect", { x: left, y: top, width: span, height: tall })), back, lines, front);

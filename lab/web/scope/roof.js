@@ -18,15 +18,21 @@ export const passWord = ({ lane, phase }) =>
 export const passName = (row) =>
   `${passWord(row)}, ${row.n > 1 ? `${row.n} passes, ` : ""}${grouped(row.rows)} ${row.rows === 1 ? "row" : "rows"}`;
 
+/** The same passes by the model that a row's was made of, at best: on the roof; s in all. */
+function bestBefore(machine, { before, ...row }) {
+  const { x, roof } = placedUnder(machine, { ...row, ...before });
+  return { ...row, ...before, x, y: roof, s: before.flops / roof };
+}
+
 /** A row of passes under a machine's roof: FLOP per byte, FLOP/s, the roof there, and what bounds it. Weights and cache
- *  that fit into the processor's cache have its bandwidth for a roof. */
+ *  that fit into the processor's cache have its bandwidth for a roof. was: of a model that was made of another. */
 export function placedUnder(machine, row) {
   const x = row.flops / row.bytes, y = row.flops / row.s;
   if (!machine) return { ...row, x, y };
   const near = !!machine.cache_bandwidth && row.kept <= machine.cache_bytes,
     bandwidth = near ? machine.cache_bandwidth : machine.bandwidth;
   const roof = Math.min(machine.peak, x * bandwidth);
-  return { ...row, x, y, near, roof, share: y / roof,
+  return { ...row, x, y, near, roof, share: y / roof, was: row.before ? bestBefore(machine, row) : null,
     bound: x * bandwidth >= machine.peak ? "compute" : near ? "cache bandwidth" : "bandwidth" };
 }
 
@@ -38,18 +44,30 @@ export const decides = ({ lane, phase }) => lane === "target" && DECIDES.include
 
 function passSentence(row) {
   const words = `${passName(row)}: ${scaled(row.bytes)}B moved, ${scaled(row.flops)}FLOP in ${milli(row.s)}`;
-  return row.roof ? `${words}, ${(100 * row.share).toFixed(0)} % of roof, bound by ${row.bound}` : words;
+  const was = row.was && `; by ${row.was.name} ${scaled(row.was.bytes)}B, ${milli(row.was.s)} at best`;
+  return row.roof ? `${words}, ${(100 * row.share).toFixed(0)} % of roof, bound by ${row.bound}${was || ""}` : words;
 }
 
-/** The mark of a row of passes. */
-function passMark(c, row, x, y, r) {
+/** The mark of a row of passes; hollow where it was not measured. */
+function passMark(c, row, x, y, r, hollow = false) {
   c.beginPath();
   if (row.phase === "prefill")
     c.moveTo(x, y - r * 1.2), c.lineTo(x + r * 1.1, y + r * 0.8), c.lineTo(x - r * 1.1, y + r * 0.8);
   else if (decides(row)) c.arc(x, y, r, 0, 7);
   else c.moveTo(x, y - r * 1.25), c.lineTo(x + r * 1.25, y), c.lineTo(x, y + r * 1.25), c.lineTo(x - r * 1.25, y);
   c.closePath();
-  c.fill();
+  if (hollow) c.stroke();
+  else c.fill();
+}
+
+/** A dashed way from the hollow mark of what a row's model was made of, and that mark. */
+function beforeMark(c, { was, x, y }, at, to, { ink, bg }) {
+  Object.assign(c, { strokeStyle: ink, fillStyle: bg, lineWidth: 1 });
+  c.setLineDash([2, 2]);
+  c.beginPath(), c.moveTo(at(was.x), to(was.y)), c.lineTo(at(x), to(y)), c.stroke();
+  c.setLineDash([]);
+  passMark(c, was, at(was.x), to(was.y), 4);
+  passMark(c, was, at(was.x), to(was.y), 4, true);
 }
 
 /** Lines and numbers of both axes, in powers of ten: at(x) and to(y) are px. */
@@ -96,7 +114,8 @@ export function roofView(context) {
 
   function paint(machine, rows, others, last) {
     colours = colours || inks(element, "line", "edge", "branch", "muted", "ink", "bg", "ring");
-    const all = [...rows, ...others], wide = Math.max(180, width), span = wide - PLOT.left - 10,
+    const was = rows.filter((row) => row.was), all = [...rows, ...others, ...was.map((row) => row.was)];
+    const wide = Math.max(180, width), span = wide - PLOT.left - 10,
       tall = PLOT.high - PLOT.top - PLOT.bottom;
     const low = Math.floor(Math.log10(Math.min(0.5, ...all.map((r) => r.x)))),
       high = Math.ceil(Math.log10(Math.max(100, (2 * machine.peak) / machine.bandwidth, ...all.map((r) => 1.5 * r.x))));
@@ -129,6 +148,7 @@ export function roofView(context) {
     c.fillStyle = colours.branch;
     for (const row of others) c.fillRect(at(row.x) - 1.25, to(row.y) - 1.25, 2.5, 2.5);
     c.textAlign = "left";
+    for (const row of was) beforeMark(c, row, at, to, colours);
     for (const row of rows) {
       const x = at(row.x), y = to(row.y);
       c.fillStyle = colours.ink;
@@ -146,9 +166,13 @@ export function roofView(context) {
     const cells = (row) => [passName(row), row.x.toFixed(2), `${scaled(row.bytes)}B`, `${scaled(row.flops)}FLOP`,
       (1000 * row.s).toFixed(2), `${scaled(row.y)}FLOP/s`,
       ...(machine ? [`${(100 * row.share).toFixed(0)} %`, row.bound] : [])];
+    const best = ({ was, ...row }) => [`${passName(row)}, by ${was.name} at best`, was.x.toFixed(2),
+      `${scaled(was.bytes)}B`, `${scaled(was.flops)}FLOP`, (1000 * was.s).toFixed(2), `${scaled(was.y)}FLOP/s`, "100 %",
+      ""];
     twin.replaceChildren(
       grid("The prompt and the passes of this step; bytes and FLOP by the cost model, time by the clock", ["pass",
-        "FLOP / byte", "moved", "computed", "ms", "rate", ...(machine ? ["of roof", "bound by"] : [])], rows.map(cells))
+        "FLOP / byte", "moved", "computed", "ms", "rate", ...(machine ? ["of roof", "bound by"] : [])],
+        rows.flatMap((row) => (row.was ? [cells(row), best(row)] : [cells(row)])))
     );
   }
   return {
@@ -176,8 +200,10 @@ export function roofView(context) {
       see(canvas, pictured);
       see(twin, tabled && rows.length);
       see(asTable, rows.length);
+      const whole = rows.find((row) => row.was)?.was.name;
       say(note, !machine ? "No roof is drawn: peak and bandwidth of the machine that made this run are not recorded."
-        : tabled || !machine.cache_bandwidth ? "" : "Dashed: the bandwidth of the processor's cache.");
+        : tabled ? "" : [machine.cache_bandwidth && "Dashed: the bandwidth of the processor's cache.",
+          whole && `Hollow: the same pass by ${whole}, at best.`].filter(Boolean).join(" "));
       see(note, note.textContent);
       if (tabled) table(machine, rows);
       else if (pictured)
