@@ -225,7 +225,9 @@ def _run(sub: Parser) -> None:
         nargs="?",
         const="cache",
         choices=("cache", "model"),
-        help="keep a full cache beside, --trace then tells lost mass and drift; model: what the target was made of reads along",
+        metavar="WHO",
+        help="cache, also if nobody is named: keep a full cache beside, --trace then tells lost mass and drift; model: what "
+        "the target was made of reads along",
     )
 
 
