@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from decodescope.engine.core.roles import WHOLE
 from decodescope.engine.trace import Header, Trace, TraceError
 from decodescope.engine.trace.parts import said
 
@@ -121,7 +122,7 @@ def report(traces: Trace | Iterable[Trace]) -> Report:
     return Report(
         runs=tally.runs,
         model=str(head.model.get("name", "?")),
-        draft=", ".join(str(x.get("name", "?")) for x in head.lanes.values()),
+        draft=", ".join(str(x.get("name", "?")) for role, x in head.lanes.items() if role != WHOLE),
         method=_method(head),
         sampler=_told(head.method, "sampler"),
         lossless=head.lossless,
