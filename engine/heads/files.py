@@ -22,6 +22,7 @@ from .block_transformer import BlockDecoder
 from .blockwise import BlockwiseHeads
 from .cerberus import CerberusGate
 from .clover import CloverHeads
+from .color import SentenceScorer
 from .correctness import CorrectnessHead
 from .cot_influx import ShotPolicies
 from .duo_attention import HeadGates
@@ -60,7 +61,7 @@ OTHERS: dict[str, type[Head]] = {
     x.kind: x
     for x in (
         PromptTokens, JudgeHead, ParallelFilter, EditTagger, ExitHeads, PastFutureHeads, SkipRouters, TrigramLayers,
-        BlockDecoder, CerberusGate, ShotPolicies,
+        BlockDecoder, CerberusGate, ShotPolicies, SentenceScorer,
     )
 }  # fmt: skip
 # rows of the target's own pass, by slot_tokens.py

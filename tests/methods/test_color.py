@@ -1,0 +1,117 @@
+"""CoLoR: a scorer learnt from pairs reads less and loses nothing, and the cut is what it chose within the budget."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import needles
+import pytest
+import torch
+import toys
+from toylab import Words
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
+import color
+from cot_influx import Episode, embedded, nats
+
+from decodescope.engine import MethodError, Session
+from decodescope.engine.heads.color import SentenceScorer
+from decodescope.engine.load import Model
+from decodescope.engine.trace import check
+from decodescope.engine.trace.shortened import LEFT, SCORE, STAYS
+from decodescope.engine.trace.trace import Trace
+
+COUNT = 5
+
+
+def episode(r: Random) -> tuple[Episode, int]:
+    """A passage with a question behind it, and the number of the sentence that has the answer."""
+    prompt, spans, answer, which = needles.shown(r, COUNT)
+    return Episode(prompt, spans, spans[-1][1], answer), which
+
+
+@pytest.fixture(scope="module")
+def learnt() -> Model:
+    """The decoder of needles with a scorer that has learnt on it."""
+    torch.manual_seed(0)
+    decoder, r = needles.decoder(), Random(1)
+    head = SentenceScorer(needles.WIDTH, 16)
+    color.train(head, decoder, (episode(r)[0] for _ in range(300)), lr=0.02, batch=3, price=3.0)
+    decoder.heads, decoder.spec = {"color": head}, replace(decoder.spec, heads=("color",))
+    return toys.model(decoder)
+
+
+def run(model: Model, one: Episode, **knobs: Any) -> Trace:
+    """The trace of a token behind the cut prompt; END ends a sentence."""
+    words = Words([f" w{i}" for i in range(needles.SPEC.vocab)])
+    words.texts[needles.END] = "."
+    words.marks, words.front = frozenset(), [needles.END]  # type: ignore[attr-defined] # what a tokenizer has
+    model = replace(model, tokenizer=words)  # type: ignore[arg-type] # stands in for one
+    method = toys.method(context=("color", {"question": "end", **knobs}))
+    trace = toys.finished(Session(model, method, one.prompt, max_new_tokens=1)).sink
+    assert check(trace).ok, str(check(trace))  # type: ignore[arg-type] # a trace in memory
+    return trace  # type: ignore[return-value] # put there by the call
+
+
+def test_it_is_shorter_and_loses_no_more_than_the_whole(learnt: Model) -> None:
+    """Beside it the nearest sentences, as many, lose much."""
+    r, chosen, whole, near, read = Random(5), 0.0, 0.0, 0.0, 0
+    for _ in range(100):
+        one, _ = episode(r)
+        kept = run(learnt, one, rate=1.0).prefill.cut.kept.tolist()
+        count = (len(kept) - 3) // 4
+        stays = torch.zeros(COUNT, dtype=torch.bool)
+        stays[color.nearest(learnt.decoder, one)[:count]] = True
+        chosen += nats(learnt.decoder, [one.prompt[i] for i in kept], one.answer) / 100
+        near += nats(learnt.decoder, color.left(one, stays), one.answer) / 100
+        whole += nats(learnt.decoder, one.prompt, one.answer) / 100
+        read += 4 * count
+    assert read < 0.6 * 100 * 20 and chosen < whole + 0.05 < near, (read, chosen, whole, near)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 1.0])
+def test_what_is_read_are_the_sentences_above_0_the_highest_first(learnt: Model, rate: float) -> None:
+    r, bound, head = Random(7), 0, learnt.decoder.heads["color"]
+    for _ in range(24):
+        one, _ = episode(r)
+        e = embedded(learnt.decoder, one.prompt)
+        says = head.scores(e, e[20:], one.spans)
+        order = [i for i in says.argsort(descending=True).tolist() if says[i] > 0]
+        due = order[: -(-int(rate * 20 + 1e-9) // 4)]
+        cut = run(learnt, one, rate=rate).prefill.cut
+        assert cut.kept.tolist() == [*sorted(4 * i + k for i in due for k in range(4)), 20, 21, 22]
+        assert {int(x) for x in cut.reason[20:]} == {STAYS} and {int(x) for x in cut.reason[:20]} <= {LEFT, SCORE}
+        assert torch.allclose(torch.tensor(cut.worth[:COUNT]), says, atol=1e-5)
+        bound += len(due) < len(order)
+    assert rate == 1.0 or bound > 1, "the test needs budgets that bind"
+
+
+def test_nothing_is_run_before_the_target_reads(learnt: Model) -> None:
+    prefill = run(learnt, episode(Random(1))[0]).prefill
+    assert {x.phase for x in prefill.passes} == {"prefill"} and prefill.cut.held_bytes == 0
+    with pytest.raises(MethodError, match=r"python assets/training/color.py"):
+        Session(toys.model(toys.decoder(toys.shaped(heads=()))), toys.method(context="color"), toys.PROMPT)
+
+
+def test_the_better_of_two_versions_becomes_likelier() -> None:
+    """A step down the loss raises what the scorer makes of the version preferred, and the price is what prefers the shorter."""
+    torch.manual_seed(1)
+    decoder, one = needles.decoder(), episode(Random(3))[0]
+    heads = {price: SentenceScorer(needles.WIDTH, 4) for price in (0.0, 50.0)}
+    e = embedded(decoder, one.prompt)
+    for price, head in heads.items():
+        before = float(head.scores(e, color.asking(e, one), one.spans).sum())
+        for seed in range(8):
+            loss = color.step(head, decoder, one, price, torch.Generator().manual_seed(seed))
+            if loss is not None:
+                loss.backward()
+        with torch.no_grad():
+            for x in head.parameters():
+                assert x.grad is not None
+                x -= 0.05 * x.grad
+        after = float(head.scores(e, color.asking(e, one), one.spans).sum())
+        assert price == 0.0 or after < before - 0.05, "the price of length did not make it leave more out"
