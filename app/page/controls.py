@@ -1,4 +1,4 @@
-"""Controls: one table that makes the page's inputs from the knobs that components declare."""
+"""Controls: one table that makes the page's inputs from the parts and the knobs that components declare."""
 
 from __future__ import annotations
 
@@ -12,52 +12,31 @@ import gradio as gr
 
 from decodescope.app.refusal import Refused
 from decodescope.app.routes.catalogue import TITLES
+from decodescope.app.runs.parts import knob as described
 from decodescope.app.runs.play import Choice
 from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import kinds_of
 from decodescope.engine.core.component import KINDS, Component, registry
-from decodescope.engine.core.params import Param, ParamError
+from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.method import usual
 
-SLIDER = 130  # positions of a slider, so that each is a pixel or two; a longer range gets a number box
 # the preset that the controls begin with, and the one whose drafter they begin with where no draft model is there
 FIRST, ALONE = "tree", "lookup"
-# a knob that takes a file; what of it is put in as JSON comes from the part's own file
-FILE = """
-const tell = () => window.decodescope((page) => page.file(element, %s, props.value, set));
+# The knobs of the parts of a kind, drawn by lab/web/knobs.js, which holds what was set: {part: {knob: value}}. One input for
+# all of them: the page library looks through all inputs of a page for each of them, before the page answers.
+KNOBS = """
+const parts = %s;
+const tell = () => window.decodescope((page) => page.knobs(element, parts, props.value, set));
 const set = (value) => {
   props.value = value;
   trigger('change');
-  tell();
 };
 tell();
 watch('value', tell);
 """
-
-
-def control(knob: Param, value: Any = None, place: str = "") -> gr.components.Component:
-    """The input of one knob: bounded number -> slider, choices -> dropdown, bool -> checkbox; list and text -> text box, of
-    several lines if the text may have them; file -> a button that brings it to `place`, the knob's address on the page."""
-    value = knob.record(knob.default if value is None else value)
-    named: dict[str, Any] = dict(label=_words(knob.name, knob.unit), info=plain(knob.help) or None, interactive=True)
-    if knob.choices:
-        return gr.Dropdown(choices=[str(x) for x in knob.choices], value=str(value), filterable=False, **named)
-    if knob.type is bool:
-        return gr.Checkbox(value=value, **named)
-    if knob.file:
-        of = {"path": f"/ds/files/{place}", "label": _words(knob.name, ""), "help": knob.help, "most": knob.most}
-        js = FILE % json.dumps({**of, "usual": "No file chosen"})
-        return gr.HTML(value, html_template="<div></div>", js_on_load=js, apply_default_css=False)
-    if knob.type not in (int, float):
-        # without the library's own limit, which would cut off what is pasted: the check says what is too long
-        return gr.Textbox(value=value, lines=3 if knob.lines else 1, max_lines=8 if knob.lines else 1, **named)
-    step = knob.step or (1 if knob.type is int else 0.01)
-    if knob.low is not None and knob.high is not None and (knob.high - knob.low) / step <= SLIDER:
-        return gr.Slider(minimum=knob.low, maximum=knob.high, step=step, value=value, buttons=[], **named)
-    precision = 0 if knob.type is int else None
-    return gr.Number(value=value, minimum=knob.low, maximum=knob.high, step=step, precision=precision, **named)
+Values = dict[str, Any]  # knob -> value, as a record has it
 
 
 def plain(text: str) -> str:
@@ -65,29 +44,24 @@ def plain(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>()#+!|$~&])", r"\\\1", text)
 
 
-def _words(name: str, unit: str) -> str:
-    name = name.replace("_", " ")
-    return f"{name}, {unit}" if unit and unit != name else name
-
-
 @dataclass
 class Controls:
     """The inputs of a method and of its models, and what they say.
 
     models: role -> the list that chooses its model;  weights: role -> what is made of that model first, of some roles
-    parts: kind -> the dropdown that chooses its component;  groups: (kind, component) -> the column of its knobs
-    knobs: (kind, component, knob) -> its input
+    parts: kind -> the dropdown that chooses its component;  knobs: kind -> the panel of the knobs of its components, whose
+    value holds those that were set;  begins: kind -> component -> what its knobs begin with
     """
 
     models: dict[str, gr.Dropdown] = field(default_factory=dict)
     weights: dict[str, gr.Dropdown] = field(default_factory=dict)
     parts: dict[str, gr.Dropdown] = field(default_factory=dict)
-    groups: dict[tuple[str, str], gr.Column] = field(default_factory=dict)
-    knobs: dict[tuple[str, str, str], gr.components.Component] = field(default_factory=dict)
+    knobs: dict[str, gr.HTML] = field(default_factory=dict)
+    begins: dict[str, dict[str, Values]] = field(default_factory=dict)
 
     @property
     def inputs(self) -> list[gr.components.Component]:
-        """All inputs: models, then parts and knobs in the order in which `read` takes their values."""
+        """All inputs: models, then parts and panels in the order in which `read` takes their values."""
         return [*self.of_models, *self.parts.values(), *self.knobs.values()]
 
     @property
@@ -103,22 +77,23 @@ class Controls:
                 names[role] = str(with_weights(names[role], text))
         return names
 
-    @property
-    def shown(self) -> list[Any]:
-        """What `visibility` answers for."""
-        return [*self.parts.values(), *self.groups.values()]
+    def chosen(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The values of `parts` among those of inputs that end with all of `inputs`."""
+        return values[-len(self.parts) - len(self.knobs) : -len(self.knobs)]
 
     def visibility(self, *chosen: Any) -> list[Any]:
-        """Which parts and knobs are shown, for the values of `parts`: those that the method uses."""
+        """Which parts are shown, for the values of `parts`: those that the method uses."""
         names = dict(zip(self.parts, chosen, strict=True))
         uses = kinds_of(names)
-        updates: list[Any] = [gr.update(visible=kind in uses, info=_about(kind, names[kind])) for kind in self.parts]
-        for kind, name in self.groups:
-            on = kind in uses and name in _listed(names[kind])
-            updates.append(gr.update(visible=on))
-        return updates
+        return [gr.update(visible=kind in uses, info=_about(kind, names[kind])) for kind in self.parts]
 
-    def read(self, values: Sequence[Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def shown(self, *chosen: Any) -> dict[str, list[str]]:
+        """Kind -> the components whose knobs its panel shows, for the values of `parts`."""
+        names = dict(zip(self.parts, chosen, strict=True))
+        uses = kinds_of(names)
+        return {kind: [x for x in _listed(names[kind]) if kind in uses and x in self.begins[kind]] for kind in self.knobs}
+
+    def read(self, values: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Values]]:
         """Names and settings for Method.named, of what is shown; the rest is left out. Raises Refused for what is no name."""
         names = dict(zip(self.parts, values, strict=False))
         uses = kinds_of(names)
@@ -127,15 +102,17 @@ class Controls:
             stages = chosen if kind == "sampler" and isinstance(chosen, list) else [chosen]
             if not all(isinstance(x, str) for x in stages):
                 raise Refused(f"{TITLES[kind]} = {str(chosen)[:40]}: choose from its list.")
-        settings: dict[str, dict[str, Any]] = {}
-        for (kind, name, knob), value in zip(self.knobs, values[len(self.parts) :], strict=True):
-            if kind in names and name in _listed(names[kind]):
-                # a chain's samplers are set by their own names, the other parts by their kind
-                settings.setdefault(name if kind == "sampler" else kind, {})[knob] = value
+        settings: dict[str, Values] = {}
+        for kind, held in zip(self.knobs, values[len(self.parts) :], strict=True):
+            for name in _listed(names.get(kind, [])):
+                if begin := self.begins[kind].get(name):
+                    mine = _inside(_inside(held).get(name))
+                    # a chain's samplers are set by their own names, the other parts by their kind
+                    settings[name if kind == "sampler" else kind] = {knob: mine.get(knob, x) for knob, x in begin.items()}
         return names, settings
 
     def put(self, choice: Choice) -> list[Any]:
-        """What `shown` and then the knobs become for these settings. A knob that they do not set has its default where they
+        """What `parts` and then `knobs` become for these settings. A knob that they do not set has its default where they
         name its part; what they do not name goes back to how it began.
 
         Names and values that do not exist, as an old link may hold, are passed over.
@@ -144,19 +121,27 @@ class Controls:
         updates = self.visibility(*chosen.values())
         for i, name in enumerate(chosen.values()):
             updates[i]["value"] = name
-        for (kind, name, knob), box in self.knobs.items():
-            declared = next(x for x in registry(kind)[name].params() if x.name == knob)
-            fits = name in _listed(choice.names.get(kind)) or (kind not in choice.names and name in _listed(chosen[kind]))
-            value = choice.settings.get(name if kind == "sampler" else kind, {}).get(knob) if fits else None
+        for kind in self.knobs:
+            named = kind in choice.names
+            fits = [x for x in _listed(choice.names[kind] if named else chosen[kind]) if x in self.begins[kind]]
+            keys = {name: name if kind == "sampler" else kind for name in fits}  # of its settings
+            of = {name: self._held(kind, name, choice.settings.get(key, {}), named) for name, key in keys.items()}
+            updates.append(gr.update(value=of))
+        return updates
+
+    def _held(self, kind: str, name: str, settings: Mapping[str, Any], named: bool) -> Values:
+        """What the knobs of a component become: as it is set, else the default if it was named, else as it began."""
+        held = dict(self.begins[kind][name])
+        for knob in registry(kind)[name].params():
+            value = settings.get(knob.name)
             try:
                 if value is not None:
-                    value = declared.record(declared.read(value, name))
-                else:
-                    value = declared.record(declared.default) if fits and kind in choice.names else box.value
+                    held[knob.name] = knob.record(knob.read(value, name))
+                elif named:
+                    held[knob.name] = knob.record(knob.default)
             except ParamError:
-                value = box.value
-            updates.append(gr.update(value=value))
-        return updates
+                pass  # it stays as it began
+        return held
 
     def choice(
         self,
@@ -214,23 +199,30 @@ def build(*, draft: bool) -> Controls:
                 visible=kind in uses,
                 elem_id=f"ds-{kind}",
             )
-            for name, cls in shelf.items():
-                _knobs(table, kind, name, cls, visible=kind in uses and name in _listed(first))
+            table.begins[kind] = {name: _begin(kind, name, cls) for name, cls in shelf.items() if cls.params()}
+            if table.begins[kind]:
+                table.knobs[kind] = _panel(kind, table.begins[kind], _listed(first) if kind in uses else [])
     return table
 
 
-def _knobs(table: Controls, kind: str, name: str, cls: type[Component], *, visible: bool) -> None:
-    """The column of one component's knobs; nothing for a component that has none."""
-    knobs, first = cls.params(), PRESETS[FIRST]
-    begin = first.settings.get(name if kind == "sampler" else kind, {}) if name in _listed(first.names.get(kind)) else {}
-    if not knobs:
-        return
-    with gr.Column(visible=visible, elem_classes=["ds-knobs"]) as column:
-        if kind == "sampler":
-            gr.Markdown(plain(cls.title), elem_classes=["ds-stage"])
-        for knob in knobs:
-            table.knobs[kind, name, knob.name] = control(knob, begin.get(knob.name), f"{kind}/{name}/{knob.name}")
-    table.groups[kind, name] = column
+def _begin(kind: str, name: str, cls: type[Component]) -> Values:
+    """What the knobs of a component begin with: the first preset's, or the defaults."""
+    first = PRESETS[FIRST]
+    set_so = first.settings.get(name if kind == "sampler" else kind, {}) if name in _listed(first.names.get(kind)) else {}
+    return {knob.name: knob.record(set_so.get(knob.name, knob.default)) for knob in cls.params()}
+
+
+def _panel(kind: str, begins: Mapping[str, Values], shown: Sequence[str]) -> gr.HTML:
+    """The knobs of the components of a kind, of which some are shown; files go to a knob's own address."""
+    parts = {
+        name: {
+            "title": registry(kind)[name].title if kind == "sampler" else "",
+            "knobs": [{**described(x), "step": x.step, "value": begin[x.name]} for x in registry(kind)[name].params()],
+        }
+        for name, begin in begins.items()
+    }
+    js = KNOBS % json.dumps({"kind": kind, "parts": parts, "shown": [x for x in shown if x in begins]})
+    return gr.HTML({}, html_template="<div></div>", js_on_load=js, apply_default_css=False, elem_id=f"ds-{kind}-knobs")
 
 
 def _about(kind: str, chosen: Any) -> str | None:
@@ -241,6 +233,11 @@ def _about(kind: str, chosen: Any) -> str | None:
 
 def _listed(chosen: Any) -> list[str]:
     return [str(x) for x in chosen] if isinstance(chosen, list | tuple) else [str(chosen)]
+
+
+def _inside(value: Any) -> Mapping[str, Any]:
+    """What a browser holds, if it is a mapping; else nothing."""
+    return value if isinstance(value, dict) else {}
 
 
 def _known(kind: str, wanted: Any, otherwise: Any) -> Any:

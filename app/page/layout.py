@@ -271,13 +271,13 @@ def _settings(
             choice = table.choice(*values)
             composed = play.compose(choice)
             shown = [gr.update(visible=role in {*composed.wants, *play.names, *choice.models}) for role in further]
-            return [_said(play, composed), preset_of(composed.method, choice.models) or OWN, _chat(play, choice), *shown]
+            answer = {**_said(play, composed), "shown": table.shown(*table.chosen(values))}
+            return [answer, preset_of(composed.method, choice.models) or OWN, _chat(play, choice), *shown]
         except Exception as error:  # the library would leave all later changes unheard
             return [{"refused": told(error)}, *[gr.skip()] * (len(said) - 1)]
 
     def chosen(*values: Any) -> list[Any]:
-        before = len(first) + len(table.of_models)
-        return [*table.visibility(*values[before : before + len(table.parts)]), *checked(*values)]
+        return [*table.visibility(*table.chosen(values)), *checked(*values)]
 
     def composed(name: str, *values: Any) -> list[Any]:
         return _preset(str(name), table, play, values, len(put_preset))
@@ -294,12 +294,12 @@ def _settings(
         said_so = [choice.prompt, *numbers, kept_level, *_ticked(choice.shadow), choice.chat, choice.ignore_eos]
         return [*said_so, *table.choose(choice.models, play.nearest), *table.put(choice), gr.skip()]
 
-    knobs = [*table.shown, *table.knobs.values()]
+    knobs = [*table.parts.values(), *table.knobs.values()]
     everything = [*first, *table.inputs]  # what they make is composed, and its preset named, by `checked` alone
     quiet: Any = dict(show_progress_on=started, **PRIVATE)  # one box is told, not hundreds: see PRIVATE
     last: Any = dict(inputs=everything, trigger_mode="always_last", **quiet)
     # not `input`, which comes with every list that the focus leaves, nor `select`, which no key sends
-    gr.on([part.change for part in table.parts.values()], chosen, outputs=[*table.shown, *said], **last)
+    gr.on([part.change for part in table.parts.values()], chosen, outputs=[*table.parts.values(), *said], **last)
     put = [*first, *table.of_models, *knobs, started]
     # one listener for all: one for each box would repeat the list of all boxes as often as there are boxes
     gr.on([box.change for box in (*first, *table.of_models, *table.knobs.values())], checked, outputs=said, **last)

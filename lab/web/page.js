@@ -1,9 +1,9 @@
 /* page: what stands around the pictures on the app's page: examples, buttons, refusals, models, and what went wrong.
  * Each export is handed the element of one part of the page; the parts share the runs of runs.js. */
 import { panel } from "./address.js";
-import { fileKnob } from "./file.js";
 import { keepFocus } from "./focus.js";
 import { grid } from "./grid.js";
+import { panel as knobPanel, show as showKnobs } from "./knobs.js";
 import { here, landing } from "./landing.js";
 import { changed, copied, copies as ways, mark } from "./nextrun.js";
 import { halted } from "./halted.js";
@@ -282,6 +282,7 @@ export function answer(element, value) {
     chosen(JSON.parse(value.keep).models || {});
     changed();
   }
+  if (value?.shown) showKnobs(value.shown);
   if (value?.memory) needs(value.memory);
   given(value?.given || "");
 }
@@ -291,9 +292,9 @@ export function under(element) {
   beneath(place(element));
 }
 
-/** A knob that takes a file; see fileKnob. */
-export function file(element, of, value, set) {
-  fileKnob(place(element), of, value, set);
+/** The knobs of the parts of a kind; see knobs.js. */
+export function knobs(element, of, value, set) {
+  knobPanel(place(element), of, value, set);
 }
 
 /** Run's answer: an id to follow, or the sentence why not. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import closing
 from types import SimpleNamespace
@@ -65,6 +66,7 @@ def test_a_box_more_is_no_listener_more(play: Play) -> None:
     """Each listener says the list of all boxes, and the page library looks through all of them for each of its components."""
     with layout.page(play) as page:
         assert len(page.fns) < 20, f"{len(page.fns)} listeners on a page of {len(page.blocks)} components"
+    assert len(page.blocks) < 120, "all knobs of a kind are one input"
 
 
 def test_a_run_makes_one_method_and_a_comparison_one_each(play: Play, composed: list[Method]) -> None:
@@ -100,8 +102,10 @@ def test_parts_that_the_first_method_does_not_use_are_hidden_from_the_start(draf
         table = controls.build(draft=draft)
     shown = {kind for kind, part in table.parts.items() if part.visible}
     assert {"strategy", "drafter"} <= shown == controls.kinds_of({kind: part.value for kind, part in table.parts.items()})
-    seen = [key for key, column in table.groups.items() if column.visible]
-    assert seen and all(kind in shown for kind, _ in seen)
+    seen = table.shown(*(part.value for part in table.parts.values()))
+    assert any(seen.values()) and {kind for kind, names in seen.items() if names} <= shown
+    for kind, panel in table.knobs.items():
+        assert f'"shown": {json.dumps(seen[kind])}}}' in panel.js_on_load, "the panel begins with them"
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -111,8 +115,7 @@ def test_the_controls_make_the_method_of_a_preset_that_is_put_into_them(name: st
         table = controls.build(draft=True)
     preset = PRESETS[name]
     values = [x.get("value") for x in table.put(Choice("", preset.names, preset.settings))]
-    of_parts = *values[: len(table.parts)], *values[len(table.shown) :]
-    chosen = table.choice("x", 0, 1, "fields", True, False, False, False, *of_parts)
+    chosen = table.choice("x", 0, 1, "fields", True, False, False, False, *values)
     assert preset_of(Method.named(chosen.names, chosen.settings), preset.models) == name and chosen.shadow
 
 

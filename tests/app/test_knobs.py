@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 import toys
 from browser import KEPT, Lab, option
 from waiting import eventually
 
-from decodescope.app.page.controls import control
+from decodescope.app.page import controls
+from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import recorded
 from decodescope.engine.core import files
-from decodescope.engine.core.params import Param
+from decodescope.engine.core.component import registry
 from decodescope.engine.trace import read_header
 
 REFUSED = "#ds-answer .ds-refusal"
@@ -25,14 +28,29 @@ ANSWERS = """() => {
 NAMES = {"RSD-C (constant branching)": "rsd_c", "Inference with reference (LLMA)": "llma", "REST": "rest"}
 
 
-def test_a_control_is_made_of_what_is_declared() -> None:
+def test_a_panel_holds_what_is_declared_and_closes_no_script() -> None:
     """A list and a text hold what a record holds, and no box cuts off what is written: the check says what is too long."""
-    widths = control(Param("widths", tuple, (4, 2), low=1, high=9, unit="nodes", item=int, most=5))
-    text = control(Param("text", str, "a\nb", lines=True, most=12, help="words_"))
-    assert (widths.value, widths.max_lines, widths.max_length) == ("4,2", 1, None) and widths.label == "widths, nodes"
-    assert (text.value, text.lines, text.max_length, text.info) == ("a\nb", 3, None, "words\\_")
-    box = control(Param("store", str, "", file=True, most=9, help="</script>"), place="drafter/rest/store")
-    assert box.value == "" and '"path": "/ds/files/drafter/rest/store"' in box.js_on_load and '"most": 9' in box.js_on_load
+    with gr.Blocks():
+        table = controls.build(draft=True)
+    assert set(table.knobs) == {kind for kind in table.parts if any(x.params() for x in registry(kind).values() if x.listed)}
+    for kind, panel in table.knobs.items():
+        parts = json.loads(str(panel.js_on_load).split("\n")[1].removeprefix("const parts = ").removesuffix(";"))["parts"]
+        for name, part in parts.items():
+            held = {x["name"]: x["value"] for x in part["knobs"]}
+            assert held == table.begins[kind][name]
+            assert [x["name"] for x in part["knobs"]] == [x.name for x in registry(kind)[name].params()]
+    assert table.begins["drafter"]["rsd_c"]["branching"] == "3,2,1,1"
+
+
+def test_values_that_no_panel_holds_are_those_that_it_began_with() -> None:
+    with gr.Blocks():
+        table = controls.build(draft=True)
+    values = [part.value for part in table.parts.values()]
+    for odd in ({}, None, [], "x", {"draft_model": 3}, {"draft_model": {"nothing": 1}}):
+        _, settings = table.read([*values, *(odd for _ in table.knobs)])
+        assert settings["drafter"] == PRESETS[controls.FIRST].settings["drafter"] | settings["drafter"]
+    _, settings = table.read([*values, *({"draft_model": {"length": None}} for _ in table.knobs)])
+    assert settings["drafter"]["length"] is None, "an emptied box is refused by the check, not filled"
 
 
 def drafter(page: Any, title: str) -> Any:

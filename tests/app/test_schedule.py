@@ -83,8 +83,8 @@ def test_page_shows_the_schedule_where_the_drafter_can_have_one(made: controls.C
 
 
 def test_page_reads_and_puts_the_schedule_and_leaves_a_hidden_one_out(made: controls.Controls) -> None:
-    names, knobs = list(made.parts), list(made.knobs)
-    values = [x["value"] for x in made.put(CHOICE)[: len(names)]] + [x["value"] for x in made.put(CHOICE)[len(made.shown) :]]
+    names, kinds = list(made.parts), list(made.knobs)
+    values = [x["value"] for x in made.put(CHOICE)]
     parts, settings = made.read(values)
     assert parts["schedule"] == "confidence" and settings["schedule"] == {"threshold": 0.55, "most": 6, "tune": False}
     values[names.index("drafter")] = "none"
@@ -92,4 +92,5 @@ def test_page_reads_and_puts_the_schedule_and_leaves_a_hidden_one_out(made: cont
     assert "schedule" not in parts and "schedule" not in settings
     before = made.put(Choice("x", {"drafter": "draft_model"}))  # a link made when there were no schedules
     assert before[names.index("schedule")]["value"] == "fixed"
-    assert before[len(made.shown) + knobs.index(("schedule", "confidence", "threshold"))]["value"] == 0.4
+    assert "confidence" not in before[len(names) + kinds.index("schedule")]["value"], "it goes back to how it began"
+    assert made.begins["schedule"]["confidence"]["threshold"] == 0.4

@@ -1,25 +1,12 @@
-/* knobs: the inputs of a part's knobs, of every kind: number, choice, switch, text, list and file. */
+/* knobs: those of a part in a form that is sent. */
 import { h } from "../scope.js";
 import { fileKnob } from "../file.js";
-
-/** The input of a knob that is no file. A list is written as text, with commas; the server reads it. */
-function boxOf({ type, choices, lines, low, high, step }) {
-  if (choices.length) return h("select", null, choices.map((x) => h("option", { value: x }, String(x))));
-  if (type === "bool") return h("input", { type: "checkbox" });
-  if (type === "int" || type === "float")
-    return h("input", { type: "number", min: low, max: high, step: step ?? "any" });
-  return lines ? h("textarea", { rows: 3, spellcheck: "false" })
-    : h("input", { type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "off" });
-}
-/** What an input says; null: nothing. */
-const said = (box) => (box.type === "checkbox" ? box.checked
-  : box.type !== "number" ? box.value : box.value === "" ? null : Number(box.value));
+import { boxOf, said, say } from "../knobs.js";
 
 /** {element, read(), wrong()} of a knob that stands at `value`; wrong: why it says nothing that can be sent, or "". */
 function input(knob, value, word, event, changed) {
   const box = boxOf(knob);
-  if (knob.type === "bool") box.checked = value;
-  else box.value = value;
+  say(box, value);
   box.dataset.name = knob.name;
   box.addEventListener(event, changed);
   return { element: h("label", { title: knob.help }, h("span", null, word), box), read: () => said(box),

@@ -213,7 +213,7 @@ export function treeView(context) {
   return { element, draw, step: (key, at) => (filling ? filling.step(key, at) : neighbour(shown, key, at)),
     look: () => (width = element.clientWidth),
     restyle: () => ((measure = null), painted.restyle(), instead.restyle()),
-    focus: () => (canvas.view?.focus() ?? nodeLayer.querySelector('[tabindex="0"]')?.focus()),
+    focus: () => (instead.canvas?.focus() ?? nodeLayer.querySelector('[tabindex="0"]')?.focus()),
     table: (on) => ((tabled = on), context.redraw()) };
 }
 

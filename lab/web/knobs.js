@@ -1,0 +1,103 @@
+/* knobs: the inputs of the knobs that parts of a method have, of every kind: number, choice, switch, text, list and
+ * file; and the panels beside the picture in which they stand. */
+import { h } from "./scope.js";
+import { fileKnob } from "./file.js";
+
+const SLIDER = 130; // positions of a slider, so that each is a pixel or two; a longer range gets a number box alone
+
+/** The input of a knob that is no file. A list is written as text, with commas; the server reads it. */
+export function boxOf({ type, choices, lines, low, high, step }) {
+  if (choices.length) return h("select", null, choices.map((x) => h("option", { value: x }, String(x))));
+  if (type === "bool") return h("input", { type: "checkbox" });
+  if (type === "int" || type === "float")
+    return h("input", { type: "number", min: low, max: high, step: step ?? "any" });
+  return lines ? h("textarea", { rows: 3, spellcheck: "false" })
+    : h("input", { type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "off" });
+}
+/** What an input says; null: nothing. */
+export const said = (box) => (box.type === "checkbox" ? box.checked
+  : box.type !== "number" ? box.value : box.value === "" ? null : Number(box.value));
+/** Let an input say this; one that says it already is left alone, with the place at which somebody writes. */
+export function say(box, value) {
+  if (box.type === "checkbox") box.checked = value;
+  else if (said(box) !== value) box.value = value ?? "";
+}
+
+/** A slider for a number between two bounds, unless it had too many positions to be met. */
+function sliderOf({ type, choices, low, high, step }, word) {
+  const by = step ?? (type === "int" ? 1 : 0.01);
+  if (choices.length || !["int", "float"].includes(type) || low == null || high == null || (high - low) / by > SLIDER)
+    return null;
+  return h("input", { type: "range", min: low, max: high, step: by, "aria-label": `${word}, slider` });
+}
+
+/** {element, put(value)} of a knob in a panel; set(value): somebody changed it. id: of its input. */
+function row(knob, id, path, set) {
+  const plain = knob.name.replaceAll("_", " "),
+    word = knob.unit && knob.unit !== plain ? `${plain}, ${knob.unit}` : plain;
+  if (knob.file) {
+    const element = h("div"), of = { path, label: plain, help: knob.help, most: knob.most, usual: "No file chosen" };
+    const put = (value) => fileKnob(element, of, value, (next) => (put(next), set(next)));
+    return { element, put };
+  }
+  const box = boxOf(knob), slider = sliderOf(knob, word);
+  box.id = id;
+  if (knob.help) box.setAttribute("aria-describedby", `${id}-help`);
+  const put = (value) => {
+    say(box, value);
+    if (slider && typeof value === "number") slider.value = value;
+  };
+  box.addEventListener("input", () => {
+    if (slider && said(box) !== null) slider.value = said(box);
+    set(said(box));
+  });
+  slider?.addEventListener("input", () => (put(Number(slider.value)), set(said(box))));
+  const element = h("div", { class: knob.type === "bool" ? "knob switch" : slider ? "knob slid" : "knob" },
+    h("label", { for: id }, word), h("small", { id: `${id}-help` }, knob.help), box, slider);
+  return { element, put };
+}
+
+const panels = new Map(); // kind -> its panel
+let asked = {}; // what was to be shown last: a panel may come after that was said
+/** The panel of the parts of a kind in `host`. of: {kind, parts: name -> {title, knobs}, shown: names}, where a knob
+ *  comes as the server describes it, with the `value` that it begins with; held: {part: {knob: value}} of those that
+ *  were set; set(held): they are others. */
+export function panel(host, of, held, set) {
+  if (panels.get(of.kind)?.host !== host) panels.set(of.kind, panelIn(host, of));
+  panels.get(of.kind).put(held || {}, set);
+}
+/** Show the knobs of these parts, kind -> names, and no others. */
+export function show(parts) {
+  asked = parts;
+  for (const [kind, names] of Object.entries(parts)) panels.get(kind)?.show(names);
+}
+
+function panelIn(host, { kind, parts, shown }) {
+  let held = {}, set = () => {}, open = null, groups = [], rows = []; // open: the names that are shown
+  const value = (name, knob) => (knob.name in (held[name] || {}) ? held[name][knob.name] : knob.value);
+  const change = (name, knob) => (next) => {
+    const all = Object.fromEntries(parts[name].knobs.map((x) => [x.name, value(name, x)]));
+    set((held = { ...held, [name]: { ...all, [knob.name]: next } }));
+  };
+  const draw = () => {
+    if (groups.length && !host.firstChild) host.append(...groups); // the page's library emptied it
+    rows.forEach(({ name, knob, put }) => put(value(name, knob)));
+  };
+  const group = (name) => {
+    const mine = parts[name].knobs.map((knob) => {
+      const at = `${kind}/${name}/${knob.name}`;
+      return { name, knob, ...row(knob, `ds-knob-${at.replaceAll("/", "-")}`, `/ds/files/${at}`, change(name, knob)) };
+    });
+    rows.push(...mine);
+    const title = parts[name].title ? h("b", { class: "ds-stage" }, parts[name].title) : null;
+    return h("div", { class: "ds-knobs", "data-part": name }, title, mine.map((x) => x.element));
+  };
+  const show = (names) => {
+    if (open && names.join() === open.join()) return;
+    [open, rows] = [names, []];
+    host.replaceChildren(...(groups = names.map(group)));
+    draw();
+  };
+  show(asked[kind] || shown);
+  return { host, show, put: (next, tell) => ([held, set] = [next, tell], draw()) };
+}
