@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodescope.engine.trace.events import Step
+from decodescope.engine.trace.events import Header, Step
+from decodescope.engine.trace.notes import told
+from decodescope.engine.trace.phases import decides
 
 
-def drafted_as(step: Step) -> dict[str, Any]:
-    """How the nodes of a step were drawn, and which of them were passengers, by the numbers of a view."""
+def drafted_as(header: Header, step: Step) -> dict[str, Any]:
+    """How the nodes of a step were drawn, which of them were passengers, and the rows of the pass that stand for no token, by
+    the numbers of a view."""
+    slots = slotted(header, step)
     if step.draft is None:
-        return {}
+        return slots
     aside = {"passengers": [node + 1 for node in step.draft.passengers]} if step.draft.passengers else {}
-    return {"proposal": step.draft.proposal, **aside}
+    return {"proposal": step.draft.proposal, **aside, **slots}
+
+
+def slotted(header: Header, step: Step) -> dict[str, Any]:
+    """slots: by node of the view, the root first, how many slots hang on it, in the pass that decided; [all of them] where
+    there is no draft, or nobody told where they hang. Nothing where that pass had none."""
+    total = next((one.slots for one in step.passes if decides(one) and one.slots), None)
+    if total is None:
+        return {}
+    nodes = 0 if step.draft is None else len(step.draft.tokens)
+    for part, values in told(header, step).items():
+        note = (header.tells or {})[part].get("slots")
+        hung: list[int] = values.get("slots") or []
+        told_of = sum(hung)
+        if note is not None and note.kind == "node" and len(hung) == nodes + 1 and told_of > 0 and total % told_of == 0:
+            return {"slots": [count * (total // told_of) for count in hung]}
+    return {"slots": [total]}

@@ -177,7 +177,8 @@ class Wire:
             "tried": [node + 1 for node, _ in trials],
             "ok": [int(ok) for _, ok in trials],
         }
-        message |= drafted_as(step) | filled(step, self.text, whole=whole) | tallied(self.header, step, self.text, whole)
+        message |= drafted_as(self.header, step) | filled(step, self.text, whole=whole)
+        message |= tallied(self.header, step, self.text, whole)
         message |= cascaded(step, self.text, whole) | searched(self.header, step, self.text, whole)
         message |= surveyed(self.header, step, self.text, whole)
         tests = decided(self.header, step)

@@ -12,6 +12,7 @@ import { keyList, runKey } from "./keys.js";
 import { notesView } from "./notes.js";
 import { plural } from "./numbers.js";
 import { roofView } from "./roof.js";
+import { slotsView } from "./slots.js";
 import { Store } from "./store.js";
 import { stripView } from "./strip.js";
 import { tips } from "./terms.js";
@@ -36,6 +37,7 @@ function fill(root, context, chosen, outcome, extras) {
     add(headline(context), section);
     section.append(outcome);
     tree = add(treeView(context), section);
+    add(slotsView(context), section);
     add(legend(toggle("Show as table", tree.table), button("terms", context.help, { class: "small" })), section);
   }
   if (chosen.includes("card")) card = add(cardView(context));

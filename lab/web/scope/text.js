@@ -150,6 +150,7 @@ export function textView(context) {
           place !== null && copies.take(group[k], place, elementAt(place)));
         lines.append(...group);
       }
+      see(kept, drafts(head) || store.steps[i]?.sum.drafted);
       for (let k = Math.max(from, Math.min(shownTo, i) + 1); k <= Math.max(shownTo, i) && k < added; k++)
         for (const span of spans[k]) for (const one of [span, ...span.parts]) reveal(one, i);
       shownTo = Math.min(i, added - 1);

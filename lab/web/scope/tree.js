@@ -239,7 +239,7 @@ export function legend(...tools) {
         none = drafter?.drafts === false;
       const { nodes, beams, threads, tally } = store.steps[i] ?? {};
       see(element, nodes && !beams && !threads && !tally);
-      see(keys, !plain);
+      see(keys, !plain || store.steps[i]?.drafted);
       entries.get("resample").lastChild.data = statusWord("resample", draws(store.head));
       termed(entries.get("resample"));
       for (const [status, entry] of entries)
