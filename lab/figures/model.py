@@ -134,28 +134,73 @@ def _without(drawn: list[Cell], what: str) -> Iterator[go.Bar]:
     )
 
 
+class Square(NamedTuple):
+    """A query head: its place and row, words, whether it is there, the number beside it, and one by which it is tinted."""
+
+    x: float
+    row: str
+    said: str
+    there: bool
+    place: int | None = None
+    score: float | None = None
+
+
 def _heads(model: dict[str, Any]) -> Iterator[go.Scatter]:
     """A square for each query head, those of a KV head side by side; crossed ones are gone."""
-    whole = model["whole"]["groups"]
-    there, gone = ([], []) if len(model["layers"]) * sum(whole) > 4096 else _squares(model)
-    kinds = ((there, "query head", "square", INK), (gone, "query head, gone", "x-thin-open", REJECT))
-    for places, name, symbol, colour in kinds:
-        if places:
-            x, y, said = zip(*places, strict=True)
+    if len(model["layers"]) * sum(model["whole"]["groups"]) > 4096:
+        return
+    squares = list(_known(model) if model["there"] else _counted(model))
+    scored = any(x.score is not None for x in squares)
+    for there, name, symbol in ((True, "query head", "square"), (False, "query head, gone", "x-thin-open")):
+        own = [x for x in squares if x.there is there]
+        tint = [x.score for x in own] if scored and there else INK if there else REJECT
+        if own:
             yield go.Scatter(
-                x=x, y=y, mode="markers", name=name, xaxis="x2", customdata=said, hovertemplate="%{customdata}<extra></extra>",
-                marker=dict(symbol=symbol, size=9, color=colour, line=dict(color=colour, width=1.5)),
-            )  # fmt: skip
+                x=[x.x for x in own],
+                y=[x.row for x in own],
+                mode="markers" if there else "markers+text",
+                text=["" if x.place is None else str(x.place) for x in own],
+                textposition="middle right",
+                textfont=dict(size=10, color=REJECT),
+                name=name,
+                xaxis="x2",
+                customdata=[x.said for x in own],
+                hovertemplate="%{customdata}<extra></extra>",
+                marker=dict(
+                    symbol=symbol,
+                    size=10 if there else 7,
+                    color=tint,
+                    colorscale=[[0, LIGHT["mass-low"]], [1, LIGHT["mass-high"]]] if scored and there else None,
+                    line=dict(color=LIGHT["time-3"] if there else REJECT, width=1 if there else 1.5),
+                ),
+            )
 
 
-def _squares(model: dict[str, Any]) -> tuple[list[tuple[float, str, str]], list[tuple[float, str, str]]]:
-    """Place, row and words of each query head that is there, and of each that is gone: of these nobody knows the KV head."""
-    there, gone = [], []
+def _counted(model: dict[str, Any]) -> Iterator[Square]:
+    """Of a model that does not tell which heads are gone: those that are there by KV head, and behind them how many are not."""
     for i, kind in enumerate(model["layers"]):
         groups, at = model["kinds"][kind]["groups"], 0.0
         for g, many in enumerate(groups):
-            there += [(at + k, f"L{i}", f"layer {i}, KV head {g}: read by {many} query heads") for k in range(many)]
+            yield from (Square(at + k, f"L{i}", f"layer {i}, KV head {g}: {many} query heads", True) for k in range(many))
             at += many + 0.8
         lost = sum(model["whole"]["groups"]) - sum(groups)
-        gone += [(at + k, f"L{i}", f"layer {i}: {lost} query heads are gone") for k in range(lost)]
-    return there, gone
+        yield from (Square(at + k, f"L{i}", f"layer {i}: {lost} query heads are gone", False) for k in range(lost))
+
+
+def _known(model: dict[str, Any]) -> Iterator[Square]:
+    """Each query head in the KV head that it had in the whole model, with what was found of it."""
+    own = [x for x in model["findings"] if x["over"] == "head"]
+    places = next((x for x in own if _whole(x["values"])), None)
+    scores = next((x for x in own if x is not places), None)
+    group = model["whole"]["groups"][0]
+    for i, row in enumerate(model["there"]):
+        for h, there in enumerate(row):
+            values = [(x["word"], x["values"][i][h], x["unit"]) for x in own]
+            lines = [f"{word}: {value:.4g} {unit}".rstrip() for word, value, unit in values if value is not None]
+            said = "<br>".join([f"layer {i}, query head {h} of KV head {h // group}{'' if there else ', gone'}", *lines])
+            place, score = (None if x is None else x["values"][i][h] for x in (places, scores))
+            yield Square(h + 0.8 * (h // group), f"L{i}", literal(said).replace("&lt;br&gt;", "<br>"), there, place, score)
+
+
+def _whole(rows: list[list[Any]]) -> bool:
+    return all(isinstance(x, int) for row in rows for x in row if x is not None)

@@ -11,6 +11,8 @@ from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.trace.events import Header
 from decodescope.engine.trace.limits import TraceError
 
+from .reported import reported
+
 
 def built(header: Header) -> dict[str, dict[str, Any]]:
     """Role -> what a view is told of a model, "target" first; without those whose shape the header does not tell.
@@ -21,15 +23,17 @@ def built(header: Header) -> dict[str, dict[str, Any]]:
     head};  layers: which of them each layer is;  whole: [rows, columns] and groups of a layer of the uncut model
     ends: [[name, rows, columns, bits], ...] of the embedding and of a head that stands beside it;  rest: bytes of norms and
     biases
+    findings, there: what the transforms found, and which heads are left (`reported.py`)
     """
     bits = DTYPE_BITS.get(header.dtype)
     specs = [("target", header.model), *header.lanes.items()]
     models = {}
     for role, record in specs if bits is not None else ():
         try:
-            models[role] = _model(spec_of(record), bits or 0)
+            spec = spec_of(record)
         except TraceError:  # a header without a model's shape
             continue
+        models[role] = _model(spec, bits or 0) | reported(spec, (header.reports or {}).get(role, []))
     return models
 
 

@@ -12,10 +12,11 @@ import toys
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.passes import spec_of
-from decodescope.engine.decoding.weights import MATRICES, Calibration, bits_of, transforms
+from decodescope.engine.decoding.weights import MATRICES, Calibration, bits_of, spelled, transforms
 from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.matrix import Matrix
+from decodescope.engine.model.matrix import Matrix, unpack
 from decodescope.engine.trace import Trace, TraceError
+from decodescope.engine.trace.made import Made
 from decodescope.lab import show
 from decodescope.lab.charts import CHARTS
 from decodescope.lab.figures.model import cells
@@ -205,3 +206,94 @@ def test_two_models_are_shown_by_turns_and_a_narrow_page_has_room(driver: Any) -
     made_.settled()
     assert not made_.page.locator(f"{PANE} .cut").count() and made_.page.locator(f"{PANE} .piece.bits-3").count()
     made_.close()
+
+
+# ---- what transforms found on the way
+
+
+@cache
+def reported(weights: str) -> tuple[Any, Trace]:
+    """The toy as `load` makes it, and a run whose header tells what the transforms found."""
+    decoder, rows = toys.decoder().packed(), []
+    for one in transforms(weights):
+        before, decoder = decoder, one.made(decoder, TEXT)
+        rows.append((one, before, Made(spelled([one]), findings=TEXT.taken())))
+    spec = replace(decoder.spec, weights=weights, bits=bits_of(decoder))
+    trace = run(spec.record())
+    trace.header = replace(trace.header, reports={"target": [x for *_, x in rows]})
+    return rows, trace
+
+
+TWICE = "head_sensitivity cut=0.25 tokens=64+head_sensitivity cut=0.4 tokens=64+int8"
+SEARCH = "evopress attn=1 ffn=1 generations=3 offspring=2 first=64 last=64"
+
+
+def test_heads_that_were_cut_in_two_turns_stand_where_they_were_in_the_whole_model() -> None:
+    """The second transform numbers the heads of the model that the first one left, whose KV heads stand by size; here they are
+    followed by their own weights."""
+    rows, trace = reported(TWICE)
+    model = built(trace.header)["target"]
+    whole, last = toys.decoder().packed(), rows[-1][1]
+    wide, moved = toys.SPEC.head_dim, 0
+    for i, row in enumerate(model["there"]):
+        left = [h for h, there in enumerate(row) if there]
+        columns = [unpack(whole.layers[i].out)[:, h * wide : (h + 1) * wide] for h in range(toys.SPEC.n_heads)]
+        cut = unpack(last.layers[i].out)
+        here = [h for h, one in enumerate(columns) if any(toys.torch.equal(one, cut[:, k * wide : (k + 1) * wide])
+                for k in range(last.spec.heads_at(i)))]  # fmt: skip
+        assert left == here
+        moved += sum(row[:2]) < sum(row[2:])
+    assert moved, "the test needs a layer whose KV heads changed places"
+    orders = [x for x in model["findings"] if x["word"] == "Order"]
+    assert len(orders) == 2
+    for i, row in enumerate(model["there"]):
+        gone = [any(x["values"][i][h] is not None for x in orders) for h in range(toys.SPEC.n_heads)]
+        assert gone == [not x for x in row]
+
+
+def test_what_does_not_fit_the_shape_is_not_drawn() -> None:
+    _, trace = reported(TWICE)
+    header = replace(trace.header, model={k: x for k, x in trace.header.model.items() if k != "groups"})
+    assert built(header)["target"]["there"] is None
+    first = trace.header.reports["target"][0]
+    assert built(replace(trace.header, reports={"target": [first]}))["target"]["there"] is None
+    plain = built(replace(trace.header, reports=None))["target"]
+    assert plain["there"] is None and plain["findings"] == []
+
+
+def test_charts_have_what_was_found() -> None:
+    _, trace = reported(TWICE)
+    there, gone = (one for one in CHARTS["model"].draw(trace).data if one.type == "scatter")
+    model = built(trace.header)["target"]
+    score = next(x for x in model["findings"] if x["word"] == "Score")["values"]
+    flat = [score[i][h] for i, row in enumerate(model["there"]) for h, x in enumerate(row) if x]
+    assert list(there.marker.color) == flat and len(gone.x) == sum(not x for row in model["there"] for x in row)
+    with pytest.raises(ValueError, match="round by round"):
+        CHARTS["rounds"].draw(trace)
+    rows, trace = reported(SEARCH)
+    (line,) = CHARTS["rounds"].draw(trace, role="target").data
+    assert list(line.y) == rows[0][2].findings["divergence"].values and "Best list: a" in line.customdata[-1]
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("drawn")
+def test_a_part_says_what_was_found_of_it(drawn: Drawn) -> None:
+    rows, trace = reported(TWICE)
+    drawn.run(OPEN, told(trace))
+    model = built(trace.header)["target"]
+    cells = drawn.page.locator(f"{PANE} .layer .head")
+    gone = cells.evaluate_all("all => all.map((x) => x.classList.contains('cut'))")
+    assert gone == [not x for row in model["there"] for x in row]
+    cells.nth(gone.index(True)).click()
+    card = drawn.text(f"{PANE} .part-card")
+    assert "It is gone" in card and "Score" in card and "Order" in card
+    drawn.page.locator(f"{PANE} .layer .piece").first.click()
+    error = rows[-1][2].findings["error"].values[0][0]
+    assert f"Error {float(f'{error:.4g}'):g}: the norm of what a matrix lost" in drawn.text(f"{PANE} .part-card")
+    rows, trace = reported(SEARCH)
+    drawn.run(OPEN, told(trace))
+    values = rows[0][2].findings["divergence"].values
+    drawn.page.locator(f"{PANE} .rounds-pane input").fill("0")
+    said = drawn.text(f"{PANE} .rounds-pane output")
+    assert said.startswith("Round 0.") and f"{float(f'{values[0]:.4g}'):g}" in said and "Best list" in said
+    assert drawn.page.locator(f"{PANE} polyline").get_attribute("points").count(",") == len(values)

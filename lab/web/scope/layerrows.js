@@ -1,7 +1,7 @@
 /* Layer rows: a layer of a model as elements: its bar of bytes, and its heads by KV head. A part that can be pressed is
  * {element, words, says}: its words at their longest and shorter, and what it is as {title, lines}. */
 import { h } from "./elements.js";
-import { bitsOf, headsOf, matrixSays, shadeOf, summed } from "./matrices.js";
+import { bitsOf, headMarks, headsOf, linesFound, matrixSays, shadeOf, summed } from "./matrices.js";
 import { plural, size } from "./numbers.js";
 
 const CELLS = 2048; // heads that are drawn one by one; of more, KV heads with their number
@@ -25,9 +25,31 @@ export function bytesBar(list, most, enlarged, model) {
     saved > 0 && h("span", { class: "spare", style: width(saved) })) };
 }
 
-/** The heads of layer i, framed by KV head; those that are gone behind them. */
+/** The heads of layer i where it is known which are gone: each in its KV head, tinted by the number that was found of
+ *  it, with its place in the order in which they went. */
+function knownBoxes(i, model, known) {
+  const { mark, worth, places } = headMarks(model), items = [];
+  const boxes = known.map((heads, g) => {
+    const left = heads.filter(([, there]) => there).length, own = heads.map(([head, there]) => {
+      const share = worth(i, head), place = mark(i, head), title = `Layer ${i}, query head ${head}`;
+      const lines = [`It reads KV head ${g}, with ${plural(heads.length - 1, "other")} in the whole model. `
+        + (there ? "It is there." : left ? "It is gone: neither stored nor computed."
+          : "It is gone, neither stored nor computed, and so is that KV head, with its part of the cache."),
+      ...linesFound(model, "head", (values) => values[i][head])];
+      return pressable(there ? "head" : "head cut", share === null ? null : `--worth:${Math.round(70 * share)}%`,
+        `${title}, ${there ? "there" : "gone"}`, place === null ? [] : [String(place)], () => ({ title, lines }));
+    });
+    items.push(...own);
+    return h("span", { class: left ? "kv" : "kv lost" }, own.map((x) => x.element));
+  });
+  const broad = items.length <= 16 && places; // room for two digits
+  return { items, element: h("div", { class: broad ? "heads broad" : "heads" }, boxes) };
+}
+
+/** The heads of layer i, framed by KV head; those that are gone behind them, where nobody knows which they were. */
 export function headBoxes(i, model) {
-  const { groups, usual, loose, lost } = headsOf(model, i), items = [], boxes = [];
+  const { groups, usual, loose, lost, known } = headsOf(model, i), items = [], boxes = [];
+  if (known) return knownBoxes(i, model, known);
   const single = groups.length * Math.max(1, ...groups) * model.layers.length <= CELLS;
   function box(cls, many, label, title, line) {
     const own = Array.from({ length: single ? many : 1 }, (_, k) => pressable(cls, null, label(k),

@@ -3,8 +3,9 @@
 import { figures, grid, h, say, see, set, toggle } from "./elements.js";
 import { bring } from "./extras.js";
 import { bytesBar, headBoxes } from "./layerrows.js";
-import { bitsOf, endsOf, matricesOf, SHADES, shadeOf, summed } from "./matrices.js";
+import { bitsOf, endsOf, headMarks, matricesOf, SHADES, shadeOf, summed } from "./matrices.js";
 import { grouped, short, size } from "./numbers.js";
+import { roundsView } from "./rounds.js";
 
 const TORN = 2; // the longest bar of embedding and head, in those of a layer
 const WAYS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -46,7 +47,8 @@ function walkable(body, tell) {
 }
 
 /** What the shades and patterns of some matrices mean. */
-function legendOf(cells) {
+function legendOf(cells, model) {
+  const { scores, places } = model.there ? headMarks(model) : {};
   const there = cells.filter((x) => x.bytes), swatch = (cls, words) => h("span", null,
     h("i", { class: `swatch-of ${cls}` }), words);
   const shades = SHADES.map(([, shade, words]) => {
@@ -55,14 +57,22 @@ function legendOf(cells) {
       + "bits a weight");
   });
   return [...shades, cells.some((x) => x.gone) && swatch("cut", "gone"), cells.some((x) => x.saved > 0)
-    && swatch("spare", "saved by fewer bits"), swatch("kv", "a KV head, query heads in it")].filter(Boolean);
+    && swatch("spare", "saved by fewer bits"), swatch("kv", "a KV head, query heads in it"),
+    scores && swatch("worth", `${scores.word.toLowerCase()}: more of it`),
+    places && h("span", null, h("b", null, "1"), ` ${places.word.toLowerCase()}: ${places.what}`)].filter(Boolean);
 }
 
 /** All numbers of a model as a table. */
 function matrixTable(model) {
+  const own = model.findings.filter((x) => x.over === "matrix");
+  const values = ({ place: [i, k] }) => own.map((x) => {
+    const value = i !== null ? x.values[i][k] : k ? x.values[x.values.length - 1][0] : null;
+    return value === null ? "–" : String(Number(value.toPrecision(4)));
+  });
   const row = (name, x) => [name, x.name, x.bytes ? `${grouped(x.rows)} × ${grouped(x.columns)}` : "gone",
-    x.bytes ? bitsOf(x.bits) : "–", size(x.bytes), x.gone ? size(x.gone) : "–"];
-  return grid(`Matrices of ${model.name}`, ["layer", "matrix", "rows × columns", "bits", "bytes", "gone"],
+    x.bytes ? bitsOf(x.bits) : "–", size(x.bytes), x.gone ? size(x.gone) : "–", ...values(x)];
+  return grid(`Matrices of ${model.name}`, ["layer", "matrix", "rows × columns", "bits", "bytes", "gone",
+    ...own.map((x) => x.word.toLowerCase())],
     [...model.layers.flatMap((_, i) => matricesOf(model, i).map((x) => row(i, x))),
       ...endsOf(model).map((x) => row("", x)), ["", "norms and biases", "", "", size(model.rest), ""]]);
 }
@@ -79,9 +89,10 @@ export function modelView() {
   const sums = figures(), roles = h("span", { class: "switch", role: "group", "aria-label": "model of the run" });
   const legend = h("p", { class: "bits-legend quiet" }), body = h("div", { class: "layers", role: "group",
     "aria-label": "layers of the model; arrow keys go from part to part" });
-  const card = h("div", { class: "part-card", role: "status" }), twin = h("div", { class: "twin" });
+  const card = h("div", { class: "part-card", role: "status" }), rounds = roundsView();
+  const twin = h("div", { class: "twin" });
   const element = h("div", { class: "model" }, h("header", null, roles, sums.element), legend, body, card,
-    h("p", { class: "under" }, toggle("Enlarge what is there", (on) => ((enlarged = on), build())),
+    rounds.element, h("p", { class: "under" }, toggle("Enlarge what is there", (on) => ((enlarged = on), build())),
       toggle("Show as table", (on) => ((tabled = on), build()))), twin);
   const parts = walkable(body, ({ says }) => {
     const { title, lines } = says();
@@ -108,12 +119,13 @@ export function modelView() {
     const items = all.flatMap((x) => x.items), room = items.map((x) => x.element.clientWidth); // read before written
     items.forEach((x, k) => say(x.element, x.words.find((words) => 6.5 * words.length + 4 <= room[k]) ?? ""));
     parts(all.map((x) => x.items));
-    legend.replaceChildren(...legendOf([...rows.flat(), ...ends]));
+    legend.replaceChildren(...legendOf([...rows.flat(), ...ends], model));
     sums.tell([[short(model.params), " parameters"],
       [size(model.bytes), model.changed ? ` of ${size(model.dense)}` : ""],
       [bitsOf((8 * model.bytes) / model.params), " bits a parameter"]]);
     card.replaceChildren(h("p", { class: "quiet" }, "Press a part, or go there with the arrow keys: what it is, and "
       + "what became of it."));
+    rounds.tell(model);
     see(twin, tabled);
     twin.replaceChildren(...(tabled ? [matrixTable(model)] : []));
   }
