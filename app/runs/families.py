@@ -1,4 +1,5 @@
-"""Families: what recorded runs are grouped by: the first part of a method that is not the usual one; drafters by their room."""
+"""Families: what recorded runs are grouped by: the first part of a method that is not the usual one; drafters by their room.
+Where all are usual, whether the target was made of another model."""
 
 from __future__ import annotations
 
@@ -44,6 +45,7 @@ ROOMS = {
     "drafters/lookup": Family("Copied drafts", "Drafts copied from the prompt or from text seen before, with no model."),
     "drafters/own_layers": Family("Self-speculation", "The target drafts with some of its layers and verifies with all."),
 }
+MADE = Family("Models made of a model", "The target's weights are fewer, or in fewer bits; its text is another one.")
 PLAIN = Family("Plain decoding", "One token a pass: what all others are held against.")
 
 
@@ -61,10 +63,10 @@ def family(header: Header) -> Family:
         if not isinstance(part, dict) or said(header, kind).get("usual"):
             continue
         return ROOMS.get(rooms().get(str(part.get("name")), ""), family) if kind == "drafter" else family
-    return PLAIN
+    return MADE if header.model.get("weights") else PLAIN
 
 
 def order() -> list[str]:
     """The titles of all families, as a list of them is read: drafts first."""
     kinds = ("drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "strategy", "selector", "router")
-    return [x.title for x in (*ROOMS.values(), *(KINDS[kind] for kind in (*kinds, "law", "sampler")), PLAIN)]
+    return [x.title for x in (*ROOMS.values(), *(KINDS[kind] for kind in (*kinds, "law", "sampler")), MADE, PLAIN)]

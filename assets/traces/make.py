@@ -438,6 +438,36 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "settings": {"policy": {"streaming": 0.5, "recent": 12}},
         **RENAME,
     },
+    "four-bits": {
+        "title": "Four bits part from the whole",
+        "about": "int4: every matrix in four bits a number. The whole model reads along and tells where it would differ.",
+        "names": {},
+        "settings": {},
+        "model": "lab@int4",
+        "shadow": "model",
+        "prompts": STORIES,
+        "new": 36,
+        "seed": 7,
+        "level": "decisions",
+    },
+    "fewer-heads": {
+        "title": "Twelve heads are gone",
+        "about": "Head sensitivity: of 48 heads the 12 that the loss feels least are cut out. The name stays, the end is lost.",
+        "names": {},
+        "settings": {},
+        "model": "lab@head_sensitivity",
+        "shadow": "model",
+        **RENAME,
+    },
+    "fewer-blocks": {
+        "title": "Two blocks less, one name lost",
+        "about": "One attention and one feed-forward block are cut out, as a search chose them; the whole model reads along.",
+        "names": {},
+        "settings": {},
+        "model": "lab@cut_layers skip=a6,f4",
+        "shadow": "model",
+        **RENAME,
+    },
 }
 DRAFTS = {"draft": "lab-draft", "draft2": "lab-draft-plain"}  # a second one goes only to a method that asks for it
 LARGEST = 300_000  # bytes of one file; one that would be larger keeps no fields
@@ -476,6 +506,7 @@ def record(path: Path, what: dict[str, Any], prompt: str, level: Any, models: di
         chat=chat,
         turn=prompt if chat else "",
         level=level,
+        shadow=what.get("shadow", False),
     )
     session.run_id = hashlib.sha256(f"example {path.stem}".encode()).hexdigest()[:16]
     session.sink = LazyWriter(path, overwrite=True)

@@ -869,3 +869,61 @@ def test_what_is_said_of_tokens_in_a_pipeline() -> None:
     assert [notes[k]["ticks"] for k in (2, 4, 6)] == [2, 2, 8] and [notes[k]["work"] for k in (6, 11)] == [20, 8]
     assert {bar[4] for bar in notes[4]["flight"][1:]} == {"dropped"} and len(steps[21].path) == 0
     assert (notes[-1]["clock"], notes[-1]["plain"]) == (124, 256)
+
+
+def read_along(name: str) -> list[tuple[float, str | None]]:
+    """Of each token KL to the whole model, and what that would have said where it is another."""
+    with opened(name) as trace:
+        beside = [next(x.shadow for x in step.cache if x.lane == "target") for step in trace.steps]
+        assert trace.header.along == "model" and all(x is not None and x.said is not None for x in beside)
+        rows = [(float(x.drift[0]), int(x.said[0])) for x in beside if x is not None and x.said is not None]
+        return [(kl, None if [x] == step.emitted else trace.text([x])) for (kl, x), step in zip(rows, trace.steps, strict=True)]
+
+
+def likely(step: Step) -> list[float]:
+    """The probabilities of the likeliest tokens of a plain step, in doubles."""
+    assert step.tops is not None
+    return [float(x) for x in step.tops.p[0]]
+
+
+def test_what_is_said_of_four_bits() -> None:
+    tour, steps, kept, beside = TOURS["four-bits"], told("four-bits"), steps_of("four-bits"), read_along("four-bits")
+    with opened("four-bits") as trace:
+        assert trace.header.model["weights"] == "int4" and trace.header.reports is not None
+        (made,) = trace.header.reports["target"]
+        assert all(0.05 < x < 0.15 for row in made.findings["error"].values[:-1] for x in row)
+    assert [i for i, (_, other) in enumerate(beside) if other] == [2] and beside[2][1] == "ou" and len(steps) == 36
+    assert text_of(steps).startswith(" called Lionel. One hardly ever saw Lionel")
+    for stop, ranks in ((0, (0,)), (1, (0, 3)), (2, (0,)), (3, (0, 1)), (4, (0, 1))):
+        says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
+    assert beside[21][0] == max(kl for kl, _ in beside) > 3 * beside[2][0]
+
+
+def test_what_is_said_of_two_blocks_less() -> None:
+    tour, steps, kept, beside = (
+        TOURS["fewer-blocks"],
+        told("fewer-blocks"),
+        steps_of("fewer-blocks"),
+        read_along("fewer-blocks"),
+    )
+    with opened("fewer-blocks") as trace:
+        assert trace.header.model["weights"] == "cut_layers skip=a6,f4" and trace.header.model["widths"][4] == 0
+        assert " T" not in trace.text(trace.header.prompt.tolist()).replace(" There", "")
+    for stop, ranks in ((0, (0,)), (1, (0, 1)), (2, (0, 1)), (3, (0, 2)), (4, (0, 3))):
+        says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
+    assert [(i, other) for i, (_, other) in enumerate(beside) if other] == [(28, " J")] and len(steps) == 40
+    assert beside[28][0] == max(kl for kl, _ in beside) > 1 and beside[22][0] > max(kl for kl, _ in beside[:22])
+    assert "Then Turt helped Rufus" in text_of(steps)
+
+
+def test_what_is_said_of_fewer_heads() -> None:
+    tour, steps, kept, beside = TOURS["fewer-heads"], told("fewer-heads"), steps_of("fewer-heads"), read_along("fewer-heads")
+    with opened("fewer-heads") as trace:
+        groups, (made,) = trace.header.model["groups"], (trace.header.reports or {})["target"]
+        assert sum(map(sum, groups)) == 36 and [len(x) for x in groups].count(1) == 2
+        order = [x for row in made.findings["order"].values for x in row if x]
+        assert sorted(order) == [*range(1, 13)] and trace.header.model["weights"] == made.weights == "head_sensitivity"
+    for stop, ranks in ((0, (0,)), (1, (0,)), (2, (0, 1)), (3, (0, 1)), (4, (0,)), (5, (0,))):
+        says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
+    assert [(i, other) for i, (_, other) in enumerate(beside) if other] == [(27, " Then")] and len(steps) == 28
+    assert text_of(steps).endswith("said Rufus.<|end|>")
