@@ -442,6 +442,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "head_gates": [dict(price=20.0, steps=4, rate=1.0, start=0.5)],
     "cut_layers": [dict(skip=["a1", "f0"]), dict(skip=["l2"])],
     "evopress": [dict(offspring=2, generations=1, first=32, last=32), dict(whole=True, generations=1, staged=False, last=32)],
+    "width_gates": [dict(cut=0.4, columns=8, steps=2), dict(cut=0.2, columns=16, rank=2, steps=2, start=0.0)],
     "latency_fit": [dict(faster=1.6, times=TIMES, tokens=256, trials=1, judged=64)],
     "sparse_nm": [{}, dict(keep=1, head=True)],
     "pv_tuning": [dict(steps=1), dict(bits=4, group=16, steps=1)],

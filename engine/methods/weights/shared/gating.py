@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,25 +30,38 @@ def gumbel(like: Tensor, g: torch.Generator) -> Tensor:
     return -(-u.log()).log()
 
 
-def hard_concrete(log_a: Tensor, u: Tensor | None = None) -> Tensor:
+def hard_concrete(log_a: Tensor, u: Tensor | None = None, heat: float = HEAT) -> Tensor:
     """Gates in [0, 1], exactly 0 or 1 with some probability: of uniforms u in that shape; None: as they are evaluated."""
-    s = torch.sigmoid(log_a) if u is None else torch.sigmoid((u.log() - (1 - u).log() + log_a) / HEAT)
+    s = torch.sigmoid(log_a) if u is None else torch.sigmoid((u.log() - (1 - u).log() + log_a) / heat)
     return (s * (HIGH - LOW) + LOW).clamp(0, 1)
 
 
-def probability_open(log_a: Tensor) -> Tensor:
+def probability_open(log_a: Tensor, heat: float = HEAT) -> Tensor:
     """P(z > 0) of such gates."""
-    return torch.sigmoid(log_a - HEAT * torch.log(torch.tensor(-LOW / HIGH, dtype=log_a.dtype)))
+    return torch.sigmoid(log_a - heat * torch.log(torch.tensor(-LOW / HIGH, dtype=log_a.dtype)))
 
 
 def train(
-    tables: list[Tensor], objective: Callable[[Tensor, int], Tensor], rows: Tensor, steps: int, rate: float, phase: str
+    tables: list[Tensor],
+    objective: Callable[[Tensor, int], Tensor],
+    rows: Tensor,
+    steps: int,
+    rate: float,
+    phase: str,
+    further: Sequence[Mapping[str, Any]] = (),
+    settle: float = 0.0,
 ) -> list[float]:
     """Adam on `tables` alone, in their place: objective(texts int64 [1, T], step), one text a step, in their order. The
-    objectives that came out."""
+    objectives that came out. further: groups of Adam's with rates of their own;  settle: share of the steps, at the end, in
+    which the rates fall in a line to nearly 0."""
+    groups = [{"params": tables}, *(dict(x) for x in further)]
+    tables = [table for group in groups for table in group["params"]]
     for table in tables:
         table.requires_grad_(True)
-    optimiser, came = torch.optim.Adam(tables, lr=rate), list[float]()
+    optimiser, came = torch.optim.Adam(groups, lr=rate), list[float]()
+    falling = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, lambda k: min(1.0, (steps - k) / (settle * steps)) if settle else 1.0
+    )
     with torch.enable_grad(), Progress(phase, steps, "steps") as progress:
         for step in range(steps):
             at = step % len(rows)
@@ -55,6 +69,7 @@ def train(
             optimiser.zero_grad()
             value.backward()
             optimiser.step()
+            falling.step()
             came.append(float(value.detach()))
             progress.add()
     for table in tables:

@@ -1,0 +1,119 @@
+"""Width gates: heads and groups of columns close until a wanted share of the weights is gone, and are cut out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.note import Finding
+from decodescope.engine.decoding.cutting import Cutting, exchanged, widened
+from decodescope.engine.decoding.weights import Calibration, Place
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.gates import Gates
+from decodescope.engine.model.matrix import unpack
+from decodescope.engine.model.slicing import gated
+
+from .shared.gating import hard_concrete, probability_open, train
+from .shared.sizes import Sizes
+from .shared.texts import loss, texts
+
+HEAT = 2 / 3  # of the gates
+STIFF, PUSH = 1000.0, 5.0  # where l2 begins, and how far a step moves the multipliers up
+SMALL = 0.02  # how large an adapter's first matrix begins; the second one begins at 0
+
+
+@component
+class WidthGates(Cutting):
+    """A hard concrete gate for each head and each group of feed-forward columns, as they are drawn for heads alone, but towards
+    a size. s is the share of the layers' weights that is expected to be gone, from each gate's P(0); a KV head's keys and
+    values go when all its query heads do. The objective is the loss on a text + l1 (s - s*) + l2 (s - s*)^2: an augmented
+    Lagrangian, in which the gates and the adapter go down and the multipliers l1 and l2 up, so that they grow until the target
+    is met. The target rises in a line over the first `warm` of the steps; then the rates fall to 0. At the end heads and groups
+    are closed in the order of their gates until the share that really goes is nearest to `cut`, and are cut out.
+
+    `rank` puts an adapter B A beside queries and values, trained along and added to the weights at the end, so that it costs
+    nothing in decoding. The rest of the model is frozen. Lossy. Cost: a forward and a backward pass over `steps` texts of 256
+    tokens. Deviations: no gate on the width of the states, which touches all matrices and every norm; no instruction that
+    tells the model that it is being cut; no tuning afterwards; l2 begins at 1000 and not at 0, since steps are few; the
+    authors round the expected count of each layer.
+    """
+
+    title = "Width gates (Compresso)"
+    source = "Guo et al. 2023, arXiv:2310.05015; microsoft/Moonlit, Compresso/models/l0_module.py"
+    reads = True
+    finds: ClassVar[dict[str, Finding]] = {
+        **Cutting.finds,
+        "gate": Finding("grid", "Gate", what="a head's gate at the end, without noise", over="head"),
+        "width": Finding("grid", "Width", what="heads and columns that stay in a block", over="sublayer"),
+        "gone": Finding("series", "Gone", what="share of the weights that is expected to be gone, step by step", over="round"),
+        "wanted": Finding("series", "Wanted", what="what it was to be", over="round"),
+    }
+
+    cut: float = param(0.3, low=0.0, high=0.95, step=0.01, help="share of the layers' weights that goes")
+    columns: int = param(32, low=1, high=1024, unit="columns", help="of a feed-forward block that share a gate")
+    rank: int = param(0, low=0, high=64, help="of an adapter beside queries and values; 0: none. The authors' is 8")
+    steps: int = param(120, low=2, high=25_000, unit="steps", help="of training, each on a text of 256 tokens")
+    warm: float = param(0.5, low=0.0, high=1.0, step=0.05, help="share of the steps in which the target rises")
+    rate: float = param(0.2, low=0.0, high=10.0, help="how far a step moves a gate")
+    adapter_rate: float = param(0.001, low=0.0, high=1.0, help="how far it moves a number of the adapter")
+    start: float = param(2.0, low=-5.0, high=10.0, help="where all gates begin: the logarithm of the odds that one is open")
+    seed: int = param(0, low=0, high=2**31 - 1, help="of the noise")
+
+    def fitted(self, model: Decoder, calibration: Calibration) -> tuple[Gates, Mapping[Place, Tensor]]:
+        sizes, whole = Sizes(model.spec, self.columns), widened(model)
+        (heads, groups), others, gone = self.trained(whole, texts(calibration, len(calibration.tokens)))
+        head, group = sizes.closed(heads, groups, self.cut)
+        gates = Gates(head.to(whole.dtype), sizes.spread(group).to(whole.dtype))
+        soft, spec = hard_concrete(heads), model.spec
+        calibration.tell(self, "gate", [row[: spec.heads_at(i)] for i, row in enumerate(soft)])
+        calibration.tell(self, "width", [[int(x) for x in pair] for pair in sizes.widths(head, group)])
+        calibration.tell(self, "gone", gone)
+        calibration.tell(self, "wanted", [self.target(step) for step in range(self.steps)])
+        return gates, others
+
+    def target(self, step: int) -> float:
+        """s* of a step."""
+        return self.cut * min(1.0, (step + 1) / max(1.0, self.warm * self.steps))
+
+    def trained(self, model: Decoder, rows: Tensor) -> tuple[tuple[Tensor, Tensor], dict[Place, Tensor], list[float]]:
+        """What training on texts int64 [N, T] makes of the gates' parameters, [L, H] and [L, groups], and of the matrices that
+        an adapter was added to; and s, step by step."""
+        sizes, g = Sizes(model.spec, self.columns), torch.Generator().manual_seed(self.seed)
+        tables = [torch.full(shape, self.start, dtype=torch.float64) for shape in sizes.shapes]
+        multipliers, gone = torch.tensor([0.0, STIFF], dtype=torch.float64), list[float]()
+        adapters = [self._adapter(model, i, g) for i in range(model.spec.n_layers)] if self.rank else []
+
+        def objective(row: Tensor, step: int) -> Tensor:
+            noise = [torch.rand(x.shape, generator=g, dtype=x.dtype).clamp_(1e-8, 1 - 1e-8) for x in tables]
+            head, group = (hard_concrete(a, u, HEAT) for a, u in zip(tables, noise, strict=True))
+            s = sizes.gone(*(probability_open(a, HEAT) for a in tables))
+            off = s - self.target(step)
+            gone.append(float(s.detach()))
+            masked = gated(exchanged(model, self._added(model, adapters)), Gates(head, sizes.spread(group)))
+            multipliers.add_(torch.stack([off, off.square()]).detach(), alpha=PUSH)  # up their own slopes
+            return loss(masked, row) + multipliers[0] * off + multipliers[1] * off.square()
+
+        further = [{"params": [x for pair in adapters for x in pair], "lr": self.adapter_rate}] if adapters else []
+        train(tables, objective, rows, self.steps, self.rate, "closing gates", further, settle=1 - self.warm)
+        gone.append(float(sizes.gone(*(probability_open(a, HEAT) for a in tables))))
+        return (tables[0], tables[1]), self._added(model, adapters), gone
+
+    def _adapter(self, model: Decoder, i: int, g: torch.Generator) -> tuple[Tensor, Tensor]:
+        """A [rank, d_model] and B [queries and values, rank] of layer i."""
+        rows, d = (model.spec.heads_at(i) + model.spec.kv_at(i)) * model.spec.head_dim, model.spec.d_model
+        first = torch.randn(self.rank, d, generator=g, dtype=torch.float64).mul_(SMALL).to(model.dtype)
+        return first, torch.zeros(rows, self.rank, dtype=model.dtype)
+
+    def _added(self, model: Decoder, adapters: list[tuple[Tensor, Tensor]]) -> dict[Place, Tensor]:
+        """The matrices with their adapters added: to the rows of queries and values, not to those of keys."""
+        others = dict[Place, Tensor]()
+        for i, (a, b) in enumerate(adapters):
+            spec = model.spec
+            q, kv = spec.heads_at(i) * spec.head_dim, spec.kv_at(i) * spec.head_dim
+            keys = a.new_zeros(kv, a.shape[1])
+            others[Place(i, "qkv")] = unpack(model.layers[i].qkv) + torch.cat([b[:q] @ a, keys, b[q:] @ a])
+        return others
