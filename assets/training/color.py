@@ -15,24 +15,20 @@ many: those that are nearest by embedding, and random ones; with all, and with n
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
-from pathlib import Path
 from random import Random
 
 import torch
 import torch.nn.functional as F
-from cot_influx import Episode, around, embedded, logp, nats
-from heads import MODELS
+from cot_influx import Episode, averaged, embedded, learn, logp, nats
 from tasks import KINDS
 from torch import Tensor
 
 from decodescope.engine.decoding.prompt_context import Reading
 from decodescope.engine.heads.color import SentenceScorer
-from decodescope.engine.heads.files import write
 from decodescope.engine.heads.relevance import features
-from decodescope.engine.load import Model, load
+from decodescope.engine.load import Model
 from decodescope.engine.methods.contexts.shared.units import Text
 from decodescope.engine.model.decoder import Decoder
 
@@ -140,37 +136,13 @@ def measured(head: SentenceScorer, decoder: Decoder, unseen: Sequence[Episode], 
         for name, some in {"chosen": stays, "nearest": near, "random": drawn, "all": every, "none": ~every}.items():
             kept, may_go = left(one, some), sum(b - a for a, b in one.spans)
             rows.setdefault(name, []).append((nats(decoder, kept, one.answer), 1 - (len(one.prompt) - len(kept)) / may_go))
-    return {name: tuple(sum(x) / len(x) for x in zip(*some, strict=True)) for name, some in rows.items()}  # type: ignore[misc] # two each
+    return averaged(rows)
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train, measure, and keep the scorer."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", default="lab", help="a folder of assets/models")
-    parser.add_argument("--prompts", type=int, default=600, help="prompts to learn from; DRAWS passes each")
-    parser.add_argument("--lr", type=float, default=0.01)
-    parser.add_argument("--unseen", type=int, default=60, help="held-out prompts to measure it on")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
-    parser.add_argument("--into", type=Path, help="folder in which color/ is written; by default the model's heads/")
-    args = parser.parse_args(words)
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    torch.manual_seed(args.seed)
-    folder = MODELS / args.model
-    model = load(folder, "float32", "cpu")
-    head, chat = SentenceScorer(model.spec.d_model, RANK), around(model)
-    made = (episode(model, chat, Random(f"{args.seed}/{i}"), "train") for i in range(args.prompts))
-    train(head, model.decoder, made, lr=args.lr, seed=args.seed, say=lambda text: print(text, flush=True))
-    unseen = [episode(model, chat, Random(f"unseen/{args.seed}/{i}"), "valid") for i in range(args.unseen)]
-    table = measured(head, model.decoder, unseen, Random(args.seed))
-    print("| sentences | nats a token | tokens of passages read |\n|---|---|---|")
-    for name, (loss, read) in table.items():
-        print(f"| {name} | {loss:.3f} | {read:.0%} |")
-    head.made_for = model.fingerprint
-    unseen_told = {name: [round(x, 4) for x in row] for name, row in table.items()}
-    notes = {"unseen": unseen_told, "made_with": {"prompts": args.prompts, "seed": args.seed}}
-    write(head, (args.into or folder / "heads") / head.kind, notes)
+    columns = "sentences | nats a token | tokens of passages read"
+    learn(words, str(__doc__), lambda d: SentenceScorer(d, RANK), episode, train, measured, columns)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -195,38 +196,59 @@ def measured(head: ShotPolicies, decoder: Decoder, unseen: Sequence[Episode], r:
         for name, (some, parts) in ways.items():
             kept, may_go = left(one, some, parts), sum(b - a for a, b in one.spans)
             rows.setdefault(name, []).append((nats(decoder, kept, one.answer), 1 - (len(one.prompt) - len(kept)) / may_go))
-    return {name: tuple(sum(x) / len(x) for x in zip(*some, strict=True)) for name, some in rows.items()}  # type: ignore[misc] # two each
+    return averaged(rows)
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Train, measure, and keep the policies."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def averaged(rows: dict[str, list[tuple[float, float]]]) -> dict[str, tuple[float, float]]:
+    """Of each way its means."""
+    return {name: (sum(x for x, _ in some) / len(some), sum(y for _, y in some) / len(some)) for name, some in rows.items()}
+
+
+def learn(
+    words: Sequence[str] | None,
+    about: str,
+    made: Callable[[int], Any],
+    episode: Callable[[Model, tuple[list[int], list[int]], Random, str], Episode],
+    train: Callable[..., None],
+    measured: Callable[..., dict[str, tuple[float, float]]],
+    heads: str,
+) -> None:
+    """Train what chooses parts of prompts, measure it, and keep it. about: what the script says of itself; made(d): the
+    head of a model of this width;  heads: the columns of the table, divided by bars."""
+    parser = argparse.ArgumentParser(description=about.split("\n")[0])
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
     parser.add_argument("--prompts", type=int, default=600, help="prompts to learn from; DRAWS passes each")
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--unseen", type=int, default=60, help="held-out prompts to measure it on")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
-    parser.add_argument("--into", type=Path, help="folder in which cot_influx/ is written; by default the model's heads/")
+    parser.add_argument("--into", type=Path, help="folder in which its own is written; by default the model's heads/")
     args = parser.parse_args(words)
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     folder = MODELS / args.model
     model = load(folder, "float32", "cpu")
-    head = ShotPolicies(model.spec.d_model, RANK)
-    chat = around(model)
-    made = (episode(model, chat, Random(f"{args.seed}/{i}"), "train") for i in range(args.prompts))
-    train(head, model.decoder, made, lr=args.lr, seed=args.seed, say=lambda text: print(text, flush=True))
+    head, chat = made(model.spec.d_model), around(model)
+    shown = (episode(model, chat, Random(f"{args.seed}/{i}"), "train") for i in range(args.prompts))
+    train(head, model.decoder, shown, lr=args.lr, seed=args.seed, say=lambda text: print(text, flush=True))
     unseen = [episode(model, chat, Random(f"unseen/{args.seed}/{i}"), "valid") for i in range(args.unseen)]
     table = measured(head, model.decoder, unseen, Random(args.seed))
-    print("| examples | nats a token | tokens of examples read |\n|---|---|---|")
+    print(f"| {heads} |\n|---|---|---|")
     for name, (loss, read) in table.items():
         print(f"| {name} | {loss:.3f} | {read:.0%} |")
     head.made_for = model.fingerprint
-    unseen_told = {name: [round(x, 4) for x in row] for name, row in table.items()}
-    notes = {"unseen": unseen_told, "made_with": {"prompts": args.prompts, "seed": args.seed}}
+    notes = {
+        "unseen": {name: [round(x, 4) for x in row] for name, row in table.items()},
+        "made_with": {"prompts": args.prompts, "seed": args.seed},
+    }
     write(head, (args.into or folder / "heads") / head.kind, notes)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Train, measure, and keep the policies."""
+    columns = "examples | nats a token | tokens of examples read"
+    learn(words, str(__doc__), lambda d: ShotPolicies(d, RANK), episode, train, measured, columns)
 
 
 if __name__ == "__main__":
