@@ -78,7 +78,7 @@ def lint(arguments: list[str]) -> int:
 def test(arguments: list[str]) -> int:
     """Run ruff, mypy and pytest, browser tests included; all three run even if one of them fails."""
     browser, not_run = browser_for_tests()
-    workers = min(4, (os.cpu_count() or 1) + 1)  # one more than cores: tests of the page wait more than they compute
+    workers = min(4, (os.cpu_count() or 1) + 2)  # more than cores: tests of the page wait a third of their time
     env = {
         "HF_HUB_OFFLINE": "1",  # everything the tests read is in the repository
         "GRADIO_ANALYTICS_ENABLED": "False",
