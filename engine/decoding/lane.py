@@ -353,7 +353,8 @@ class Lane(Reader):
         if some is None:
             return seen
         ran = [k for k, row in enumerate(rows) if row in some]
-        return seen.new_zeros(*seen.shape[:3], len(rows), seen.shape[4]).index_copy_(3, torch.tensor(ran), seen)
+        at = torch.tensor(ran, device=seen.device)
+        return seen.new_zeros(*seen.shape[:3], len(rows), seen.shape[4]).index_copy_(3, at, seen)
 
     def rollback(self) -> None:
         """Drop what is pending."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
@@ -30,6 +31,11 @@ class Gates:
             table = getattr(self, name)
             if table is not None and tuple(table.shape) != shape:
                 raise ValueError(f"Gates.{name} is {list(table.shape)}; for {spec.name} it must be {list(shape)}.")
+
+    def on(self, device: torch.device) -> Gates:
+        """The same on a device, with their gradient; themselves where they are there."""
+        tables = [None if x is None else x.to(device) for x in (self.head, self.ffn, self.sub)]
+        return self if all(x is y for x, y in zip(tables, (self.head, self.ffn, self.sub), strict=True)) else Gates(*tables)
 
     def heads(self, i: int, y: Tensor) -> Tensor:
         """The contexts [B, T, H, D] of layer i times their gates."""

@@ -18,10 +18,11 @@ from .norm import single
 
 
 def gated(decoder: Decoder, gates: Gates) -> Decoder:
-    """The same model, weights shared, under `gates`. It computes all that it computed before: `sliced` is what saves."""
+    """The same model, weights shared, under `gates`, wherever those lie. It computes all that it computed before: what saves
+    is `sliced`."""
     gates.check(decoder.spec)
     model = copy.copy(decoder)
-    model.gates, model.costs = gates, {}
+    model.gates, model.costs = gates.on(decoder.device), {}
     return model
 
 

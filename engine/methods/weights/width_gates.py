@@ -105,8 +105,8 @@ class WidthGates(Cutting):
     def _adapter(self, model: Decoder, i: int, g: torch.Generator) -> tuple[Tensor, Tensor]:
         """A [rank, d_model] and B [queries and values, rank] of layer i."""
         rows, d = (model.spec.heads_at(i) + model.spec.kv_at(i)) * model.spec.head_dim, model.spec.d_model
-        first = torch.randn(self.rank, d, generator=g, dtype=torch.float64).mul_(SMALL).to(model.dtype)
-        return first, torch.zeros(rows, self.rank, dtype=model.dtype)
+        first = torch.randn(self.rank, d, generator=g, dtype=torch.float64).mul_(SMALL).to(model.device, model.dtype)
+        return first, torch.zeros(rows, self.rank, dtype=model.dtype, device=model.device)
 
     def _added(self, model: Decoder, adapters: list[tuple[Tensor, Tensor]]) -> dict[Place, Tensor]:
         """The matrices with their adapters added: to the rows of queries and values, not to those of keys."""

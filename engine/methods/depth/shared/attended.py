@@ -30,21 +30,21 @@ class Attended:
 
     def begin(self, feed: Feed) -> None:
         """A pass begins: all of its rows are there."""
-        self.left, self._asked = None, torch.arange(feed.length)[feed.rows]
+        self.left, self._asked = None, torch.arange(feed.length, device=feed.tokens.device)[feed.rows]
 
     def select(self, layer: int, rows: int, probe: Probe | None) -> Tensor | None:
         """The rows that run `layer`, of so many that were fed; probe: what the layers below have left behind."""
         drawn = None if probe is None or layer not in self.at else probe.received(layer - 1)
         if drawn is None:
             return self.left
-        here = torch.arange(rows) if self.left is None else self.left
+        here = torch.arange(rows, device=drawn.device) if self.left is None else self.left
         score = drawn[0].sum(0)[-len(here) :]  # entries that were held before stand first
         if self.causal:
             score = score / torch.arange(len(here), 0, -1, device=score.device)
-        score = score.masked_fill(torch.isin(here, self._asked).to(score.device), math.inf)
+        score = score.masked_fill(torch.isin(here, self._asked), math.inf)
         count = max(math.ceil(self.keep * len(here)), len(self._asked), 1)
         if count < len(here):
-            self.left = here[score.topk(count).indices.sort().values.cpu()]
+            self.left = here[score.topk(count).indices.sort().values]
         return self.left
 
 

@@ -85,7 +85,7 @@ def levels(weight: Tensor, gram: Tensor, width: int, counts: Sequence[int]) -> l
     W -= W_S (H^-1_SS)^-1 H^-1_S: is what loses least without it."""
     full, many = weight.double(), weight.shape[1] // width
     ridge = RIDGE * gram.diagonal().mean().clamp_min(1e-12)
-    inverse = torch.linalg.inv(gram + ridge * torch.eye(len(gram), dtype=gram.dtype))
+    inverse = torch.linalg.inv(gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device))
     whole = _energy(full, gram).clamp_min(1e-300)
     w, there, gone, came = full.clone(), [*range(many)], list[int](), list[Level]()
     for count in counts:
@@ -125,6 +125,6 @@ def _without(w: Tensor, inverse: Tensor, width: int, at: int) -> tuple[Tensor, T
     """Both without structure `at`, the rest made up for it."""
     s = slice(at * width, (at + 1) * width)
     half = torch.linalg.solve(inverse[s, s], inverse[s])  # (H^-1_SS)^-1 H^-1_S:
-    rest = torch.cat([torch.arange(s.start), torch.arange(s.stop, w.shape[1])])
+    rest = torch.cat([torch.arange(s.start, device=w.device), torch.arange(s.stop, w.shape[1], device=w.device)])
     w, inverse = w - w[:, s] @ half, inverse - inverse[:, s] @ half
     return w[:, rest], inverse[rest][:, rest]

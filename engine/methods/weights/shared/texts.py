@@ -25,15 +25,15 @@ def texts(calibration: Calibration, tokens: int) -> Tensor:
 
 
 def logits(model: Decoder, rows: Tensor, skip: Skip = NOTHING) -> Tensor:
-    """float [N, T, V] of texts int64 [N, T], read at once without a cache."""
-    n, length = rows.shape
+    """float [N, T, V] of texts int64 [N, T], wherever they lie, read at once without a cache."""
+    rows, (n, length) = rows.to(model.device), rows.shape
     feed = Feed(rows, torch.arange(length, device=rows.device).expand(n, length), highest=length - 1)
     return model.forward(feed, None, skip=skip)
 
 
 def loss(model: Decoder, rows: Tensor) -> Tensor:
     """Mean negative logarithm, in nats, of each token's probability after those before it; texts int64 [N, T]."""
-    return F.cross_entropy(logits(model, rows)[:, :-1].flatten(0, 1), rows[:, 1:].flatten())
+    return F.cross_entropy(logits(model, rows)[:, :-1].flatten(0, 1), rows[:, 1:].flatten().to(model.device))
 
 
 def divergence(dense: Tensor, other: Tensor) -> float:

@@ -1,0 +1,78 @@
+"""Where the engine's source makes a tensor without saying on which device, and where it has a pass wait for one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+CREATIONS = {
+    *("tensor", "as_tensor", "asarray", "from_numpy", "frombuffer", "scalar_tensor", "zeros", "ones", "full", "empty"),
+    *("empty_strided", "eye", "arange", "linspace", "logspace", "rand", "randn", "randint", "randperm"),
+    *("tril_indices", "triu_indices"),
+}
+LEAVES = {"item", "tolist", "cpu", "numpy", "nonzero"}  # what asks the device for values
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call in a file. `where`: the innermost function or class method, as "file.py:Class.name"."""
+
+    where: str
+    line: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.where} line {self.line}: {self.name}"
+
+
+@cache
+def calls(source: str, file: str) -> list[tuple[Call, ast.Call, list[str]]]:
+    """Every call of a method, and the names of the calls in whose arguments or behind which it stands."""
+    came = list[tuple[Call, ast.Call, list[str]]]()
+
+    def walk(node: ast.AST, names: list[str], around: list[str]) -> None:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names, around = [*names, node.name], []
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute):
+                came.append((Call(f"{file}:{'.'.join(names)}", node.lineno, node.func.attr), node, around))
+            around = [*around, node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")]
+        for child in ast.iter_child_nodes(node):
+            walk(child, names, around)
+
+    walk(ast.parse(source), [], [])
+    return came
+
+
+def homeless(source: str, file: str) -> Iterator[Call]:
+    """The creations of a file that say no device: neither by `device=`, nor by a `.to(...)` around them, nor as the start of
+    a net's parameters, which are filled on the device of the file that is read. What a list or array is made of at once
+    (`.tolist()`) never was on a device."""
+    for call, node, around in calls(source, file):
+        creates = call.name in CREATIONS and _of(node) == "torch" and all(x.arg != "device" for x in node.keywords)
+        if creates and not {"to", "tolist", "numpy", "Parameter", "register_buffer"} & {*around}:
+            yield call
+
+
+def leaving(source: str, file: str) -> Iterator[Call]:
+    """The calls of a file that wait for what a tensor holds."""
+    for call, node, _ in calls(source, file):
+        if call.name in LEAVES and _of(node) != "np":
+            yield call
+
+
+def _of(node: ast.Call) -> str:
+    """The name that a call's function belongs to; empty: no plain name."""
+    value = node.func.value if isinstance(node.func, ast.Attribute) else None
+    return value.id if isinstance(value, ast.Name) else ""
+
+
+def read(root: Path, rooms: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """(source, file) of the Python files of these rooms of the engine."""
+    for path in sorted(root.rglob("*.py")):
+        file = path.relative_to(root).as_posix()
+        if file.split("/")[0] in rooms:
+            yield path.read_text(), file

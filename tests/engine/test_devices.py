@@ -1,0 +1,262 @@
+"""Mistakes with devices, seen without one: by reading the source, and by steps on a device that is none (pretended.py)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+import toys
+from creations import homeless, leaving, read
+from pretended import ENGINE, PLACE, Pretended, pretended
+
+from decodescope.engine import Session
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.load import Model
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.trace import Trace
+
+ROOMS = frozenset({"model", "decoding", "methods", "heads", "batch", "replay", "session.py", "run.py", "runner.py"})
+
+# Functions that make tensors on the CPU, by the reason why that is right.
+HERE = {
+    "a mask that is made bit by bit, and moved as a whole": (
+        *("decoding/branches.py:Branches._mine", "decoding/draft.py:Slots.behind", "decoding/draft.py:Draft.ancestry"),
+        *("methods/drafters/shared/model_tree.py:ModelTree.read", "model/tree.py:Tree._cut"),
+    ),
+    "numbers that only the CPU works with: prices, plans, bounds, subsets of layers": (
+        *("methods/drafters/own_layers/swift.py:Swift.begin", "methods/drafters/own_layers/swift.py:Swift._candidate"),
+        *("methods/drafters/shared/subsets.py:most_promising", "methods/drafters/shared/trees.py:SequoiaTable.__init__"),
+        *("methods/policies/duo_attention.py:DuoAttention.begin", "methods/schedules/confidence.py:best_threshold"),
+        *("methods/depth/hash_exit.py:HashExit.begin", "methods/strategies/joint_tokens.py:JointTokens.choose"),
+        *("methods/weights/shared/times.py:within", "methods/weights/shared/sizes.py:Sizes.__init__"),
+    ),
+    "the chance of the keys is the CPU's, so that a seed says the same everywhere": (
+        *("methods/codecs/gear.py:low_rank", "methods/weights/shared/gating.py:gumbel"),
+        *("methods/weights/head_gates.py:HeadGates.trained.objective", "methods/weights/pv_tuning.py:PVTuning.tuned"),
+        "methods/weights/width_gates.py:WidthGates.trained.objective",
+    ),
+    "gates are few: they are found on the CPU, and `gated` moves them": (
+        *("decoding/ended.py:Ended.gates", "methods/weights/cut_layers.py:block_gates"),
+        "methods/weights/evopress.py:EvoPress.gates",
+        *("methods/weights/head_gates.py:HeadGates.trained", "methods/weights/head_sensitivity.py:HeadSensitivity.judged"),
+        *("methods/weights/head_sensitivity.py:closed", "methods/weights/head_subset.py:HeadSubset.trained"),
+        *("methods/weights/head_subset.py:table", "methods/weights/latency_fit.py:cut", "model/slicing.py:_Cut.__init__"),
+        *("methods/weights/shared/gating.py:probability_open", "methods/weights/shared/times.py:measured.us"),
+        "methods/weights/width_gates.py:WidthGates.trained",
+    ),
+    "an index, which a device takes from the CPU": (
+        *("methods/laws/shared/states.py:_read", "methods/selectors/learn2pd.py:Learn2PD.select"),
+        "model/slicing.py:_Cut.layer",
+        *("methods/strategies/shared/drawing.py:Drawing.of", "heads/slot_tokens.py:SlotTokens.rows"),
+    ),
+    "made in double precision where every machine makes the same, and moved by who asked": (
+        *("model/rope.py:frequencies", "model/rope.py:RopeTable._build", "methods/contexts/specpc.py:SpecPC._look"),
+        "decoding/recogniser.py:Recogniser.mask",
+    ),
+    "what a trace takes, or took, is the CPU's": (
+        *("decoding/record.py:Recorder._capture", "decoding/shadow.py:Shadow.__init__", "decoding/shadow.py:Shadow._lost"),
+        *("replay/forcing.py:_trial", "replay/recall.py:Recall.draft", "replay/recall.py:Recall.cursor"),
+        *("replay/recall.py:Recall.law", "replay/recall.py:Recall._law_of"),
+    ),
+    "a file of heads is read here, and its net moved": (
+        *("heads/published_eagle.py:eagle3", "heads/published_hydra.py:hydra"),
+    ),
+    "a product of the CPU's own, which no other device reaches": ("model/narrow.py:Int4.numbers",),
+}  # fmt: skip
+
+# Functions of the pass that wait for the device, by the reason why they may.
+WAITING = {
+    "once for every pass: whether its logits are numbers": ("model/executor.py:not_finite",),
+    "rows of a pass that leave between layers, which the record names": (
+        *("model/decoder.py:_Pass.attend_some", "model/partial.py:Ran.left_out"),
+        *("model/passing.py:chosen", "model/passing.py:without"),
+    ),
+    "heads that hold different numbers of entries": (
+        *("model/ragged.py:HeadStore.__init__", "model/ragged.py:HeadStore.keep", "model/ragged.py:HeadStore.rows"),
+        *("model/ragged.py:HeadStore.write", "model/store.py:LayerStore.keep_where"),
+    ),
+    "which entries the layers read, for the record": ("model/reading.py:Board.read",),
+    "tables of the CPU": ("model/slicing.py:_Cut.__init__", "model/tree.py:Tree._cut", "model/cache.py:KVCache.rows"),
+}  # fmt: skip
+
+
+def places(table: dict[str, tuple[str, ...]]) -> set[str]:
+    return {place for some in table.values() for place in some}
+
+
+def test_no_tensor_is_made_without_its_device() -> None:
+    calls = [call for source, file in read(ENGINE, ROOMS) for call in homeless(source, file)]
+    unknown = [str(call) for call in calls if call.where not in places(HERE)]
+    assert not unknown, "Say device=, make it like its neighbour, or give a reason above: " + "; ".join(unknown)
+    assert places(HERE) == {call.where for call in calls}, "a reason above is for nothing that is there"
+    assert len(calls) > 40, "the test needs creations"
+
+
+def test_a_pass_waits_only_where_it_is_said_why() -> None:
+    calls = [call for source, file in read(ENGINE, frozenset({"model"})) for call in leaving(source, file)]
+    unknown = [str(call) for call in calls if call.where not in places(WAITING)]
+    assert not unknown, "A pass waits for its device here: " + "; ".join(unknown)
+    assert places(WAITING) == {call.where for call in calls}, "a reason above is for nothing that is there"
+    single = {x.where for s, f in read(ENGINE, ROOMS) for x in leaving(s, f) if x.name == "item"}
+    once = {"methods/weights/finequant.py:ranged", "methods/weights/finequant.py:error"}  # when a model is loaded
+    assert single == once
+
+
+@pytest.mark.parametrize(
+    ("planted", "bad"),
+    [
+        ("torch.zeros(3)", True),
+        ("torch.tensor([1], dtype=torch.int64) + x", True),
+        ("x.index_copy_(0, torch.arange(3), y)", True),
+        ("torch.zeros(3, device=x.device)", False),
+        ("torch.tensor([1]).view(1, 1).to(x.device)", False),
+        ("torch.zeros_like(x) + x.new_ones(3)", False),
+        ("torch.tensor([1.0, 2.0]).softmax(0).tolist()", False),
+    ],
+)
+def test_reading_sees_a_creation_without_a_device(planted: str, bad: bool) -> None:
+    calls = [*homeless(f"class A:\n    def f(self, x):\n        return {planted}\n", "some.py")]
+    assert [call.where for call in calls] == ["some.py:A.f"] * bad
+
+
+def test_reading_sees_what_waits() -> None:
+    source = "def f(x):\n    return x.item(), x.max().tolist(), np.nonzero(x)\n"
+    assert [call.name for call in leaving(source, "some.py")] == ["item", "tolist"]
+
+
+# By name: the parts of a method, and for how many results a step of it waits at most, recorded by decisions, and how often
+# it copies something up. These numbers may fall.
+STEPS: dict[str, tuple[dict[str, Any], int, int]] = {
+    "autoregressive": ({}, 7, 1),
+    "chain": (dict(drafter=("draft_model", dict(length=3))), 21, 6),
+    "medusa": (dict(drafter=("medusa", dict(nodes=8))), 10, 5),
+    "h2o": (dict(policy=("h2o", dict(heavy=4, recent=4))), 24, 1),
+    "pruned rows": (dict(depth=("row_pruning", dict(keep=0.5, at=[1]))), 7, 1),
+    "kivi": (dict(codec=("kivi", dict(group=4, residual=4))), 13, 1),
+    "masked": (dict(strategy=("masked", dict(block=8))), 4, 3),
+}
+TOKENS = 6
+
+
+@cache
+def moved(decoder: Decoder) -> Decoder:
+    """A toy on the device. It can be kept: what it holds lies in the CPU's memory."""
+    return decoder.to(device=PLACE)
+
+
+def away(model: Model) -> Model:
+    """The same, loaded."""
+    return replace(model, decoder=moved(model.decoder))
+
+
+def steps(device: Pretended, parts: dict[str, Any], **more: Any) -> tuple[Session, int, int]:
+    """A session on the device at its end, and the most that one of its steps waited for and copied up."""
+    method = toys.method(**parts)
+    model, others = toys.company(method)
+    models = {role: away(x) for role, x in others.items() if role == "draft"}
+    session = Session(away(model), method, toys.PROMPT, models=models, max_new_tokens=TOKENS, **more)
+    session.sink = Trace()
+    session.start()
+    waits, ups = [0], [0]
+    while not session.done:
+        device.seen.clear()
+        session.step()
+        waits.append(device.seen.waits.total())
+        ups.append(device.seen.ups.total())
+    return session, max(waits), max(ups)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_runs_on_a_device_and_waits_no_more_than_it_did(name: str) -> None:
+    parts, most, copies = STEPS[name]
+    with pretended() as device:
+        session, waits, ups = steps(device, parts)
+    assert session.end is not None and session.end.reason == "max_new_tokens"
+    assert session.tokens == toys.decode(toys.method(**parts), count=TOKENS).tokens, "the CPU writes another text"
+    assert waits <= most and ups <= copies, f"{waits} waits, {ups} copies: {device.seen}"
+
+
+def test_a_step_that_records_counts_alone_waits_less() -> None:
+    with pretended() as device:
+        assert steps(device, {}, level="counts")[1:] == (3, 1)
+        device.seen.clear()
+        steps(device, STEPS["pruned rows"][0], level="fields")
+    assert any(line.startswith("decoding/record.py") for line in device.seen.waits), "the test needs a record of fields"
+
+
+def test_a_transform_reads_its_text_on_the_models_device() -> None:
+    base, weights = toys.pair()[0].decoder, "width_gates cut=0.2 columns=16 rank=2 steps=2"
+    with pretended():
+        there = toys.made_by(weights, moved(base))
+        assert {x.device for layer in there.layers for x in (layer.qkv, layer.down)} == {PLACE}
+    assert there.spec == toys.made_by(weights, base).spec
+
+
+ASKED: dict[str, tuple[Any, int, int]] = {
+    "a number": (lambda x: x.sum().item(), 1, 0),
+    "a decision": (lambda x: bool((x > 0).any()), 1, 0),
+    "a list": (lambda x: x.tolist(), 1, 0),
+    "a copy": (lambda x: x.cpu().numpy(), 1, 0),
+    "places": (lambda x: x.nonzero(), 1, 0),
+    "what a mask leaves": (lambda x: x[x > 0], 1, 0),
+    "what a list names": (lambda x: x[[0, 2]], 0, 1),
+    "a tensor of numbers": (lambda x: torch.tensor([1.0, 2.0], device=x.device), 0, 1),
+    "an index of the CPU": (lambda x: x[torch.tensor([0, 1])], 0, 1),
+    "a number of the CPU": (lambda x: x + torch.tensor(1.0), 0, 0),
+    "nothing": (lambda x: x.new_zeros(3).copy_(x.softmax(0)).masked_fill(x > 0, 1.0), 0, 0),
+}
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_the_device_counts_what_has_to_be_waited_for(what: str) -> None:
+    ask, waits, ups = ASKED[what]
+    with pretended() as device, torch.inference_mode():
+        x = torch.arange(3.0, device=PLACE) - 1
+        ask(x)
+    assert (device.seen.waits.total(), device.seen.ups.total()) == (waits, ups)
+
+
+REFUSED: dict[str, Any] = {
+    "a sum": lambda x: x + torch.ones(3),
+    "a product": lambda x: x @ torch.ones(3, 2),
+    "an index for copies": lambda x: x.index_copy(0, torch.tensor([1]), x[:1]),
+    "values for places": lambda x: x.index_put((torch.tensor([0, 1]),), torch.ones(2)),
+    "a CPU's values at places of the device": lambda x: torch.ones(3)[x.long()],
+    "joined": lambda x: torch.cat([x, torch.zeros(1)]),
+    "an array": lambda x: x.numpy(),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_the_device_refuses_what_lies_elsewhere(what: str) -> None:
+    with pretended(), torch.inference_mode():
+        x = torch.arange(3.0, device=PLACE)
+        with pytest.raises((RuntimeError, TypeError), match=r"same device|numpy"):
+            REFUSED[what](x)
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+    """A change of the logits of every pass, in the lane."""
+    whole = Lane.forward
+    monkeypatch.setattr(Lane, "forward", lambda lane, *args, **more: change(whole(lane, *args, **more)))
+
+
+def test_a_mistake_in_a_step_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pretended() as device:
+        with monkeypatch.context() as patched:
+            planted(patched, lambda logits: logits if logits.max().item() < 1e9 else -logits)
+            assert steps(device, {})[1] == STEPS["autoregressive"][1] + 1
+        planted(monkeypatch, lambda logits: logits * torch.ones(logits.shape[-1]))
+        with pytest.raises(RuntimeError, match="same device"):
+            steps(device, {})
+
+
+def test_the_machine_is_as_it_was_behind_it() -> None:
+    with pretended():
+        pass
+    assert not torch.cuda.is_available() and not torch._C._only_lift_cpu_tensors()
+    with pytest.raises((RuntimeError, AssertionError)):
+        torch.zeros(1, device="cuda")
