@@ -25,9 +25,10 @@ from decodescope.engine.method import usual
 # the preset that the controls begin with, and the one whose drafter they begin with where no draft model is there
 FIRST, ALONE = "tree", "lookup"
 # The knobs of the parts of a kind, drawn by lab/web/knobs.js, which holds what was set: {part: {knob: value}}. One input for
-# all of them: the page library looks through all inputs of a page for each of them, before the page answers.
+# all of them: the page library looks through all inputs of a page for each of them, before the page answers. What is declared
+# comes as a text: the library takes each quoted word of a script for an event.
 KNOBS = """
-const parts = %s;
+const parts = JSON.parse(%s);
 const tell = () => window.decodescope((page) => page.knobs(element, parts, props.value, set));
 const set = (value) => {
   props.value = value;
@@ -221,7 +222,8 @@ def _panel(kind: str, begins: Mapping[str, Values], shown: Sequence[str]) -> gr.
         }
         for name, begin in begins.items()
     }
-    js = KNOBS % json.dumps({"kind": kind, "parts": parts, "shown": [x for x in shown if x in begins]})
+    declared = {"kind": kind, "parts": parts, "shown": [x for x in shown if x in begins]}
+    js = KNOBS % json.dumps(json.dumps(declared))
     return gr.HTML({}, html_template="<div></div>", js_on_load=js, apply_default_css=False, elem_id=f"ds-{kind}-knobs")
 
 

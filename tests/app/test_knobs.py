@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,20 @@ ANSWERS = """() => {
 NAMES = {"RSD-C (constant branching)": "rsd_c", "Inference with reference (LLMA)": "llma", "REST": "rest"}
 
 
+def declared(panel: gr.HTML) -> Any:
+    """What a panel's script is given."""
+    (text,) = re.findall(r"const parts = JSON\.parse\((.*)\);", str(panel.js_on_load))
+    return json.loads(json.loads(text))
+
+
 def test_a_panel_holds_what_is_declared_and_closes_no_script() -> None:
     """A list and a text hold what a record holds, and no box cuts off what is written: the check says what is too long."""
     with gr.Blocks():
         table = controls.build(draft=True)
     assert set(table.knobs) == {kind for kind in table.parts if any(x.params() for x in registry(kind).values() if x.listed)}
     for kind, panel in table.knobs.items():
-        parts = json.loads(str(panel.js_on_load).split("\n")[1].removeprefix("const parts = ").removesuffix(";"))["parts"]
-        for name, part in parts.items():
+        assert not hasattr(panel, "choices"), "no word of a declaration is an event"
+        for name, part in declared(panel)["parts"].items():
             held = {x["name"]: x["value"] for x in part["knobs"]}
             assert held == table.begins[kind][name]
             assert [x["name"] for x in part["knobs"]] == [x.name for x in registry(kind)[name].params()]

@@ -10,10 +10,12 @@ import pytest
 import toys
 
 from decodescope.engine.core.component import declared
+from decodescope.engine.core.note import Finding
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.hardware import device
 from decodescope.engine.cost.passes import Passes
 from decodescope.engine.trace import Trace, TraceError
+from decodescope.engine.trace.events import Made
 from decodescope.lab import decisions, explain, figure, open_trace
 from decodescope.lab.charts import CHARTS
 
@@ -63,8 +65,17 @@ def voted() -> Trace:
     return toys.decode(toys.method(strategy=("consensus", {"samples": 4}), sampler="temperature"), count=6).sink
 
 
+def searched() -> Trace:
+    """A run on a model for which plans were searched."""
+    trace = toys.decode().sink
+    fitness = Finding("series", "KL", unit="nats", over="round", values=[0.5, 0.2, 0.1])
+    trace.header = replace(trace.header, reports={"target": [Made("evopress", findings={"fitness": fitness})]})
+    return trace
+
+
 # the charts of which no shipped example has what is drawn
 OWN = {"notes": (told, {"note": "sure"}), "missed": (shadowed, {}), "canvas": (filled, {}), "picture": (pictured, {})}
+OWN["rounds"] = (searched, {})
 OWN |= {"spans": (extracted, {}), "votes": (voted, {}), "repeats": (lambda: toys.decode().sink, {})}
 
 
