@@ -1,9 +1,10 @@
 """Measure the page: how much of a run is shown while it arrives, what a drawing costs, how long a jump takes.
 
-    python benchmarks/page.py [--parts live slow long export] [--panes 1 2 4] [--steps 300] [--rate 30] [--nodes 80]
+    python benchmarks/page.py [--parts first live slow long export] [--panes 1 2 4] [--steps 300] [--rate 30] [--nodes 80]
 
 Runs of the shipped model with draft trees are recorded first.
 
+first   opens the page as a new visitor, until its inputs answer and the models are named; the first time is left out.
 live    replays them to the page at a fixed rate, as if they were being made; so the engine takes no part in what is measured.
         With two panes two runs arrive at once, side by side in the Lab, with three or four on the Compare page. A tree outside
         the window is drawn when it is scrolled to, or when the run stands still; a large one is a picture until its step
@@ -103,7 +104,8 @@ JUMP = """async ([place, at]) => { const a = performance.now(), box = document.q
   return performance.now() - a; }"""
 TIMEOUT_MS = 600_000
 SLOWED, SLOW_RATE, SLOW_PANES = 6, 60.0, 4  # of the part "slow": times, steps per second, runs
-PARTS = ("live", "slow", "long", "export")
+PARTS = ("first", "live", "slow", "long", "export")
+VISITS = 7
 COUNTS = 50_000  # steps above which a long trace is recorded at the level "counts"
 
 
@@ -224,6 +226,24 @@ def exported(trace: Trace, folder: Path) -> list[tuple[str, str]]:
             times.append(page.evaluate("first"))
     size, packed = path.stat().st_size, len(gzip.compress(path.read_bytes()))
     return [("bytes, and compressed (gzip)", f"{size:,}, {packed:,}"), ("open to first drawing, ms", _spread(sorted(times)))]
+
+
+def visited(play: Play) -> list[tuple[str, str]]:
+    """Rows of the table, for a page that is opened."""
+    times, spent, sizes = [], [], []
+    with served(play) as address, browser() as page:
+        for _ in range(VISITS + 1):
+            visitor = page.context.browser.new_context(reduced_motion="reduce").new_page()
+            start, used = time.perf_counter(), _browser_s()
+            visitor.goto(address)
+            visitor.wait_for_selector("#ds-run", timeout=TIMEOUT_MS)
+            visitor.wait_for_selector("#ds-models .room", state="attached", timeout=TIMEOUT_MS)
+            times.append(1e3 * (time.perf_counter() - start))
+            spent.append(1e3 * ((_browser_s() or 0.0) - (used or 0.0)))
+            sizes.append(visitor.evaluate("performance.getEntriesByType('navigation')[0].decodedBodySize"))
+            visitor.context.close()
+    rows = [("open until the inputs answer, ms", _spread(sorted(times[1:]))), ("bytes of the page itself", f"{sizes[-1]:,}")]
+    return rows if used is None else [*rows, ("processor of the browser, ms", _spread(sorted(spent[1:])))]
 
 
 def looked_at(page: Any, address: str, runs: list[str]) -> str:
@@ -369,6 +389,9 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=80, choices=(8, 16, 24, 80), help="nodes of a draft tree")
     args = parser.parse_args()
     tables = {}
+    if "first" in args.parts:
+        with tempfile.TemporaryDirectory() as folder:
+            tables["a page that is opened"] = visited(Play("lab", "lab-draft", Path(folder)))
     for part, panes in [*(("live", n) for n in args.panes), ("slow", SLOW_PANES)]:
         if part not in args.parts:
             continue
