@@ -21,7 +21,7 @@ from random import Random
 
 import torch
 import torch.nn.functional as F
-from cot_influx import Episode, averaged, embedded, learn, logp, nats
+from cot_influx import Episode, averaged, descend, embedded, learn, logp, nats
 from tasks import KINDS
 from torch import Tensor
 
@@ -85,20 +85,13 @@ def train(
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Adam, a step for each `batch` of episodes, until these end."""
-    draw, optimizer = torch.Generator().manual_seed(seed), torch.optim.Adam(head.requires_grad_(True).parameters(), lr=lr)
-    losses: list[float] = []
-    for i, one in enumerate(episodes, 1):
+    draw = torch.Generator().manual_seed(seed)
+
+    def taught(one: Episode) -> tuple[Tensor | None, float]:
         loss = step(head, decoder, one, price, draw)
-        if loss is not None:
-            (loss / batch).backward()
-            losses.append(float(loss.detach()))
-        if i % batch == 0:
-            torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-        if i % 100 == 0:
-            say(f"{i} prompts: loss {sum(losses[-100:]) / max(1, len(losses[-100:])):.3f}")
-    head.requires_grad_(False)
+        return loss, 0.0 if loss is None else float(loss.detach())
+
+    descend(head, episodes, taught, lr, batch, "loss", say)
 
 
 def nearest(decoder: Decoder, one: Episode) -> Tensor:

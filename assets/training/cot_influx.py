@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from heads import MODELS
 from tasks import KINDS
-from torch import Tensor
+from torch import Tensor, nn
 
 from decodescope.engine.heads.cot_influx import ShotPolicies
 from decodescope.engine.heads.files import write
@@ -108,6 +108,33 @@ def entropy(logits: Tensor) -> Tensor:
     return -(p * F.logsigmoid(logits) + (1 - p) * F.logsigmoid(-logits))
 
 
+def descend(
+    head: nn.Module,
+    episodes: Iterable[Episode],
+    step: Callable[[Episode], tuple[Tensor | None, float]],
+    lr: float,
+    batch: int,
+    word: str,
+    say: Callable[[str], None],
+) -> None:
+    """Adam, a step for each `batch` of episodes, until these end. step(episode): its loss, None where it teaches nothing, and
+    the number that is said of it, called `word`."""
+    optimizer = torch.optim.Adam(head.requires_grad_(True).parameters(), lr=lr)
+    numbers: list[float] = []
+    for i, one in enumerate(episodes, 1):
+        loss, number = step(one)
+        if loss is not None:
+            (loss / batch).backward()
+            numbers.append(number)
+        if i % batch == 0:
+            torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        if i % 100 == 0:
+            say(f"{i} prompts: {word} {sum(numbers[-100:]) / max(1, len(numbers[-100:])):.3f}")
+    head.requires_grad_(False)
+
+
 def train(
     head: ShotPolicies,
     decoder: Decoder,
@@ -121,19 +148,8 @@ def train(
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Adam, a step for each `batch` of episodes, until these end."""
-    draw, optimizer = torch.Generator().manual_seed(seed), torch.optim.Adam(head.requires_grad_(True).parameters(), lr=lr)
-    rewards: list[float] = []
-    for i, one in enumerate(episodes, 1):
-        loss, reward = step(head, decoder, one, budget, price, draw)
-        (loss / batch).backward()
-        rewards.append(reward)
-        if i % batch == 0:
-            torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-        if i % 100 == 0:
-            say(f"{i} prompts: reward {sum(rewards[-100:]) / 100:.3f}")
-    head.requires_grad_(False)
+    draw = torch.Generator().manual_seed(seed)
+    descend(head, episodes, lambda one: step(head, decoder, one, budget, price, draw), lr, batch, "reward", say)
 
 
 def chosen(head: ShotPolicies, decoder: Decoder, one: Episode) -> tuple[Tensor, list[Tensor]]:
