@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import os
 import secrets
@@ -20,6 +21,7 @@ from fastapi.responses import JSONResponse, Response
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.http.late import Late
+from decodescope.app.page.library import spared
 from decodescope.app.routes import batch as batches
 from decodescope.app.routes import cache as caching
 from decodescope.app.routes import calibrations, runs, sets, web
@@ -39,6 +41,12 @@ from .places import traces
 from .refusal import Refused
 
 PORT = 7860
+# The page library's own statistics: none are sent, and no table of all events so far is made anew behind each event.
+UNCOUNTED = {
+    "GRADIO_ANALYTICS_ENABLED": "False",
+    "GRADIO_ANALYTICS_MAX_EVENTS": "1",
+    "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(1 << 62),
+}
 
 
 class ServeError(Refusal):
@@ -47,7 +55,7 @@ class ServeError(Refusal):
 
 def app(play: Play, *, page: bool = True) -> FastAPI:
     """The application over `play`, without its guard. page=False leaves the mounted page out."""
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    os.environ.update(UNCOUNTED)
     api = FastAPI(title="DecodeScope", docs_url=None, redoc_url=None, openapi_url=None)
     _errors(api)
     web.add(api, play, refused)
@@ -87,30 +95,31 @@ def _errors(api: FastAPI) -> None:
 
 def _page(api: FastAPI, play: Play) -> None:
     """Mount the page behind the routes."""
-    import gradio as gr
+    with spared():
+        import gradio as gr
 
-    from decodescope.app.page.head import Head
-    from decodescope.app.page.layout import STYLES
-    from decodescope.app.page.layout import page as layout
-    from decodescope.app.page.theme import theme
+        from decodescope.app.page.head import Head
+        from decodescope.app.page.layout import STYLES
+        from decodescope.app.page.layout import page as layout
+        from decodescope.app.page.theme import theme
 
-    gr.mount_gradio_app(
-        api,
-        layout(play),
-        path="/",
-        server_name="127.0.0.1",
-        footer_links=[],
-        run_history=False,
-        show_error=False,
-        allowed_paths=[],
-        max_file_size="64mb",
-        ssr_mode=False,
-        enable_monitoring=False,
-        pwa=False,
-        mcp_server=False,
-        theme=theme(),
-        head=STYLES,
-    )
+        gr.mount_gradio_app(
+            api,
+            layout(play),
+            path="/",
+            server_name="127.0.0.1",
+            footer_links=[],
+            run_history=False,
+            show_error=False,
+            allowed_paths=[],
+            max_file_size="64mb",
+            ssr_mode=False,
+            enable_monitoring=False,
+            pwa=False,
+            mcp_server=False,
+            theme=theme(),
+            head=STYLES,
+        )
     api.add_middleware(Head)
 
 
@@ -186,6 +195,8 @@ def serve(
             server.should_exit = True
             raise
         finally:
+            gc.freeze()  # modules, routes and the page stay: what collects later need not look through them
+            gc.enable()
             play.load()
 
     late = Late(build)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 from dataclasses import fields
 
 from decodescope.app.limits import Limits
@@ -12,6 +13,15 @@ from .run import further
 
 def app(args: argparse.Namespace) -> int:
     """Serve until it is stopped."""
+    gc.disable()  # until the page is made nearly all that is made stays; then `serve` collects
+    try:
+        _served(args)
+    finally:
+        gc.enable()
+    return 0
+
+
+def _served(args: argparse.Namespace) -> None:
     from decodescope.app.server import serve
 
     names = further(args)
@@ -27,4 +37,3 @@ def app(args: argparse.Namespace) -> int:
         models=args.models,
         limits=Limits(**{x.name: getattr(args, x.name) for x in fields(Limits)}),
     )
-    return 0

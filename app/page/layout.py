@@ -16,7 +16,7 @@ from decodescope.app.runs.given import no_template
 from decodescope.app.runs.play import MOST_NEW, Choice, Play, Still
 from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import as_json, from_json, opening, using
-from decodescope.app.runs.shelf import title
+from decodescope.app.runs.shelf import Offer, title
 from decodescope.engine.core.arguments import Along
 from decodescope.engine.core.component import registry, roles
 from decodescope.engine.core.reference import without_weights
@@ -118,11 +118,11 @@ def page(play: Play) -> gr.Blocks:
                     seed, new = _numbers(begin)
                     level, shadow, whole = _level(begin.level), *_along(begin.shadow)
                     with gr.Row(elem_id="ds-choose"):
-                        named = _rows(play)
-                        lists = {TARGET: _models(_bare(play, TARGET), named, title(TARGET), f"ds-{TARGET}")}
+                        offers = play.offers()  # once: it reads a config for each
+                        lists = {TARGET: _models(_bare(play, TARGET), _rows(play, offers), title(TARGET), f"ds-{TARGET}")}
                         for role in [x for x in dict.fromkeys((*SHOWN, *roles(), *play.names)) if x != TARGET]:
                             name, shown = _bare(play, role), role in SHOWN
-                            lists[role] = _models(name, _beside(play, role), title(role), f"ds-{role}", shown)
+                            lists[role] = _models(name, _beside(play, offers, role), title(role), f"ds-{role}", shown)
                     weights = _weights(play)
                     gr.HTML(None, elem_id="ds-models", html_template=EMPTY, js_on_load=MODELS, apply_default_css=False)
                     gr.HTML(None, elem_id="ds-copy", html_template=EMPTY, js_on_load=COPIES, apply_default_css=False)
@@ -181,10 +181,9 @@ def _ticked(shadow: Along) -> tuple[bool, bool]:
     return shadow is True, shadow == "model"
 
 
-def _rows(play: Play, causal: bool | None = None) -> list[tuple[str, str]]:
+def _rows(play: Play, offers: Sequence[Offer], causal: bool | None = None) -> list[tuple[str, str]]:
     """The rows of a list of models: those that are offered, and those of the command line even where they are not. causal: only
     those with a causal mask, or without one, as a role beside a target asks for."""
-    offers = play.offers()
     rows = [(x.label, x.key) for x in offers if causal in (None, x.spec.causal)]
     others = {_bare(play, role) for role in play.names} - {x.key for x in offers}
     return rows + [(name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1], name) for name in sorted(others)]
@@ -197,9 +196,9 @@ def _bare(play: Play, role: str) -> str:
     return str(without_weights(name)[0]) if role in (TARGET, *SHOWN) else name
 
 
-def _beside(play: Play, role: str) -> list[tuple[str, str]]:
+def _beside(play: Play, offers: Sequence[Offer], role: str) -> list[tuple[str, str]]:
     """The rows of a list of models for a role beside the target."""
-    return [("none", ""), *_rows(play, role not in BOTH)]
+    return [("none", ""), *_rows(play, offers, role not in BOTH)]
 
 
 def _models(name: str, rows: list[tuple[str, str]], label: str, place: str, shown: bool = True) -> gr.Dropdown:
