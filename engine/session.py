@@ -62,9 +62,9 @@ class Session(State):
     reading: while the prompt is read, the lane that reads, how many tokens it has read, and of how many
     turn:   the user's turn that a chat template made the prompt of, as it was written; "": it is none
     shadow: who reads along: a full cache beside the target's (True), which says what its policy and codec cost, or "model"
-    asked:  how many tokens of `prompt` a policy or context takes its share of, where the others were written by a run; None:
-            all
+    asked:  of how many tokens of `prompt` a policy or context takes its share, where a run wrote the others; None: of all
     saved:  a cache that was read from a file, of the tokens with which `prompt` begins: no pass reads them
+    executor: what runs the passes of all its models; None: one of its own
     """
 
     sink: Sink | None = None
@@ -97,6 +97,7 @@ class Session(State):
         asked: int | None = None,
         saved: SavedCache | None = None,
         shadow: bool | str = False,
+        executor: Executor | None = None,
     ):
         prompt, stop_texts = ids(prompt, "prompt"), texts(stop_texts, "stop_texts")
         layers = layers if layers is None else ids(layers, "layers")
@@ -110,7 +111,7 @@ class Session(State):
         vocab = vocabulary(self._models)
         self._cut = vocab < model.decoder.vocab  # the target loses ids that another does not have: its law is another
         self.recorder = Recorder(level, None if model.tokenizer is None else model.tokenizer.piece, layers)
-        lanes, stop = self._lanes(vocab), ending(model, stop_tokens, stop_texts)
+        lanes, stop, self.run_id = self._lanes(vocab, executor), ending(model, stop_tokens, stop_texts), secrets.token_hex(8)
         alphabet = model.alphabet(vocab, stop.tokens)
         super().__init__(
             tokens=prompt,
@@ -138,7 +139,6 @@ class Session(State):
         self._prepare(model, len(prompt) if asked is None else asked)
         self._seed, self._stop_texts, self._chat, self._user_turn = seed, stop_texts, chat, turn
         self._whole, self._begin = list(prompt), len(prompt)  # the prompt that is told, and where the trace begins behind it
-        self.run_id = secrets.token_hex(8)
 
     def _limit(self, prompt: Sequence[int], max_new: int, vocab: int) -> int:
         """The length of text and prompt at which the context is full; raises MethodError if it is full already."""
@@ -165,11 +165,11 @@ class Session(State):
             raise MethodError(f"{what}: shorten the prompt, or {way}.")
         return limit
 
-    def _lanes(self, vocab: int) -> dict[str, Lane]:
+    def _lanes(self, vocab: int, executor: Executor | None) -> dict[str, Lane]:
         """Role -> the lane that its model reads in, on one executor; the models choose among the first `vocab` ids. Only the
         target's cache has the method's policy and codec."""
         target, m = self._models[TARGET], self.method
-        executor = Executor(target.decoder.device)
+        executor = executor or Executor(target.decoder.device)
         asked = m.needs | m.drafter.asks(target.spec) | m.law.asks(target.spec) | self.recorder.needs(target.spec.n_layers)
         return {
             role: Lane(
@@ -365,11 +365,10 @@ class Session(State):
         """End the run and seal its trace. The first reason counts."""
         if self.end is None:
             wall = (time.perf_counter() - self._started) * 1e6 if self._started else 0.0
-            end = End(reason, self.tokens[self._begin :], self.steps, message, wall_us=round(wall, 1))
-            self.end = end
+            self.end = End(reason, self.tokens[self._begin :], self.steps, message, wall_us=round(wall, 1))
             if self.sink is not None:
                 self._open(self.sink)
-                self.sink.seal(end)
+                self.sink.seal(self.end)
         return self.end
 
     def _open(self, sink: Sink) -> None:

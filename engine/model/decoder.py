@@ -273,15 +273,8 @@ class _Pass:
 
     def project(self, i: int, x: Tensor) -> Tensor:
         """Queries, keys and values of layer i from x [B, T, d_model]: [B, T, H + 2 H_kv, D], rotated."""
-        qkv = self.unrotated(i, x)
-        self.rotate(i, qkv[:, :, : self.spec.heads_at(i) + self.spec.kv_at(i)])
-        return qkv
-
-    def unrotated(self, i: int, x: Tensor) -> Tensor:
-        """`project` before the rotation."""
         qkv = self.decoder.layers[i].queries_keys_values(x, self.spec, i)
-        if self.probe is not None and self.probe.needs.moments is not None:
-            self._moments(i, qkv[:, :, : self.spec.heads_at(i)], self.probe, self.probe.needs.moments)
+        self.rotate(i, qkv[:, :, : self.spec.heads_at(i) + self.spec.kv_at(i)])
         return qkv
 
     def _moments(self, i: int, q: Tensor, probe: Probe, first: int) -> None:
@@ -323,11 +316,19 @@ class _Pass:
 
     def attend(self, i: int, x: Tensor) -> Tensor:
         """x + attention block of layer i."""
-        s, w, T = self.spec, self.decoder.layers[i], x.shape[1]
-        if not (kv := s.kv_at(i)):
-            self.store_kv(i, x.new_empty(*x.shape[:2], 0, s.head_dim))
+        w = self.decoder.layers[i]
+        if not self.spec.kv_at(i):
+            self.store_kv(i, x.new_empty(*x.shape[:2], 0, self.spec.head_dim))
             return self.decoder.bare(x, w.out_bias, w.attn_post, i, 0)
-        qkv, heads = self.unrotated(i, x), s.heads_at(i)
+        y = self.contexts(i, w.queries_keys_values(x, self.spec, i))
+        return self.decoder.added(x, linear(y, w.out, w.out_bias), w.attn_post, i, 0)
+
+    def contexts(self, i: int, qkv: Tensor) -> Tensor:
+        """What the heads of layer i make of queries, keys and values [B, T, H + 2 H_kv, D] before rotation, which are written
+        over; times their gates: [B, T, H * D]."""
+        s, T, heads, kv = self.spec, qkv.shape[1], self.spec.heads_at(i), self.spec.kv_at(i)
+        if self.probe is not None and self.probe.needs.moments is not None:
+            self._moments(i, qkv[:, :, :heads], self.probe, self.probe.needs.moments)
         parted = i not in s.no_rope and self.cache is not None and self.sight.parted(self.cache.layers[i])
         far = qkv[:, :, :heads].clone() if parted else None
         plain = far.clone() if far is not None and self.sight.middle(i) is not None else None
@@ -350,8 +351,7 @@ class _Pass:
         y = y.permute(0, 3, 1, 2, 4).flatten(2, 3)  # [B, H_kv, g, T, D] -> [B, T, H_kv * g, D]
         if uneven := s.uneven_at(i):
             y = narrowed_from(uneven, y)
-        y = self.decoder.gates.heads(i, y).flatten(2)
-        return self.decoder.added(x, linear(y, w.out, w.out_bias), w.attn_post, i, 0)
+        return self.decoder.gates.heads(i, y).flatten(2)
 
     def attend_some(self, i: int, x: Tensor, rows: Tensor, gap: str, ran: Ran) -> Tensor:
         """`attend` for the `rows` of x (int64 [R], ascending) alone. The state of the others passes by; what layer i

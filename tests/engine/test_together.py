@@ -1,0 +1,191 @@
+"""Sessions that go together: each writes what it writes alone, its trace is sound, and passes are shared."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+import toys
+
+from decodescope.engine import Method, Session
+from decodescope.engine.batch.together import PATIENCE, ROWS, Figures, Seat, together
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.trace import Trace, check
+from decodescope.engine.trace.events import Step
+
+PROMPTS = [toys.PROMPT, [5], [2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4, 5, 9, 0, 4, 5, 2, 3, 5, 3, 6, 0, 2, 8, 7]]
+COUNTS = [18, 40, 5]
+
+
+def sessions(
+    method: Method, executor: type[Seat] | None = Seat, more: tuple[dict[str, Any], ...] = ({}, {}, {})
+) -> list[Session]:
+    """Three, with different prompts, lengths and seeds; None: each alone, with an executor of its own."""
+    made = []
+    for i, (prompt, count, changes) in enumerate(zip(PROMPTS, COUNTS, more, strict=True)):
+        target = toys.pair()[0] if "strategy" not in method.used else toys.fitting(method.strategy)
+        about = {"max_new_tokens": count, "seed": i + 3, "models": toys.helpers(), **changes}
+        made.append(Session(target, method, prompt, executor=None if executor is None else executor("cpu"), **about))
+        made[-1].sink = Trace()
+    return made
+
+
+def alone(method: Method, **more: Any) -> list[Session]:
+    """The same, each run by itself."""
+    made = sessions(method, None, **more)
+    for one in made:
+        list(one.stream())
+    return made
+
+
+def raise_(session: Session, error: Exception | None) -> None:
+    if error is not None:
+        raise error
+
+
+def same(method: Method) -> Figures:
+    """Run three sessions together and hold them against single runs; how passes were shared."""
+    seen = sessions(method)
+    figures = together(seen, over=raise_)
+    for one, other in zip(seen, alone(method), strict=True):
+        assert one.tokens == other.tokens and one.end is not None and other.end is not None
+        assert one.end.reason == other.end.reason and one.steps == other.steps
+        assert [x.lane for step in one.sink.steps for x in step.passes] == [x.lane for s in other.sink.steps for x in s.passes]
+        assert one.target.cache.lengths() == other.target.cache.lengths()
+        checked = check(one.sink)
+        assert checked.ok, checked
+    return figures
+
+
+METHODS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "sampled": dict(sampler="temperature"),
+    "copied": dict(drafter=("prompt_lookup", dict(length=4, ngram=1))),
+    "chain": dict(drafter=("draft_model", dict(length=3)), sampler="temperature"),
+    "tree": dict(drafter=("draft_model", dict(length=3, width=3))),
+    "heads": dict(drafter=("medusa", dict(nodes=8)), acceptance="typical", sampler="temperature"),
+    "states": dict(drafter=("eagle", dict(nodes=8)), sampler="temperature"),
+    "heavy hitters": dict(policy=("h2o", dict(heavy=6, recent=4))),
+    "drafts, evicted": dict(drafter=("prompt_lookup", dict(ngram=1)), policy=("h2o", dict(heavy=6, recent=4))),
+    "sinks": dict(policy=("streaming_llm", dict(sinks=2, recent=6))),
+    "prompt, cut": dict(policy=("snapkv", dict(chosen=4, window=3))),
+    "few bits": dict(codec=("kivi", dict(group=4, residual=4))),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_sessions_write_together_what_each_writes_alone(name: str) -> None:
+    figures = same(toys.method(**METHODS[name]))
+    assert figures.shared[3] >= 3, "while all three go their passes are one"
+    assert figures.shared[2] > 0 and figures.shared[1] > 0, "those that end leave"
+
+
+def test_every_drafter() -> None:
+    """A batch of each kind of draft: the greedy texts are the target's, and verifying passes are shared."""
+    target, counts, unshared = toys.pair()[0], (5, 6, 3), []
+    for name, settings in toys.representatives("drafter"):
+        drafting = sessions(toys.method(drafter=(name, settings)), more=tuple({"max_new_tokens": x} for x in counts))
+        figures = together(drafting, over=raise_)
+        for one, prompt, count in zip(drafting, PROMPTS, counts, strict=True):
+            assert one.tokens[len(prompt) :] == toys.due(target, prompt, 40)[:count], name
+            assert check(one.sink).ok, name
+        unshared += [name] * (not figures.shared[3])
+    assert not unshared
+
+
+def test_the_next_takes_the_place_of_one_that_ended() -> None:
+    told: list[Session] = []
+    waiting = sessions(toys.method())
+    figures = together(iter(waiting), most=2, over=lambda session, error: told.append(session))
+    assert told == [waiting[0], waiting[2], waiting[1]], "the second writes longest"
+    assert figures.shared[3] == 0 and figures.shared[2] > 15
+    assert [x.tokens for x in waiting] == [x.tokens for x in alone(toys.method())]
+    seat = waiting[0].target.executor
+    assert isinstance(seat, Seat) and seat.member is None, "behind that it is an executor as any other"
+    assert waiting[0].end is not None and len(waiting[0].sink.steps) == waiting[0].steps
+
+
+def test_methods_differ_and_none_waits_for_ever() -> None:
+    """Each step of the second asks for a pass that leaves early, and no other: nobody can share it."""
+    parts: list[dict[str, Any]] = [{}, dict(depth=("confidence_exit", {})), dict(drafter=("draft_model", dict(length=3)))]
+    one = [sessions(toys.method(**x))[i] for i, x in enumerate(parts)]
+    written: list[int] = []
+    figures = together(one, each=lambda session, step: written.append(one.index(session)), over=raise_)
+    assert [x.tokens for x in one] == [alone(toys.method(**x))[i].tokens for i, x in enumerate(parts)]
+    assert figures.shared[2] > 0
+    last = max(i for i, who in enumerate(written) if who == 1)
+    assert written.index(0) < last and last > PATIENCE, "who waits for others to come is served at last"
+
+
+def test_one_that_fails_touches_no_other() -> None:
+    """The weights of the token that only one prompt has are damaged."""
+    target, prompts = toys.pair()[0], [[3, 1, 4], [5, 10, 2], [6, 2, 8]]
+    broken = toys.model(toys.decoder(seed=toys.LIVELY, dtype=torch.float64))
+    broken.decoder.embed[10] = torch.nan
+    assert not any(10 in toys.due(target, prompts[i], 40)[:9] for i in (0, 2)), "the test needs texts without it"
+    errors: dict[int, Exception | None] = {}
+    made = [Session(broken, "prompt_lookup", x, max_new_tokens=9, stop_tokens=[], executor=Seat("cpu")) for x in prompts]
+    for one in made:
+        one.sink = Trace()
+    figures = together(made, over=lambda session, error: errors.update({made.index(session): error}))
+    assert [x.end and x.end.reason for x in made] == ["max_new_tokens", "non_finite_logits", "max_new_tokens"]
+    assert isinstance(errors[1], EngineFault) and errors[0] is errors[2] is None and figures.shared[3]
+    for i in (0, 2):
+        assert made[i].tokens[3:] == toys.due(target, prompts[i], 40)[:9] and check(made[i].sink).ok
+
+
+def test_a_shared_pass_that_breaks_is_run_again_without_sharing() -> None:
+    """The cache of one cannot grow any more, in the middle of the layers: the rows of the others are there once."""
+    made, more = sessions(toys.method()), 0
+    store = made[1].target.cache.layers[1]
+    append = store.append
+
+    def full(*args: Any) -> None:
+        nonlocal more
+        more += 1
+        if more > 4:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        append(*args)
+
+    store.append = full  # type: ignore[method-assign]
+    together(made)
+    assert [x.end and x.end.reason for x in made] == ["max_new_tokens", "out_of_memory", "max_new_tokens"]
+    for i, one in enumerate(alone(toys.method())):
+        assert made[i].tokens == (one.tokens if i != 1 else one.tokens[: len(made[1].tokens)])
+        assert made[i].target.cache.lengths() == (one.target.cache.lengths() if i != 1 else len(made[1].tokens) - 1)
+        assert all(x.m == 0 for x in made[i].target.cache.layers) and check(made[i].sink).ok
+
+
+def test_all_that_were_begun_are_stopped() -> None:
+    before, made, count = threading.active_count(), sessions(toys.method(drafter=("draft_model", dict(length=3)))), []
+    together(made, most=2, halted=lambda: len(count) > 6, each=lambda session, step: count.append(step))
+    assert [x.end and x.end.reason for x in made] == ["stopped_by_user", "stopped_by_user", None]
+    for one, other in zip(made[:2], alone(made[0].method), strict=False):
+        assert one.tokens == other.tokens[: len(one.tokens)] and check(one.sink).ok and len(one.tokens) > one.prompt
+    assert threading.active_count() == before
+
+
+def test_who_gives_up_watching_one_ends_that_one() -> None:
+    def each(session: Session, step: Step) -> None:
+        if session is made[1]:
+            raise BrokenPipeError
+
+    made, errors = sessions(toys.method()), []
+    together(made, each=each, over=lambda session, error: errors.append((session.end and session.end.reason, error)))
+    assert [x.end and x.end.reason for x in made] == ["max_new_tokens", "stopped_by_user", "max_new_tokens"]
+    assert sum(isinstance(error, BrokenPipeError) for _, error in errors) == 1 and made[1].steps == 1
+
+
+def test_a_session_without_a_seat_is_refused() -> None:
+    with pytest.raises(ValueError, match="executor=Seat"):
+        together(sessions(toys.method(), None))
+
+
+def test_a_pass_that_fills_the_most_rows_is_shared_by_nobody() -> None:
+    """Prompts are read in chunks of 512: two of them are one pass, a third stands in the next."""
+    target = toys.model(toys.decoder(toys.shaped(max_positions=700), dtype=torch.float64))
+    made = [Session(target, None, toys.prompts(1, 600)[0], max_new_tokens=1, executor=Seat("cpu")) for _ in range(3)]
+    figures = together(made, over=raise_)
+    assert ROWS == 1024 and figures.shared == {2: 1, 1: 1, 3: 2}
