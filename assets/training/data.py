@@ -8,9 +8,11 @@ Documents that share a window can see each other; <|end|> stands between them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from random import Random
 from typing import BinaryIO
 from zlib import crc32
 
@@ -41,6 +43,43 @@ class Text:
     def bounds(self) -> np.ndarray:
         """int64 [documents, 2]: start and end of every document."""
         return np.stack((np.concatenate(([0], self.ends[:-1])), self.ends), 1)
+
+    @property
+    def weight(self) -> float:
+        """How much it counts beside other texts of its group."""
+        return float(len(self.ids))
+
+    def streams(self, kind: str, share: float, lengths: Sequence[int], seed: int) -> list[Source]:
+        """Where a mixer takes it from, `share` of all tokens in sum."""
+        parts = by_length(self, lengths) if self.chat else lanes(self)
+        shares = [share * float((units[:, 1] - units[:, 0]).sum()) / len(self.ids) for _, units, _ in parts]
+        return [Stream(f"{kind}/{name}", self.chat, largest, part, seed, self.ids, units)
+                for part, (name, units, largest) in zip(shares, parts, strict=True)]
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Documents of one kind that are made when they are read, each but once: `make(r, split, window)` writes one for a window
+    of so many tokens, and what does not fit it is drawn again."""
+
+    make: Callable[[Random, str, int], str]
+    chat: bool
+    split: str = "train"
+    weight: float = 1.0
+
+    def first(self, length: int, count: int) -> np.ndarray:
+        """uint16 [n]: its first documents for windows of `length` tokens, `count` windows of them."""
+        spring, parts = self.streams("first", 1.0, [length], 0)[0], []
+        while sum(map(len, parts)) < length * count:
+            parts.append(spring.take(length + 1))
+        return np.concatenate(parts)
+
+    def streams(self, kind: str, share: float, lengths: Sequence[int], seed: int) -> list[Source]:
+        """Where a mixer takes it from, `share` of all tokens in sum; those of every longer window have half as much."""
+        parts = {length: 0.5**i for i, length in enumerate(sorted(lengths))}
+        whole = sum(parts.values())
+        return [Spring(f"{kind}/{length}", self.chat, length + 1, share * part / whole, seed, self.make, self.split)
+                for length, part in parts.items()]
 
 
 def encoded(documents: Iterable[dict], tokenizer: str | None = None) -> dict[tuple[str, str], Text]:
@@ -109,19 +148,19 @@ def stamped(file: Path) -> int | None:
         return int(arrays["stamp"]) if "stamp" in arrays else 0
 
 
-def shares(texts: dict[str, Text], mixture: dict[str, float]) -> dict[str, float]:
+def shares(texts: Mapping[str, Text | Fresh], mixture: dict[str, float]) -> dict[str, float]:
     """Kind -> share of the tokens. `mixture` names kinds, "tasks" for all other chats and "stories" for all other text.
 
     Within "tasks" every kind has the same share of the tokens; within "stories" it is that of the corpus.
     """
     raw = {}
     for group, kinds in groups(texts, mixture).items():
-        weight = {k: 1.0 if group == "tasks" else float(len(texts[k].ids)) for k in kinds}
+        weight = {k: 1.0 if group == "tasks" else texts[k].weight for k in kinds}
         raw |= {k: mixture.get(group, 0.0) * w / sum(weight.values()) for k, w in weight.items()}
     return {k: share / sum(raw.values()) for k, share in raw.items() if share > 0}
 
 
-def groups(texts: dict[str, Text], mixture: dict[str, float]) -> dict[str, list[str]]:
+def groups(texts: Mapping[str, Text | Fresh], mixture: dict[str, float]) -> dict[str, list[str]]:
     """Name in `mixture` -> the kinds that it stands for."""
     out: dict[str, list[str]] = {}
     for kind, text in texts.items():
@@ -130,20 +169,50 @@ def groups(texts: dict[str, Text], mixture: dict[str, float]) -> dict[str, list[
 
 
 @dataclass
-class Stream:
-    """The units of text of one kind and size in random order, read again in another order when they are used up."""
+class Source:
+    """Where a mixer takes one kind of text from, and how far it has read."""
 
     name: str
+    whole: bool  # units are not cut
+    largest: int  # tokens of the longest unit that must stay whole
+    share: float
+    seed: int
+    epoch: int = field(default=0, init=False)
+    cursor: int = field(default=0, init=False)  # units that were read in this epoch
+    offset: int = field(default=0, init=False)  # of the open unit, tokens that were read
+    taken: int = field(default=0, init=False)  # tokens read in all
+
+    def open(self) -> np.ndarray:
+        """The ids of the unit at `cursor`."""
+        raise NotImplementedError
+
+    def turn(self) -> None:
+        """Close the unit."""
+        self.cursor, self.offset = self.cursor + 1, 0
+
+    def take(self, room: int) -> np.ndarray | None:
+        """At most `room` ids of the open unit; None if it must stay whole and does not fit."""
+        unit = self.open()
+        if self.whole and len(unit) > room:
+            return None
+        part = unit[self.offset : self.offset + room]
+        self.offset += len(part)
+        self.taken += len(part)
+        if self.offset == len(unit):
+            self.turn()
+        return part
+
+    def go_on(self, epoch: int, cursor: int, offset: int, taken: int) -> None:
+        """Stand where `Mixer.state` says."""
+        self.epoch, self.cursor, self.offset, self.taken = epoch, cursor, offset, taken
+
+
+@dataclass
+class Stream(Source):
+    """The units of text of one kind and size in random order, read again in another order when they are used up."""
+
     ids: np.ndarray
     units: np.ndarray  # int64 [n, 2]: start and end in ids
-    share: float
-    whole: bool  # units are not cut
-    largest: int
-    seed: int
-    epoch: int = 0
-    cursor: int = 0
-    offset: int = 0  # of the open unit, tokens that were read
-    taken: int = 0  # tokens read in all
     order: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -153,21 +222,50 @@ class Stream:
         """The order of this epoch."""
         self.order = np.random.default_rng([self.seed, crc32(self.name.encode()), self.epoch]).permutation(len(self.units))
 
-    def take(self, room: int) -> np.ndarray | None:
-        """At most `room` ids of the open unit; None if it must stay whole and does not fit."""
+    def open(self) -> np.ndarray:
+        """The ids of the unit at `cursor`."""
         start, end = self.units[self.order[self.cursor]]
-        if self.whole and end - start > room:
-            return None
-        start += self.offset
-        stop = min(end, start + room)
-        self.offset += int(stop - start)
-        self.taken += int(stop - start)
-        if stop == end:
-            self.cursor, self.offset = self.cursor + 1, 0
-            if self.cursor == len(self.units):
-                self.cursor, self.epoch = 0, self.epoch + 1
-                self.shuffle()
-        return self.ids[start:stop]
+        return self.ids[start:end]
+
+    def turn(self) -> None:
+        """Close the unit, and begin the next epoch after the last one."""
+        super().turn()
+        if self.cursor == len(self.units):
+            self.cursor, self.epoch = 0, self.epoch + 1
+            self.shuffle()
+
+    def go_on(self, epoch: int, cursor: int, offset: int, taken: int) -> None:
+        """Stand where `Mixer.state` says; a text that has shrunk since begins anew."""
+        known = cursor < len(self.units)
+        super().go_on(epoch, cursor if known else 0, offset if known else 0, taken)
+        self.shuffle()
+        self.offset = self.offset if self.offset < len(self.open()) else 0
+
+
+@dataclass
+class Spring(Source):
+    """Documents that are made when they are read: the n-th one is the same whenever it is made, and none comes again."""
+
+    make: Callable[[Random, str, int], str]
+    split: str
+    made: tuple[int, np.ndarray] = field(default=(-1, np.zeros(0, np.uint16)), init=False)  # the open one, and its ids
+
+    def open(self) -> np.ndarray:
+        """The ids of the document at `cursor`."""
+        if self.made[0] != self.cursor:
+            r = Random(f"{self.seed}/{self.name}/{self.split}/{self.cursor}")
+            while len(ids := coder(self.whole).encode(self.make(r, self.split, self.largest - 1)).ids) >= self.largest:
+                pass
+            self.made = self.cursor, np.array([*ids, END], dtype=np.uint16)
+        return self.made[1]
+
+
+@cache
+def coder(chat: bool) -> Tokenizer:
+    """The tokenizer of `lab`; of a chat the special tokens count, elsewhere they are plain characters."""
+    tokenizer = Tokenizer.from_file(str(TOKENIZER))
+    tokenizer.encode_special_tokens = not chat
+    return tokenizer
 
 
 class Mixer:
@@ -177,13 +275,9 @@ class Mixer:
     need, so that long ones do not hold up short ones.
     """
 
-    def __init__(self, texts: dict[str, Text], mixture: dict[str, float], lengths: Sequence[int], seed: int) -> None:
-        self.streams: list[Stream] = []
-        for kind, share in shares(texts, mixture).items():
-            text = texts[kind]
-            for name, units, largest in by_length(text, lengths) if text.chat else lanes(text):
-                part = share * float((units[:, 1] - units[:, 0]).sum()) / len(text.ids)
-                self.streams.append(Stream(f"{kind}/{name}", text.ids, units, part, text.chat, largest, seed))
+    def __init__(self, texts: Mapping[str, Text | Fresh], mixture: dict[str, float], lengths: Sequence[int], seed: int) -> None:
+        self.streams = [source for kind, share in shares(texts, mixture).items()
+                        for source in texts[kind].streams(kind, share, lengths, seed)]
         if all(s.whole for s in self.streams):
             raise ValueError("The mixture has no plain text, and windows are filled up with that: give code, docs or stories.")
 
@@ -209,14 +303,9 @@ class Mixer:
         return {s.name: (s.epoch, s.cursor, s.offset, s.taken) for s in self.streams}
 
     def load_state(self, state: dict[str, tuple[int, int, int, int]]) -> None:
-        """Go on from `state`. A stream that it does not know, or whose text has shrunk since, begins anew."""
+        """Go on from `state`. A stream that it does not know begins anew."""
         for s in self.streams:
-            epoch, cursor, offset, taken = state.get(s.name, (0, 0, 0, 0))
-            known = cursor < len(s.units)
-            s.epoch, s.cursor, s.offset, s.taken = (epoch, cursor, offset, taken) if known else (epoch, 0, 0, taken)
-            s.shuffle()
-            start, end = s.units[s.order[s.cursor]]
-            s.offset = s.offset if s.offset < end - start else 0
+            s.go_on(*state.get(s.name, (0, 0, 0, 0)))
 
 
 def by_length(text: Text, lengths: Sequence[int]) -> list[tuple[str, np.ndarray, int]]:
@@ -238,16 +327,27 @@ def lanes(text: Text) -> list[tuple[str, np.ndarray, int]]:
 
 def answers(rows: Tensor) -> Tensor:
     """bool, as rows int64 [B, T]: the tokens of an assistant's turn, the closing <|end|> included."""
+    return turns(rows, ASSISTANT)
+
+
+def questions(rows: Tensor) -> Tensor:
+    """bool, as rows int64 [B, T]: the tokens of a user's turn, the closing <|end|> included."""
+    return turns(rows, USER)
+
+
+def turns(rows: Tensor, mark: int) -> Tensor:
+    """bool, as rows int64 [B, T]: the tokens of the turns that `mark` opens, the closing <|end|> included."""
     marks = (rows == END) | (rows == USER) | (rows == ASSISTANT) | (rows == SYSTEM)
     place = torch.arange(rows.shape[1], device=rows.device).expand_as(rows)
     last = torch.where(marks, place, -1).cummax(1).values  # [B, T]: the last mark up to here
     before = torch.cat((last.new_full((len(rows), 1), -1), last[:, :-1]), 1)
-    return (before >= 0) & (rows.gather(1, before.clamp(min=0)) == ASSISTANT)
+    return (before >= 0) & (rows.gather(1, before.clamp(min=0)) == mark)
 
 
-def windows(texts: dict[str, Text], length: int, count: int, kind: str | None = None) -> Tensor:
+def windows(texts: Mapping[str, Text | Fresh], length: int, count: int, kind: str | None = None) -> Tensor:
     """int64 [count or fewer, length]: windows of the documents of a kind (or all) in a row, spread evenly."""
-    ids = np.concatenate([t.ids for k, t in texts.items() if kind in (None, k)]).astype(np.int64)
+    ids = np.concatenate([t.ids if isinstance(t, Text) else t.first(length, count) for k, t in texts.items()
+                          if kind in (None, k)]).astype(np.int64)
     rows = torch.from_numpy(ids[: len(ids) // length * length]).view(-1, length)
     return rows[:: max(1, len(rows) // count)][:count]
 

@@ -31,6 +31,7 @@ class Objective:
     """
 
     answers: float = 2.0  # weight of an answer's tokens beside 1 of all others
+    questions: float = 1.0  # weight of a question's; 0: they are read and not predicted, which saves the unembedding
     exits: float = 0.0  # weight of the last exit's loss; below it falls with the depth
     dropout: float = 0.0  # the last layer's chance to be left out, by window
     divergence: str = "fkl"
@@ -45,6 +46,9 @@ class Objective:
         if min(self.on_policy, self.target_text) < 0 or self.on_policy + self.target_text > 1:
             raise ValueError(f"on_policy {self.on_policy} and target_text {self.target_text} are shares of the same windows: "
                              "choose two from 0 to 1 whose sum is at most 1.")
+        if not self.questions and (self.taught or self.exits):
+            raise ValueError("questions is 0, so nothing is predicted there, and teachers and exits are compared everywhere: "
+                             "give questions a weight above 0, or leave distil, target_text and exits out.")
         if self.hottest < 0:
             raise ValueError(f"hottest is {self.hottest}, and no temperature is below 0: choose 0 (greedy) or more.")
 
@@ -110,8 +114,12 @@ def loss_of(net: Net, rows: Tensor, weights: Tensor, exit_at: Tensor, keep: Tens
     """
     with torch.autocast(rows.device.type, torch.bfloat16):
         states = net.states(rows[:, :-1], keep=keep)
-        logits = net.head(states[-1])
-    nats = token_loss(logits, rows)  # [B, T]
+        logits = net.head(states[-1] if objective.questions else states[-1][weights > 0])  # [B, T, V] or [n, V]
+    if objective.questions:
+        nats, said = token_loss(logits, rows), weights.numel()  # [B, T]
+    else:
+        alone = F.cross_entropy(logits.float(), rows[:, 1:][weights > 0], reduction="none")
+        nats, said = weights.new_zeros(weights.shape).masked_scatter(weights > 0, alone), len(alone)
     loss = (nats * weights).sum() / weights.sum().clamp(min=1)
     if wanted is not None:
         distance = divergence(objective.divergence, wanted, logits.float().log_softmax(2))
@@ -125,7 +133,7 @@ def loss_of(net: Net, rows: Tensor, weights: Tensor, exit_at: Tensor, keep: Tens
             early = token_loss(net.head(state), rows[:some]).mean()
         loss = loss + objective.exits * (exit_at + 1) / (net.shape.layers - 1) * early
     told = answers(rows)[:, 1:]
-    figures = torch.stack((nats.mean(), (nats * told).sum() / told.sum().clamp(min=1), early))
+    figures = torch.stack((nats.sum() / said, (nats * told).sum() / told.sum().clamp(min=1), early))
     return loss, figures.detach()
 
 

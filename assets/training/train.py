@@ -5,6 +5,7 @@
     python assets/training/train.py lab --from assets/models/lab --within 9     both, in nine minutes
     python assets/training/train.py lab-draft --teacher assets/models/lab --tokens 4 --cooldown 2
     python assets/training/train.py lab-draft --teacher assets/models/lab --target-text 0.5 --within 9   on what `lab` wrote
+    python assets/training/train.py lab-recall                        on lookups that are made while it reads
 
 The rate rises, stays, and falls straight to nothing. The constant part can be as long as one likes: it stops at `--tokens`,
 at `--minutes` or by a signal (SIGTERM), keeps its state in `build/training/<name>.pt` and goes on from it when the same
@@ -23,7 +24,7 @@ import statistics
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from typing import Any
 import data
 import torch
 from data import BUILD, ROOT
+from lookups import LOOKUPS
 from losses import Objective, dropout_rates, kept, loss_of, own_text, target_text, teacher_of, token_loss
 from net import Net, Shape, matrices, others, size
 from torch import Tensor
@@ -41,11 +43,16 @@ MODELS = ROOT / "assets" / "models"
 RECORDS = ROOT / "assets" / "training" / "records"  # how the shipped models were made; the model card is written from it
 DRAFT = Shape(layers=2, width=128, heads=4, kv_heads=2, head_width=32, inner=384)
 SHAPES = {"lab": Shape(layers=8, width=384, heads=6, kv_heads=2, head_width=64, inner=768),
-          "lab-draft": DRAFT, "lab-draft-plain": DRAFT}
-RATES = {"lab": (0.006, 0.004), "lab-draft": (0.006, 0.008), "lab-draft-plain": (0.006, 0.008)}  # Muon's, AdamW's
+          "lab-draft": DRAFT, "lab-draft-plain": DRAFT,
+          "lab-recall": Shape(layers=6, width=128, heads=4, kv_heads=4, head_width=32, inner=256)}
+RATES = {"lab": (0.006, 0.004), "lab-draft": (0.006, 0.008), "lab-draft-plain": (0.006, 0.008),
+         "lab-recall": (0.006, 0.008)}  # Muon's, AdamW's
 OBJECTIVES = {"lab": Objective(exits=0.2, dropout=0.1), "lab-draft": Objective(distil=0.9, on_policy=0.25),
-              "lab-draft-plain": Objective()}
+              "lab-draft-plain": Objective(), "lab-recall": Objective(answers=6.0, questions=0.0)}
 MIXTURE = {"code": 0.34, "docs": 0.10, "stories": 0.16, "tasks": 0.40}  # shares of the training tokens
+# those of models that learn something else; a kind of `LOOKUPS` is made afresh, not taken from the corpus
+MIXTURES = {"lab-recall": {"many": 0.36, "asked": 0.20, "again": 0.16, "facts": 0.10, "rows": 0.06, "story": 0.08,
+                           "docs": 0.04}}
 
 
 @dataclass(frozen=True)
@@ -62,12 +69,27 @@ class Plan:
     warmup: int = 20  # steps after fresh optimizers
     check: float = 0.5  # million tokens between two looks at the held-out text
     prompt: float = 0.25  # part of a window after which a draft goes on by itself; writing is slow beside a GPU's steps
+    course: tuple[tuple[float, dict[int, float]], ...] = ()  # before `steady`: up to so many million tokens, which windows
+
+    def lengths(self) -> list[int]:
+        """Every window that it ever takes."""
+        return sorted({*self.steady, *self.cooling, *(length for _, some in self.course for length in some)})
+
+    def windows(self, step: int, cooling: bool) -> dict[int, float]:
+        """How often a step takes which window."""
+        if cooling:
+            return self.cooling
+        return next((some for end, some in self.course if step * self.batch < end * 1e6), self.steady)
 
 
 PLANS = {
     "cpu": Plan(4096, {256: 0.40, 512: 0.40, 1024: 0.15, 2048: 0.05}, {256: 0.10, 512: 0.30, 1024: 0.35, 2048: 0.25}),
     "cuda": Plan(131_072, {1024: 1.0}, {2048: 1.0}, warmup=40, check=100.0, prompt=0.875),
 }
+# what differs from the machine's plan: looking up appears soon where windows are short and dense with it, and not without
+COURSES: dict[str, dict[str, Any]] = {
+    "lab-recall": {"cooling": {256: 0.15, 512: 0.30, 1024: 0.30, 2048: 0.25},
+                   "course": ((4.0, {256: 1.0}), (8.0, {256: 0.3, 512: 0.5, 1024: 0.2}))}}
 STEADY_SHARE = 0.55  # of the minutes of `--within`
 SAVE = 180  # seconds between two checkpoints
 
@@ -167,13 +189,14 @@ class Training(Steps):
 
     FIGURES = ("loss", "answers", "exit")
 
-    def __init__(self, net: Net, texts: dict[str, data.Text], plan: Plan, objective: Objective, rates: tuple[float, float],
-                 seed: int = 0, teacher: Net | None = None, mixture: dict[str, float] | None = None) -> None:
+    def __init__(self, net: Net, texts: Mapping[str, data.Text | data.Fresh], plan: Plan, objective: Objective,
+                 rates: tuple[float, float], seed: int = 0, teacher: Net | None = None,
+                 mixture: dict[str, float] | None = None) -> None:
         super().__init__(net, plan, rates, seed)
         self.objective, self.teacher = objective, teacher
         self.taught_by: str | None = None  # the teacher's folder
-        lengths = sorted({*plan.steady, *plan.cooling})
-        self.mixer = data.Mixer(texts, mixture or MIXTURE, lengths, seed)
+        self.mixture = mixture or MIXTURE
+        self.mixer = data.Mixer(texts, self.mixture, plan.lengths(), seed)
         self.place = self.mixer.state()
         self.dropout = dropout_rates(net.shape.layers, objective.dropout)
         self.loss_of = loss_of
@@ -185,7 +208,7 @@ class Training(Steps):
 
     def batch(self, step: int, cooling: bool) -> tuple[Tensor, dict]:
         """The windows int64 [B, T + 1] of a step, and the place in the text after them."""
-        windows = self.plan.cooling if cooling else self.plan.steady
+        windows = self.plan.windows(step, cooling)
         length = Random(f"{self.seed}/{step}").choices(list(windows), list(windows.values()))[0]
         return self.mixer.rows(length, max(1, self.plan.batch // length)), self.mixer.state()
 
@@ -198,6 +221,7 @@ class Training(Steps):
             rows, own = own_text(self.net, rows, objective.on_policy, self.plan.prompt, chance)
             wanted = teacher_of(self.teacher, rows) if objective.distil else None
         weights = 1 + (objective.answers - 1) * data.answers(rows)[:, 1:]  # [B, T]
+        weights = weights + (objective.questions - 1) * data.questions(rows)[:, 1:]
         if own:
             weights[len(rows) - own :] = 0  # what the draft wrote itself is no text to learn by heart
         keep = kept(self.dropout, len(rows), self.chance).to(self.device) if objective.dropout else None
@@ -210,7 +234,7 @@ class Training(Steps):
 
     def about(self) -> dict:
         """Objective, the teacher's folder, and the shares of the kinds of text."""
-        return {"objective": asdict(self.objective), "teacher": self.taught_by, "mixture": MIXTURE}
+        return {"objective": asdict(self.objective), "teacher": self.taught_by, "mixture": self.mixture}
 
 
 @torch.no_grad()
@@ -287,7 +311,30 @@ def run(training: Steps, args: argparse.Namespace, file: Path | None, check: dic
     return ended
 
 
-def begin(args: argparse.Namespace, texts: dict[str, data.Text]) -> tuple[Training, Path]:
+def mixture_of(name: str) -> dict[str, float]:
+    """The shares of the tokens that a model trains on."""
+    return {"lab": MIXTURE, **MIXTURES}[name if name in MIXTURES else "lab"]
+
+
+def course_of(name: str) -> dict[str, Any]:
+    """What a model changes in the plan of a machine."""
+    return {"lab": {}, **COURSES}[name if name in COURSES else "lab"]
+
+
+def texts_of(name: str, split: str, file: Path) -> dict[str, data.Text | data.Fresh]:
+    """The corpus of a split, and beside it what the model's mixture has made afresh."""
+    made = {kind: data.Fresh(*LOOKUPS[kind], split) for kind in mixture_of(name) if kind in LOOKUPS}
+    return {**data.load(split, file), **made}
+
+
+def held_out(name: str, file: Path) -> dict[str, Tensor]:
+    """Windows of 512 tokens of held-out text, by name in the mixture."""
+    texts, mixture = texts_of(name, "valid", file), mixture_of(name)
+    return {kind: data.windows({k: texts[k] for k in kinds}, 512, 8)
+            for kind, kinds in data.groups(texts, mixture).items() if kind in mixture}
+
+
+def begin(args: argparse.Namespace, texts: Mapping[str, data.Text | data.Fresh]) -> tuple[Training, Path]:
     """The training that the arguments ask for, from its checkpoint where there is one, and the file of its checkpoints."""
     device = torch.device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     torch.manual_seed(args.seed)
@@ -299,8 +346,8 @@ def begin(args: argparse.Namespace, texts: dict[str, data.Text]) -> tuple[Traini
         less = " ".join(f"--{k.replace('_', '-')} 0" for k in ("distil", "target_text") if getattr(objective, k))
         raise SystemExit(f"{args.name} is distilled: name its target's folder, --teacher assets/models/lab, or {less}.")
     rates = (args.lr or RATES[args.name][0], args.embed_lr or RATES[args.name][1])
-    plan = replace(PLANS[device.type], **({"batch": args.batch} if args.batch else {}))
-    training = Training(net.to(device), texts, plan, objective, rates, args.seed, teacher)
+    plan = replace(PLANS[device.type], **course_of(args.name) | ({"batch": args.batch} if args.batch else {}))
+    training = Training(net.to(device), texts, plan, objective, rates, args.seed, teacher, mixture_of(args.name))
     training.taught_by = args.teacher
     if args.compile if args.compile is not None else device.type == "cuda":
         training.loss_of = torch.compile(loss_of, dynamic=False)
@@ -372,12 +419,10 @@ def main() -> None:
     args.as_name = args.as_name or args.name
     torch.set_num_threads(args.threads)
     try:
-        training, file = begin(args, data.load("train", args.text))
+        training, file = begin(args, texts_of(args.name, "train", args.text))
     except (OSError, ValueError) as error:
         raise SystemExit(str(error)) from None
-    valid = data.load("valid", args.text)
-    check = {kind: data.windows({k: t for k, t in valid.items() if k in kinds}, 512, 8)
-             for kind, kinds in data.groups(valid, MIXTURE).items()}
+    check = held_out(args.name, args.text)
     at_end = True
     if not training.cooldown and (args.tokens is not None or args.within or not args.cooldown):
         at_end = run(training, args, None if args.trial else file, check)

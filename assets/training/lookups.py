@@ -1,0 +1,82 @@
+"""Text that is dense with things to look up, made afresh while a model reads it: no document comes twice.
+
+A question asked at the end of a text teaches one lookup in a hundred tokens; several questions about the same text teach one
+in twenty, and rows said again in another order one in ten, with the key right before what is looked up. A model of two
+million numbers learns to look things up from these within a few million tokens, and from single questions hardly ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from drills import DRILLS
+from tasks import Task, render, retrieval
+from tasks.task import ask, pick
+
+# window -> how long the texts with one question are; the prompt fills them nearly
+ASKED = {256: (128,), 512: (256,), 1024: (512,), 2048: (1024, 1500)}
+WINDOWS = tuple(ASKED)
+FORMS = ("pairs", "pairs", "lines", "lines", "needle")
+TURN = 14  # pieces of a further question and its answer, about
+SHARES = (0.12, 0.55)  # of a window, the text that is asked about
+
+
+def question(r: Random, form: str, label: str) -> str:
+    """How `label` is asked for in a text of a form of `retrieval`."""
+    return {"pairs": f"What is {label}?", "lines": f"What is the number of {label}?"}.get(
+        form, r.choice([f"What is the {label}?", f"Tell me the {label}."]))
+
+
+def hidden(r: Random, split: str, form: str, budget: int, most: int) -> tuple[str, list[tuple[str, str]], str]:
+    """A text of about `budget` pieces, what of it can be asked (at most `most` things), and the shape of its rows."""
+    shape = {"pairs": r.choice(retrieval.PAIR), "lines": "The number of {} is {}."}.get(form, "The {} is {}.")
+    few = max(1, min(most, budget // (24 if form == "needle" else 14)))
+    facts = list(pick(split, lambda: retrieval.needles(r, form, r.randint(-(-2 * few // 3), few))))
+    if form != "needle":
+        return ("\n" if form == "pairs" else " ").join(retrieval.table(r, form, shape, facts, budget)), facts, shape
+    rows = [shape.format(*fact) for fact in facts]
+    parts = retrieval.prose(r, split, budget - sum(map(retrieval.length, rows)))
+    for row in rows:
+        parts.insert(r.randint(0, len(parts)), row)
+    return " ".join(parts), facts, shape
+
+
+def budget(r: Random, form: str, window: int) -> int:
+    """Pieces of a text that leaves room for questions in a window."""
+    return int(window * r.uniform(*SHARES) / retrieval.RARE[form])
+
+
+def asked(r: Random, split: str, window: int) -> str:
+    """A text and one question, as `tasks.retrieval` and LabBench have them."""
+    return render(retrieval.make(r, split, r.choice(ASKED[window])))
+
+
+def many(r: Random, split: str, window: int) -> str:
+    """A text and questions about it, one after the other."""
+    form = r.choice(FORMS)
+    size = budget(r, form, window)
+    text, facts, _ = hidden(r, split, form, size, max(2, (int(window / retrieval.RARE[form]) - size) // TURN))
+    r.shuffle(facts)
+    first, *others = (question(r, form, label) for label, _ in facts)
+    turns = (ask(r, first, text, "\n\n"), *others)
+    return render(Task("many", turns, tuple(value for _, value in facts), "exact", {}, repr(facts)))
+
+
+def again(r: Random, split: str, window: int) -> str:
+    """Rows, and some of them said again in the order in which their keys are named."""
+    form = r.choice(("pairs", "lines"))
+    size = min(budget(r, form, window), 300)
+    text, facts, shape = hidden(r, split, form, size, max(2, size // 14))
+    r.shuffle(facts)
+    order = f"Say again: {', '.join(label for label, _ in facts)}."
+    return render(Task("again", (ask(r, order, text, "\n\n"),), ("\n".join(shape.format(*fact) for fact in facts),), "exact",
+                       {}, repr(facts)))
+
+
+# kind -> (make(r, split, window), whether it is a chat): documents for a window of so many tokens, most of which fit it
+LOOKUPS: dict[str, tuple[Callable[[Random, str, int], str], bool]] = {
+    "asked": (asked, True), "many": (many, True), "again": (again, True),
+    "facts": (lambda r, split, window: DRILLS["recall"][0](r), False),
+    "rows": (lambda r, split, window: DRILLS["copies"][0](r), False),
+}

@@ -1,0 +1,118 @@
+"""Lookups that are made while a model reads: no document twice, whole in their windows, answers that stand in the text."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
+
+import data
+import losses
+import recall
+import train
+from lookups import LOOKUPS, WINDOWS
+from losses import Objective
+from net import Net, Shape, size
+
+TINY = Shape(layers=2, width=16, heads=2, kv_heads=1, head_width=8, inner=24, context=512)
+MIXTURE = {"many": 0.6, "rows": 0.4}
+PLAN = train.Plan(512, {512: 1.0}, {256: 1.0}, warmup=2, course=((0.001, {256: 1.0}), (0.002, {128: 1.0})))
+
+
+def mixer(seed: int = 0, split: str = "train") -> data.Mixer:
+    return data.Mixer({kind: data.Fresh(*LOOKUPS[kind], split) for kind in MIXTURE}, MIXTURE, [256, 512], seed)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, (_, chat) in LOOKUPS.items() if chat])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_what_is_asked_stands_in_the_text(kind, window):
+    make, fitting = LOOKUPS[kind][0], 0
+    for seed in range(12):
+        document = make(Random(seed), "train", window)
+        fitting += len(data.coder(True).encode(document).ids) <= window
+        first, *more = document.split("<|end|>")[:-1]
+        for answer in [part.partition("<|assistant|>\n")[2] for part in (first, *more) if "<|assistant|>" in part]:
+            for line in (answer.split("\n") if kind == "again" else answer.split(", ")):
+                assert line in first
+    assert fitting > 6, "most documents must fit the window that they are made for"
+
+
+def test_no_document_comes_twice_and_none_is_cut():
+    source, seen = mixer(), set()
+    for row in source.rows(256, 60).tolist():
+        text = data.coder(True).decode(row, skip_special_tokens=False)
+        assert text.count("<|user|>") == text.count("<|assistant|>"), "a document was cut"
+        for document in text.split("<|end|>\n<|end|>"):
+            if document.startswith("<|user|>"):
+                assert document not in seen
+                seen.add(document)
+    assert len(seen) > 40, "the test needs documents"
+
+
+def test_a_split_and_a_seed_have_documents_of_their_own_and_a_mixer_goes_on_where_it_stood():
+    one, two = mixer(), mixer()
+    one.rows(256, 9), one.rows(512, 5)
+    two.load_state(one.state())
+    rows = one.rows(512, 8)
+    assert torch.equal(rows, two.rows(512, 8))
+    others = {"seed": mixer(1), "split": mixer(split="held_out")}
+    for other in others.values():
+        assert not torch.equal(mixer().rows(512, 4), other.rows(512, 4))
+
+
+def test_a_course_of_windows_comes_before_the_steady_ones():
+    torch.manual_seed(0)
+    texts = {kind: data.Fresh(*LOOKUPS[kind]) for kind in MIXTURE}
+    run = train.Training(Net(TINY), texts, PLAN, Objective(), (0.01, 0.01), mixture=MIXTURE)
+    assert PLAN.lengths() == [128, 256, 512]
+    assert [run.batch(step, False)[0].shape[1] - 1 for step in range(6)] == [256, 256, 128, 128, 512, 512]
+    assert run.batch(0, True)[0].shape[1] - 1 == 256
+    assert replace(PLAN, course=()).windows(0, False) == PLAN.steady
+
+
+def test_questions_of_no_weight_are_read_and_not_predicted():
+    torch.manual_seed(0)
+    net, rows = Net(TINY), mixer().rows(256, 2)
+    asked, answered = data.questions(rows)[:, 1:], data.answers(rows)[:, 1:]
+    assert asked.any() and answered.any() and not (asked & answered).any()
+    weights = 1 + 5.0 * answered - 1.0 * asked
+    some, every = (losses.loss_of(net, rows, weights, torch.tensor(0), None, None, Objective(answers=6.0, questions=q))
+                   for q in (0.0, 1.0))
+    assert torch.allclose(some[0], every[0], rtol=1e-3) and torch.allclose(some[1][1], every[1][1], rtol=1e-3)
+    grads = [torch.autograd.grad(loss, net.model.norm.weight)[0] for loss, _ in (some, every)]
+    assert torch.allclose(*grads, rtol=0.05, atol=1e-5)
+    with pytest.raises(ValueError, match="above 0"):
+        Objective(questions=0.0, exits=0.2)
+
+
+def test_the_shipped_mixture_has_its_texts_and_the_model_its_size():
+    shape = train.SHAPES["lab-recall"]
+    assert size(Net(shape)) <= 2_500_000
+    mixture = train.mixture_of("lab-recall")
+    assert sum(mixture.values()) == pytest.approx(1)
+    assert train.mixture_of("lab") is train.MIXTURE
+    assert {k for k in mixture if k not in LOOKUPS} == {"story", "docs"}
+
+
+def test_an_answer_is_right_where_greedy_decoding_writes_it():
+    torch.manual_seed(3)
+    net = Net(replace(TINY, vocabulary=4096, context=256)).eval()
+    marks = {form: recall.questions(form, 128, 3) for form in recall.FORMS}
+    assert all(task.tags == task.tags | {"form": form, "asked": 1} for form, some in marks.items() for task in some)
+    for task in marks["pairs"]:
+        prompt = f"<|user|>\n{task.turns[0]}<|end|>\n<|assistant|>\n"
+        answer = data.coder(True).encode(f"{task.answers[0]}<|end|>").ids
+        assert len(recall.right(net, data.coder(True), task)) == len(answer)
+        ids = torch.tensor([data.coder(True).encode(prompt).ids])
+        written = net.write(ids, 6, 0.0)[0, ids.shape[1] :].tolist()
+        echo = replace(task, answers=(data.coder(True).decode(written[:1]),))
+        again = data.coder(True).encode(echo.answers[0]).ids
+        assert recall.right(net, data.coder(True), echo)[0] == (again[:1] == written[:1])
+    table = recall.shares(recall.measured(net, data.coder(True), 2, sizes=(128,)))
+    assert "of 70% wanted" in table and table.count("\n") == 2 + len(recall.FORMS)
