@@ -16,7 +16,7 @@ def reported(spec: ModelSpec, reports: Sequence[Made]) -> dict[str, Any]:
     """findings: [{"by", "word", "unit", "what", "over", "values"}, ...] in the order of the transforms. Over "head" there is a
     row a layer with a value for each query head of the uncut model, None where a transform did not get it any more.
     there: by layer and query head of the uncut model whether it is in the one that was made; None where the reports do not
-    say so, or say something else than the shape."""
+    say so, or say something else than the shape.  kept: transforms that were not done anew, but read from an earlier load."""
     findings, truths = [], False
     left = [_groups([spec.group] * spec.n_kv_heads) for _ in range(spec.n_layers)]
     for one in reports:
@@ -35,7 +35,8 @@ def reported(spec: ModelSpec, reports: Sequence[Made]) -> dict[str, Any]:
             left = [_after(groups, row) for groups, row in zip(left, fates, strict=True)]
     there = [[h in {x for group in groups for x in group} for h in range(spec.n_heads)] for groups in left]
     fits = all([len(x) for x in groups] == list(spec.groups_at(i)) for i, groups in enumerate(left))
-    return {"findings": findings, "there": there if truths and fits and _size(there) <= MOST else None}
+    kept = [one.weights for one in reports if one.kept]
+    return {"findings": findings, "there": there if truths and fits and _size(there) <= MOST else None, "kept": kept}
 
 
 def _named(finding: Finding) -> dict[str, Any]:

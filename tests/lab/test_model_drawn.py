@@ -297,3 +297,8 @@ def test_a_part_says_what_was_found_of_it(drawn: Drawn) -> None:
     said = drawn.text(f"{PANE} .rounds-pane output")
     assert said.startswith("Round 0.") and f"{float(f'{values[0]:.4g}'):g}" in said and "Best list" in said
     assert drawn.page.locator(f"{PANE} polyline").get_attribute("points").count(",") == len(values)
+    assert not drawn.page.locator(f"{PANE} .earlier").is_visible()
+    again = copy(trace)
+    again.header = replace(trace.header, reports={"target": [replace(trace.header.reports["target"][0], kept=True)]})
+    drawn.run(OPEN, told(again))
+    assert drawn.text(f"{PANE} .earlier").endswith(f"an earlier load had left it: {trace.header.reports['target'][0].weights}.")

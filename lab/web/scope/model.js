@@ -90,9 +90,10 @@ export function modelView() {
   const legend = h("p", { class: "bits-legend quiet" }), body = h("div", { class: "layers", role: "group",
     "aria-label": "layers of the model; arrow keys go from part to part" });
   const card = h("div", { class: "part-card", role: "status" }), rounds = roundsView();
-  const twin = h("div", { class: "twin" });
+  const twin = h("div", { class: "twin" }), earlier = h("p", { class: "quiet earlier" });
   const element = h("div", { class: "model" }, h("header", null, roles, sums.element), legend, body, card,
-    rounds.element, h("p", { class: "under" }, toggle("Enlarge what is there", (on) => ((enlarged = on), build())),
+    rounds.element, earlier, h("p", { class: "under" },
+      toggle("Enlarge what is there", (on) => ((enlarged = on), build())),
       toggle("Show as table", (on) => ((tabled = on), build()))), twin);
   const parts = walkable(body, ({ says }) => {
     const { title, lines } = says();
@@ -126,6 +127,8 @@ export function modelView() {
     card.replaceChildren(h("p", { class: "quiet" }, "Press a part, or go there with the arrow keys: what it is, and "
       + "what became of it."));
     rounds.tell(model);
+    say(earlier, `Not done anew, but read from where an earlier load had left it: ${model.kept.join(", ")}.`);
+    see(earlier, model.kept.length);
     see(twin, tabled);
     twin.replaceChildren(...(tabled ? [matrixTable(model)] : []));
   }
