@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from decodescope.app.commands.processors import given_back
 from decodescope.engine.core.refusal import Refusal
 
 from .arguments import BAD_INPUT, take_weights
@@ -46,7 +47,8 @@ def _do(argv: Sequence[str] | None) -> int:
         take_weights(args)
         module, function = args.home
         home = importlib.import_module(f".{module}", __package__)
-        code: int = getattr(home, function)(args)
+        with given_back():
+            code: int = getattr(home, function)(args)
         return code
     except SystemExit as leave:  # from argparse, which has said why
         return leave.code if isinstance(leave.code, int) else BAD_INPUT

@@ -130,6 +130,7 @@ def _app(sub: Parser) -> None:
     sub.add_argument("--port", type=whole(0, 65535), metavar="P", help="port (default: 7860 or the next free one)")
     sub.add_argument("--allow-host", metavar="NAME", help="name under which others may reach an address that is not local")
     sub.add_argument("--models", metavar="DIR", help="folder of models that the page offers too")
+    _threads(sub, "as timing says, or OMP_NUM_THREADS")
     sub.add_argument("--no-browser", action="store_true", help="do not open a browser")
     for row in Limits().rows():
         sub.add_argument(
@@ -162,6 +163,7 @@ def _fork(sub: Parser) -> None:
     _models(sub, "its draft model, or one for the change (default: by the name in the trace)")
     _parts(sub)
     sub.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
+    _threads(sub, "as torch has it")
     _json(sub)
 
 
@@ -169,9 +171,15 @@ def _weights(sub: Parser) -> None:
     sub.add_argument("--weights", metavar="W", help=f"{WEIGHTS}; see decodescope methods")
 
 
-def _place(sub: Parser) -> None:
+def _place(sub: Parser, threads: str = "as timing says, or OMP_NUM_THREADS") -> None:
+    """Where and how passes run; `threads`: how many there are if nobody says so."""
     sub.add_argument("--dtype", choices=DTYPES, metavar="D", help=f"{', '.join(DTYPES)} (default: float32, bfloat16 on CUDA)")
     sub.add_argument("--device", type=device, metavar="D", help="cpu, cuda, cuda:N or mps (default: cuda where there is one)")
+    _threads(sub, threads)
+
+
+def _threads(sub: Parser, usual: str) -> None:
+    sub.add_argument("--threads", type=whole(1, 1024), metavar="N", help=f"threads of a pass (default: {usual})")
 
 
 def _method(sub: Parser, required: bool = True) -> None:
@@ -368,10 +376,9 @@ def _repetition(sub: Parser) -> None:
     sub.add_argument("--sentences", type=whole(1, 10_000), default=200, metavar="N", help="how many are read (default: 200)")
     sub.add_argument("--times", type=whole(2, 1000), default=16, metavar="N", help="copies of each (default: 16)")
     sub.add_argument("--text", metavar="F", help="UTF-8 prose, a paragraph a line (default: text like that of lab's training)")
-    sub.add_argument("--threads", type=whole(1, 1024), metavar="N", help="threads (default: as torch has it)")
     sub.add_argument("--out", metavar="OUT", help="write the result to this file, as JSON")
     sub.add_argument("--html", metavar="OUT", help="draw it in one HTML file: the curves, and one sentence token by token")
-    _place(sub)
+    _place(sub, "as torch has it")
     _json(sub)
 
 
@@ -397,8 +404,7 @@ def _bench(sub: Parser) -> None:
     sub.add_argument("--model", metavar="M", help=f"{MODEL} (default: lab, for parallel lab-mdm, for cloze lab-mdm+cloze)")
     _weights(sub)
     _models(sub, "draft model, or none (default for lab: lab-draft)", "labbench, speculation, words, prompts: ")
-    _place(sub)
-    sub.add_argument("--threads", type=whole(1, 1024), metavar="N", help="threads (default: as torch has it)")
+    _place(sub, "as torch has it")
     sub.add_argument(
         "--new-tokens",
         type=whole(2, 4096),

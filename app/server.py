@@ -171,8 +171,10 @@ def serve(
     models: str | Path | None = None,
     limits: Limits | None = None,
     further: Mapping[str, str] | None = None,
+    threads: int | None = None,
 ) -> None:
-    """Open the lab and serve it until it is interrupted. Raises ServeError for settings that cannot work."""
+    """Open the lab and serve it until it is interrupted. threads: of a pass; None: chosen by timing, and watched. Raises
+    ServeError for settings that cannot work."""
     names = names_of(host, allow_host)
     folder = None if models is None else Path(models).expanduser()
     if folder is not None and not folder.is_dir():
@@ -187,6 +189,7 @@ def serve(
         address += f"?token={token}"
 
     play = Play(model, draft, traces(data), folder, limits, further)
+    play.choose_threads(threads)
 
     def build() -> FastAPI:
         try:

@@ -16,7 +16,6 @@ from decodescope.engine.core.arguments import SEEDS, Along, along, choice, ids, 
 from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.roles import TARGET, WHOLE
-from decodescope.engine.cost.hardware import load_profile
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.decoding.policy import CachePolicy
@@ -26,8 +25,9 @@ from decodescope.engine.decoding.state import State, Stop
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.executor import EngineFault, Executor
 from decodescope.engine.saved.file import SavedCache
-from decodescope.engine.timing.measure import profile_key
+from decodescope.engine.timing.measure import measured_before
 from decodescope.engine.timing.reading import reading
+from decodescope.engine.timing.threads import Threads
 from decodescope.engine.trace.events import LEVELS, Cut, End, EndReason, Header, Level, Pass, Prefill, Step
 
 from .heading import further, opening, reports
@@ -58,6 +58,7 @@ class Session(State):
     header: the trace's first record, ready before anything was computed;  end: the last one, once there is one
     sink:   gets every record before it is shown to anybody; None: nobody keeps them
     halted: asked between two chunks of the prompt whether to stop there, which ends the run; None: nobody may
+    threads: who has chosen the number of threads, watches it and may change it between two steps; None: nobody does
     watched: told before each chunk of the prompt which lane reads, how many tokens it has read, and of how many
     reading: while the prompt is read, the lane that reads, how many tokens it has read, and of how many
     turn:   the user's turn that a chat template made the prompt of, as it was written; "": it is none
@@ -69,6 +70,7 @@ class Session(State):
 
     sink: Sink | None = None
     halted: Callable[[], bool] | None = None
+    threads: Threads | None = None
     watched: Callable[[str, int, int], None] | None = None
     reading: tuple[str, int, int] | None = None
     end: End | None = None
@@ -219,7 +221,8 @@ class Session(State):
     def header(self) -> Header:
         """The trace's first record. Made once, after the parts have settled what they leave open ("auto")."""
         if self._header is None:
-            target = self._models[TARGET]
+            target, chosen = self._models[TARGET], self.threads
+            threads = torch.get_num_threads() if chosen is None else chosen.number
             self._header = Header(
                 **opening(self.method, self.run_id, self._whole, self.recorder),
                 model={**target.spec.record(), "fingerprint": target.fingerprint},
@@ -230,7 +233,7 @@ class Session(State):
                 loaded=self._loaded,
                 dtype=str(target.decoder.dtype).removeprefix("torch."),
                 device=str(target.decoder.device),
-                threads=torch.get_num_threads(),
+                threads=threads,
                 torch=torch.__version__,
                 max_new_tokens=self.max_new - (self._begin - self.prompt),
                 stop_tokens=sorted(self.stop.tokens),
@@ -238,7 +241,7 @@ class Session(State):
                 chat=self._chat,
                 turn=self._user_turn,
                 parent=self._parent,
-                machine=self._machine(),
+                machine=measured_before(target.decoder.dtype, target.decoder.device, threads),
                 shadow=self.target.shadow is not None,
             )
             self._header.parts = self._said(self.method)
@@ -258,12 +261,6 @@ class Session(State):
         header, self._header = self.header, None
         self.recorder.forget()
         return header
-
-    def _machine(self) -> dict[str, Any] | None:
-        """What was measured of the target's device before; None if nothing was."""
-        target = self._models[TARGET].decoder
-        kept = load_profile(profile_key(target.dtype, target.device))
-        return None if kept is None else kept.record()
 
     @property
     def along(self) -> Along:
@@ -286,6 +283,8 @@ class Session(State):
         policy first acts when that is committed. Raises Stopped if it was stopped between two chunks."""
         if self.prefilled is not None:
             return self.prefilled
+        if self.threads is not None:
+            self.threads.begin(self._models[TARGET].decoder)
         self._started = time.perf_counter()
         with _Faults(self):
             cut, passes = self._shorten()
@@ -346,6 +345,7 @@ class Session(State):
             t_us = (began - self._started) * 1e6
             self._leave_out_shadow()
             record = self.recorder.step(self, move, self.steps, n, t_us, wall)
+            record.environment = None if self.threads is None else self.threads.look(self.target.decoder, record.passes)
             self._keep(record)
         self.steps += 1
         if move.end is not None:
@@ -393,7 +393,7 @@ class Session(State):
 
         Its trace is a new one: the prompt is the text so far, the header names this run and step.
         """
-        shared = [self._models, self.target.executor, *self._models.values()]
+        shared: list[Any] = [self._models, self.target.executor, self.threads, *self._models.values()]
         shared += [x.tokenizer for x in self._models.values()]
         memo = {id(x): x for x in shared if x is not None}
         for own in (self.sink, self.halted, self.watched):  # the branch has its own, or none

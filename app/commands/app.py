@@ -35,5 +35,6 @@ def _served(args: argparse.Namespace) -> None:
         open_browser=not args.no_browser,
         allow_host=args.allow_host,
         models=args.models,
+        threads=args.threads,
         limits=Limits(**{x.name: getattr(args, x.name) for x in fields(Limits)}),
     )

@@ -15,6 +15,7 @@ from decodescope.app.runs.prompts import BEGINS, JSON_LINES, Prompt, of_text
 from decodescope.engine.core.refusal import Refusal
 
 from .output import free_file, note, say_json, size
+from .processors import decided
 from .run import PARTS, given, interrupts, prompt_ids
 from .texts import read_text
 
@@ -39,6 +40,7 @@ def batch(args: argparse.Namespace) -> int:
     chats = model.tokenizer.has_chat
     ids = [prompt_ids(model, x.text, args.chat or (x.chat and chats)) for x in prompts]
     refuse(model, ids)
+    decided(args, model)
     if args.plan_only:
         _say_plan(args, prompts, planned(ids))
         return 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from decodescope.engine.core.refusal import Refusal
 
 from .output import free_file, say_json, size
+from .processors import decided
 from .run import decoded, prompt_ids, typed
 from .texts import read_text
 
@@ -28,6 +29,7 @@ def save(args: argparse.Namespace) -> int:
     model = load_model(args.model, args.dtype, args.device)
     if model.tokenizer is None:
         raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
+    decided(args, model)
     try:
         kept = save_cache(model, prompt_ids(model, prompt, args.chat), target, args.quality)
     except EngineFault as fault:

@@ -13,6 +13,7 @@ from decodescope.engine.core.calibrated import ENDING, MARK, NAME, Calibration, 
 from decodescope.engine.core.refusal import Refusal
 
 from .output import note, say_json, table
+from .processors import decided
 from .run import compose, ignored, models, prompt_ids
 from .texts import read_text
 
@@ -88,7 +89,9 @@ def _by_exit(args: argparse.Namespace) -> Conformal:
 def _models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, Model]]:
     for text in ignored(args, method):
         note(text)
-    return models(args, method)
+    model, drafts = models(args, method)
+    decided(args, model)
+    return model, drafts
 
 
 def place(name: str) -> Path:

@@ -21,6 +21,7 @@ from decodescope.app.limits import Limits
 from decodescope.app.places import data_folder
 
 from .output import say_json, size
+from .processors import given_back
 
 State = Literal["good", "note", "bad"]
 NEEDED = ("gradio", "plotly", "transformers", "tokenizers", "safetensors", "jinja2", "anywidget", "ipywidgets", "jupyterlab")
@@ -67,13 +68,33 @@ def arithmetic(args: argparse.Namespace) -> Iterator[Finding]:
     yield Finding("torch", "good", f"{torch.__version__}, built {build}")
     names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
     yield Finding("GPU", "good" if cuda else "note", names if cuda else "none that torch can use; models run on the CPU")
-    yield Finding("threads", "good", f"torch uses {torch.get_num_threads()} of {os.cpu_count()} processors")
+    yield threads()
     gain = bfloat16_gain()
     if gain > 1.2:
         words = f"a matrix product is {gain:.1f} times as fast as in float32: --dtype bfloat16 is worth a try"
     else:
         words = f"a matrix product runs at {gain:.2f} times the speed of float32: stay with float32 on this processor"
     yield Finding("bfloat16", "good" if gain > 1.2 else "note", words)
+
+
+def threads() -> Finding:
+    """In how many threads passes run, who said so, and what passes of a shipped model take in each number."""
+    from decodescope.engine.load import load, models
+    from decodescope.engine.timing.threads import Threads
+
+    chosen, rows = Threads(), models()
+    if chosen.fixed or not rows:
+        why = f"as {chosen.fixed} says" if chosen.fixed else "as torch has it"
+        words = f"{chosen.number} of {os.cpu_count()} processors, {why}; --threads N is another number"
+        return Finding("threads", "good", words)
+    name = rows[0]["name"]
+    with given_back():
+        chosen.choose(load(name, device="cpu").decoder)
+    said = chosen.record()
+    took = ", ".join(f"{one:.1f} and {many:.1f} ms in {n}" for n, (one, many) in said["ms"].items())
+    passes = f"a pass of {name} over {said['rows'][0]} and {said['rows'][1]} rows takes {took}" if took else "there is one"
+    words = f"{chosen.number} of {os.cpu_count()} processors, by timing: {passes}; --threads N fixes the number"
+    return Finding("threads", "good", words)
 
 
 def bfloat16_gain(n: int = 512, rounds: int = 25) -> float:

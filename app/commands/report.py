@@ -15,6 +15,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS
 
 from .output import note, say_json, size, table
+from .processors import decided
 from .run import PARTS, compose, ignored, interrupts, models
 from .texts import read_text
 from .trace import free, write
@@ -99,6 +100,7 @@ class Decoded:
         for text in ignored(args, method):
             note(text)
         self.model, self.drafts = models(args, method)
+        decided(args, self.model)
         assert self.model.tokenizer is not None
         self.has_chat = self.model.tokenizer.has_chat
 

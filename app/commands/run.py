@@ -16,6 +16,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS, words
 
 from .output import Live, free_file, note, say_json, size
+from .processors import decided
 from .texts import LARGEST, read_text
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def decoded(args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple
     model, drafts = models(args, method)
     from decodescope.engine.session import Session
 
+    threads = decided(args, model)
     ids, saved = read(model)
     chat = getattr(args, "chat", False)
     session = Session(
@@ -90,6 +92,7 @@ def decoded(args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple
         layers=None if target is None else args.layers,
         shadow=shadow,
     )
+    session.threads = threads
     return carried_out(session, model, target, args.json, notes)
 
 

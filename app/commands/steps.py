@@ -12,6 +12,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import TARGET, words
 
 from .output import say_json
+from .processors import decided
 from .run import carried_out, free_place, further, given
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def fork(args: argparse.Namespace) -> int:
         twice = next(node for i, (node, _) in enumerate(args.force) if node in [x for x, _ in args.force[:i]])
         raise Refusal(f"--force settles node {twice} twice: give it one verdict.")
     more: dict[str, Any] = {"method": method, "forced": forced, "name": args.name, "change": _plain(change)}
+    if args.threads is not None:
+        decided(args, model)
     session = Fork(model, header, steps, args.step, models=drafts, seed=args.seed, max_new_tokens=args.max_new_tokens, **more)
     return carried_out(session, model, target, args.json)
 

@@ -15,6 +15,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace.lookups import EVICTS, Lookup, replayed
 
 from .output import free_file, note, say_json, table
+from .processors import decided
 from .run import compose, ignored, models, prompt_ids, typed
 from .texts import read_text
 
@@ -63,6 +64,7 @@ def _served(
     for text in ignored(args, method):
         note(text)
     model, drafts = models(args, method)
+    decided(args, model)
     ids = {q: prompt_ids(model, prompts[q].text, args.chat) for q in dict.fromkeys(requests)}
 
     def answer(query: int) -> Answer[list[int]]:

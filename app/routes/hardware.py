@@ -54,7 +54,8 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     @api.get("/ds/run/{run}/hardware")
     async def hardware(run: str, request: Request) -> Response:
         asked = {name: request.query_params.get(name, "")[:80] for name in ("device", "target", "draft", *FIGURES)}
-        return await of(run, lambda channel: prices.of(channel, {k: v for k, v in asked.items() if v}))
+        threads = None if play.threads is None else play.threads.record()
+        return await of(run, lambda x: {**prices.of(x, {k: v for k, v in asked.items() if v}), "threads": threads})
 
     @api.get("/ds/run/{run}/operators")
     async def operators(run: str, request: Request) -> Response:

@@ -278,6 +278,7 @@ class Play(Shelf):
         from decodescope.engine.run import LazyWriter, Tee
 
         channel.estimate = self.has_room(session, names).sentence
+        session.threads = self.threads
         writer = LazyWriter(channel.path, overwrite=True)  # what was announced
         channel.reads(session)
         session.sink = Tee(writer, channel, Tidy(self.folder, self.limits.keep))

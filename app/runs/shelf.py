@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from decodescope.engine.checkpoint.tokenizer import Tokenizer
     from decodescope.engine.core.spec import ModelSpec
     from decodescope.engine.load import Model
+    from decodescope.engine.timing.threads import Threads
 
 Holds = Callable[[str, "ModelSpec", int], int]
 MOST_OFFERED = 200  # models in a list
@@ -87,6 +88,7 @@ class Shelf:
     target, draft: names or folders of those that a page begins with, `further`: of more, by role; `load` reads them in the
     background
     more: a folder whose subfolders are offered too
+    threads: who has the number of threads, once a model is loaded; None: torch alone
     """
 
     def __init__(self, target: str, draft: str | None, more: Path | None = None, further: Mapping[str, str] | None = None):
@@ -99,6 +101,8 @@ class Shelf:
         self._bringing = threading.Lock()
         self._offered: dict[str, Offer] = {}  # by key, as they were when somebody asked last
         self._rewritten: dict[str, Offer] = {}  # the same of those that are to be made of them
+        self.threads: Threads | None = None
+        self._threading: Callable[[], Threads] | None = None
 
     @property
     def models(self) -> dict[str, Model]:
@@ -122,6 +126,16 @@ class Shelf:
         """Take models that are loaded already, by the roles in which a page begins with them."""
         self.present |= {self.names[role]: model for role, model in models.items()}
         return self
+
+    def choose_threads(self, number: int | None) -> None:
+        """Let passes run in so many threads; None: in as many as timing says when a model is loaded."""
+
+        def threading() -> Threads:
+            from decodescope.engine.timing.threads import Threads
+
+            return Threads(number)
+
+        self._threading = threading
 
     def load(self) -> None:
         """Begin to read those that a page begins with, in the background."""
@@ -153,6 +167,9 @@ class Shelf:
                         self.present[key] = model
                     self.present.move_to_end(key)
                 self._phase = "measuring this machine"
+                if self._threading is not None:
+                    self.threads = self.threads or self._threading()
+                    self.threads.choose(self.present[names[TARGET]].decoder)
                 _measure(self.present[names[TARGET]])
                 return self.loaded(names)
             finally:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -90,6 +91,12 @@ def profile_here(
     with contextlib.suppress(OSError):  # a read-only or full disk: the figures are good, next time they are made again
         save_profile(profile, key, data_dir)
     return profile
+
+
+def measured_before(dtype: torch.dtype, device: torch.device, threads: int) -> dict[str, Any] | None:
+    """What was measured of this machine before, as a trace has it; None if nothing was."""
+    kept = load_profile(profile_key(dtype, device, threads))
+    return None if kept is None else kept.record()
 
 
 def profile_key(dtype: torch.dtype | str, device: torch.device | str = "cpu", threads: int | None = None) -> Key:

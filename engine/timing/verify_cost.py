@@ -24,14 +24,16 @@ def verify_costs(decoder: Decoder, rows: Sequence[int], executor: Executor | Non
         lane = Lane("measured", decoder, CachePolicy(), executor=executor)
         lane.read([0] * min(HELD, decoder.spec.max_positions // 2))
         for n in missing:
-            times = []
-            for _ in range(repeats + 1):
-                feed = Feed.causal([0] * n, len(lane.tokens), decoder.device)
-                lane.forward(feed)
-                lane.rollback()
-                times.append(lane.take_passes()[-1].wall_us)
+            times = [pass_us(lane, n) for _ in range(repeats + 1)]
             decoder.costs[n] = statistics.median(times[1:])
     return [decoder.costs[n] for n in rows]
+
+
+def pass_us(lane: Lane, rows: int) -> float:
+    """Microseconds of one pass over so many rows behind what the lane holds, which nothing is kept of."""
+    lane.forward(Feed.causal([0] * rows, len(lane.tokens), lane.decoder.device))
+    lane.rollback()
+    return lane.take_passes()[-1].wall_us
 
 
 def fastest(decoder: Decoder, tokens: Mapping[int, float], executor: Executor | None = None) -> int:

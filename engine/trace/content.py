@@ -17,9 +17,9 @@ VARYING = ("created", "run", "project", "torch", "threads", "machine", "tells", 
 class ContentHash:
     """SHA-256 over the records before the end record, without what varies between equal runs.
 
-    Of each record: its JSON with sorted keys, without fields that end in `_us` at any depth, and, in the header,
-    without VARYING, the parent's run and the run that a fork is of; an array counts by dtype, shape and the SHA-256 of
-    its bytes in memory.
+    Of each record: its JSON with sorted keys, without fields that end in `_us` at any depth, without a step's `environment`,
+    and, in the header, without VARYING, the parent's run and the run that a fork is of; an array counts by dtype, shape and
+    the SHA-256 of its bytes in memory.
     """
 
     def __init__(self) -> None:
@@ -41,6 +41,7 @@ class ContentHash:
             return value
 
         content = kept(record)
+        content.pop("environment", None)  # of a step: what other programs did to its times
         if record.get("kind") == "header":
             content = {key: value for key, value in content.items() if key not in VARYING}
             if isinstance(content.get("parent"), dict):

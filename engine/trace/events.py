@@ -24,6 +24,7 @@ from .drawn import Drawn as Drawn
 from .drawn import Text as Text
 from .edited import Edits as Edits
 from .edited import Tagged as Tagged
+from .environment import Environment as Environment
 from .exited import Exit as Exit
 from .explored import Explored as Explored
 from .filled import Fill as Fill
@@ -366,6 +367,7 @@ class Step:
             stage made of the step's first distribution
     pieces: id (as text) -> piece, for ids that the trace shows for the first time
     forced: nodes whose verdict was settled beforehand, not tested; accepted or refused, as the trials say
+    environment: what was done behind the step about other programs on this machine; no part of the content hash
     tie:   positions (in the step) at which the two best logits were closer than the tie bound, with their gap
     """
 
@@ -413,6 +415,7 @@ class Step:
     pieces: dict[str, Piece] | None = None
     tie: list[list[float]] | None = None
     forced: list[int] | None = None
+    environment: Environment | None = None
 
 
 @dataclass

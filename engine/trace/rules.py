@@ -11,6 +11,7 @@ from .answered import consistent_candidates
 from .chosen import consistent_choices
 from .drawn import consistent_drawn
 from .edited import consistent_edits
+from .environment import consistent_environment
 from .events import (
     SCHEMA,
     CacheChange,
@@ -152,6 +153,7 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:
         consistent_fill(step.fill, vocab)
     consistent_joint(step.joint, vocab)
     consistent_switch(step.switch, vocab)
+    consistent_environment(step.environment)
     consistent_candidates(step.candidates, vocab)
     consistent_edits(step.edits, vocab)
     consistent_drawn(step.drawn, vocab)

@@ -21,6 +21,7 @@ from decodescope.engine.trace.events import (
     DraftTree,
     Drawn,
     Ended,
+    Environment,
     Exit,
     Explored,
     Extra,
@@ -148,6 +149,7 @@ def everything_step(k: int, n: int) -> Step:
     )
     step.tie = [[1.0, 0.001]]
     step.forced = [0]
+    step.environment = Environment(2, 1, {"1": [900.0, 2500.0], "2": [4000.0, 8000.0]}, 61.5, 4.1, 4)
     mass = np.random.default_rng(0).integers(0, 4, (2, 2, 3000)).astype("|u1")
     step.cache = [
         change(2, n + 1, evicted_count=1, evicted_all=np.array([0], "<i4")),

@@ -1,5 +1,5 @@
 /* prices: what the passes of a run take, measured and by the cost model, here and on another machine. */
-import { grouped, h, passWord, placedUnder, two } from "../scope.js";
+import { grouped, h, passWord, placedUnder, plural, two } from "../scope.js";
 import { kindOf, marked, time } from "./roofline.js";
 import { BOUNDS, row, table } from "./tables.js";
 
@@ -23,6 +23,16 @@ export function workedOf(steps) {
   return steps.reached === null ? `${all}.`
     : `${all}. Attainable time is ${percent(steps.reached)} of the measured one, so ${percent(steps.efficiency)} of `
       + "what the machine could do went into the text. MBU counts weights and cache, MFU all operations.";
+}
+
+/** In how many threads passes run on the server's machine, who says so, and what passes take in each number; "" where
+ *  it does not say. */
+export function threadsOf(threads) {
+  if (!threads) return "";
+  const { number, of, fixed, rows, ms } = threads, took = Object.entries(ms).map(([n, each]) =>
+    `${each.map((x) => x.toFixed(1)).join(" and ")} ms in ${n}`);
+  return ` Passes here run in ${number} of ${plural(of, "thread")}${fixed ? `, as ${fixed} says` : ", by timing"}`
+    + (took.length ? `: over ${rows.join(" and ")} rows ${took.join(", ")}.` : ".");
 }
 
 /** The passes by kind as a table. machine: that of the run; home, there: prices on it and on another, or null; worked:
