@@ -186,13 +186,17 @@ def exit_test(
     return price.linear("exit_test", layer, h, 1 if kind == "router" else classes)
 
 
-def tree_pairs(parents: Sequence[int], held: int, tokens: int | None = None) -> int:
+def tree_pairs(parents: Sequence[int], held: int, tokens: int | None = None, window: int | None = None) -> int:
     """True mask entries when a tree is verified: `parents[i]` is node i's parent, -1 the root.
 
     The pass feeds `tokens` rows on `held` entries: a chain that ends in the root, then the nodes. None: root and nodes.
+    window: entries that a row sees at most, itself included
     """
     nodes = len(parents)
     chain = (nodes + 1 if tokens is None else tokens) - nodes
+    if window is not None:
+        seen = [*range(held + 1, held + chain + 1), *(held + chain + deep for deep in depths(parents))]
+        return sum(min(n, window) for n in seen)
     return chain * held + chain * (chain + 1) // 2 + nodes * (held + chain) + _depths(tuple(parents))
 
 
@@ -235,13 +239,13 @@ def ops_of(
     along = None if not record.joined else [record.tokens + record.along(i) for i in range(spec.n_layers)]
     options["bounds"], options["rows"] = record.bounds, record.rows or along
     entries = held if held is not None else record.held if record.read is None else record.read
-    entries = _more(entries, record.aside or 0)
+    entries = _more(_more(entries, record.aside or 0), record.pending or 0)
     tree = record.rows is None and record.tokens  # rows that enter layer by layer are a chain's
     if draft is not None and record.phase in DECIDES and tree > len(draft.parents):
         each = _each_layer("held", entries, spec)
         rows = [record.tokens + record.along(i) for i in range(spec.n_layers)]
-        pairs = ([(tree_pairs(draft.parents, n, fed), 0) for n in _heads(h)] for h, fed in zip(each, rows, strict=True))
-        options["pairs"] = [_mean(x)[0] for x in pairs]
+        seen = ([(tree_pairs(draft.parents, n, rows[i], spec.window(i)), 0) for n in _heads(h)] for i, h in enumerate(each))
+        options["pairs"] = [_mean(x)[0] for x in seen]
     if record.routed is not None:
         options.update(_by_row(spec, record, entries, None if draft is None or not tree else draft.parents))
     ops = pass_ops(spec, record.tokens, entries, **options)
@@ -265,7 +269,8 @@ def _pairs(spec: ModelSpec, layer: int, rows: list[int], held: int, record: Pass
     """True entries of the mask for those `rows` of a pass that run the attention of a layer over `held` entries."""
     others = set(range(record.tokens) if record.gap == "propagate" else rows)  # what leaves entries
     if parents is not None and record.tokens == len(parents) + 1 and parents:
-        return sum(held + len(others.intersection(_line(row, parents))) for row in rows)
+        seen = (held + len(others.intersection(_line(row, parents))) for row in rows)
+        return sum(min(n, spec.window(layer) or n) for n in seen)
     if not spec.causal:
         return len(rows) * (held + len(others))
     return sum(_seen(spec, layer, 1, held + sum(x < row for x in others))[0] for row in rows)
@@ -317,11 +322,14 @@ def look_ops(spec: ModelSpec, look: Look, bits: float = 16) -> list[Op]:
     return [*maps, *between]
 
 
-def _more(held: Held, count: int) -> Held:
-    """So many entries more in each layer and head."""
+def _more(held: Any, count: int | Sequence[int]) -> Any:
+    """So many entries more in each layer and head; count: one number, or by layer."""
     if not count:
         return held
-    return [_more(x, count) for x in held] if isinstance(held, Sequence) else held + count  # type: ignore[return-value] # as nested as it was
+    if isinstance(count, Sequence):
+        each = held if isinstance(held, Sequence) else [held] * len(count)
+        return [_more(x, n) for x, n in zip(each, count, strict=True)]
+    return [_more(x, count) for x in held] if isinstance(held, Sequence) else held + count
 
 
 class RecordOptions(TypedDict, total=False):

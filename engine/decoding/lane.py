@@ -24,7 +24,7 @@ from .policy import CachePolicy
 from .prompt import Prompt
 from .reader import Reader
 from .shadow import Shadow
-from .told import entered, note_read, shrinking, told
+from .told import entered, note_pending, note_read, shrinking, told
 
 
 class Lane(Reader):
@@ -139,6 +139,7 @@ class Lane(Reader):
         record = told(self.name, phase, feed, self.cache, held, self.executor.elapsed_us(start, end))
         if ran is not None:
             entered(record, ran, self.decoder.spec.n_layers)
+        note_pending(record, self.cache)
         left = None if depth is None else depth.took()
         if left is not None and left.asks:
             record.asked(left)
@@ -157,11 +158,17 @@ class Lane(Reader):
 
     @torch.inference_mode()
     def shallow(
-        self, feed: Feed, until: int, phase: str = "draft", alone: bool = False, by: Decoder | None = None
+        self,
+        feed: Feed,
+        until: int,
+        phase: str = "draft",
+        alone: bool = False,
+        by: Decoder | None = None,
+        logits: int = 0,
     ) -> Tensor:
         """Run the layers below `until` over `feed`, from where it enters; its rows are pending in these alone. The states
         [B, T, d_model] that enter layer `until`, from which a pass with `enter` can go on. alone: a whole text, without the
-        cache; by: a form of the lane's model that reads in its place."""
+        cache; by: a form of the lane's model that reads in its place; logits: rows that the caller will unembed."""
         if self.cache.waiting and not alone:
             self.deepen()
         self._sighted(feed, alone)
@@ -171,8 +178,10 @@ class Lane(Reader):
         us = self.executor.elapsed_us(start, self.executor.mark())
         ran = [*range(feed.enter, until)] if feed.enter else until
         record = Pass(self.name, phase, feed.length, held, us, batch=len(feed.tokens), attn=ran, ffn=ran)
-        record.aside, self.board = feed.shift or None, feed.board
+        record.aside, self.board, record.logits = feed.shift or None, feed.board, logits
         note_read(record, feed, self.cache)
+        if not alone:
+            note_pending(record, self.cache)
         self.passes.append(record)
         return states
 

@@ -28,6 +28,14 @@ def note_read(record: Pass, feed: Feed, cache: KVCache) -> None:
         record.bounds = [feed.board.bounds.get(i, 0) for i in range(len(cache.layers))] if feed.board.bounds else None
 
 
+def note_pending(record: Pass, cache: KVCache) -> None:
+    """What a pass that has run has read, beside what was committed, of rows that were pending before it."""
+    own = [record.tokens + record.along(i) for i in range(len(cache.layers))]
+    each = [max(store.m - n, 0) for store, n in zip(cache.layers, own, strict=True)]
+    if any(each):
+        record.pending = each[0] if min(each) == max(each) else each
+
+
 def entered(record: Pass, ran: Ran, layers: int) -> None:
     """What a pass ran of a model with so many layers, and what became of the others."""
     record.ran(ran.attn, ran.ffn, ran.filled, ran.copied, layers)

@@ -39,6 +39,8 @@ class Pass:
     tests:   layers in front of which it was asked whether to leave;  asks, inner: what each cost, as in `Exit`
     slots:   the last of the rows, which stand for no token: prompt tokens, never kept, or vectors that a context put into the
              text;  aside: entries without tokens that the rows read too, per KV head, which `held` does not count
+    pending: entries of rows that an earlier pass fed and nothing has decided about yet, which these rows read beside `held`: a
+             number, or by layer; None: none
     shared:  of `held` so many that are there once for all sequences;  distinct: those read, where these have more in common
     read:    of `held` so many that were read, by layer and KV head; None: all;  bounds: by layer, pages whose bounds were read
     rank:    of the map of trained exits through which tested states, and the one that the pass left with, were read
@@ -71,6 +73,7 @@ class Pass:
     rank: int | None = None
     routed: list[str] | None = None
     inner: int | None = None
+    pending: int | list[int] | None = None
 
     @property
     def entries(self) -> float:

@@ -282,7 +282,7 @@ def _read_map(read: np.ndarray, passes: Sequence[Pass], where: str) -> None:
 
 def _pass(one: Pass, where: str) -> None:
     counts([one.tokens, one.batch, *(x or 0 for x in (one.slots, one.shared, one.distinct, one.aside, one.logits))], where)
-    for layers in (one.attn, one.ffn, one.propagated, one.copied, one.tests, one.bounds, one.rows):
+    for layers in (one.attn, one.ffn, one.propagated, one.copied, one.tests, one.bounds, one.rows, one.pending):
         counts(layers if isinstance(layers, list) else [layers or 0], where)
     if one.rows and max(one.rows) > one.tokens:
         raise TraceError(f"{where}.rows has a layer that {max(one.rows)} rows ran, and {one.tokens} were fed")

@@ -89,7 +89,6 @@ class Predictive(Strategy):
         reached = clock.mark()
         draft = Draft(guess.tokens, [ROOT] * len(guess.tokens), source="target, early exit")
         states = lane.shallow(beside(draft, position, lane.decoder.device), count - d)
-        lane.passes[-1].logits = 0  # no branch comes as far as the unembedding
         begun = clock.mark()
         at = Cursor(draft, logits, lane.best, s.sampler, s.sampler_state, position)
         verdict = judge(draft, at, s.chance)

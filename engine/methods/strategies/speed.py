@@ -116,7 +116,6 @@ class Speed(Strategy):
                 feed = Feed.causal([tokens[j]], len(s.tokens) + j, lane.decoder.device)
                 feed.enter, feed.states = enter, x
                 enter, x = until, lane.shallow(feed, until)
-                lane.passes[-1].logits = 0
                 if until == e:
                     guess.ask(x)
                     tokens.append(guess.tokens[0])

@@ -70,7 +70,8 @@ class Kangaroo(Drafter):
         us: list[float | None] = []
         state, longest = ctx.state, min(self.length, ctx.room)
         while len(tokens) <= longest and (not sure or sure[-1] >= self.stop):
-            x = lane.shallow(Feed.causal(tokens[-1:], position + len(states), lane.decoder.device), self._enter)
+            feed = Feed.causal(tokens[-1:], position + len(states), lane.decoder.device)
+            x = lane.shallow(feed, self._enter, logits=1)
             states.append(x)
             feature = self._adapter(x, self._store.n + self._store.m, self._store)
             logits = lane.decoder.unembed(feature)[0, 0]

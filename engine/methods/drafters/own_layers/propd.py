@@ -124,6 +124,7 @@ class ProPD(Drafter):
         decoder, device = ctx.target.decoder, states.device
         inner, at = torch.tensor(whole.parents, device=device).unique(return_inverse=True)  # places with children
         logits = decoder.unembed(decoder.normed(states[0, inner + 1]))  # [P, V]
+        ctx.target.passes[-1].logits = len(inner)
         likely = logits.topk(min(self.top, logits.shape[-1])).indices[at]  # [N, top]
         out = (likely != torch.tensor(whole.tokens, device=device)[:, None]).all(1).cpu()
         return (~(whole.ancestry()[1:, 1:] & out).any(1)).nonzero()[:, 0].tolist()

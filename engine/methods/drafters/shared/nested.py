@@ -45,6 +45,9 @@ class Nested:
             feed.entries = entries if entries[0] > entries[-1] else None
         rule = Upto(depth, self._heads)
         logits = self._lane.forward(feed, "draft", depth=rule)[0, -1]
+        if self._heads is not None:  # its map is a product of its own
+            record = self._lane.passes[-1]
+            record.tests, record.asks, record.rank = [depth], "head", self._heads.shape["rank"]
         self.states[first:] = rule.states.split(1, 1)
         self.depths[first:] = [depth] * count
         self.deepened += count - 1

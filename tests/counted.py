@@ -1,0 +1,147 @@
+"""Counted: what passes computed and read, counted by torch while they ran, and what the cost model says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.cost.cost import ops_of
+from decodescope.engine.cost.operators import Op
+from decodescope.engine.cost.passes import Passes
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.session import Session
+from decodescope.engine.trace.events import DraftTree, Pass
+from decodescope.engine.trace.phases import decides
+
+Shape = Sequence[int]
+
+
+def _product(x: Shape, weight: Shape, *_: Any, **__: Any) -> int:
+    """Of x [..., in] and weight [out, in]."""
+    return 2 * prod(x[:-1]) * prod(weight)
+
+
+def _int4(x: Shape, q: Shape, group: Any, pair: Shape, *_: Any, **__: Any) -> int:
+    return 2 * prod(x) * pair[1]  # pair [in / group, out, 2]
+
+
+def _fused(q: Shape, k: Shape, *_: Any, **__: Any) -> int:
+    return 4 * prod(q) * k[2]  # two products, over all pairs, whatever the mask
+
+
+aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
+# operators that torch.utils.flop_counter does not know: those of CPUs, and products with one vector
+FORMULAS = {
+    mkldnn._linear_pointwise: _product,
+    aten._weight_int8pack_mm: _product,
+    aten._weight_int4pack_mm_for_cpu: _int4,
+    aten._scaled_dot_product_flash_attention_for_cpu: _fused,
+    aten.mv: lambda matrix, *_, **__: 2 * prod(matrix),
+    aten.dot: lambda x, *_, **__: 2 * prod(x),
+}
+SCORING = ("bmm", "baddbmm", "_scaled_dot_product_flash_attention_for_cpu")  # what attention alone calls
+
+
+class Masks(TorchFunctionMode):
+    """pairs: true entries of the masks of fused attention, all heads together;  square: as many as if all were true."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pairs = self.square = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            q, k = args[:2]
+            shape, mask = (*q.shape[:3], k.shape[2]), kwargs.get("attn_mask")
+            if kwargs.get("is_causal"):
+                mask = torch.ones(shape[2:], dtype=torch.bool).tril()
+            self.pairs += prod(shape) if mask is None else int(mask.expand(shape).sum())
+            self.square += prod(shape)
+        return func(*args, **kwargs)
+
+
+@dataclass
+class Counted:
+    """One pass. products, scores: FLOPs of the products outside of attention and inside;  pairs: true entries of its masks,
+    None where attention was not fused throughout;  inside: whether the head, where it ran, ran inside the pass"""
+
+    record: Pass
+    products: int
+    scores: int
+    pairs: int | None
+    inside: bool
+
+
+def counting(monkeypatch: pytest.MonkeyPatch) -> list[Counted]:
+    """What lanes run from now on, in the order of the ends of the passes."""
+    counted: list[Counted] = []
+
+    def watched(name: str) -> None:
+        real = getattr(Lane, name)
+
+        def run(lane: Lane, *args: Any, **more: Any) -> Any:
+            with FlopCounterMode(display=False, custom_mapping=FORMULAS) as counter, Masks() as masks:
+                given = real(lane, *args, **more)
+            each = {packet.__name__: n for packet, n in counter.get_flop_counts().get("Global", {}).items()}
+            scores = sum(n for op, n in each.items() if op in SCORING)
+            pairs = masks.pairs if scores == 4 * lane.decoder.spec.head_dim * masks.square else None
+            counted.append(Counted(lane.passes[-1], sum(each.values()) - scores, scores, pairs, name == "forward"))
+            return given
+
+        monkeypatch.setattr(Lane, name, run)
+
+    for name in ("forward", "shallow"):
+        watched(name)
+    return counted
+
+
+@dataclass
+class Priced:
+    """What the cost model says of the same; scores: as if attention, whose kernels score what they mask too, had no mask."""
+
+    products: int
+    scores: int
+    pairs: float
+
+
+def priced(spec: ModelSpec, one: Counted, bits: int, draft: DraftTree | None) -> Priced:
+    """By the operators of a recorded pass."""
+    draft = draft if draft is not None and draft.parents else None
+    alone = replace(one.record, shared=None, distinct=None)  # what sequences share each of them scores
+    ops = ops_of(spec, alone, draft=draft, bits=bits)
+    tests = ("exit_test", "exit_down", "exit_up")
+    heads = ("lm_head", *tests) if one.inside else ()
+    products = sum(op.flops for op in ops if op.name.endswith("_proj") or op.name in heads)
+    attending = [op for op in ops if op.name == "attention"]
+    queries = {op.layer: op.flops // (2 * spec.d_model * one.record.batch) for op in ops if op.name == "q_proj"}  # [rows, H, D]
+    groups = {i: 1 / spec.kv_at(i) for i in range(spec.n_layers) if spec.kv_at(i)}
+    scores = sum(4 * queries[op.layer] * entries(spec, op, bits) * groups[op.layer or 0] for op in attending)
+    return Priced(products, round(scores), sum(op.flops for op in attending) / (4 * spec.head_dim + 5))
+
+
+def entries(spec: ModelSpec, attention: Op, bits: int) -> float:
+    """Entries that an attention reads, all KV heads together."""
+    return attention.kv_read_bytes * 8 / bits / (2 * spec.head_dim)
+
+
+def compared(session: Session, counted: list[Counted]) -> list[tuple[Counted, Priced]]:
+    """The counted passes of a finished session whose model is priced, beside their prices."""
+    trace = session.sink
+    prices, pairs = Passes(trace.header), list[tuple[Counted, Priced]]()
+    drafts = {id(one): step.draft if decides(one) else None for step in trace.steps for one in step.passes}
+    drafts |= {id(one): None for one in trace.prefill.passes}
+    for one in counted:
+        if id(one.record) in drafts and one.record.lane in prices.specs:
+            spec = prices.specs[one.record.lane]
+            pairs.append((one, priced(spec, one, prices.bits or 0, drafts[id(one.record)])))
+    return pairs
