@@ -15,7 +15,7 @@ from tasks import Task, render, retrieval
 from tasks.task import ask, pick
 
 # window -> how long the texts with one question are; the prompt fills them nearly
-ASKED = {256: (128,), 512: (256,), 1024: (512,), 2048: (1024, 1500)}
+ASKED = {128: (128,), 256: (128,), 512: (256,), 1024: (512,), 2048: (1024, 1500)}
 WINDOWS = tuple(ASKED)
 FORMS = ("pairs", "pairs", "lines", "lines", "needle")
 TURN = 14  # pieces of a further question and its answer, about
