@@ -156,13 +156,13 @@ class Draft:
 
     def feed(self, root: int, start: int, device: torch.device | str = "cpu") -> Feed:
         """The root and the tree as one pass of N + 1 rows; `start` is the root's position."""
-        n = len(self)
         if self.slots is not None:
             return self._with_slots(self.slots, root, start, device)
-        tokens = torch.tensor([[root, *self.tokens]], device=device)
         if self.is_chain and self.visible is None:
-            positions = torch.arange(start, start + n + 1, device=device)[None]
-            return Feed(tokens, positions, enter=self.enter, states=self.states, highest=start + n, entries=self.entries)
+            feed = Feed.causal([root, *self.tokens], start, device)
+            feed.enter, feed.states, feed.entries = self.enter, self.states, self.entries
+            return feed
+        tokens = torch.tensor([[root, *self.tokens]], device=device)
         positions = torch.tensor([[0, *self.depth]], device=device) + start
         visible = self.ancestry()
         if self.visible is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from operator import sub
 from typing import Any
 
 import numpy as np
@@ -209,9 +210,9 @@ class Recorder:
             change.head_bytes = np.array([store.bytes_by_head() for store in cache.layers], np.int64)
         change.lacks, lane.lacks = lane.lacks, None
         if lane.name == "target":
-            added = appended - np.array(change.lacks or [0])[:, None]
-            lost = added - np.array(held) if before is None else np.array(before) + added - held
-            change.evicted_count = max(0, int(lost.max()))  # a hypothesis may follow one that held less
+            old, lacks = before or [[0] * len(x) for x in held], change.lacks or [0] * len(held)
+            lost = [max(map(sub, a, b)) - lack for a, b, lack in zip(old, held, lacks, strict=True)]
+            change.evicted_count = max(0, appended + max(lost))  # a hypothesis may follow one that held less
         if any(store.evicted for store in cache.layers):
             logs, merged, scores = [taken(store) for store in cache.layers], mergers(cache), ranked.taken(cache)
             if alike(logs):
@@ -367,6 +368,8 @@ def gone_by_layer(logs: list[list[Tensor]]) -> np.ndarray:
 
 def _lengths(store: LayerStore, spec: ModelSpec) -> list[int]:
     """Entries of each KV head of a layer. A head that was cut out of the model lacks none."""
+    if store.heads is None:
+        return [store.n] * spec.n_kv_heads
     lengths = store.lengths
     return lengths + [store.n] * (spec.n_kv_heads - len(lengths))
 

@@ -13,6 +13,7 @@ from decodescope.engine.core.moments import Moments
 from decodescope.engine.core.probe import Probe
 from decodescope.engine.core.spec import ModelSpec
 
+from . import straight
 from .attention import by_head, capped, explicit, fused, square, widened
 from .cache import KVCache, LayerStore
 from .column import PROPAGATED
@@ -35,8 +36,7 @@ from .waiting import Waiting
 class Decoder:
     """The model: `spec`, the weights, and `forward`. Weights are read-only while decoding, so copies share them.
 
-    head: the unembedding as it was loaded (the embedding itself where they are tied);  unembedding: what passes multiply
-    with, which is the same values, perhaps packed
+    head: the unembedding as loaded (the embedding itself where they are tied);  unembedding: the same, perhaps packed
     """
 
     def __init__(self, spec: ModelSpec, embed: Tensor, layers: list[Layer], norm: Tensor, head: Tensor):
@@ -88,11 +88,8 @@ class Decoder:
 
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Decoder:
         """The same model in another type or place."""
-        where: dict[str, torch.dtype | torch.device | str] = {}
-        if dtype is not None:
-            where["dtype"] = dtype
-        if device is not None:
-            where["device"] = device
+        given: tuple[tuple[str, torch.dtype | torch.device | str | None], ...] = (("dtype", dtype), ("device", device))
+        where = {name: x for name, x in given if x is not None}
         embed = self.embed.to(**where)  # type: ignore[call-overload] # keywords of Tensor.to
         head = embed if self.head is self.embed else moved(self.head, **where)
         norm = single(self.norm, self.spec.d_model).to(**where)  # type: ignore[call-overload] # as above
@@ -129,6 +126,9 @@ class Decoder:
         waits in front of a layer that they run (`KVCache.waiting`): it then runs the rest with them. A rule that `routes` says
         of each sub-layer which rows run it; the others are not in its products.
         """
+        if probe is skip is depth is ran is None and straight.fits(self.spec, self.gates, feed, cache):
+            x = straight.run(self.spec, self.layers, self.rope, feed, cache, self.embed_rows(feed))
+            return self._logits(x, None, feed, None)
         x = self.embed_rows(feed) if feed.states is None else feed.states
         job, ran, skip = _Pass(self, feed, cache, probe), ran or Ran(), skip or NOTHING
         closed, states, late = set(skip.ffn), x, 0 if feed.entries is None else feed.length

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,7 +30,17 @@ class EngineFault(RuntimeError):
         self.reason: EndReason = reason
 
 
-def not_finite(peak: Tensor, where: str) -> EngineFault | None:
+def highest(logits: Tensor) -> tuple[Tensor | np.ndarray, list[int]]:
+    """The largest of each row of logits float [B, R, V], as [B, R], and where those of the first sequence stand, the first of
+    equal ones; of a row with a NaN it is NaN. On the CPU by numpy, whose search takes a tenth of the time of torch's."""
+    if logits.device.type == "cpu":
+        z = logits.numpy()
+        return z.max(-1), z[0].argmax(-1).tolist()
+    peak, best = logits.max(-1)
+    return peak, best[0].tolist()
+
+
+def not_finite(peak: Tensor | np.ndarray, where: str) -> EngineFault | None:
     """What is wrong with the logits of a pass; None: nothing. peak: the largest of each row, float [B, rows]."""
     for row, value in enumerate(peak.flatten().tolist()):
         if not math.isfinite(value):

@@ -103,9 +103,9 @@ class Feed:
         logits: Literal["all", "last"] | list[int] = "all",
     ) -> Feed:
         """A chain of `tokens` whose first stands at position `start`; one sequence, under the model's own mask."""
-        rows = torch.tensor([tokens], device=device)
         end = start + len(tokens)
-        return cls(rows, torch.arange(start, end, device=device)[None], logits=logits, highest=end - 1)
+        rows = torch.tensor([tokens, range(start, end)], device=device)  # one copy up for both
+        return cls(rows[:1], rows[1:], logits=logits, highest=end - 1)
 
     def waiting(self, layer: int) -> int:
         """How many of the first rows have not entered when `layer` runs."""

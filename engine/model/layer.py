@@ -53,7 +53,7 @@ class Layer:
         """Queries, keys and values of x [B, T, d_model] before rotation: [B, T, H + 2 H_kv, D]; i: the layer's number."""
         heads, kv = s.heads_at(i), s.kv_at(i)
         y = rms_norm(x, self.attn_norm, s.norm_eps)
-        qkv = linear(y, self.qkv, self.qkv_bias).view(*x.shape[:2], heads + 2 * kv, s.head_dim)
+        qkv = linear(y, self.qkv, self.qkv_bias).view(x.shape[0], x.shape[1], heads + 2 * kv, s.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
             raw = qkv
             if torch.is_grad_enabled():  # a gradient needs what the norms read, which else is written over

@@ -11,7 +11,8 @@ A weight is a plain tensor, a packed one, or a `Matrix`, whose numbers are store
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Self
 
 import torch
@@ -24,11 +25,17 @@ READ_ONLY = "This weight is stored in few bits and cannot be written to: store `
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x [..., in] times weight [out, in], plain, packed or a `Matrix`, transposed; plus bias [out]. -> [..., out]"""
+    if weight.is_mkldnn:
+        return _packed_product()(x, weight, bias, "none", [], "")  # type: ignore[no-any-return] # an operator of torch
     if isinstance(weight, Matrix):
         return weight.product(x, bias)
-    if weight.is_mkldnn:
-        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return F.linear(x, weight, bias)
+
+
+@cache
+def _packed_product() -> Callable[..., Any]:
+    """The operator of a packed product, looked up once: by its name it is looked up in every call."""
+    return torch.ops.mkldnn._linear_pointwise.default  # type: ignore[no-any-return] # as above
 
 
 def pack(weight: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ class RopeTable:
             both = self._table[positions]  # [..., 2, dim]
         else:
             both = self._pairs(positions.double()[..., None] * self._here).to(self.dtype)
-        return both[..., :1, :], both[..., 1:, :]
+        return both.narrow(-2, 0, 1), both.narrow(-2, 1, 1)
 
 
 def rotate_(x: Tensor, cos: Tensor, sin: Tensor) -> None:

@@ -178,7 +178,7 @@ class LayerStore:
             self._resize(max(start + rows, self.capacity * 3 // 2))
             self._freed = False  # nothing was free
         if self.heads is None:
-            self.kv[:, :, :, start : start + rows] = kv
+            self.kv.narrow(3, start, rows).copy_(kv)
             if self._pos is not None:
                 self._pos[:, :, start : start + rows] = positions[:, None]
             for name, table in self.columns.items():

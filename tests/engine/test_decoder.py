@@ -18,7 +18,9 @@ from decodescope.engine.model import decoder as decoding
 from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed, Sinks
-from decodescope.engine.model.partial import Skip
+from decodescope.engine.model.gates import Gates
+from decodescope.engine.model.partial import Ran, Skip
+from decodescope.engine.model.straight import fits
 from tests import toys
 from tests.brute import brute
 
@@ -360,3 +362,29 @@ def test_positions_beyond_the_table_make_it_grow() -> None:
     decoder = toys.decoder(replace(toys.SPEC, max_positions=16))
     long = toys.decoder(replace(toys.SPEC, max_positions=512))
     close(decoder.forward(Feed.causal(TEXT * 3, 0), None), long.forward(Feed.causal(TEXT * 3, 0), None))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 6])
+def test_straight_layers_give_the_same_bits_as_those_that_are_asked(rows: int) -> None:
+    """A pass that may go straight, alone and behind pending rows, against the same one told that it may not."""
+    decoder, feeds = toys.decoder(), [Feed.causal([3] * rows, len(TEXT)), Feed.causal([4, 5], len(TEXT) + rows)]
+    straight, asked = cache_of(decoder, TEXT), cache_of(decoder, TEXT)
+    for feed in [*feeds, TREE.feed(3, len(TEXT) + rows + 1)]:
+        if feed.visible is not None:
+            for cache in (straight, asked):
+                cache.commit(range(rows + 2))
+        assert fits(decoder.spec, decoder.gates, feed, straight)
+        assert torch.equal(decoder.forward(feed, straight), decoder.forward(feed, asked, ran=Ran()))
+        for a, b in zip(straight.layers, asked.layers, strict=True):
+            assert torch.equal(a.k, b.k) and torch.equal(a.v, b.v)
+
+
+def test_what_differs_between_layers_does_not_go_straight() -> None:
+    decoder, feed = toys.decoder(WINDOWED), Feed.causal([3], len(TEXT))
+    assert not fits(WINDOWED, decoder.gates, feed, cache_of(decoder, TEXT))
+    decoder = toys.decoder()
+    cache = cache_of(decoder, TEXT)
+    assert not fits(decoder.spec, Gates(), feed, cache), "a gate may stand somewhere"
+    assert not fits(decoder.spec, decoder.gates, replace(feed, sinks=Sinks(2)), cache)
+    cache.layers[1].evict_same([2])
+    assert not fits(decoder.spec, decoder.gates, feed, cache), "a layer holds fewer"

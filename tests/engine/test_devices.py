@@ -69,7 +69,7 @@ HERE = {
 
 # Functions of the pass that wait for the device, by the reason why they may.
 WAITING = {
-    "once for every pass: whether its logits are numbers": ("model/executor.py:not_finite",),
+    "once for every pass: whether its logits are numbers": ("model/executor.py:highest", "model/executor.py:not_finite"),
     "rows of a pass that leave between layers, which the record names": (
         *("model/decoder.py:_Pass.attend_some", "model/partial.py:Ran.left_out"),
         *("model/passing.py:chosen", "model/passing.py:without"),

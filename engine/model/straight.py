@@ -1,0 +1,82 @@
+"""Straight: the layers of a short pass in which nothing is asked of any and none is unlike the others, in few calls.
+
+A step of a small model is mostly launches: of the 330 operators of a pass over eight layers 140 only look at a tensor in
+another way, and Python walks between them. So where it is known before the pass that every layer goes the usual way, they all
+go it here: what they share is made once (the rotation, the mask in the form in which the kernel takes it), and what
+`_Pass.attend` asks in each layer is not asked. What is reckoned is the same, in the same order, on the same numbers: the answer
+has the same bits.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decodescope.engine.core.spec import ModelSpec
+
+from .cache import KVCache, LayerStore
+from .feed import Feed
+from .gates import OPEN, Gates
+from .layer import Layer
+from .matrix import linear
+from .rope import RopeTable, rotate_
+
+FEW = 64  # rows of a pass up to which launches matter, and its mask may be written out for every query head
+
+
+@lru_cache(maxsize=64)
+def usual(spec: ModelSpec) -> bool:
+    """Whether all layers of a model are alike: whole, rotated in one way, without windows, caps and norms behind blocks."""
+    unlike = any(spec.windows) or spec.no_rope or spec.local_rope or spec.groups or spec.widths or spec.post_norms
+    return spec.causal and spec.attn_cap is None and not unlike
+
+
+def fits(spec: ModelSpec, gates: Gates, feed: Feed, cache: KVCache | None) -> bool:
+    """Whether a pass over `feed` without a probe and without a rule may go straight."""
+    if cache is None or feed.length > FEW or feed.enter or feed.shift or feed.slots or cache.outside or gates is not OPEN:
+        return False
+    if any(x is not None for x in (feed.states, feed.embeds, feed.band, feed.sinks, feed.board, feed.seen)):
+        return False
+    n, m = cache.layers[0].n, cache.layers[0].m
+    if not usual(spec) or (n == 0 and feed.length > 1):
+        return False
+    return all(x.n == n and x.m == m and x.heads is None and type(x) is LayerStore for x in cache.layers)
+
+
+def run(spec: ModelSpec, layers: list[Layer], rope: RopeTable, feed: Feed, cache: KVCache | None, x: Tensor) -> Tensor:
+    """The states [B, T, d_model] behind the last layer, of those that enter the first; each layer has T pending rows more."""
+    assert cache is not None, "it fits"
+    (B, T), K, D, g, scale = x.shape[:2], spec.n_kv_heads, spec.head_dim, spec.group, spec.score_scale
+    H, end, positions = g * K, cache.layers[0].n + cache.layers[0].m + T, feed.positions
+    cos, sin = rope.at(positions, feed.highest)
+    mask = _mask(spec, feed, cache.layers[0], x.dtype)
+    for i, (w, store) in enumerate(zip(layers, cache.layers, strict=True)):
+        qkv = w.queries_keys_values(x, spec, i)  # [B, T, H + 2 K, D]
+        rotate_(qkv.narrow(2, 0, H + K), cos, sin)
+        store.append(qkv.narrow(2, H, 2 * K).view(B, T, 2, K, D).permute(2, 0, 3, 1, 4), positions)
+        # the query heads of a group stand as further rows of one head: no key or value is repeated
+        q = qkv.narrow(2, 0, H)
+        q = q.view(B, K, g, D) if T == 1 else q.view(B, T, K, g, D).permute(0, 2, 3, 1, 4).reshape(B, K, g * T, D)
+        k, v = store.kv.narrow(3, 0, end).unbind(0)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)  # [B, K, g * T, D]
+        y = y if T == 1 else y.view(B, K, g, T, D).permute(0, 3, 1, 2, 4)
+        y = y.reshape(B, T, H * D)
+        x = linear(y, w.out, w.out_bias).add_(x)
+        x = linear(w.activations(x, spec), w.down, w.down_bias).add_(x)
+    return x
+
+
+def _mask(spec: ModelSpec, feed: Feed, store: LayerStore, dtype: torch.dtype) -> Tensor | None:
+    """What is added to the scores, float [B or 1, 1, g * T, n + m + T]: 0, or -inf where a row may not see an entry; None: all
+    is seen."""
+    T, seen, before = feed.length, feed.visible, store.m
+    if seen is None:
+        if T == 1:
+            return None
+        seen = torch.ones(1, T, before + T, dtype=torch.bool, device=feed.tokens.device).tril(before)
+    hidden = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
+    return F.pad(hidden, (store.n, 0))[:, None].repeat(1, 1, spec.group, 1)
+
