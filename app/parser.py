@@ -289,16 +289,15 @@ def _decoding(sub: Parser) -> None:
 
 
 def _batch(sub: Parser) -> None:
-    sub.add_argument("--model", required=True, metavar="M", help=MODEL)
-    _weights(sub)
+    _method(sub)
     sub.add_argument("--prompts", required=True, metavar="F", help="a prompt a line, or .jsonl; - is standard input")
     sub.add_argument("--chat", action="store_true", help="put each prompt as a user's turn, by the model's template")
-    sub.add_argument("--sampler", metavar="NAME[,NAME...]", help="samplers, applied in this order (default: greedy)")
-    sub.add_argument("--set", action="append", default=[], metavar="PART.knob=value", help="a knob of a sampler")
     sub.add_argument("--ignore-eos", action="store_true", help="go on after the model's end token")
     sub.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end a text that holds this; repeatable")
     sub.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of the first prompt (default: 0)")
     sub.add_argument("--texts", type=whole(1, 1024), default=32, metavar="N", help="texts of a pass, at most (default: 32)")
+    sub.add_argument("--traces", metavar="DIR", help="record each text to a file of its own in this new folder")
+    sub.add_argument("--level", choices=LEVELS, metavar="LEVEL", help="of --traces, as for run (default: decisions)")
     sub.add_argument("--plan-only", action="store_true", help="say which prompts share what, and decode nothing")
     sub.add_argument("--out", metavar="OUT", help="write the texts to this file, as JSON lines")
     _length(sub)

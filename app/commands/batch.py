@@ -1,4 +1,4 @@
-"""The command `batch`: decode many prompts, each beginning that several have in common read and held once."""
+"""The command `batch`: decode many prompts, plainly with each common beginning read and held once, or with any method."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from decodescope.app.refusal import sentence
 from decodescope.app.runs.prompts import BEGINS, JSON_LINES, Prompt, of_text
 from decodescope.engine.core.refusal import Refusal
 
+from .batch_method import Together, asked_for, shared
 from .output import free_file, note, say_json, size
 from .processors import decided
-from .run import PARTS, given, interrupts, prompt_ids
+from .run import further, given, interrupts, prompt_ids
 from .texts import read_text
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def batch(args: argparse.Namespace) -> int:
     """Decode the prompts of a file as asked; the exit code."""
     out = None if args.out is None else free_file(args.out, "--out", "the texts")
     prompts = of_text(read_text(args.prompts), args.prompts, args.prompts.endswith(JSON_LINES))
+    if asked_for(args):
+        return _by_method(args, prompts, out)
     sampler = _sampler(args)
     from decodescope.engine.batch.decode import decode, refuse
     from decodescope.engine.batch.plan import planned
@@ -55,6 +58,41 @@ def batch(args: argparse.Namespace) -> int:
         so_far = f"{done.ended} of {len(ids)} texts were decoded to their end, the others are kept as far as they came"
         note(f"{so_far}: {sentence(done.fault)}")
     return 130 if seen else 0 if kept and done.fault is None else 1
+
+
+def _by_method(args: argparse.Namespace, prompts: list[Prompt], out: Path | None) -> int:
+    """Decode the prompts by sessions that go together; the exit code."""
+    if args.plan_only:
+        raise Refusal("--plan-only is about what prompts share in plain decoding: leave the method and --traces out.")
+    group = Together(args, prompts)
+    for text in group.notes:
+        note(text)
+    if out is not None:
+        _try(out)
+    decided(args, group.model)
+    with interrupts() as seen, _progress(len(prompts)) as progress:
+        done = group.run(lambda: bool(seen), progress.add)
+    answers = [group.answers[i] for i in sorted(group.answers)]
+    kept = out is None or _kept(out, answers)
+    tokens = sum(len(x["tokens"]) for x in answers)
+    rate = f"{tokens} tokens, {tokens / done.wall_s:.1f} tokens/s; {shared(done)}"
+    if args.json:
+        counts = {"new_tokens": tokens, "passes": done.shared.total(), "shared": dict(sorted(done.shared.items()))}
+        counts |= {"wall_s": done.wall_s, "out": str(out) if out and kept else None, "traces": args.traces}
+        say_json({"texts": answers, **counts, "faults": group.faults, "notes": group.notes})
+    else:
+        _say(prompts, answers, out if kept else None, rate + (f"; traces: {args.traces}" if args.traces else ""))
+    for fault in group.faults:
+        note(fault)
+    return 130 if seen else 0 if kept and not group.faults else 1
+
+
+def _say(prompts: list[Prompt], answers: list[dict[str, Any]], out: Path | None, line: str) -> None:
+    """The texts, unless they stand in a file, and a line with figures."""
+    begins = {x.name: f"{x.begins}{'…' if len(x.text) > BEGINS else ''}" for x in prompts}
+    for answer in answers if out is None else ():
+        print(f"{answer['name']}: {begins[answer['name']]}\n{answer['text']}\n")
+    print(line + (f"; texts: {out}" if out else ""))
 
 
 def _try(out: Path) -> None:
@@ -90,10 +128,16 @@ def _sampler(args: argparse.Namespace) -> Any:
     """The sampler of the command line; a knob of another part is refused."""
     from decodescope.engine.method import Method
 
-    names, settings = given(argparse.Namespace(**dict.fromkeys(PARTS), **vars(args)), "temperature.temperature=0.7")
+    names, settings = given(args, "temperature.temperature=0.7")
     other = next((part for part in settings if part not in ("sampler", *names.get("sampler", []))), None)
     if other is not None:
-        raise Refusal(f"A batch is decoded plainly, so a knob of {other} would be ignored: set those of its samplers alone.")
+        what = f"A batch without a method is decoded plainly, so a knob of {other} would be ignored"
+        raise Refusal(f"{what}: name the part too, or set knobs of samplers alone.")
+    if idle := [*further(args), *(f"{name} heads" for name, _ in args.head or ())]:
+        what = f"A batch without a method is decoded plainly and reads no {idle[0]}"
+        raise Refusal(f"{what}: name a part that does, or leave it out.")
+    if args.level is not None:
+        raise Refusal("--level says what --traces DIR records: give that too, or leave it out.")
     return Method.named(names, settings).sampler
 
 
@@ -158,8 +202,5 @@ def _show(
     if args.json:
         say_json({"texts": answers, **_figures(done.plan), **figures, "out": None if out is None else str(out)})
         return
-    if out is None:
-        for prompt, answer in zip(prompts, answers, strict=True):
-            print(f"{prompt.name}: {prompt.begins}{'…' if len(prompt.text) > BEGINS else ''}\n{answer['text']}\n")
     rate = f"{tokens} tokens in {done.passes} passes, {tokens / done.wall_s:.1f} tokens/s" if done.wall_s else ""
-    print(f"{_reading(done.plan)}; {rate}; KV at most {size(done.peak_bytes)}" + (f"; texts: {out}" if out else ""))
+    _say(prompts, answers, out, f"{_reading(done.plan)}; {rate}; KV at most {size(done.peak_bytes)}")

@@ -7,6 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,10 +48,12 @@ class Seat(Executor):
         ran: Ran | None = None,
     ) -> Tensor:
         if self.member is None:
+            self.together = None
             return super().run(decoder, feed, cache, probe, skip, depth, ran)
         came = time.perf_counter()
-        logits, took = self.member.ask(Asked(decoder, feed, cache, probe, skip, depth, ran))
+        logits, took, together = self.member.ask(Asked(decoder, feed, cache, probe, skip, depth, ran))
         self.away += time.perf_counter() - came - took
+        self.together = together if together > 1 else None
         return logits
 
     def mark(self) -> float:
@@ -59,15 +62,26 @@ class Seat(Executor):
         return time.perf_counter() - self.away
 
 
+class Served(NamedTuple):
+    """A pass that was run: of which model, its rows, for how many sessions, and how long it took."""
+
+    model: str
+    rows: int
+    sequences: int
+    seconds: float
+
+
 @dataclass
 class Figures:
-    """What became of sessions that went together.
+    """What became of sessions that went together. wall_s: from the first pass to the last"""
 
-    shared: how many passes were run, by how many sessions shared them;  wall_s: from the first to the last
-    """
-
-    shared: Counter[int] = field(default_factory=Counter)
+    passes: list[Served] = field(default_factory=list)
     wall_s: float = 0.0
+
+    @property
+    def shared(self) -> Counter[int]:
+        """How many passes were run, by how many sessions shared them."""
+        return Counter(x.sequences for x in self.passes)
 
 
 class _Member:
@@ -83,7 +97,7 @@ class _Member:
         self.go.acquire()
         self.asked: Asked | None = None
         self.waited = 0
-        self.answer: tuple[Tensor, float] | Exception | None = None
+        self.answer: tuple[Tensor, float, int] | Exception | None = None
         self.error: Exception | None = None
         self.done = False
         threading.Thread(target=self._work, name="decodescope-member", daemon=True).start()
@@ -114,8 +128,9 @@ class _Member:
             except Exception as error:
                 self.error = self.error or error
 
-    def ask(self, asked: Asked) -> tuple[Tensor, float]:
-        """Wait until the pass has been run; its logits, and how many seconds it took. Raises what the pass did, and Stopped."""
+    def ask(self, asked: Asked) -> tuple[Tensor, float, int]:
+        """Wait until the pass has been run; its logits, how many seconds it took, and how many shared it. Raises what the pass
+        did, and Stopped."""
         if self.group.stopping:
             raise Stopped
         self.asked, self.waited, self.answer = asked, 0, None
@@ -206,9 +221,10 @@ class _Group:
                 self._run([member])
             return
         took = time.perf_counter() - began
-        self.figures.shared[len(part)] += 1
+        rows = sum(one.rows for one in asked)
+        self.figures.passes.append(Served(asked[0].decoder.spec.name, rows, len(part), took))
         for member, logits in zip(part, answers, strict=True):
-            member.answer, member.asked = (logits, took), None
+            member.answer, member.asked = (logits, took, len(part)), None
 
 
 def _size(same: Sequence[_Member]) -> int:

@@ -143,7 +143,7 @@ class Lane(Reader):
         left = None if depth is None else depth.took()
         if left is not None and left.asks:
             record.asked(left)
-        record.instrumented = True if self.probe is not None else None
+        record.instrumented, record.together = True if self.probe is not None else None, self.executor.together
         self.board = feed.board
         self.passes.append(record)
         return logits

@@ -56,7 +56,10 @@ class Executor:
     """The eager executor: what the decoder's file says, under inference mode.
 
     On CUDA durations come from events and are read by `elapsed_us` when the step has already waited for the result.
+    together: how many runs the last pass was for; None: for one alone
     """
+
+    together: int | None = None
 
     def __init__(self, device: torch.device | str):
         self.device = torch.device(device)

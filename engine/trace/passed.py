@@ -45,6 +45,8 @@ class Pass:
     read:    of `held` so many that were read, by layer and KV head; None: all;  bounds: by layer, pages whose bounds were read
     rank:    of the map of trained exits through which tested states, and the one that the pass left with, were read
     logits:  of the rows so many that were unembedded; None: the last one where a prompt is read, all otherwise
+    together: how many runs were in the pass, this one among them, each with rows and a cache of its own, of which the others
+             are told in their own traces; `wall_us` is that of the whole pass. None: this run alone
     """
 
     lane: str
@@ -74,6 +76,7 @@ class Pass:
     routed: list[str] | None = None
     inner: int | None = None
     pending: int | list[int] | None = None
+    together: int | None = None
 
     @property
     def entries(self) -> float:

@@ -281,7 +281,8 @@ def _read_map(read: np.ndarray, passes: Sequence[Pass], where: str) -> None:
 
 
 def _pass(one: Pass, where: str) -> None:
-    counts([one.tokens, one.batch, *(x or 0 for x in (one.slots, one.shared, one.distinct, one.aside, one.logits))], where)
+    some = one.slots, one.shared, one.distinct, one.aside, one.logits, one.together
+    counts([one.tokens, one.batch, *(x or 0 for x in some)], where)
     for layers in (one.attn, one.ffn, one.propagated, one.copied, one.tests, one.bounds, one.rows, one.pending):
         counts(layers if isinstance(layers, list) else [layers or 0], where)
     if one.rows and max(one.rows) > one.tokens:

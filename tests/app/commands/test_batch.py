@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 
 from decodescope.app.commands import batch as command
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.model.executor import EngineFault, Executor
+from decodescope.engine.model.store import LayerStore
+from decodescope.engine.trace import check, open_trace
 
 BEGIN = "The old house stood at the end of the road, and nobody had lived in it"
 PROMPTS = [f"{BEGIN} for years.", "def add(a, b):", f"{BEGIN} since the war."]
@@ -44,6 +47,42 @@ def test_texts_are_those_of_single_runs_and_what_is_common_is_read_once(said, fi
     assert code == 0 and all(x["text"] in text for x in done["texts"]) and "2 prompts share 1 prefix; " in text
 
 
+def test_with_a_method_each_text_is_that_of_its_run_and_has_a_trace(said, file: Path) -> None:
+    method = ["--drafter", "prompt_lookup", "--set", "drafter.ngram=1", "--sampler", "temperature"]
+    runs = file.with_name("runs")
+    code, text, err = said("batch", *MODEL, *method, "--prompts", str(file), "--texts", "2", "--traces", str(runs), "--json")
+    done = json.loads(text)
+    assert (code, err, done["faults"]) == (0, "", []) and done["shared"]["2"] > 3 and set(done["shared"]) == {"1", "2"}
+    for i, (prompt, answer) in enumerate(zip(PROMPTS, done["texts"], strict=True)):
+        alone = json.loads(said("run", *MODEL, *method, "--prompt", prompt, "--seed", str(i), "--json")[1])
+        same = "text", "tokens", "end", "steps", "tau", "accepted", "drafted"
+        assert all(answer[x] == alone[x] for x in same)
+        trace = open_trace(answer["trace"])
+        assert answer["trace"] == str(runs / f"{i + 1}.dstrace") and check(trace).ok
+        assert trace.header.seed == i and {x.together for step in trace.steps for x in step.passes} <= {None, 2}
+    assert sum(x.together == 2 for step in open_trace(done["texts"][0]["trace"]).steps for x in step.passes) > 3
+    lines = said("batch", *MODEL, *method, "--prompts", str(file))[1].splitlines()
+    assert lines[0].startswith("2: ") and "sequences each, 3 at most" in lines[-1]
+
+
+def test_a_text_that_fails_is_told_and_the_others_are_whole(said, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache of the second session has no room in the middle of its text."""
+    append, tries, begun = LayerStore.append, count(1), list[LayerStore]()
+
+    def full(store: LayerStore, kv: Tensor, positions: Tensor) -> None:
+        if store.layer == 1 and store not in begun:
+            begun.append(store)
+        if store.layer == 1 and store is begun[min(1, len(begun) - 1)] is not begun[0] and next(tries) > 4:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        append(store, kv, positions)
+
+    monkeypatch.setattr(LayerStore, "append", full)
+    code, text, err = said("batch", *MODEL, "--drafter", "prompt_lookup", "--prompts", str(file), "--json")
+    ends = [x["end"] for x in json.loads(text)["texts"]]
+    assert code == 1 and ends == ["max_new_tokens", "out_of_memory", "max_new_tokens"]
+    assert err.startswith("prompt 3: Memory ran out") and err.count("\n") == 1
+
+
 def test_a_plan_alone_decodes_nothing(said, file: Path) -> None:
     code, text, _ = said("batch", *MODEL, "--prompts", str(file), "--plan-only", "--json")
     plan = json.loads(text)
@@ -60,7 +99,14 @@ def test_what_cannot_be_done_is_one_sentence(said, file: Path) -> None:
 
     assert "already: choose another name for --out" in refused("--out", str(file))
     assert refused("--out", "/proc/texts.jsonl").startswith("The texts cannot be written to /proc/texts.jsonl: ")
-    assert refused("--set", "policy.size=3").startswith("A batch is decoded plainly, so a knob of policy would be ignored")
+    plainly = "A batch without a method is decoded plainly"
+    assert refused("--set", "policy.size=3").startswith(f"{plainly}, so a knob of policy would be ignored")
+    assert refused("--draft", "lab-draft").startswith(f"{plainly} and reads no draft: ")
+    assert refused("--level", "counts").startswith("--level says what --traces DIR records")
+    assert "is about what prompts share" in refused("--plan-only", "--policy", "h2o")
+    assert "is not empty: choose a folder of its own" in refused("--traces", str(file.parent))
+    assert "The traces cannot be written to" in refused("--traces", str(file.with_name("no") / "runs"))
+    assert "needs a model in the role 'draft'" in refused("--drafter", "draft_model")
     assert "cannot be read" in refused(prompts=file.with_name("none.txt"))
     lines = file.with_name("bad.jsonl")
     lines.write_text('{"prompt": "a"}\n{"text": 1}\n', encoding="utf-8")
@@ -72,6 +118,7 @@ def test_what_cannot_be_done_is_one_sentence(said, file: Path) -> None:
         assert "Line 1 of" in (err := refused(prompts=lines)) and "half of a surrogate pair" in err
     lines.write_text(json.dumps({"prompt": "word " * 3000}) + "\n", encoding="utf-8")
     assert "prompt 1 has" in refused(prompts=lines)
+    assert refused("--policy", "h2o", prompts=lines).startswith("prompt 1: the prompt has 3001")
 
 
 def test_a_chat_that_the_model_has_no_template_for_is_refused(said, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

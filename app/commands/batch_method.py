@@ -1,0 +1,134 @@
+"""The command `batch` with a method: prompts are sessions that go together, each with a trace of its own where asked for."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decodescope.app.refusal import sentence
+from decodescope.app.runs.prompts import Prompt
+from decodescope.engine.core.refusal import Refusal
+
+from .run import PARTS, chosen, compose, figures, ignored, models, prompt_ids
+
+if TYPE_CHECKING:
+    from decodescope.engine.batch.together import Figures
+    from decodescope.engine.run import Run
+    from decodescope.engine.session import Session
+
+TOLD = ("steps", "target_passes", "tau", "accepted", "drafted", "kv_bytes_peak", "lossless")  # of each text, beside it
+ENDING = ".dstrace"
+
+
+def asked_for(args: argparse.Namespace) -> bool:
+    """Whether the prompts are decoded by a method or recorded, rather than plainly behind what they share."""
+    return args.traces is not None or any(getattr(args, kind) is not None for kind in PARTS)
+
+
+def folder(name: str | None) -> Path | None:
+    """Where the traces go, made if it is not there; a Refusal where something is in it."""
+    if name is None:
+        return None
+    place = Path(name).expanduser()
+    try:
+        place.mkdir(exist_ok=True)
+        if any(place.iterdir()):
+            raise Refusal(f"{place} is not empty: choose a folder of its own for --traces, which is made if it is not there.")
+    except (OSError, ValueError) as error:
+        wrong = getattr(error, "strerror", None) or error
+        raise Refusal(f"The traces cannot be written to {name[:200]}: {wrong}.") from None
+    return place
+
+
+class Together:
+    """The prompts of a batch as sessions of one method.
+
+    answers: of the prompts whose texts have ended, by number, as lines of --out;  faults: what ended texts early
+    """
+
+    def __init__(self, args: argparse.Namespace, prompts: list[Prompt]):
+        self.args, self.prompts, self.folder = args, prompts, folder(args.traces)
+        self.method = compose(args)
+        self.notes = ignored(args, self.method) + chosen(self.method)
+        self.model, self.others = models(args, self.method)
+        assert self.model.tokenizer is not None
+        self.chat = [args.chat or (x.chat and self.model.tokenizer.has_chat) for x in prompts]
+        self.ids = [prompt_ids(self.model, x.text, chat) for x, chat in zip(prompts, self.chat, strict=True)]
+        self.going: dict[int, tuple[int, Run]] = {}  # by id of a session
+        self.answers: dict[int, dict[str, Any]] = {}
+        self.faults: list[str] = []
+        self._session(max(range(len(prompts)), key=lambda i: len(self.ids[i])))  # where the longest fits, all do
+
+    def run(self, halted: Callable[[], bool], over: Callable[[int], None]) -> Figures:
+        """Decode them all. halted: asked before each pass whether to stop;  over: told how many texts have ended, when some
+        have"""
+        from decodescope.engine.batch.together import together
+
+        def ended(session: Session, error: Exception | None) -> None:
+            i, done = self.going.pop(id(session))
+            if error is not None:
+                self.faults.append(f"prompt {self.prompts[i].name}: {sentence(error) if isinstance(error, Refusal) else error}")
+            self.answers[i] = self._answer(i, done)
+            over(1)
+
+        return together(self._sessions(), self.args.texts, over=ended, halted=halted)
+
+    def _sessions(self) -> Iterator[Session]:
+        """One for each prompt, made when there is a place for it."""
+        from decodescope.engine.run import LazyWriter, Run, Tee
+        from decodescope.engine.trace import Trace
+
+        for i in range(len(self.prompts)):
+            session, trace = self._session(i), Trace()
+            session.sink = trace if self.folder is None else Tee(trace, LazyWriter(self._file(i)))
+            self.going[id(session)] = i, Run(self.model, session, trace)
+            yield session
+
+    def _session(self, i: int) -> Session:
+        from decodescope.engine.batch.together import Seat
+        from decodescope.engine.method import MethodError
+        from decodescope.engine.session import Session
+
+        try:
+            return Session(
+                self.model,
+                self.method,
+                self.ids[i],
+                models=self.others,
+                max_new_tokens=self.args.max_new_tokens,
+                seed=self.args.seed + i,
+                stop_tokens=[] if self.args.ignore_eos else None,
+                stop_texts=self.args.stop,
+                chat=self.chat[i],
+                turn=self.prompts[i].text if self.chat[i] else "",
+                level="counts" if self.folder is None else self.args.level or "decisions",
+                executor=Seat(self.model.decoder.device),
+            )
+        except MethodError as error:
+            raise MethodError(f"prompt {self.prompts[i].name}: {error}") from None
+
+    def _file(self, i: int) -> Path:
+        """The trace of a prompt, by its place among the prompts."""
+        assert self.folder is not None
+        return self.folder / f"{i + 1:0{len(str(len(self.prompts)))}}{ENDING}"
+
+    def _answer(self, i: int, done: Run) -> dict[str, Any]:
+        """What is said of a prompt, as a line of --out."""
+        prompt, end = self.prompts[i], done.session.end
+        kind = {"category": prompt.kind} if prompt.kind else {}
+        said: dict[str, Any] = {"name": prompt.name, **kind, "prompt": prompt.text}
+        said |= {"prompt_tokens": len(self.ids[i]), "text": done.text, "tokens": done.tokens}
+        if not hasattr(done.trace, "header"):  # it ended while its prompt was read
+            done.trace.write(done.session.header)
+        known = figures(done.summary)
+        said |= {"end": None if end is None else end.reason, **{name: known[name] for name in TOLD}}
+        return said | ({"trace": str(self._file(i))} if self.folder is not None and self._file(i).exists() else {})
+
+
+def shared(done: Figures) -> str:
+    """How passes were shared, in a sentence."""
+    passes = done.shared.total()
+    mean = sum(count * n for count, n in done.shared.items()) / max(1, passes)
+    return f"{passes} passes, {mean:.1f} sequences each, {max(done.shared, default=0)} at most"
