@@ -77,4 +77,4 @@ class DrawnDrafter(Drafter):
 
 def top_tokens(logits: Tensor, k: int) -> list[int]:
     """The k most likely ids of logits [V] (all, if V is smaller), best first."""
-    return logits.topk(min(k, len(logits))).indices.tolist()
+    return logits.topk(min(k, logits.shape[0])).indices.tolist()

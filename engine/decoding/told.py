@@ -30,6 +30,8 @@ def note_read(record: Pass, feed: Feed, cache: KVCache) -> None:
 
 def note_pending(record: Pass, cache: KVCache) -> None:
     """What a pass that has run has read, beside what was committed, of rows that were pending before it."""
+    if all(store.m <= record.tokens for store in cache.layers):
+        return
     own = [record.tokens + record.along(i) for i in range(len(cache.layers))]
     each = [max(store.m - n, 0) for store, n in zip(cache.layers, own, strict=True)]
     if any(each):

@@ -167,7 +167,7 @@ class Siblings:
         self._tree, self._parent, self._logits = tree, parent, logits
         law = tree.law(parent, logits)
         self._law: Tensor | None = law  # what the children so far left
-        self._tokens = top_tokens(law, min(most, len(law)))[::-1] if tree.greedy else []
+        self._tokens = top_tokens(law, most)[::-1] if tree.greedy else []
         self._chances: list[float] = law[self._tokens].tolist() if tree.greedy else []
         self._left = 1.0
 
