@@ -1,0 +1,195 @@
+"""Tokens a second against the number of texts that are decoded at once, beside `transformers.generate` with the same batch.
+
+    python benchmarks/batch.py [--dtype bfloat16] [--threads 2] [--batches 1,2,4,8,16,32] [--new-tokens 32]
+                               [--prompt-tokens N] [--json]
+
+The first turns of LabBench's questions, spread over its kinds, and cut to N tokens if that is asked for; greedy, no stop token.
+The time is that of the whole call, the prompts included. Sessions that go together (`engine/batch/together.py`) write
+plainly, with `prompt_lookup` and with `draft_model` (4 tokens); "prefix" is `decodescope batch` without a method, which pads
+and shares what prompts begin with; `generate` gets them padded on the left. After a warm-up all take turns at every batch,
+`--rounds` times, and the median counts.
+
+Beside that, where drafting stops paying: its measured gain over plain sessions of the same batch, and SmartSpec's goodput. That
+is tokens by time, (1 - a^(k + 1)) / (1 - a) / (t(rows) + k t_draft), with the share `a` that was accepted in these runs, and
+the times of their passes by least squares, fixed + rows + sequences: here for 4 drafted tokens, in the place of none. `k` is
+the length that it would choose, 0: no drafting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from decodescope.app.commands.output import table
+from decodescope.engine import Session
+from decodescope.engine.batch.decode import Asked, decode
+from decodescope.engine.batch.together import Figures, Seat, Served, together
+from decodescope.engine.bench.answers import QUESTIONS
+from decodescope.engine.bench.questions import read_questions
+from decodescope.engine.bench.speed import Reference
+from decodescope.engine.cost.speedup import expected_tokens
+from decodescope.engine.decoding.state import Stop
+from decodescope.engine.load import Model, load
+from decodescope.engine.method import Method
+from decodescope.engine.timing.measure import machine
+from decodescope.engine.trace import Trace
+
+LENGTH, MOST = 4, 8  # tokens that draft_model drafts, and of which goodput may choose
+METHODS = {
+    "plain": Method.named(),
+    "prompt_lookup": Method.named({"drafter": "prompt_lookup"}),
+    "draft_model": Method.named({"drafter": "draft_model"}, {"drafter": {"length": LENGTH}}),
+}
+
+
+class Bench:
+    """The contestants. passes: what those of sessions took, by model;  judged, accepted: drafted tokens of draft_model"""
+
+    def __init__(self, model: Model, draft: Model, most: int, new: int, cut: int | None):
+        self.model, self.draft, self.new = model, draft, new
+        assert model.tokenizer is not None
+        questions, _ = read_questions(QUESTIONS)
+        step = max(1, len(questions) // most)
+        self.prompts = [model.tokenizer.encode(x.turns[0])[:cut] for x in questions[::step][:most]]
+        self.theirs = Reference(model, None).model
+        self.passes: dict[str, list[Served]] = {model.name: [], draft.name: []}
+        self.judged = self.accepted = 0
+        self.contestants: dict[str, Callable[[int], float]] = {
+            **{name: lambda count, name=name: self.sessions(name, count) for name in METHODS},
+            "prefix": self.plainly,
+            "generate": self.generate,
+        }
+
+    def sessions(self, name: str, count: int) -> float:
+        """Seconds for so many prompts as sessions that go together."""
+        began, made, traces = time.perf_counter(), [], []
+        for prompt in self.prompts[:count]:
+            session = Session(
+                self.model,
+                METHODS[name],
+                prompt,
+                models={"draft": self.draft} if name == "draft_model" else {},
+                max_new_tokens=self.new,
+                stop_tokens=[],
+                level="counts",
+                executor=Seat(self.model.decoder.device),
+            )
+            traces.append(Trace())
+            session.sink = traces[-1]
+            made.append(session)
+        figures = together(made, count)
+        took = time.perf_counter() - began
+        assert all(len(x.tokens) - x.prompt == self.new for x in made)
+        self._learn(figures, traces if name == "draft_model" else [])
+        return took
+
+    def _learn(self, figures: Figures, traces: Sequence[Trace]) -> None:
+        for one in figures.passes:
+            if one.rows <= (MOST + 1) * one.sequences:  # the others read prompts
+                self.passes[one.model].append(one)
+        for step in (x for trace in traces for x in trace.steps):
+            self.accepted += step.accepted
+            self.judged += min(step.accepted + 1, step.drafted)
+
+    def plainly(self, count: int) -> float:
+        """Seconds of `decodescope batch` without a method."""
+        began = time.perf_counter()
+        done = decode(self.model, self.prompts[:count], Asked(METHODS["plain"].sampler, Stop(), self.new, most=count))
+        assert all(len(x.tokens) == self.new for x in done.texts)
+        return time.perf_counter() - began
+
+    def generate(self, count: int) -> float:
+        """Seconds of transformers, padded on the left."""
+        began, prompts = time.perf_counter(), self.prompts[:count]
+        longest = max(map(len, prompts))
+        ids = torch.tensor([[0] * (longest - len(x)) + x for x in prompts])
+        mask = torch.tensor([[0] * (longest - len(x)) + [1] * len(x) for x in prompts])
+        with torch.inference_mode():
+            self.theirs.generate(ids, attention_mask=mask, max_new_tokens=self.new, do_sample=False, pad_token_id=0)
+        return time.perf_counter() - began
+
+    def goodput(self, count: int) -> list[float]:
+        """Tokens a second of a batch by SmartSpec's formula, for drafts of 0, 1, ... tokens."""
+        target, draft = (fitted(self.passes[x.name]) for x in (self.model, self.draft))
+        alpha = self.accepted / self.judged
+        times = [target(count * (k + 1), count) + k * draft(count, count) for k in range(MOST + 1)]
+        return [count * expected_tokens(alpha, k) / seconds for k, seconds in enumerate(times)]
+
+
+def fitted(passes: Sequence[Served]) -> Callable[[int, int], float]:
+    """Seconds of a pass by its rows and sequences: least squares of relative errors, no coefficient below 0."""
+    seconds = np.array([x.seconds for x in passes])
+    columns = np.array([(1, x.rows, x.sequences) for x in passes]) / seconds[:, None]
+    kept = [0, 1, 2]
+    while (weights := np.linalg.lstsq(columns[:, kept], np.ones(len(passes)), rcond=None)[0]).min() < 0 and len(kept) > 1:
+        kept.pop(int(weights.argmin()))
+    return lambda rows, sequences: float(weights @ np.array([1, rows, sequences])[kept])
+
+
+def measured(bench: Bench, batches: Sequence[int], rounds: int) -> list[dict[str, Any]]:
+    """A row for each batch: tokens a second of each contestant, and what goodput says."""
+    names = [*bench.contestants]
+    for name in names:  # a warm-up
+        bench.contestants[name](2)
+    rows = []
+    for count in batches:
+        seconds: dict[str, list[float]] = {name: [] for name in names}
+        for turn in range(rounds):
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                seconds[name].append(bench.contestants[name](count))
+        rows.append({"batch": count, **{name: count * bench.new / statistics.median(x) for name, x in seconds.items()}})
+    for row in rows:
+        by_length = bench.goodput(row["batch"])
+        row |= {"k": int(np.argmax(by_length)), "goodput": by_length[LENGTH] / by_length[0]}
+        row |= {"gain": row["draft_model"] / row["plain"], "lookup": row["prompt_lookup"] / row["plain"]}
+        row["ratio"] = row["plain"] / row["generate"]
+    return rows
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", default="lab")
+    parser.add_argument("--draft", default="lab-draft")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--batches", default="1,2,4,8,16,32")
+    parser.add_argument("--new-tokens", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--prompt-tokens", type=int)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    batches = [int(x) for x in args.batches.split(",")]
+    model, draft = load(args.model, args.dtype, "cpu"), load(args.draft, args.dtype, "cpu")
+    bench = Bench(model, draft, max(batches), args.new_tokens, args.prompt_tokens)
+    rows, alpha = measured(bench, batches, args.rounds), bench.accepted / bench.judged
+    lengths = [len(x) for x in bench.prompts]
+    about = {"machine": machine(model.decoder.device), "threads": args.threads, "dtype": args.dtype, "accepted": alpha}
+    about |= {"prompts": f"{min(lengths)} to {max(lengths)} tokens, {statistics.mean(lengths):.0f} on average"}
+    if args.json:
+        print(json.dumps({**about, "rows": rows}))
+        return
+    head = ("batch", *bench.contestants, "plain : generate", "draft : plain", "lookup : plain", "goodput", "k")
+    shown = [
+        [
+            str(x["batch"]),
+            *(f"{x[name]:.0f}" for name in bench.contestants),
+            *(f"{x[name]:.2f}" for name in ("ratio", "gain", "lookup", "goodput")),
+            str(x["k"]),
+        ]
+        for x in rows
+    ]
+    print(table(head, shown))
+    print(", ".join(f"{name} {value:.2f}" if isinstance(value, float) else f"{name} {value}" for name, value in about.items()))
+
+
+if __name__ == "__main__":
+    main()
