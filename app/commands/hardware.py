@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 from .output import note, say_json, table
@@ -31,8 +32,25 @@ def hardware(args: argparse.Namespace) -> int:
         for dtype, p in zip(PROFILED, kept, strict=True)
     ]
     print(table(("machine", "GFLOP/s", "memory GB/s", "cache GB/s", "launch us"), rows))
-    print(f"\nAlso known, from published figures: {', '.join(DEVICES)}.")
+    print("\nAlso known, from published figures:\n")
+    print(table(("name", "machine", "memory GB", "GB/s", "TFLOP/s, half", "FLOP/byte", "figures"), listed(DEVICES)))
     return 0
+
+
+def listed(devices: Mapping[str, Any]) -> list[list[str]]:
+    """A row for each: what it is called, sizes and speeds, and where these come from."""
+    return [
+        [
+            key,
+            p.name,
+            "-" if p.memory_bytes is None else f"{p.memory_bytes / 1e9:g}",
+            f"{p.bandwidth / 1e9:g}",
+            f"{p.peak('float16') / 1e12:.4g}",
+            f"{p.ridge('float16'):.0f}",
+            f"{p.kind}: {p.source}",
+        ]
+        for key, p in devices.items()
+    ]
 
 
 def cached(profile: Any) -> str:

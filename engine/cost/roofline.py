@@ -21,7 +21,7 @@ from .cost import Cost, Op, PassOptions, pass_ops
 Bound = Literal["compute", "memory", "launch"]
 Rule = Literal["per operator", "whole step"]
 ByteRule = Literal["all", "weights", "weights+kv"]
-Kind = Literal["measured", "carried over", "vendor", "custom"]
+Kind = Literal["measured", "carried over", "vendor", "recalled", "derived", "custom"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class HardwareProfile:
     peak_flops: FLOP/s, one figure or one per dtype ("float16", "int8", ...), the first being the default
     bandwidth:  bytes/s of main memory; launch_us: what every operator costs besides, microseconds
     kind, source: where the figures come from, in a word and in words
+    memory_bytes: size of main memory; None: not known, or as much as is put in
     cache_bandwidth, cache_bytes: bytes/s when what is read fits in `cache_bytes`; None: not known
     details:    further figures of a measurement by name
     """
@@ -67,6 +68,7 @@ class HardwareProfile:
     cache_bandwidth: float | None = None
     cache_bytes: int | None = None
     details: Mapping[str, float] = field(default_factory=dict)
+    memory_bytes: float | None = None
 
     def __post_init__(self) -> None:
         peaks = self.peak_flops.values() if isinstance(self.peak_flops, Mapping) else [self.peak_flops]

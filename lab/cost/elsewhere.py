@@ -196,8 +196,18 @@ class Pricer:
         whole = sum(step.wall_us for step in self.run.steps)
         if whole > inside > 0:
             said.append(f"What lies between the passes, {100 * (1 - inside / whole):.0f} % of this run's time, is left out.")
+        weights = sum(self.passes.specs[lane].params for lane in self.lanes) * (self.passes.bits or 0) / 8
+        if m.memory_bytes and weights > m.memory_bytes:
+            said.append(
+                f"The weights take {weights / 1e9:.0f} GB, and its memory has {m.memory_bytes / 1e9:.0f}: they would not fit."
+            )
         said.append(f"Figures of {m.name}: {m.kind}, {m.source}.")
         return said
+
+    @property
+    def lanes(self) -> set[str]:
+        """Lanes whose passes are priced."""
+        return {one.lane for one, _ in self._all()} & set(self.passes.specs)
 
     def checks(self) -> list[tuple[float, float]]:
         """FLOP per byte and FLOP/s of the target's measured checks, POINTS of them at most."""

@@ -33,9 +33,10 @@ function wantedPlace(changed) {
   const figures = Object.fromEntries([figure("bandwidth", "bandwidth", "GB/s", 1000),
     figure("peak", "peak", "TFLOP/s", 80), figure("launch", "launch", "µs", 4)]);
   function fill({ devices, models }) {
-    const option = (value, word) => h("option", { value }, word);
+    const option = (value, word, title = null) => h("option", { value, title }, word);
     device.replaceChildren(option("", "its own machine"),
-      ...devices.map((x) => option(x.key, `${x.name}, ${scaled(x.bandwidth)}B/s, ${scaled(x.peak)}FLOP/s`)),
+      ...devices.map((x) => option(x.key, `${x.name}, ${scaled(x.bandwidth)}B/s, ${scaled(x.peak)}FLOP/s`,
+        `${x.kind}: ${x.source}`)),
       option("own", "own figures…"));
     const named = models.map((x) => option(x.key, `${x.name}, ${scaled(x.params).trim()}`));
     target.replaceChildren(option("", "as recorded"), ...named);

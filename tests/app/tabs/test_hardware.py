@@ -60,6 +60,13 @@ def test_the_model_s_time_of_a_kind_is_the_sum_over_its_passes(run: Run) -> None
     assert row["s"] == pytest.approx(sum(one.wall_us for one, _ in checks) / 1e6)
 
 
+def test_weights_that_a_device_cannot_hold_are_told(run: Run) -> None:
+    large, fits = ({"target": SHAPES[name]} for name in ("llama-2-70b", "llama-2-7b"))
+    assert any("would not fit" in x for x in Pricer(run, A100, large).assumptions())
+    assert not any("would not fit" in x for x in Pricer(run, A100, fits).assumptions() + Pricer(run, A100).assumptions())
+    assert f"Figures of {A100.name}: carried over, {A100.source}." in Pricer(run, A100).assumptions()
+
+
 def test_a_machine_twice_as_fast_takes_half_the_time_and_changes_no_decision(run: Run) -> None:
     slow = Pricer(run, HardwareProfile("slow", 1e11, 1e10)).record()
     fast = Pricer(run, HardwareProfile("fast", 2e11, 2e10)).record()
