@@ -12,6 +12,7 @@ from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.given import trace_of
+from decodescope.lab.cost.elsewhere import Pricer, Run, off
 from decodescope.lab.figures import (
     attention,
     canvas,
@@ -91,7 +92,9 @@ def _machine(trace: Trace, profile: HardwareProfile | None) -> HardwareProfile:
 
 
 def _roofline(trace: Trace, profile: HardwareProfile | None = None) -> go.Figure:
-    return roofline.figure(_machine(trace, profile), trace)
+    drawing, machine = roofline.figure(_machine(trace, profile), trace), _machine(trace, profile)
+    far = off(Pricer(Run(trace.header, trace.prefill, trace.steps), machine).rows()) if profile is None else None
+    return drawing if far is None else roofline.remarked(drawing, str(far))
 
 
 def _surface(trace: Trace, profile: HardwareProfile | None = None) -> go.Figure:

@@ -19,7 +19,7 @@ from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.hardware import DEVICES, HardwareProfile
-from decodescope.lab.cost.elsewhere import SHAPES, STEPS, Pricer, Run
+from decodescope.lab.cost.elsewhere import SHAPES, STEPS, Pricer, Run, off
 
 OWN = "own"  # the device whose figures are given with the question
 KEPT = 32  # answers in memory
@@ -98,6 +98,7 @@ class Prices:
         own = None if here is None else Pricer(run, here)
         priced = {
             "here": None if own is None else own.record(),
+            "off": None if own is None or (far := off(own.rows())) is None else str(far),
             "checks": [] if own is None else own.checks(),
             "worked": None if own is None else own.worked(),
             "there": None if elsewhere is None else Pricer(run, elsewhere, models).record(),

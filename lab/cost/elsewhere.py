@@ -70,6 +70,46 @@ class Run:
         return sum(len(step.emitted) for step in self.steps) / passes if passes else 0.0
 
 
+@dataclass(frozen=True)
+class Off:
+    """How far the model is off on the machine that a run was made on.
+
+    model, clock: seconds of all its passes;  least, most: model over clock by kind of pass, where it is smallest and largest
+    """
+
+    model: float
+    clock: float
+    least: float
+    most: float
+
+    @property
+    def share(self) -> float:
+        """Model over clock, less 1: below 0 the passes took longer than the model says."""
+        return self.model / self.clock - 1
+
+    def __str__(self) -> str:
+        each = f"; by kind of pass {_signed(self.least - 1)} to {_signed(self.most - 1)}" if self.most > self.least else ""
+        took = f"its passes took {_seconds(self.clock)}, and the model says {_seconds(self.model)}"
+        return f"The model is off by {_signed(self.share)} for this run on its own machine: {took}{each}."
+
+
+def off(rows: Sequence[Mapping[str, Any]]) -> Off | None:
+    """Of `Pricer.rows` on the machine of the run itself; None: there is no pass with a price and a time."""
+    shares = [row["model"] / row["s"] for row in rows if row["s"] > 0]
+    if not shares:
+        return None
+    model, clock = (sum(row[name] for row in rows if row["s"] > 0) for name in ("model", "s"))
+    return Off(model, clock, min(shares), max(shares))
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.0f} %".replace("-", "−")
+
+
+def _seconds(s: float) -> str:
+    return f"{s:.2f} s" if s >= 1 else f"{1e3 * s:.1f} ms"
+
+
 class Pricer:
     """Prices the passes of a run on `machine`, with `models` (lane -> shape) in the place of the run's own.
 

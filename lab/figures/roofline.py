@@ -16,7 +16,7 @@ from decodescope.engine.trace import Trace
 from decodescope.engine.trace.events import Pass
 from decodescope.engine.trace.phases import decides
 
-from .chart import ACCEPT, INK, MUTED, TARGET, chart
+from .chart import ACCEPT, INK, MUTED, TARGET, chart, literal
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,12 @@ def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
     dots += [_before(profile, p, p.before, dtype, *signs[p]) for p in measured if p.before is not None and p in signs]
     drawing = chart(f"Roofline of {profile.name}", "FLOP per byte moved", "GFLOP/s", *lines, *dots, height=440)
     return drawing.update_xaxes(type="log", dtick=1).update_yaxes(type="log", dtick=1)
+
+
+def remarked(drawing: go.Figure, sentence: str) -> go.Figure:
+    """The figure with a sentence below its axis, of what its model is worth here."""
+    words = f"{drawing.layout.xaxis.title.text}<br><sup>{literal(sentence)}</sup>"
+    return drawing.update_layout(margin_b=76).update_xaxes(title_text=words)
 
 
 def points(trace: Trace) -> list[Point]:

@@ -221,7 +221,7 @@ export function page(element) {
     passes.replaceChildren(passesTable(store().head.machine, home, there, worked));
     useful.textContent = workedOf(worked?.steps);
     const groups = tokenBars(home, there);
-    bars.replaceChildren(...groups);
+    bars.replaceChildren(...groups, h("p", { class: "off" }, prices?.run === panes[0].id && prices.off));
     verdict.textContent = verdictOf(home, there);
     assumed.replaceChildren(...((there || home)?.assumptions || []).map((x) => h("li", null, x)));
     priced.hidden = !groups.length;

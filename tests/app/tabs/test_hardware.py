@@ -18,7 +18,7 @@ from decodescope.engine.cost.cost import DTYPE_BITS, cost_of, ops_of, speedup
 from decodescope.engine.cost.hardware import DEVICES, HardwareProfile
 from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.trace import open_trace
-from decodescope.lab.cost.elsewhere import LENGTHS, SHAPES, SHARES, Pricer, Run, share_of
+from decodescope.lab.cost.elsewhere import LENGTHS, SHAPES, SHARES, Pricer, Run, off, share_of
 
 PAGE = "#ds-page-hardware"
 A100 = DEVICES["a100-80g"]
@@ -65,6 +65,16 @@ def test_weights_that_a_device_cannot_hold_are_told(run: Run) -> None:
     assert any("would not fit" in x for x in Pricer(run, A100, large).assumptions())
     assert not any("would not fit" in x for x in Pricer(run, A100, fits).assumptions() + Pricer(run, A100).assumptions())
     assert f"Figures of {A100.name}: carried over, {A100.source}." in Pricer(run, A100).assumptions()
+
+
+def test_how_far_the_model_is_off_is_told_with_sign_and_size() -> None:
+    kinds = [dict(s=0.5, model=0.2), dict(s=1.5, model=1.8), dict(s=0.0, model=1.0)]
+    far = off(kinds)
+    assert far is not None and far.share == pytest.approx(2.0 / 2.0 - 1) and (far.least, far.most) == (0.4, pytest.approx(1.2))
+    slow = str(off(kinds[:1]))
+    assert slow.startswith("The model is off by −60 % for this run on its own machine: its passes took 500.0 ms")
+    assert "by kind" not in slow and "by kind of pass −60 % to +20 %" in str(far) and "took 2.00 s" in str(far)
+    assert off([]) is None
 
 
 def test_a_machine_twice_as_fast_takes_half_the_time_and_changes_no_decision(run: Run) -> None:
@@ -274,6 +284,11 @@ class TestThePage:
     def test_a_price_elsewhere_stands_beside_the_error_of_the_model_here(self, lab: Lab) -> None:
         page = self.opened(lab)
         assert page.locator(f"{PAGE} .error").count() == 0, "no price of another machine stands here"
+        home = page.evaluate(f"fetch('/ds/run/{examples()[0].run}/hardware').then(x => x.json())")
+        rows = home["here"]["rows"]
+        share = 100 * (sum(row["model"] for row in rows) / sum(row["s"] for row in rows) - 1)
+        said = page.inner_text(f"{PAGE} .off")
+        assert said == home["off"] and said.startswith(f"The model is off by {share:+.0f} % ".replace("-", "−"))
         page.select_option(f"{PAGE} select >> nth=0", "a100-80g")
         page.wait_for_selector(f"{PAGE} .bars .error")
         rows = page.evaluate(f"fetch('/ds/run/{examples()[0].run}/hardware').then(x => x.json())")["here"]["rows"]
