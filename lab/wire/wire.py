@@ -41,6 +41,7 @@ from .prompt import prompt_shown
 from .searched import searched
 from .shortened import shortened
 from .single import single as _single
+from .surrounded import surrounded
 from .surveyed import surveyed
 from .tallied import tallied
 from .threaded import threaded
@@ -297,6 +298,7 @@ class Wire:
             **deep(step, self.header, self._passes) | turned(step, self.text) | beside(step, self.text),
             **copies(self.header, step),
             **({} if step.threads is None else threaded(step.threads, self._texts)),
+            **surrounded(step.environment),
         }
 
     def text(self, token: int) -> Piece:

@@ -1,6 +1,6 @@
 /* The clock: one block per step, and the scrubber. */
 import { button, h, hatch, icon, inks, say, see, set, sheet } from "./elements.js";
-import { grouped, milli } from "./numbers.js";
+import { grouped, milli, plural, two } from "./numbers.js";
 import { zoom } from "./zoom.js";
 
 const TOP = 18, TALL = 20, HIGH = 54; // px of the blocks, and of all
@@ -30,15 +30,34 @@ export function transport(context, what = "step") {
   };
 }
 
-/** The steps of one column: the longest that has come, or null, and the most rejections of one. */
+/** The steps of one column: the longest that has come, or null, the most rejections of one, and whether threads were
+ *  timed behind one. */
 function column(store, from, to) {
-  let longest = null, refused = 0;
+  let longest = null, refused = 0, timed = false;
   for (let k = from; k < to; k++) {
     const step = store.steps[k];
     if (step && (!longest || step.dt.all > longest.dt.all)) longest = step;
     if (step?.refused > refused) refused = step.refused;
+    if (step?.environment) timed = true;
   }
-  return { step: longest, refused };
+  return { step: longest, refused, timed };
+}
+
+/** What was done behind a step about other programs on the machine, in words; "" where nothing was. */
+export function surroundings(step) {
+  if (!step?.environment) return "";
+  const { before, after, slower } = step.environment;
+  const why = slower ? `a pass took ${two(slower)}× as long` : "all numbers were timed again";
+  return before === after ? `still ${plural(after, "thread")}: ${why}, and no other number is better`
+    : `${before} → ${plural(after, "thread")}: ${why}`;
+}
+
+/** A mark behind a block: threads were timed there. */
+function wedge(c, x) {
+  c.beginPath();
+  c.moveTo(x - 3, TOP - 6), c.lineTo(x + 3, TOP - 6), c.lineTo(x, TOP - 1);
+  c.fill();
+  c.fillRect(x - 0.5, TOP - 2, 1, TALL + 4);
 }
 
 /** A step as a block at x, as high as it took, of its parts' colours. */
@@ -74,7 +93,8 @@ function columns(c, colours, store, { from, wide, width, i }) {
   c.textAlign = "center";
   for (let q = Math.floor(from / per); q * per < from + wide - 1e-6; q++) {
     const x = ((q * per - from) / wide) * width, first = Math.round(q * per * 1e6) / 1e6;
-    const { step, refused } = column(store, Math.floor(first), Math.min(store.count, Math.floor(first + per + 1e-6)));
+    const last = Math.min(store.count, Math.floor(first + per + 1e-6));
+    const { step, refused, timed } = column(store, Math.floor(first), last);
     if (!step) {
       c.strokeStyle = colours.reject; // a step that has not come
       c.lineWidth = 1;
@@ -91,6 +111,8 @@ function columns(c, colours, store, { from, wide, width, i }) {
     c.strokeStyle = colours.reject;
     c.lineWidth = 1.25;
     if (refused) crosses(c, refused, x + w / 2, each);
+    c.fillStyle = colours.ink;
+    if (timed) wedge(c, x + each);
   }
 }
 
@@ -106,7 +128,9 @@ export function timeView(context) {
     eviction = jump("next eviction", "e", () => context.find("evicted", 1));
   const live = button("● live", () => context.follow(true), { class: "live" });
   const rate = h("span", { class: "quiet" }), box = h("div", { class: "lane-box" }, canvas, slider);
-  let colours = null, width = 0, painted = "";
+  let colours = null, width = 0, painted = "", hint = () => "";
+  box.addEventListener("pointermove",
+    ({ clientX }) => set(box, { title: hint(clientX - box.getBoundingClientRect().left) || null }));
   const stretch = zoom(box, { least: SHORTEST, edges: () => [0, width], what: "steps in time", request: context.redraw,
     seek: (x) => context.seek(Math.floor(x)) });
   const element = h("footer", { class: "time-pane" },
@@ -117,7 +141,9 @@ export function timeView(context) {
   function place(store, i, from, wide) {
     const reading = store.total > store.count ? `, reading ${grouped(store.total)}` : "",
       seen = stretch.near() ? `; steps ${Math.floor(from)} to ${Math.ceil(from + wide) - 1} are seen` : "";
-    return `${milli(store.steps[i].sum.decode)}, step ${i} of ${store.count - 1}${reading}${seen}`;
+    const done = surroundings(store.steps[i]);
+    return `${milli(store.steps[i].sum.decode)}, step ${i} of ${store.count - 1}${reading}${seen}`
+      + (done && `; ${done}`);
   }
   return {
     element,
@@ -134,6 +160,8 @@ export function timeView(context) {
       see(refusal, store.refused);
       see(eviction, store.evicted);
       const now = store.steps[i], [from, wide] = stretch.stretch(store.count, i + 0.5), each = width / wide;
+      const near = (x, k) => surroundings(store.steps[Math.round(from + x / each) - k]);
+      hint = (x) => near(x, 1) || near(x, 0);
       say(rate, now?.sum.decode ? place(store, i, from, wide) : "");
       colours = colours || inks(element, "time-1", "time-2", "time-3", "reject", "muted", "ink", "ring", "bg");
       const as = [store.count, store.come, width, from, wide, window.devicePixelRatio, each >= 12 && i].join();

@@ -1,0 +1,14 @@
+"""Surrounded: what a view is told of other programs on the machine of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from decodescope.engine.trace.environment import Environment
+
+
+def surrounded(one: Environment | None) -> dict[str, Any]:
+    """What was seen and done behind a step: threads before and after, and so many times as long as usual passes took."""
+    if one is None:
+        return {}
+    return {"environment": {"before": one.before, "after": one.after, "slower": one.slower}}

@@ -1,0 +1,49 @@
+"""Threads that were timed behind a step stand in the time lane, with words for whoever points at the mark or steps there."""
+
+from __future__ import annotations
+
+import pytest
+import toys
+
+from decodescope.engine.trace import Trace
+from decodescope.engine.trace.events import Environment
+
+from .drawn import Drawn, told
+
+OPEN = """(all) => { window.view = S.mount(place, { views: ['text', 'time'] });
+all.forEach((one) => view.push(one)); view.seek(0); }"""
+TIMED = {"1": [900.0, 2500.0], "2": [4000.0, 8000.0]}
+
+
+def run() -> Trace:
+    trace = toys.decode(toys.method(), count=12).sink
+    trace.steps[5].environment = Environment(2, 1, TIMED, 61.5, 4.1, 1)
+    trace.steps[9].environment = Environment(1, 1, TIMED)
+    return trace
+
+
+def test_the_wire_says_what_was_done_and_why() -> None:
+    steps = [x for x in told(run()) if x["kind"] == "step"]
+    assert {x["i"]: x["environment"] for x in steps if "environment" in x} == {
+        5: {"before": 2, "after": 1, "slower": 4.1},
+        9: {"before": 1, "after": 1, "slower": None},
+    }
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("drawn")
+def test_the_time_lane_marks_it_and_says_it(drawn: Drawn) -> None:
+    drawn.run(OPEN, told(run()))
+    words = {}
+    for step in range(12):
+        drawn.run("(i) => view.seek(i)", step)
+        words[step] = drawn.text(".time-pane .quiet").partition(f"step {step} of 11")[2]
+    assert {i: x for i, x in words.items() if x} == {
+        5: "; 2 → 1 thread: a pass took 4.10× as long",
+        9: "; still 1 thread: all numbers were timed again, and no other number is better",
+    }
+    box = drawn.page.locator(".lane-box")
+    size = box.bounding_box()
+    for share, due in ((6 / 12, words[5]), (3 / 12, "")):
+        drawn.page.mouse.move(size["x"] + share * size["width"], size["y"] + 26)
+        assert (box.get_attribute("title") or "") == due.removeprefix("; ")
