@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -39,7 +39,12 @@ class Drafted:
 
 class Lengths:
     """How long a draft gets that is written one token after another, as its drafter asks: as long as the drafter's own knob
-    says. A schedule answers otherwise."""
+    says. A schedule answers otherwise.
+
+    adapts: whether what `more` says may depend on the tokens drafted
+    """
+
+    adapts: ClassVar[bool] = False
 
     def allow(self, ctx: Context, length: int) -> int:
         """How many tokens may be drafted in this step, at most ctx.room; length: the drafter's own knob."""

@@ -21,16 +21,16 @@ TIE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 0.03, torch.bflo
 def tops(draft: Draft, verdict: Verdict, logits: Tensor) -> Tops:
     """The best tokens at each visited place; logits float [N + 1, V]. Under a greedy law p is the plain softmax."""
     places = [node for node, _ in verdict.places]
-    law = _law(verdict, logits, places)
+    law, z = _law(verdict, logits, places)
     ids, p = _best(law)
+    entropy = _entropy(law) if z is None else _entropy_of_softmax(law, z, p)
     q = _proposals(draft, places)
     if q is None and not verdict.trials:
         q_values = [[0.0] * len(row) for row in ids]
         tails = [1 - sum(row) for row in p]
         rest = [[max(x, 0.0), 0.0, max(x, 0.0)] for x in tails]
-        softmax = verdict.places[0][1] is None
-        return _made(places, ids, p, q_values, rest, _entropy_of_one(law, logits, ids, p) if softmax else _entropy(law))
-    return _with_draft(draft, verdict, places, ids, law, q)
+        return _made(places, ids, p, q_values, rest, entropy)
+    return _with_draft(draft, verdict, places, ids, law, q, entropy)
 
 
 def tops_alone(logits: Tensor) -> Tops:
@@ -48,7 +48,7 @@ def share(logits: Tensor, tokens: list[int]) -> list[float]:
 
 
 def _with_draft(
-    draft: Draft, verdict: Verdict, places: list[int], ids: list[list[int]], law: Tensor, q: Tensor | None
+    draft: Draft, verdict: Verdict, places: list[int], ids: list[list[int]], law: Tensor, q: Tensor | None, entropy: Any
 ) -> Tops:
     """The same where something was drafted: the best of p and of q, and the tokens tried."""
     rows = ids if q is None else [a + b for a, b in zip(ids, _best(q)[0], strict=True)]
@@ -64,14 +64,14 @@ def _with_draft(
     p_shown = law.gather(1, index) * there
     tail = (1 - p_shown.sum(1)).clamp_min_(0)
     if q is None:
-        return _made(places, padded, p_shown, torch.zeros_like(p_shown), _stack(tail, tail * 0, tail), _entropy(law))
+        return _made(places, padded, p_shown, torch.zeros_like(p_shown), _stack(tail, tail * 0, tail), entropy)
     q_shown = q.gather(1, index) * there
     over = (law - q).clamp_min_(0).sum(1) - (p_shown - q_shown).clamp_min_(0).sum(1)
     rest = _stack(tail, (q.sum(1) - q_shown.sum(1)).clamp_min_(0), over.clamp_min_(0))
-    return _made(places, padded, p_shown, q_shown, rest, _entropy(law))
+    return _made(places, padded, p_shown, q_shown, rest, entropy)
 
 
-def _made(places: list[int], ids: list[list[int]], p: Any, q: Any, rest: Any, entropy: Tensor) -> Tops:
+def _made(places: list[int], ids: list[list[int]], p: Any, q: Any, rest: Any, entropy: Any) -> Tops:
     """The record; p, q, rest as lists or tensors."""
     return Tops(np.array(places, np.int32), np.array(ids, np.int32), *(_single(x) for x in (p, q, rest, entropy)))
 
@@ -89,12 +89,13 @@ def _entropy(law: Tensor) -> Tensor:
     return torch.special.entr(law).sum(-1)
 
 
-def _law(verdict: Verdict, logits: Tensor, places: list[int]) -> Tensor:
-    """p [P, V]."""
+def _law(verdict: Verdict, logits: Tensor, places: list[int]) -> tuple[Tensor, Tensor | None]:
+    """p [P, V], and the logits [P, V] that it is the softmax of; None: it is another law."""
     laws = [law for _, law in verdict.places if law is not None]
     if laws:
-        return torch.stack(laws) if len(laws) > 1 else laws[0][None]
-    return (logits if len(places) == len(logits) else logits[[node + 1 for node in places]]).softmax(-1)
+        return torch.stack(laws) if len(laws) > 1 else laws[0][None], None
+    z = logits if len(places) == len(logits) else logits[[node + 1 for node in places]]
+    return z.softmax(-1), z
 
 
 def _proposals(draft: Draft, places: list[int]) -> Tensor | None:
@@ -108,14 +109,12 @@ def _proposals(draft: Draft, places: list[int]) -> Tensor | None:
     return torch.stack([torch.zeros_like(draft.q[0]) if law is None else law for law in laws])
 
 
-def _entropy_of_one(law: Tensor, logits: Tensor, ids: list[list[int]], p: list[list[float]]) -> Any:
-    """The same for one row that is the softmax of its logits: z_max - ln p_max - sum p z, which is one operation."""
-    if len(ids) == 1 and len(logits) == 1:
-        z = logits[0]
-        entropy = float(z[ids[0][0]]) - math.log(p[0][0]) - float(torch.dot(law[0], z))
-        if math.isfinite(entropy):
-            return [max(entropy, 0.0)]
-    return _entropy(law)
+def _entropy_of_softmax(law: Tensor, z: Tensor, p: list[list[float]]) -> Any:
+    """The same of rows that are the softmax of z [P, V]: z_max - ln p_max - sum p z, which takes no logarithm of each number.
+    p: the largest of each row first."""
+    sums = torch.stack([z.amax(-1), (law * z).sum(-1)], 1).tolist()
+    entropies = [peak - math.log(row[0]) - mean for (peak, mean), row in zip(sums, p, strict=True)]
+    return [max(x, 0.0) for x in entropies] if all(map(math.isfinite, entropies)) else _entropy(law)
 
 
 def _best(p: Tensor) -> tuple[list[list[int]], list[list[float]]]:

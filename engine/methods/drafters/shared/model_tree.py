@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from decodescope.engine.decoding.chained import write_on, writes_alone
 from decodescope.engine.decoding.context import Context, Drafted
 from decodescope.engine.decoding.draft import ROOT, Draft, Proposal
 from decodescope.engine.decoding.drafter import top_tokens
@@ -134,6 +135,12 @@ def scheduled_chain(ctx: Context, length: int) -> Draft:
     longest = ctx.schedule.allow(ctx, length)
     if longest == 0:
         return Draft()
+    lane, greedy = ctx.lanes["draft"], ctx.sampler.greedy and not ctx.sampler.stateful
+    if greedy and not ctx.schedule.adapts and writes_alone(lane):  # nobody asks anything before the last token
+        lane.read(ctx.tokens)
+        first = lane.best[-1]
+        tokens = [first, *(write_on(lane, first, longest - 1) if longest > 1 else [])]
+        return Draft.chain(tokens, source=lane.decoder.spec.name, notes=ctx.schedule.notes() or None)
     tree = ModelTree(ctx)
     logits = tree.root()
     (node,) = tree.grow(ROOT, logits[0], 1)
