@@ -1,6 +1,6 @@
 /* The tree as a picture: a large one is painted while its steps go by, in the inks and types that the sheet gives its
  * elements. */
-import { h, s, sheet } from "./elements.js";
+import { h, ruler, s, sheet } from "./elements.js";
 import { GAP_TEXT } from "./layout.js";
 import { outline, radius, WORDS } from "./marks.js";
 
@@ -17,8 +17,9 @@ export function brush() {
     const look = (name, node, at = place) => {
       at.append(node);
       const { stroke, strokeWidth, strokeDasharray, fill, fontWeight, fontSize, fontFamily } = getComputedStyle(node);
-      styles[name] = { stroke, fill, wide: parseFloat(strokeWidth),
-        dash: (strokeDasharray.match(/[\d.]+/g) || []).map(Number), font: `${fontWeight} ${fontSize} ${fontFamily}` };
+      const font = `${fontWeight} ${fontSize} ${fontFamily}`,
+        dash = (strokeDasharray.match(/[\d.]+/g) || []).map(Number);
+      styles[name] = { stroke, fill, wide: parseFloat(strokeWidth), dash, font, long: ruler(font) };
       return node;
     };
     for (const kind of [...STATUSES, "core"]) look("edge " + kind, s("path", { class: "edge " + kind }));
@@ -49,11 +50,16 @@ export function brush() {
     }
     pen.setLineDash([]);
   }
-  function write(pen, kind, text, x, y, align = "left") {
-    const { font, fill } = styles[kind];
-    if (pen.font !== font) pen.font = font;
-    Object.assign(pen, { fillStyle: fill, textAlign: align });
-    pen.fillText(text, x, y);
+  /** Write what was collected, kind -> [[text, x, y, align], ...]: a pen parses every font that it is given. */
+  function write(pen, texts) {
+    for (const [kind, all] of texts) {
+      const { font, fill } = styles[kind];
+      Object.assign(pen, { font, fillStyle: fill });
+      for (const [text, x, y, align] of all) {
+        if (pen.textAlign !== align) pen.textAlign = align;
+        pen.fillText(text, x, y);
+      }
+    }
   }
 
   return {
@@ -68,21 +74,26 @@ export function brush() {
       const pen = sheet(element, wide, high);
       element.style.width = wide + "px";
       shapes(pen, lines);
+      const texts = new Map();
+      const put = (kind, ...text) => texts.get(kind)?.push(text) ?? texts.set(kind, [text]);
       for (const item of items) {
         const kind = item.node.status === "unreached" || item.node.status === "reject" ? item.node.status : "";
         let x = item.x + GAP_TEXT;
         words(item).forEach(([text, part], k, all) => {
-          write(pen, `${part || "label"} ${kind}`, text, x, item.y + 4.5);
-          if (k + 1 < all.length) x += pen.measureText(text).width;
+          const name = `${part || "label"} ${kind}`;
+          put(name, text, x, item.y + 4.5, "left");
+          if (k + 1 < all.length) x += styles[name].long(text);
         });
         const line = numbers(item);
-        if (line) write(pen, `sub ${kind}`, line.text, line.x, line.y, line.end ? "right" : "left");
-        if (item.node.id !== chosen) continue;
-        Object.assign(pen, { strokeStyle: styles.ring.stroke, lineWidth: styles.ring.wide });
-        pen.beginPath();
-        pen.arc(item.x, item.y, 11, 0, 2 * Math.PI);
-        pen.stroke();
+        if (line) put(`sub ${kind}`, line.text, line.x, line.y, line.end ? "right" : "left");
       }
+      write(pen, texts);
+      const ringed = items.find(({ node }) => node.id === chosen);
+      if (!ringed) return;
+      Object.assign(pen, { strokeStyle: styles.ring.stroke, lineWidth: styles.ring.wide });
+      pen.beginPath();
+      pen.arc(ringed.x, ringed.y, 11, 0, 2 * Math.PI);
+      pen.stroke();
     },
     /** The node at a place of the picture, or null. */
     at: (x, y) =>

@@ -77,6 +77,12 @@ function asking(onGap) {
   return { ask, forget: () => asked.clear() };
 }
 
+/** Let parts look how wide they are, before anything is drawn; all: the hidden ones too, which are shown for it. */
+function measure(parts, all) {
+  if (all) for (const part of parts) see(part.element, true);
+  for (const part of parts) if (all || part.element.style.display !== "none") part.look?.();
+}
+
 /** Draw a run into `element`. options: views, label, empty (a sentence while there is no run), pace (of the replay:
  *  "1/s", "2/s", "8/s", "1×"), keys (more lines of the list of keys); onGap(from, to) is asked for steps that are
  *  missing or not whole (without it, `without` says in a sentence why some are not), onSeek(i) is told where the view
@@ -85,7 +91,7 @@ function asking(onGap) {
 export function mount(element, options = {}) {
   const store = new Store(), { ask, forget } = asking(options.onGap), turn = { look, draw,
     patient: () => context.following && !store.end };
-  let width = 0, heard = 0, across = 0, gone = false;
+  let width = 0, looked = 0, heard = 0, across = 0, gone = false;
   const request = () => gone || (options.onDue?.(), soon(turn)), extras = fetching(options.loads, request);
   const help = keyList(options.keys);
   const empty = h("p", { class: "empty" }, options.empty || "No run yet.");
@@ -104,8 +110,7 @@ export function mount(element, options = {}) {
     if (!(width = root.clientWidth)) return;
     root.classList.toggle("narrow", width < 700);
     root.classList.toggle("wide", !!card && !!tree && width >= 940);
-    for (const part of parts) see(part.element, true);
-    for (const part of parts) part.look?.(); // all widths are read before anything is drawn
+    measure(parts, looked !== (looked = width)); // while the page is as wide as then, what is hidden is too
   }
   function draw() {
     if (context.following) context.at = store.count - 1;
@@ -138,6 +143,7 @@ export function mount(element, options = {}) {
   resize.observe(element);
   const restyle = () => {
     for (const part of parts) part.restyle?.();
+    looked = 0;
     request();
   };
   const theme = themed(root, restyle);
