@@ -34,8 +34,8 @@ from typing import Any
 import data
 import torch
 from data import BUILD, ROOT
-from lookups import LOOKUPS
 from losses import Objective, dropout_rates, kept, loss_of, own_text, target_text, teacher_of, token_loss
+from mixtures import MIXTURE, held_out, mixture_of, texts_of
 from net import Net, Shape, matrices, others, size
 from torch import Tensor
 
@@ -49,10 +49,6 @@ RATES = {"lab": (0.006, 0.004), "lab-draft": (0.006, 0.008), "lab-draft-plain": 
          "lab-recall": (0.006, 0.008)}  # Muon's, AdamW's
 OBJECTIVES = {"lab": Objective(exits=0.2, dropout=0.1), "lab-draft": Objective(distil=0.9, on_policy=0.25),
               "lab-draft-plain": Objective(), "lab-recall": Objective(answers=6.0, questions=0.0)}
-MIXTURE = {"code": 0.34, "docs": 0.10, "stories": 0.16, "tasks": 0.40}  # shares of the training tokens
-# those of models that learn something else; a kind of `LOOKUPS` is made afresh, not taken from the corpus
-MIXTURES = {"lab-recall": {"many": 0.30, "asked": 0.15, "again": 0.22, "facts": 0.10, "rows": 0.13, "story": 0.07,
-                           "docs": 0.03}}
 
 
 @dataclass(frozen=True)
@@ -312,30 +308,12 @@ def run(training: Steps, args: argparse.Namespace, file: Path | None, check: dic
     return ended
 
 
-def mixture_of(name: str) -> dict[str, float]:
-    """The shares of the tokens that a model trains on."""
-    return {"lab": MIXTURE, **MIXTURES}[name if name in MIXTURES else "lab"]
-
-
 def course_of(name: str) -> dict[str, Any]:
     """What a model changes in the plan of a machine."""
     return {"lab": {}, **COURSES}[name if name in COURSES else "lab"]
 
 
-def texts_of(name: str, split: str, file: Path) -> dict[str, data.Text | data.Fresh]:
-    """The corpus of a split, and beside it what the model's mixture has made afresh."""
-    made = {kind: data.Fresh(*LOOKUPS[kind], split) for kind in mixture_of(name) if kind in LOOKUPS}
-    return {**data.load(split, file), **made}
-
-
-def held_out(name: str, file: Path) -> dict[str, Tensor]:
-    """Windows of 512 tokens of held-out text, by name in the mixture."""
-    texts, mixture = texts_of(name, "valid", file), mixture_of(name)
-    return {kind: data.windows({k: texts[k] for k in kinds}, 512, 8)
-            for kind, kinds in data.groups(texts, mixture).items() if kind in mixture}
-
-
-def begin(args: argparse.Namespace, texts: Mapping[str, data.Text | data.Fresh]) -> tuple[Training, Path]:
+def begin(args: argparse.Namespace, mixture: dict[str, float]) -> tuple[Training, Path]:
     """The training that the arguments ask for, from its checkpoint where there is one, and the file of its checkpoints."""
     device = torch.device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     torch.manual_seed(args.seed)
@@ -348,7 +326,8 @@ def begin(args: argparse.Namespace, texts: Mapping[str, data.Text | data.Fresh])
         raise SystemExit(f"{args.name} is distilled: name its target's folder, --teacher assets/models/lab, or {less}.")
     rates = (args.lr or RATES[args.name][0], args.embed_lr or RATES[args.name][1])
     plan = replace(PLANS[device.type], **course_of(args.name) | ({"batch": args.batch} if args.batch else {}))
-    training = Training(net.to(device), texts, plan, objective, rates, args.seed, teacher, mixture_of(args.name))
+    texts = texts_of(mixture, "train", args.text)
+    training = Training(net.to(device), texts, plan, objective, rates, args.seed, teacher, mixture)
     training.taught_by = args.teacher
     if args.compile if args.compile is not None else device.type == "cuda":
         training.loss_of = torch.compile(loss_of, dynamic=False)
@@ -406,6 +385,7 @@ def main() -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), help="see losses.Objective")
     parser.add_argument("--lr", type=float, help="of the matrices (Muon)")
     parser.add_argument("--embed-lr", type=float, help="of embedding and norms (AdamW)")
+    parser.add_argument("--mixture", nargs="+", default=(), metavar="KIND=SHARE", help="of the tokens")
     parser.add_argument("--batch", type=int, help="tokens a step")
     parser.add_argument("--text", type=Path, default=data.TOKENS, help="token ids of the corpus")
     parser.add_argument("--out", metavar="FOLDER", help="model folder to write; assets/models/NAME without it")
@@ -420,10 +400,10 @@ def main() -> None:
     args.as_name = args.as_name or args.name
     torch.set_num_threads(args.threads)
     try:
-        training, file = begin(args, texts_of(args.name, "train", args.text))
+        training, file = begin(args, mixture_of(args.name, args.mixture))
     except (OSError, ValueError) as error:
         raise SystemExit(str(error)) from None
-    check = held_out(args.name, args.text)
+    check = held_out(training.mixture, args.text)
     at_end = True
     if not training.cooldown and (args.tokens is not None or args.within or not args.cooldown):
         at_end = run(training, args, None if args.trial else file, check)

@@ -18,6 +18,8 @@ import recall
 import train
 from lookups import LOOKUPS, WINDOWS
 from losses import Objective
+from mixtures import MIXTURE as MIXED
+from mixtures import mixture_of
 from net import Net, Shape, size
 
 TINY = Shape(layers=2, width=16, heads=2, kv_heads=1, head_width=8, inner=24, context=512)
@@ -94,9 +96,11 @@ def test_questions_of_no_weight_are_read_and_not_predicted():
 def test_the_shipped_mixture_has_its_texts_and_the_model_its_size():
     shape = train.SHAPES["lab-recall"]
     assert size(Net(shape)) <= 2_500_000
-    mixture = train.mixture_of("lab-recall")
+    mixture = mixture_of("lab-recall")
     assert sum(mixture.values()) == pytest.approx(1)
-    assert train.mixture_of("lab") is train.MIXTURE
+    assert mixture_of("lab") is MIXED and mixture_of("lab", ["rows=0.5", "story=0.5"]) == {"rows": 0.5, "story": 0.5}
+    with pytest.raises(ValueError, match="give KIND=SHARE"):
+        mixture_of("lab", ["rows"])
     assert {k for k in mixture if k not in LOOKUPS} == {"story", "docs"}
 
 

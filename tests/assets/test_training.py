@@ -28,6 +28,7 @@ import acceptance  # noqa: E402
 import data  # noqa: E402
 import evaluate  # noqa: E402
 import losses  # noqa: E402
+import mixtures  # noqa: E402
 import pack  # noqa: E402
 import parts  # noqa: E402
 import train  # noqa: E402
@@ -421,7 +422,7 @@ def test_the_targets_text_alone_makes_a_draft_that_is_accepted_more_often(texts)
 def workshop(texts, tmp_path, monkeypatch):
     """The command line on tiny sizes: call it with arguments, get its build folder."""
     for module, name, value in [(train, "BUILD", tmp_path), (train, "MODELS", tmp_path / "models"),
-                                (train, "MIXTURE", MIXTURE), (train, "RECORDS", tmp_path / "records"),
+                                (mixtures, "MIXTURE", MIXTURE), (train, "RECORDS", tmp_path / "records"),
                                 (train, "SHAPES", {"lab": TINY, "lab-draft": replace(TINY, layers=2)}),
                                 (train, "PLANS", {"cpu": PLAN}), (train, "RATES", dict.fromkeys(train.SHAPES, (0.01, 0.01)))]:
         monkeypatch.setattr(module, name, value)

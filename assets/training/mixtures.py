@@ -1,0 +1,43 @@
+"""Which text a model trains on: kinds of the corpus and kinds that are made while it is read, by shares of the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import data
+from lookups import LOOKUPS
+from torch import Tensor
+
+MIXTURE = {"code": 0.34, "docs": 0.10, "stories": 0.16, "tasks": 0.40}  # shares of the training tokens
+# those of models that learn something else; a kind of `LOOKUPS` is made afresh, not taken from the corpus
+MIXTURES = {"lab-recall": {"many": 0.30, "asked": 0.15, "again": 0.22, "facts": 0.10, "rows": 0.13, "story": 0.07,
+                           "docs": 0.03}}
+
+
+def mixture_of(name: str, given: Sequence[str] = ()) -> dict[str, float]:
+    """The shares of the tokens that a model trains on, or those that were `given` as KIND=SHARE."""
+    if given:
+        pairs = [one.partition("=")[::2] for one in given]
+        try:
+            return {kind: float(share) for kind, share in pairs}
+        except ValueError:
+            raise ValueError(f"--mixture {' '.join(given)} is no list of shares: give KIND=SHARE, such as rows=0.5.") from None
+    return {"lab": MIXTURE, **MIXTURES}[name if name in MIXTURES else "lab"]
+
+
+def texts_of(mixture: dict[str, float], split: str, file: Path) -> Mapping[str, data.Text | data.Fresh]:
+    """The corpus of a split, and beside it what a mixture has made afresh."""
+    made = {kind: data.Fresh(*LOOKUPS[kind], split) for kind in mixture if kind in LOOKUPS}
+    texts = {**data.load(split, file), **made}
+    if strange := [kind for kind in mixture if kind not in texts and kind not in ("tasks", "stories")]:
+        known = ", ".join([*LOOKUPS, *(k for k in texts if k not in LOOKUPS), "tasks", "stories"])
+        raise ValueError(f"There is no text of the kind {strange[0]!r}: choose of {known}.")
+    return texts
+
+
+def held_out(mixture: dict[str, float], file: Path) -> dict[str, Tensor]:
+    """Windows of 512 tokens of held-out text, by name in the mixture."""
+    texts = texts_of(mixture, "valid", file)
+    return {kind: data.windows({k: texts[k] for k in kinds}, 512, 8)
+            for kind, kinds in data.groups(texts, mixture).items() if kind in mixture}
