@@ -65,6 +65,8 @@ class Masks(TorchFunctionMode):
             shape, mask = (*q.shape[:3], k.shape[2]), kwargs.get("attn_mask")
             if kwargs.get("is_causal"):
                 mask = torch.ones(shape[2:], dtype=torch.bool).tril()
+            if mask is not None and mask.is_floating_point():
+                mask = mask > -torch.inf  # of numbers that are added to the scores
             self.pairs += prod(shape) if mask is None else int(mask.expand(shape).sum())
             self.square += prod(shape)
         return func(*args, **kwargs)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Band, Sinks
+from decodescope.engine.model.norm import single
 
 # (positions still kept, their mass by position float32 [n], tokens read) -> positions kept from now on
 Keep = Callable[[list[int], Tensor, int], list[int]]
@@ -61,7 +62,7 @@ class Whole:
         self._pending = []
         x = F.embedding(tokens, self.decoder.embed)
         for i, w in enumerate(self.decoder.layers):
-            y = F.rms_norm(x, (s.d_model,), w.attn_norm[: s.d_model], s.norm_eps)  # a loaded one stands twice
+            y = F.rms_norm(x, (s.d_model,), single(w.attn_norm, s.d_model), s.norm_eps)  # a loaded one stands twice
             qkv = (y @ w.qkv.T).view(B, T, -1, s.head_dim).transpose(1, 2)  # [B, H + 2 H_kv, T, D]
             self.asked[i] = qkv[:, : s.n_heads].unflatten(1, (s.n_kv_heads, s.group))
             self._pending.append(qkv[:, s.n_heads :].unflatten(1, (2, s.n_kv_heads)).transpose(0, 1))
@@ -75,7 +76,7 @@ class Whole:
             self.given[i] = scores.softmax(-1)
             out = self.given[i] @ v[:, :, None]  # [B, H_kv, g, T, D]
             x = x + out.flatten(1, 2).transpose(1, 2).flatten(2) @ w.out.T
-            y = F.rms_norm(x, (s.d_model,), w.mlp_norm[: s.d_model], s.norm_eps)
+            y = F.rms_norm(x, (s.d_model,), single(w.mlp_norm, s.d_model), s.norm_eps)
             gate, up = (y @ w.gate_up.T).chunk(2, -1)
             x = x + (F.silu(gate) * up) @ w.down.T
         return self.decoder.unembed(self.decoder.normed(x))

@@ -43,7 +43,8 @@ def write_on(lane: Lane, token: int, count: int) -> list[int]:
             chosen.append(fed)
             peaks.append(peak)
             marks.append(executor.mark())
-        fault = not_finite(torch.cat(peaks), f"a draft pass of {lane.name} ({lane.decoder.spec.name})")
+        where = f"a draft pass of {lane.name} ({lane.decoder.spec.name})"
+        fault = next(filter(None, (not_finite(peak, where) for peak in torch.cat(peaks).cpu())), None)
         if fault is not None:
             raise fault
     except EngineFault:

@@ -130,12 +130,12 @@ def test_reading_sees_what_waits() -> None:
 # By name: the parts of a method, and for how many results a step of it waits at most, recorded by decisions, and how often
 # it copies something up. These numbers may fall.
 STEPS: dict[str, tuple[dict[str, Any], int, int]] = {
-    "autoregressive": ({}, 7, 1),
-    "chain": (dict(drafter=("draft_model", dict(length=3))), 21, 6),
+    "autoregressive": ({}, 6, 1),
+    "chain": (dict(drafter=("draft_model", dict(length=3))), 14, 5),
     "medusa": (dict(drafter=("medusa", dict(nodes=8))), 10, 5),
-    "h2o": (dict(policy=("h2o", dict(heavy=4, recent=4))), 24, 1),
-    "pruned rows": (dict(depth=("row_pruning", dict(keep=0.5, at=[1]))), 7, 1),
-    "kivi": (dict(codec=("kivi", dict(group=4, residual=4))), 13, 1),
+    "h2o": (dict(policy=("h2o", dict(heavy=4, recent=4))), 23, 1),
+    "pruned rows": (dict(depth=("row_pruning", dict(keep=0.5, at=[1]))), 6, 1),
+    "kivi": (dict(codec=("kivi", dict(group=4, residual=4))), 12, 1),
     "masked": (dict(strategy=("masked", dict(block=8))), 4, 3),
 }
 TOKENS = 6

@@ -245,7 +245,7 @@ def test_every_listed_machine_has_a_source_and_figures_that_a_machine_can_have()
         )
         cpu = one.memory_bytes is None and name != "v100"
         assert 50e9 <= one.bandwidth <= 10e12 and 1e12 <= one.peak("float16") <= 5e15  # bytes, not gigabytes; FLOP, not tera
-        assert (1 if cpu else 8) <= one.ridge("float16") <= 410, name
+        assert (1 if cpu else 8) <= one.ridge("float16") <= 430, name
         assert one.memory_bytes is None or (8e9 <= one.memory_bytes <= 200e9 and 0.01 < one.memory_bytes / one.bandwidth < 1)
         if "int8" in one.peak_flops and name not in ODD:  # type: ignore[operator] # a mapping in this list
             assert one.peak("float16") <= one.peak("int8") <= 2.03 * one.peak("float16"), name
