@@ -65,7 +65,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "seed": 7,
         "level": "decisions",
     },
-    "h2o": {
+    "h2o": {  # kept as it is: recorded anew it holds whole distributions too, and is so large that its attention is left out
         "title": "Eviction while decoding",
         "about": "H2O keeps the 12 entries that drew most attention and the newest 12; all others leave the cache.",
         "names": {"policy": "h2o", "sampler": ["temperature"]},
