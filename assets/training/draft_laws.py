@@ -25,11 +25,10 @@ from itertools import pairwise, product
 from pathlib import Path
 
 import torch
-from acceptance import own_text
-from data import BUILD, held_out_windows
+from data import BUILD
 from heads import MODELS
 from net import Net, Shape, size
-from objectives import GOALS, NEW, PROMPT, measured, taught, teach, text_of
+from objectives import GOALS, measured, taught, teach, text_of, unseen_by
 
 BASE = Shape(layers=2, width=128, heads=4, kv_heads=2, head_width=32, inner=384)
 LAYERS, TOKENS = (1, 2, 4), (0.05, 0.1, 0.2, 0.4)  # of the drafts; millions
@@ -104,9 +103,7 @@ def main(words: Sequence[str] | None = None) -> None:
         return
     torch.set_num_threads(args.threads)
     target = Net.from_folder(MODELS / args.target).requires_grad_(False)
-    held_out = held_out_windows(PROMPT + NEW, 64)
-    written = (own_text(target, held_out[:, :PROMPT], NEW, heat) for heat in (1.0, 0.0))
-    unseen = [taught(target, x) for x in (held_out, *written)]
+    unseen = unseen_by(target)
     text = taught(target, text_of(target, MODELS / args.target, TOKENS[-1], own=False))
     found = json.loads(args.out.read_text()) if args.out.exists() else {}
     for layers, tokens in product(LAYERS, TOKENS):

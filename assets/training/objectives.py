@@ -140,6 +140,13 @@ def fit(target: Net, draft: Net, text: Taught, heat: float) -> dict[str, float]:
     return {"overlap": float(overlap), "same": float(first), "tau": tau(torch.cat(came))}
 
 
+def unseen_by(target: Net) -> list[Taught]:
+    """What `measured` goes by: held-out text of the corpus, what the target writes behind its beginnings, drawn and greedy."""
+    held_out = held_out_windows(PROMPT + NEW, 64)
+    written = (own_text(target, held_out[:, :PROMPT], NEW, heat) for heat in (1.0, 0.0))
+    return [taught(target, x) for x in (held_out, *written)]
+
+
 def measured(target: Net, draft: Net, unseen: Sequence[Taught]) -> dict[str, float]:
     """The `FIGURES`, on held-out text of the corpus, and what the target wrote behind its beginnings, drawn and greedily."""
     corpus, drawn, greedy = (fit(target, draft, x, heat) for x, heat in zip(unseen, (1.0, 1.0, 0.0), strict=True))
@@ -187,9 +194,7 @@ def main(words: Sequence[str] | None = None) -> None:
             parser.error(f"The objective {name!r} is not known: choose of {', '.join(GOALS)}.")
 
     target = Net.from_folder(MODELS / args.target).requires_grad_(False)
-    held_out = held_out_windows(PROMPT + NEW, 64)
-    written = (own_text(target, held_out[:, :PROMPT], NEW, heat) for heat in (1.0, 0.0))
-    unseen = [taught(target, x) for x in (held_out, *written)]
+    unseen = unseen_by(target)
     read: dict[bool, Taught] = {}
     found = json.loads(args.out.read_text()) if args.out.exists() else {}
     for seed in range(args.seeds):
