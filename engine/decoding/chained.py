@@ -33,11 +33,12 @@ def write_on(lane: Lane, token: int, count: int) -> list[int]:
     fed, positions = torch.tensor([[token], [at]], device=lane.decoder.device).chunk(2)
     chosen: list[Tensor] = []
     peaks: list[Tensor] = []
-    held, marks = [], [executor.mark()]
+    held, together, marks = [], [], [executor.mark()]
     try:
         for i in range(count):
             held.append(cache.lengths())
             logits = executor.run(lane.decoder, Feed(fed, positions + i, highest=at + i), cache)
+            together.append(executor.together)
             cache.commit((0,))
             peak, fed = logits[0].max(-1, keepdim=True)
             chosen.append(fed)
@@ -54,5 +55,6 @@ def write_on(lane: Lane, token: int, count: int) -> list[int]:
     lane.tokens += [token, *written[:-1]]
     lane.best = written[-1:]
     times = [executor.elapsed_us(*pair) for pair in pairwise(marks)]
-    lane.passes += [Pass(lane.name, "draft", 1, n, us) for n, us in zip(held, times, strict=True)]
+    figures = zip(held, times, together, strict=True)
+    lane.passes += [Pass(lane.name, "draft", 1, n, us, together=runs) for n, us, runs in figures]
     return written

@@ -189,3 +189,10 @@ def test_a_pass_that_fills_the_most_rows_is_shared_by_nobody() -> None:
     made = [Session(target, None, toys.prompts(1, 600)[0], max_new_tokens=1, executor=Seat("cpu")) for _ in range(3)]
     figures = together(made, over=raise_)
     assert ROWS == 1024 and figures.shared == {2: 1, 1: 1, 3: 2}
+
+
+def test_a_chain_that_is_written_in_one_call_says_who_shared_its_passes() -> None:
+    made = sessions(toys.method(drafter=("draft_model", dict(length=3))))
+    together(made, over=raise_)
+    drafted = [[x.together for step in one.sink.steps for x in step.passes if x.phase == "draft"] for one in made]
+    assert all(3 in told for told in drafted), "while all three go their passes are one"
