@@ -92,7 +92,8 @@ def _machine(trace: Trace, profile: HardwareProfile | None) -> HardwareProfile:
 
 
 def _roofline(trace: Trace, profile: HardwareProfile | None = None) -> go.Figure:
-    drawing, machine = roofline.figure(_machine(trace, profile), trace), _machine(trace, profile)
+    machine = _machine(trace, profile)
+    drawing = roofline.figure(machine, trace)
     far = off(Pricer(Run(trace.header, trace.prefill, trace.steps), machine).rows()) if profile is None else None
     return drawing if far is None else roofline.remarked(drawing, str(far))
 

@@ -87,8 +87,6 @@ def encoded(documents: Iterable[dict], tokenizer: str | None = None) -> dict[tup
 
     tokenizer: a tokenizer.json, as it stands in its file; that of `lab` without one
     """
-    chat, plain = (Tokenizer.from_str(tokenizer or TOKENIZER.read_text(encoding="utf-8")) for _ in range(2))
-    plain.encode_special_tokens = True
     grouped: dict[tuple[str, str], list[dict]] = {}
     for d in documents:
         grouped.setdefault((d["split"], d["kind"]), []).append(d)
@@ -99,7 +97,7 @@ def encoded(documents: Iterable[dict], tokenizer: str | None = None) -> dict[tup
             raise ValueError(f"Some documents of the kind {key[1]!r} are chats and some are not: give them two kinds.")
         parts = []
         for at in range(0, len(some), 2000):
-            coded = (chat if is_chat else plain).encode_batch([d["text"] for d in some[at : at + 2000]])
+            coded = coder(is_chat, tokenizer).encode_batch([d["text"] for d in some[at : at + 2000]])
             parts += [np.array([*c.ids, END], dtype=np.uint16) for c in coded]
         out[key] = Text(np.concatenate(parts), np.cumsum([len(p) for p in parts]),
                         sum(len(d["text"].encode()) for d in some), is_chat)
@@ -261,9 +259,10 @@ class Spring(Source):
 
 
 @cache
-def coder(chat: bool) -> Tokenizer:
-    """The tokenizer of `lab`; of a chat the special tokens count, elsewhere they are plain characters."""
-    tokenizer = Tokenizer.from_file(str(TOKENIZER))
+def coder(chat: bool, text: str | None = None) -> Tokenizer:
+    """A tokenizer.json, as its text stands in a file, that of `lab` without one; of a chat the special tokens count, elsewhere
+    they are plain characters."""
+    tokenizer = Tokenizer.from_str(text or TOKENIZER.read_text(encoding="utf-8"))
     tokenizer.encode_special_tokens = not chat
     return tokenizer
 

@@ -21,11 +21,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from cachenet import Attend, features
-from data import TOKENIZER
+from data import coder
 from net import Net
 from tasks import copy, retrieval
 from tasks.task import story
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from decodescope.engine.heads.duo_attention import HeadGates
@@ -80,9 +79,7 @@ def pass_keys(r: Random, split: str, words: Callable[[str], list[int]]) -> tuple
 def windows(seed: int, split: str) -> Iterator[tuple[Tensor, Tensor]]:
     """(ids, marks) without end, both kinds by turns: int64 [LENGTH], and bool [LENGTH], the places whose next token was said
     before, far away."""
-    plain = Tokenizer.from_file(str(TOKENIZER))
-    plain.encode_special_tokens = True
-    r = Random(seed)
+    plain, r = coder(chat=False), Random(seed)
     for draw in cycle((passage, pass_keys)):
         ids, places = draw(r, split, lambda text: plain.encode(text).ids)
         marks = torch.zeros(LENGTH, dtype=torch.bool)

@@ -84,6 +84,7 @@ PLANS = {
 }
 # what differs from the machine's plan: looking up appears soon where windows are short and dense with it, and hardly elsewhere
 COURSES: dict[str, dict[str, Any]] = {
+    "lab": {}, "lab-draft": {}, "lab-draft-plain": {},
     "lab-recall": {"cooling": {256: 0.15, 512: 0.30, 1024: 0.30, 2048: 0.25},
                    "course": ((3.0, {128: 1.0}), (5.0, {128: 0.4, 256: 0.6}), (8.0, {256: 0.3, 512: 0.5, 1024: 0.2}))}}
 STEADY_SHARE = 0.55  # of the minutes of `--within`
@@ -308,11 +309,6 @@ def run(training: Steps, args: argparse.Namespace, file: Path | None, check: dic
     return ended
 
 
-def course_of(name: str) -> dict[str, Any]:
-    """What a model changes in the plan of a machine."""
-    return {"lab": {}, **COURSES}[name if name in COURSES else "lab"]
-
-
 def begin(args: argparse.Namespace, mixture: dict[str, float]) -> tuple[Training, Path]:
     """The training that the arguments ask for, from its checkpoint where there is one, and the file of its checkpoints."""
     device = torch.device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -325,7 +321,7 @@ def begin(args: argparse.Namespace, mixture: dict[str, float]) -> tuple[Training
         less = " ".join(f"--{k.replace('_', '-')} 0" for k in ("distil", "target_text") if getattr(objective, k))
         raise SystemExit(f"{args.name} is distilled: name its target's folder, --teacher assets/models/lab, or {less}.")
     rates = (args.lr or RATES[args.name][0], args.embed_lr or RATES[args.name][1])
-    plan = replace(PLANS[device.type], **course_of(args.name) | ({"batch": args.batch} if args.batch else {}))
+    plan = replace(PLANS[device.type], **COURSES[args.name] | ({"batch": args.batch} if args.batch else {}))
     texts = texts_of(mixture, "train", args.text)
     training = Training(net.to(device), texts, plan, objective, rates, args.seed, teacher, mixture)
     training.taught_by = args.teacher
