@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -55,8 +56,27 @@ def decoder(spec: ModelSpec = SPEC, seed: int = 0, dtype: torch.dtype = torch.fl
     embed = w(spec.vocab, d) * d**0.5
     made = Decoder(spec, embed, layers, torch.ones(d, dtype=dtype), w(spec.vocab, d) * sharp)
     sizes = {kind: {name: getattr(spec, name) for name in NETS[kind].of_target} for kind in spec.heads}
-    made.heads = {kind: heads(kind, d, seed, **sizes[kind]).moved(dtype=dtype) for kind in spec.heads}
+    made.heads = Heads(spec.heads, lambda kind: heads(kind, d, seed, **sizes[kind]).moved(dtype=dtype))
     return made
+
+
+class Heads(Mapping[str, Head]):
+    """The heads of a decoder by kind, each made when it is first asked for: a test wants few, and all take 40 ms."""
+
+    def __init__(self, kinds: Iterable[str], make: Callable[[str], Head]) -> None:
+        self.made: dict[str, Head | None] = dict.fromkeys(kinds)
+        self.make = make
+
+    def __getitem__(self, kind: str) -> Head:
+        if (head := self.made[kind]) is None:
+            head = self.made[kind] = self.make(kind)
+        return head
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.made)
+
+    def __len__(self) -> int:
+        return len(self.made)
 
 
 # sizes of the toy's draft heads, but for the width
@@ -113,7 +133,7 @@ def noisy(base: Decoder, noise: float, seed: int = 1) -> Decoder:
 
     layers = [Layer(a.attn_norm, blur(a.qkv), blur(a.out), a.mlp_norm, blur(a.gate_up), blur(a.down)) for a in base.layers]
     made = Decoder(base.spec, blur(base.embed), layers, base.norm, blur(base.head))
-    made.heads = {kind: head for kind, head in base.heads.items() if kind in GATES}
+    made.heads = Heads((kind for kind in base.heads if kind in GATES), lambda kind: base.heads[kind])
     return made
 
 

@@ -57,7 +57,7 @@ def narrow() -> Model:
     made = toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0)
     layer = toys.heads("eagle3", 32, vocab=5, kept=3)
     layer.keep([4, 0, 2])
-    made.heads["eagle3"] = layer.moved(dtype=torch.float64)
+    made.heads = {"eagle3": layer.moved(dtype=torch.float64)}
     return toys.model(made)
 
 

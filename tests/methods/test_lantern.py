@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +27,7 @@ LEVELS = (6, 2, 5, 0, 3)  # of eight ids, in the order of grey; 1, 4 and 7 are n
 V = 8
 
 
+@cache
 def painter(picture: bool = True) -> Decoder:
     """A target of eight ids, with a picture's levels among them or none."""
     return toys.decoder(toys.shaped(vocab=V, picture=Picture(2, 2, LEVELS) if picture else None), dtype=torch.float64)
