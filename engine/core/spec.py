@@ -226,7 +226,8 @@ class ModelSpec:
 
     def kv_bytes(self, entries: int, itemsize: int) -> int:
         """Bytes of the keys and values of `entries` tokens in every layer and KV head."""
-        return 2 * sum(map(self.kv_at, range(self.n_layers))) * entries * self.head_dim * itemsize
+        heads = sum(map(len, self.groups)) if self.groups else self.n_layers * self.n_kv_heads
+        return 2 * heads * entries * self.head_dim * itemsize
 
     def record(self) -> dict[str, Any]:
         """As plain data for a trace's header."""

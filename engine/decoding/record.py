@@ -27,6 +27,7 @@ from .tops import share, ties, tops, tops_alone
 MASS = {"counts": 0, "decisions": 1 << 14, "fields": 1 << 20}
 LAWS = 1 << 18  # numbers of the laws that "fields" keeps of one step
 ATTENTION = 1 << 19  # weights that "fields" keeps of one step: of the asked layers as many, from the first on, as fit
+Held = int | list[list[int]]  # entries by layer and KV head; a number where all hold as many
 
 
 class Recorder:
@@ -45,7 +46,7 @@ class Recorder:
         self.layers = layers
         self._pieces = pieces
         self._known: set[int] = set()
-        self._held: dict[str, list[list[int]]] = {}  # lane -> entries by layer and KV head
+        self._held: dict[str, Held] = {}  # by lane
         self._read: dict[str, int] = {}
         self._peak: dict[str, int] = {}
         self._beside: dict[str, int] = {}  # lane -> what stands beside its entries, so much of it was told
@@ -88,7 +89,7 @@ class Recorder:
     def count_anew(self, s: State) -> None:
         """The lanes of `s` are others than before: what they hold now is where the next step's changes begin."""
         lanes = (s.target, *s.lanes.values())
-        self._held = {x.name: [_lengths(store, x.decoder.spec) for store in x.cache.layers] for x in lanes}
+        self._held = {x.name: _held(x.cache, x.decoder.spec) for x in lanes}
         self._read = {x.name: x.cache.length for x in lanes}
         self._beside = {x.name: len(x.cache.outside) for x in lanes}
         self._peak = {}
@@ -193,27 +194,26 @@ class Recorder:
 
     def _change(self, lane: Lane) -> CacheChange:
         cache, spec = lane.cache, lane.decoder.spec
-        held, read = [_lengths(store, spec) for store in cache.layers], cache.length
+        held, read = _held(cache, spec), cache.length
         before, was = self._held.get(lane.name), self._read.get(lane.name, 0)
         self._held[lane.name], self._read[lane.name] = held, max(read, was)
         appended = max(read - was, 0)  # a draft's lane goes back where more guesses were refused than were made since
         full = spec.kv_bytes(read, cache.layers[0].kv.element_size()) * cache.layers[0].batch
-        change = CacheChange(lane.name, appended, max(map(max, held)), cache.nbytes, full)
-        if min(map(min, held)) < change.held:
+        change = CacheChange(lane.name, appended, held if isinstance(held, int) else max(map(max, held)), cache.nbytes, full)
+        if not isinstance(held, int) and min(map(min, held)) < change.held:
             change.by_head = np.array(held, np.int32)
         if cache.memory.peak > self._peak.get(lane.name, 0):
             change.peak_bytes = self._peak[lane.name] = cache.memory.peak
         if fresh := cache.outside[self._beside.get(lane.name, 0) :]:
             change.augmented = [Augmented(x.kind, x.at, x.entries, x.origin) for x in fresh]
             self._beside[lane.name] = len(cache.outside)
-        if any(store.heads is not None for store in cache.layers):
+        if not isinstance(held, int) and any(store.heads is not None for store in cache.layers):
             change.head_bytes = np.array([store.bytes_by_head() for store in cache.layers], np.int64)
         change.lacks, lane.lacks = lane.lacks, None
         if lane.name == "target":
-            old, lacks = before or [[0] * len(x) for x in held], change.lacks or [0] * len(held)
-            lost = [max(map(sub, a, b)) - lack for a, b, lack in zip(old, held, lacks, strict=True)]
-            change.evicted_count = max(0, appended + max(lost))  # a hypothesis may follow one that held less
-        if any(store.evicted for store in cache.layers):
+            lost = _lost(before, held, change.lacks, len(cache.layers), spec.n_kv_heads)
+            change.evicted_count = max(0, appended + lost)  # a hypothesis may follow one that held less
+        if [store for store in cache.layers if store.evicted]:
             logs, merged, scores = [taken(store) for store in cache.layers], mergers(cache), ranked.taken(cache)
             if alike(logs):
                 change.evicted_all, change.evicted = gone(logs)
@@ -281,8 +281,8 @@ def tree(draft: Draft) -> DraftTree:
     q = [1.0] * len(draft)
     if draft.q is not None and draft.q_row is not None and len(draft.q):
         drawn = [(i, row) for i, row in enumerate(draft.q_row) if row >= 0]
-        at = torch.tensor(draft.tokens, device=draft.q.device)[[i for i, _ in drawn]]
-        for (i, _), value in zip(drawn, draft.q[[row for _, row in drawn], at].tolist(), strict=True):
+        rows, tokens = torch.tensor([[row for _, row in drawn], [draft.tokens[i] for i, _ in drawn]], device=draft.q.device)
+        for (i, _), value in zip(drawn, draft.q[rows, tokens].tolist(), strict=True):
             q[i] = value
     aside = draft.passengers or None
     return DraftTree(draft.tokens, draft.parents, q, draft.kind, draft.u, draft.source, draft.notes, aside)
@@ -364,6 +364,21 @@ def gone_by_layer(logs: list[list[Tensor]]) -> np.ndarray:
             head, slot = (positions[0] >= 0).nonzero(as_tuple=True)
             rows.append(torch.stack([torch.full_like(head, layer), head, positions[0][head, slot].long()], 1))
     return torch.cat(rows).to(torch.int32).cpu().numpy()
+
+
+def _held(cache: KVCache, spec: ModelSpec) -> Held:
+    """What a lane's KV heads hold."""
+    alike = cache.lengths()
+    return alike if isinstance(alike, int) else [_lengths(store, spec) for store in cache.layers]
+
+
+def _lost(before: Held | None, held: Held, lacks: list[int] | None, layers: int, heads: int) -> int:
+    """The most entries by which a KV head holds less than `before`, without those that its layer lacks."""
+    before = before or 0
+    if isinstance(before, int) and isinstance(held, int) and lacks is None:
+        return before - held
+    old, now = ([[x] * heads] * layers if isinstance(x, int) else x for x in (before, held))
+    return max(max(map(sub, a, b)) - lack for a, b, lack in zip(old, now, lacks or [0] * layers, strict=True))
 
 
 def _lengths(store: LayerStore, spec: ModelSpec) -> list[int]:

@@ -19,17 +19,17 @@ TIE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 0.03, torch.bflo
 
 
 def tops(draft: Draft, verdict: Verdict, logits: Tensor) -> Tops:
-    """The best tokens at each visited place; logits float [N + 1, V]. Under a greedy law p is the plain softmax."""
+    """The best tokens at each visited place; logits float [N + 1, V]. Under a greedy law p is the plain softmax.
+
+    What goes over whole laws are few operations, each for all places at once; the few tokens of each are reckoned as numbers.
+    """
     places = [node for node, _ in verdict.places]
     law, z = _law(verdict, logits, places)
     ids, p = _best(law)
     entropy = _entropy(law) if z is None else _entropy_of_softmax(law, z, p)
     q = _proposals(draft, places)
     if q is None and not verdict.trials:
-        q_values = [[0.0] * len(row) for row in ids]
-        tails = [1 - sum(row) for row in p]
-        rest = [[max(x, 0.0), 0.0, max(x, 0.0)] for x in tails]
-        return _made(places, ids, p, q_values, rest, entropy)
+        return _made(places, ids, p, [[0.0] * len(row) for row in p], [[x, 0.0, x] for x in map(_left, p)], entropy)
     return _with_draft(draft, verdict, places, ids, law, q, entropy)
 
 
@@ -48,45 +48,52 @@ def share(logits: Tensor, tokens: list[int]) -> list[float]:
 
 
 def _with_draft(
-    draft: Draft, verdict: Verdict, places: list[int], ids: list[list[int]], law: Tensor, q: Tensor | None, entropy: Any
+    draft: Draft, verdict: Verdict, places: list[int], best: list[list[int]], law: Tensor, q: Tensor | None, entropy: Any
 ) -> Tops:
     """The same where something was drafted: the best of p and of q, and the tokens tried."""
-    rows = ids if q is None else [a + b for a, b in zip(ids, _best(q)[0], strict=True)]
+    rows = best if q is None else [a + b for a, b in zip(best, _best(q)[0], strict=True)]
     place = {node: i for i, node in enumerate(places)}
     for trial in verdict.trials:
         rows[place[draft.parents[trial.node]]].append(draft.tokens[trial.node])
     rows = [list(dict.fromkeys(row)) for row in rows]
-    width = max(map(len, rows))
-    padded = [row + [-1] * (width - len(row)) for row in rows]
-    index = torch.tensor(padded, device=law.device)
-    there = index >= 0
-    index = index.clamp_min_(0)
-    p_shown = law.gather(1, index) * there
-    tail = (1 - p_shown.sum(1)).clamp_min_(0)
+    counts = [len(row) for row in rows]
+    width = max(counts)
+    ids = [row + [-1] * (width - len(row)) for row in rows]
+    index = torch.tensor([row + row[:1] * (width - len(row)) for row in rows], device=law.device)
+
+    def shown(of: Tensor) -> list[list[float]]:
+        """What the laws [P, V] give to the tokens of each place, and nothing to the padding."""
+        return [row[:n] + [0.0] * (width - n) for row, n in zip(of.gather(1, index).tolist(), counts, strict=True)]
+
+    p_shown = shown(law)
+    tails = [_left(row) for row in p_shown]
     if q is None:
-        return _made(places, padded, p_shown, torch.zeros_like(p_shown), _stack(tail, tail * 0, tail), entropy)
-    q_shown = q.gather(1, index) * there
-    over = (law - q).clamp_min_(0).sum(1) - (p_shown - q_shown).clamp_min_(0).sum(1)
-    rest = _stack(tail, (q.sum(1) - q_shown.sum(1)).clamp_min_(0), over.clamp_min_(0))
-    return _made(places, padded, p_shown, q_shown, rest, entropy)
+        return _made(places, ids, p_shown, [[0.0] * width] * len(rows), [[x, 0.0, x] for x in tails], entropy)
+    q_shown = shown(q)
+    sums = torch.stack([q.sum(1), (law - q).clamp_min_(0).sum(1)], 1).tolist()
+    rest = [
+        [tail, max(0.0, whole - sum(b)), max(0.0, over - sum(x - y for x, y in zip(a, b, strict=True) if x > y))]
+        for tail, (whole, over), a, b in zip(tails, sums, p_shown, q_shown, strict=True)
+    ]
+    return _made(places, ids, p_shown, q_shown, rest, entropy)
 
 
-def _made(places: list[int], ids: list[list[int]], p: Any, q: Any, rest: Any, entropy: Any) -> Tops:
-    """The record; p, q, rest as lists or tensors."""
-    return Tops(np.array(places, np.int32), np.array(ids, np.int32), *(_single(x) for x in (p, q, rest, entropy)))
+def _left(shown: list[float]) -> float:
+    """What these shares leave of 1."""
+    return max(0.0, 1 - sum(shown))
 
 
-def _single(x: Any) -> np.ndarray:
-    return x.float().cpu().numpy() if isinstance(x, Tensor) else np.array(x, np.float32)
+def _made(
+    places: list[int], ids: list[list[int]], p: list[list[float]], q: list[list[float]], rest: list[list[float]], entropy: Any
+) -> Tops:
+    """The record."""
+    return Tops(np.array(places, np.int32), np.array(ids, np.int32), *(np.array(x, np.float32) for x in (p, q, rest, entropy)))
 
 
-def _stack(*columns: Tensor) -> Tensor:
-    return torch.stack(columns, 1)
-
-
-def _entropy(law: Tensor) -> Tensor:
+def _entropy(law: Tensor) -> list[float]:
     """Of each row of law [P, V], in nats."""
-    return torch.special.entr(law).sum(-1)
+    entropies: list[float] = torch.special.entr(law).sum(-1).tolist()
+    return entropies
 
 
 def _law(verdict: Verdict, logits: Tensor, places: list[int]) -> tuple[Tensor, Tensor | None]:
@@ -100,16 +107,19 @@ def _law(verdict: Verdict, logits: Tensor, places: list[int]) -> tuple[Tensor, T
 
 def _proposals(draft: Draft, places: list[int]) -> Tensor | None:
     """[P, V]: the law of the first draw at each place, zeros where nothing was drawn; None if nowhere."""
-    if draft.q is None:
+    if draft.q is None or draft.q_row is None:
         return None
     first = [draft.children(node)[:1] for node in places]
-    laws = [draft.law(kids[0]) if kids else None for kids in first]
-    if all(law is None for law in laws):
+    rows = [draft.q_row[kids[0]] if kids else -1 for kids in first]
+    if max(rows) < 0:
         return None
-    return torch.stack([torch.zeros_like(draft.q[0]) if law is None else law for law in laws])
+    q = draft.q[rows]
+    if min(rows) < 0:
+        q[[i for i, row in enumerate(rows) if row < 0]] = 0.0
+    return q
 
 
-def _entropy_of_softmax(law: Tensor, z: Tensor, p: list[list[float]]) -> Any:
+def _entropy_of_softmax(law: Tensor, z: Tensor, p: list[list[float]]) -> list[float]:
     """The same of rows that are the softmax of z [P, V]: z_max - ln p_max - sum p z, which takes no logarithm of each number.
     p: the largest of each row first."""
     sums = torch.stack([z.amax(-1), (law * z).sum(-1)], 1).tolist()

@@ -187,7 +187,7 @@ class KVCache:
     def lengths(self) -> int | list[int] | list[list[int]]:
         """Entries per KV head: one number where all layers hold as many, else one for each layer, or, where heads differ, for
         each layer and head of sequence 0."""
-        if any(store.heads is not None for store in self.layers):
+        if [store for store in self.layers if store.heads is not None]:
             return [store.lengths for store in self.layers]
         each = [store.n for store in self.layers]
         return each[0] if min(each) == max(each) else each
@@ -212,8 +212,11 @@ class KVCache:
     @property
     def nbytes(self) -> int:
         """Bytes of all storages, positions and columns included."""
+        own = sum([store.memory.held for store in self.layers])
+        if not self.waiting and not self.outside:
+            return own
         states = sum(x.states.untyped_storage().nbytes() for x in self.waiting.values())
-        return sum(store.nbytes() for store in self.layers) + self.aside_bytes + states
+        return own + self.aside_bytes + states
 
     def copy(self) -> KVCache:
         """An independent copy; nothing of it is shared."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import toys
+from counting import TorchCalls
 from sizes import thinned
 
 from decodescope.engine.core.params import ParamError
@@ -149,3 +150,23 @@ def test_the_mass_that_a_policy_keeps_is_recorded_with_decisions_up_to_a_size(mo
 def test_layers_that_the_target_has_not_are_refused(layers: list[int]) -> None:
     with pytest.raises(ParamError, match="0 to 2"):
         toys.decode(count=3, level="fields", layers=layers)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "sampler", "most"),
+    [("none", "greedy", 11), ("draft_model", "greedy", 16), ("draft_model", ("temperature", {"temperature": 0.9}), 31)],
+)
+def test_recording_decisions_takes_few_calls_of_torch(drafter, sampler, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[TorchCalls] = []
+    plain = record.Recorder.step
+
+    def counted(*args):
+        calls.append(TorchCalls())
+        with calls[-1]:
+            return plain(*args)
+
+    monkeypatch.setattr(record.Recorder, "step", counted)
+    steps = toys.decode(toys.method(drafter=drafter, sampler=sampler), count=16, seed=8).sink.steps
+    assert len(steps) == len(calls) and all(step.tops is not None for step in steps)
+    assert any(step.draft is not None for step in steps) == (drafter != "none")
+    assert max(x.count for x in calls) <= most, max(calls, key=lambda x: x.count).of
