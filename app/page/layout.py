@@ -10,6 +10,7 @@ import gradio as gr
 
 from decodescope.app.refusal import Refused, told
 from decodescope.app.runs.aside import has_chat
+from decodescope.app.runs.asked import prompted
 from decodescope.app.runs.chosen import preset_of, taken
 from decodescope.app.runs.composed import Composed
 from decodescope.app.runs.given import no_template
@@ -302,28 +303,30 @@ def _settings(
     put = [*first, *table.of_models, *knobs, started]
     # one listener for all: one for each box would repeat the list of all boxes as often as there are boxes
     gr.on([box.change for box in (*first, *table.of_models, *table.knobs.values())], checked, outputs=said, **last)
-    put_preset = [*table.of_models, *knobs, started]
-    preset, now = said[1], [said[1], *table.of_models]
+    put_preset = [first[0], said[2], *table.of_models, *knobs, started]  # the prompt, and whether it is a user's turn
+    preset, now = said[1], [said[1], first[0], said[2], *table.of_models]
     preset.input(composed, now, put_preset, trigger_mode="always_last", **quiet).then(checked, everything, said, **quiet)
     demo.load(restored, kept, put, js=KEPT, **quiet).then(checked, everything, said, **quiet)
     given.input(restored, [given, *everything], put, **quiet).then(checked, everything, said, **quiet)
 
 
 def _preset(name: str, table: controls.Controls, play: Play, values: Sequence[Any], count: int) -> list[Any]:
-    """What the lists of models (now `values`), the controls and the place of a refusal, `count` in all, become for a preset;
-    where a model that it is for is not here they stay. A list that the preset does not change is left alone: another model may
-    have been chosen there meanwhile."""
+    """What prompt, chat template, the lists of models (now `values`), the controls and the place of a refusal, `count` in
+    all, become for a preset; where a model that it is for is not here they stay. What the preset does not change is left alone:
+    another model may have been chosen there meanwhile."""
     preset = PRESETS.get(name)
     if preset is None:
         return [gr.skip()] * count
     if gone := [x for x in preset.models.values() if play.nearest(x) is None]:
         why = f"{preset.title} is made for the model {gone[0]}, which is not here: choose another method."
         return [gr.skip()] * (count - 1) + [{"refused": why, "at": time.monotonic()}]
-    now = table.named(values)
-    choice = taken(Choice("", models=now), name, play.names)
+    text, chat, *names = values
+    now = Choice(text if isinstance(text, str) else "", models=table.named(names), chat=chat is True)
+    choice = prompted(taken(now, name, play.names), name, opening())
+    written = [gr.skip() if new == old else new for new, old in ((choice.prompt, now.prompt), (choice.chat, now.chat))]
     lists = zip([*table.models, *table.weights], table.choose(choice.models, play.nearest), strict=True)
-    models = [gr.skip() if choice.models.get(role) == now.get(role) else become for role, become in lists]
-    return [*models, *table.put(choice), gr.skip()]
+    models = [gr.skip() if choice.models.get(role) == now.models.get(role) else become for role, become in lists]
+    return [*written, *models, *table.put(choice), gr.skip()]
 
 
 def _said(play: Play, composed: Composed) -> dict[str, Any]:

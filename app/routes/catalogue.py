@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
+from decodescope.app.runs.asked import prompted
 from decodescope.app.runs.chosen import taken
 from decodescope.app.runs.commands import commands
 from decodescope.app.runs.parts import book, heads, parts, transforms
@@ -86,7 +87,7 @@ def presets(play: Play, beside: Mapping[str, str]) -> list[dict[str, Any]]:
     behind the address."""
     begin, nothing, rows = opening(), usual("drafter").name, []
     for name, x in PRESETS.items():
-        choice = taken(Choice(begin.prompt, seed=begin.seed, max_new=begin.max_new), name)
+        choice = prompted(taken(Choice(begin.prompt, seed=begin.seed, max_new=begin.max_new), name), name, begin)
         knobs = {part: ", ".join(f"{k} {v}" for k, v in values.items()) for part, values in x.settings.items()}
         said = []
         for kind, chosen in x.names.items():

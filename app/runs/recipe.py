@@ -27,6 +27,7 @@ from decodescope.engine.trace.events import Header
 from decodescope.engine.trace.limits import TraceError
 from decodescope.engine.trace.typed import read
 
+from .asked import prompted
 from .chosen import matching, taken
 from .examples import examples
 from .play import Choice
@@ -139,7 +140,7 @@ def using(choice: Choice, kind: str, name: str, why: Callable[[Choice], str]) ->
     if that fits; so a rule comes with a drafter that it can judge. Raises Refused for a part that there is not.
     """
     if kind == "preset" and name in PRESETS:
-        return taken(choice, name)
+        return prompted(taken(choice, name), name, opening())
     if kind in OF_MODEL and name in registry(kind):
         base, _ = without_weights(choice.models.get(TARGET, ""))
         return replace(choice, models={**choice.models, TARGET: str(with_weights(base, name))} if base else choice.models)

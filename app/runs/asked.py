@@ -1,0 +1,48 @@
+"""Asked: the prompts that presets are shown on, where that is not the one that the page begins with. Models write sensibly on
+them: what of a run is said by its method, and what by its model, can only be told apart where the model knows the text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .play import Choice
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A prompt. chat: whether it is put as a user's turn."""
+
+    prompt: str
+    chat: bool = True
+
+
+RENAMED = Asked(
+    "Write this again with Rufus instead of Kurt.\n"
+    'Kurt went to the beach with a pink wheel. "Yes," said Kurt. '
+    "There Kurt met Julia, who had a box. Julia and Kurt ate grapes."
+)
+RECORD = Asked('{"id": 507, "name": "Bertha", "city": "Toronto", "tags": ["silver"], "active": true}\nRepeat this.')
+ABOUT, SUM = Asked("Tell me a story about Bertha from Toronto."), Asked("What is 77 minus 73?")
+NESTED = Asked("Write the expression for the sum of the sum of the sum of 10 and 19 and 5 and 6.")
+SHUFFLED, DIGIT = Asked("shuffle: Ada Ben Clara Finn Hugo ->", chat=False), Asked("3", chat=False)
+# preset -> its prompt. What packs a cache or shortens a prompt wants one that has something to lose. Where a quarter of it
+# stays, `lab` writes one word again and again: such presets stay with the page's story
+OWN: dict[str, Asked] = {
+    **dict.fromkeys(("expected", "fastgen", "duo", "quest", "kivi", "gear", "minicache"), RENAMED),
+    **dict.fromkeys(("d2o", "gemfilter", "specpc", "short_prompt", "rapid"), RENAMED),
+    **dict.fromkeys(("lookup", "recycling"), RECORD),
+    **dict.fromkeys(("grammar", "aligned"), ABOUT),
+    **dict.fromkeys(("three_answers", "consensus"), SUM),
+    **dict.fromkeys(("canvas", "canvas_schedule", "canvas_at_once"), SHUFFLED),
+    "planned": NESTED,
+    "picture": DIGIT,
+}
+
+
+def prompted(choice: Choice, name: str, begin: Choice) -> Choice:
+    """The settings with the prompt that a preset is shown on, in the place of one that the page put there itself: that of
+    `begin`, which it opens with, or another preset's. A prompt that a visitor wrote stays."""
+    if choice.prompt not in {"", begin.prompt, *(x.prompt for x in OWN.values())}:
+        return choice
+    own = OWN[name] if name in OWN else Asked(begin.prompt, begin.chat)
+    return replace(choice, prompt=own.prompt, chat=own.chat)

@@ -1,0 +1,85 @@
+"""The prompts of presets: brought by a preset, never in the place of a visitor's own, and such that models write sensibly."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gradio as gr
+import pytest
+from toylab import toy_play
+
+from decodescope.app.page import layout
+from decodescope.app.runs.asked import OWN, RENAMED, SHUFFLED, prompted
+from decodescope.app.runs.chosen import taken
+from decodescope.app.runs.play import Choice
+from decodescope.app.runs.presets import PRESETS
+from decodescope.app.runs.recipe import opening, using
+from decodescope.engine import run
+from decodescope.engine.core.roles import TARGET
+from decodescope.engine.trace.repeats import said_again
+
+ROOT = Path(__file__).resolve().parents[2]
+MOST = 0.25  # the share of the 4-grams of a text that may be said again
+LOOPS = "def f(x):\n    return"  # what the example `loop` goes round behind
+PICTURES = {"picture"}  # of cells, most of which are white
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    """benchmarks/presets.py as a module."""
+    spec = importlib.util.spec_from_file_location("presets_script", ROOT / "benchmarks" / "presets.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_no_preset_is_shown_on_a_prompt_behind_which_its_model_goes_round(script: ModuleType) -> None:
+    """Each with its own settings, as they were measured."""
+    rows = script.kept()
+    old = [name for name in PRESETS if name not in rows or rows[name]["settings"] != script.settings(name)]
+    assert not old and rows.keys() == PRESETS.keys(), f"run python benchmarks/presets.py --write: {old}"
+    bad = {name: row["text"] for name, row in rows.items() if row["again"] > MOST and name not in PICTURES}
+    assert not bad, f"choose another prompt in app/runs/asked.py: {bad}"
+
+
+def test_what_was_measured_is_what_is_written(script: ModuleType) -> None:
+    """Of one of them; and a text that goes round is above the bound."""
+    assert script.written("snapkv") == script.kept()["snapkv"]
+    again = said_again(run(script.model("lab"), None, LOOPS, max_new_tokens=script.NEW, level="counts").tokens)
+    assert again > MOST, "the bound must refuse a loop"
+
+
+def test_prompts_are_those_of_presets() -> None:
+    other = {x for x in PRESETS if PRESETS[x].models.get(TARGET) in ("lab-mdm", "lab-digits")}
+    assert OWN.keys() <= PRESETS.keys() and other <= OWN.keys() and len(other) >= 4
+    longest = max(len(x.prompt) for x in OWN.values())
+    assert longest < 2000 and all(x.prompt.strip() == x.prompt for x in OWN.values())
+
+
+def test_a_preset_brings_its_prompt_and_takes_it_away_again() -> None:
+    begin = Choice("the page's own")
+    brought = prompted(begin, "canvas", begin)
+    assert (brought.prompt, brought.chat) == (SHUFFLED.prompt, False)
+    again = prompted(brought, "quest", begin)
+    assert (again.prompt, again.chat) == (RENAMED.prompt, True)
+    assert prompted(again, "chain", begin) == begin
+    own = Choice("a visitor's", chat=True)
+    assert prompted(own, "canvas", begin) == own, "what a visitor wrote stays"
+    assert using(own, "preset", "quest", str).prompt == own.prompt
+    assert using(Choice(opening().prompt), "preset", "quest", str).prompt == RENAMED.prompt
+    assert taken(begin, "quest").prompt == begin.prompt, "a run beside another one reads the other's prompt"
+
+
+@pytest.mark.parametrize(("now", "due"), [(opening().prompt, RENAMED.prompt), ("a visitor's", None)])
+def test_the_box_of_the_page_follows_a_preset(now: str, due: str | None, tmp_path: Any) -> None:
+    play = toy_play(tmp_path)
+    with layout.page(play) as page:
+        event = next(x for x in page.fns.values() if getattr(x.fn, "__name__", "") == "composed")
+    _, _, _, *models = (getattr(x, "value", None) for x in event.inputs)
+    prompt, chat, *_ = event.fn("quest", now, False, *models)
+    assert (prompt, chat) == ((due, True) if due else (gr.skip(), gr.skip()))
+    play.close()
