@@ -88,15 +88,16 @@ def _code(name: str) -> str:
     return f"`{name.replace('`', ' ')}`"
 
 
-def with_section(text: str, section: str) -> str:
+def with_section(text: str, section: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
     """The document `text` with the section between its marks, at the end if it had none."""
-    whole = f"{BEGIN}\n{section}\n{END}"
-    before, mark, rest = text.partition(BEGIN)
+    begin, end = marks
+    whole = f"{begin}\n{section}\n{end}"
+    before, mark, rest = text.partition(begin)
     if not mark:
         return f"{text.rstrip()}\n\n{whole}\n"
-    _, mark, after = rest.partition(END)
+    _, mark, after = rest.partition(end)
     if not mark:
-        sys.exit(f"docs/benchmarks.md has {BEGIN} without {END}: put the second mark back.")
+        sys.exit(f"docs/benchmarks.md has {begin} without {end}: put the second mark back.")
     return before + whole + after
 
 

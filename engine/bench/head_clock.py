@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar, cast
@@ -29,14 +29,16 @@ class HeadClock:
         self._executor = Executor(model.decoder.device)
         self._spans: list[tuple[Any, Any]] = []
         self._deep = 0
+        self._work: tuple[Any, Sequence[Any]] = None, ()
 
     def _watched(self, model: Model) -> Model:
         return replace(model, decoder=_Watched(model.decoder, self))
 
-    def enter(self) -> None:
-        """Work begins; what begins inside of it is part of it."""
+    def enter(self, work: Any = None, given: Sequence[Any] = ()) -> None:
+        """Work begins; what begins inside of it is part of it. work: a net or a method of it, and what it is `given`."""
         self._deep += 1
         if self._deep == 1:
+            self._work = work, given
             self._began = self._executor.mark()
 
     def leave(self, counts: bool = True) -> None:
@@ -44,12 +46,16 @@ class HeadClock:
         self._deep -= 1
         if self._deep == 0 and counts:
             self._spans.append((self._began, self._executor.mark()))
+            self.heard(*self._work)
+
+    def heard(self, work: Any, given: Sequence[Any]) -> None:
+        """Some `work` of heads has ended: for a clock that also keeps what it was."""
 
     def timed(self, work: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """`work`, which tells the clock when it begins and ends."""
 
         def told(*args: Any, **more: Any) -> Tensor:
-            self.enter()
+            self.enter(work, args)
             try:
                 return work(*args, **more)
             finally:
@@ -98,7 +104,7 @@ def watching(clock: C) -> Iterator[C]:
     heads = [cast(Head, head) for model in models for head in model.decoder.heads.values()]
     with ExitStack() as hooks:
         for net in [net for head in heads for net in (head, *(getattr(head, "words", None) or ()))]:
-            hooks.callback(net.register_forward_pre_hook(lambda *args: clock.enter()).remove)
+            hooks.callback(net.register_forward_pre_hook(clock.enter).remove)
             hooks.callback(net.register_forward_hook(lambda *args: clock.leave(), always_call=True).remove)
         for head in heads:
             for name in head.works:

@@ -186,7 +186,7 @@ def speeds(
     decoders = {DENSE: plain.packed()}
     for name, words in wanted.items():
         say(f"making {name}")
-        decoders[name] = _made(plain, words)
+        decoders[name] = transformed(plain, words)
     return {
         "spec": plain.spec.record(),
         "params": plain.spec.params,
@@ -195,7 +195,7 @@ def speeds(
         "repeats": repeats,
         "rows": list(rows),
         "bytes": {name: resident([_Bare(x)]) for name, x in decoders.items()},  # type: ignore[list-item] # only its decoder is read
-        "ms": {name: list(each) for name, each in _timed(decoders, rows, repeats, say)},
+        "ms": {name: list(each) for name, each in timed(decoders, rows, repeats, say=say)},
     }
 
 
@@ -206,7 +206,9 @@ class _Bare:
         self.decoder = decoder
 
 
-def _made(plain: Decoder, words: str) -> Decoder:
+def transformed(plain: Decoder, words: str) -> Decoder:
+    """What transforms that read no text make of random weights. Raises a Refusal where one cannot be made, or reads some."""
+
     def silent() -> torch.Tensor:
         raise LabBenchError("Random weights have no text to be calibrated on: choose a transform that looks at none.")
 
@@ -217,16 +219,21 @@ def _made(plain: Decoder, words: str) -> Decoder:
 
 
 @torch.inference_mode()
-def _timed(
-    decoders: Mapping[str, Decoder], rows: Sequence[int], repeats: int, say: Callable[[str], None]
+def timed(
+    decoders: Mapping[str, Decoder],
+    rows: Sequence[int],
+    repeats: int,
+    held: int = HELD,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[tuple[str, list[float]]]:
+    """Name -> milliseconds of a pass of each number of rows behind `held` entries: the median of `repeats` rounds, in turns."""
     lanes = {name: Lane("target", x, CachePolicy()) for name, x in decoders.items()}
     for lane in lanes.values():
-        lane.read(list(range(1, HELD + 1)))
+        lane.read([1 + i % 4096 for i in range(held)])
     spent: dict[str, list[list[float]]] = {name: [] for name in decoders}
     for n in rows:
         say(f"passes of {n} row{'s' if n > 1 else ''}")
-        feeds = {name: Feed.causal([7] * n, HELD, x.device) for name, x in decoders.items()}
+        feeds = {name: Feed.causal([7] * n, held, x.device) for name, x in decoders.items()}
         for each in spent.values():
             each.append([])
         for turn in range(repeats + 1):  # the first warms up

@@ -110,7 +110,11 @@ class Speculation:
 
     methods: name -> method, measured greedily; None: `compositions`, and those of DRAWING at `temperature`, unless it is 0
     left_out: name -> why it cannot run here
+    clock, result: what times heads, and what keeps the rows
     """
+
+    clock: type[HeadClock] = HeadClock
+    result: type[SpecResult] = SpecResult
 
     def __init__(
         self,
@@ -187,7 +191,7 @@ class Speculation:
 
     # ---- one question
 
-    def rows(self, question: Question, turn: int, clock: HeadClock) -> list[SpecRow]:
+    def rows(self, question: Question, turn: int, clock: HeadClock) -> Sequence[SpecRow]:
         """What everyone made of the question's first turn: counted once, then timed in turns. `turn`: number of the question,
         by which the order goes on."""
         prompt = self.greedy.first(question)
@@ -286,12 +290,12 @@ def speculation(
 ) -> SpecResult:
     """Put the first turn of every question to everyone. `asked`: what to remember of where the questions came from; the rest
     as for `gather`, which may be interrupted: what there is until then is returned."""
-    result = SpecResult({**bench.settings(), "questions": about(questions, asked)})
+    result = bench.result({**bench.settings(), "questions": about(questions, asked)})
     for name, why in bench.left_out.items():
         say(f"left out: {name}: {why}")
-    with watching(HeadClock(bench.model, bench.drafts)) as clock:
+    with watching(bench.clock(bench.model, bench.drafts)) as clock:
 
-        def work(i: int, question: Question) -> tuple[list[SpecRow], str]:
+        def work(i: int, question: Question) -> tuple[Sequence[SpecRow], str]:
             why = bench.greedy.too_long(question)
             return ([], why) if why else (bench.rows(question, i, clock), "")
 

@@ -220,20 +220,22 @@ def reached(**gains: float) -> dict[str, Any]:
 
 def test_goals_count_greedy_lossless_methods_once_each() -> None:
     found = reached(a=1.5, a__tree=1.9, b=1.2, lossy=9.0, c__drawn=9.0)
-    code, copying, many, overhead = found["goals"]
-    assert code == {"what": "best method on code", "goal": 2.0, "value": 1.9, "met": False, "methods": ["a__tree"]}
+    code, copying, _, _, many, overhead = found["goals"]
+    assert code == {"what": "best method on code", "goal": 2.5, "value": 1.9, "met": False, "methods": ["a__tree"]}
     assert copying["methods"] == ["a__tree"] and copying["met"] is False
     assert (many["value"], many["methods"], many["met"]) == (1, ["a"], False)
     assert (overhead["value"], overhead["methods"], overhead["met"]) == (pytest.approx(0.45), ["c__drawn"], False)
 
 
 def test_goals_are_met() -> None:
-    found = reached(**dict.fromkeys("abcde", 1.4), f=1.99, g=3.5)
-    assert [x["met"] for x in found["goals"]] == [True, True, True, False]
-    assert found["goals"][2]["value"] == 7 and found["goals"][3]["methods"] == ["g"]
-    assert [x["met"] for x in reached(a=1.0)["goals"]] == [False, False, False, True]
+    found = reached(**dict.fromkeys("abcde", 1.4), f=1.99, g=4.5, draft_model=0.9, draft_model__eight=1.01)
+    assert [x["met"] for x in found["goals"]] == [True, True, True, None, True, False], "nobody was asked for a story"
+    assert found["goals"][2]["methods"] == ["draft_model__eight"] and found["goals"][2]["value"] == pytest.approx(1.01)
+    assert found["goals"][4]["value"] == 7 and found["goals"][5]["methods"] == ["g"]
+    slow = reached(a=1.0, draft_model=0.99)["goals"]
+    assert [x["met"] for x in slow] == [False, False, False, None, False, True]
 
 
 def test_goals_without_questions_are_not_asked() -> None:
     found = SpecResult({"contestants": reached(a=2.0)["settings"]["contestants"]}).record()
-    assert [(x["value"], x["met"]) for x in found["goals"]] == [(None, None)] * 4 and goals(found) == found["goals"]
+    assert [(x["value"], x["met"]) for x in found["goals"]] == [(None, None)] * 6 and goals(found) == found["goals"]

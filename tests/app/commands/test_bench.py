@@ -399,7 +399,7 @@ def test_speculation_measures_both_sides_and_writes_its_result(
     assert found["methods"]["two"]["against_assisted"]["median"] > 0 and found["methods"]["two"]["tau"] > 1
     assert found["settings"]["dtype"] == "bfloat16" and found["settings"]["questions"]["short"] is True
     assert re.search(r"(?m)^two +\d\.\d\d +\d", printed) and re.search(
-        r"(?m)^best method on code +2\.00 +- +not asked", printed
+        r"(?m)^best method on code +2\.50 +- +not asked", printed
     )
     assert "question 2 of 2: talk" in remarks
     markdown = run_script("speculation.py", str(out))
