@@ -15,6 +15,7 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 LEVELS = ("counts", "decisions", "fields")
 HOWS = ("tested", "naive", "static", "independent", "shared")  # how a calibration chooses
 TOKENS = 1_000_000
+TEXTS = 32  # that go together where nobody says how many
 BENCHES = ("decode", "labbench", "speculation", "kv", "parallel", "depth", "cascade", "cloze", "words", "prompts", "models")
 MODEL = "a shipped one (see docs/models.md), a folder written with a path separator, or a hub id; +NAME adds its adapter"
 WEIGHTS = "make another model of it first, such as 'int4 group=64'; several with + between them"
@@ -32,7 +33,7 @@ def parser() -> Parser:
         return sub
 
     _app(command("app", "app", "app", "open the lab in the browser"))
-    _run(command("run", "run", "run", "decode one prompt with a method and tell what happened"))
+    _run(command("run", "run_file", "run", "decode one prompt with a method and tell what happened"))
     _batch(command("batch", "batch", "batch", "decode many prompts, what several begin with read and held once"))
     _workload(command("workload", "workload", "workload", "serve requests with a cache of answers in front of a method"))
     _calibrate(command("calibrate", "calibrate", "calibrate", "choose a knob's value so that texts hold a risk"))
@@ -226,7 +227,7 @@ def _parts(sub: Parser) -> None:
 
 def _run(sub: Parser) -> None:
     _method(sub)
-    _prompt(sub)
+    _prompt(sub, many=True)
     _decoding(sub)
     sub.add_argument(
         "--shadow",
@@ -266,10 +267,11 @@ def _load(sub: Parser) -> None:
     _decoding(sub)
 
 
-def _prompt(sub: Parser) -> None:
+def _prompt(sub: Parser, many: bool = False) -> None:
     text = sub.add_mutually_exclusive_group(required=True)
     text.add_argument("--prompt", metavar="TEXT", help="the prompt")
-    text.add_argument("--prompt-file", metavar="F", help="a UTF-8 file that holds it; - is standard input")
+    holds = "; a .jsonl file holds many, decoded as batch does" if many else ""
+    text.add_argument("--prompt-file", metavar="F", help="a UTF-8 file that holds it; - is standard input" + holds)
     sub.add_argument("--chat", action="store_true", help="put the prompt as a user's turn, by the model's template")
 
 
@@ -295,7 +297,7 @@ def _batch(sub: Parser) -> None:
     sub.add_argument("--ignore-eos", action="store_true", help="go on after the model's end token")
     sub.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end a text that holds this; repeatable")
     sub.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of the first prompt (default: 0)")
-    sub.add_argument("--texts", type=whole(1, 1024), default=32, metavar="N", help="texts of a pass, at most (default: 32)")
+    sub.add_argument("--texts", type=whole(1, 1024), default=TEXTS, metavar="N", help="texts of a pass, at most (32)")
     sub.add_argument("--traces", metavar="DIR", help="record each text to a file of its own in this new folder")
     sub.add_argument("--level", choices=LEVELS, metavar="LEVEL", help="of --traces, as for run (default: decisions)")
     sub.add_argument("--plan-only", action="store_true", help="say which prompts share what, and decode nothing")
@@ -360,6 +362,7 @@ def _report(sub: Parser) -> None:
     sub.add_argument("--prompts", metavar="F", help="decode these first: a prompt a line, .jsonl, or labbench")
     sub.add_argument("--short", action="store_true", help="of labbench: the first 8 questions of each kind")
     sub.add_argument("--traces", metavar="DIR", help="keep the runs over the prompts in this folder")
+    sub.add_argument("--batch", type=whole(1, 1024), default=1, metavar="N", help="prompts decoded at a time (default: 1)")
     _method(sub, required=False)
     sub.add_argument("--chat", action="store_true", help="put prompts as a user's turn, by the model's template")
     _length(sub)
@@ -439,9 +442,9 @@ def _bench(sub: Parser) -> None:
     sub.add_argument(
         "--seed", type=whole(0, SEEDS), metavar="S", help="of every draw, of all but decode, kv and cloze (0)"
     )
+    sub.add_argument("--batch", type=whole(1, 1024), metavar="N", help="labbench: answers written at a time (default: 1)")
     sub.add_argument("--random", type=parameters, metavar="N", help="models: time passes of N random weights, such as 300M")
     sub.add_argument("--out", metavar="OUT", help="all but decode: write the result to this file, as JSON")
-    sub.add_argument(
-        "--resume", action="store_true", default=None, help="all but decode: go on with what OUT.partial holds"
-    )
+    resume = "all but decode: go on with what OUT.partial holds"
+    sub.add_argument("--resume", action="store_true", default=None, help=resume)
     _json(sub)

@@ -9,6 +9,7 @@ from typing import Any, TypedDict, Unpack
 from decodescope.engine.core.arguments import SEEDS, choice, ids, shown, texts, whole
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.roles import TARGET
+from decodescope.engine.model.executor import Executor
 from decodescope.engine.trace import PARTIAL, Trace, TraceWriter
 from decodescope.engine.trace.events import LEVELS, Header, Level, Step
 from decodescope.engine.trace.summary import Summary, summarise
@@ -151,10 +152,12 @@ def prepare(
     text_or_ids: str | Sequence[int],
     *,
     path: str | Path | None = None,
+    executor: Executor | None = None,
     **asked: Unpack[Asked],
 ) -> Run:
     """The run that is asked for, of which nothing was computed yet; its records go into its trace, and to `path`. Models are
-    loaded after all else was checked. Raises what `run` does for what cannot be run."""
+    loaded after all else was checked. executor: a Seat, where it goes with others. Raises what `run` does for what cannot be
+    run."""
     draft, given = asked.get("draft"), by_role(asked.get("models"))
     given |= {} if draft is None else {"draft": draft}
     composed, stops = Method.of(method), texts(asked.get("stop", ()), "stop")
@@ -179,6 +182,7 @@ def prepare(
         level=level,
         layers=layers,
         shadow=asked.get("shadow", False),
+        executor=executor,
     )
     trace = Trace()
     session.sink = trace if path is None else Tee(LazyWriter(path), trace)

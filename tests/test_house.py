@@ -22,7 +22,7 @@ FLOORS = (
     *(f"engine.methods.{x}" for x in ("schedules", "selectors", "routers", "drafters", "laws", "strategies")),
     *("engine.load", "engine.method", "engine.pairing", "engine.heading", "engine.session", "engine.saving", "engine.run"),
     *("engine.runner", "engine.start"),
-    *("engine.replay", "engine.bench", "engine.calibration", "engine.batch"),
+    *("engine.replay", "engine.batch", "engine.bench", "engine.calibration"),
     *("engine.methods", "engine"),
     *("lab.words", "lab.cost", "lab.cache", "lab.decision", "lab.wire", "lab.figures", "lab.views", "lab.reports"),
     *("lab.course", "lab.charts", "lab.lessons", "lab.notebook", "lab"),

@@ -21,7 +21,7 @@ def labbench(args: argparse.Namespace) -> int:
 
     questions, about, out = asked(args, lambda all_: first_of_each(all_, SHORT) if args.short else all_)
     say = steps_told(args.json)
-    result = labbench(prepared(args), questions, asked=about, out=out, resume=args.resume, say=say)
+    result = labbench(prepared(args), questions, asked=about, batch=args.batch, out=out, resume=args.resume, say=say)
     return finished(args, result, told, out)
 
 
@@ -52,6 +52,7 @@ def told(record: Mapping[str, Any]) -> str:
         f"{settings['machine']}, {settings['device']}, {settings['threads']} threads; torch {settings['torch']}\n"
         f"{settings['model']} with {', '.join(drafts) or 'no draft model'}, {settings['dtype']}, "
         + ("greedy" if not settings["temperature"] else f"temperature {settings['temperature']:g}, seed {settings['seed']}")
+        + (f", {batch} answers at a time" if (batch := settings.get("batch", 1)) > 1 else "")
         + f"; {sum(record['kinds'].values())} of {asked['count']} questions of {asked.get('file', 'a list')}, "
         f"{record['seconds']:.0f} s\n"
     )

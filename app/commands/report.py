@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +21,11 @@ from .texts import read_text
 from .trace import free, write
 
 if TYPE_CHECKING:
+    from decodescope.engine.session import Session
     from decodescope.engine.trace import Trace
     from decodescope.lab.reports.report import Report
+
+SETS = 4  # prompts whose traces are held while they go together, in the number of those that go at a time
 
 
 def report(args: argparse.Namespace) -> int:
@@ -53,8 +56,8 @@ def report(args: argparse.Namespace) -> int:
 
 def _method_given(args: argparse.Namespace) -> str:
     """The first option that says how prompts are decoded, as it is written; empty if there is none."""
-    usual: dict[str, Any] = {"set": [], "head": None, "chat": False, "short": False, "allow_pickle": False}
-    names = ("model", *DRAFTS, "role", "head", "allow_pickle", *PARTS, "sampler", "set", "chat", "short", "traces")
+    usual: dict[str, Any] = {"set": [], "head": None, "chat": False, "short": False, "allow_pickle": False, "batch": 1}
+    names = ("model", *DRAFTS, "role", "head", "allow_pickle", *PARTS, "sampler", "set", "chat", "short", "traces", "batch")
     return next((f"--{x.replace('_', '-')}" for x in names if getattr(args, x) != usual.get(x)), "")
 
 
@@ -105,37 +108,81 @@ class Decoded:
         self.has_chat = self.model.tokenizer.has_chat
 
     def traces(self) -> Iterator[Trace]:
-        """A run's trace for every prompt; prompts that cannot be run are left out, with a note."""
-        from decodescope.engine.model.executor import EngineFault
-
+        """A run's trace for every prompt, in their order; prompts that cannot be run are left out, with a note."""
         left_out: list[str] = []
+        each = 1 if self.args.batch == 1 else SETS * self.args.batch
         with interrupts() as seen:
-            for i, prompt in enumerate(self.prompts):
-                if seen:
+            for at in range(0, len(self.prompts), each):
+                some = range(at, min(at + each, len(self.prompts)))
+                if not self.args.json and not seen:
+                    note(f"prompt{'s' if len(some) > 1 else ''} {_span(some)} of {len(self.prompts)}")
+                done = {} if seen else self.run(at) if each == 1 else self._several(some, lambda: bool(seen))
+                for i in sorted(done):
+                    trace = done[i]
+                    if isinstance(trace, Exception):
+                        left_out.append(f"prompt {i + 1}: {sentence(trace)}")
+                    else:
+                        yield trace
+                if len(done) < len(some):
                     self.stopped = True
-                    note(f"Interrupted: the report is on the {i} prompts before.")
+                    note(f"Interrupted: the report is on the {at + len(done)} prompts before.")
                     break
-                if not self.args.json:
-                    note(f"prompt {i + 1} of {len(self.prompts)}")
-                try:
-                    trace = self.run(prompt, i)
-                except (EngineFault, Refusal) as error:
-                    left_out.append(f"prompt {i + 1}: {sentence(error)}")
-                else:
-                    yield trace
         if left_out:
             if len(left_out) == len(self.prompts):
                 raise Refusal(f"No prompt could be decoded; {left_out[0]}")
             note(f"Left out: {len(left_out)}. The first, {left_out[0]}")
 
-    def run(self, prompt: Prompt, i: int) -> Trace:
-        """Decode one prompt; number `i` has the i-th seed behind the first."""
+    def run(self, i: int) -> dict[int, Trace | Exception]:
+        """The trace of prompt `i`, or why there is none."""
+        from decodescope.engine.model.executor import EngineFault
         from decodescope.engine.run import run
 
+        try:
+            return {i: run(self.model, self.method, self.prompts[i].text, **self._options(i)).trace}
+        except (EngineFault, Refusal) as error:
+            return {i: error}
+
+    def _several(self, numbers: Iterable[int], halted: Callable[[], bool]) -> dict[int, Trace | Exception]:
+        """The traces of these prompts, whose runs go together, or why there is none; without those that were stopped."""
+        from decodescope.engine.batch.together import Seat, together
+        from decodescope.engine.model.executor import EngineFault
+        from decodescope.engine.run import Run, prepare
+
+        done: dict[int, Trace | Exception] = {}
+        going: dict[int, tuple[int, Run]] = {}
+
+        def sessions() -> Iterator[Session]:
+            for i in numbers:
+                seat = Seat(self.model.decoder.device)
+                try:
+                    opened = prepare(self.model, self.method, self.prompts[i].text, executor=seat, **self._options(i))
+                except Refusal as error:
+                    done[i] = error
+                else:
+                    going[id(opened.session)] = i, opened
+                    yield opened.session
+
+        def over(session: Session, error: Exception | None) -> None:
+            i, opened = going.pop(id(session))
+            if error is not None and not isinstance(error, EngineFault | Refusal):
+                raise error
+            if error is not None or (session.end is not None and session.end.reason != "stopped_by_user"):
+                done[i] = error or opened.trace
+
+        together(sessions(), self.args.batch, over=over, halted=halted)
+        return done
+
+    def _options(self, i: int) -> dict[str, Any]:
+        """How a prompt is decoded; number `i` has the i-th seed behind the first."""
         path = None if self.folder is None else self.folder / f"prompt-{i + 1:04d}.dstrace"
         options: dict[str, Any] = {"models": self.drafts, "max_new_tokens": self.args.max_new_tokens}
-        options |= {"seed": self.args.seed + i, "chat": self.args.chat or (prompt.chat and self.has_chat), "path": path}
-        return run(self.model, self.method, prompt.text, **options).trace
+        chat = self.args.chat or (self.prompts[i].chat and self.has_chat)
+        return options | {"seed": self.args.seed + i, "chat": chat, "path": path}
+
+
+def _span(numbers: range) -> str:
+    """Prompts by their numbers, counted from 1."""
+    return f"{numbers[0] + 1} to {numbers[-1] + 1}" if len(numbers) > 1 else str(numbers[0] + 1)
 
 
 def _folder(name: str) -> Path:

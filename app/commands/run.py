@@ -63,7 +63,7 @@ def decoded(args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple
     typed((("--prompt", prompt), *(("--stop", text) for text in args.stop)))
     if "" in args.stop:
         raise Refusal("--stop is empty, and every text holds that: give the text to end at, or leave --stop out.")
-    notes = [] if target is not None else _unrecorded(args)
+    notes = [] if target is not None else unrecorded(args)
     shadow = target is not None and (getattr(args, "shadow", None) or False)
     if shadow and args.level == "counts":
         what = "the model that reads along" if shadow == "model" else "a full cache beside the target's"
@@ -96,7 +96,7 @@ def decoded(args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple
     return carried_out(session, model, target, args.json, notes)
 
 
-def _unrecorded(args: argparse.Namespace) -> list[str]:
+def unrecorded(args: argparse.Namespace) -> list[str]:
     """Notes on the options that say what is recorded, where nothing is."""
     asked = [x for x in ("level", "layers", "shadow") if getattr(args, x, None) not in (None, False)]
     return [f"Note: nothing is recorded without --trace OUT, so --{x} is ignored." for x in asked]

@@ -248,7 +248,7 @@ def _parts(same: Sequence[_Member]) -> list[list[_Member]]:
 
 
 def together(
-    sessions: Iterable[Session],
+    sessions: Iterable[Session | None],
     most: int = 8,
     *,
     each: Callable[[Session, Step], None] = lambda session, step: None,
@@ -256,8 +256,8 @@ def together(
     halted: Callable[[], bool] = lambda: False,
 ) -> Figures:
     """Decode sessions to their ends, at most `most` at a time, each made with a `Seat` for its executor; where one ends, the
-    next takes its place. Each decodes as it would alone, to rounding, whatever the others do: with its own method, seed,
-    caches and trace, so their methods may differ too.
+    next takes its place; a None among them says that none can begin until one ends. Each decodes as it would alone, to
+    rounding, whatever the others do: with its own method, seed, caches and trace, so their methods may differ too.
 
     The sessions run by turns until all wait for a pass; those over one model are then run as one (`engine/model/several.py`),
     over all layers for every row. Passes that leave out layers are run one by one.
@@ -270,10 +270,11 @@ def together(
     try:
         while not halted():
             while more and len(group.members) < most:
-                session = next(coming, None)
-                more = session is not None
-                if session is not None:
-                    group.members.append(_Member(session, group))
+                session = next(coming, group)
+                more = session is not group
+                if session is None or isinstance(session, _Group):
+                    break
+                group.members.append(_Member(session, group))
             if not group.members:
                 break
             group.onward()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,21 @@ from decodescope.engine.method import Method, MethodError
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.methods.samplers.greedy import Greedy
 from decodescope.engine.methods.samplers.temperature import Temperature
-from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.executor import EngineFault, Executor
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.run import encode
 from decodescope.engine.session import Session
 from decodescope.engine.timing.measure import machine
-from decodescope.engine.trace.events import Level, Pass, Prefill, Step
-from decodescope.engine.trace.passengers import levels
-from decodescope.engine.trace.phases import decides
+from decodescope.engine.trace.events import Level
 
 from .answers_figures import BASELINE, Result, Row, by_depth
-from .columns import Meter, Spent, peak_here, resident, together
+from .columns import peak_here, resident, together
 from .contest import agreement
 from .questions import LabBenchError, Question
 from .result_file import Gathered, R, gather
 from .score import score
+from .side_by_side import Ahead
+from .talk import Answer, Talk, Written
 
 QUESTIONS = SHIPPED.parent / "bench" / "labbench.jsonl"
 SHORT = 8  # questions of a kind in the short form
@@ -43,6 +43,7 @@ LONGEST = {
     "lists": 96, "json": 128, "expression": 96, "code": 96,
 }  # fmt: skip
 OTHERS = 256  # of a kind that is not ours
+REMEMBERED = 1024  # rendered prompts
 COMPOSITIONS: dict[str, tuple[dict[str, str], dict[str, dict[str, Any]]]] = {
     BASELINE: ({}, {}),
     "prompt_lookup": ({"drafter": "prompt_lookup"}, {}),
@@ -69,72 +70,6 @@ def under(methods: Mapping[str, Method], temperature: float) -> dict[str, Method
     return {name: replace(method, sampler=sampler) for name, method in {BASELINE: Method(), **methods}.items()}
 
 
-@dataclass
-class Answer:
-    """One turn's answer, and what it took.
-
-    offered, reached: by depth in the draft, from 1: steps whose draft was so deep, and steps that accepted so far
-    kv_bytes: the most that all caches held after the prompt or a step; step_kv_bytes: after a step
-    fault: why there is no whole answer;  spent: what the six columns follow from, of a whole one
-    """
-
-    prompt: list[int]
-    tokens: list[int] = field(default_factory=list)
-    end: str = ""
-    fault: str = ""
-    steps: int = 0
-    passes: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    offered: list[int] = field(default_factory=list)
-    reached: list[int] = field(default_factory=list)
-    kv_bytes: int = 0
-    step_kv_bytes: int = 0
-    prefill_s: float = 0.0
-    decode_s: float = 0.0
-    spent: Spent = field(default_factory=dict)
-
-    def open(self, began: Prefill) -> None:
-        """Count what was done with the prompt."""
-        self.prefill_s = began.wall_us / 1e6
-        self.kv_bytes = sum(c.held_bytes for c in began.cache)
-
-    def add(self, step: Step, last: bool) -> None:
-        """Count a step; of the `last` one the part of its draft that lies behind the text's end was never tried."""
-        self.steps += 1
-        self.tokens += step.emitted
-        self.passes += sum(map(decides, step.passes))
-        self.drafted += step.drafted
-        self.accepted += step.accepted
-        deep = max(levels(step.draft), default=0)
-        deep = min(deep, len(step.emitted)) if last else deep
-        for counts, reach in ((self.offered, deep), (self.reached, min(step.accepted, deep))):
-            counts += [0] * (deep - len(counts))
-            for i in range(reach):
-                counts[i] += 1
-        self.step_kv_bytes = max(self.step_kv_bytes, sum(c.held_bytes for c in step.cache))
-        self.kv_bytes = max(self.kv_bytes, self.step_kv_bytes)
-        self.decode_s += step.wall_us / 1e6
-
-
-@dataclass
-class Counted(Answer):
-    """An answer whose passes are kept, so that they can be priced. read: those that read the prompt;  records: the steps"""
-
-    read: list[Pass] = field(default_factory=list)
-    records: list[Step] = field(default_factory=list)
-
-    def open(self, began: Prefill) -> None:
-        """Count what was done with the prompt, and keep its passes."""
-        super().open(began)
-        self.read += began.passes
-
-    def add(self, step: Step, last: bool) -> None:
-        """Count a step, and keep it."""
-        super().add(step, last)
-        self.records.append(step)
-
-
 class Bench:
     """A model, a draft model or none, and compositions by name, which all get the same sampler: greedy, or `temperature`.
 
@@ -159,7 +94,7 @@ class Bench:
         self.methods = under(compositions(draft is not None) if methods is None else methods, temperature)
         for method in self.methods.values():
             method.check(model.spec, self.models(method))
-        self._ids: tuple[Any, dict[Any, list[int]]] = (None, {})
+        self._ids: dict[tuple[str, ...], list[int]] = {}
 
     def settings(self) -> dict[str, Any]:
         """What the figures depend on, as plain data."""
@@ -186,7 +121,10 @@ class Bench:
 
     def rows(self, question: Question, turn: int = 0) -> list[Row]:
         """What every composition made of the question, in their order; for `turn` see `talks`."""
-        talks = self.talks(question, turn)
+        return self.rows_of(question, self.talks(question, turn))
+
+    def rows_of(self, question: Question, talks: Mapping[str, list[Answer]]) -> list[Row]:
+        """The figures of the talks of every composition."""
         return [self.row(question, name, talks[name], talks[BASELINE]) for name in self.methods]
 
     def talks(self, question: Question, turn: int) -> dict[str, list[Answer]]:
@@ -198,34 +136,28 @@ class Bench:
 
     def talk(self, question: Question, method: Method, new_tokens: int | None = None) -> list[Answer]:
         """The answers to all turns; the model's own answers stand in the later prompts. A fault ends the talk."""
-        said: list[dict[str, str]] = []
-        answers: list[Answer] = []
-        longest = new_tokens or self.longest(question)
-        for text in question.turns:
-            said.append({"role": "user", "content": text})
-            answers.append(self.answer(method, self.prompt(question, said), longest))
-            if answers[-1].fault:
-                break
-            said.append({"role": "assistant", "content": self.text(answers[-1].tokens)})
-        return answers
+        talk = Talk(self, question, new_tokens)
+        while (prompt := talk.prompt) is not None:
+            talk.add(self.answer(method, prompt, talk.longest))
+        return talk.answers
 
     def answer(self, method: Method, prompt: list[int], longest: int) -> Answer:
         """Decode one answer of at most `longest` tokens."""
         answer = self.blank(prompt)
         try:
-            models, level = self.models(method), self.level(method)
-            session = Session(self.model, method, prompt, models=models, max_new_tokens=longest, seed=self.seed, level=level)
-            meter = Meter(session.header)
-            meter.open(began := session.start())
-            answer.open(began)
-            for step in session.stream():
-                answer.add(step, session.done)
-                meter.add(step)
-            assert session.end is not None
-            answer.end, answer.spent = session.end.reason, meter.spent(len(answer.tokens))
+            written = Written(answer, self.session(method, prompt, longest))
+            for step in written.session.stream():
+                written.add(step)
+            written.over()
         except (MethodError, EngineFault) as error:
-            answer.end, answer.fault = getattr(error, "reason", "bad_input"), str(error)
+            answer.failed(error)
         return answer
+
+    def session(self, method: Method, prompt: list[int], longest: int, executor: Executor | None = None) -> Session:
+        """The session that decodes one answer of at most `longest` tokens. Raises MethodError where it cannot."""
+        models, level = self.models(method), self.level(method)
+        more: dict[str, Any] = dict(seed=self.seed, level=level, executor=executor)
+        return Session(self.model, method, prompt, models=models, max_new_tokens=longest, **more)
 
     def level(self, method: Method) -> Level:
         """What has to be recorded of a method."""
@@ -254,17 +186,17 @@ class Bench:
     def prompt(self, question: Question, said: Sequence[Mapping[str, str]]) -> list[int]:
         """Token ids of a talk up to where the model answers: by its chat template, else as plain text.
 
-        Rendering takes longer than a short answer, so the prompts of one question are remembered.
+        Rendering takes longer than a short answer, so the last REMEMBERED prompts are kept.
         """
         assert self.model.tokenizer is not None
-        if self._ids[0] != question.id:
-            self._ids = (question.id, {})
         key = tuple(x["content"] for x in said)
-        if key not in self._ids[1]:
+        if key not in self._ids:
             chat = self.model.tokenizer.has_chat
             ids = self.model.tokenizer.chat([dict(x) for x in said]) if chat else encode(self.model, "\n\n".join(key) + "\n\n")
-            self._ids[1][key] = ids
-        return list(self._ids[1][key])
+            self._ids[key] = ids
+            if len(self._ids) > REMEMBERED:
+                del self._ids[next(iter(self._ids))]
+        return list(self._ids[key])
 
     def text(self, tokens: list[int]) -> str:
         """The text of an answer, without what ends it."""
@@ -418,15 +350,17 @@ def labbench(
     questions: Sequence[Question],
     *,
     asked: Mapping[str, Any] | None = None,
+    batch: int = 1,
     out: Path | None = None,
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> Result:
-    """Put every question to every composition. `asked`: what to remember of where the questions came from; the rest as for
-    `gather`, which may be interrupted: what there is until then is returned."""
-    result = Result({**bench.settings(), "questions": about(questions, asked)})
-
-    put(bench, result, questions, bench.rows, out=out, resume=resume, say=say)
+    """Put every question to every composition. `asked`: what to remember of where the questions came from;  batch: answers
+    that a method writes at a time (`side_by_side.py`); the rest as for `gather`, which may be interrupted: what there is until
+    then is returned."""
+    result = Result({**bench.settings(), "batch": batch, "questions": about(questions, asked)})
+    rows = bench.rows if batch == 1 else Ahead(bench, questions, batch, say).rows
+    put(bench, result, questions, rows, out=out, resume=resume, say=say)
     return result
 
 

@@ -16,12 +16,13 @@ from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.trace.events import Level, Pass
 from decodescope.engine.trace.looked import Look
 
-from .answers import Answer, Bench, Counted, about, under
+from .answers import Bench, about, under
 from .answers_figures import BASELINE
 from .cascade_figures import SMALL, CascadeResult, CascadeRow
 from .cascade_grid import KEPT, WARM, Beforehand, routed
 from .questions import LabBenchError, Question
 from .result_file import gather
+from .talk import Answer, Counted
 
 SHORT = 2  # questions of a kind in the short form
 # (strategy, router) -> thresholds: of answers where no question was held out

@@ -11,8 +11,9 @@ from decodescope.engine.method import Method
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.trace.answered import Candidates
 
-from .answers import Bench, Counted, judged
+from .answers import Bench, judged
 from .questions import Question, kinds
+from .talk import Counted
 
 HELD = 2  # questions of a kind
 KEPT = (0.1, 0.25, 0.5, 0.75)  # shares of the answers to them that a threshold keeps

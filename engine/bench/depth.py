@@ -17,10 +17,11 @@ from decodescope.engine.method import Method, MethodError
 from decodescope.engine.trace.events import Pass, Step
 from decodescope.engine.trace.phases import decides
 
-from .answers import Answer, Bench, Counted, about, put
+from .answers import Bench, about, put
 from .answers_figures import BASELINE
 from .depth_figures import CHECKED, STAIRS, DepthResult, DepthRow
 from .questions import LabBenchError, Question
+from .talk import Answer, Counted
 
 SHORT = 2  # questions of a kind in the short form
 

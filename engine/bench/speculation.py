@@ -14,7 +14,7 @@ from decodescope.engine.load import Model
 from decodescope.engine.method import Method, MethodError
 from decodescope.engine.session import Session
 
-from .answers import Answer, Bench, about
+from .answers import Bench, about
 from .answers_figures import BASELINE
 from .columns import Spent, resident
 from .contest import Contestant, agreement, one_round, ours
@@ -23,6 +23,7 @@ from .questions import Question
 from .result_file import gather
 from .speculation_figures import SpecResult, SpecRow
 from .speed import Reference
+from .talk import Answer
 
 PER_KIND, SHORT = 2, 1  # questions of a kind, and in the short form
 NEW_TOKENS, REPEATS = 40, 3

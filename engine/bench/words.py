@@ -25,10 +25,11 @@ from decodescope.engine.trace.events import Level
 from decodescope.engine.trace.phases import decides
 from decodescope.engine.trace.repeats import GRAM, said_again
 
-from .answers import Answer, Bench, Counted, about, losses_behind, put
+from .answers import Bench, about, losses_behind, put
 from .answers_figures import BASELINE
 from .questions import Question
 from .score import parsed
+from .talk import Answer, Counted
 from .words_figures import WordsResult, WordsRow
 
 SHORT = 2  # questions of a kind in the short form

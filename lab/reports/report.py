@@ -149,12 +149,22 @@ def report(traces: Trace | Iterable[Trace]) -> Report:
         advice=tried,
         curve=curve,
         clock=speed / modelled if modelled else None,
-        notes=[*tally.notes, *more],
+        notes=[*tally.notes, *_shared(tally), *more],
         begins=tally.begins,
         deaths=tally.deaths,
         lengths=tally.lengths,
         by_run=tally.by_run,
     )
+
+
+def _shared(tally: Tally) -> list[str]:
+    """What times mean where runs went together."""
+    if not tally.shared:
+        return []
+    return [
+        f"{tally.shared} of {tally.passes} target passes were run for several texts at once: a step lasts until its own tokens "
+        "are there, what was done for the others meanwhile stands under rest, and speeds are those of one text."
+    ]
 
 
 def _bins(tally: Tally) -> list[Bin]:

@@ -88,7 +88,7 @@ class Tally:
         self.kept: list[int] = []  # accepted per drafting step of the present run
         self.lengths: list[float] = []  # their mean, by run
         self.by_run: list[OfRun] = []
-        self.runs = self.tokens = self.steps = self.passes = self.drafted = self.accepted = self.again = 0
+        self.runs = self.tokens = self.steps = self.passes = self.drafted = self.accepted = self.again = self.shared = 0
         self.wall = 0.0
         self.spent: Counter[str] = Counter()
         self.fates = dict.fromkeys(FATES, 0)
@@ -164,6 +164,7 @@ class Tally:
         self.drafted += step.drafted
         self.accepted += step.accepted
         self.passes += sum(map(decides, step.passes))
+        self.shared += sum(decides(x) and x.together is not None for x in step.passes)
         self.wall += step.wall_us
         rest = max(0.0, step.wall_us - step.draft_us - step.verify_us - step.policy_us)
         self.spent.update({"draft": step.draft_us, "verify": step.verify_us, "policy": step.policy_us, "rest": rest})

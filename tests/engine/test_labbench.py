@@ -13,9 +13,11 @@ import toys
 from bytewise import RULES, WHOLE, lively, question, scripted
 
 from decodescope.engine import Method
-from decodescope.engine.bench.answers import Answer, Bench, compositions, greedy_up_to_ties, labbench, under
+from decodescope.engine.bench.answers import Bench, compositions, greedy_up_to_ties, labbench, under
 from decodescope.engine.bench.answers_figures import BASELINE, Result, Row, figures, targets
 from decodescope.engine.bench.questions import LabBenchError, Question, first_of_each, kinds, read_questions
+from decodescope.engine.bench.side_by_side import side_by_side
+from decodescope.engine.bench.talk import Answer, Talk
 from decodescope.engine.core.tree import height
 from decodescope.engine.run import run
 
@@ -231,6 +233,59 @@ def test_methods_that_cannot_run_are_refused_before_anything_is_asked() -> None:
         under({BASELINE: toys.method(drafter="prompt_lookup")}, 0.0)
     with pytest.raises(LabBenchError, match="has no tokenizer"):
         Bench(toys.target())
+
+
+# ---- several at a time
+
+SEVERAL = [
+    question(1, "six times seven?", "42"),
+    question(2, ("go A", "and?", "well!"), ("", "42", "no")),
+    question("long", "x" * 200),
+    question(3, "well!", "no"),
+    question(4, ("so?", "y" * 80), ("42", "")),
+    question(5, "A", "BCABCABCABCA", kind="copy"),
+]
+
+
+def test_answers_that_are_written_side_by_side_are_those_of_one_at_a_time() -> None:
+    """Talks of several turns among them, one that grows too long in its second turn, and a draft model that reads less."""
+
+    def bench() -> Bench:
+        methods = {**speculative(), "copied": toys.method(drafter="prompt_lookup"), "h2o": toys.method(policy="h2o")}
+        return Bench(scripted(RULES, WHOLE), methods, scripted(RULES, max_positions=64), new_tokens=12)
+
+    said: list[str] = []
+    alone = labbench(bench(), SEVERAL)
+    several = labbench(bench(), SEVERAL, batch=2, say=said.append)
+    assert (alone.settings["batch"], several.settings["batch"]) == (1, 2) and several.complete
+    assert f"{BASELINE}: 5 questions, 2 at a time" in said and several.skipped == alone.skipped != []
+    for one, other in zip(several.rows, alone.rows, strict=True):
+        times = {"prefill_s": 0.0, "decode_s": 0.0, "spent": {}}
+        assert replace(one, **times) == replace(other, **times)
+        for name in ("tokens", "flops", "kv_bytes"):
+            assert one.spent.get(name) == other.spent.get(name), name
+    assert [x.method for x in several.rows if x.fault] == ["drafted"], "the test needs a fault"
+
+
+def test_seconds_of_answers_are_shares_of_the_time_that_all_took() -> None:
+    bench = Bench(lively(), {}, new_tokens=12)
+    talks = [Talk(bench, question(i, text)) for i, text in enumerate(("a", "some letters", "more of them", "b"))]
+    done = side_by_side(bench, talks, bench.methods[BASELINE], 3)
+    answers = [x.answers[0] for x in talks]
+    alone = [bench.talk(x.question, Method())[0] for x in talks]
+    assert done.shared[3] > 8 and [x.tokens for x in answers] == [x.tokens for x in alone]
+    assert sum(x.prefill_s + x.decode_s for x in answers) == pytest.approx(done.wall_s)
+    assert sum(x.spent["seconds"] for x in answers) > 2 * done.wall_s, "each waits for others: latency is no share"
+
+
+def test_what_was_answered_in_sets_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+    out = tmp_path / "found.json"
+    labbench(bench_of(), ASKED, batch=2, out=out, say=interrupted_at(4))
+    with pytest.raises(LabBenchError, match="was measured with batch = 2, now it is 1"):
+        labbench(bench_of(), ASKED, out=out, resume=True)
+    again: list[str] = []
+    done = labbench(bench_of(), ASKED, batch=2, out=out, resume=True, say=again.append)
+    assert [x.question for x in done.rows] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4] and "copied: 2 questions, 2 at a time" in again
 
 
 # ---- the file while it goes

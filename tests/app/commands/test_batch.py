@@ -65,6 +65,20 @@ def test_with_a_method_each_text_is_that_of_its_run_and_has_a_trace(said, file: 
     assert lines[0].startswith("2: ") and "sequences each, 3 at most" in lines[-1]
 
 
+def test_a_file_of_prompts_is_the_same_to_run(said, file: Path) -> None:
+    lines, runs = file.with_name("prompts.jsonl"), file.with_name("runs")
+    lines.write_text("".join(json.dumps({"prompt": x}) + "\n" for x in PROMPTS), encoding="utf-8")
+    method = ["--drafter", "prompt_lookup", "--set", "drafter.ngram=1"]
+    code, out, err = said("run", *MODEL, *method, "--prompt-file", str(lines), "--trace", str(runs), "--json")
+    texts = json.loads(out)["texts"]
+    assert (code, err) == (0, "") and [x["prompt"] for x in texts] == PROMPTS
+    assert [Path(x["trace"]).name for x in texts] == ["1.dstrace", "2.dstrace", "3.dstrace"]
+    plain = json.loads(said("run", *MODEL, "--prompt-file", str(lines), "--json")[1])
+    assert "groups" in plain and [x["text"] for x in plain["texts"]] == [x["text"] for x in texts], "both are greedy"
+    code, out, err = said("run", *MODEL, "--prompt-file", str(lines), "--shadow")
+    assert (code, out) == (2, "") and err.startswith("--shadow is about one prompt, and ")
+
+
 def test_a_text_that_fails_is_told_and_the_others_are_whole(said, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache of the second session has no room in the middle of its text."""
     append, tries, begun = LayerStore.append, count(1), list[LayerStore]()

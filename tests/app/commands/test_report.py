@@ -102,8 +102,8 @@ def test_prompts_that_do_not_fit_are_left_out_and_said_to_be(said, tmp_path: Pat
 def test_an_interrupt_reports_on_the_prompts_before_it(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = reporting.Decoded.run
 
-    def run(self: Any, prompt: str, i: int) -> Any:
-        made = honest(self, prompt, i)
+    def run(self: Any, i: int) -> Any:
+        made = honest(self, i)
         if i == 1:
             signal.raise_signal(signal.SIGINT)
         return made
@@ -111,6 +111,40 @@ def test_an_interrupt_reports_on_the_prompts_before_it(said, tmp_path: Path, mon
     monkeypatch.setattr(reporting.Decoded, "run", run)
     (tmp_path / "p.txt").write_text("one\ntwo\nthree\nfour\n", encoding="utf-8")
     code, out, err = said("report", "--prompts", str(tmp_path / "p.txt"), *SHORT, "--json")
+    assert code == 130 and json.loads(out)["runs"] == 2 and "2 prompts before" in err
+
+
+def test_prompts_that_go_together_are_reported_on_as_those_that_do_not(said, recorded: list[str], tmp_path: Path) -> None:
+    """In the order of the prompts, though the first is read longest; one does not fit."""
+    file, long = tmp_path / "p.txt", "one two three " * 1500
+    file.write_text("\n".join([PROMPTS[0], long, PROMPTS[1]]), encoding="utf-8")
+    drawn = ["--sampler", "temperature", "--seed", "5", "--traces", str(tmp_path / "runs"), "--json"]
+    code, out, err = said("report", "--prompts", str(file), *SHORT, *drawn, "--batch", "2")
+    assert code == 0 and err.startswith("Left out: 1. The first, prompt 2: ")
+    traces = [open_trace(x) for x in sorted((tmp_path / "runs").iterdir())]
+    assert [x.text().startswith(p) for x, p in zip(traces, PROMPTS, strict=True)] == [True, True]
+    assert traces[0].text() == open_trace(recorded[0]).text() and [x.header.seed for x in traces] == [5, 7]
+    together = [x.together for trace in traces for step in trace.steps for x in step.passes]
+    assert together.count(2) > 8
+    told = json.loads(out)
+    assert told["runs"] == 2 and any("target passes were run for several texts at once" in x for x in told["notes"])
+
+
+def test_an_interrupt_stops_those_that_go_together(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from decodescope.engine.session import Session
+
+    honest, made = Session.step, list[Session]()
+
+    def step(self: Session) -> Any:
+        if self not in made:
+            made.append(self)
+        if len(made) == 4:  # the first two have ended
+            signal.raise_signal(signal.SIGINT)
+        return honest(self)
+
+    monkeypatch.setattr(Session, "step", step)
+    (tmp_path / "p.txt").write_text("one\ntwo\nthree\nfour\nfive\n", encoding="utf-8")
+    code, out, err = said("report", "--prompts", str(tmp_path / "p.txt"), *SHORT, "--json", "--batch", "2")
     assert code == 130 and json.loads(out)["runs"] == 2 and "2 prompts before" in err
 
 

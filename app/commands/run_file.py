@@ -1,0 +1,31 @@
+"""The command `run`: one prompt, or the many of a file of JSON lines."""
+
+from __future__ import annotations
+
+import argparse
+
+from decodescope.app.parser import TEXTS
+from decodescope.app.runs.prompts import JSON_LINES
+from decodescope.engine.core.refusal import Refusal
+
+from . import run as one
+from .batch import batch
+from .output import note
+
+
+def run(args: argparse.Namespace) -> int:
+    """Decode as asked; the exit code."""
+    many = args.prompt is None and args.prompt_file.endswith(JSON_LINES)
+    return _several(args) if many else one.run(args)
+
+
+def _several(args: argparse.Namespace) -> int:
+    """Decode the prompts of a file as the command `batch` does; --trace then names the folder of their traces."""
+    if asked := [x for x in ("layers", "shadow") if getattr(args, x) is not None]:
+        raise Refusal(f"--{asked[0]} is about one prompt, and {args.prompt_file} may hold many: leave it out.")
+    if args.trace is None:
+        for text in one.unrecorded(args):
+            note(text)
+        args.level = None
+    more = {"prompts": args.prompt_file, "texts": TEXTS, "traces": args.trace, "out": None, "plan_only": False}
+    return batch(argparse.Namespace(**vars(args), **more))

@@ -1,0 +1,152 @@
+"""Talk: a question's turns and their answers, and an answer while a session writes it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from decodescope.engine.method import MethodError
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.session import Session
+from decodescope.engine.trace.events import Pass, Prefill, Step
+from decodescope.engine.trace.passengers import levels
+from decodescope.engine.trace.phases import decides
+
+from .columns import Meter, Spent
+from .questions import Question
+
+
+@dataclass
+class Answer:
+    """One turn's answer, and what it took.
+
+    offered, reached: by depth in the draft, from 1: steps whose draft was so deep, and steps that accepted so far
+    kv_bytes: the most that all caches held after the prompt or a step; step_kv_bytes: after a step
+    fault: why there is no whole answer;  spent: what the six columns follow from, of a whole one
+    """
+
+    prompt: list[int]
+    tokens: list[int] = field(default_factory=list)
+    end: str = ""
+    fault: str = ""
+    steps: int = 0
+    passes: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    offered: list[int] = field(default_factory=list)
+    reached: list[int] = field(default_factory=list)
+    kv_bytes: int = 0
+    step_kv_bytes: int = 0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    spent: Spent = field(default_factory=dict)
+
+    def open(self, began: Prefill) -> None:
+        """Count what was done with the prompt."""
+        self.prefill_s = began.wall_us / 1e6
+        self.kv_bytes = sum(c.held_bytes for c in began.cache)
+
+    def add(self, step: Step, last: bool) -> None:
+        """Count a step; of the `last` one the part of its draft that lies behind the text's end was never tried."""
+        self.steps += 1
+        self.tokens += step.emitted
+        self.passes += sum(map(decides, step.passes))
+        self.drafted += step.drafted
+        self.accepted += step.accepted
+        deep = max(levels(step.draft), default=0)
+        deep = min(deep, len(step.emitted)) if last else deep
+        for counts, reach in ((self.offered, deep), (self.reached, min(step.accepted, deep))):
+            counts += [0] * (deep - len(counts))
+            for i in range(reach):
+                counts[i] += 1
+        self.step_kv_bytes = max(self.step_kv_bytes, sum(c.held_bytes for c in step.cache))
+        self.kv_bytes = max(self.kv_bytes, self.step_kv_bytes)
+        self.decode_s += step.wall_us / 1e6
+
+    def failed(self, error: MethodError | EngineFault) -> None:
+        """Say why there is no whole answer."""
+        self.end, self.fault = getattr(error, "reason", "bad_input"), str(error)
+
+
+@dataclass
+class Counted(Answer):
+    """An answer whose passes are kept, so that they can be priced. read: those that read the prompt;  records: the steps"""
+
+    read: list[Pass] = field(default_factory=list)
+    records: list[Step] = field(default_factory=list)
+
+    def open(self, began: Prefill) -> None:
+        """Count what was done with the prompt, and keep its passes."""
+        super().open(began)
+        self.read += began.passes
+
+    def add(self, step: Step, last: bool) -> None:
+        """Count a step, and keep it."""
+        super().add(step, last)
+        self.records.append(step)
+
+
+class Speaker(Protocol):
+    """Who renders prompts, and reads what was answered."""
+
+    def prompt(self, question: Question, said: Sequence[Mapping[str, str]]) -> list[int]:
+        """Token ids of a talk up to where the model answers."""
+        ...
+
+    def text(self, tokens: list[int]) -> str:
+        """The text of an answer, without what ends it."""
+        ...
+
+    def longest(self, question: Question) -> int:
+        """The most tokens that an answer to the question may have."""
+        ...
+
+
+class Talk:
+    """A question's talk, turn by turn: the model's own answers stand in the later prompts, and a fault ends it.
+
+    prompt: token ids that ask for the next answer; None: it is over
+    """
+
+    def __init__(self, bench: Speaker, question: Question, longest: int | None = None):
+        self.bench, self.question, self.longest = bench, question, longest or bench.longest(question)
+        self.said: list[dict[str, str]] = []
+        self.answers: list[Answer] = []
+        self.prompt: list[int] | None = None
+        self._ask()
+
+    def _ask(self) -> None:
+        self.said.append({"role": "user", "content": self.question.turns[len(self.answers)]})
+        self.prompt = self.bench.prompt(self.question, self.said)
+
+    def add(self, answer: Answer) -> None:
+        """Take an answer, and go on to the next turn if there is one."""
+        self.answers.append(answer)
+        self.prompt = None
+        if not answer.fault and len(self.answers) < len(self.question.turns):
+            self.said.append({"role": "assistant", "content": self.bench.text(answer.tokens)})
+            self._ask()
+
+
+class Written:
+    """An answer while its session writes it."""
+
+    def __init__(self, answer: Answer, session: Session):
+        self.answer, self.session, self.began = answer, session, time.perf_counter()
+        self.meter = Meter(session.header)
+
+    def add(self, step: Step) -> None:
+        """Count a step; with the first one what was done with the prompt."""
+        if not self.answer.steps:
+            assert self.session.prefilled is not None
+            self.meter.open(self.session.prefilled)
+            self.answer.open(self.session.prefilled)
+        self.answer.add(step, self.session.done)
+        self.meter.add(step)
+
+    def over(self) -> None:
+        """Say why it ended, and what it took."""
+        assert self.session.end is not None
+        self.answer.end, self.answer.spent = self.session.end.reason, self.meter.spent(len(self.answer.tokens))
