@@ -29,9 +29,12 @@ CASES = {
     "exits of different depth": dict(drafter=("s2d", dict(length=3, exits=[1, 2], thresholds=[0.4], heads="exits"))),
     "exits asked by the head": dict(depth=("confidence_exit", dict(threshold=0.6, first=1))),
     "rows that choose": dict(depth=("skip_layer", dict(threshold=0.4))),
+    "states that wait for the rest": dict(depth=("free", dict(threshold=0.05, first=1, max_pending=2))),
     "evicted": dict(policy=("h2o", dict(heavy=4, recent=4))),
     "evicted by head": dict(policy=("adakv", dict(chosen=5, window=3, reach=1))),
     "packed cache": dict(codec=("kivi", dict(group=4, residual=4))),
+    "merged layers": dict(codec=("minicache", dict(buffer=4))),
+    "outliers": dict(codec=("gear", dict(group=4, buffer=8, sparsity=0.1, rank=0, later=0))),
     "several sequences": dict(strategy=("samples", dict(samples=3))),
 }
 # beside these the rows of a pass see less than a chain: their tree is in no record
@@ -126,6 +129,7 @@ CACHES = {
     "merged": dict(policy=("d2o", dict(heavy=5, recent=4, sinks=2))),
     "two bits": dict(codec=("kivi", dict(group=4, residual=4))),
     "four bits and a remainder": dict(codec=("kivi", dict(bits="4", group=4, residual=8))),
+    "exact outliers": dict(codec=("gear", dict(group=4, buffer=8, sparsity=0.0, rank=0, later=0))),
     "other axes": dict(codec=("head_svd", dict(first=12, buffer=5, directions=0.4))),
 }
 
@@ -143,10 +147,37 @@ def test_a_pass_reads_the_entries_that_its_cache_stores_and_writes_one(case: str
     assert stored == whole if case == "whole" else stored < whole
 
 
+# what is kept exactly, and of low rank, is a share of a block, rounded up: priced as in the short blocks behind the prompt
+SHARES = {
+    "merged layers": dict(codec=("minicache", dict(buffer=4))),
+    "low rank": dict(codec=("gear", dict(group=4, buffer=4, sparsity=0.1, rank=2, later=2))),
+}
+
+
+@pytest.mark.parametrize("case", SHARES)
+def test_the_prompts_longer_blocks_take_less_than_is_priced_and_not_much_less(case: str) -> None:
+    session = toys.finished(Session(toys.target(), toys.method(**SHARES[case]), toys.PROMPT, max_new_tokens=24))
+    cost = Passes(session.sink.header).cost(Pass("target", "verify", 1, session.target.cache.lengths(), 1.0))
+    stored = sum(_stored(store) for store in session.target.cache.layers)
+    assert stored < cost.kv_read_bytes - cost.kv_write_bytes < 1.12 * stored
+
+
+def test_what_a_codec_computes_to_unpack_is_in_no_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GEAR multiplies two thin matrices a head, for keys and for values, each time that it is read."""
+    ran = counted.counting(monkeypatch)
+    session = toys.decode(toys.method(**SHARES["low rank"]), count=9)
+    rank, width, heads, layers = 2, 8, 2, 3
+    for mine, due in counted.compared(session, ran)[2:]:  # behind the prompt, in two passes
+        unpacked = mine.record.held // 4 * 4
+        assert due.products == mine.products
+        assert mine.scores - due.scores == layers * 2 * heads * 2 * unpacked * rank * width, mine.record
+
+
 def _stored(store: LayerStore) -> int:
-    """Bytes of the committed entries of a layer."""
+    """Bytes of the committed entries of a layer, those that it reads of another one too."""
     if isinstance(store, PackedStore):
-        return store.kept
+        lent = [parts[name].nbytes for block in store.blocks for parts in block.parts.values() for name in block.lent]
+        return store.kept + sum(lent)
     if store.heads is not None:
         return sum(store.heads.head(0, h, 0).nbytes for h in range(2))
     return store.k.nbytes + store.v.nbytes
