@@ -1,27 +1,35 @@
-/* Frame: all views of a page are drawn in one animation frame; of those that follow a run as many as fit. */
+/* Frame: all views of a page are drawn in one animation frame; of those that follow a run as many as fit. What tells
+ * the rest of a step has a frame of its own. */
 
 const FITS = 8; // ms of drawing, then the patient wait
+const REST = 50; // ms between two drawings of a rest, while steps come; twice that where no frame is free
 const waiting = new Set(); // longest first
 let frame = 0;
 
-/** Draw `view` with the next frame: look() reads sizes, draw() none. All look before one draws: one layout. */
+/** Draw `view` with the next frame: look() reads sizes, draw() none. All look before one draws: one layout. A view with
+ *  `since`, the time at which it was drawn last, is a rest: it is drawn behind the others, in a frame that is free. */
 export function soon(view) {
   waiting.add(view);
   frame = frame || requestAnimationFrame(all);
 }
 export const never = (view) => waiting.delete(view);
 
-function all() {
+function all(time) {
   frame = 0;
   const looked = new Set(waiting), drawn = new Set(), begin = performance.now();
-  for (const view of looked) view.look();
+  for (const view of looked) view.look?.();
+  const draw = (view) => (waiting.delete(view), drawn.add(view), view.draw());
   try {
     for (const view of waiting) {
-      if (drawn.has(view) || (view.patient?.() && performance.now() - begin > FITS)) continue;
+      if (drawn.has(view) || "since" in view || (view.patient?.() && performance.now() - begin > FITS)) continue;
       if (!looked.has(view)) view.look();
-      waiting.delete(view);
-      drawn.add(view);
-      view.draw();
+      draw(view);
+    }
+    const busy = drawn.size;
+    for (const view of looked) {
+      if (!("since" in view) || !waiting.has(view) || time - view.since < REST * (busy ? 2 : 1)) continue;
+      view.since = time;
+      draw(view);
     }
   } finally {
     if (waiting.size) frame = frame || requestAnimationFrame(all);

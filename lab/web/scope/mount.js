@@ -24,21 +24,22 @@ import { legend, treeView } from "./tree.js";
 const VIEWS = ["strip", "tree", "card", "depth", "text", "cache", "notes", "model", "time", "roof"];
 const PLAIN_ENDS = ["stop_token", "max_new_tokens", "stopped_by_user", "picture_full"]; // nothing went wrong
 
-/** Put the views that are named in `chosen` into `root`: all of them, tree and card also by name. `outcome` stands
- *  above the tree. */
+/** Put the views that are named in `chosen` into `root`: `now`, what says what the step is, and `then`, what tells the
+ *  rest of it; tree and card also by name. `outcome` stands above the tree. */
 function fill(root, context, chosen, outcome, extras) {
-  const parts = [];
-  const add = (part, parent = root) => (parts.push(part), parent.append(part.element), part);
-  if (chosen.includes("strip")) add(stripView(context));
+  const now = [], then = [];
+  const add = (part, parent = root, parts = then) => (parts.unshift(part), parent.append(part.element), part);
+  if (chosen.includes("strip")) add(stripView(context), root, now);
   let tree = null, card = null;
   if (chosen.includes("tree")) {
     const section = h("section", { class: "tree-pane" });
     root.append(section);
-    add(headline(context), section);
-    section.append(outcome);
-    tree = add(treeView(context), section);
-    add(slotsView(context), section);
-    add(legend(toggle("Show as table", tree.table), button("terms", context.help, { class: "small" })), section);
+    const head = headline(context);
+    section.append(head.element, outcome);
+    tree = add(treeView(context), section, now);
+    add(slotsView(context), section, now);
+    add(legend(toggle("Show as table", tree.table), button("terms", context.help, { class: "small" })), section, now);
+    now.splice(now.indexOf(tree), 1), now.unshift(tree), now.push(head);
   }
   if (chosen.includes("card")) card = add(cardView(context));
   if (chosen.includes("depth")) {
@@ -57,12 +58,20 @@ function fill(root, context, chosen, outcome, extras) {
     add(late("repeats", ({ repeatsView }) => repeatsView(context)));
   }
   if (chosen.includes("model") && extras.has("model")) add(modelDoor(context, extras.want));
-  if (chosen.includes("time")) add(timeView(context));
+  if (chosen.includes("time")) add(timeView(context), root, now);
   if (chosen.includes("roof")) add(roofView(context));
   root.classList.toggle("roofed", chosen.includes("roof") && chosen.includes("time"));
-  // canvases first: one that asks for its font waits for the style of all that changed before
-  parts.reverse();
-  return { parts, tree, card };
+  return { now, then, parts: [...now, ...then], tree, card };
+}
+
+/** What tells the rest of a step, to be drawn in a frame of its own. wide(): px of the page. */
+function restOf(parts, store, context, wide, ask) {
+  return { since: -Infinity, draw() {
+    const i = context.at;
+    for (const part of parts) part.draw(store, i, wide());
+    if (store.map?.wants !== null && store.map?.wants <= i && store.map.upto < i)
+      ask(store.map.wants, store.map.wants + 1);
+  } };
 }
 
 /** Ask for steps, each stretch once: ask(from, to). */
@@ -101,7 +110,8 @@ export function mount(element, options = {}) {
     empty);
   const context = cursor(store, options, { request, ask, tell: (sentence) => say(reader, sentence) });
   context.help = () => ((help.open ? help.close() : help.showModal()), help.open && help.focus());
-  const { parts, tree, card } = fill(root, context, options.views || VIEWS, outcome, extras);
+  const { now, then, parts, tree, card } = fill(root, context, options.views || VIEWS, outcome, extras);
+  const rest = restOf(then, store, context, () => width, ask);
   root.append(veil, help, reader);
   element.append(root);
   tips(root);
@@ -120,12 +130,11 @@ export function mount(element, options = {}) {
     if (i >= 0 && !store.whole(i) && (!context.following || end || context.selection?.step === i)) ask(i, i + 1);
     if (!width || extras.due) return; // not to be seen: it is drawn when its width changes, or all of it is here
     see(empty, !(store.head || store.count));
-    for (const part of parts) part.draw(store, i, width);
+    for (const part of now) part.draw(store, i, width);
+    soon(rest);
     say(outcome, end && i === store.count - 1 ? ending(end) : "");
     see(outcome, outcome.textContent);
     outcome.classList.toggle("bad", !!end && !PLAIN_ENDS.includes(end.reason));
-    if (store.map?.wants !== null && store.map?.wants <= i && store.map.upto < i)
-      ask(store.map.wants, store.map.wants + 1);
     if (store.steps[i]) read(store.steps[i], i);
   }
   /** Say a step to who listens, at most one a second. */
@@ -194,7 +203,7 @@ export function mount(element, options = {}) {
     destroy() {
       context.play(false);
       gone = true;
-      never(turn);
+      [turn, rest].forEach(never);
       resize.disconnect();
       theme.stop();
       root.remove();
