@@ -26,6 +26,7 @@ TICK = 1 / 30  # seconds between two steps that are sent in full
 BEAT = 10.0  # seconds after which a silent stream says that it is alive
 BATCH = 64  # steps in one message, skipped ones or asked for
 BEHIND = 512  # the same, for a reader that is further behind than that
+FEW = 4  # steps in memory of which messages are made at once: to hand them to a thread costs as much as one
 RANGE_BYTES = 1 << 20  # of one answer to a range
 UPDATE = 5 << 20  # bytes of what is sent at once
 
@@ -59,7 +60,7 @@ class Channel:
         self._settled = ""  # the status of a run that is over, whose job was let go
         self.fork: dict[str, Any] | None = None  # as in the header, for a run that waits
         self.broke: dict[str, Any] | None = None  # the condition at which it was paused: {"condition", "step", "why"}
-        self.named = ""  # what it is called before it has a header
+        self.named = ""  # what it is called; from its header on, the title of that
         self.total = 0  # steps of a recorded run; 0: not known
         self.reading = False  # whether steps of a recorded run are still to be learnt
         self._trace: Trace | None = None  # of a recorded run, with the places of its records
@@ -121,7 +122,7 @@ class Channel:
             if isinstance(record, Header):
                 # a trace from before parts declared what they note has the declarations of those that there are
                 known = record if record.tells is not None else replace(record, tells=declared(record.method))
-                self.wire = Wire(known)
+                self.wire, self.named = Wire(known), title(known)
             elif isinstance(record, End):
                 self.end = record
             else:
@@ -187,6 +188,10 @@ class Channel:
         except (TraceError, ValueError):
             return kept[: max(0, last - begin)]  # the file is gone: what is left in memory
 
+    def remembers(self, first: int) -> bool:
+        """Whether all steps from number `first` on are in memory."""
+        return first >= self.count - len(self._ring)
+
     def _stored(self, first: int, last: int) -> list[Step]:
         """Steps from the trace. Once it is whole it stays open: to find its records takes a second per 100 MB."""
         with self._file:
@@ -206,7 +211,7 @@ class Channel:
         """Where the run stands, as plain data. doing, of one that is served and has made no step: {"phase": words} while its
         models are loaded, {"role", "read", "of"} while one reads the prompt, tokens, null before; seconds: since when."""
         state: dict[str, Any] = {"run": self.run, "status": self.status, "steps": self.count, "broke": self.broke}
-        state["named"] = self.named if self.wire is None else title(self.wire.header)
+        state["named"] = self.named
         if self.reading:
             state["of"] = self.total
         if self.status == "running" and not self.count:
@@ -250,6 +255,11 @@ def _part(channel: Channel, wire: Wire, first: int, last: int, count: int) -> li
     return lines
 
 
+async def _made(here: bool, *of: Any) -> list[bytes]:
+    """What `_part` makes, here or in a thread."""
+    return _part(*of) if here else await asyncio.to_thread(_part, *of)
+
+
 async def stream(channel: Channel, after: int = -1, ahead: Any = None) -> AsyncIterator[bytes]:
     """The run from the step after number `after` on, as server-sent events, until its end.
 
@@ -276,7 +286,8 @@ async def stream(channel: Channel, after: int = -1, ahead: Any = None) -> AsyncI
                 out.append(event("head", encode(wire.head())))
             if wire is not None and count > sent:
                 many = BEHIND if count - sent > BEHIND else BATCH
-                part = await asyncio.to_thread(_part, channel, wire, sent, min(count, sent + many), count)
+                here = count - sent <= FEW and channel.remembers(sent)
+                part = await _made(here, channel, wire, sent, min(count, sent + many), count)
                 out += part
                 sent = sent + len(part) if part else count  # the trace was taken away, and memory no longer has them
             if over and sent >= count:

@@ -11,6 +11,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import orjson
+
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.cost.passes import Passes
@@ -410,6 +412,10 @@ def _fitted(step: dict[str, Any]) -> dict[str, Any]:
 
 def encode(message: dict[str, Any] | list[Any]) -> bytes:
     """A message as JSON: shortest form that keeps every double, no bare surrogates, NaN as null."""
+    try:
+        return orjson.dumps(message)  # three times as fast; it writes null for NaN
+    except orjson.JSONEncodeError:  # a surrogate, a key that is no text, a whole number above 64 bits
+        pass
     try:
         text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:
