@@ -96,6 +96,7 @@ export function notesView(context) {
     const laid = row.come === as ? row.laid : kind.lay(row.columns);
     const axis = kind.axis?.(laid, Math.max(1, width - LEFT), i) ?? steps, whole = [as, axis.key].join();
     Object.assign(row, { axis, laid, come: as });
+    row.canvas.style.height = `${laid.tall}px`; // what is out of sight has its room
     if (whole === row.painted || !seen) return;
     row.painted = whole;
     const pen = sheet(row.canvas, width, laid.tall);
