@@ -2,6 +2,7 @@
 
     python benchmarks/batch.py [--dtype bfloat16] [--threads 2] [--batches 1,2,4,8,16,32] [--new-tokens 32]
                                [--prompt-tokens N] [--json]
+    python benchmarks/batch.py --random 300M [--dtype bfloat16] [--threads 1] [--batches 1,4,8,16]
 
 The first turns of LabBench's questions, spread over its kinds, and cut to N tokens if that is asked for; greedy, no stop token.
 The time is that of the whole call, the prompts included. Sessions that go together (`engine/batch/together.py`) write
@@ -13,6 +14,11 @@ Beside that, where drafting stops paying: its measured gain over plain sessions 
 is tokens by time, (1 - a^(k + 1)) / (1 - a) / (t(rows) + k t_draft), with the share `a` that was accepted in these runs, and
 the times of their passes by least squares, fixed + rows + sequences: here for 4 drafted tokens, in the place of none. `k` is
 the length that it would choose, 0: no drafting.
+
+`--random N` asks where that is for a larger target: N random weights, and a tenth as a draft model, behind 64 entries each.
+Their texts mean nothing, so nothing is drafted: passes that several sequences share are timed, of 1 row each and of 5 (in
+turns, the median of `--rounds`), and the gain is reckoned with the share of `lab-draft`'s tokens that `lab` accepted, or with
+another (`--accepted`).
 """
 
 from __future__ import annotations
@@ -27,21 +33,29 @@ from typing import Any
 import numpy as np
 import torch
 
+from decodescope.app.arguments import parameters
 from decodescope.app.commands.output import table
 from decodescope.engine import Session
 from decodescope.engine.batch.decode import Asked, decode
 from decodescope.engine.batch.together import Figures, Seat, Served, together
 from decodescope.engine.bench.answers import QUESTIONS
+from decodescope.engine.bench.models import random_decoder
 from decodescope.engine.bench.questions import read_questions
 from decodescope.engine.bench.speed import Reference
 from decodescope.engine.cost.speedup import expected_tokens
 from decodescope.engine.decoding.state import Stop
 from decodescope.engine.load import Model, load
 from decodescope.engine.method import Method
+from decodescope.engine.model.cache import KVCache
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.several import Asked as Pass
+from decodescope.engine.model.several import forward
 from decodescope.engine.timing.measure import machine
 from decodescope.engine.trace import Trace
 
 LENGTH, MOST = 4, 8  # tokens that draft_model drafts, and of which goodput may choose
+HELD = 64  # entries of each sequence before a pass of random weights
 METHODS = {
     "plain": Method.named(),
     "prompt_lookup": Method.named({"drafter": "prompt_lookup"}),
@@ -153,6 +167,64 @@ def measured(bench: Bench, batches: Sequence[int], rounds: int) -> list[dict[str
     return rows
 
 
+def larger(params: int, dtype: str, batches: Sequence[int], rounds: int, alpha: float) -> list[dict[str, Any]]:
+    """A row for each batch: milliseconds of passes of a random target and its draft model, and what drafting would gain."""
+    kind = getattr(torch, dtype)
+    target, draft = (random_decoder(count, kind).packed() for count in (params, params // 10))
+    shapes = {"plain": (target, 1), "verify": (target, LENGTH + 1), "draft": (draft, 1)}
+    rows = []
+    for count in batches:
+        times: dict[str, list[float]] = {name: [] for name in shapes}
+        passes = {name: shared(decoder, count, fed) for name, (decoder, fed) in shapes.items()}
+        for _ in range(rounds + 1):  # the first warms up
+            for name, work in passes.items():
+                began = time.perf_counter()
+                work()
+                times[name].append((time.perf_counter() - began) * 1e3)
+        row = {"batch": count, **{name: statistics.median(x[1:]) for name, x in times.items()}}
+        row["gain"] = expected_tokens(alpha, LENGTH) * row["plain"] / (row["verify"] + LENGTH * row["draft"])
+        rows.append(row)
+    return rows
+
+
+@torch.inference_mode()
+def shared(decoder: Decoder, count: int, fed: int) -> Callable[[], None]:
+    """A pass of so many rows for each of `count` sequences, each behind HELD entries, which is then forgotten."""
+    spec, caches = decoder.spec, []
+    for _ in range(count):
+        caches.append(cache := KVCache(spec, dtype=decoder.dtype))
+        for store in cache.layers:
+            store.append(torch.randn(2, 1, spec.n_kv_heads, HELD, spec.head_dim).to(decoder.dtype), torch.arange(HELD)[None])
+        cache.commit(range(HELD))
+    asked = [Pass(decoder, Feed.causal([7] * fed, HELD, decoder.device), cache) for cache in caches]
+
+    @torch.inference_mode()
+    def work() -> None:
+        forward(asked)
+        for cache in caches:
+            cache.rollback()
+
+    return work
+
+
+def tell_larger(args: argparse.Namespace) -> None:
+    """Print what `larger` measures."""
+    rows = larger(args.random, args.dtype, [int(x) for x in args.batches.split(",")], args.rounds, args.accepted)
+    about = {"machine": machine(torch.device("cpu")), "threads": args.threads, "dtype": args.dtype, "accepted": args.accepted}
+    if args.json:
+        print(json.dumps({**about, "params": args.random, "rows": rows}))
+        return
+    names = ("plain", "verify", "draft")
+    head = ("batch", *(f"{name}, ms" for name in names), f"{LENGTH + 1} rows : 1", "draft : plain")
+    ratios = [(x["verify"] / x["plain"], x["gain"]) for x in rows]
+    cells = [
+        [str(x["batch"]), *(f"{x[name]:.1f}" for name in names), *(f"{y:.2f}" for y in ratio)]
+        for x, ratio in zip(rows, ratios, strict=True)
+    ]
+    print(table(head, cells))
+    print(", ".join(f"{name} {value}" for name, value in about.items()))
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -164,9 +236,14 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--prompt-tokens", type=int)
+    parser.add_argument("--random", type=parameters, metavar="N", help="time passes of N random weights, such as 300M")
+    parser.add_argument("--accepted", type=float, default=0.59, help="share of judged tokens that --random reckons with")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if args.random:
+        tell_larger(args)
+        return
     batches = [int(x) for x in args.batches.split(",")]
     model, draft = load(args.model, args.dtype, "cpu"), load(args.draft, args.dtype, "cpu")
     bench = Bench(model, draft, max(batches), args.new_tokens, args.prompt_tokens)

@@ -12,6 +12,7 @@ import torch
 from entries import entry
 
 from decodescope.engine import Method, Session
+from decodescope.engine.batch.together import Figures, together
 from decodescope.engine.core.component import registry
 from decodescope.engine.core.spec import ModelSpec, Picture, Rope
 from decodescope.engine.decoding.lane import Lane
@@ -559,6 +560,16 @@ def finished(session: Session) -> Session:
     for _ in session.stream():
         pass
     return session
+
+
+def in_step(sessions: list[Session]) -> Figures:
+    """Decode sessions that go together to their ends; raises what was raised in one of them."""
+
+    def over(session: Session, error: Exception | None) -> None:
+        if error is not None:
+            raise error
+
+    return together(sessions, len(sessions), over=over)
 
 
 @torch.inference_mode()

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from decodescope.engine.core.probe import Probe
 
+from . import straight
 from .cache import KVCache
 from .decoder import Decoder, _Pass
 from .feed import Feed
 from .matrix import linear
 from .partial import Ran, Rule, Skip
+from .rope import rotate_
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,13 @@ class Asked:
         of = self.decoder
         return (*map(id, (of.layers, of.embed, of.norm, of.unembedding, of.gates, of.rope)), of.usable, self.feed.enter)
 
+    @property
+    def straight(self) -> bool:
+        """Whether it goes straight through its layers (`straight.py`), one sequence."""
+        if self.probe is not None or self.ran is not None or len(self.feed.tokens) > 1:
+            return False
+        return straight.fits(self.decoder.spec, self.decoder.gates, self.feed, self.cache)
+
     def run(self) -> Tensor:
         """Its logits, by a pass of its own."""
         return self.decoder.forward(self.feed, self.cache, self.probe, self.skip, self.depth, self.ran)
@@ -57,8 +66,11 @@ def forward(asked: Sequence[Asked]) -> list[Tensor]:
 
     Their rows stand one behind the other, [1, R, d_model], through norms, products and activations: every weight is read once
     for all. What a row sees is the affair of its own pass: that rotates, appends and attends, against its own cache, so lengths
-    may differ as they like and nothing is padded. What probes ask for is left in each.
+    may differ as they like and nothing is padded. What probes ask for is left in each. Where each would go straight through
+    its layers, the rows of all are rotated at once, and little else than appending and attending is left to each.
     """
+    if all(one.straight for one in asked):
+        return _logits(_straight(asked), asked)
     decoder, layers = asked[0].decoder, range(asked[0].feed.enter, asked[0].decoder.spec.n_layers)
     jobs = [_Pass(one.decoder, one.feed, one.cache, one.probe) for one in asked]
     x = torch.cat([_entering(one).flatten(0, 1) for one in asked])[None]
@@ -71,6 +83,24 @@ def forward(asked: Sequence[Asked]) -> list[Tensor]:
         if one.ran is not None:
             one.ran.fed, one.ran.attn, one.ran.ffn = one.feed.length, [*layers], [*layers]
     return _logits(x, asked)
+
+
+def _straight(asked: Sequence[Asked]) -> Tensor:
+    """The states [1, R, d_model] behind the last layer, of passes that go straight."""
+    decoder, feeds = asked[0].decoder, [one.feed for one in asked]
+    spec, x = decoder.spec, torch.cat([_entering(one) for one in asked], 1)
+    cos, sin = decoder.rope.at(torch.cat([feed.positions for feed in feeds], 1), max(feed.highest for feed in feeds))
+    counts, rotated = [feed.length for feed in feeds], spec.n_heads + spec.n_kv_heads
+    stores = [one.cache.layers for one in asked if one.cache is not None]
+    masks = [straight.hidden(spec, feed, own[0], x.dtype) for feed, own in zip(feeds, stores, strict=True)]
+    for i, w in enumerate(decoder.layers):
+        qkv = w.queries_keys_values(x, spec, i)  # [1, R, H + 2 K, D]
+        rotate_(qkv.narrow(2, 0, rotated), cos, sin)
+        parts = zip(stores, qkv.split(counts, 1), feeds, masks, strict=True)
+        y = torch.cat([straight.contexts(spec, own[i], part, feed.positions, mask) for own, part, feed, mask in parts], 1)
+        x = linear(y, w.out, w.out_bias).add_(x)
+        x = linear(w.activations(x, spec), w.down, w.down_bias).add_(x)
+    return x
 
 
 def _entering(one: Asked) -> Tensor:

@@ -49,27 +49,34 @@ def fits(spec: ModelSpec, gates: Gates, feed: Feed, cache: KVCache | None) -> bo
 def run(spec: ModelSpec, layers: list[Layer], rope: RopeTable, feed: Feed, cache: KVCache | None, x: Tensor) -> Tensor:
     """The states [B, T, d_model] behind the last layer, of those that enter the first; each layer has T pending rows more."""
     assert cache is not None, "it fits"
-    (B, T), K, D, g, scale = x.shape[:2], spec.n_kv_heads, spec.head_dim, spec.group, spec.score_scale
-    H, end, positions = g * K, cache.layers[0].n + cache.layers[0].m + T, feed.positions
+    rotated, positions = spec.n_heads + spec.n_kv_heads, feed.positions
     cos, sin = rope.at(positions, feed.highest)
-    mask = _mask(spec, feed, cache.layers[0], x.dtype)
+    mask = hidden(spec, feed, cache.layers[0], x.dtype)
     for i, (w, store) in enumerate(zip(layers, cache.layers, strict=True)):
         qkv = w.queries_keys_values(x, spec, i)  # [B, T, H + 2 K, D]
-        rotate_(qkv.narrow(2, 0, H + K), cos, sin)
-        store.append(qkv.narrow(2, H, 2 * K).view(B, T, 2, K, D).permute(2, 0, 3, 1, 4), positions)
-        # the query heads of a group stand as further rows of one head: no key or value is repeated
-        q = qkv.narrow(2, 0, H)
-        q = q.view(B, K, g, D) if T == 1 else q.view(B, T, K, g, D).permute(0, 2, 3, 1, 4).reshape(B, K, g * T, D)
-        k, v = store.kv.narrow(3, 0, end).unbind(0)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)  # [B, K, g * T, D]
-        y = y if T == 1 else y.view(B, K, g, T, D).permute(0, 3, 1, 2, 4)
-        y = y.reshape(B, T, H * D)
+        rotate_(qkv.narrow(2, 0, rotated), cos, sin)
+        y = contexts(spec, store, qkv, positions, mask)
         x = linear(y, w.out, w.out_bias).add_(x)
         x = linear(w.activations(x, spec), w.down, w.down_bias).add_(x)
     return x
 
 
-def _mask(spec: ModelSpec, feed: Feed, store: LayerStore, dtype: torch.dtype) -> Tensor | None:
+def contexts(spec: ModelSpec, store: LayerStore, qkv: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:
+    """What the heads make of queries, keys and values [B, T, H + 2 K, D], rotated, of which the latter two are appended to
+    `store`: [B, T, H * D]. mask: what `hidden` makes."""
+    (B, T), K, D, g = qkv.shape[:2], spec.n_kv_heads, spec.head_dim, spec.group
+    H = g * K
+    store.append(qkv.narrow(2, H, 2 * K).view(B, T, 2, K, D).permute(2, 0, 3, 1, 4), positions)
+    # the query heads of a group stand as further rows of one head: no key or value is repeated
+    q = qkv.narrow(2, 0, H)
+    q = q.view(B, K, g, D) if T == 1 else q.view(B, T, K, g, D).permute(0, 2, 3, 1, 4).reshape(B, K, g * T, D)
+    k, v = store.kv.narrow(3, 0, store.n + store.m).unbind(0)
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=spec.score_scale)  # [B, K, g * T, D]
+    y = y if T == 1 else y.view(B, K, g, T, D).permute(0, 3, 1, 2, 4)
+    return y.reshape(B, T, H * D)
+
+
+def hidden(spec: ModelSpec, feed: Feed, store: LayerStore, dtype: torch.dtype) -> Tensor | None:
     """What is added to the scores, float [B or 1, 1, g * T, n + m + T]: 0, or -inf where a row may not see an entry; None: all
     is seen."""
     T, seen, before = feed.length, feed.visible, store.m
@@ -77,6 +84,6 @@ def _mask(spec: ModelSpec, feed: Feed, store: LayerStore, dtype: torch.dtype) ->
         if T == 1:
             return None
         seen = torch.ones(1, T, before + T, dtype=torch.bool, device=feed.tokens.device).tril(before)
-    hidden = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
-    return F.pad(hidden, (store.n, 0))[:, None].repeat(1, 1, spec.group, 1)
+    away = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
+    return F.pad(away, (store.n, 0))[:, None].repeat(1, 1, spec.group, 1)
 

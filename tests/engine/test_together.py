@@ -11,7 +11,12 @@ import toys
 
 from decodescope.engine import Method, Session
 from decodescope.engine.batch.together import PATIENCE, ROWS, Figures, Seat, together
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.partial import Ran
+from decodescope.engine.model.several import Asked, forward
 from decodescope.engine.trace import Trace, check
 from decodescope.engine.trace.events import Step
 
@@ -189,6 +194,22 @@ def test_a_pass_that_fills_the_most_rows_is_shared_by_nobody() -> None:
     made = [Session(target, None, toys.prompts(1, 600)[0], max_new_tokens=1, executor=Seat("cpu")) for _ in range(3)]
     figures = together(made, over=raise_)
     assert ROWS == 1024 and figures.shared == {2: 1, 1: 1, 3: 2}
+
+
+def test_passes_that_go_straight_have_together_the_bits_of_those_that_do_not() -> None:
+    """A row behind a prompt, a chain behind a short one, a tree behind a long one, against the same told that they may not."""
+    decoder, answers = toys.pair()[0].decoder, []
+    tree = Draft([1, 2, 3, 4], [ROOT, ROOT, 0, 0]).feed(7, len(PROMPTS[2]))
+    for ran in (None, Ran()):
+        asked = []
+        for prompt, feed in zip(PROMPTS, (Feed.causal([7], len(PROMPTS[0])), Feed.causal([7, 1, 2], 1), tree), strict=True):
+            cache = KVCache(decoder.spec, dtype=decoder.dtype)
+            decoder.forward(Feed.causal(prompt, 0), cache)
+            cache.commit(range(len(prompt)))
+            asked.append(Asked(decoder, feed, cache, ran=ran))
+        assert all(x.straight == (ran is None) for x in asked)
+        answers.append(forward(asked))
+    assert all(torch.equal(a, b) for a, b in zip(*answers, strict=True))
 
 
 def test_a_chain_that_is_written_in_one_call_says_who_shared_its_passes() -> None:

@@ -10,6 +10,7 @@ import torch
 
 from decodescope.engine.load import Model
 from decodescope.engine.method import Method
+from decodescope.engine.model.executor import Executor
 from decodescope.engine.session import Session
 
 from .forking import ForkingChance, outcomes
@@ -47,9 +48,10 @@ class Walk:
         stop: tuple[int, ...] = (),
         prompt: list[int] = PROMPT,
         chance: type[ForkingChance] = ForkingChance,
+        executor: Executor | None = None,
     ):
-        others = {role: x for role, x in models.items() if role != "target"}
-        self.s = Session(models["target"], method, prompt, models=others, max_new_tokens=length, stop_tokens=stop)
+        others, more = {role: x for role, x in models.items() if role != "target"}, dict(stop_tokens=stop, executor=executor)
+        self.s = Session(models["target"], method, prompt, models=others, max_new_tokens=length, **more)
         self.s.start()
         self.prompt, self.first, self.chance, self.paths = prompt, self.s.sampler_state, chance, 0
         self.kept = self.refused = 0

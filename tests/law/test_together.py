@@ -1,0 +1,101 @@
+"""The law stays the target's where passes are shared: three walks in step, each with its own prompt, sampler and length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+import toys
+from law.cases import PROPOSALS, SAMPLERS, layered, true_law
+from law.walk import Text, Walk, distance
+from sizes import sizes
+from torch import Tensor
+
+from decodescope.engine.batch.together import Figures, Seat, together
+from decodescope.engine.load import Model
+from decodescope.engine.method import Method
+from decodescope.engine.methods.drafters.own_layers.early_exit import EarlyExit
+from decodescope.engine.methods.drafters.own_layers.propd import ProPD
+from decodescope.engine.methods.drafters.own_layers.s2d import S2D
+from decodescope.engine.model import several
+
+VOCAB = 3
+CLOSE = 1e-8
+APART = (EarlyExit, S2D, ProPD)  # what verifies holds states of its draft, and is a pass of its own
+ROWS = (("T=0.7", (1, 2, 0)), ("top-k 2", (2, 0)), ("penalty, mirostat", (0, 1, 2, 1, 0, 1)))
+
+
+class Rounded(Seat):
+    """Logits in steps of 2^-30: a walk goes back to a fork and must find it as it was, whoever shares the passes this time, and
+    a test that is certain up to rounding is no fork at all."""
+
+    def run(self, *asked: Any) -> Tensor:
+        return (super().run(*asked) * 2**30).round() / 2**30
+
+
+class Walking:
+    """A walk in the place of a session: its one step walks every path, and each pass on the way is asked for as any other."""
+
+    def __init__(self, walk: Walk):
+        self.walk, self.target = walk, walk.s.target
+        self.end: str | None = None
+        self.law: dict[Text, float] = {}
+
+    def step(self) -> None:
+        self.law = self.walk.whole()  # not by rounds: a sampler's state may differ by rounding, since passes are shared
+        self.end = "walked"
+
+    def finish(self, reason: str) -> None:
+        self.end = reason
+
+
+@cache
+def draft(kind: str, seed: int) -> Model:
+    """A transformer that is somewhat like the target."""
+    return toys.model(toys.noisy(layered(VOCAB, kind)[0].decoder, 0.3, seed))
+
+
+def walked(name: str, length: int) -> tuple[Figures, list[tuple[float, Walk]]]:
+    """How the passes of three walks were shared, and of each the largest difference of its law from the target's."""
+    proposal = PROPOSALS[name]
+    kind, lengths, made = proposal.kinds[-1] if proposal.on == "layers" else "independent", (length, 1, 2), list[Walking]()
+    for (sampler, prompt), most in zip(ROWS, lengths, strict=True):
+        drafter = proposal.make(2)
+        method = Method(drafter=drafter, acceptance=proposal.rule(), sampler=SAMPLERS[sampler][0])
+        models = {role: draft(kind, seed) for seed, role in enumerate(drafter.lanes, 1)}
+        given = {"target": layered(VOCAB, kind)[0], **models}
+        walk = Walk(method, given, most, (), list(prompt), proposal.chance, Rounded("cpu"))
+        made.append(Walking(walk))
+    errors: list[Exception] = []
+    figures = together(made, over=lambda _, error: errors.extend([error] if error else []))  # type: ignore[arg-type] # stand-ins
+    if errors:
+        raise errors[0]
+    laws = [true_law(VOCAB, sampler, n, (), prompt, kind) for (sampler, prompt), n in zip(ROWS, lengths, strict=True)]
+    return figures, [(distance(x.law, law), x.walk) for x, law in zip(made, laws, strict=True)]
+
+
+@pytest.mark.parametrize("name", PROPOSALS)
+@sizes("length", usual=2, full=3)
+def test_three_that_go_together_have_each_the_targets_law(name: str, length: int) -> None:
+    figures, walks = walked(name, length)
+    for (difference, _), (sampler, prompt) in zip(walks, ROWS, strict=True):
+        assert difference <= CLOSE, f"{name} behind {prompt}, {sampler}: the law is off by {difference:.3g}"
+    if not isinstance(PROPOSALS[name].make(1), APART):
+        assert figures.shared[3] > 1 and figures.shared[2] > 0, "passes are shared by all, and by those that are left"
+
+
+def test_rows_that_are_given_to_another_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two passes of as many rows change places."""
+    honest = several._split
+
+    def crossed(x: Tensor, asked: list[several.Asked]) -> Iterator[Tensor]:
+        parts = list(honest(x, asked))
+        if len(parts) > 1 and parts[0].shape == parts[1].shape:
+            parts[:2] = parts[1], parts[0]
+        return iter(parts)
+
+    assert max(difference for difference, _ in walked("chain", 2)[1]) <= CLOSE
+    monkeypatch.setattr(several, "_split", crossed)
+    assert max(difference for difference, _ in walked("chain", 2)[1]) > 0.01
