@@ -2,6 +2,7 @@
 
     python benchmarks/steps.py token_recycling draft_model sequoia [--overhead] [--dtype bfloat16] [--rows 15]
     python benchmarks/steps.py --from found.json       # the three with the least gain, of decodescope bench speculation --out
+    python benchmarks/steps.py --shares eagle sequoia "eagle (drawn)"     # no name: all methods of bench speculation
 
 A method is a name or NAME=RECIPE, as for decodescope bench speculation. Each decodes the same question twice: once to warm
 up, once under Python's profiler, which makes every call of Python dearer and no product of matrices: read which functions are
@@ -9,6 +10,9 @@ many or heavy, not how long a step takes. `own` is the time inside a function it
 torch are functions too. Times in the table are processor time of the main thread, so that other programs do not count; what a
 GPU or further threads do is not in them. With --overhead the profiler looks away while a model or a draft head works: what is
 left is what drafting, deciding and keeping books cost.
+
+With --shares there is no profiler, and a row for each method instead: what a step takes beside passes and draft heads, its
+share of the step (median of five rounds), and the operators of torch that it calls there, the same on every machine.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import argparse
 import cProfile
 import json
 import pstats
+import statistics
 import sys
 import time
 from collections.abc import Mapping
@@ -24,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from decodescope.app.commands.bench_speculation import chosen
 from decodescope.app.commands.output import table
@@ -32,12 +38,14 @@ from decodescope.engine import Method, load
 from decodescope.engine.bench.answers import QUESTIONS, Bench
 from decodescope.engine.bench.head_clock import HeadClock, watching
 from decodescope.engine.bench.questions import Question, read_questions
+from decodescope.engine.bench.speculation import Entry, Speculation
 from decodescope.engine.bench.speculation_figures import VERSION
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.session import Session
 from decodescope.engine.trace.events import Step
 
 SLOWEST = 3
+ROUNDS = 5  # of which shares are the medians
 
 
 def slowest(path: Path) -> dict[str, Method]:
@@ -57,10 +65,28 @@ def slowest(path: Path) -> dict[str, Method]:
     return {name: Method.from_record(found["methods"][name]["parts"]) for name in worst}
 
 
+class Operators(TorchDispatchMode):
+    """Counts the operators of torch between `enable` and `disable`, as a profiler does with functions."""
+
+    count, on = 0, False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += self.on
+        return func(*args, **(kwargs or {}))
+
+    def enable(self) -> None:
+        """Count."""
+        self.on = True
+
+    def disable(self) -> None:
+        """Look away."""
+        self.on = False
+
+
 class Away(HeadClock):
     """A clock that stops the profiler `watch` while passes run or heads work."""
 
-    watch: cProfile.Profile | None = None
+    watch: cProfile.Profile | Operators | None = None
 
     def enter(self) -> None:
         """Look away."""
@@ -85,16 +111,7 @@ def _profiled(
     bench: Bench, method: Method, question: Question, new: int, away: Away, overhead: bool
 ) -> tuple[pstats.Stats, list[Step]]:
     for _ in range(2):
-        session = Session(
-            away.model,
-            method,
-            bench.first(question),
-            models=away.drafts,
-            max_new_tokens=new,
-            stop_tokens=bench.model.stop_tokens,
-            level="counts",
-        )
-        session.start()
+        session = _begun(bench, method, question, new, away)
         watch = cProfile.Profile(time.thread_time)
         away.watch = watch if overhead else None
         watch.enable()
@@ -102,6 +119,34 @@ def _profiled(
         watch.disable()
         away.watch = None
     return pstats.Stats(watch), steps
+
+
+def _begun(bench: Bench, method: Method, question: Question, new: int, away: Away) -> Session:
+    """A session that has read the question."""
+    prompt, stops = bench.first(question), bench.model.stop_tokens
+    session = Session(away.model, method, prompt, models=away.drafts, max_new_tokens=new, stop_tokens=stops, level="counts")
+    session.start()
+    return session
+
+
+def share(name: str, entry: Entry, question: Question, new: int) -> list[str]:
+    """A method's row: steps, microseconds of a step beside passes and heads, their share, operators of torch."""
+    bench, method = entry.bench, entry.method
+    with watching(Away(bench.model, bench.models(method))) as away:
+        session, taken = _begun(bench, method, question, new, away), []
+        with Operators() as operators:
+            away.watch = operators
+            operators.enable()
+            n = len(list(session.stream()))
+            away.watch = None
+        for _ in range(ROUNDS):
+            session = _begun(bench, method, question, new, away)
+            away.take_us()
+            steps = list(session.stream())
+            whole = sum(x.wall_us for x in steps)
+            taken.append((whole - away.take_us() - sum(p.wall_us for x in steps for p in x.passes), whole))
+    us, part = statistics.median(x / n for x, _ in taken), statistics.median(x / whole for x, whole in taken)
+    return [name, str(n), f"{us:.0f}", f"{part:.1%}", f"{operators.count / n:.0f}"]
 
 
 def rows_of(stats: Mapping[Any, Any], steps: int, count: int) -> list[list[str]]:
@@ -143,6 +188,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="*", metavar="METHOD", help="a name, or NAME=RECIPE")
     parser.add_argument("--from", type=Path, dest="found", metavar="FOUND", help="a result, whose slowest methods are taken")
+    parser.add_argument("--shares", action="store_true", help="a row for each method: what its steps take beside passes")
     parser.add_argument("--overhead", action="store_true", help="look away while models and draft heads work")
     parser.add_argument("--model", default="lab")
     parser.add_argument("--draft", default="lab-draft")
@@ -153,14 +199,22 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=15, help="functions of each method (default: 15)")
     args = parser.parse_args()
     try:
-        methods = {**({} if args.found is None else slowest(args.found)), **chosen(args.methods)}
-        if not methods:
+        methods = {**({} if args.found is None else slowest(args.found)), **({} if args.shares else chosen(args.methods))}
+        if not methods and not args.shares:
             raise Refusal("Name a method, or give --from with a result of bench speculation.")
         torch.set_num_threads(args.threads or torch.get_num_threads())
         question = next((x for x in read_questions(QUESTIONS)[0] if x.kind == args.kind), None)
         if question is None:
             raise Refusal(f"No question is of the kind {args.kind}: take one of those that docs/labbench.md names.")
-        bench = Bench(load(args.model, args.dtype), methods, load(args.draft, args.dtype))
+        models = load(args.model, args.dtype), load(args.draft, args.dtype)
+        if args.shares:
+            entries = Speculation(models[0], {"draft": models[1]}).entries
+            if unknown := [name for name in args.methods if name not in entries]:
+                raise Refusal(f"{unknown[0]} is none of the methods that bench speculation compares: {', '.join(entries)}.")
+            made = [share(name, entries[name], question, args.new_tokens) for name in args.methods or entries]
+            print(table(("method", "steps", "beside passes, us", "of a step", "operators"), made))
+            return
+        bench = Bench(models[0], methods, models[1])
         for name, method in methods.items():
             print(told(name, *profiled(bench, method, question, args.new_tokens, args.overhead), args.rows) + "\n")
     except Refusal as error:

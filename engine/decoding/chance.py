@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 Purpose = Literal["token", "accept", "draft", "shuffle", "init"]
 _PURPOSES: dict[str, int] = {"token": 1, "accept": 2, "draft": 3, "shuffle": 4, "init": 5}
 _MASK = (1 << 64) - 1
+Drawn = tuple[Tensor, list[int]]  # a law, float [V], and the tokens that were taken out of it before a draw
 
 
 class Draw(NamedTuple):
@@ -50,30 +52,26 @@ class Chance:
 
     def draws(self, p: Tensor, positions: Sequence[int], purpose: Purpose = "token") -> list[Draw]:
         """The same for each row of p (float [R, V]) at its own position; the rows' sums are worked out together."""
-        cdf = p.double().cumsum(1)
-        return [_found(p[i], cdf[i], self.uniform(at, purpose)) for i, at in enumerate(positions)]
+        return [rest.draw(self.uniform(at, purpose)) for rest, at in zip(rests(p), positions, strict=True)]
 
     def accept(self, ratio_num: float, ratio_den: float, position: int) -> tuple[bool, float]:
         """Accept with probability min(1, num / den), decided in doubles as `u * den < num`; return the verdict and u."""
         u = self.uniform(position, "accept")
         return u * ratio_den < ratio_num, u
 
-    def draw_without(self, p: Tensor, k: int, position: int, purpose: Purpose = "draft") -> list[tuple[Draw, Tensor]]:
-        """Up to k different tokens, each drawn from what p (float [V]) leaves of the others.
+    def draw_left(self, rest: Rest, position: int, purpose: Purpose = "draft") -> Draw:
+        """Draw a token from what is left of a law, and leave it there."""
+        return rest.draw(self.uniform(position, purpose))
 
-        Returns (draw, law) in draw order; law [V] is normalised. Fewer than k where p has fewer tokens.
-        """
-        draws: list[tuple[Draw, Tensor]] = []
-        law = p / p.sum()
-        for _ in range(k):
-            drawn = self.draw(law, position, purpose)
-            draws.append((drawn, law))
-            rest = law.clone()
-            rest[drawn.token] = 0
-            total = rest.sum()
-            if not total > 0:
+    def distinct(self, rest: Rest, k: int, position: int, purpose: Purpose = "draft") -> list[Draw]:
+        """Up to k different tokens, each drawn from what the ones before left of a law; all but the last are then taken out of
+        it. Fewer where it has fewer."""
+        draws = [self.draw_left(rest, position, purpose)]
+        while len(draws) < k:
+            rest.take(draws[-1].token)
+            if not rest.left > 0:
                 break
-            law = rest / total
+            draws.append(self.draw_left(rest, position, purpose))
         return draws
 
     def shuffle(self, k: int, position: int) -> list[int]:
@@ -96,20 +94,71 @@ class Chance:
         return twin
 
 
+class Rest:
+    """What a law gives to the tokens that were not taken out of it, in doubles, for draws one after the other.
+
+    law:     float [V], as it came;  taken: the tokens that were taken out, in order
+    p, sums: [V], the probabilities, not normalised, and their cumulative sums; both change with `take`
+    """
+
+    def __init__(self, law: Tensor, p: np.ndarray, sums: np.ndarray):
+        self.law, self.p, self.sums = law, p, sums
+        self.taken: list[int] = []
+
+    @property
+    def left(self) -> float:
+        """The sum of all that is left; 0: nothing is."""
+        return float(self.sums[-1])
+
+    def draw(self, u: float) -> Draw:
+        """The token whose interval of the cumulative law holds u, lowest id first."""
+        sums, total = self.sums, self.left
+        token = int(sums.searchsorted(u * total, "right"))
+        if token == len(sums) or not self.p[token] > 0:  # a uniform that rounds onto the edge of a token that has nothing
+            there = self.p.nonzero()[0]
+            token = int(there[min(int(there.searchsorted(token)), len(there) - 1)])
+        low = float(sums[token - 1]) if token else 0.0
+        return Draw(token, u, low / total, float(sums[token]) / total)
+
+    def take(self, token: int) -> None:
+        """Take `token` out."""
+        share = self.p[token]
+        self.p[token] = 0.0
+        self.taken.append(token)
+        if 2 * share < self.sums[-1]:
+            self.sums[token:] -= share
+        else:  # what is left is little beside what rounding may have taken: sum it anew
+            self.p.cumsum(out=self.sums)
+
+
+def rests(laws: Tensor) -> list[Rest]:
+    """Each row of laws (float [R, V], non-negative, not all zero), of which nothing is taken out; one operation for all."""
+    p = laws.to(torch.float64, copy=True)
+    return [Rest(*row) for row in zip(laws, p.cpu().numpy(), p.cumsum(1).cpu().numpy(), strict=True)]
+
+
+def drawn_from(laws: Sequence[Drawn]) -> Tensor:
+    """float [N, V]: each law without the tokens that were taken out of it, normalised."""
+    q = torch.stack([law for law, _ in laws])
+    gone = [(i, token) for i, (_, taken) in enumerate(laws) for token in taken]
+    if not gone:
+        return q
+    row, token = torch.tensor(gone, device=q.device).T
+    q[row, token] = 0.0
+    return q / q.sum(1, keepdim=True)
+
+
 def invert(p: Tensor, u: float) -> Draw:
-    """The token whose interval of the cumulative law of p [V] holds u; summed in doubles, lowest id first."""
-    return _found(p, p.double().cumsum(0), u)
-
-
-def _found(p: Tensor, cdf: Tensor, u: float) -> Draw:
-    """The same, cdf [V] being the sums of p."""
-    total = float(cdf[-1])
-    token = min(int(torch.searchsorted(cdf, u * total, right=True)), len(cdf) - 1)
-    high = float(cdf[token])
+    """The token whose interval of the cumulative law of p [V] holds u; summed in doubles, lowest id first. For one draw
+    of one law torch is quicker than what `Rest` takes to begin."""
+    sums = p.double().cumsum(0)
+    total = float(sums[-1])
+    token = min(int(torch.searchsorted(sums, u * total, right=True)), len(sums) - 1)
+    high = float(sums[token])
     while not float(p[token]) > 0:  # a uniform that rounds onto the end of the law lands on a token that has none
         token -= 1
-        high = float(cdf[token])
-    low = float(cdf[token - 1]) if token else 0.0
+        high = float(sums[token])
+    low = float(sums[token - 1]) if token else 0.0
     return Draw(token, u, low / total, high / total)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -149,10 +151,7 @@ class Draft:
         rows = [1]
         for i, parent in enumerate(self.parents):
             rows.append(rows[parent + 1] | 1 << (i + 1))
-        width = (n + 8) // 8
-        packed = torch.frombuffer(bytearray(b"".join(row.to_bytes(width, "little") for row in rows)), dtype=torch.uint8)
-        bits = packed.view(n + 1, width, 1) >> torch.arange(8, dtype=torch.uint8) & 1
-        return bits.view(n + 1, width * 8)[:, : n + 1].bool()
+        return marks(rows, n + 1)
 
     def feed(self, root: int, start: int, device: torch.device | str = "cpu") -> Feed:
         """The root and the tree as one pass of N + 1 rows; `start` is the root's position."""
@@ -236,3 +235,10 @@ class Verdict:
         root: whatever it is, its row is not."""
         path = self.path if self.token is not None else self.path[:-1]
         return [0, *(node + 1 for node in path)]
+
+
+def marks(rows: Sequence[int], width: int) -> Tensor:
+    """bool [R, width]: the bits of each row, the lowest first."""
+    size = (width + 7) // 8
+    packed = np.frombuffer(b"".join(row.to_bytes(size, "little") for row in rows), np.uint8).reshape(len(rows), size)
+    return torch.from_numpy(np.unpackbits(packed, 1, width, "little").view(np.bool_))

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+import torch
 from torch import Tensor
 
 from decodescope.engine.core.progress import Progress
-from decodescope.engine.decoding.chance import Chance, Draw, Purpose
+from decodescope.engine.decoding.chance import Chance, Draw, Purpose, Rest
 from decodescope.engine.method import Method
 from decodescope.engine.run import read_prompt
 from decodescope.engine.session import Session
@@ -54,6 +55,9 @@ class EveryChance(Chance):
 
     def draws(self, p: Tensor, positions: Sequence[int], purpose: Purpose = "token") -> list[Draw]:
         return [self.draw(row, at, purpose) for row, at in zip(p, positions, strict=True)]
+
+    def draw_left(self, rest: Rest, position: int, purpose: Purpose = "draft") -> Draw:
+        return self.draw(rest.law.new_tensor(rest.p, dtype=torch.float64), position, purpose)
 
     def accept(self, ratio_num: float, ratio_den: float, position: int) -> tuple[bool, float]:
         chance = min(1.0, ratio_num / ratio_den) if ratio_den > 0 else float(ratio_num > 0)

@@ -24,7 +24,7 @@ ROOMS = frozenset({"model", "decoding", "methods", "heads", "batch", "replay", "
 HERE = {
     "a mask that is made bit by bit, and moved as a whole": (
         *("decoding/branches.py:Branches._mine", "decoding/draft.py:Slots.behind", "decoding/draft.py:Draft.ancestry"),
-        *("methods/drafters/shared/model_tree.py:ModelTree.read", "model/tree.py:Tree._cut"),
+        *("decoding/draft.py:marks", "model/tree.py:Tree._cut"),
     ),
     "numbers that only the CPU works with: prices, plans, bounds, subsets of layers": (
         *("methods/drafters/own_layers/swift.py:Swift.begin", "methods/drafters/own_layers/swift.py:Swift._candidate"),

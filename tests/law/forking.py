@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from decodescope.engine.decoding.chance import Chance, Draw, Purpose
+from decodescope.engine.decoding.chance import Chance, Draw, Purpose, Rest
 from decodescope.engine.replay.exact_law import EveryChance as ForkingChance
 from decodescope.engine.replay.exact_law import outcomes as limited
 
@@ -24,6 +24,9 @@ class LatticeChance(ForkingChance):
 
     def draw(self, p: Tensor, position: int, purpose: Purpose = "token") -> Draw:
         return Chance.draw(self, p, position, purpose)
+
+    def draw_left(self, rest: Rest, position: int, purpose: Purpose = "draft") -> Draw:
+        return Chance.draw_left(self, rest, position, purpose)
 
     def accept(self, ratio_num: float, ratio_den: float, position: int) -> tuple[bool, float]:
         return Chance.accept(self, ratio_num, ratio_den, position)

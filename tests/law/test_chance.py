@@ -10,7 +10,7 @@ import torch
 from law.cases import worlds
 from law.tables import PROMPT, model
 
-from decodescope.engine.decoding.chance import Chance, invert
+from decodescope.engine.decoding.chance import Chance, drawn_from, invert, rests
 from decodescope.engine.method import Method
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.samplers.temperature import Temperature
@@ -92,9 +92,26 @@ def test_a_test_of_probability_zero_fails_and_one_of_one_passes_at_every_uniform
 
 def test_draws_without_replacement_stop_where_the_law_ends():
     law = torch.tensor([0.0, 0.4, 0.0, 0.6], dtype=torch.float64)
-    made = Chance(5).draw_without(law, 4, 0)
-    assert sorted(drawn.token for drawn, _ in made) == [1, 3]
-    assert made[1][1][made[0][0].token] == 0 and float(made[1][1].sum()) == 1
+    rest = rests(law[None])[0]
+    made = Chance(5).distinct(rest, 4, 0)
+    assert sorted(drawn.token for drawn in made) == [1, 3] and rest.taken == [drawn.token for drawn in made]
+    q = drawn_from([(law, rest.taken[:i]) for i in range(2)])
+    assert q[1, made[0].token] == 0 and float(q[1].sum()) == 1
+    assert law.tolist() == [0.0, 0.4, 0.0, 0.6], "the law itself stays whole"
+
+
+@pytest.mark.parametrize("heat", [1.0, 12.0])
+def test_draws_without_replacement_are_those_from_what_is_summed_anew(heat: float) -> None:
+    """Where a few tokens have nearly all, what is left of the sums must not drown in rounding."""
+    laws = (torch.randn(40, 50, generator=torch.Generator().manual_seed(1)).double() * heat).softmax(-1)
+    least = 1.0
+    for i, (law, rest) in enumerate(zip(laws, rests(laws), strict=True)):
+        plain = Chance(i)
+        for drawn in Chance(i).distinct(rest, 6, 0):
+            assert drawn.token == invert(law, plain.uniform(0, "draft")).token
+            law[drawn.token] = 0.0
+            least = min(least, float(law.sum()))
+    assert (least < 1e-6) == (heat > 1), "the test needs laws of which next to nothing is left"
 
 
 def test_orders_are_even():

@@ -86,9 +86,9 @@ def tied(net: Callable[[], torch.nn.Module]) -> float:
     return float(len(places) - len(set(places)))
 
 
-RULE, TREE = (lossless, "one_by_one"), (ModelTree, "grow")
+RULE, TREE = (lossless, "one_by_one"), (ModelTree, "spread")
 COIN, REFUSAL, CHILDREN = "chance.accept(f_x, q_x, at.position)", "r = left_over(f, q, x)", "children = draft.children(at.node)"
-DRAWS, DRAWN = "self.ctx.chance.draw_without(law, width, position)", "for drawn, q in drawn_laws"
+DRAWS, DRAWN = "self.ctx.chance.distinct(rest, width, at)", "zip(draws, laws, strict=True)"
 PATH = "[draft.tokens[node] for node in verdict.path]"
 SHORT = " + [0] * (verdict.token == 0 and len(verdict.path) < max(draft.depth, default=0))"
 TEACHES, STALE = "self.drawn(ctx, parent, law, depth)", "self.laws.__setitem__(-1, ctx.law(logits, state))"
@@ -105,7 +105,7 @@ looked_up = partial(rising, "trie", lambda notes: [x / 2 + y / 2 for x, y in zip
 POINTS: dict[int, list[Bug]] = {
     1: [
         Bug("top-k tokens are judged as if they were drawn", *TREE, DRAWS,
-            "[(invert(torch.eye(len(law))[x], 0.0), law) for x in law.topk(width).indices.tolist()]", siblings),
+            "[invert(torch.eye(len(rest.p))[x], 0.0) for x in rest.law.topk(width).indices.tolist()]", siblings),
     ],
     2: [Bug("a refused token is replaced by a draw from p", *RULE, REFUSAL, "r = p", siblings)],
     3: [
@@ -119,7 +119,7 @@ POINTS: dict[int, list[Bug]] = {
     5: [Bug("the id 0 that fills a short branch counts as a match", settle, "told", PATH, PATH + SHORT, tree)],
     6: [
         Bug("only the draft is warped", *RULE, "p = r = at.probs", "p = r = torch.softmax(at.logits, -1)", siblings),
-        Bug("only the target is warped", *TREE, "logits, q, drawn.u", "logits, torch.softmax(logits, -1), drawn.u", siblings),
+        Bug("only the target is warped", *TREE, "(rest.law,", "(torch.softmax(logits, -1),", siblings),
     ],
     7: [Bug("siblings are tried in another order than drawn", *RULE, CHILDREN, f"{CHILDREN}[::-1]", siblings)],
     8: [
@@ -146,7 +146,7 @@ POINTS: dict[int, list[Bug]] = {
         Bug("a drawn node is dropped for what it turned out to be", DySpec, "propose", PICKED,
             "sorted(x for x in value if gain[x] > 0.3 * value[x])", partial(law, DySpec(nodes=2, length=1))),
         Bug("drawn siblings are ranked anew by their probability", *TREE, DRAWN,
-            "for drawn, q in sorted(drawn_laws, key=lambda x: -float(law[x[0].token]))", siblings),
+            "sorted(zip(draws, laws, strict=True), key=lambda x: -float(rest.law[x[0].token]))", siblings),
     ],
 }  # fmt: skip
 

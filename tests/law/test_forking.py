@@ -8,6 +8,8 @@ import pytest
 import torch
 from law.forking import lattice, outcomes
 
+from decodescope.engine.decoding.chance import rests
+
 P = torch.tensor([0.5, 0.0, 0.3, 0.2], dtype=torch.float64)
 
 
@@ -21,7 +23,7 @@ def test_paths_have_the_probabilities_of_their_outcomes():
 
 
 def test_draws_without_replacement_cover_the_ordered_pairs():
-    found = outcomes(lambda chance: tuple(drawn.token for drawn, _ in chance.draw_without(P, 2, 0)))
+    found = outcomes(lambda chance: tuple(drawn.token for drawn in chance.distinct(rests(P[None])[0], 2, 0)))
     assert {pair: weight for weight, pair in found}[0, 3] == pytest.approx(0.5 * 0.2 / 0.5)
     assert len(found) == 6 and sum(weight for weight, _ in found) == pytest.approx(1, abs=1e-15)
 

@@ -91,7 +91,7 @@ RULE = (lossless, "one_by_one")
 REFUSAL, LAST = "r = left_over(f, q, x)", "drawn = chance.draw(r, at.position)"
 COIN = "chance.accept(f_x, q_x, at.position)"
 DRAWN = (ModelTree, "grow")
-NODE, RAW = "logits, law, drawn.u", "logits, torch.softmax(logits, -1), drawn.u"
+NODE, RAW = "(law, [])", "(torch.softmax(logits, -1), [])"
 FED = "draft.feed(root, position - 1,"
 BUGS = [
     Bug("a refused token is drawn again from p", *RULE, REFUSAL, "r = p", in_table),

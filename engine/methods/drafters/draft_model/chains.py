@@ -37,9 +37,9 @@ class Chains(Drafter):
             return Draft()
         tree, count = ModelTree(ctx), 1 if ctx.sampler.greedy else self.count
         rows = tree.root()
-        frontier = [tree.grow(ROOT, rows[0], 1)[0] for _ in range(count)]
+        (frontier,) = tree.spread([ROOT], rows, [count], again=True)
         for _ in range(1, min(self.length, ctx.room)):
             rows = tree.read(frontier, keep=count == 1)
-            frontier = [tree.grow(node, rows[i], 1)[0] for i, node in enumerate(frontier)]
+            frontier = [node for (node,) in tree.spread(frontier, rows, [1] * len(frontier))]
         tree.close()
         return tree.draft("iid")

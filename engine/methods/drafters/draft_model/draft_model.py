@@ -45,6 +45,6 @@ class DraftModel(DrawnDrafter):
         frontier = tree.grow(ROOT, tree.root()[0], self.width)
         for _ in range(1, min(self.length, ctx.room)):
             rows = tree.read(frontier)
-            frontier = [tree.grow(node, rows[i], 1)[0] for i, node in enumerate(frontier)]
+            frontier = [node for (node,) in tree.spread(frontier, rows, [1] * len(frontier))]
         tree.close()
         return tree.draft(self.proposes)

@@ -11,7 +11,7 @@ from decodescope.engine.decoding.context import Context
 from decodescope.engine.decoding.draft import ROOT, Draft
 from decodescope.engine.decoding.drafter import DrawnDrafter
 
-from ..shared.model_tree import ModelTree, Siblings
+from ..shared.model_tree import ModelTree, Siblings, families
 
 
 class _Slot(NamedTuple):
@@ -71,7 +71,8 @@ class DySpec(DrawnDrafter):
             if not frontier:
                 break
             rows = tree.root() if ROOT in below else tree.read(frontier)
-            slots = [_Slot(-below[x], i, Siblings(tree, x, rows[i], self.nodes)) for i, x in enumerate(frontier)]
+            siblings = families(tree, frontier, rows, self.nodes)
+            slots = [_Slot(-below[x], i, siblings[i]) for i, x in enumerate(frontier)]
             heapq.heapify(slots)
             below = {}
             while slots and -slots[0].least >= bar.value:

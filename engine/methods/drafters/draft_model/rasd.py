@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from decodescope.engine.core.company import Company
@@ -94,7 +93,7 @@ class RASD(Drafter):
         rows, at, laws = tree.root(), {ROOT: ROOT}, []
         for level in range(1, deepest + 1):
             read = {node: i for i, node in enumerate(beam.open)}
-            laws.append(torch.stack([tree.law(at[node], rows[i]) for node, i in read.items()]))  # [R, V]
+            laws.append(tree.estimates([at[node] for node in read], rows))  # [R, V]
             beam.grow(laws[-1].log())
             if level == deepest or beam.settled(self.nodes):
                 break

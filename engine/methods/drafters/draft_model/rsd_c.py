@@ -51,6 +51,6 @@ class RSDC(DrawnDrafter):
         tree, frontier = ModelTree(ctx), [ROOT]
         for level, width in enumerate(self.branching[: ctx.room]):
             rows = tree.read(frontier) if level else tree.root()
-            frontier = [child for i, node in enumerate(frontier) for child in tree.grow(node, rows[i], width)]
+            frontier = [child for children in tree.spread(frontier, rows, [width] * len(frontier)) for child in children]
         tree.close()
         return tree.draft(self.proposes, notes={"branching": self.knobs()["branching"]})

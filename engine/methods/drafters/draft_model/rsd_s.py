@@ -13,7 +13,7 @@ from decodescope.engine.decoding.context import Context
 from decodescope.engine.decoding.draft import ROOT, Draft
 from decodescope.engine.decoding.drafter import DrawnDrafter
 
-from ..shared.model_tree import ModelTree, Siblings
+from ..shared.model_tree import ModelTree, Siblings, families
 
 
 class _Slot(NamedTuple):
@@ -69,9 +69,9 @@ class RSDS(DrawnDrafter):
         phi, score = {ROOT: 0.0}, {ROOT: 0.0}
         for level in range(min(self.length, ctx.room)):
             rows = tree.read(frontier) if level else tree.root()
-            families = [Siblings(tree, node, rows[i], self.width) for i, node in enumerate(frontier)]
-            scores = [_best(phi[x], y) if tree.greedy else score[x] for x, y in zip(frontier, families, strict=True)]
-            slots = [_Slot(-scores[i], i, phi[x], families[i]) for i, x in enumerate(frontier)]
+            siblings = families(tree, frontier, rows, self.width)
+            scores = [_best(phi[x], y) if tree.greedy else score[x] for x, y in zip(frontier, siblings, strict=True)]
+            slots = [_Slot(-scores[i], i, phi[x], siblings[i]) for i, x in enumerate(frontier)]
             heapq.heapify(slots)
             level_nodes: list[int] = []
             while slots and len(level_nodes) < self.width:

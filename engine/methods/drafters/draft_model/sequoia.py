@@ -87,7 +87,7 @@ class Sequoia(DrawnDrafter):
         while growth.open:
             at = [place.at for place in growth.open]
             rows = tree.root() if at == [ROOT] else tree.read(at)
-            children = [tree.grow(place.at, row, growth.wanted(place)) for place, row in zip(growth.open, rows, strict=True)]
+            children = tree.spread(at, rows, [growth.wanted(place) for place in growth.open])
             growth.grow([[tree.tokens[node] for node in nodes] for nodes in children])
         tree.close()
         notes = {"ranks": growth.ranks, "expected": round(self._template.expected, 4)}

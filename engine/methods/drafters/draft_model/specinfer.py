@@ -98,7 +98,8 @@ class SpecInfer(Drafter):
         tree, frontier = ModelTree(ctx, role), [ROOT]
         for level, width in enumerate(self.branching[: ctx.room]):
             rows = tree.read(frontier) if level else tree.root()
-            frontier = [child for i, node in enumerate(frontier) for child in tree.grow(node, rows[i], width, again=True)]
+            grown = tree.spread(frontier, rows, [width] * len(frontier), again=True)
+            frontier = [child for children in grown for child in children]
         tree.close()
         return tree
 

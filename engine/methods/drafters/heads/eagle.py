@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
 import torch
@@ -13,9 +14,10 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.chance import Drawn, drawn_from, rests
 from decodescope.engine.decoding.context import Context, Outcome
 from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.drafter import DrawnDrafter, top_tokens
+from decodescope.engine.decoding.drafter import DrawnDrafter
 from decodescope.engine.heads.eagle import EagleLayer
 from decodescope.engine.heads.files import missing
 
@@ -69,7 +71,7 @@ class Eagle(DrawnDrafter):
         growth, features = Growth(self._template, ctx.room, ctx.state), self._walk.root()
         if features is None or not growth.open:
             return Draft()
-        laws: list[Tensor] = []
+        laws: list[Drawn] = []
         us: list[float | None] = []
         while True:
             row = {place.at: i for i, place in enumerate(growth.open)}
@@ -83,35 +85,44 @@ class Eagle(DrawnDrafter):
         notes: dict[str, Any] = {"ranks": growth.ranks, "expected": round(self._template.expected, 4), "passes": passes}
         if ctx.sampler.greedy:
             return Draft(growth.tokens, growth.parents, source="EAGLE", notes=notes)
-        notes["scores"] = scores(growth, laws)
-        rows, kind = list(range(len(laws))), self.proposes
-        return Draft(growth.tokens, growth.parents, kind, torch.stack(laws), rows, us, source="EAGLE", notes=notes)
+        q, rows = drawn_from(laws), list(range(len(laws)))
+        notes["scores"] = scores(growth, q)
+        return Draft(growth.tokens, growth.parents, self.proposes, q, rows, us, source="EAGLE", notes=notes)
 
-    def _grow(self, ctx: Context, growth: Growth, logits: Tensor, laws: list[Tensor], us: list[float | None]) -> None:
+    def _grow(self, ctx: Context, growth: Growth, logits: Tensor, laws: list[Drawn], us: list[float | None]) -> None:
         """Choose or draw the children of every open place from its row of logits [R, V]; note laws and uniforms."""
-        tokens, states = [], []
-        for i, place in enumerate(growth.open):
-            if ctx.sampler.greedy:
-                own = ctx.sampler.warp(logits[i], place.state) if ctx.sampler.stateful else logits[i]
-                tokens.append(top_tokens(own, growth.wanted(place)))
-            else:
-                law = ctx.law(logits[i], place.state)
-                drawn = ctx.chance.draw_without(law, growth.wanted(place), ctx.position + self._walk.level)
-                tokens.append([x.token for x, _ in drawn])
-                laws += [q for _, q in drawn]
-                us += [x.u for x, _ in drawn]
-            after = ctx.sampler.update if ctx.sampler.stateful else lambda state, token, row: state
-            states.append([after(place.state, token, logits[i]) for token in tokens[-1]])
-        growth.grow(tokens, states)
+        sampler = ctx.sampler
+        wanted = [growth.wanted(place) for place in growth.open]
+        if sampler.greedy:
+            own = self._each(sampler.warp, growth, logits) if sampler.stateful else logits
+            best = own.topk(min(max(wanted), own.shape[1])).indices.tolist()
+            tokens = [x[:count] for x, count in zip(best, wanted, strict=True)]
+        else:
+            tokens, at = [], ctx.position + self._walk.level
+            own = self._each(ctx.law, growth, logits) if sampler.stateful else ctx.law(logits, ctx.state)
+            for rest, count in zip(rests(own), wanted, strict=True):
+                drawn = ctx.chance.distinct(rest, count, at)
+                tokens.append([x.token for x in drawn])
+                laws += [(rest.law, rest.taken[:i]) for i in range(len(drawn))]
+                us += [x.u for x in drawn]
+        if not sampler.stateful:
+            return growth.grow(tokens)
+        rows = zip(growth.open, tokens, logits, strict=True)
+        growth.grow(tokens, [[sampler.update(place.state, token, row) for token in own] for place, own, row in rows])
+
+    def _each(self, work: Callable[[Tensor, Any], Tensor], growth: Growth, logits: Tensor) -> Tensor:
+        """float [R, V]: what is made of each open place's row of logits [R, V] under its own state."""
+        return torch.stack([work(row, place.state) for row, place in zip(logits, growth.open, strict=True)])
 
     def observe(self, outcome: Outcome) -> None:
         self._walk.told(outcome)
 
 
-def scores(growth: Growth, laws: list[Tensor]) -> list[float]:
-    """Per node the sum of log q, in nats, over its path."""
+def scores(growth: Growth, q: Tensor) -> list[float]:
+    """Per node the sum of log q, in nats, over its path; q float [N, V], what each was drawn from."""
     scored: list[float] = []
-    for node, (token, parent) in enumerate(zip(growth.tokens, growth.parents, strict=True)):
+    shares = q.gather(1, torch.tensor(growth.tokens, device=q.device)[:, None])[:, 0].tolist()
+    for share, parent in zip(shares, growth.parents, strict=True):
         above = scored[parent] if parent >= 0 else 0.0
-        scored.append(round(above + math.log(float(laws[node][token])), 4))
+        scored.append(round(above + math.log(share), 4))
     return scored

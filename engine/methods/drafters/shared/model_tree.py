@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.decoding.chained import write_on, writes_alone
+from decodescope.engine.decoding.chance import Drawn, Rest, drawn_from, rests
 from decodescope.engine.decoding.context import Context, Drafted
-from decodescope.engine.decoding.draft import ROOT, Draft, Proposal
-from decodescope.engine.decoding.drafter import top_tokens
+from decodescope.engine.decoding.draft import ROOT, Draft, Proposal, marks
 from decodescope.engine.model.feed import Feed
 
 MOST = 128  # nodes of a draft with a given number of children at each level
@@ -23,7 +23,7 @@ class ModelTree:
     """A draft while it grows in the lane of a draft model.
 
     tokens, parents, depth: per node; depth 1 stands under the root
-    laws, u: per node, float [V] that it was drawn from and the uniform that drew it; empty under a greedy sampler
+    laws, u: per node, the law that it was drawn from and the uniform that drew it; empty under a greedy sampler
     """
 
     def __init__(self, ctx: Context, role: str = "draft"):
@@ -31,10 +31,10 @@ class ModelTree:
         self.tokens: list[int] = []
         self.parents: list[int] = []
         self.depth: list[int] = []
-        self.laws: list[Tensor] = []
+        self.laws: list[Drawn] = []
         self.u: list[float | None] = []
         self._states: dict[int, Any] = {ROOT: ctx.state}
-        self._rows: dict[int, list[int]] = {ROOT: []}  # node read -> pending rows that it sees, itself the last
+        self._sees: dict[int, int] = {ROOT: 0}  # node read -> the pending rows that it sees, itself among them, as bits
         self._pending = 0
 
     def root(self) -> Tensor:
@@ -53,15 +53,13 @@ class ModelTree:
             logits = self.lane.forward(Feed.causal([self.tokens[node]], start + self.depth[node], device), "draft")
             self.lane.commit([0], compress=False)
             return logits[0]
-        visible = torch.zeros(1, len(nodes), self._pending + len(nodes), dtype=torch.bool)
-        for i, node in enumerate(nodes):
-            self._rows[node] = [*self._rows[self.parents[node]], self._pending + i]
-            visible[0, i, self._rows[node]] = True
+        for row, node in enumerate(nodes, self._pending):
+            self._sees[node] = self._sees[self.parents[node]] | 1 << row
         self._pending += len(nodes)
-        levels = [self.depth[node] for node in nodes]
-        tokens = torch.tensor([[self.tokens[node] for node in nodes]], device=device)
-        positions = torch.tensor([levels], device=device) + start
-        return self.lane.forward(Feed(tokens, positions, visible.to(device), highest=start + max(levels)), "draft")[0]
+        places = [start + self.depth[node] for node in nodes]
+        rows = torch.tensor([[self.tokens[node] for node in nodes], places], device=device)  # one copy up for both
+        visible = marks([self._sees[node] for node in nodes], self._pending)[None]
+        return self.lane.forward(Feed(rows[:1], rows[1:], visible.to(device), highest=max(places)), "draft")[0]
 
     def close(self) -> None:
         """Drop what is pending."""
@@ -76,38 +74,56 @@ class ModelTree:
         """float [V]: what the children of `node` are drawn from, given the logits [V] after it; see `Context.estimate`."""
         return self.ctx.estimate(logits, self._states[node])
 
-    def grow(self, parent: int, logits: Tensor, width: int, again: bool = False) -> list[int]:
-        """Up to `width` children under `parent`, whose logits are [V]: drawn without replacement, or the likeliest.
-        again: drawn with replacement, so that some may be equal."""
-        if self.greedy:
-            return [self._add(parent, token, logits) for token in self._likeliest(parent, logits, width)]
-        law, position = self.law(parent, logits), self.ctx.position + self._level(parent)
-        if width == 1 or again:
-            draws = [self.ctx.chance.draw(law, position, "draft") for _ in range(width)]
-            return [self._add(parent, drawn.token, logits, law, drawn.u) for drawn in draws]
-        drawn_laws = self.ctx.chance.draw_without(law, width, position)
-        return [self._add(parent, drawn.token, logits, q, drawn.u) for drawn, q in drawn_laws]
+    def estimates(self, nodes: Sequence[int], rows: Tensor) -> Tensor:
+        """float [R, V]: `law` of each of `nodes`, whose logits are `rows` [R, V]; at once, where the sampler has no state."""
+        if self.ctx.sampler.stateful:
+            return torch.stack([self.law(node, row) for node, row in zip(nodes, rows, strict=True)])
+        return self.ctx.estimate(rows, self.ctx.state)
 
-    def draw(self, parent: int, law: Tensor, logits: Tensor) -> int:
-        """One child under `parent`, drawn from `law` [V]; logits [V] after the parent."""
+    def grow(self, parent: int, logits: Tensor, width: int) -> list[int]:
+        """Up to `width` children under `parent`, whose logits are [V]; see `spread`."""
+        if width > 1 or self.greedy:
+            return self.spread([parent], logits[None], [width])[0]
+        law = self.law(parent, logits)
         drawn = self.ctx.chance.draw(law, self.ctx.position + self._level(parent), "draft")
-        return self._add(parent, drawn.token, logits, law, drawn.u)
+        return [self._add(parent, drawn.token, logits, (law, []), drawn.u)]
+
+    def spread(self, parents: Sequence[int], rows: Tensor, widths: Sequence[int], again: bool = False) -> list[list[int]]:
+        """Up to widths[i] children under the i-th of `parents`, whose logits are `rows` [R, V]: drawn without replacement, or
+        the likeliest. again: drawn with replacement, so that some may be equal."""
+        if self.greedy:
+            best = self._likeliest(parents, rows, widths)
+            return [[self._add(x, token, row) for token in own] for x, row, own in zip(parents, rows, best, strict=True)]
+        grown: list[list[int]] = []
+        for parent, logits, rest, width in zip(parents, rows, rests(self.estimates(parents, rows)), widths, strict=True):
+            at, draw = self.ctx.position + self._level(parent), self.ctx.chance.draw_left
+            draws = [draw(rest, at) for _ in range(width)] if again else self.ctx.chance.distinct(rest, width, at)
+            laws = [(rest.law, rest.taken[:i]) for i in range(len(draws))]
+            grown.append([self._add(parent, x.token, logits, law, x.u) for x, law in zip(draws, laws, strict=True)])
+        return grown
+
+    def draw(self, parent: int, rest: Rest, logits: Tensor) -> int:
+        """One child under `parent`, drawn from what is left of its law; logits [V] after the parent."""
+        drawn = self.ctx.chance.draw_left(rest, self.ctx.position + self._level(parent))
+        return self._add(parent, drawn.token, logits, (rest.law, rest.taken[:]), drawn.u)
 
     def put(self, parent: int, token: int, logits: Tensor) -> int:
         """One child under `parent`, chosen without chance; logits [V] after the parent."""
         return self._add(parent, token, logits)
 
-    def _likeliest(self, parent: int, logits: Tensor, width: int) -> list[int]:
-        sampler, state = self.ctx.sampler, self._states[parent]
-        if not sampler.stateful:
-            return [int(logits.argmax())] if width == 1 else top_tokens(logits, width)
-        first = int(sampler.warp(logits, state).argmax())
-        return [first, *(x for x in top_tokens(logits, width) if x != first)][:width]
+    def _likeliest(self, parents: Sequence[int], rows: Tensor, widths: Sequence[int]) -> list[list[int]]:
+        """The widths[i] likeliest tokens after the i-th of `parents`, by its logits; what the sampler prefers first."""
+        sampler, widest = self.ctx.sampler, min(max(widths), rows.shape[1])
+        best = (rows.argmax(-1, keepdim=True) if widest == 1 else rows.topk(widest).indices).tolist()
+        if sampler.stateful:
+            firsts = [int(sampler.warp(row, self._states[x]).argmax()) for x, row in zip(parents, rows, strict=True)]
+            best = [[first, *(x for x in tokens if x != first)] for first, tokens in zip(firsts, best, strict=True)]
+        return [tokens[:width] for tokens, width in zip(best, widths, strict=True)]
 
     def _level(self, node: int) -> int:
         return 0 if node == ROOT else self.depth[node]
 
-    def _add(self, parent: int, token: int, logits: Tensor, law: Tensor | None = None, u: float | None = None) -> int:
+    def _add(self, parent: int, token: int, logits: Tensor, law: Drawn | None = None, u: float | None = None) -> int:
         node, sampler, state = len(self.tokens), self.ctx.sampler, self._states[parent]
         self.tokens.append(token)
         self.parents.append(parent)
@@ -126,7 +142,7 @@ class ModelTree:
         source = self.lane.decoder.spec.name
         if self.greedy or not tokens:
             return Draft(tokens, parents, source=source, notes=notes)
-        q, u = torch.stack([self.laws[x] for x in nodes]), [self.u[x] for x in nodes]
+        q, u = drawn_from([self.laws[x] for x in nodes]), [self.u[x] for x in nodes]
         return Draft(tokens, parents, kind, q, list(range(len(tokens))), u, source=source, notes=notes)
 
 
@@ -167,43 +183,43 @@ def unfit(branching: Sequence[int], knob: str, trees: int = 1) -> str | None:
 
 
 class Siblings:
-    """The children of one place of a tree, one after the other: drawn without replacement, or at most `most` of them, the
-    likeliest first, under a greedy sampler. logits: float [V] after the place."""
+    """The children of one place of a tree, one after the other: drawn without replacement, or the likeliest first, under a
+    greedy sampler. logits: float [V] after the place; rest: of its law; best: under a greedy sampler, the children that there
+    may be, and their probabilities."""
 
-    def __init__(self, tree: ModelTree, parent: int, logits: Tensor, most: int):
-        self._tree, self._parent, self._logits = tree, parent, logits
-        law = tree.law(parent, logits)
-        self._law: Tensor | None = law  # what the children so far left
-        self._tokens = top_tokens(law, most)[::-1] if tree.greedy else []
-        self._chances: list[float] = law[self._tokens].tolist() if tree.greedy else []
-        self._left = 1.0
+    def __init__(self, tree: ModelTree, parent: int, logits: Tensor, rest: Rest | None, best: list[tuple[int, float]]):
+        self._tree, self._parent, self._logits, self._rest = tree, parent, logits, rest
+        self._best, self._left = best[::-1], 1.0
 
     @property
     def more(self) -> bool:
         """Whether there may be another child."""
-        return bool(self._tokens) and self.likeliest > 0 if self._tree.greedy else self._law is not None
+        return self._rest.left > 0 if self._rest is not None else bool(self._best) and self.likeliest > 0
 
     @property
     def likeliest(self) -> float:
         """Under a greedy sampler: the probability of the next child among what the earlier ones left."""
-        return min(1.0, self._chances[-1] / self._left) if self._left > 0 else 0.0
+        return min(1.0, self._best[-1][1] / self._left) if self._left > 0 else 0.0
 
     def grow(self) -> tuple[int, float]:
         """The next child's node, and the probability it had among what the earlier ones left."""
-        tree = self._tree
-        if tree.greedy:
+        tree, rest = self._tree, self._rest
+        if rest is None:
             taken = self.likeliest
-            self._left -= self._chances.pop()
-            return tree.put(self._parent, self._tokens.pop(), self._logits), taken
-        assert self._law is not None
-        node = tree.draw(self._parent, self._law, self._logits)
-        taken = float(self._law[tree.tokens[node]])
-        self._law = without(self._law, tree.tokens[node]) if taken < 1 else None
+            token, share = self._best.pop()
+            self._left -= share
+            return tree.put(self._parent, token, self._logits), taken
+        node = tree.draw(self._parent, rest, self._logits)
+        taken = float(rest.p[tree.tokens[node]]) / rest.left
+        rest.take(tree.tokens[node])
         return node, taken
 
 
-def without(law: Tensor, token: int) -> Tensor | None:
-    """What law [V] leaves of the other tokens, normalised; None if nothing."""
-    rest = law.index_fill(0, torch.tensor(token, device=law.device), 0.0)
-    total = rest.sum()
-    return rest / total if total > 0 else None
+def families(tree: ModelTree, nodes: Sequence[int], rows: Tensor, most: int) -> list[Siblings]:
+    """The children of each of `nodes`, whose logits are `rows` [R, V]; at most `most` of a place under a greedy sampler."""
+    laws = tree.estimates(nodes, rows)
+    if not tree.greedy:
+        return [Siblings(tree, *place, []) for place in zip(nodes, rows, rests(laws), strict=True)]
+    top = laws.topk(min(most, laws.shape[1]))
+    best = [[*zip(*x, strict=True)] for x in zip(top.indices.tolist(), top.values.tolist(), strict=True)]
+    return [Siblings(tree, node, row, None, tokens) for node, row, tokens in zip(nodes, rows, best, strict=True)]
