@@ -75,12 +75,23 @@ def cell(form: str, tokens: int, score: tuple[float, float]) -> str:
     return f"{score[0]:.0%} ({score[1]:.0%}{aim})"
 
 
+def aims(scores: Scores) -> str:
+    """What was aimed at, each reached or missed."""
+    lines = []
+    for (form, tokens), least in WANTED.items():
+        share = scores[form, tokens][0]
+        word = "reached" if share >= least else "missed"
+        lines.append(f"- {FORMS[form]}, {tokens:,} tokens: {share:.0%}, of {least:.0%} wanted: **{word}**.")
+    return "\n".join(lines) + "\n"
+
+
 def sample(net: Net, tokenizer: Tokenizer, task: Task) -> str:
     """A question and what the model answers, greedily."""
     prompt, _, _ = render(task).partition("<|assistant|>\n")
     ids = torch.tensor([tokenizer.encode(f"{prompt}<|assistant|>\n").ids])
     said = net.write(ids, SAID, 0.0, stop=data.END)[0]
-    return f"{tokenizer.decode(said.tolist(), skip_special_tokens=False)}\n(right: {task.answers[0]})"
+    answer = tokenizer.decode(said.tolist(), skip_special_tokens=False)
+    return f"{prompt}<|assistant|>\n{answer}\n(right: {task.answers[0]})"
 
 
 def card(net: Net, tokenizer: Tokenizer, count: int) -> str:
@@ -96,9 +107,10 @@ def card(net: Net, tokenizer: Tokenizer, count: int) -> str:
                   [[k, *(f"{found[k]:.2f}" for _, found in some)] for k in kinds])
     mixture = ", ".join(f"{k} {share:.0%}" for k, share in runs[-1]["mixture"].items())
     samples = [f"~~~~text\n{sample(net, tokenizer, questions(form, 128, 1)[0])}\n~~~~\n" for form in FORMS]
-    return "\n".join([HEAD.format(size=size(net), count=count, shape=net.shape), shares(measured(net, tokenizer, count)), MADE,
-                      making, f"Text: {mixture}.\n", curve, "The first question of each form, answered greedily:\n",
-                      *samples]).rstrip() + "\n"
+    scores = measured(net, tokenizer, count)
+    first = "The first question drawn of each form, at 128 tokens, answered greedily:\n"
+    return "\n".join([HEAD.format(size=size(net), count=count, shape=net.shape), shares(scores), aims(scores), MADE, making,
+                      f"Text: {mixture}.\n", curve, first, *samples]).rstrip() + "\n"
 
 
 HEAD = """\

@@ -120,3 +120,5 @@ def test_an_answer_is_right_where_greedy_decoding_writes_it():
         assert recall.right(net, data.coder(True), echo)[0] == (again[:1] == written[:1])
     table = recall.shares(recall.measured(net, data.coder(True), 2, sizes=(128,)))
     assert "of 70% wanted" in table and table.count("\n") == 2 + len(recall.FORMS)
+    lines = recall.aims({key: (least + (0.01 if key[0] == "lines" else -0.01), 1.0) for key, least in recall.WANTED.items()})
+    assert lines.count("**reached**") == 1 and lines.count("**missed**") == len(recall.WANTED) - 1

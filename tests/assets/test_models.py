@@ -75,8 +75,8 @@ def test_config_says_what_the_engine_needs():
         assert config.dtype == torch.bfloat16
 
 
-def test_all_shipped_assets_stay_below_48_mib():
-    assert sum(f.stat().st_size for f in MODELS.parent.rglob("*") if f.is_file()) < 48 * 2**20
+def test_all_shipped_assets_stay_below_52_mib():
+    assert sum(f.stat().st_size for f in MODELS.parent.rglob("*") if f.is_file()) < 52 * 2**20
 
 
 @pytest.mark.parametrize(("name", "limit"), [("lab", 4.0), ("lab-draft", 5.0), ("lab-draft-plain", 5.0)])
