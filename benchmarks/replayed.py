@@ -196,7 +196,9 @@ def record(args: argparse.Namespace) -> None:
         drafts["draft2"] = load(args.draft2, args.dtype, "cpu")
     bench = Recording(model, drafts, methods, new_tokens=args.new_tokens, repeats=args.repeats, temperature=0)
     asked_, short = {**about, "short": True}, even_of_each(questions, SHORT)
-    speculation(bench, short[: args.questions], asked=asked_, out=args.out, resume=args.resume, say=_say)
+    result = speculation(bench, short[: args.questions], asked=asked_, out=args.out, resume=args.resume, say=_say)
+    if not result.complete:
+        sys.exit(f"Interrupted. {args.out}.partial holds what was recorded: --resume goes on from there.")
 
 
 def _say(text: str) -> None:

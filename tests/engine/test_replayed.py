@@ -21,6 +21,7 @@ from decodescope.engine.bench.head_clock import watching
 from decodescope.engine.bench.models import random_decoder
 from decodescope.engine.bench.speculation import speculation
 from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.trace.events import Pass
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -53,6 +54,12 @@ def steps(script: ModuleType) -> dict[str, Any]:
     for row in found["rows"]:
         row["parts"]["own_us"] = 0.0
     return found
+
+
+@pytest.fixture(scope="module")
+def larger() -> Decoder:
+    """A target of random weights."""
+    return random_decoder(1_000_000, toys.target().decoder.dtype)
 
 
 def costs(script: ModuleType, target: float, draft: float, heads: dict[str, float] | None = None) -> Any:
@@ -117,7 +124,7 @@ def test_a_pass_is_priced_by_its_rows_and_its_share_of_the_layers(
 
 @pytest.mark.parametrize("kind", ["medusa", "hydra", "eagle", "eagle3", "mlp_speculator", "redrafter", "kangaroo", "blockwise"])
 def test_heads_are_heard_and_called_again_in_the_width_of_another_target(
-    keeps: ModuleType, measures: ModuleType, kind: str
+    keeps: ModuleType, measures: ModuleType, larger: Decoder, kind: str
 ) -> None:
     target = toys.target()
     with watching(keeps.Heard(target)) as clock:
@@ -127,7 +134,7 @@ def test_heads_are_heard_and_called_again_in_the_width_of_another_target(
     assert kind in of and of <= {kind, keeps.UNEMBED}
     sizes = {"spec": target.spec.record(), "heads": {name: head.shape for name, head in target.decoder.heads.items()}}
     said = {"rows": [{"parts": {"heads": calls}}], "settings": {"sizes": {"target": sizes}}}
-    us = measures.called(said, {"target": random_decoder(1_000_000, target.decoder.dtype)}, 1, lambda text: None)
+    us = measures.called(said, {"target": larger}, 1, lambda text: None)
     assert us.keys() == calls.keys() and min(us.values()) > 0
 
 
