@@ -132,6 +132,7 @@ def _app(sub: Parser) -> None:
     sub.add_argument("--allow-host", metavar="NAME", help="name under which others may reach an address that is not local")
     sub.add_argument("--models", metavar="DIR", help="folder of models that the page offers too")
     _threads(sub, "as timing says, or OMP_NUM_THREADS")
+    sub.add_argument("--compile", action="store_true", help="short passes run compiled; the first load takes longer")
     sub.add_argument("--no-browser", action="store_true", help="do not open a browser")
     for row in Limits().rows():
         sub.add_argument(
@@ -282,10 +283,9 @@ def _decoding(sub: Parser) -> None:
     sub.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end when the text holds this; repeatable")
     sub.add_argument("--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of every random draw (default: 0)")
     _place(sub)
+    sub.add_argument("--compile", action="store_true", help="short passes run compiled; the first load takes longer")
     sub.add_argument("--trace", metavar="OUT", help="record the run to this file")
-    sub.add_argument(
-        "--level", choices=LEVELS, metavar="LEVEL", help=f"of --trace: {', '.join(LEVELS)} (default: decisions)"
-    )
+    sub.add_argument("--level", choices=LEVELS, metavar="LEVEL", help=f"of --trace: {', '.join(LEVELS)} (default: decisions)")
     sub.add_argument("--layers", type=layers, metavar="N,N", help="whose attention --level fields records (default: all)")
     _json(sub)
 
@@ -407,6 +407,7 @@ def _bench(sub: Parser) -> None:
     _weights(sub)
     _models(sub, "draft model, or none (default for lab: lab-draft)", "labbench, speculation, words, prompts: ")
     _place(sub, "as torch has it")
+    sub.add_argument("--compile", action="store_true", default=None, help="decode: short passes of our side run compiled")
     sub.add_argument(
         "--new-tokens",
         type=whole(2, 4096),
@@ -439,9 +440,7 @@ def _bench(sub: Parser) -> None:
         metavar="T",
         help="labbench: of all methods (default: 0, greedy); speculation: of those that draw (default: 0.8; 0: none do)",
     )
-    sub.add_argument(
-        "--seed", type=whole(0, SEEDS), metavar="S", help="of every draw, of all but decode, kv and cloze (0)"
-    )
+    sub.add_argument("--seed", type=whole(0, SEEDS), metavar="S", help="of every draw, of all but decode, kv and cloze (0)")
     sub.add_argument("--batch", type=whole(1, 1024), metavar="N", help="labbench: answers written at a time (default: 1)")
     sub.add_argument("--random", type=parameters, metavar="N", help="models: time passes of N random weights, such as 300M")
     sub.add_argument("--out", metavar="OUT", help="all but decode: write the result to this file, as JSON")

@@ -172,9 +172,10 @@ def serve(
     limits: Limits | None = None,
     further: Mapping[str, str] | None = None,
     threads: int | None = None,
+    compile: bool = False,
 ) -> None:
-    """Open the lab and serve it until it is interrupted. threads: of a pass; None: chosen by timing, and watched. Raises
-    ServeError for settings that cannot work."""
+    """Open the lab and serve it until it is interrupted. threads: of a pass; None: chosen by timing, and watched. compile:
+    short passes run compiled. Raises ServeError for settings that cannot work."""
     names = names_of(host, allow_host)
     folder = None if models is None else Path(models).expanduser()
     if folder is not None and not folder.is_dir():
@@ -190,6 +191,7 @@ def serve(
 
     play = Play(model, draft, traces(data), folder, limits, further)
     play.choose_threads(threads)
+    play.compile = compile
 
     def build() -> FastAPI:
         try:

@@ -1,6 +1,7 @@
 """Where a pass of the shipped models goes: products, other operators, Python between them; and what a step adds to passes.
 
     python benchmarks/operators.py --threads 1 [--dtype bfloat16] [--rows 1 5 16] [--entries 160]
+    python benchmarks/operators.py --threads 1 --compile    # passes alone, plain and compiled in turns
 
 A pass runs once under a mode of torch that writes down its operators; those that reckon are then called again from a list,
 with the same arguments, which is what the pass would take if nothing stood between them. "between" is the rest: Python, and
@@ -23,6 +24,7 @@ from decodescope.app.commands.output import table
 from decodescope.engine import load
 from decodescope.engine.load import Model
 from decodescope.engine.model.cache import KVCache
+from decodescope.engine.model.compiled import Compiled
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.session import Session
 from decodescope.engine.trace.events import Level
@@ -45,14 +47,14 @@ class Written(TorchDispatchMode):
         return made
 
 
-def in_turns(*work: Callable[[], Any]) -> list[float]:
+def in_turns(*work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> list[float]:
     """The lower quartile of each, in microseconds."""
     times: list[list[float]] = [[] for _ in work]
     for _ in range(ROUNDS):
         for one, taken in zip(work, times, strict=True):
-            start = time.perf_counter()
+            start = clock()
             one()
-            taken.append(1e6 * (time.perf_counter() - start))
+            taken.append(1e6 * (clock() - start))
     return [statistics.quantiles(x, n=4)[0] for x in times]
 
 
@@ -81,6 +83,28 @@ def passes(name: str, model: Model, rows: int, entries: int) -> list[str]:
     return [name, str(rows), *(f"{x / 1e3:.2f}" for x in cells), f"{len(written.calls)}, {len(calls)}, {len(products)}"]
 
 
+def both_ways(name: str, model: Model, rows: int, entries: int) -> list[str]:
+    """A row of the table: a pass plain and compiled, in turns; of processor time too, which others do not lengthen."""
+    decoder, feed = model.decoder, Feed.causal([7] * rows, entries)
+    cache, package = KVCache(decoder.spec, dtype=decoder.dtype), decoder.compiled
+    decoder.forward(Feed.causal([5] * entries, 0, logits="last"), cache)
+    cache.commit(range(entries))
+
+    def way(compiled: Compiled | None) -> Callable[[], None]:
+        def whole() -> None:
+            decoder.compiled = compiled
+            decoder.forward(feed, cache)
+            cache.rollback()
+
+        return whole
+
+    ways = way(None), way(package)
+    in_turns(*ways)  # a processor that has rested begins slowly
+    wall, own = in_turns(*ways), in_turns(*ways, clock=time.thread_time)
+    cells = [f"{x / 1e3:.2f}" for x in (*wall, *own)]
+    return [name, str(rows), *cells[:2], f"{wall[1] / wall[0]:.2f}", *cells[2:], f"{own[1] / own[0]:.2f}"]
+
+
 def steps(model: Model, draft: Model, method: str, level: Level) -> list[str]:
     """A row of the table: the steps of a method on a text of code."""
     assert model.tokenizer is not None
@@ -105,10 +129,17 @@ def main() -> None:
     parser.add_argument("--dtype", nargs="+", default=["bfloat16", "float32"])
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 5, 16])
     parser.add_argument("--entries", type=int, default=160)
+    parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     for dtype in args.dtype:
-        models = {name: load(name, dtype) for name in ("lab", "lab-draft")}
+        models = {name: load(name, dtype, compile=args.compile) for name in ("lab", "lab-draft")}
+        if args.compile:
+            made = [both_ways(name, model, rows, args.entries) for name, model in models.items() for rows in args.rows]
+            head = ("model", "rows", "plain, ms", "compiled", "ratio", "of the processor, plain", "compiled", "ratio")
+            print("\n".join(x for model in models.values() for x in model.remarks))
+            print(f"{dtype}, {args.threads} threads, {args.entries} entries\n\n{table(head, made)}\n")
+            continue
         made = [passes(name, model, rows, args.entries) for name, model in models.items() for rows in args.rows]
         head = ("model", "rows", "pass, ms", "products", "other operators", "between", "calls, that reckon, products")
         print(f"{dtype}, {args.threads} threads, {args.entries} entries\n\n{table(head, made)}\n")

@@ -29,8 +29,11 @@ from decodescope.engine.decoding.alphabet import Alphabet
 from decodescope.engine.decoding.ended import Shelf, usual
 from decodescope.engine.decoding.weights import Calibration, WeightTransform, bits_of, spelled, transforms
 from decodescope.engine.heads.files import folders, read_heads
+from decodescope.engine.model import straight
+from decodescope.engine.model.compiled import CompileError, Unfit, compiled
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.executor import EngineFault, guarded
+from decodescope.engine.model.gates import OPEN
 from decodescope.engine.model.matrix import can_pack
 from decodescope.engine.trace.events import Made, Piece
 
@@ -103,6 +106,7 @@ def load(
     heads: Mapping[str, Path] | None = None,
     allow_pickle: bool = False,
     weights: str = "",
+    compile: bool = False,
 ) -> Model:
     """The model of that name: one of the shipped, a folder (written with a path separator), or a hub id; with +NAME behind it
     the adapter in adapters/NAME of its folder is merged into the weights. `weights`: transforms that make another model of it,
@@ -110,7 +114,8 @@ def load(
 
     Without `device` the first CUDA device is taken, else the CPU; without `dtype` bfloat16 on CUDA, float32 elsewhere.
     `heads`: folders of draft heads by kind, ours or published ones, beside those in the model's own folder; `allow_pickle`:
-    published heads may be read from a pickle file, tensors only. Raises LoadError, whose message is one sentence.
+    published heads may be read from a pickle file, tensors only. `compile`: short passes run compiled (docs/cost.md); the
+    first load on a machine takes longer for it. Raises LoadError, whose message is one sentence.
     """
     place = _device(device)
     kind = _dtype(dtype, place)
@@ -135,8 +140,23 @@ def load(
     stops = eos_ids(folder) if tokenizer is None else set(tokenizer.stop_ids)
     if tokenizer is not None and tokenizer.vocab < spec.vocab:
         decoder.usable = tokenizer.vocab  # the rows above pad the matrix to a round size
+    if compile:
+        remarks += _compiled(decoder)
     mark = fingerprint(folder, adapter, parts)
     return Model(name, folder, spec, decoder, tokenizer, mark, sorted(x for x in stops if x < spec.vocab), reports, remarks)
+
+
+def _compiled(decoder: Decoder) -> list[str]:
+    """Let its short passes run compiled; what is to be said of that. Raises LoadError where no compiler can do it."""
+    if not straight.usual(decoder.spec) or decoder.gates is not OPEN:
+        return [f"The layers of {decoder.spec.name} are not alike, and only such are compiled: it runs as without --compile."]
+    try:
+        decoder.compiled = compiled(decoder.spec, decoder.layers)
+    except Unfit as error:
+        return [str(error)]
+    except CompileError as error:
+        raise LoadError(str(error)) from None
+    return [decoder.compiled.remark(decoder.spec.name)]
 
 
 def _transformed(decoder: Decoder, parts: Sequence[WeightTransform], asked: Found) -> tuple[Decoder, list[Made], list[str]]:

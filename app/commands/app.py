@@ -36,5 +36,6 @@ def _served(args: argparse.Namespace) -> None:
         allow_host=args.allow_host,
         models=args.models,
         threads=args.threads,
+        compile=args.compile,
         limits=Limits(**{x.name: getattr(args, x.name) for x in fields(Limits)}),
     )

@@ -30,6 +30,7 @@ def decode(args: argparse.Namespace) -> int:
         prompts=prompts,
         level=None if args.level == "none" else args.level,
         say=steps_told(args.json),
+        compile=bool(args.compile),
     )
     if args.json:
         say_json(record)

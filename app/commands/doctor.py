@@ -69,6 +69,7 @@ def arithmetic(args: argparse.Namespace) -> Iterator[Finding]:
     names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
     yield Finding("GPU", "good" if cuda else "note", names if cuda else "none that torch can use; models run on the CPU")
     yield threads()
+    yield compiler()
     gain = bfloat16_gain()
     if gain > 1.2:
         words = f"a matrix product is {gain:.1f} times as fast as in float32: --dtype bfloat16 is worth a try"
@@ -95,6 +96,19 @@ def threads() -> Finding:
     passes = f"a pass of {name} over {said['rows'][0]} and {said['rows'][1]} rows takes {took}" if took else "there is one"
     words = f"{chosen.number} of {os.cpu_count()} processors, by timing: {passes}; --threads N fixes the number"
     return Finding("threads", "good", words)
+
+
+def compiler() -> Finding:
+    """Whether --compile can work here, and which packages are there already."""
+    from decodescope.engine.model.compiled import ENDING, CompileError, usual
+    from decodescope.engine.model.compiled import compiler as path
+
+    packages = [*usual().glob(f"*{ENDING}")]
+    many = f"{len(packages)} kept in {usual()}" if packages else "none is made yet"
+    try:
+        return Finding("compiler", "good", f"{path('a model')}, for --compile; packages: {many}")
+    except CompileError as error:
+        return Finding("compiler", "note", f"{error} Packages: {many}.")
 
 
 def bfloat16_gain(n: int = 512, rounds: int = 25) -> float:

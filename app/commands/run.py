@@ -318,10 +318,11 @@ def models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, M
     name, folder, adapter, weights = find(args.model)
     heads = dict(args.head or [])
     method.check(describe(folder, name, heads, adapter, weights), given)
-    model = load(args.model, args.dtype, args.device, heads, args.allow_pickle)
+    fast = bool(getattr(args, "compile", False))  # an option of those commands that decode one text
+    model = load(args.model, args.dtype, args.device, heads, args.allow_pickle, compile=fast)
     if model.tokenizer is None:
         raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
-    others = {role: load(given[role], args.dtype, args.device) for role in roles if role in given}
+    others = {role: load(given[role], args.dtype, args.device, compile=fast) for role in roles if role in given}
     for remark in dict.fromkeys(x for one in (model, *others.values()) for x in one.remarks):
         note(f"Note: {remark}")
     return model, others

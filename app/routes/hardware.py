@@ -55,7 +55,8 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     async def hardware(run: str, request: Request) -> Response:
         asked = {name: request.query_params.get(name, "")[:80] for name in ("device", "target", "draft", *FIGURES)}
         threads = None if play.threads is None else play.threads.record()
-        return await of(run, lambda x: {**prices.of(x, {k: v for k, v in asked.items() if v}), "threads": threads})
+        here = {"threads": threads, "compiled": play.compiled}
+        return await of(run, lambda x: {**prices.of(x, {k: v for k, v in asked.items() if v}), **here})
 
     @api.get("/ds/run/{run}/operators")
     async def operators(run: str, request: Request) -> Response:

@@ -89,6 +89,7 @@ class Shelf:
     background
     more: a folder whose subfolders are offered too
     threads: who has the number of threads, once a model is loaded; None: torch alone
+    compile: whether the models that are loaded from here on run compiled
     """
 
     def __init__(self, target: str, draft: str | None, more: Path | None = None, further: Mapping[str, str] | None = None):
@@ -102,6 +103,7 @@ class Shelf:
         self._offered: dict[str, Offer] = {}  # by key, as they were when somebody asked last
         self._rewritten: dict[str, Offer] = {}  # the same of those that are to be made of them
         self.threads: Threads | None = None
+        self.compile = False
         self._threading: Callable[[], Threads] | None = None
 
     @property
@@ -126,6 +128,11 @@ class Shelf:
         """Take models that are loaded already, by the roles in which a page begins with them."""
         self.present |= {self.names[role]: model for role, model in models.items()}
         return self
+
+    @property
+    def compiled(self) -> list[str]:
+        """Of the models that are loaded and run compiled, what that took and where it is kept."""
+        return [x.decoder.compiled.remark(x.name) for x in self.present.values() if x.decoder.compiled is not None]
 
     def choose_threads(self, number: int | None) -> None:
         """Let passes run in so many threads; None: in as many as timing says when a model is loaded."""
@@ -162,7 +169,7 @@ class Shelf:
                         offer = self.offer(key)
                         self._phase = f"loading the {title(role).lower()} {Path(key).name if offer is None else offer.name}"
                         same = next((x for x in self.present.values() if key in (x.name, x.reference)), None)
-                        model = same or load(key)
+                        model = same or load(key, compile=self.compile)
                         model.name = model.name if offer is None else offer.name
                         self.present[key] = model
                     self.present.move_to_end(key)

@@ -17,6 +17,7 @@ from . import straight
 from .attention import by_head, capped, explicit, fused, square, widened
 from .cache import KVCache, LayerStore
 from .column import PROPAGATED
+from .compiled import Compiled
 from .feed import Feed
 from .gap import fill
 from .gates import OPEN
@@ -42,15 +43,14 @@ class Decoder:
     def __init__(self, spec: ModelSpec, embed: Tensor, layers: list[Layer], norm: Tensor, head: Tensor):
         self.spec, self.embed, self.layers, self.norm, self.head = spec, embed, layers, norm, head
         self.unembedding = head
-        positions = min(spec.max_positions, 8192)
-        self.rope = RopeTable(spec.rope, positions, embed.dtype, embed.device, spec.max_positions)
-        self.local_rope = self.rope
-        if spec.local_rope is not None:
-            self.local_rope = RopeTable(spec.local_rope, positions, embed.dtype, embed.device, spec.max_positions)
+        more = min(spec.max_positions, 8192), embed.dtype, embed.device, spec.max_positions
+        self.rope = RopeTable(spec.rope, *more)
+        self.local_rope = self.rope if spec.local_rope is None else RopeTable(spec.local_rope, *more)
         self.usable: int | None = None  # ids below this may be emitted; the rows above pad the matrix and get no logit
         self.costs: dict[int, float] = {}  # rows of a pass -> microseconds, once measured
         self.heads: Mapping[str, Companion] = {}  # draft heads trained on this model, by name
         self.gates = OPEN
+        self.compiled: Compiled | None = None  # what short passes do between two attentions
 
     def __deepcopy__(self, memo: object) -> Decoder:
         return self
@@ -127,7 +127,7 @@ class Decoder:
         of each sub-layer which rows run it; the others are not in its products.
         """
         if probe is skip is depth is ran is None and straight.fits(self.spec, self.gates, feed, cache):
-            x = straight.run(self.spec, self.layers, self.rope, feed, cache, self.embed_rows(feed))
+            x = straight.run(self.spec, self.layers, self.rope, feed, cache, self.embed_rows(feed), self.compiled)
             return self._logits(x, None, feed, None)
         x = self.embed_rows(feed) if feed.states is None else feed.states
         job, ran, skip = _Pass(self, feed, cache, probe), ran or Ran(), skip or NOTHING

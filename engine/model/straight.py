@@ -18,6 +18,7 @@ from torch import Tensor
 from decodescope.engine.core.spec import ModelSpec
 
 from .cache import KVCache, LayerStore
+from .compiled import Compiled
 from .feed import Feed
 from .gates import OPEN, Gates
 from .layer import Layer
@@ -46,9 +47,20 @@ def fits(spec: ModelSpec, gates: Gates, feed: Feed, cache: KVCache | None) -> bo
     return all(x.n == n and x.m == m and x.heads is None and type(x) is LayerStore for x in cache.layers)
 
 
-def run(spec: ModelSpec, layers: list[Layer], rope: RopeTable, feed: Feed, cache: KVCache | None, x: Tensor) -> Tensor:
-    """The states [B, T, d_model] behind the last layer, of those that enter the first; each layer has T pending rows more."""
+def run(
+    spec: ModelSpec,
+    layers: list[Layer],
+    rope: RopeTable,
+    feed: Feed,
+    cache: KVCache | None,
+    x: Tensor,
+    compiled: Compiled | None = None,
+) -> Tensor:
+    """The states [B, T, d_model] behind the last layer, of those that enter the first; each layer has T pending rows more.
+    compiled: what does the work between two attentions of one sequence; None: the operators one by one."""
     assert cache is not None, "it fits"
+    if compiled is not None and compiled.layers is layers and len(x) == 1:
+        return _joined(spec, compiled, rope, feed, cache, x)
     rotated, positions = spec.n_heads + spec.n_kv_heads, feed.positions
     cos, sin = rope.at(positions, feed.highest)
     mask = hidden(spec, feed, cache.layers[0], x.dtype)
@@ -59,6 +71,27 @@ def run(spec: ModelSpec, layers: list[Layer], rope: RopeTable, feed: Feed, cache
         x = linear(y, w.out, w.out_bias).add_(x)
         x = linear(w.activations(x, spec), w.down, w.down_bias).add_(x)
     return x
+
+
+def _joined(spec: ModelSpec, compiled: Compiled, rope: RopeTable, feed: Feed, cache: KVCache, x: Tensor) -> Tensor:
+    """`run` by a package: the first layer as far as its attention and the last one from there on are the plain ones."""
+    T, K, D, g, layers = feed.length, spec.n_kv_heads, spec.head_dim, spec.group, compiled.layers
+    H, mask = g * K, hidden(spec, feed, cache.layers[0], x.dtype)
+    cos, sin = (part.contiguous() for part in rope.at(feed.positions, feed.highest))
+    qkv = layers[0].queries_keys_values(x, spec, 0)
+    rotate_(qkv.narrow(2, 0, H + K), cos, sin)
+    q = qkv.narrow(2, 0, H).view(1, T, K, g, D).permute(0, 2, 3, 1, 4).reshape(1, K, g * T, D)
+    kv = qkv.narrow(2, H, 2 * K).view(1, T, 2, K, D).permute(2, 0, 3, 1, 4)
+    for i, store in enumerate(cache.layers):
+        store.append(kv, feed.positions)
+        k, v = store.kv.narrow(3, 0, store.n + store.m).unbind(0)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=spec.score_scale)  # [1, K, g * T, D]
+        if i + 1 < len(layers):
+            x, q, kv = compiled.between(i, x, y, cos, sin)
+    w = layers[-1]
+    y = y.view(1, K, g, T, D).permute(0, 3, 1, 2, 4).reshape(1, T, H * D)
+    x = linear(y, w.out, w.out_bias).add_(x)
+    return linear(w.activations(x, spec), w.down, w.down_bias).add_(x)
 
 
 def contexts(spec: ModelSpec, store: LayerStore, qkv: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:

@@ -5,7 +5,7 @@ import { ask, heard, panes, paneTitle, stepped, inWords, without } from "./runs.
 import { saving } from "./save.js";
 import { current } from "./address.js";
 import { operatorsTable } from "./hardware/operators.js";
-import { errorOf, passesTable, threadsOf, tokenBars, verdictOf, workedOf } from "./hardware/prices.js";
+import { compiledOf, errorOf, passesTable, threadsOf, tokenBars, verdictOf, workedOf } from "./hardware/prices.js";
 import { drawn, marked } from "./hardware/roofline.js";
 import { surfaceTable } from "./hardware/surface.js";
 import { scrolling } from "./hardware/tables.js";
@@ -209,7 +209,7 @@ export function page(element) {
       );
     }
     const whole = [...present, ...prompt].find((x) => x.was)?.was.name;
-    note.textContent = machines(machine, there) + threadsOf(prices?.threads)
+    note.textContent = machines(machine, there) + threadsOf(prices?.threads) + compiledOf(prices?.compiled)
       + (whole ? ` Hollow, with a dashed way: the same pass by ${whole}, at best here.` : "");
     drawPriced(home, there);
   }

@@ -35,6 +35,11 @@ export function threadsOf(threads) {
     + (took.length ? `: over ${rows.join(" and ")} rows ${took.join(", ")}.` : ".");
 }
 
+/** Of the models that run compiled, what compiling took, as sentences; nothing where none does. */
+export function compiledOf(sentences) {
+  return (sentences || []).map((x) => ` ${x}`).join("");
+}
+
 /** The passes by kind as a table. machine: that of the run; home, there: prices on it and on another, or null; worked:
  *  what the run reached of its own machine. */
 export function passesTable(machine, home, there, worked) {
