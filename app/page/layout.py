@@ -73,6 +73,9 @@ WHOLE = (  # the same of the model that the target was made of
     "to see what the transforms of its weights cost: how far each distribution is from the one before, and what that would "
     "have said. Its weights are loaded too, and all text is read a second time."
 )
+# seconds after which the library looks again whether somebody pressed anything, and how far that is; its own thousand looks a
+# second are a third of what the server needs while four runs arrive
+LOOKS = (0.02, 0.1)
 MOST_KEPT = 4 << 20  # characters of settings that are read
 # preprocess: the library's own would make text of numbers, lists and objects, and numbers of true; what it cannot read it
 # would write into the log, with no sentence on the page. And it tells each output of an event that it is under way, drawn or
@@ -138,7 +141,13 @@ def page(play: Play) -> gr.Blocks:
         _runs(play, table, run, started, other, first)
         hidden = {role: box for role, box in lists.items() if role not in (TARGET, *SHOWN)}
         _settings(play, table, demo, [answer, preset, chat, *hidden.values()], [*hidden], started, kept, given, first)
+    return _queued(demo)
+
+
+def _queued(demo: gr.Blocks) -> gr.Blocks:
+    """The page with the queue of what is pressed."""
     demo.queue(default_concurrency_limit=4, max_size=64, api_open=False)
+    demo._queue.sleep_when_free, demo._queue.progress_update_sleep_when_free = LOOKS
     return demo
 
 
