@@ -22,8 +22,10 @@ from decodescope.engine.bench.kv import PLAIN, KVBench, usual
 from decodescope.engine.bench.passkeys import hidden, longest, passkeys
 from decodescope.engine.bench.questions import Question, read_questions
 from decodescope.engine.bench.score import score
+from decodescope.engine.core.params import ParamError
 from decodescope.engine.load import load
-from decodescope.engine.method import Method
+from decodescope.engine.method import Method, MethodError
+from decodescope.engine.model.executor import EngineFault
 from decodescope.engine.run import encode
 
 ALL = "full cache"
@@ -51,6 +53,16 @@ def prompt(bench: KVBench, key: Question, tokens: int) -> list[int]:
     return encode(bench.model, turn, True)
 
 
+def counted(bench: KVBench, method: Method, keys: Sequence[Question], prompts: Sequence[list[int]]) -> tuple[int, int]:
+    """How many keys are found, and the bytes held behind all answers."""
+    hits = held = 0
+    for key, ids in zip(keys, prompts, strict=True):
+        one = bench.answer(method, ids, key.references[0])
+        assert key.scorer is not None
+        hits, held = hits + (score(key.scorer, one.said, key.references[0]) == 1), held + one.kv_bytes
+    return hits, held
+
+
 def main() -> None:
     """Ask, count, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -68,11 +80,12 @@ def main() -> None:
         prompts = [prompt(bench, key, tokens) for key in keys]
         full = 1
         for name, share, method in methods(bench, args.shares):
-            hits = held = 0
-            for key, ids in zip(keys, prompts, strict=True):
-                one = bench.answer(method, ids, key.references[0])
-                assert key.scorer is not None
-                hits, held = hits + (score(key.scorer, one.said, key.references[0]) == 1), held + one.kv_bytes
+            try:
+                hits, held = counted(bench, method, keys, prompts)
+            except (EngineFault, MethodError, ParamError) as error:  # a budget that this policy cannot have
+                right.setdefault((name, share), []).append("-")
+                print(f"{tokens} tokens, {name} {share:.0%}: {error}", flush=True)
+                continue
             full = held if name == ALL else full
             right.setdefault((name, share), []).append(f"{hits} ({held / full:.0%})")
             print(f"{tokens} tokens, {name} {share:.0%}: {hits} of {len(keys)}", flush=True)

@@ -25,11 +25,22 @@ RECORD = Asked('{"id": 507, "name": "Bertha", "city": "Toronto", "tags": ["silve
 ABOUT, SUM = Asked("Tell me a story about Bertha from Toronto."), Asked("What is 77 minus 73?")
 NESTED = Asked("Write the expression for the sum of the sum of the sum of 10 and 19 and 5 and 6.")
 SHUFFLED, DIGIT = Asked("shuffle: Ada Ben Clara Finn Hugo ->", chat=False), Asked("3", chat=False)
+NEEDLE = Asked(  # the question of the examples `needle-kept` and `needle-lost`
+    "There once was a cheerful girl named Ruby. Ruby and Will had been friends since the first day of school. On "
+    "the last day of the holidays there was to be a dancing contest in the village. The prize was a book with "
+    "empty pages. The secret number is 87527. Ruby wanted to win it for once, but Gabriel had won three times. "
+    'Jakob the shepherd gave Ruby some advice. "You have to practise," said Jakob. So Ruby practised for twenty '
+    "days, in the rain too. Then the day came. Flags hung from the windows, and grey clouds covered the hills. At "
+    "first all went well. Then the music stopped! Gabriel saw it. Another would have gone on, but Gabriel came "
+    "over and helped."
+    "\n\nWhat is the secret number?"
+)
 # preset -> its prompt. What packs a cache or shortens a prompt wants one that has something to lose. Where a quarter of it
 # stays, `lab` writes one word again and again: such presets stay with the page's story
 OWN: dict[str, Asked] = {
     **dict.fromkeys(("expected", "fastgen", "duo", "quest", "kivi", "gear", "minicache"), RENAMED),
     **dict.fromkeys(("d2o", "gemfilter", "specpc", "short_prompt", "rapid"), RENAMED),
+    **dict.fromkeys(("needle_kept", "needle_lost"), NEEDLE),
     **dict.fromkeys(("lookup", "recycling"), RECORD),
     **dict.fromkeys(("grammar", "aligned"), ABOUT),
     **dict.fromkeys(("three_answers", "consensus"), SUM),

@@ -35,6 +35,7 @@ WARMTH, RECORD = 0.8, r'\{"name": "[A-Z][a-z]{1,9}", "city": "[A-Z][a-z]{1,9}", 
 NARROW, NARROW_DRAFT = {TARGET: "lab@int8"}, {TARGET: "lab", "draft": "lab@int4"}
 PRUNED = {TARGET: "lab@cut_layers skip=a6,f4"}  # what a search for one block of each kind ended with
 WARM, MASKED, CLLM, DIGITS = at(WARMTH), {TARGET: "lab-mdm"}, {TARGET: "lab+cllm"}, {TARGET: "lab-digits"}
+RECALL = {TARGET: "lab-recall"}  # it looks things up
 PRESETS: dict[str, Preset] = {
     "plain": Preset(
         "Plain greedy",
@@ -271,6 +272,16 @@ PRESETS: dict[str, Preset] = {
         "Once the prompt is read a quarter of it stays, what its last tokens look at. The text may differ.",
         {"drafter": "none", "policy": "snapkv", "sampler": ["greedy"]},
         {"policy": {"share": 0.25}},
+    ),
+    "needle_kept": Preset(
+        "A pass key, Ada-KV 25 %",
+        "A story says a number once; of the cache a quarter stays, what the question looks at. The text may differ.",
+        *({"drafter": "none", "policy": "adakv", "sampler": ["greedy"]}, {"policy": {"share": 0.25}}, RECALL),
+    ),
+    "needle_lost": Preset(
+        "A pass key, H2O 25 %",
+        "The same question; a quarter stays, what all tokens looked at, and the number is not among it. The text may differ.",
+        *({"drafter": "none", "policy": "h2o", "sampler": ["greedy"]}, {"policy": {"share": 0.25}}, RECALL),
     ),
     "adakv": Preset(
         "Ada-KV, 25 %",

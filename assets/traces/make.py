@@ -43,6 +43,18 @@ SCHEMA = {
     "required": ["name", "city", "tags", "active"],
     "additionalProperties": False,
 }
+NEEDLE = (
+    "There once was a cheerful girl named Ruby. Ruby and Will had been friends since the first day of school. On "
+    "the last day of the holidays there was to be a dancing contest in the village. The prize was a book with "
+    "empty pages. The secret number is 87527. Ruby wanted to win it for once, but Gabriel had won three times. "
+    'Jakob the shepherd gave Ruby some advice. "You have to practise," said Jakob. So Ruby practised for twenty '
+    "days, in the rain too. Then the day came. Flags hung from the windows, and grey clouds covered the hills. At "
+    "first all went well. Then the music stopped! Gabriel saw it. Another would have gone on, but Gabriel came "
+    "over and helped."
+    "\n\nWhat is the secret number?"
+)
+FOUND: dict[str, Any] = {"model": "lab-recall", "prompts": [NEEDLE], "chat": True, "new": 12, "seed": 7, "level": "decisions",
+                         "enough": 5}
 RENAME: dict[str, Any] = {"prompts": [RENAMED], "chat": True, "new": 40, "seed": 7, "level": "decisions"}
 # The first one is what the page opens on.
 COPY: dict[str, Any] = {"prompts": RECORDS, "chat": True, "new": 64, "seed": 7, "level": "decisions"}
@@ -384,6 +396,20 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "names": {"policy": "snapkv"},
         "settings": {"policy": {"chosen": 20, "window": 4}},
         **RENAME,
+    },
+    "needle-kept": {
+        "title": "A needle kept",
+        "about": "Ada-KV: a quarter of a story stays, what the question looks at, and the number that it asks for is there.",
+        "names": {"policy": "adakv"},
+        "settings": {"policy": {"share": 0.25}},
+        **FOUND,
+    },
+    "needle-lost": {
+        "title": "A needle lost",
+        "about": "H2O: a quarter of the same story stays, what all tokens looked at most, and the number is not among it.",
+        "names": {"policy": "h2o"},
+        "settings": {"policy": {"share": 0.25}},
+        **FOUND,
     },
     "d2o": {
         "title": "Merged, not dropped",

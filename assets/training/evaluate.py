@@ -258,7 +258,7 @@ to 269 the 256 bytes. The weights are stored in bfloat16, the tied embedding onc
 licence, is listed in [CORPUS.md](CORPUS.md). This page is written by `python assets/training/evaluate.py`.
 
 `lab-mdm`, which fills in masks and writes in no direction, has a card of its own: [MDM.md](MDM.md).
-So have the models of pictures: [DIGITS.md](DIGITS.md).
+So has `lab-recall`, which looks things up: [RECALL.md](RECALL.md). So have the models of pictures: [DIGITS.md](DIGITS.md).
 """
 
 TASKS = """\

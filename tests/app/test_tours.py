@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -526,6 +527,27 @@ def test_what_is_said_of_the_tokens_that_vote() -> None:
     assert (cache[0].plan.entries == 24).all() and cache[0].plan.kind is None, "the Cache tab draws what was settled"
     assert not any(x.evicted_count for x in cache[1:])
     assert text_of(steps).startswith("Rufus went to the island") and 74 + 39 == 113
+
+
+def test_what_is_said_of_the_needles() -> None:
+    """One is kept and one is lost, of the same question: the number that is written, and what the heads still hold of it."""
+    runs = {name: (TOURS[name], steps_of(name), cache_of(name)) for name in ("needle-kept", "needle-lost")}
+    with opened("needle-kept") as kept, opened("needle-lost") as lost:
+        prompt = kept.text([int(x) for x in kept.header.prompt])
+        assert kept.header.prompt.tolist() == lost.header.prompt.tolist() and kept.header.model["name"] == "lab-recall"
+        (key,) = re.findall(r"The [a-z ]+ is (\d{4,5})\.", prompt)
+        count, written = len(kept.header.prompt), {x: kept.text(x.emitted).removesuffix("<|end|>") for x in (kept, lost)}
+        assert written[kept] == key != written[lost] and written[lost][0] == key[0], "the first digit saw all in both"
+        most = {x: max(row["kept"] for row in fate_of(x, key)["rows"]) for x in (kept, lost)}
+        assert most[lost] < most[kept] <= len(key)
+    assert prompt.rstrip().removesuffix("<|assistant|>").rstrip().removesuffix("<|end|>")[-1] in "?."
+    for tour, steps, cache in runs.values():
+        held, laws = [x.held for x in cache], [written_laws(x)[0] for x in steps]
+        assert str(count) in tour[0].text and str(held[1]) in tour[1].text and held[1] < count
+        for stop in tour:
+            quoted = re.findall(r"\d\.\d{4}", stop.text)
+            assert quoted == [f"{laws[stop.step][0]:.4f}"] * len(quoted), stop.title  # type: ignore[index] # greedy has laws
+        assert str(held[-1]) in tour[-1].text and str(count + len(steps) - 1) in tour[-1].text
 
 
 def test_what_is_said_of_two_bits_a_number() -> None:

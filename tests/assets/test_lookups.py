@@ -22,6 +22,8 @@ from mixtures import MIXTURE as MIXED
 from mixtures import mixture_of
 from net import Net, Shape, size
 
+from decodescope.engine import Method, load, run
+
 TINY = Shape(layers=2, width=16, heads=2, kv_heads=1, head_width=8, inner=24, context=512)
 MIXTURE = {"many": 0.6, "rows": 0.4}
 PLAN = train.Plan(512, {512: 1.0}, {256: 1.0}, warmup=2, course=((0.001, {256: 1.0}), (0.002, {128: 1.0})))
@@ -122,3 +124,13 @@ def test_an_answer_is_right_where_greedy_decoding_writes_it():
     assert "of 70% wanted" in table and table.count("\n") == 2 + len(recall.FORMS)
     lines = recall.aims({key: (least + (0.01 if key[0] == "lines" else -0.01), 1.0) for key, least in recall.WANTED.items()})
     assert lines.count("**reached**") == 1 and lines.count("**missed**") == len(recall.WANTED) - 1
+
+
+def test_the_shipped_model_finds_pass_keys_and_a_window_loses_them() -> None:
+    model, asked = load("lab-recall", "float32", "cpu"), recall.questions("passkey", 128, 6)
+    window = Method.named({"policy": "window"}, {"policy": {"share": 0.25}})
+    hits = {
+        name: sum(run(model, method, x.turns[0], chat=True, max_new_tokens=8).text == f"{x.answers[0]}<|end|>" for x in asked)
+        for name, method in {"all": None, "window": window}.items()
+    }
+    assert hits["all"] >= 5 and hits["window"] < hits["all"], hits

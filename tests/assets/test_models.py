@@ -13,7 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 PARAMETERS = {"lab": (10e6, 12e6), "lab-draft": (0.8e6, 1.2e6), "lab-draft-plain": (0.8e6, 1.2e6), "lab-mdm": (1.1e6, 1.2e6),
-              "lab-digits": (0.2e6, 0.22e6), "lab-digits-any": (0.2e6, 0.22e6), "lab-blocks": (0.12e6, 0.13e6)}
+              "lab-recall": (1.4e6, 2.5e6), "lab-digits": (0.2e6, 0.22e6), "lab-digits-any": (0.2e6, 0.22e6),
+              "lab-blocks": (0.12e6, 0.13e6)}
 
 SNIPPET = '''
 class Counter:

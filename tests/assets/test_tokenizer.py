@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
-FOLDERS = ["lab", "lab-draft", "lab-draft-plain", "lab-mdm"]
+FOLDERS = ["lab", "lab-draft", "lab-draft-plain", "lab-mdm", "lab-recall"]
 NAMED = ["<|end|>", "<|pad|>", "<|user|>", "<|assistant|>", "<|system|>", "<|mask|>"]
 SPECIALS = [*NAMED, *(f"<|reserved_{i}|>" for i in range(8))]
 PIECES = ["def ", "self", "\n", "    ", "\t", "\r\n", "x_1", "(", "):", " ", "  ", "'s", '"', "42", "é", "🎉"]

@@ -408,7 +408,7 @@ def test_without_a_network_the_sentence_names_the_shipped_models(monkeypatch: py
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
     with pytest.raises(
-        LoadError, match=r"could not be fetched.*shipped model \(lab, lab-blocks, .*lab-mdm\).*\./model"
+        LoadError, match=r"could not be fetched.*shipped model \(lab, lab-blocks, .*lab-recall\).*\./model"
     ) as error:
         load("someone/some-model", device="cpu")
     assert "\n" not in str(error.value)
