@@ -210,7 +210,7 @@ class Siblings:
             self._left -= share
             return tree.put(self._parent, token, self._logits), taken
         node = tree.draw(self._parent, rest, self._logits)
-        taken = float(rest.p[tree.tokens[node]]) / rest.left
+        taken = min(1.0, float(rest.p[tree.tokens[node]]) / rest.left)  # what is left was summed up, and rounded
         rest.take(tree.tokens[node])
         return node, taken
 
