@@ -24,7 +24,7 @@ import pstats
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +88,11 @@ class Away(HeadClock):
 
     watch: cProfile.Profile | Operators | None = None
 
-    def enter(self) -> None:
+    def enter(self, work: Any = None, given: Sequence[Any] = ()) -> None:
         """Look away."""
         if self.watch is not None:
             self.watch.disable()
-        super().enter()
+        super().enter(work, given)
 
     def leave(self, counts: bool = True) -> None:
         """Look again, if nothing else is going on."""
