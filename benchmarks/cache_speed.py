@@ -2,6 +2,7 @@
 
     python benchmarks/cache_speed.py
     python benchmarks/cache_speed.py --quick
+    python benchmarks/cache_speed.py --shape 1b --device cuda --entries 32768 131072   # of large.py, bfloat16
 
 Two shapes, 12 KV heads and 4 (GQA), float32. Weights and entries are random numbers: what is measured depends on sizes alone.
 A cache is filled without a prompt being read; each policy then cuts it to a tenth as it always does, and passes over one token
@@ -19,15 +20,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
+from large import SHAPES
 
 from decodescope.app.commands.output import note, table
+from decodescope.engine.bench.models import random_of
 from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec, Rope
 from decodescope.engine.cost.cost import pass_cost
 from decodescope.engine.cost.roofline import HardwareProfile
 from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.decoder import Decoder, Layer
+from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.ragged import HEAD_PAGE
 from decodescope.engine.timing.measure import measure
@@ -37,7 +40,7 @@ SPEC = ModelSpec(
     max_positions=32_768, rope=Rope(dim=64),
 )  # fmt: skip
 TINY = replace(SPEC, name="random-tiny", n_layers=2, d_model=64, head_dim=8, d_ff=128, vocab=64, rope=Rope(dim=8))
-SHAPES = {"12 KV heads": 12, "4 KV heads": 4}
+HEADS = {"12 KV heads": 12, "4 KV heads": 4}
 SHARE = 0.1
 # knobs for so many entries
 POLICIES = {
@@ -48,22 +51,10 @@ POLICIES = {
 HEAD = ("shape", "entries", "policy", "ms a pass", "full / this", "of the cost model's", "bytes of full", "policy of a pass")
 
 
-def decoder(spec: ModelSpec) -> Decoder:
-    """A model of random weights, tied; its matrices as a loaded one has them on this processor."""
-    chance = torch.Generator().manual_seed(0)
-
-    def matrix(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=chance) * shape[-1] ** -0.5
-
-    d, width = spec.d_model, spec.n_heads * spec.head_dim
-    rows = (spec.n_heads + 2 * spec.n_kv_heads) * spec.head_dim
-    one = torch.ones(d)
-    layers = [
-        Layer(one, matrix(rows, d), matrix(d, width), one, matrix(2 * spec.d_ff, d), matrix(d, spec.d_ff))
-        for _ in range(spec.n_layers)
-    ]
-    embed = matrix(spec.vocab, d)
-    return Decoder(spec, embed, layers, one, embed).packed()
+def decoder(spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> Decoder:
+    """A model of random weights; on a processor its matrices are as a loaded one has them."""
+    made = random_of(spec, dtype, device=device)
+    return made.packed() if device.type == "cpu" else made
 
 
 def filled(model: Decoder, entries: int, name: str, knobs: dict[str, int], needs: Needs | None = None) -> Lane:
@@ -71,9 +62,9 @@ def filled(model: Decoder, entries: int, name: str, knobs: dict[str, int], needs
     lane = Lane("target", model, build("policy", name, knobs), needs=needs)
     lane.policy.begin(model.spec, entries)
     spec, piece = model.spec, min(entries, 1024)
-    kv = torch.randn(2, 1, spec.n_kv_heads, piece, spec.head_dim, generator=torch.Generator().manual_seed(1))
+    kv = torch.randn(2, 1, spec.n_kv_heads, piece, spec.head_dim, generator=torch.Generator().manual_seed(1)).to(model.embed)
     for start in range(0, entries, piece):
-        positions = torch.arange(start, start + piece)[None]
+        positions = torch.arange(start, start + piece, device=model.device)[None]
         for store in lane.cache.layers:
             store.append(kv, positions)
             store.commit(range(piece))
@@ -81,7 +72,7 @@ def filled(model: Decoder, entries: int, name: str, knobs: dict[str, int], needs
     lane.prompt, lane.needs = None, lane.needs.written
     for store in lane.cache.layers:
         for column in lane.policy.columns:
-            store.column(column).uniform_(generator=torch.Generator().manual_seed(store.layer))
+            store.column(column).uniform_(generator=torch.Generator(model.device).manual_seed(store.layer))
     lane.policy.compress(lane.cache)
     lane.cache.shrink()
     return lane
@@ -94,15 +85,15 @@ def timed(lanes: Sequence[Lane], rounds: int) -> list[tuple[float, float]]:
     for _ in range(rounds + 2):
         for lane, times in zip(lanes, took, strict=True):
             lane.policy_us = 0.0
-            lane.forward(Feed.causal([1], len(lane.tokens)))
+            lane.forward(Feed.causal([1], len(lane.tokens), lane.decoder.device))
             lane.commit([0])
             times.append((lane.take_passes()[0].wall_us, lane.policy_us))
     return [tuple(statistics.median(x) for x in zip(*times[2:], strict=True)) for times in took]  # type: ignore[misc] # two each
 
 
-def rows(spec: ModelSpec, shape: str, sizes: Sequence[int], rounds: int, machine: HardwareProfile) -> Iterator[list[str]]:
+def rows(model: Decoder, shape: str, sizes: Sequence[int], rounds: int, machine: HardwareProfile) -> Iterator[list[str]]:
     """The table's rows of one shape; a pass with rows beside the fused one is the last of each size."""
-    model = decoder(spec)
+    spec, bits = model.spec, 8 * model.dtype.itemsize
     for entries in sizes:
         note(f"{shape}: {entries:,} entries")
         kept = int(entries * SHARE)
@@ -113,9 +104,10 @@ def rows(spec: ModelSpec, shape: str, sizes: Sequence[int], rounds: int, machine
         us, nbytes = times[0][0], full.cache.nbytes
 
         def modelled(held: int) -> float:
-            return machine.time_us(pass_cost(spec, 1, held, weight_bits=32, act_bits=32, kv_bits=32), "float32").us
+            cost = pass_cost(spec, 1, held, weight_bits=bits, act_bits=bits, kv_bits=bits)
+            return machine.time_us(cost, str(model.dtype).removeprefix("torch.")).us
 
-        page = 2 * spec.n_layers * spec.n_kv_heads * HEAD_PAGE * spec.head_dim * 4
+        page = 2 * spec.n_layers * spec.n_kv_heads * HEAD_PAGE * spec.head_dim * model.dtype.itemsize
         yield [shape, f"{entries:,}", "full cache", f"{us / 1e3:.2f}", "1", "", "1", ""]
         for lane, (pass_us, policy_us) in zip(small, times[1:-1], strict=True):
             ratio, due = us / pass_us, modelled(entries) / modelled(kept)
@@ -128,9 +120,9 @@ def rows(spec: ModelSpec, shape: str, sizes: Sequence[int], rounds: int, machine
 
 
 @torch.inference_mode()
-def prefill(spec: ModelSpec, tokens: int, rounds: int) -> float:
+def prefill(model: Decoder, tokens: int, rounds: int) -> float:
     """How many times as long H2O reads a prompt as the full cache does."""
-    model, took = decoder(spec), ([], [])  # type: tuple[list[float], list[float]]
+    spec, took = model.spec, ([], [])  # type: ModelSpec, tuple[list[float], list[float]]
     text = torch.randint(0, spec.vocab, (tokens,), generator=torch.Generator().manual_seed(2)).tolist()
     for _ in range(rounds):
         for times, name in zip(took, ("keep_all", "h2o"), strict=True):
@@ -147,18 +139,28 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tiny model, to see that it runs")
     parser.add_argument("--rounds", type=int, default=15, help="passes of each cache, of which the median counts")
     parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--shape", choices=[x for x in SHAPES if x != "draft"], help="one of benchmarks/large.py, in bfloat16")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--entries", type=int, nargs="+", help="that a cache holds")
     words = parser.parse_args()
     if words.threads:
         torch.set_num_threads(words.threads)
     base, sizes = (TINY, (128, 256)) if words.quick else (SPEC, (2048, 4096, 8192, 16_384))
     rounds, tokens = (2, 64) if words.quick else (words.rounds, 2048)
-    begun, machine = time.perf_counter(), measure("float32")
-    shapes = {shape: replace(base, n_kv_heads=heads) for shape, heads in SHAPES.items()}
-    lines = [line for shape, spec in shapes.items() for line in rows(spec, shape, sizes, rounds, machine)]
-    print(table(HEAD, lines))
+    dtype, device = torch.bfloat16 if words.shape else torch.float32, torch.device(words.device)
+    begun, machine = time.perf_counter(), measure(dtype, device)
+    shapes = {shape: replace(base, n_kv_heads=heads) for shape, heads in HEADS.items()}
+    if words.shape:
+        shapes = {SHAPES[words.shape].name: SHAPES[words.shape]}
+    lines, slower = list[list[str]](), dict[str, float]()
     for shape, spec in shapes.items():
+        model = decoder(spec, dtype, device)
+        lines += rows(model, shape, words.entries or sizes, rounds, machine)
         note(f"{shape}: a prompt of {tokens:,} tokens")
-        print(f"\n{shape}: H2O reads {tokens:,} tokens in {prefill(spec, tokens, 1 if words.quick else 2):.2f} times the time.")
+        slower[shape] = prefill(model, tokens, 1 if words.quick else 2)
+    print(table(HEAD, lines))
+    for shape, times in slower.items():
+        print(f"\n{shape}: H2O reads {tokens:,} tokens in {times:.2f} times the time.")
     print(
         "\nWanted: at 16,384 entries full / this >= 2 and >= 80 % of the cost model's; bytes <= 11 % of full and a page a head;"
         "\nthe policy <= 10 % of a pass; a pass with rows <= 1.15 times the fused one (full / this >= 0.87); a prompt under H2O"

@@ -31,6 +31,7 @@ from decodescope.engine.trace.events import Level
 
 ROUNDS = 80
 LOOKS = ("view", "slice", "permute", "transpose", "select", "split", "chunk", "expand", "unflatten", "unsqueeze", "unbind")
+STEPS = ("drafter", "recorded", "tokens a step", "step, ms", "beside passes, ms", "of the step", "recording")
 PROMPT = "import os\nimport sys\n\ndef read(path):\n    with open(path) as f:\n        return f.read()\n\ndef main():\n"
 
 
@@ -105,10 +106,9 @@ def both_ways(name: str, model: Model, rows: int, entries: int) -> list[str]:
     return [name, str(rows), *cells[:2], f"{wall[1] / wall[0]:.2f}", *cells[2:], f"{own[1] / own[0]:.2f}"]
 
 
-def steps(model: Model, draft: Model, method: str, level: Level) -> list[str]:
-    """A row of the table: the steps of a method on a text of code."""
-    assert model.tokenizer is not None
-    prompt, rounds = model.tokenizer.encode(PROMPT), []
+def steps(model: Model, draft: Model, prompt: list[int], method: str, level: Level) -> list[str]:
+    """A row of the table: the steps of a method behind a prompt."""
+    rounds = []
     for _ in range(4):
         session = Session(model, method, prompt, models={"draft": draft}, max_new_tokens=64, stop_tokens=[], level=level)
         session.start()
@@ -144,9 +144,10 @@ def main() -> None:
         head = ("model", "rows", "pass, ms", "products", "other operators", "between", "calls, that reckon, products")
         print(f"{dtype}, {args.threads} threads, {args.entries} entries\n\n{table(head, made)}\n")
         kinds: tuple[tuple[str, Level], ...] = (("none", "counts"), ("none", "decisions"), *_drafted())
-        cells = [steps(models["lab"], models["lab-draft"], *kind) for kind in kinds]
-        head = ("drafter", "recorded", "tokens a step", "step, ms", "beside passes, ms", "of the step", "recording")
-        print(table(head, cells) + "\n")
+        tokenizer = models["lab"].tokenizer
+        assert tokenizer is not None
+        cells = [steps(models["lab"], models["lab-draft"], tokenizer.encode(PROMPT), *kind) for kind in kinds]
+        print(table(STEPS, cells) + "\n")
 
 
 def _drafted() -> tuple[tuple[str, Level], ...]:

@@ -89,7 +89,7 @@ def sample(net: Net, tokenizer: Tokenizer, task: Task) -> str:
     """A question and what the model answers, greedily."""
     prompt, _, _ = render(task).partition("<|assistant|>\n")
     ids = torch.tensor([tokenizer.encode(f"{prompt}<|assistant|>\n").ids])
-    said = net.write(ids, SAID, 0.0, stop=data.END)[0]
+    said = net.write(ids, SAID, 0.0, stop=data.END)[0, ids.shape[1] :]
     answer = tokenizer.decode(said.tolist(), skip_special_tokens=False)
     return f"{prompt}<|assistant|>\n{answer}\n(right: {task.answers[0]})"
 

@@ -142,21 +142,25 @@ def models(
 def random_decoder(params: int, dtype: torch.dtype, seed: int = 0) -> Decoder:
     """A decoder of random weights with about so many parameters, in proportions of small models: heads 64 wide, a quarter as
     many KV heads, a feed-forward block three times as wide as the model, which is 40 times as wide as it is deep or more."""
-    spec = random_shape(params)
-    chance = torch.Generator().manual_seed(seed)
+    return random_of(random_shape(params), dtype, seed)
+
+
+def random_of(spec: ModelSpec, dtype: torch.dtype, seed: int = 0, device: torch.device | str = "cpu") -> Decoder:
+    """A decoder of random weights of that shape, which are made where they stay."""
+    chance = torch.Generator(device).manual_seed(seed)
     d, q, kv, f = spec.d_model, spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim, spec.d_ff
 
     def matrix(rows: int, columns: int) -> torch.Tensor:
-        return (torch.randn(rows, columns, generator=chance) * columns**-0.5).to(dtype)
+        return (torch.randn(rows, columns, generator=chance, device=device) * columns**-0.5).to(dtype)
 
     def norm() -> torch.Tensor:
-        return torch.ones(d, dtype=dtype)
+        return torch.ones(d, dtype=dtype, device=device)
 
     layers = [
         Layer(norm(), matrix(q + 2 * kv, d), matrix(d, q), norm(), matrix(2 * f, d), matrix(d, f)) for _ in range(spec.n_layers)
     ]
     embed = matrix(spec.vocab, d)
-    return Decoder(spec, embed, layers, norm(), embed)
+    return Decoder(spec, embed, layers, norm(), embed if spec.tied else matrix(spec.vocab, d))
 
 
 def random_shape(params: int) -> ModelSpec:

@@ -120,6 +120,7 @@ def test_an_answer_is_right_where_greedy_decoding_writes_it():
         echo = replace(task, answers=(data.coder(True).decode(written[:1]),))
         again = data.coder(True).encode(echo.answers[0]).ids
         assert recall.right(net, data.coder(True), echo)[0] == (again[:1] == written[:1])
+        assert recall.sample(net, data.coder(True), task).count(task.turns[0]) == 1, "the card asks once"
     table = recall.shares(recall.measured(net, data.coder(True), 2, sizes=(128,)))
     assert "of 70% wanted" in table and table.count("\n") == 2 + len(recall.FORMS)
     lines = recall.aims({key: (least + (0.01 if key[0] == "lines" else -0.01), 1.0) for key, least in recall.WANTED.items()})
