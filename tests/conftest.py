@@ -17,6 +17,7 @@ REASONS = {
     "no gates are shipped": "where assets/models/lab/heads/duo_attention lies: assets/training/cacheparts.py trains it",
     "no judge is shipped": "where assets/models/lab/heads/judge lies: assets/training/heads.py trains it",
     "no browser here: set DECODESCOPE_BROWSER, or install Chromium": "with Chromium; CI refuses to begin without it",
+    "there is no C++ compiler on this machine": "with g++, or clang++ on macOS",
     "needs a folder in which nothing can be made": "on systems with /proc",
     "the size of a process is read from /proc": "on systems with /proc",
     "Windows has no SIGINT to send": "elsewhere",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -61,7 +61,7 @@ def decoder(spec: ModelSpec = SPEC, seed: int = 0, dtype: torch.dtype = torch.fl
     return made
 
 
-class Heads(Mapping[str, Head]):
+class Heads(MutableMapping[str, Head]):
     """The heads of a decoder by kind, each made when it is first asked for: a test wants few, and all take 40 ms."""
 
     def __init__(self, kinds: Iterable[str], make: Callable[[str], Head]) -> None:
@@ -70,8 +70,15 @@ class Heads(Mapping[str, Head]):
 
     def __getitem__(self, kind: str) -> Head:
         if (head := self.made[kind]) is None:
-            head = self.made[kind] = self.make(kind)
+            with torch.inference_mode(False):  # a run may be the first to ask, and a training the next
+                head = self.made[kind] = self.make(kind)
         return head
+
+    def __setitem__(self, kind: str, head: Head) -> None:
+        self.made[kind] = head
+
+    def __delitem__(self, kind: str) -> None:
+        del self.made[kind]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.made)

@@ -212,7 +212,7 @@ class KVCache:
     @property
     def nbytes(self) -> int:
         """Bytes of all storages, positions and columns included."""
-        own = sum([store.memory.held for store in self.layers])
+        own = sum([store.nbytes() for store in self.layers])
         if not self.waiting and not self.outside:
             return own
         states = sum(x.states.untyped_storage().nbytes() for x in self.waiting.values())

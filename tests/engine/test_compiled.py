@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import toys
 
 from decodescope.engine.method import Method
 from decodescope.engine.model import compiled as compiling
@@ -15,8 +16,8 @@ from decodescope.engine.model.compiled import Compiled, CompileError, Unfit, com
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.session import Session
-from tests import toys
 
+pytestmark = pytest.mark.xdist_group("compiled")  # what compiles takes a quarter of a minute: once, not in every process
 METHODS = {  # and whether their passes go straight, which only such do that run compiled
     "plain": (Method(), True),
     "a tree": (Method.named({"drafter": "token_recycling"}), True),

@@ -48,7 +48,8 @@ class Drawn:
     def settled(self) -> None:
         """Wait until everything that was asked for is drawn: the views first, then what stands around them."""
         self.page.evaluate(
-            "async () => { for (let k = 0; k < 4; k++) await new Promise((done) => requestAnimationFrame(done)); }"
+            """async () => { for (let k = 0; k < 4 || (k < 60 && S.waits()); k++)
+              await new Promise((done) => requestAnimationFrame(done)); }"""
         )
 
     def text(self, selector: str) -> str:
@@ -56,7 +57,8 @@ class Drawn:
         return str(self.page.locator(selector).first.inner_text())
 
     def cells(self, rows: str) -> list[list[str]]:
-        """The texts of the cells of these rows of a table."""
+        """The texts of the cells of these rows of a table, once they are drawn."""
+        self.settled()
         return self.page.locator(rows).evaluate_all(
             "rows => rows.map((row) => Array.from(row.cells, (cell) => cell.textContent))"
         )

@@ -13,6 +13,8 @@ export function soon(view) {
   frame = frame || requestAnimationFrame(all);
 }
 export const never = (view) => waiting.delete(view);
+/** Whether something waits to be drawn. */
+export const waits = () => waiting.size > 0;
 
 function all(time) {
   frame = 0;

@@ -17,6 +17,7 @@ export { treeLines } from "./branches.js";
 export { button, grid, h, icon, rgb, s, toggle } from "./elements.js";
 export { decision, firstOf } from "./decision.js";
 export { draws, glyph, tokenOf, statusWord, WORDS } from "./marks.js";
+export { waits } from "./frame.js";
 export { mount } from "./mount.js";
 export { between, grouped, keptBytes, milli, plural, prob, size, two } from "./numbers.js";
 export { extra } from "./extras.js";
