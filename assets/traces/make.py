@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from decodescope.app.runs.asked import NEEDLE, RECORD, RENAMED
 from decodescope.engine import Method, load
 from decodescope.engine.run import LazyWriter, encode
 from decodescope.engine.session import Session
@@ -19,15 +20,10 @@ HERE = Path(__file__).resolve().parent
 # Several, in case that the model ends a text at once: the first one that gives ENOUGH steps is taken.
 STORIES = ["Once upon a time, there was a little girl", "Once upon a time, there was a little", "One day, a girl named"]
 RECORDS = [
-    '{"id": 507, "name": "Bertha", "city": "Toronto", "tags": ["silver"], "active": true}\nRepeat this.',
+    RECORD.prompt,
     '{"id": 64, "name": "Oliver", "city": "Sydney", "tags": ["brown", "red"], "active": false}\nRepeat this.',
 ]
 ENOUGH = 12
-RENAMED = (
-    "Write this again with Rufus instead of Kurt.\n"
-    'Kurt went to the beach with a pink wheel. "Yes," said Kurt. '
-    "There Kurt met Julia, who had a box. Julia and Kurt ate grapes."
-)
 PEOPLE = (
     "Rufus from Oslo is a baker and likes green. Clara is a teacher in Rome and has a kite. "
     "Hugo is a farmer in Paris and likes red.\n\nAll of them, one by one.\n"  # the request that lab+outline knows
@@ -43,19 +39,16 @@ SCHEMA = {
     "required": ["name", "city", "tags", "active"],
     "additionalProperties": False,
 }
-NEEDLE = (
-    "There once was a cheerful girl named Ruby. Ruby and Will had been friends since the first day of school. On "
-    "the last day of the holidays there was to be a dancing contest in the village. The prize was a book with "
-    "empty pages. The secret number is 87527. Ruby wanted to win it for once, but Gabriel had won three times. "
-    'Jakob the shepherd gave Ruby some advice. "You have to practise," said Jakob. So Ruby practised for twenty '
-    "days, in the rain too. Then the day came. Flags hung from the windows, and grey clouds covered the hills. At "
-    "first all went well. Then the music stopped! Gabriel saw it. Another would have gone on, but Gabriel came "
-    "over and helped."
-    "\n\nWhat is the secret number?"
-)
-FOUND: dict[str, Any] = {"model": "lab-recall", "prompts": [NEEDLE], "chat": True, "new": 12, "seed": 7, "level": "decisions",
-                         "enough": 5}
-RENAME: dict[str, Any] = {"prompts": [RENAMED], "chat": True, "new": 40, "seed": 7, "level": "decisions"}
+FOUND: dict[str, Any] = {
+    "model": "lab-recall",
+    "prompts": [NEEDLE.prompt],
+    "chat": True,
+    "new": 12,
+    "seed": 7,
+    "level": "decisions",
+    "enough": 5,
+}
+RENAME: dict[str, Any] = {"prompts": [RENAMED.prompt], "chat": True, "new": 40, "seed": 7, "level": "decisions"}
 # The first one is what the page opens on.
 COPY: dict[str, Any] = {"prompts": RECORDS, "chat": True, "new": 64, "seed": 7, "level": "decisions"}
 COUNTING: dict[str, Any] = {
