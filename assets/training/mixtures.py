@@ -18,12 +18,17 @@ MIXTURES = {"lab-recall": {"many": 0.30, "asked": 0.15, "again": 0.22, "facts": 
 def mixture_of(name: str, given: Sequence[str] = ()) -> dict[str, float]:
     """The shares of the tokens that a model trains on, or those that were `given` as KIND=SHARE."""
     if given:
-        pairs = [one.partition("=")[::2] for one in given]
-        try:
-            return {kind: float(share) for kind, share in pairs}
-        except ValueError:
-            raise ValueError(f"--mixture {' '.join(given)} is no list of shares: give KIND=SHARE, such as rows=0.5.") from None
+        return shares_of(given, "mixture")
     return {"lab": MIXTURE, **MIXTURES}[name if name in MIXTURES else "lab"]
+
+
+def shares_of(given: Sequence[str], option: str) -> dict[str, float]:
+    """NAME=SHARE of each, by name. ValueError for what is no such list."""
+    try:
+        return {name: float(share) for name, _, share in (one.partition("=") for one in given)}
+    except ValueError:
+        raise ValueError(f"--{option} {' '.join(given)} is no list of shares: give NAME=SHARE of each, such as "
+                         f"{'128=0.5' if option == 'windows' else 'rows=0.5'}.") from None
 
 
 def texts_of(mixture: dict[str, float], split: str, file: Path) -> Mapping[str, data.Text | data.Fresh]:

@@ -96,7 +96,11 @@ class Attention(nn.Module):
         if past is not None:
             k, v = past.extend(layer, k, v)
         # one new query sees everything there is; several begin a text
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=s.causal and q.shape[2] > 1, enable_gqa=True)
+        causal = s.causal and q.shape[2] > 1
+        if causal and q.requires_grad and q.dtype == torch.bfloat16 and not q.is_cuda:
+            y = in_blocks(q, k, v)
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
         return self.o_proj(y.transpose(1, 2).flatten(2))
 
 
@@ -244,6 +248,26 @@ def turned(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
     cosine, sine = (t.to(x.dtype) for t in turn)
     low, high = x.chunk(2, 3)
     return x * cosine + torch.cat((-high, low), 3) * sine
+
+
+def in_blocks(q: Tensor, k: Tensor, v: Tensor, block: int = 128) -> Tensor:
+    """Causal attention, [B, H, T, d] for q [B, H, T, d] and k, v [B, G, T, d]: `block` queries at a time see what was before.
+
+    The processor's fused kernel takes two to four times as long in bfloat16, with its gradient: one thread, H 6, G 2, d 64,
+    4,096 tokens in windows of 128, 512 and 2,048: 82, 143 and 289 ms a layer, and 22, 58 and 204 in blocks. It keeps the
+    weights of attention for the gradient.
+    """
+    shape, rows, length, width = q.shape, q.shape[0] * k.shape[1], q.shape[2], q.shape[3]
+    q, k, v = q.reshape(rows, -1, length, width), k.reshape(rows, length, width), v.reshape(rows, length, width)
+    heads, y = q.shape[1], []
+    for start in range(0, length, block):
+        some = q[:, :, start : start + block] * width**-0.5
+        size = some.shape[2]
+        later = torch.full((size, size), -torch.inf, dtype=q.dtype).triu(1)
+        hidden = F.pad(later, (start, 0)).repeat(heads, 1)  # of each head's queries, the keys behind them
+        weights = (some.flatten(1, 2) @ k[:, : start + size].mT + hidden).softmax(2)
+        y.append((weights @ v[:, : start + size]).unflatten(1, (heads, size)))
+    return torch.cat(y, 2).view(shape)
 
 
 def matrices(net: Net) -> list[Tensor]:

@@ -132,11 +132,11 @@ Questions are read and not predicted; an answer's token counts six times.
 """
 
 
-def opened(source: Path) -> Net:
-    """The model of a folder, or of a checkpoint of its training."""
+def opened(source: Path, name: str = NAME) -> Net:
+    """The model of a folder, or of a checkpoint of the training of `name`."""
     if source.is_dir():
         return Net.from_folder(source).eval()
-    net = Net(SHAPES[NAME])
+    net = Net(SHAPES[name])
     net.load_state_dict(torch.load(source, map_location="cpu")["net"])
     return net.eval()
 

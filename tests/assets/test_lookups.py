@@ -12,6 +12,7 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
 
+import answered
 import data
 import losses
 import recall
@@ -19,11 +20,12 @@ import train
 from lookups import LOOKUPS, WINDOWS
 from losses import Objective
 from mixtures import MIXTURE as MIXED
-from mixtures import mixture_of
+from mixtures import mixture_of, shares_of
 from net import Net, Shape, size
 
 from decodescope.engine import Method, load, run
 
+MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 TINY = Shape(layers=2, width=16, heads=2, kv_heads=1, head_width=8, inner=24, context=512)
 MIXTURE = {"many": 0.6, "rows": 0.4}
 PLAN = train.Plan(512, {512: 1.0}, {256: 1.0}, warmup=2, course=((0.001, {256: 1.0}), (0.002, {128: 1.0})))
@@ -101,8 +103,10 @@ def test_the_shipped_mixture_has_its_texts_and_the_model_its_size():
     mixture = mixture_of("lab-recall")
     assert sum(mixture.values()) == pytest.approx(1)
     assert mixture_of("lab") is MIXED and mixture_of("lab", ["rows=0.5", "story=0.5"]) == {"rows": 0.5, "story": 0.5}
-    with pytest.raises(ValueError, match="give KIND=SHARE"):
+    with pytest.raises(ValueError, match=r"--mixture rows is no list.*such as rows=0\.5"):
         mixture_of("lab", ["rows"])
+    with pytest.raises(ValueError, match=r"--windows 128=much is no list.*such as 128=0\.5"):
+        shares_of(["128=much"], "windows")
     assert {k for k in mixture if k not in LOOKUPS} == {"story", "docs"}
 
 
@@ -125,6 +129,18 @@ def test_an_answer_is_right_where_greedy_decoding_writes_it():
     assert "of 70% wanted" in table and table.count("\n") == 2 + len(recall.FORMS)
     lines = recall.aims({key: (least + (0.01 if key[0] == "lines" else -0.01), 1.0) for key, least in recall.WANTED.items()})
     assert lines.count("**reached**") == 1 and lines.count("**missed**") == len(recall.WANTED) - 1
+
+
+def test_what_a_model_answers_is_told_by_kind_and_is_what_decoding_writes():
+    asked = answered.kinds(2)
+    assert {"retrieval 512", "retrieval 1500", "math"} <= asked.keys() and not asked.keys() & {*answered.FREE}
+    assert all(len(task.turns) == len(task.answers) == 1 for tasks in asked.values() for task in tasks)
+    lab = Net.from_folder(MODELS / "lab").eval()
+    some = {"copy": answered.kinds(6)["copy"]}
+    share, _ = answered.answered(lab, some)["copy"]
+    written = [recall.sample(lab, data.coder(True), replace(task, answers=("",))) for task in some["copy"]]
+    whole = [f"<|assistant|>\n{task.answers[0]}<|end|>\n" in text for task, text in zip(some["copy"], written, strict=True)]
+    assert share == sum(whole) / 6 and 0 < share < 1, "some are answered and some are not, or the test shows nothing"
 
 
 def test_the_shipped_model_finds_pass_keys_and_a_window_loses_them() -> None:

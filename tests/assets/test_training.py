@@ -33,7 +33,7 @@ import pack  # noqa: E402
 import parts  # noqa: E402
 import train  # noqa: E402
 from losses import Objective  # noqa: E402
-from net import Net, Shape  # noqa: E402
+from net import Net, Shape, in_blocks  # noqa: E402
 
 TINY = Shape(layers=4, width=16, heads=2, kv_heads=1, head_width=8, inner=24, vocabulary=64, context=64)
 PLAN = train.Plan(96, {16: 0.5, 32: 0.5}, {32: 1.0}, warmup=2, check=1.0)
@@ -81,6 +81,18 @@ def test_the_net_is_transformers_llama_and_the_engines_decoder():
     assert len(states) == net.shape.layers + 1
     assert torch.equal(states[0], net.model.embed_tokens.weight[ids])
     assert torch.equal(net.head(states[-1]), ours)
+
+
+@pytest.mark.parametrize("length", [40, 128, 300])
+def test_attention_in_blocks_is_attention_and_has_its_gradient(length):
+    chance = torch.Generator().manual_seed(length)
+    qkv = [torch.randn(2, heads, length, 8, generator=chance, dtype=torch.float64, requires_grad=True) for heads in (6, 2, 2)]
+    ours = in_blocks(*qkv)
+    theirs = torch.nn.functional.scaled_dot_product_attention(*qkv, is_causal=True, enable_gqa=True)
+    assert torch.allclose(ours, theirs, atol=1e-12)
+    weight = torch.randn(ours.shape, generator=chance, dtype=torch.float64)
+    both = (torch.autograd.grad(y, qkv, weight) for y in (ours, theirs))
+    assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(*both, strict=True))
 
 
 def test_a_folder_comes_back_as_it_was_written(tmp_path):
