@@ -7,18 +7,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+from decodescope.engine.core import files
+
 STAR = ".star"  # beside a trace that is kept in any case: RUN.dstrace.star
 UPLOAD = ".upload"  # a trace that is being brought to the page: .XXXXXXXXXXXXXXXX.upload
 NAME = ".name"  # beside a trace that its owner gave a name: RUN.dstrace.name
 
 
 def data_folder(chosen: str | Path | None = None) -> Path:
-    """The folder of the user's data: the one chosen with --data, else the platform's usual place. Not created here."""
-    if chosen is not None:
-        return Path(chosen).expanduser()
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("decodescope", appauthor=False))
+    """The folder of the user's data: the one chosen with --data, else the usual one. Not created here."""
+    return files.data_folder() if chosen is None else Path(chosen).expanduser()
 
 
 def traces(chosen: str | Path | None = None) -> Path:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from .files import data_folder
 from .params import ParamError
 
 MARK = "calibrated:"
@@ -176,9 +177,7 @@ def _difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 def usual() -> Path:
     """The folder of the files that are called by name, beside the user's other data."""
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("decodescope", appauthor=False)) / "calibrated"
+    return data_folder() / "calibrated"
 
 
 def named(text: str) -> Found:

@@ -1,4 +1,5 @@
-"""Files: the values of knobs that are files. A record names a file by its name and hash, never by its place on a machine."""
+"""Files: where the user's data lie, and the values of knobs that are files. A record names a file by its name and hash, never
+by its place on a machine."""
 
 from __future__ import annotations
 
@@ -20,11 +21,16 @@ class FileRefusal(Refusal):
     """A file that a knob names cannot be used. One sentence."""
 
 
-def usual() -> Path:
-    """The folder of the files that were brought to the page, or whose recorded runs name them: beside the traces."""
+def data_folder() -> Path:
+    """The folder of the user's data, the platform's usual place for them; on Linux XDG_DATA_HOME moves it. Not created here."""
     import platformdirs
 
-    return Path(platformdirs.user_data_dir("decodescope", appauthor=False)) / "traces" / "files"
+    return Path(platformdirs.user_data_dir("decodescope", appauthor=False))
+
+
+def usual() -> Path:
+    """The folder of the files that were brought to the page, or whose recorded runs name them: beside the traces."""
+    return data_folder() / "traces" / "files"
 
 
 def hash_of(value: str) -> str | None:

@@ -13,8 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import platformdirs
-
+from decodescope.engine.core.files import data_folder
 from decodescope.engine.core.params import ParamError
 
 from .devices import DEVICES
@@ -49,7 +48,7 @@ Key = Mapping[str, str | int]
 
 def profile_path(key: Key, data_dir: str | Path | None = None) -> Path:
     """Where the profile measured under `key` (machine, torch, threads, dtype) lies; the folder may not exist yet."""
-    folder = Path(platformdirs.user_data_dir("decodescope") if data_dir is None else data_dir) / "profiles"
+    folder = (data_folder() if data_dir is None else Path(data_dir)) / "profiles"
     words = "-".join(str(part) for part in key.values()).lower()
     return folder / (re.sub(r"[^a-z0-9.]+", "-", words).strip("-") + ".json")
 

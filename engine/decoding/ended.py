@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from decodescope.engine.core.files import data_folder
 from decodescope.engine.core.note import Finding
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.gates import Gates
@@ -27,9 +28,7 @@ TABLES = ("head", "ffn", "sub")
 
 def usual() -> Path:
     """The folder of these files, beside the user's other data."""
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("decodescope", appauthor=False)) / "ended"
+    return data_folder() / "ended"
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from decodescope.engine.core.files import data_folder
 from decodescope.engine.core.spec import ModelSpec
 
 from .layer import Layer
@@ -86,9 +87,7 @@ class Compiled:
 
 def usual() -> Path:
     """The folder of the packages, beside the user's other data."""
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("decodescope", appauthor=False)) / "compiled"
+    return data_folder() / "compiled"
 
 
 def weights_of(spec: ModelSpec, layers: list[Layer]) -> list[list[Tensor]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import toys
+from source import imports, modules, within
 
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core import files
@@ -16,6 +17,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.replay.fork import Fork
 
 MOST = 100
+HONEST = files.usual  # as it is outside of this test
 
 
 @pytest.fixture(autouse=True)
@@ -110,3 +112,23 @@ def test_a_record_of_before_that_holds_a_path_is_read_and_nothing_is_opened() ->
     assert method.record()["drafter"]["datastore"] == "/no/such/file"
     with pytest.raises(Refusal, match=r"^rest\.datastore: there is no file"):
         toys.decode(method, count=2)
+
+
+def test_all_that_is_kept_lies_in_one_folder_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is moved at one place, and no other module asks the platform."""
+    import platformdirs
+
+    from decodescope.app import places
+    from decodescope.engine.core import calibrated
+    from decodescope.engine.cost.hardware import profile_path
+    from decodescope.engine.decoding import ended
+    from decodescope.engine.model import compiled
+
+    monkeypatch.setattr(platformdirs, "user_data_dir", lambda name, appauthor=None: str(tmp_path / f"{name} {appauthor}"))
+    mine = tmp_path / "decodescope False"
+    assert files.data_folder() == places.data_folder() == mine and places.traces() == mine / "traces"
+    assert [x.usual() for x in (calibrated, ended, compiled)] == [mine / x for x in ("calibrated", "ended", "compiled")]
+    assert profile_path({"machine": "m"}).parent == mine / "profiles"
+    assert HONEST() == mine / "traces" / "files"
+    asking = [m for m in modules() for i in imports(m) if within(i.target, "platformdirs")]
+    assert asking == ["engine.core.files"]
