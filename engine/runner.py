@@ -255,6 +255,16 @@ class Runner:
             self._waiting.appendleft(job)
             self._news.notify()
 
+    @property
+    def waits(self) -> bool:
+        """Whether a job waits to be served."""
+        return bool(self._waiting)
+
+    def limited(self, session: Stepped, spent: float) -> None:
+        """End a run that has computed for `spent` seconds, where that is longer than `longest_s`."""
+        if self.longest_s is not None and session.end is None and spent > self.longest_s:
+            session.finish("stopped_by_user", f"The run reached the limit of {self.longest_s:g} s{self.advice}.")
+
     def _take_back(self, job: Job) -> bool:
         """Take a waiting job out of the queue; whether it still waited."""
         with self._news:
@@ -314,8 +324,7 @@ class Runner:
                     break
                 job._spent += time.perf_counter() - began
                 job._made(step)
-                if self.longest_s is not None and session.end is None and job._spent > self.longest_s:
-                    session.finish("stopped_by_user", f"The run reached the limit of {self.longest_s:g} s{self.advice}.")
+                self.limited(session, job._spent)
         except EngineFault as fault:
             job._set("failed", str(fault))
         except Exception as error:  # a fault ends one run, not the lab: the session has recorded it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,7 @@ class Together:
         assert self.model.tokenizer is not None
         self.chat = [args.chat or (x.chat and self.model.tokenizer.has_chat) for x in prompts]
         self.ids = [prompt_ids(self.model, x.text, chat) for x, chat in zip(prompts, self.chat, strict=True)]
-        self.going: dict[int, tuple[int, Run]] = {}  # by id of a session
+        self.going: dict[int, Run] = {}  # by number of the prompt
         self.answers: dict[int, dict[str, Any]] = {}
         self.faults: list[str] = []
         self._session(max(range(len(prompts)), key=lambda i: len(self.ids[i])))  # where the longest fits, all do
@@ -64,27 +64,26 @@ class Together:
     def run(self, halted: Callable[[], bool], over: Callable[[int], None]) -> Figures:
         """Decode them all. halted: asked before each pass whether to stop;  over: told how many texts have ended, when some
         have"""
-        from decodescope.engine.batch.together import together
+        from decodescope.engine.batch.in_step import in_step
 
-        def ended(session: Session, error: Exception | None) -> None:
-            i, done = self.going.pop(id(session))
+        def ended(i: int, error: Exception | None) -> None:
             if error is not None:
                 self.faults.append(f"prompt {self.prompts[i].name}: {sentence(error) if isinstance(error, Refusal) else error}")
-            self.answers[i] = self._answer(i, done)
+            if i in self.going:
+                self.answers[i] = self._answer(i, self.going.pop(i))
             over(1)
 
-        return together(self._sessions(), self.args.texts, over=ended, halted=halted)
+        return in_step(range(len(self.prompts)), self._begun, self.args.texts, over=ended, halted=halted)
 
-    def _sessions(self) -> Iterator[Session]:
-        """One for each prompt, made when there is a place for it."""
+    def _begun(self, i: int) -> Session:
+        """The session of a prompt, whose records are kept."""
         from decodescope.engine.run import LazyWriter, Run, Tee
         from decodescope.engine.trace import Trace
 
-        for i in range(len(self.prompts)):
-            session, trace = self._session(i), Trace()
-            session.sink = trace if self.folder is None else Tee(trace, LazyWriter(self._file(i)))
-            self.going[id(session)] = i, Run(self.model, session, trace)
-            yield session
+        session, trace = self._session(i), Trace()
+        session.sink = trace if self.folder is None else Tee(trace, LazyWriter(self._file(i)))
+        self.going[i] = Run(self.model, session, trace)
+        return session
 
     def _session(self, i: int) -> Session:
         from decodescope.engine.batch.together import Seat

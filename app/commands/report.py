@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from decodescope.engine.trace import Trace
     from decodescope.lab.reports.report import Report
 
-SETS = 4  # prompts whose traces are held while they go together, in the number of those that go at a time
-
 
 def report(args: argparse.Namespace) -> int:
     """Report on traces, or on prompts that are decoded first; the exit code."""
@@ -109,14 +107,15 @@ class Decoded:
 
     def traces(self) -> Iterator[Trace]:
         """A run's trace for every prompt, in their order; prompts that cannot be run are left out, with a note."""
+        from decodescope.engine.batch.in_step import sets
+
         left_out: list[str] = []
-        each = 1 if self.args.batch == 1 else SETS * self.args.batch
+        count, alone = len(self.prompts), self.args.batch == 1
         with interrupts() as seen:
-            for at in range(0, len(self.prompts), each):
-                some = range(at, min(at + each, len(self.prompts)))
+            for some in [range(i, i + 1) for i in range(count)] if alone else sets(count, self.args.batch):
                 if not self.args.json and not seen:
-                    note(f"prompt{'s' if len(some) > 1 else ''} {_span(some)} of {len(self.prompts)}")
-                done = {} if seen else self.run(at) if each == 1 else self._several(some, lambda: bool(seen))
+                    note(f"prompt{'s' if len(some) > 1 else ''} {_span(some)} of {count}")
+                done = {} if seen else self.run(some[0]) if alone else self._several(some, lambda: bool(seen))
                 for i in sorted(done):
                     trace = done[i]
                     if isinstance(trace, Exception):
@@ -125,10 +124,10 @@ class Decoded:
                         yield trace
                 if len(done) < len(some):
                     self.stopped = True
-                    note(f"Interrupted: the report is on the {at + len(done)} prompts before.")
+                    note(f"Interrupted: the report is on the {some[0] + len(done)} prompts before.")
                     break
         if left_out:
-            if len(left_out) == len(self.prompts):
+            if len(left_out) == count:
                 raise Refusal(f"No prompt could be decoded; {left_out[0]}")
             note(f"Left out: {len(left_out)}. The first, {left_out[0]}")
 
@@ -144,32 +143,28 @@ class Decoded:
 
     def _several(self, numbers: Iterable[int], halted: Callable[[], bool]) -> dict[int, Trace | Exception]:
         """The traces of these prompts, whose runs go together, or why there is none; without those that were stopped."""
-        from decodescope.engine.batch.together import Seat, together
+        from decodescope.engine.batch.in_step import in_step
+        from decodescope.engine.batch.together import Seat
         from decodescope.engine.model.executor import EngineFault
         from decodescope.engine.run import Run, prepare
 
         done: dict[int, Trace | Exception] = {}
-        going: dict[int, tuple[int, Run]] = {}
+        runs: dict[int, Run] = {}
 
-        def sessions() -> Iterator[Session]:
-            for i in numbers:
-                seat = Seat(self.model.decoder.device)
-                try:
-                    opened = prepare(self.model, self.method, self.prompts[i].text, executor=seat, **self._options(i))
-                except Refusal as error:
-                    done[i] = error
-                else:
-                    going[id(opened.session)] = i, opened
-                    yield opened.session
+        def begin(i: int) -> Session:
+            seat = Seat(self.model.decoder.device)
+            runs[i] = prepare(self.model, self.method, self.prompts[i].text, executor=seat, **self._options(i))
+            return runs[i].session
 
-        def over(session: Session, error: Exception | None) -> None:
-            i, opened = going.pop(id(session))
+        def over(i: int, error: Exception | None) -> None:
             if error is not None and not isinstance(error, EngineFault | Refusal):
                 raise error
-            if error is not None or (session.end is not None and session.end.reason != "stopped_by_user"):
-                done[i] = error or opened.trace
+            end = None if error is not None else runs[i].session.end
+            if error is not None or (end is not None and end.reason != "stopped_by_user"):
+                done[i] = error or runs[i].trace
+            runs.pop(i, None)
 
-        together(sessions(), self.args.batch, over=over, halted=halted)
+        in_step(numbers, begin, self.args.batch, over=over, halted=halted)
         return done
 
     def _options(self, i: int) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Batches: the routes by which a page reads a set of prompts and runs one method on all of them.
 
 POST /ds/prompts           {"text", "file"} or {"bench"}, as app/runs/prompts.py reads them: how many there are of which kinds
-POST /ds/batch             the same with "kinds", "each", and {"method", "seed", "new", "models"}: begins the runs; method is a
-                           preset, settings as text, or the id of a recorded run, which has its models by itself
+POST /ds/batch             the same with "kinds", "each", and {"method", "seed", "new", "models"}, and perhaps "batch": begins
+                           the runs, so many in step; method is a preset, settings as text, or the id of a recorded run, which
+                           has its models by itself
 GET  /ds/batch             all batches, the newest first, without their prompts; also those of a server before this one
 GET  /ds/batch/ID          where they stand: k of n, tokens, and each prompt with its run or why it was refused
 POST /ds/batch/ID/stop     ends them; what was recorded stays
@@ -46,7 +47,10 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         said = await body_of(request, BODY)
 
         def work() -> dict[str, Any]:
-            return batches.start(_choice(play, said), asked(said, MOST)).record()
+            most = said.get("batch", 1)
+            if type(most) is not int:
+                raise Refused('Send "batch": n, a whole number: how many prompts go in step.')
+            return batches.start(_choice(play, said), asked(said, MOST), most).record()
 
         return answer(await asyncio.to_thread(work))
 

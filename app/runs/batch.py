@@ -1,5 +1,5 @@
-"""Batch: one method on a set of prompts, a recorded run each. They are queued one at a time, so that the runs of others come
-between them, and what was recorded stays when the batch is stopped."""
+"""Batch: one method on a set of prompts, a recorded run each. They are queued one at a time, or several in step, so that the
+runs of others come between them, and what was recorded stays when the batch is stopped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,14 +18,17 @@ from decodescope.engine.trace.parts import called
 from .aside import has_chat
 from .channel import Channel
 from .composed import Choice, admit_numbers
+from .instep import InStep
 from .kept import Kept, Works
 from .play import Full, Play
 from .prompts import Prompt
 
 if TYPE_CHECKING:
     from decodescope.engine.method import Method
+    from decodescope.engine.runner import Job
 
 MOST = 128  # prompts of a batch, and runs of one report
+ABREAST = 32  # runs that go in step, at most
 REMEMBERED = 16  # batches in memory
 GONE = "This batch is not here any more; its runs are in the Library."
 AGAIN = 0.25  # seconds until a place in a full queue is asked for again
@@ -101,13 +104,17 @@ class Turns:
 
     def _work(self) -> None:
         try:
-            for row in self.rows:
-                if self._halt.is_set():
-                    return
-                self._run(row)
-                self._keep()
+            self.go()
         finally:
             self.over = True
+            self._keep()
+
+    def go(self) -> None:
+        """Run all, one after the other, until they are stopped."""
+        for row in self.rows:
+            if self._halt.is_set():
+                return
+            self._run(row)
             self._keep()
 
     def _keep(self) -> None:
@@ -116,19 +123,28 @@ class Turns:
             with contextlib.suppress(OSError):  # a disk that is full: it is still told from memory
                 self.kept.write(self.id, self.record())
 
-    def _run(self, row: Row) -> None:
-        """Run one prompt, and wait for its end."""
-        while row.channel is None:
+    def _queue(self, start: Callable[[], None]) -> None:
+        """Start something once there is a place in the queue, or nothing where it was stopped before. Raises Refused."""
+        while not self._halt.is_set():
             try:
                 with self._going:
-                    if self._halt.is_set():
-                        return
-                    row.channel = self.play.start(row.choice)
+                    return None if self._halt.is_set() else start()
             except Full:  # others wait: so does this
                 self._halt.wait(AGAIN)
-            except Refused as error:
-                row.why, row.over = str(error), True
-                return
+        return None
+
+    def _run(self, row: Row) -> None:
+        """Run one prompt, and wait for its end."""
+
+        def start() -> None:
+            row.channel = self.play.start(row.choice)
+
+        try:
+            self._queue(start)
+        except Refused as error:
+            row.why, row.over = str(error), True
+        if row.channel is None:
+            return
         job = self.play.job(row.channel)
         if job is not None:
             job.wait()
@@ -139,22 +155,77 @@ class Turns:
 
 
 class Batch(Turns):
-    """The runs of one choice on prompts; number i has the i-th seed behind the choice's. Raises Refused for numbers out of
-    range, and for a method that cannot run here or that drafts nothing."""
+    """The runs of one choice on prompts, at most `most` in step; number i has the i-th seed behind the choice's. Raises Refused
+    for numbers out of range, and for a method that cannot run here or that drafts nothing."""
 
-    def __init__(self, play: Play, choice: Choice, prompts: Sequence[Prompt], kept: Kept):
+    def __init__(self, play: Play, choice: Choice, prompts: Sequence[Prompt], kept: Kept, most: int = 1):
+        if not 1 <= most <= ABREAST:
+            raise Refused(f"Prompts at a time = {most}: must lie in [1, {ABREAST}].")
         admit_numbers(choice)
         composed = play.compose(choice)
         if composed.why or composed.method is None:
             raise Refused(composed.why)
         if not drafts(composed.method):
             raise Refused("This method drafts nothing, so no draft can be rejected: choose one that drafts.")
-        self.at = time.time()
+        self.at, self.most = time.time(), most
+        self._names = play.lanes(choice, composed.method)
+        self._job: Job | None = None  # of those that go in step
         super().__init__(play, [row_of(play, prompt, choice, i) for i, prompt in enumerate(prompts)], kept)
+
+    def stop(self) -> None:
+        """End the runs that go, and begin no other; what was recorded stays."""
+        super().stop()
+        if self._job is not None:
+            self._job.cancel()
+
+    def go(self) -> None:
+        """Run all, in the sets in which a report of the command line runs them, where several go in step."""
+        if self.most == 1:
+            return super().go()
+        from decodescope.engine.batch.in_step import sets
+
+        for some in sets(len(self.rows), self.most):
+            rows = [self.rows[i] for i in some]
+            while left := [x for x in rows if not x.over]:  # where others came between, not all have begun
+                job = self._together(left)
+                if job is None or job.status == "cancelled":
+                    return None
+        return None
+
+    def _together(self, rows: Sequence[Row]) -> Job | None:
+        """Run prompts in step, and wait until none of them goes any more; the job that they were, None where it was stopped."""
+
+        def start() -> None:
+            self._job = self.play.work(InStep(self.play, self._names, rows, self.most, self._ended))
+
+        self._job = None
+        self._queue(start)
+        if self._job is None:
+            return None
+        job: Job = self._job
+        job.wait()
+        for row in [x for x in rows if not x.over] if job.status == "failed" else ():
+            self._ended(row, job.message)
+        return job
+
+    def _ended(self, row: Row, why: str) -> None:
+        """The run of a row is over, or was refused."""
+        row.why, row.tokens = why, 0 if row.channel is None else _tokens(row.channel)
+        self.ended(row)
+        row.over = True
+        self._keep()
+
+    @property
+    def doing(self) -> str:
+        """What those that go in step wait for, before the first of them began; "" where they wait for nothing."""
+        if self._job is None or self._job.over or any(x.channel is not None and x.channel.going for x in self.rows):
+            return ""
+        return "queued" if self._job.status == "queued" else self.play.phase
 
     def record(self) -> dict[str, Any]:
         """Where the batch stands. of: prompts;  done: those that are over;  runs: the ids of the runs that a report can be on,
-        which are those with a step that did not fail;  called: its method, once a run has begun;  at: when it began, s"""
+        which are those with a step that did not fail;  called: its method, once a run has begun;  at: when it began, s;
+        most: runs that go in step;  doing: what they wait for"""
         over = self.over  # first: where it is, all rows are in what follows
         runs = [x.channel.run for x in self.rows if x.channel and x.channel.count and x.over and not x.why]
         rows = [row.record() for row in self.rows]
@@ -163,7 +234,8 @@ class Batch(Turns):
         counts = {"of": len(rows), "done": done, "tokens": tokens, "over": over, "stopped": self.stopped}
         begun = (x.channel.wire.header for x in self.rows if x.channel is not None and x.channel.wire is not None)
         name = next((called(header) for header in begun), "")
-        return {"id": self.id, "called": name, "at": self.at, **counts, "rows": rows, "runs": runs}
+        step = {"most": self.most, "doing": self.doing}
+        return {"id": self.id, "called": name, "at": self.at, **counts, **step, "rows": rows, "runs": runs}
 
 
 class Batches:
@@ -172,9 +244,9 @@ class Batches:
     def __init__(self, play: Play):
         self._play, self._works = play, Works[Batch](Kept(play.folder / "batches"), REMEMBERED)
 
-    def start(self, choice: Choice, prompts: Sequence[Prompt]) -> Batch:
-        """Begin a batch. Raises Refused."""
-        batch = Batch(self._play, choice, prompts, self._works.kept)
+    def start(self, choice: Choice, prompts: Sequence[Prompt], most: int = 1) -> Batch:
+        """Begin a batch, at most `most` prompts at a time. Raises Refused."""
+        batch = Batch(self._play, choice, prompts, self._works.kept, most)
         return self._works.add(batch.id, batch.begin())
 
     def record(self, name: str) -> dict[str, Any]:

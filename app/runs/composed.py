@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from decodescope.engine.method import Method
 
 MOST_NEW = 4096  # new tokens of one run on the page
+PROMPT = 1 << 20  # characters of a prompt
 
 
 @dataclass
@@ -66,6 +67,14 @@ def admit_shadow(choice: Choice, method: Method) -> None:
     if choice.shadow and choice.level == "counts":
         what = "the model that reads along" if choice.shadow == "model" else "a full cache beside"
         raise Refused(f"The level counts records nothing of {what}: choose decisions or fields, or leave it out.")
+
+
+def admit_prompt(choice: Choice) -> None:
+    """Raise Refused where the prompt of a choice is none, or too long to be looked at."""
+    if not choice.prompt.strip():
+        raise Refused("Write a prompt first: the text that the model goes on with.")
+    if len(choice.prompt) > PROMPT:
+        raise Refused(f"The prompt has {len(choice.prompt)} characters and at most {PROMPT} are read: shorten it.")
 
 
 def admit_numbers(choice: Choice) -> None:

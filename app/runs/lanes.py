@@ -1,4 +1,4 @@
-"""Lanes: the models of a run by role: whether each has one, and all but the target."""
+"""Lanes: the models of a run by role: whether each has one, all but the target, and the session that reads them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,36 @@ from .shelf import title
 if TYPE_CHECKING:
     from decodescope.engine.load import Model
     from decodescope.engine.method import Method
+    from decodescope.engine.model.executor import Executor
+    from decodescope.engine.session import Session
 
 
 def further(models: Mapping[str, Model]) -> dict[str, Model]:
     """All but the target."""
     return {role: model for role, model in models.items() if role != TARGET}
+
+
+def session_of(choice: Choice, method: Method, models: Mapping[str, Model], executor: Executor | None = None) -> Session:
+    """The session of a choice, whose method this is, on these models. executor: a Seat, where it goes with others. Raises
+    MethodError and ParamError."""
+    from decodescope.engine.run import encode
+    from decodescope.engine.session import Session
+
+    target = models[TARGET]
+    return Session(
+        target,
+        method,
+        encode(target, choice.prompt, choice.chat),
+        models=further(models),
+        max_new_tokens=choice.max_new,
+        seed=choice.seed,
+        stop_tokens=[] if choice.ignore_eos else None,
+        chat=choice.chat,
+        turn=choice.prompt if choice.chat else "",
+        level=choice.recorded,
+        shadow=choice.shadow,
+        executor=executor,
+    )
 
 
 def has_roles(method: Method, names: Mapping[str, str]) -> None:

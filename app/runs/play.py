@@ -16,13 +16,14 @@ from decodescope.app.refusal import Refused, sentence, told
 from decodescope.engine.core.roles import TARGET
 
 from .channel import Channel
-from .composed import MOST_NEW, Choice, Composed, admit_numbers, admit_shadow, composed_title, method_of
+from .composed import MOST_NEW, PROMPT, Choice, Composed, admit_numbers, admit_prompt, admit_shadow, composed_title, method_of
 from .examples import examples
 from .files import Files
 from .given import Given, given
-from .lanes import further, has_roles, whole
+from .lanes import further, has_roles, session_of, whole
 from .later import Later, outline
 from .memory import BYTES_A_TOKEN, Estimate, all_held, caches, short
+from .place import Place
 from .shelf import Shelf, title
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     Make: TypeAlias = Callable[[Mapping[str, Model]], Session]  # of a run's models, by role, its session
 
 REMEMBERED = 64  # runs in memory; the traces of the others stay on disk
-PROMPT = 1 << 20  # characters of a prompt
 COUNTED = 20_000  # characters of a prompt whose tokens are counted before a run
 GONE = "This run is not here any more."
 RUN = re.compile(r"[0-9a-f]{16}")
@@ -73,7 +73,7 @@ class Play(Shelf):
         self.folder, self.files, self.limits = folder, Files(folder / "files"), limits or Limits()
         self._runner: Runner | None = None
         self._channels: OrderedDict[str, Channel] = OrderedDict()
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, Job | Place] = {}
         self._own: dict[str, str] = {}  # visitor -> the run that visitor started last
         self._lock = threading.Lock()
 
@@ -148,21 +148,23 @@ class Play(Shelf):
         """The roles of further models that a choice asks for; none, where it makes no method."""
         return self.compose(choice).wants
 
-    def start(self, choice: Choice, visitor: str = "", method: Method | None = None) -> Channel:
-        """Queue a run; raises Refused. A visitor has one run at a time. method: the choice's, where it is made already."""
-        if not choice.prompt.strip():
-            raise Refused("Write a prompt first: the text that the model goes on with.")
-        if len(choice.prompt) > PROMPT:
-            raise Refused(f"The prompt has {len(choice.prompt)} characters and at most {PROMPT} are read: shorten it.")
+    def admitted(self, choice: Choice, method: Method | None = None) -> Method:
+        """The method of a choice that can be run; `method`, where it is made already. Raises Refused."""
+        admit_prompt(choice)
         admit_numbers(choice)
         composed = self.compose(choice) if method is None else Composed(choice, method, "")
         if composed.method is None or composed.why:
             raise Refused(composed.why)
+        return composed.method
+
+    def start(self, choice: Choice, visitor: str = "", method: Method | None = None) -> Channel:
+        """Queue a run; raises Refused. A visitor has one run at a time. method: the choice's, where it is made already."""
+        method = self.admitted(choice, method)
         with self._lock:
             going = self._channels.get(self._own.get(visitor, "")) if visitor else None
             if going is not None and going.going:
                 raise Still(f"Your run is still going (step {going.count}): stop it first.", going.run)
-            return self._start(choice, visitor, composed.method)
+            return self._start(choice, visitor, method)
 
     def start_two(self, choice: Choice, other: Choice, visitor: str = "") -> tuple[Channel, Channel]:
         """Queue two runs, one behind the other; raises Refused, and then neither is queued."""
@@ -181,28 +183,12 @@ class Play(Shelf):
             raise
 
     def _start(self, choice: Choice, visitor: str, method: Method) -> Channel:
-        from decodescope.engine.run import encode
-        from decodescope.engine.session import Session
-
-        def session(models: Mapping[str, Model]) -> Session:
-            target = models[TARGET]
-            return Session(
-                target,
-                method,
-                encode(target, choice.prompt, choice.chat),
-                models=further(models),
-                max_new_tokens=choice.max_new,
-                seed=choice.seed,
-                stop_tokens=[] if choice.ignore_eos else None,
-                chat=choice.chat,
-                turn=choice.prompt if choice.chat else "",
-                level=level,
-                shadow=choice.shadow,
-            )
-
-        level, names = choice.recorded, self.lanes(choice, method)
+        names = self.lanes(choice, method)
         channel = self._launch(
-            names, session, visitor, outline=lambda run: outline(run, choice, method, names, self.readers(names))
+            names,
+            lambda models: session_of(choice, method, models),
+            visitor,
+            outline=lambda run: outline(run, choice, method, names, self.readers(names)),
         )
         channel.named = composed_title(method, choice.prompt)
         return channel
@@ -284,12 +270,25 @@ class Play(Shelf):
         session.sink = Tee(writer, channel, Tidy(self.folder, self.limits.keep))
         return writer
 
+    def enrolled(self, session: Session, names: Mapping[str, str], place: Place) -> Channel:
+        """The channel of a session that goes in step with others on these models (role -> key). Raises Refused, OSError."""
+        self.has_disk()
+        with self._lock:
+            channel = self._channel(session.run_id)
+            self._watch(session, channel, names)
+            session.threads = None  # what several share says nothing of the threads
+            channel.job, channel.models = place, dict(names)
+            self._channels[channel.run], self._jobs[channel.run] = channel, place
+            self._forget()
+        return channel
+
     def work(self, session: Stepped) -> Job:
         """Queue what the worker may treat as a session. Raises Refused if too many wait."""
         with self._lock:
             return self._submit(session)
 
-    def _worker(self) -> Runner:
+    def worker(self) -> Runner:
+        """Who owns the device."""
         from decodescope.engine.runner import Runner
 
         if self._runner is None:
@@ -301,7 +300,7 @@ class Play(Shelf):
         from decodescope.engine.runner import QueueFull
 
         try:
-            return self._worker().submit(session, paused=paused)
+            return self.worker().submit(session, paused=paused)
         except QueueFull as error:
             raise Full(f"{sentence(error).rstrip('.')}; --queue sets the limit.") from None
 
@@ -416,10 +415,10 @@ class Play(Shelf):
 
     def ahead(self, channel: Channel) -> int:
         """Runs that will be served before this one."""
-        job = self._jobs.get(channel.run)
-        return self._runner.ahead(job) if self._runner is not None and job is not None else 0
+        job = None if self._runner is None else self._runner.jobs.get(channel.run)
+        return 0 if job is None or self._runner is None else self._runner.ahead(job)
 
-    def job(self, channel: Channel) -> Job | None:
+    def job(self, channel: Channel) -> Job | Place | None:
         """What the worker has of a run; None, where it has forgotten it."""
         return self._jobs.get(channel.run)
 
@@ -447,4 +446,4 @@ class Play(Shelf):
             self._loading.join(15)
 
 
-__all__ = ["GONE", "MOST_NEW", "Choice", "Play", "Refused", "further", "told"]
+__all__ = ["GONE", "MOST_NEW", "PROMPT", "Choice", "Play", "Refused", "further", "told"]

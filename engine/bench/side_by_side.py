@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from decodescope.engine.batch.together import Figures, Seat, together
+from decodescope.engine.batch.in_step import SETS, in_step
+from decodescope.engine.batch.together import Figures, Seat
 from decodescope.engine.load import Model
 from decodescope.engine.method import Method, MethodError
 from decodescope.engine.model.executor import EngineFault, Executor
@@ -17,8 +18,6 @@ from decodescope.engine.timing.energy import joules, used
 from .answers_figures import Row
 from .questions import Question
 from .talk import Answer, Speaker, Talk, Written
-
-TIMES = 4  # questions that are put as one set, in the number of those that are answered at once: places stay taken
 
 
 class Several(Speaker, Protocol):
@@ -52,44 +51,36 @@ def side_by_side(bench: Several, talks: Sequence[Talk], method: Method, most: in
     stays what whoever asked waits for.
     """
     ready, before = deque(talks), joules()
-    going: dict[int, tuple[Talk, Written]] = {}  # by id of a session
+    going: dict[int, Written] = {}  # by id of a talk
     answers: list[Answer] = []
 
-    def sessions() -> Iterator[Session | None]:
+    def asking() -> Iterator[Talk | None]:
         while ready or going:
-            if not ready:
-                yield None
-                continue
-            talk = ready.popleft()
-            assert talk.prompt is not None
-            answer = bench.blank(talk.prompt)
-            try:
-                session = bench.session(method, talk.prompt, talk.longest, Seat(bench.model.decoder.device))
-            except MethodError as error:
-                answer.failed(error)
-                follow(talk, answer)
-                continue
-            going[id(session)] = talk, Written(answer, session)
-            yield session
+            yield ready.popleft() if ready else None
 
-    def follow(talk: Talk, answer: Answer) -> None:
+    def begin(talk: Talk) -> Session:
+        assert talk.prompt is not None
+        session = bench.session(method, talk.prompt, talk.longest, Seat(bench.model.decoder.device))
+        going[id(talk)] = Written(bench.blank(talk.prompt), session)
+        return session
+
+    def over(talk: Talk, error: Exception | None) -> None:
+        assert talk.prompt is not None
+        one = going.pop(id(talk), None)
+        answer = bench.blank(talk.prompt) if one is None else one.answer
+        if isinstance(error, MethodError | EngineFault):
+            answer.failed(error)
+        elif error is not None:
+            raise error
+        elif one is not None:
+            one.over()
+            answer.spent["seconds"] = time.perf_counter() - one.began
         answers.append(answer)
         talk.add(answer)
         if talk.prompt is not None:
             ready.appendleft(talk)  # talks that were begun come first
 
-    def over(session: Session, error: Exception | None) -> None:
-        talk, one = going.pop(id(session))
-        if error is None:
-            one.over()
-            one.answer.spent["seconds"] = time.perf_counter() - one.began
-        elif isinstance(error, MethodError | EngineFault):
-            one.answer.failed(error)
-        else:
-            raise error
-        follow(talk, one.answer)
-
-    figures = together(sessions(), most, each=lambda session, step: going[id(session)][1].add(step), over=over)
+    figures = in_step(asking(), begin, most, each=lambda talk, step: going[id(talk)].add(step), over=over)
     _divide(answers, figures.wall_s, used(before, joules()))
     return figures
 
@@ -118,8 +109,8 @@ class Ahead:
     def rows(self, question: Question, number: int) -> list[Row]:
         """What every method made of the question that stands in place `number`; with it those behind it are answered."""
         if question.id not in self.ready:
-            some = [x for x in self.questions[number : number + TIMES * self.batch] if not self.bench.too_long(x)]
-            talks = self._talks(some, number // (TIMES * self.batch))
+            some = [x for x in self.questions[number : number + SETS * self.batch] if not self.bench.too_long(x)]
+            talks = self._talks(some, number // (SETS * self.batch))
             for i, one in enumerate(some):
                 of = {name: each[i].answers for name, each in talks.items()}
                 self.ready[one.id] = self.bench.rows_of(one, of)

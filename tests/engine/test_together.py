@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 import toys
 
-from decodescope.engine import Method, Session
+from decodescope.engine import Method, MethodError, Session
+from decodescope.engine.batch.in_step import in_step, sets
 from decodescope.engine.batch.together import PATIENCE, ROWS, Figures, Seat, together
 from decodescope.engine.decoding.draft import ROOT, Draft
 from decodescope.engine.model.cache import KVCache
@@ -110,6 +113,32 @@ def test_the_next_takes_the_place_of_one_that_ended() -> None:
     seat = waiting[0].target.executor
     assert isinstance(seat, Seat) and seat.member is None, "behind that it is an executor as any other"
     assert waiting[0].end is not None and len(waiting[0].sink.steps) == waiting[0].steps
+
+
+def test_every_owner_is_told_of_once_also_one_that_is_refused() -> None:
+    """The second is refused, the third says not yet while the first goes, and the last stands behind a None."""
+    kept, asked, steps, ends = (
+        dict(zip("acd", sessions(toys.method()), strict=True)),
+        Counter[str](),
+        Counter[str](),
+        list[Any](),
+    )
+
+    def owners() -> Iterator[str | None]:
+        yield from ("a", "b", "c", None, "d")
+
+    def begin(name: str) -> Session | None:
+        asked[name] += 1
+        if name == "b":
+            raise MethodError("no.")
+        return None if name == "c" and kept["a"].end is None else kept[name]
+
+    in_step(owners(), begin, 3, each=lambda x, step: steps.update(x), over=lambda x, error: ends.append((x, str(error or ""))))
+    assert ends == [("b", "no."), ("a", ""), ("d", ""), ("c", "")], "in the order of their ends"
+    assert asked["c"] > 10 and asked["a"] == asked["b"] == asked["d"] == 1, "the test needs one that has to wait"
+    assert steps == {name: session.steps for name, session in kept.items()}
+    assert [x.tokens for x in kept.values()] == [x.tokens for x in alone(toys.method())]
+    assert sets(9, 2) == [range(8), range(8, 9)] and sets(0, 2) == []
 
 
 def test_methods_differ_and_none_waits_for_ever() -> None:

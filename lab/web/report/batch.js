@@ -1,5 +1,5 @@
-/* batch: one method on a set of prompts: what to run, how far it is, and what was refused. The runs are queued one at a
- * time by the server, which goes on when this page is left. */
+/* batch: one method on a set of prompts: what to run, how far it is, and what was refused. The runs are queued by the
+ * server one at a time, or several in step; it goes on when this page is left. */
 import { button, h, plural } from "../scope.js";
 import { ask, inWords, ofModels, shown as lab } from "../runs.js";
 import { current, fragment } from "../address.js";
@@ -7,6 +7,7 @@ import { prompts } from "../prompts.js";
 import { earlier } from "./earlier.js";
 
 const AGAIN = 500; // ms between two looks at how far it is
+const ABREAST = 32; // prompts at a time, at most
 
 /** What of the batch is told: how far it is, and the prompts that were refused. */
 function progress(stop) {
@@ -18,18 +19,22 @@ function progress(stop) {
   return {
     element,
     draw(record) {
-      const { of, done, tokens, rows, over, stopped } = record, went = rows.filter((row) => row.run && !row.why).length;
+      const { of, done, tokens, rows, over, stopped, doing } = record,
+        went = rows.filter((row) => row.run && !row.why).length;
       element.hidden = false;
       Object.assign(bar, { max: of, value: done });
       bar.setAttribute("aria-label", "prompts that are over");
       words.textContent = `${done} of ${plural(of, "prompt")}, ${plural(tokens, "token")}`
         + (over ? `; ${stopped ? "stopped" : "done"}, ${plural(went, "run")} recorded.` : "");
       end.hidden = over;
-      const going = rows.find((row) => row.run && !row.why && !["done", "cancelled", "failed"].includes(row.status));
-      now.hidden = !going || over;
-      if (going)
-        now.replaceChildren(`${going.status}: ${named(going)}, `,
-          h("a", { href: fragment([`run=${going.run}`], "lab") }, "look at it"));
+      const going = rows.filter((row) => row.run && !row.why && !["done", "cancelled", "failed"].includes(row.status));
+      now.hidden = !(going.length || doing) || over;
+      if (going.length)
+        now.replaceChildren(going.length > 1 ? `${going.length} in step: ` : "", ...going.flatMap((row, i) => [
+          `${i ? "; " : ""}${row.status}: ${named(row)}, `,
+          h("a", { href: fragment([`run=${row.run}`], "lab"), "aria-label": `look at ${named(row)}` }, "look at it"),
+        ]));
+      else now.textContent = doing || "";
       const bad = rows.filter((row) => row.why);
       refused.hidden = !bad.length;
       if (refused.children.length !== bad.length)
@@ -50,11 +55,15 @@ export function batch({ methods, reported, moved }) {
   const set = prompts({ refuse }), method = h("select"),
     start = h("button", { type: "submit", class: "ds-button go" }, "Run");
   const number = (value, min, max) => h("input", { type: "number", min, max, step: 1, value });
-  const seed = number(0, 0, 2 ** 31), fresh = number(64, 1, 4096);
+  const seed = number(0, 0, 2 ** 31), fresh = number(64, 1, 4096),
+    abreast = number(1, 1, ABREAST);
   const field = (word, input) => h("label", null, h("span", null, word), input);
   const far = progress(() => ask(`/ds/batch/${id}/stop`, { method: "POST" }).then(draw, refuse));
   const form = h("form", { "aria-label": "run a method on prompts" }, field("Method", method), set.element,
-    h("div", { class: "numbers" }, field("Seed of the first", seed), field("New tokens of each", fresh), start));
+    h("div", { class: "numbers" }, field("Seed of the first", seed), field("New tokens of each", fresh),
+      field("Prompts at a time", abreast), start),
+    h("p", { class: "quiet" }, "Several at a time share their passes; each writes what it writes alone, to rounding. ",
+      "A step's time then holds what is done for the others."));
   const element = h("section", { class: "panel", hidden: "" }, h("h2", null, "Run a method on prompts"), form, notice,
     far.element);
 
@@ -108,7 +117,8 @@ export function batch({ methods, reported, moved }) {
     try {
       const said = { method: method.value === "own" ? lab.settings : method.value, ...set.value(),
         models: lab.models,
-        seed: seed.value === "" ? null : Number(seed.value), new: fresh.value === "" ? null : Number(fresh.value) };
+        ...Object.fromEntries([["seed", seed], ["new", fresh], ["batch", abreast]]
+          .map(([name, input]) => [name, input.value === "" ? null : Number(input.value)])) };
       const record = await ask("/ds/batch", { method: "POST", body: JSON.stringify(said) });
       draw(record);
       follow(record.id);

@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import eventually
 
 from decodescope.app.cli import main
 from decodescope.app.commands import report as reporting
+from decodescope.app.runs.batch import Batch
+from decodescope.app.runs.kept import Kept
+from decodescope.app.runs.play import Choice, Play
 from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.load import load
 from decodescope.engine.trace import open_trace
+from decodescope.lab import report
 
 METHOD = ["--model", "lab-draft", "--draft", "lab-draft", "--drafter", "draft_model", "--set", "drafter.length=3"]
 SHORT = [*METHOD, "--max-new-tokens", "12"]
@@ -114,6 +120,21 @@ def test_an_interrupt_reports_on_the_prompts_before_it(said, tmp_path: Path, mon
     assert code == 130 and json.loads(out)["runs"] == 2 and "2 prompts before" in err
 
 
+TIMED = {"tokens_per_s", "spent", "advice", "curve", "clock"}  # figures of a report that come from times
+
+
+def on_the_page(folder: Path, file: Path, batch: int) -> dict[str, Any]:
+    """The report over what the page makes of the same numbers."""
+    model, play = load("lab-draft"), Play("lab-draft", "lab-draft", folder)
+    play.put(target=model, draft=model)
+    names, knobs = {"drafter": "draft_model", "sampler": ["temperature"]}, {"drafter": {"length": 3}}
+    choice = Choice("", names, knobs, seed=5, max_new=12)
+    runs = Batch(play, choice, reporting.prompts(str(file)), Kept(folder / "kept"), batch).begin()
+    record = eventually(lambda: runs.over and runs.record())
+    play.close()
+    return json.loads(json.dumps(report([open_trace(folder / f"{x}.dstrace") for x in record["runs"]]).record()))
+
+
 def test_prompts_that_go_together_are_reported_on_as_those_that_do_not(said, recorded: list[str], tmp_path: Path) -> None:
     """In the order of the prompts, though the first is read longest; one does not fit."""
     file, long = tmp_path / "p.txt", "one two three " * 1500
@@ -128,6 +149,8 @@ def test_prompts_that_go_together_are_reported_on_as_those_that_do_not(said, rec
     assert together.count(2) > 8
     told = json.loads(out)
     assert told["runs"] == 2 and any("target passes were run for several texts at once" in x for x in told["notes"])
+    page = on_the_page(tmp_path / "page", file, batch=2)
+    assert {k: told[k] for k in page.keys() - TIMED} == {k: page[k] for k in page.keys() - TIMED}, "the page says the same"
 
 
 def test_an_interrupt_stops_those_that_go_together(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

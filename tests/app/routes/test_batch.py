@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event
 from typing import Any
 
 import pytest
@@ -10,9 +13,13 @@ from starlette.testclient import TestClient
 from toylab import HERE, Words, finished, guarded, occupied, speculative
 from waiting import eventually
 
+from decodescope.app.refusal import Refused
 from decodescope.app.runs.batch import MOST
+from decodescope.app.runs.instep import InStep
+from decodescope.app.runs.place import ONLY_STOPPED
 from decodescope.app.runs.recipe import as_json
-from decodescope.engine.trace import open_trace
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.trace import check, open_trace
 
 METHOD = as_json(speculative())
 
@@ -76,6 +83,108 @@ def test_a_stop_ends_the_run_that_goes(client: TestClient, play: Any) -> None:
     assert [x["status"] for x in record["rows"]] == ["cancelled", "", ""] and record["runs"] == []
 
 
+def test_prompts_that_go_in_step_get_the_runs_that_they_get_alone(client: TestClient, play: Any) -> None:
+    """In the order of the prompts, though the second is too long; each is a run as any other."""
+    text = "one\n" + "word " * 4000 + "\nthree\nfour"
+    alone, record = (ended(client, begun(client, text=text, batch=n).json()["id"]) for n in (1, 3))
+    assert (record["most"], record["done"], record["tokens"], record["doing"]) == (3, 4, 36, "")
+    assert [x["status"] for x in record["rows"]] == ["done", "refused", "done", "done"]
+    assert [x["why"] for x in record["rows"]] == [x["why"] for x in alone["rows"]] and record["called"] == alone["called"]
+    one, other = ([open_trace(play.folder / f"{run}.dstrace") for run in x["runs"]] for x in (alone, record))
+    assert [x.header.seed for x in other] == [5, 7, 8] and all(check(x).ok for x in other)
+    assert [[step.emitted for step in x.steps] for x in one] == [[step.emitted for step in x.steps] for x in other]
+    assert {x.together for trace in one for step in trace.steps for x in step.passes} == {None}
+    assert [x.together for trace in other for step in trace.steps for x in step.passes].count(3) > 8
+    assert [client.get(f"/ds/run/{run}").json()["status"] for run in record["runs"]] == ["done"] * 3
+    notes = client.get("/ds/report", params={"runs": ",".join(record["runs"])}).json()["notes"]
+    assert any("were run for several texts at once" in x for x in notes)
+
+
+@contextmanager
+def held(play: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Runs in step stand behind their first step, until what is yielded is set."""
+    free, honest = Event(), InStep._each
+    monkeypatch.setattr(InStep, "_each", lambda self, row, step: (free.wait(60), honest(self, row, step)))
+    yield free
+    free.set()
+
+
+def test_one_that_goes_in_step_is_stopped_and_not_paused(client: TestClient, play: Any, monkeypatch: Any) -> None:
+    with held(play, monkeypatch) as free:
+        name = begun(client, batch=3).json()["id"]
+        rows = eventually(lambda: [x for x in client.get(f"/ds/batch/{name}").json()["rows"] if x["status"] == "running"])
+        run = rows[0]["run"]
+        paused = client.post(f"/ds/run/{run}/pause")
+        assert paused.status_code == 409 and paused.json()["error"] == ONLY_STOPPED
+        assert client.post(f"/ds/run/{run}/stop").json()["status"] == "running", "its step is being made"
+        free.set()
+        record = ended(client, name)
+    assert [x["status"] for x in record["rows"]] == ["cancelled", "done", "done"] and not record["stopped"]
+    assert record["rows"][0]["tokens"] < 12 and record["tokens"] - record["rows"][0]["tokens"] == 24
+
+
+def test_a_stop_ends_all_that_go_in_step_and_what_they_wrote_stays(client: TestClient, play: Any, monkeypatch: Any) -> None:
+    with held(play, monkeypatch) as free:
+        name = begun(client, batch=2, new=200).json()["id"]
+        eventually(lambda: client.get(f"/ds/batch/{name}").json()["tokens"])
+        client.post(f"/ds/batch/{name}/stop")
+        free.set()
+        record = ended(client, name)
+    assert [x["status"] for x in record["rows"]] == ["cancelled", "cancelled", ""] and record["stopped"]
+    assert 0 < record["tokens"] < 60 and record["rows"][0]["run"] in record["runs"]
+    assert play._jobs[record["runs"][0]].wait(60)
+
+
+def test_those_that_go_in_step_let_others_come_between(client: TestClient, play: Any, monkeypatch: Any) -> None:
+    begins, honest = list[str](), InStep._begin
+    monkeypatch.setattr(InStep, "_begin", lambda self, row: (begins.append(row.prompt.begins), honest(self, row))[1])
+    with held(play, monkeypatch) as free:
+        name = begun(client, text="one\ntwo\nthree\nfour\nfive", batch=2).json()["id"]
+        eventually(lambda: client.get(f"/ds/batch/{name}").json()["rows"][0]["status"] == "running")
+        other = play.start(speculative(max_new=4))
+        eventually(lambda: other.status == "queued")
+        play.job(other).until = lambda step: begins.append("other") and False
+        free.set()
+        record = ended(client, name)
+    assert record["done"] == 5 and len(record["runs"]) == 5
+    assert begins[:3] == ["one", "two", "other"] and begins[-3:] == ["three", "four", "five"]
+
+
+def test_runs_in_step_whose_models_cannot_be_loaded_say_why(client: TestClient, play: Any, monkeypatch: Any) -> None:
+    def bring(names: Any) -> Any:
+        raise Refused("There is no room.")
+
+    monkeypatch.setattr(play, "bring", bring)
+    record = ended(client, begun(client, batch=2).json()["id"])
+    assert [x["why"] for x in record["rows"]] == ["There is no room."] * 3 and record["runs"] == []
+
+
+def test_memory_that_runs_out_ends_the_run_whose_it_was(client: TestClient, play: Any, monkeypatch: Any) -> None:
+    """The session of the second prompt, at a step."""
+    from decodescope.engine import Session
+
+    honest = Session.step
+
+    def step(self: Session) -> Any:
+        if self._seed == 6 and self.steps == 1:
+            self.finish("out_of_memory", "Out of memory: 3 MiB.")
+            raise EngineFault("out_of_memory", "Out of memory: 3 MiB.")
+        return honest(self)
+
+    monkeypatch.setattr(Session, "step", step)
+    record = ended(client, begun(client, batch=3).json()["id"])
+    assert [x["why"] for x in record["rows"]] == ["", "Out of memory: 3 MiB.", ""] and len(record["runs"]) == 2
+
+
+def test_one_waits_until_there_is_room_for_its_caches(client: TestClient, play: Any, monkeypatch: Any) -> None:
+    """As much is free as the caches of one run and a half take."""
+    need = play.memory(speculative("one", max_new=12))
+    monkeypatch.setattr("decodescope.app.runs.shelf.free", lambda: int(1.5 * need.cache / 0.9))
+    record = ended(client, begun(client, text="one\ntwo\nsix", batch=3).json()["id"])
+    traces = [open_trace(play.folder / f"{run}.dstrace") for run in record["runs"]]
+    assert len(traces) == 3 and {x.together for trace in traces for step in trace.steps for x in step.passes} == {None}
+
+
 def test_kinds_are_counted_before_they_are_chosen(client: TestClient) -> None:
     counted = client.post("/ds/prompts", json={"bench": "labbench"}).json()
     assert counted["count"] == 560 and counted["kinds"]["math"] == 80 and counted["most"] == MOST
@@ -94,6 +203,9 @@ def test_kinds_are_counted_before_they_are_chosen(client: TestClient) -> None:
         ({"method": "plain"}, "drafts nothing"),
         ({"method": None}, "Send "),
         ({"seed": "5"}, "Send "),
+        ({"batch": "3"}, "Send "),
+        ({"batch": 0}, "Prompts at a time = 0: must lie in [1, 32]"),
+        ({"batch": 33}, "Prompts at a time = 33: must lie in [1, 32]"),
         ({"new": True}, "Send "),
         ({"new": 0}, "New tokens = 0: must lie in [1, 4096]"),
         ({"new": 5000}, "New tokens = 5000: must lie in [1, 4096]"),

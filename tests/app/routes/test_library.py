@@ -234,7 +234,7 @@ def test_so_is_one_whose_models_were_still_to_be_loaded(tmp_path: Path, monkeypa
 
 def test_a_run_that_finds_no_room_in_the_queue_leaves_nothing(play: ToyPlay) -> None:
     with occupied(play):
-        play._worker().queue = 0
+        play.worker().queue = 0
         with pytest.raises(Refused, match="--queue"):
             play.start(speculative(), "anna")
     assert [x.suffix for x in play.folder.iterdir()] == [".dstrace"]

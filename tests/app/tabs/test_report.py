@@ -232,12 +232,14 @@ def test_a_method_is_run_on_prompts_with_progress_and_the_report_over_them_is_sh
     page.locator(".panel form > label select").select_option(model.run)
     page.locator(".panel").get_by_label("Prompts", exact=True).fill("one\n" + "word " * 600 + "\nthree")
     page.locator(".panel").get_by_label("New tokens of each").fill("9")
+    page.locator(".panel").get_by_label("Prompts at a time").fill("2")
     page.locator(".panel .go").click()
     page.wait_for_selector("#ds-page-report .deaths tbody tr")
     assert page.locator("#ds-page-report .lead p").first.inner_text().startswith("2 runs of toy with toy")
     assert "3 of 3 prompts, 18 tokens; done, 2 runs recorded." in page.locator(".progress").inner_text()
     refused = page.locator(".refused li")
     assert refused.count() == 1 and "3000 tokens" in refused.inner_text()
+    assert page.locator("#ds-page-report .out > p", has_text="were run for several texts at once").count() == 1
     runs = page.evaluate("location.hash").partition("of=")[2].split(",")
     assert [open_trace(lab.play.folder / f"{x}.dstrace").header.seed for x in runs] == [0, 2]
 

@@ -1,0 +1,56 @@
+"""Place: what can be done with a run that goes in step with others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event
+from typing import TYPE_CHECKING, NoReturn
+
+from decodescope.app.refusal import Refused
+
+if TYPE_CHECKING:
+    from decodescope.engine.runner import Status
+    from decodescope.engine.trace.events import Step
+
+ONLY_STOPPED = (
+    "This run goes in step with others, so it can be stopped, but not paused: run its prompt by itself in the Lab for that."
+)
+
+
+class Place:
+    """A run's place among others, where one that goes alone has a job of the worker. message: of its end"""
+
+    def __init__(self) -> None:
+        self.status: Status = "running"
+        self.message = ""
+        self.stopping = False
+        self._over = Event()
+
+    def cancel(self) -> None:
+        """End the run behind the step that is being made; the others go on."""
+        self.stopping = True
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the run is over; whether it is."""
+        return self._over.wait(timeout)
+
+    def ended(self, status: Status, message: str) -> None:
+        """It is over."""
+        self.status, self.message = status, message
+        self._over.set()
+
+    def pause(self) -> NoReturn:
+        """Raises Refused, as does whatever else is asked of a run that pauses."""
+        raise Refused(ONLY_STOPPED, 409)
+
+    resume = step = pause
+
+    @property
+    def until(self) -> Callable[[Step], bool] | None:
+        """After which steps it pauses: none."""
+        return None
+
+    @until.setter
+    def until(self, asked: Callable[[Step], bool] | None) -> None:
+        if asked is not None:
+            self.pause()
