@@ -337,7 +337,8 @@ class Session(State):
         ValueError when it has ended."""
         if self.end is not None:
             raise ValueError(f"the run has ended: {self.end.reason}.")
-        self.start()
+        if self.prefilled is None:
+            self.start()
         began, n = time.perf_counter(), len(self.tokens)
         with _Faults(self):
             move = self.method.strategy.step(self)

@@ -51,6 +51,7 @@ class Tokenizer:
         self._tokens: list[str | None] = [None] * self.vocab
         for token, at in self._ids.items():
             self._tokens[at] = token
+        self._pieces: dict[int, Piece] = {}  # of the ids that were asked for
         self.front = self._front()
         end = self._mark("eos_token")
         self.stop_ids = sorted({*(stops or ()), *([self._ids[end]] if end in self._ids else [])})
@@ -154,11 +155,13 @@ class Tokenizer:
 
     def piece(self, token: int) -> Piece:
         """The token's text, or the hex codes of its bytes where they are no text alone."""
-        raw = self.bytes_of(token)
-        try:
-            return raw.decode("utf-8")
-        except UnicodeDecodeError:
-            return [f"{x:02x}" for x in raw]
+        if token not in self._pieces:
+            raw = self.bytes_of(token)
+            try:
+                self._pieces[token] = raw.decode("utf-8")
+            except UnicodeDecodeError:
+                self._pieces[token] = [f"{x:02x}" for x in raw]
+        return self._pieces[token]
 
     @property
     def has_chat(self) -> bool:

@@ -35,16 +35,18 @@ class Chance:
     def __init__(self, seed: int):
         self.seed = seed
         self._uses: dict[tuple[int, int], int] = {}
+        self._words: dict[tuple[int, int, int], int] = {}  # what seed, position and purpose were mixed to
 
     def uniform(self, position: int, purpose: Purpose) -> float:
         """The next uniform of [0, 1) for `purpose` at `position`; a double with 53 random bits."""
         key = (position, _PURPOSES[purpose])
         index = self._uses.get(key, 0)
         self._uses[key] = index + 1
-        x = _mix(self.seed & _MASK)
-        for part in (position, key[1], index):
-            x = _mix(x ^ ((part * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & _MASK))
-        return (x >> 11) * 2.0**-53
+        word = self._words.get((self.seed, *key))
+        if word is None:
+            word = _mix(_mix(_mix(self.seed & _MASK) ^ _spread(position)) ^ _spread(key[1]))
+            self._words[(self.seed, *key)] = word
+        return (_mix(word ^ _spread(index)) >> 11) * 2.0**-53
 
     def draw(self, p: Tensor, position: int, purpose: Purpose = "token") -> Draw:
         """Draw a token from p (float [V], non-negative, not all zero) by inverse CDF from one uniform."""
@@ -86,6 +88,7 @@ class Chance:
         """Drop the counters of positions < `before`, which will not be drawn at again."""
         if len(self._uses) > 4096:
             self._uses = {key: n for key, n in self._uses.items() if key[0] >= before}
+            self._words = {}
 
     def copy(self) -> Chance:
         """An independent object with the same future."""
@@ -112,7 +115,7 @@ class Rest:
 
     def draw(self, u: float) -> Draw:
         """The token whose interval of the cumulative law holds u, lowest id first."""
-        sums, total = self.sums, self.left
+        sums, total = self.sums, float(self.sums[-1])
         token = int(sums.searchsorted(u * total, "right"))
         if token == len(sums) or not self.p[token] > 0:  # a uniform that rounds onto the edge of a token that has nothing
             there = self.p.nonzero()[0]
@@ -145,21 +148,25 @@ def drawn_from(laws: Sequence[Drawn]) -> Tensor:
         return q
     row, token = torch.tensor(gone, device=q.device).T
     q[row, token] = 0.0
-    return q / q.sum(1, keepdim=True)
+    return q.div_(q.sum(1, keepdim=True))
 
 
 def invert(p: Tensor, u: float) -> Draw:
-    """The token whose interval of the cumulative law of p [V] holds u; summed in doubles, lowest id first. For one draw
-    of one law torch is quicker than what `Rest` takes to begin."""
-    sums = p.double().cumsum(0)
+    """The token whose interval of the cumulative law of p [V] holds u; summed in doubles, lowest id first. The
+    sums are torch's, which adds up fast, and numbers of them numpy's, where one takes a fifth of the time."""
+    sums = p.cumsum(0, dtype=torch.float64).cpu().numpy()
     total = float(sums[-1])
-    token = min(int(torch.searchsorted(sums, u * total, right=True)), len(sums) - 1)
-    high = float(sums[token])
+    token = min(int(sums.searchsorted(u * total, "right")), len(sums) - 1)
     while not float(p[token]) > 0:  # a uniform that rounds onto the end of the law lands on a token that has none
         token -= 1
-        high = float(sums[token])
+    high = float(sums[token])
     low = float(sums[token - 1]) if token else 0.0
     return Draw(token, u, low / total, high / total)
+
+
+def _spread(part: int) -> int:
+    """A part of a key as a word of 64 bits."""
+    return (part * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & _MASK
 
 
 def _mix(x: int) -> int:

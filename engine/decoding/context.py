@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+
+from decodescope.engine.core.lazy import lazy
 
 from .chance import Chance
 from .draft import Draft, Verdict
@@ -31,7 +32,7 @@ class Drafted:
     logits: Tensor
     hidden: Tensor | None = None
 
-    @cached_property
+    @lazy
     def sure(self) -> float:
         """The largest probability of the draft's law before the sampler."""
         return float(self.logits.softmax(-1).amax())

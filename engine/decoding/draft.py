@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from decodescope.engine.core.lazy import lazy
 from decodescope.engine.core.tree import depths
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace.exited import Exit
@@ -115,17 +115,17 @@ class Draft:
         """Nodes that ride the pass and are never accepted, ascending."""
         return [] if self.acceptable is None else [node for node, ok in enumerate(self.acceptable) if not ok]
 
-    @cached_property
+    @lazy
     def is_chain(self) -> bool:
         """Whether no place has two continuations."""
         return all(parent == i - 1 for i, parent in enumerate(self.parents))
 
-    @cached_property
+    @lazy
     def depth(self) -> list[int]:
         """Per node, its distance from the root; children of the root have depth 1."""
         return depths(self.parents)
 
-    @cached_property
+    @lazy
     def _children(self) -> dict[int, list[int]]:
         children: dict[int, list[int]] = {}
         for i, parent in enumerate(self.parents):
@@ -139,19 +139,15 @@ class Draft:
 
     def law(self, node: int) -> Tensor | None:
         """float [V]: what node was drawn from; None if it was chosen without chance."""
-        if self.q is None or self.q_row is None or self.q_row[node] < 0:
-            return None
-        return self.q[self.q_row[node]]
+        return self.q[self.q_row[node]] if self.was_drawn(node) else None  # type: ignore[index] # there is a row of it
+
+    def was_drawn(self, node: int) -> bool:
+        """Whether chance chose `node`, from a law that is there."""
+        return self.q is not None and self.q_row is not None and self.q_row[node] >= 0
 
     def ancestry(self) -> Tensor:
-        """bool [N + 1, N + 1], the root first; row i marks i and its ancestors."""
-        n = len(self)
-        if self.is_chain:
-            return torch.ones(n + 1, n + 1, dtype=torch.bool).tril()
-        rows = [1]
-        for i, parent in enumerate(self.parents):
-            rows.append(rows[parent + 1] | 1 << (i + 1))
-        return marks(rows, n + 1)
+        """bool [N + 1, N + 1], the root first; row i marks i and its ancestors. Not to be written into."""
+        return _ancestry(tuple(self.parents))
 
     def feed(self, root: int, start: int, device: torch.device | str = "cpu") -> Feed:
         """The root and the tree as one pass of N + 1 rows; `start` is the root's position."""
@@ -161,13 +157,14 @@ class Draft:
             feed = Feed.causal([root, *self.tokens], start, device)
             feed.enter, feed.states, feed.entries = self.enter, self.states, self.entries
             return feed
-        tokens = torch.tensor([[root, *self.tokens]], device=device)
-        positions = torch.tensor([[0, *self.depth]], device=device) + start
+        ids, places = [root, *self.tokens], [start, *(start + depth for depth in self.depth)]
+        tokens, positions = torch.tensor([ids, places], device=device).split(1)  # one copy up for both
         visible = self.ancestry()
         if self.visible is not None:
+            visible = visible.clone()
             visible[1:, 1:] = self.visible
-        mask = visible[None].to(device)
-        return Feed(tokens, positions, mask, enter=self.enter, states=self.states, highest=start + max(self.depth))
+        mask, states = visible[None].to(device), self.states
+        return Feed(tokens, positions, mask, enter=self.enter, states=states, highest=max(places), ids=ids)
 
     def _with_slots(self, slots: Slots, root: int, start: int, device: torch.device | str) -> Feed:
         """The pass with the slots behind the tree; the ids in their rows are never looked at."""
@@ -237,8 +234,18 @@ class Verdict:
         return [0, *(node + 1 for node in path)]
 
 
-def marks(rows: Sequence[int], width: int) -> Tensor:
-    """bool [R, width]: the bits of each row, the lowest first."""
+@lru_cache(maxsize=64)
+def _ancestry(parents: tuple[int, ...]) -> Tensor:
+    """bool [N + 1, N + 1] of a tree with these parents; kept, since many drafters grow the same tree in each step."""
+    rows = [1]
+    for i, parent in enumerate(parents):
+        rows.append(rows[parent + 1] | 1 << (i + 1))
+    return marks(tuple(rows), len(rows))
+
+
+@lru_cache(maxsize=256)
+def marks(rows: tuple[int, ...], width: int) -> Tensor:
+    """bool [R, width]: the bits of each row, the lowest first. Kept; not to be written into."""
     size = (width + 7) // 8
     packed = np.frombuffer(b"".join(row.to_bytes(size, "little") for row in rows), np.uint8).reshape(len(rows), size)
     return torch.from_numpy(np.unpackbits(packed, 1, width, "little").view(np.bool_))

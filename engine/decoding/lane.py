@@ -177,7 +177,7 @@ class Lane(Reader):
         states = guarded(lambda: (by or self.decoder).shallow(feed, cache, until), self.decoder.device)
         us = self.executor.elapsed_us(start, self.executor.mark())
         ran = [*range(feed.enter, until)] if feed.enter else until
-        record = Pass(self.name, phase, feed.length, held, us, batch=len(feed.tokens), attn=ran, ffn=ran)
+        record = Pass(self.name, phase, feed.length, held, us, batch=feed.tokens.shape[0], attn=ran, ffn=ran)
         record.aside, self.board, record.logits = feed.shift or None, feed.board, logits
         note_read(record, feed, self.cache)
         if not alone:
@@ -203,16 +203,15 @@ class Lane(Reader):
         The policy sees the attention of these rows and no other, over the entries that survive; then it may act.
         """
         assert self._feed is not None
-        before = [store.n for store in self.cache.layers]
+        before, fed = [store.n for store in self.cache.layers], self._feed.length
         apart = self._ran is not None and bool(self._ran.pending)
         for store in () if apart else self.cache.layers:
-            if store.m != self._feed.length:
-                raise ValueError(f"{self.name}: {store.m} rows are pending, the last pass fed {self._feed.length}.")
+            if store.m != fed:
+                raise ValueError(f"{self.name}: {store.m} rows are pending, the last pass fed {fed}.")
         self.cache.commit(rows, self._ran)
         if apart:
             self._lack(before, len(rows))
-        fed = self._feed.tokens[0].tolist()
-        self.tokens += [fed[row] for row in rows]
+        self.tokens += self._feed.read(rows)
         if self.policy.reads:
             self.policy.read(self.cache, self._feed.tokens[:, rows])
         if self.prompt is not None:

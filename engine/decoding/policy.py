@@ -91,8 +91,10 @@ class CachePolicy(Component):
     @property
     def sink_places(self) -> Sinks | None:
         """The entries whose distance is not that of the text; None: all stand where they stood."""
+        if self.rope == "original":
+            return None
         first, newest = (held_at(self.zones, place) or 0 for place in ("first", "newest"))
-        if self.rope == "original" or (self.rope == "in_cache" and not first):
+        if self.rope == "in_cache" and not first:
             return None
         return Sinks(first, newest + 1 if self.rope == "capped" else None)
 

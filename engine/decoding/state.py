@@ -135,7 +135,7 @@ class State:
         """How many of the `emitted` tokens stand, and why the text ends there, if it does."""
         count = min(len(emitted), self.left)
         reason = self.filled(count)
-        stop = self.stop.at(self.tokens[self.prompt :], emitted[:count])
+        stop = self.stop.at(self.tokens[self.prompt :] if self.stop.texts else [], emitted[:count])
         return (stop, "stop_token") if stop is not None else (count, reason)
 
 

@@ -11,7 +11,7 @@ from decodescope.engine.trace.phases import READS
 
 def told(lane: str, phase: str, feed: Feed, cache: KVCache, held: int | list[int] | list[list[int]], us: float) -> Pass:
     """The record of a pass over `feed` that ran the whole model; held: entries before it."""
-    record = Pass(lane, phase, feed.length, held, us, batch=len(feed.tokens))
+    record = Pass(lane, phase, feed.length, held, us, batch=feed.tokens.shape[0])
     record.slots, record.shared, record.distinct = feed.slots or None, cache.shared or None, cache.distinct
     record.aside = feed.shift or None
     record.logits = len(feed.logits) if isinstance(feed.logits, list) else None
@@ -30,7 +30,10 @@ def note_read(record: Pass, feed: Feed, cache: KVCache) -> None:
 
 def note_pending(record: Pass, cache: KVCache) -> None:
     """What a pass that has run has read, beside what was committed, of rows that were pending before it."""
-    if all(store.m <= record.tokens for store in cache.layers):
+    for store in cache.layers:
+        if store.m > record.tokens:
+            break
+    else:
         return
     own = [record.tokens + record.along(i) for i in range(len(cache.layers))]
     each = [max(store.m - n, 0) for store, n in zip(cache.layers, own, strict=True)]

@@ -122,7 +122,11 @@ def _proposals(draft: Draft, places: list[int]) -> Tensor | None:
 def _entropy_of_softmax(law: Tensor, z: Tensor, p: list[list[float]]) -> list[float]:
     """The same of rows that are the softmax of z [P, V]: z_max - ln p_max - sum p z, which takes no logarithm of each number.
     p: the largest of each row first."""
-    sums = torch.stack([z.amax(-1), (law * z).sum(-1)], 1).tolist()
+    means = (law * z).sum(-1)
+    if z.is_cpu:
+        sums = zip(z.numpy().max(-1).tolist(), means.tolist(), strict=True)
+    else:  # one wait for both
+        sums = zip(*torch.stack([z.amax(-1), means]).tolist(), strict=True)
     entropies = [peak - math.log(row[0]) - mean for (peak, mean), row in zip(sums, p, strict=True)]
     return [max(x, 0.0) for x in entropies] if all(map(math.isfinite, entropies)) else _entropy(law)
 

@@ -14,6 +14,7 @@ from decodescope.engine.core.spec import ModelSpec
 from .beside import Aside, Beside, Kind, pending
 from .column import Column
 from .memory import Memory
+from .moving import Moving, among
 from .partial import Ran
 from .store import PAGE, LayerStore
 from .tree import Shared, Tree
@@ -60,12 +61,12 @@ class KVCache:
         not all rows are pending in all layers; what a layer lacks it never gets, unless the rows wait."""
         if ran is not None and ran.pending:
             return self._commit_apart(rows, ran)
+        if not among(rows, min([store.m for store in self.layers])):
+            for store in self.layers:
+                store.check_pending(rows)  # all or none
+        moving = Moving.of(rows, self.layers[0].kv.device)
         for store in self.layers:
-            store._check_pending(rows)  # all or none
-        device = self.layers[0].kv.device
-        index = None if list(rows) == list(range(len(rows))) else torch.tensor(rows, device=device)
-        for store in self.layers:
-            store.commit(rows, index)
+            store.keep(rows, moving)
         self.length += len(rows)
         if self.tree is not None and rows:
             self.tree.grow()
@@ -73,7 +74,7 @@ class KVCache:
     def _commit_apart(self, rows: Sequence[int], ran: Ran) -> None:
         own = [rows if i not in ran.pending else ran.kept(i, rows) for i in range(len(self.layers))]
         for store, mine in zip(self.layers, own, strict=True):
-            store._check_pending(mine)  # all or none
+            store.check_pending(mine)  # all or none
         reached = len(self.layers) if ran.left is None else ran.left.layer
         for i, (store, mine) in enumerate(zip(self.layers, own, strict=True)):
             here = {ran.pending[i][at] for at in mine} if i in ran.pending else set(rows)
@@ -115,7 +116,7 @@ class KVCache:
     @property
     def aside(self) -> int:
         """Entries without tokens, per layer and KV head."""
-        return sum(x.entries for x in self.outside)
+        return sum(x.entries for x in self.outside) if self.outside else 0
 
     @property
     def aside_bytes(self) -> int:
@@ -187,10 +188,12 @@ class KVCache:
     def lengths(self) -> int | list[int] | list[list[int]]:
         """Entries per KV head: one number where all layers hold as many, else one for each layer, or, where heads differ, for
         each layer and head of sequence 0."""
-        if [store for store in self.layers if store.heads is not None]:
-            return [store.lengths for store in self.layers]
-        each = [store.n for store in self.layers]
-        return each[0] if min(each) == max(each) else each
+        first, alike = self.layers[0].n, True
+        for store in self.layers:
+            if store.heads is not None:
+                return [x.lengths for x in self.layers]
+            alike &= store.n == first
+        return first if alike else [store.n for store in self.layers]
 
     @property
     def distinct(self) -> int | None:

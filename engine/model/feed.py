@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import torch
@@ -70,6 +72,8 @@ class Feed:
     board:     what its layers share while they choose what they read; None: they read all that is held
     shift:     entries without tokens that stand before the rows: so far behind their place in the text they are rotated
     highest:   the largest of `positions`, known without asking the device; -1: look it up
+    ids:       the tokens of sequence 0, known likewise; None: look them up
+    length:    rows fed per sequence, T
     """
 
     tokens: Tensor
@@ -89,8 +93,11 @@ class Feed:
     shift: int = 0
     seen: Literal["before"] | Tensor | None = None
     entries: list[int] | None = None
+    ids: Sequence[int] | None = None
+    length: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self.length = self.tokens.shape[1]
         if self.highest < 0:
             self.highest = int(self.positions.max())
 
@@ -104,8 +111,14 @@ class Feed:
     ) -> Feed:
         """A chain of `tokens` whose first stands at position `start`; one sequence, under the model's own mask."""
         end = start + len(tokens)
-        rows = torch.tensor([tokens, range(start, end)], device=device)  # one copy up for both
-        return cls(rows[:1], rows[1:], logits=logits, highest=end - 1)
+        positions = counting(1 << end.bit_length(), device).narrow(1, start, len(tokens))
+        return cls(torch.tensor([tokens], device=device), positions, logits=logits, highest=end - 1, ids=tokens)
+
+    def read(self, rows: Sequence[int]) -> list[int]:
+        """The tokens of the rows `rows` of sequence 0."""
+        if self.ids is None:
+            self.ids = self.tokens[0].tolist()
+        return [self.ids[row] for row in rows]
 
     def waiting(self, layer: int) -> int:
         """How many of the first rows have not entered when `layer` runs."""
@@ -113,7 +126,7 @@ class Feed:
 
     def behind(self, row: int) -> Feed:
         """The rows of a chain from `row` on."""
-        return replace(self, tokens=self.tokens[:, row:], positions=self.positions[:, row:], entries=None)
+        return replace(self, tokens=self.tokens[:, row:], positions=self.positions[:, row:], entries=None, ids=None)
 
     def some(self, rows: Tensor, pending: int, chain: bool, among: bool) -> Feed:
         """`rows` (int64 [R], ascending) alone, which see what they see here. pending: entries that were pending before; among:
@@ -129,7 +142,7 @@ class Feed:
         if seen is not None and not isinstance(seen, str):
             seen = seen[:, rows]
         tokens, positions = self.tokens[:, rows], self.positions[:, rows]
-        more = dict(embeds=None, embed_rows=None, states=None)
+        more = dict(embeds=None, embed_rows=None, states=None, ids=None)
         return replace(self, tokens=tokens, positions=positions, visible=visible, seen=seen, **more)  # type: ignore[arg-type] # all None
 
     def after(self, tokens: Tensor, positions: Tensor) -> Feed:
@@ -141,7 +154,8 @@ class Feed:
             visible[:, before:, before:] = self.visible  # type: ignore[assignment] # it is not None
         pairs = (tokens, self.tokens), (positions, self.positions)
         fed, places = (torch.cat(pair, 1) for pair in pairs)
-        return replace(self, tokens=fed, positions=places, visible=visible, embeds=None, embed_rows=None, states=None)
+        more = dict(embeds=None, embed_rows=None, states=None, ids=None)
+        return replace(self, tokens=fed, positions=places, visible=visible, **more)  # type: ignore[arg-type] # all None
 
     @property
     def places(self) -> Tensor:
@@ -161,7 +175,9 @@ class Feed:
         x = x[:, -self.length :]
         return x[:, self.logits] if isinstance(self.logits, list) else x
 
-    @property
-    def length(self) -> int:
-        """Rows fed per sequence, T."""
-        return self.tokens.shape[1]
+
+@lru_cache(maxsize=64)
+def counting(count: int, device: torch.device | str) -> Tensor:
+    """int64 [1, count]: 0, 1, 2, ..., of which feeds take a piece. Kept; not to be written into."""
+    with torch.inference_mode(False):  # who trains on a pass keeps what was in it
+        return torch.arange(count, device=device)[None]

@@ -13,6 +13,7 @@ from decodescope.engine.core.spec import ModelSpec
 
 from .column import Column, beside
 from .memory import Memory
+from .moving import Moving, among
 from .pages import PageBounds
 from .ragged import HeadStore
 from .segments import Dense, Segment
@@ -210,26 +211,28 @@ class LayerStore:
         else:
             self.columns["origin"][:, :, first + which] = origin
 
-    def _move(self, source: Tensor, start: int) -> None:
-        """Copy the pending rows `source` (int64 [R]) to the pending places start, start + 1, ..."""
+    def _move(self, moving: Moving) -> None:
         if self.heads is not None:
-            self.heads.move_pending(source, start)
+            self.heads.move_pending(moving.rows, moving.first)
             return
+        slots, first = moving.slots(self.n), self.n + moving.first
         for table, axis in self._tables():
-            table.narrow(axis, self.n + start, len(source)).copy_(table.index_select(axis, source + self.n))
+            table.narrow(axis, first, moving.count).copy_(table.index_select(axis, slots))
 
-    def commit(self, rows: Sequence[int], index: Tensor | None = None) -> None:
+    def commit(self, rows: Sequence[int]) -> None:
         """Keep the pending rows `rows`, in ascending order, and drop the other pending ones.
 
         They continue the text: their positions follow each other and what was committed before, as those of a path in a
-        tree do; in a store that is `unordered` they stand where they like. A prefix of the pending rows moves nothing. `index`
-        is rows as int64 [R] on the store's device, if the caller has it already. Raises ValueError if a row is not pending.
+        tree do; in a store that is `unordered` they stand where they like. A prefix of the pending rows moves nothing. Raises
+        ValueError if a row is not pending.
         """
-        self._check_pending(rows)
-        still = next((i for i, row in enumerate(rows) if row != i), len(rows))
-        if still < len(rows):
-            moved = torch.tensor(rows, device=self.kv.device) if index is None else index
-            self._move(moved[still:], still)
+        self.check_pending(rows)
+        self.keep(rows, Moving.of(rows, self.kv.device))
+
+    def keep(self, rows: Sequence[int], moving: Moving | None) -> None:
+        """`commit` of rows that are pending, of which these move."""
+        if moving is not None:
+            self._move(moving)
         if self.heads is not None:
             self._enter(self.heads, rows)
         self.n, self.m, self._pending = self.n + len(rows), 0, None
@@ -245,14 +248,15 @@ class LayerStore:
         self._origin = None
         heads.commit(len(rows))
 
-    def _check_pending(self, rows: Sequence[int]) -> None:
-        if rows and not (rows[0] >= 0 and rows[-1] < self.m and len(rows) <= self.m):
+    def check_pending(self, rows: Sequence[int]) -> None:
+        """Raise ValueError if one of `rows`, ascending, is not pending."""
+        if not among(rows, self.m):
             named = f"rows {rows[0]} to {rows[-1]}"
             raise ValueError(f"layer {self.layer}: {named} cannot be committed, {self.m} rows are pending.")
 
     def prune_pending(self, rows: Tensor) -> None:
         """Keep only the pending rows `rows` (int64 [R], ascending), which stay pending."""
-        self._move(rows, 0)
+        self._move(Moving(0, rows))
         assert self._pending is not None
         self._pending, self.m = self._pending[:, rows], len(rows)
 
@@ -410,8 +414,8 @@ class LayerStore:
         What a wide pass holds back, such as a prompt's last chunk, is returned by a later call. Where nothing was
         dropped the free slots are those that growing by half has just made.
         """
-        used = self.n + self.m
         if self._freed:
+            used = self.n + self.m
             needed = used + self._widest
             if self.capacity - needed >= 2 * PAGE:
                 self._resize(max(needed, 1))

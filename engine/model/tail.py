@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from .moving import Moving
 from .store import LayerStore
 
 
@@ -52,9 +53,9 @@ class TailStore(LayerStore):
         with self._tail():
             super().append(kv, positions)
 
-    def commit(self, rows: Sequence[int], index: Tensor | None = None) -> None:
+    def keep(self, rows: Sequence[int], moving: Moving | None) -> None:
         with self._tail():
-            super().commit(rows, index)
+            super().keep(rows, moving)
 
     def prune_pending(self, rows: Tensor) -> None:
         with self._tail():

@@ -12,6 +12,7 @@ from decodescope.engine.core.spec import ModelSpec
 
 from .cache import KVCache
 from .memory import Memory
+from .moving import Moving
 from .segments import Dense, Segment
 from .shared import Prefix, SharedStore
 from .store import LayerStore
@@ -49,11 +50,11 @@ class UnevenStore(SharedStore):
             return [tails]
         return [Prefix(k=self.prefix.k, v=self.prefix.v, mask=cut(mask, 0, before)), tails]
 
-    def commit(self, rows: Sequence[int], index: Tensor | None = None) -> None:
+    def keep(self, rows: Sequence[int], moving: Moving | None) -> None:
         pending = self.pending_positions()
         assert pending is not None
         self._places = torch.cat([self._places, pending[:, list(rows)]], 1)
-        super().commit(rows, index)
+        super().keep(rows, moving)
 
     def truncate(self, length: int) -> None:
         """Nothing to be forgotten but what is pending."""

@@ -103,10 +103,9 @@ def test_best_child_is_that_of_the_formula() -> None:
                 x.total / x.visits + (32 + math.log((n + 9) / 8)) * x.prior * math.sqrt(n) / (1 + x.visits) for x in at.children
             ]
             assert at.best() is at.children[scores.index(max(scores))]
-    assert root.best().visits and Place((0, 0), children=[Place((0, 1), visits=1, total=99.0), Place((0, 2))]).best().pair == (
-        0,
-        2,
-    )
+    assert root.best().visits
+    fresh = Place((0, 0), row=[(1, 0.5), (2, 0.1)], visited=[Place((0, 1), visits=1, total=99.0)])
+    assert fresh.best().pair == (0, 2), "one that was never visited comes first"
 
 
 def test_with_many_iterations_visits_rank_as_the_rewards() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, NotRecorded, match
+from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, NotRecorded, match, read
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.draft import Draft, Origin, Trial, Verdict
 from decodescope.engine.trace.telling import DRAFT, TARGET, Column, Quantity, Relation, Telling, line
@@ -65,7 +65,7 @@ class Block(AcceptanceRule):
         accepted = 0
         for i in range(1, n + 1):
             x, p, q = draft.tokens[i - 1], cursors[i - 1].probs, _law(draft, i - 1)
-            p_x, q_x = float(p[x]), float(q[x])
+            p_x, q_x = float(read(p)[x]), float(read(q)[x])
             w.append(min(1.0, w[-1] * p_x / q_x) if q_x > 0 else 0.0)  # no node is drawn from 0; a record may say so
             if i < n:
                 S.append(float(_excess(cursors[i].probs, w[i], _law(draft, i)).sum()))

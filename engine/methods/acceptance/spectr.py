@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, NotRecorded, match
+from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, NotRecorded, match, read
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.draft import ROOT, Draft, Origin, Trial, Verdict
 from decodescope.engine.trace.telling import DRAFT, DRAW, TARGET, Column, Quantity, Relation, Telling, line
@@ -62,15 +63,14 @@ class SpecTr(AcceptanceRule):
     def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
         if at.greedy:
             return match(draft, at)
-        trials: list[Trial] = []
-        plans: list[_Plan] = []
+        trials, plans = list[Trial](), list[_Plan]()
         places: list[tuple[int, Tensor | None]] = []
         origin: Origin = "residual"
         here = [ROOT]  # copies of one place: chains that are equal up to here
         while True:
             p = at.probs
             places += [(node, p) for node in here]
-            alive = [child for node in here for child in draft.children(node) if draft.law(child) is not None]
+            alive = [child for node in here for child in draft.children(node) if draft.was_drawn(child)]
             if not alive:
                 drawn, origin = chance.draw(p, at.position), "bonus" if draft.drafted else "target"
                 break
@@ -93,7 +93,7 @@ def _try(draft: Draft, alive: list[int], p: Tensor, q: Tensor, rho: float, chanc
     """The tests of the guesses `alive` in draw order, up to the first success."""
     trials: list[Trial] = []
     for child in alive:
-        p_x, q_x = float(p[draft.tokens[child]]), float(q[draft.tokens[child]])
+        p_x, q_x = (float(read(law)[draft.tokens[child]]) for law in (p, q))
         ok, u = chance.accept(p_x, rho * q_x, position)
         trials.append(Trial(child, p_x, p_x, q_x, u, p_x / (rho * q_x) if q_x > 0 else 0.0, ok, den=rho * q_x))
         if ok:
@@ -105,10 +105,10 @@ def _shared_law(draft: Draft, alive: list[int]) -> Tensor:
     """float [V]: the one law that the nodes `alive` were drawn from, up to rounding."""
     if draft.q is None or draft.q_row is None:
         raise NotRecorded("the draft holds no distribution that its chains were drawn from, and this rule judges by one")
-    rows = draft.q[[draft.q_row[node] for node in alive]]
-    if float((rows - rows[0]).abs().sum(-1).max()) >= 0.01:
+    first, *others = (draft.q[draft.q_row[node]] for node in alive)
+    if any(float((other - first).norm(1)) >= 0.01 for other in others if not torch.equal(other, first)):
         raise NotRecorded("the draft's distributions differ at one place, and this rule judges draws from one only")
-    return rows[0]
+    return first
 
 
 class _Plan(NamedTuple):
@@ -128,22 +128,17 @@ class _Plan(NamedTuple):
         sums. A - rho b falls with rho, so the breaks bracket its zero, and between two breaks the sums stand still.
         """
         p, q = p.double() / p.double().sum(), q.double() / q.double().sum()
-        ratio, order = torch.where(q > 0, p / q, torch.inf).sort()
-        zero = q.new_zeros(1)
-        below_q, below_p = torch.cat([zero, q[order].cumsum(0)]), torch.cat([zero, p[order].cumsum(0)])  # [V + 1]
-        optimum = 1 - float((below_q**k - below_p).max())
-        breaks = torch.cat([zero + 1, ratio[(ratio > 1) & (ratio < k)], zero + k])
-        at = torch.searchsorted(ratio, breaks)
-        miss = (below_q[at] - below_p[at] / breaks).clamp_min_(0)  # 1 - b at each break
+        ascending, order = torch.where(q > 0, p / q, torch.inf).sort()
+        below = torch.nn.functional.pad(torch.stack([p, q])[:, order].cumsum(1), (1, 0))  # [2, V + 1]
+        optimum = 1 - float((below[1] ** k - below[0]).max())
+        ratio, (below_p, below_q) = ascending.cpu().numpy(), below.cpu().numpy()  # the rest is few numbers
+        inside = ratio[ratio.searchsorted(1.0, "right") : ratio.searchsorted(float(k))]
+        breaks = np.concatenate(([1.0], inside, [float(k)]))
+        at = ratio.searchsorted(breaks)
+        miss = np.maximum(below_q[at] - below_p[at] / breaks, 0.0)  # 1 - b at each break
         over = int((1 - miss**k - breaks * (1 - miss) > 0).sum())  # breaks where A > rho b: not exact there
-        if over == 0 or k == 1:
-            low = high = 1.0
-        elif over == len(breaks):
-            low = high = float(k)
-        else:
-            low, high = breaks[over - 1 : over + 1].tolist()
-        i = at[min(over, len(breaks) - 1)]
-        mass_q, mass_p = float(below_q[i]), float(below_p[i])
+        low, high = np.pad(breaks, 1, "edge")[over : over + 2].tolist()  # the last of these and the break behind it
+        mass_q, mass_p = (float(below[at[min(over, len(breaks) - 1)]]) for below in (below_q, below_p))
         while low < (middle := (low + high) / 2) < high:
             b = 1 - max(0.0, mass_q - mass_p / middle)
             low, high = (middle, high) if 1 - (1 - b) ** k > middle * b else (low, middle)

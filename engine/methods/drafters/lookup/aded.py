@@ -76,6 +76,4 @@ class Aded(Drafter):
         row = self._weights.after(at.pair)
         if not row:
             return None
-        token = max(row, key=row.__getitem__)
-        known = next((x for x in at.children or () if x.path[-1] == token), None)
-        return known or Place((at.pair[1], token), (*at.path, token), row[token])
+        return at.visited[0] if at.visited else at.child(*row.heaviest[0])

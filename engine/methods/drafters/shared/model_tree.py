@@ -27,13 +27,13 @@ class ModelTree:
     """
 
     def __init__(self, ctx: Context, role: str = "draft"):
-        self.ctx, self.lane, self.greedy = ctx, ctx.lanes[role], ctx.sampler.greedy
+        self.ctx, self.lane, self.greedy, self.stateful = ctx, ctx.lanes[role], ctx.sampler.greedy, ctx.sampler.stateful
         self.tokens: list[int] = []
         self.parents: list[int] = []
         self.depth: list[int] = []
         self.laws: list[Drawn] = []
         self.u: list[float | None] = []
-        self._states: dict[int, Any] = {ROOT: ctx.state}
+        self._states: dict[int, Any] = {ROOT: ctx.state}  # the sampler's after each node, if it has one
         self._sees: dict[int, int] = {ROOT: 0}  # node read -> the pending rows that it sees, itself among them, as bits
         self._pending = 0
 
@@ -57,9 +57,10 @@ class ModelTree:
             self._sees[node] = self._sees[self.parents[node]] | 1 << row
         self._pending += len(nodes)
         places = [start + self.depth[node] for node in nodes]
-        rows = torch.tensor([[self.tokens[node] for node in nodes], places], device=device)  # one copy up for both
-        visible = marks([self._sees[node] for node in nodes], self._pending)[None]
-        return self.lane.forward(Feed(rows[:1], rows[1:], visible.to(device), highest=max(places)), "draft")[0]
+        ids = [self.tokens[node] for node in nodes]
+        fed, at = torch.tensor([ids, places], device=device).split(1)  # one copy up for both
+        visible = marks(tuple(self._sees[node] for node in nodes), self._pending)[None]
+        return self.lane.forward(Feed(fed, at, visible.to(device), highest=max(places), ids=ids), "draft")[0]
 
     def close(self) -> None:
         """Drop what is pending."""
@@ -72,11 +73,11 @@ class ModelTree:
 
     def law(self, node: int, logits: Tensor) -> Tensor:
         """float [V]: what the children of `node` are drawn from, given the logits [V] after it; see `Context.estimate`."""
-        return self.ctx.estimate(logits, self._states[node])
+        return self.ctx.estimate(logits, self._states[node] if self.stateful else self.ctx.state)
 
     def estimates(self, nodes: Sequence[int], rows: Tensor) -> Tensor:
         """float [R, V]: `law` of each of `nodes`, whose logits are `rows` [R, V]; at once, where the sampler has no state."""
-        if self.ctx.sampler.stateful:
+        if self.stateful:
             return torch.stack([self.law(node, row) for node, row in zip(nodes, rows, strict=True)])
         return self.ctx.estimate(rows, self.ctx.state)
 
@@ -86,36 +87,36 @@ class ModelTree:
             return self.spread([parent], logits[None], [width])[0]
         law = self.law(parent, logits)
         drawn = self.ctx.chance.draw(law, self.ctx.position + self._level(parent), "draft")
-        return [self._add(parent, drawn.token, logits, (law, []), drawn.u)]
+        return self._add(parent, [drawn.token], logits, [(law, [])], [drawn.u])
 
     def spread(self, parents: Sequence[int], rows: Tensor, widths: Sequence[int], again: bool = False) -> list[list[int]]:
         """Up to widths[i] children under the i-th of `parents`, whose logits are `rows` [R, V]: drawn without replacement, or
         the likeliest. again: drawn with replacement, so that some may be equal."""
         if self.greedy:
             best = self._likeliest(parents, rows, widths)
-            return [[self._add(x, token, row) for token in own] for x, row, own in zip(parents, rows, best, strict=True)]
+            return [self._add(x, own, row) for x, row, own in zip(parents, rows, best, strict=True)]
         grown: list[list[int]] = []
         for parent, logits, rest, width in zip(parents, rows, rests(self.estimates(parents, rows)), widths, strict=True):
             at, draw = self.ctx.position + self._level(parent), self.ctx.chance.draw_left
             draws = [draw(rest, at) for _ in range(width)] if again else self.ctx.chance.distinct(rest, width, at)
             laws = [(rest.law, rest.taken[:i]) for i in range(len(draws))]
-            grown.append([self._add(parent, x.token, logits, law, x.u) for x, law in zip(draws, laws, strict=True)])
+            grown.append(self._add(parent, [x.token for x in draws], logits, laws, [x.u for x in draws]))
         return grown
 
     def draw(self, parent: int, rest: Rest, logits: Tensor) -> int:
         """One child under `parent`, drawn from what is left of its law; logits [V] after the parent."""
         drawn = self.ctx.chance.draw_left(rest, self.ctx.position + self._level(parent))
-        return self._add(parent, drawn.token, logits, (rest.law, rest.taken[:]), drawn.u)
+        return self._add(parent, [drawn.token], logits, [(rest.law, rest.taken[:])], [drawn.u])[0]
 
     def put(self, parent: int, token: int, logits: Tensor) -> int:
         """One child under `parent`, chosen without chance; logits [V] after the parent."""
-        return self._add(parent, token, logits)
+        return self._add(parent, [token], logits)[0]
 
     def _likeliest(self, parents: Sequence[int], rows: Tensor, widths: Sequence[int]) -> list[list[int]]:
         """The widths[i] likeliest tokens after the i-th of `parents`, by its logits; what the sampler prefers first."""
         sampler, widest = self.ctx.sampler, min(max(widths), rows.shape[1])
         best = (rows.argmax(-1, keepdim=True) if widest == 1 else rows.topk(widest).indices).tolist()
-        if sampler.stateful:
+        if self.stateful:
             firsts = [int(sampler.warp(row, self._states[x]).argmax()) for x, row in zip(parents, rows, strict=True)]
             best = [[first, *(x for x in tokens if x != first)] for first, tokens in zip(firsts, best, strict=True)]
         return [tokens[:width] for tokens, width in zip(best, widths, strict=True)]
@@ -123,16 +124,21 @@ class ModelTree:
     def _level(self, node: int) -> int:
         return 0 if node == ROOT else self.depth[node]
 
-    def _add(self, parent: int, token: int, logits: Tensor, law: Drawn | None = None, u: float | None = None) -> int:
-        node, sampler, state = len(self.tokens), self.ctx.sampler, self._states[parent]
-        self.tokens.append(token)
-        self.parents.append(parent)
-        self.depth.append(self._level(parent) + 1)
-        self._states[node] = sampler.update(state, token, logits) if sampler.stateful else state
-        if law is not None:
-            self.laws.append(law)
-            self.u.append(u)
-        return node
+    def _add(
+        self, parent: int, tokens: list[int], logits: Tensor, laws: Sequence[Drawn] = (), u: Sequence[float | None] = ()
+    ) -> list[int]:
+        """Children of one parent; their nodes."""
+        first, count = len(self.tokens), len(tokens)
+        nodes = list(range(first, first + count))
+        self.tokens += tokens
+        self.parents += [parent] * count
+        self.depth += [self._level(parent) + 1] * count
+        self.laws += laws
+        self.u += u
+        if self.stateful:
+            state, update = self._states[parent], self.ctx.sampler.update
+            self._states.update((node, update(state, token, logits)) for node, token in zip(nodes, tokens, strict=True))
+        return nodes
 
     def draft(self, kind: Proposal, keep: Sequence[int] | None = None, notes: dict[str, Any] | None = None) -> Draft:
         """The finished draft, of all nodes or of those in `keep` (ascending, closed under parents)."""

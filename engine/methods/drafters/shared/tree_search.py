@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 
@@ -32,8 +34,8 @@ class Trigrams:
         pairs = codes // self.base
         order = np.lexsort((codes, -counts, pairs))  # of a pair's successors the most frequent first, then by id
         self._pairs, self._first = np.unique(pairs, return_index=True)
-        self._last = np.append(self._first[1:], len(codes))
         self._third, self._counts = (codes % self.base)[order], counts[order]
+        self._totals = np.add.reduceat(self._counts, self._first) if len(codes) else counts
 
     def __deepcopy__(self, memo: object) -> Trigrams:
         return self
@@ -43,12 +45,13 @@ class Trigrams:
         if not 0 <= max(pair) < self.base or not len(self._pairs):
             return {}
         code = pair[0] * self.base + pair[1]
-        at = int(np.searchsorted(self._pairs, code))
+        at = int(self._pairs.searchsorted(code))
         if at == len(self._pairs) or self._pairs[at] != code:
             return {}
-        first, last = self._first[at], self._last[at]
-        shares = self._counts[first:last] / self._counts[first:last].sum()
-        return dict(zip(self._third[first:last].tolist()[:SUCCESSORS], shares.tolist(), strict=False))
+        first, last = int(self._first[at]), int(self._first[at + 1]) if at + 1 < len(self._first) else len(self._third)
+        few, total = slice(first, min(last, first + SUCCESSORS)), int(self._totals[at])
+        shares = [count / total for count in self._counts[few].tolist()]
+        return dict(zip(self._third[few].tolist(), shares, strict=True))
 
 
 @lru_cache(maxsize=4)
@@ -57,12 +60,43 @@ def trigrams(store: SuffixArray) -> Trigrams:
     return Trigrams(store.ids)
 
 
+class Row(dict[int, float]):
+    """Successor of a pair -> weight. What a search asks of it is worked out once, until a weight changes."""
+
+    _heaviest: list[tuple[int, float]] | None = None
+    _ids: list[int]
+    _sums: list[float] | None = None
+
+    @classmethod
+    def of(cls, weights: Mapping[int, float]) -> Row:
+        """The weights as a row, themselves if they are one."""
+        return weights if isinstance(weights, cls) else cls(weights)
+
+    @property
+    def heaviest(self) -> list[tuple[int, float]]:
+        """Successors and their weights, the heaviest first."""
+        if self._heaviest is None:
+            self._heaviest = sorted(self.items(), key=lambda x: -x[1])
+        return self._heaviest
+
+    def drawn(self, u: float) -> int:
+        """The successor that the uniform u draws, in proportion to the weights."""
+        if self._sums is None:
+            self._ids, self._sums = list(self), list(accumulate(self.values()))
+        return self._ids[bisect(self._sums, u * self._sums[-1], 0, len(self._sums) - 1)]
+
+    def lift(self, token: int) -> None:
+        """Add BONUS to a weight, up to HIGHEST."""
+        self[token] = min(HIGHEST, self.get(token, 0.0) + BONUS)
+        self._heaviest = self._sums = None
+
+
 class Weights:
     """Trigrams whose weights rise with the text: of probabilities they become scores, which need not add up to one."""
 
     def __init__(self, table: Trigrams) -> None:
         self._table, self._length = table, 0
-        self._rows: dict[Pair, dict[int, float]] = {}  # those that were asked for
+        self._rows: dict[Pair, Row] = {}  # those that were asked for
 
     def read(self, tokens: list[int]) -> None:
         """Add BONUS to every trigram of the last RECENT tokens, up to HIGHEST; once for a text."""
@@ -70,49 +104,56 @@ class Weights:
             return
         self._length, recent = len(tokens), tokens[-RECENT:]
         for a, b, c in zip(recent, recent[1:], recent[2:], strict=False):
-            row = self._row((a, b))
-            row[c] = min(HIGHEST, row.get(c, 0.0) + BONUS)
+            self.after((a, b)).lift(c)
 
-    def _row(self, pair: Pair) -> dict[int, float]:
-        if pair not in self._rows:
-            self._rows[pair] = self._table.after(pair)
-        return self._rows[pair]
-
-    def after(self, pair: Pair) -> Mapping[int, float]:
+    def after(self, pair: Pair) -> Row:
         """Successor -> weight."""
-        return self._row(pair)
+        row = self._rows.get(pair)
+        if row is None:
+            row = self._rows[pair] = Row(self._table.after(pair))
+        return row
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Place:
     """A place in the search. pair: the last two tokens there;  prior: weight of the step to it;  path: tokens to it;
-    visits: searches through it;  total: their rewards, added up;  children: of all its successors, None before it was grown"""
+    visits: searches through it;  total: their rewards, added up;  row: its successors and their weights, the heaviest first,
+    None before it was grown;  visited: the children that a search went to, the first of these"""
 
     pair: Pair
     path: tuple[int, ...] = ()
     prior: float = 0.0
     visits: int = 0
     total: float = 0.0
-    children: list[Place] | None = field(default=None, repr=False)
+    row: list[tuple[int, float]] | None = None
+    visited: list[Place] = field(default_factory=list, repr=False)
 
     @property
     def mean(self) -> float:
         """The mean reward."""
         return self.total / self.visits if self.visits else 0.0
 
+    @property
+    def children(self) -> list[Place]:
+        """Of all its successors, also those that no search went to."""
+        row = self.row or []
+        return self.visited + [self.child(*x) for x in row[len(self.visited) :]]
+
+    def child(self, token: int, weight: float) -> Place:
+        """The place behind it at `token`, which no search went to."""
+        return Place((self.pair[1], token), (*self.path, token), weight)
+
     def best(self) -> Place:
         """The child with the largest mean + (EXPLORE + ln((N + GROWTH + 1) / GROWTH)) prior sqrt(N) / (1 + n), N being the
-        visits here and n there; one that was never visited comes first, in the order of the children."""
-        assert self.children
-        fresh = next((x for x in self.children if not x.visits), None)
-        if fresh is not None:
-            return fresh
+        visits here and n there; one that was never visited comes first, the heaviest of these."""
+        assert self.row
+        visited = self.visited
+        if len(visited) < len(self.row):
+            visited.append(self.child(*self.row[len(visited)]))
+            return visited[-1]
         pull = (EXPLORE + math.log((self.visits + GROWTH + 1) / GROWTH)) * math.sqrt(self.visits)
-
-        def score(x: Place) -> float:
-            return x.total / x.visits + pull * x.prior / (1 + x.visits)
-
-        return max(self.children, key=score)
+        scores = [x.total / x.visits + pull * x.prior / (1 + x.visits) for x in visited]
+        return visited[scores.index(max(scores))]
 
 
 def search(start: Pair, after: Callable[[Pair], Mapping[int, float]], depth: int, iterations: int, seed: int = 0) -> Place:
@@ -122,21 +163,24 @@ def search(start: Pair, after: Callable[[Pair], Mapping[int, float]], depth: int
     there draws successors in proportion to their weights as far as there are any, and adds the reward, 1 and the weights of
     all its steps, to every place on its way.
     """
-    rng, root = random.Random(seed), Place(start)
+    chance, root = random.Random(seed).random, Place(start)
     for _ in range(iterations):
-        way, reward = [root], 1.0
-        while way[-1].children and len(way[-1].path) < depth:
-            way.append(way[-1].best())
-        at = way[-1]
-        if at.children is None and len(at.path) < depth:
-            row = sorted(after(at.pair).items(), key=lambda x: -x[1])
-            at.children = [Place((at.pair[1], x), (*at.path, x), w) for x, w in row]
-            way += at.children[:1]
-        reward += sum(x.prior for x in way)
-        pair, length = way[-1].pair, len(way[-1].path)
-        while length < depth and (onward := after(pair)):
-            token = rng.choices(list(onward), list(onward.values()))[0]
-            reward, pair, length = reward + onward[token], (pair[1], token), length + 1
+        at, way = root, [root]
+        while at.row and len(way) <= depth:
+            at = at.best()
+            way.append(at)
+        if at.row is None and len(way) <= depth:
+            at.row = Row.of(after(at.pair)).heaviest
+            if at.row:
+                at = at.best()
+                way.append(at)
+        reward, pair = 1.0 + sum([x.prior for x in way]), at.pair
+        for _ in range(depth + 1 - len(way)):
+            onward = Row.of(after(pair))
+            if not onward:
+                break
+            token = onward.drawn(chance())
+            reward, pair = reward + onward[token], (pair[1], token)
         for x in way:
             x.visits += 1
             x.total += reward
@@ -147,6 +191,5 @@ def places(root: Place) -> Iterator[Place]:
     """All visited places but the root, a parent before its children."""
     todo = [root]
     for place in todo:  # grows while it is walked
-        visited = [x for x in place.children or () if x.visits]
-        todo += visited
-        yield from visited
+        todo += place.visited
+        yield from place.visited

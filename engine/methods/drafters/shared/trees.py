@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -150,8 +150,7 @@ def sequoia_tree(rates: tuple[float, ...], nodes: int, depth: int) -> Template:
     return table.tree(table.largest(nodes, depth), depth)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A place in a growing draft. node: of the template; at: of the draft (ROOT: the root for both); path: tokens from the
     root, left out, down to it; state: the sampler's, after them."""
 
@@ -180,14 +179,16 @@ class Growth:
         """Put the next level under the open places: tokens[i], best or first drawn ones first, under the i-th of them; what
         the template has no room for is left out. states: the sampler's after each token; None: the place's own."""
         grown: list[Place] = []
+        children, deep = self.template.children, bool(self.open) and len(self.open[0].path) + 1 < self.deepest
         for i, place in enumerate(self.open):
-            for rank, (node, token) in enumerate(zip(self.template.children[place.node], tokens[i], strict=False)):
-                state = place.state if states is None else states[i][rank]
-                grown.append(Place(node, len(self.tokens), (*place.path, token), state))
+            for rank, (node, token) in enumerate(zip(children[place.node], tokens[i], strict=False)):
+                if deep and node in children:
+                    state = place.state if states is None else states[i][rank]
+                    grown.append(Place(node, len(self.tokens), (*place.path, token), state))
                 self.tokens.append(token)
                 self.parents.append(place.at)
                 self.nodes.append(node)
-        self.open = [x for x in grown if x.node in self.template.children and len(x.path) < self.deepest]
+        self.open = grown
 
     @property
     def ranks(self) -> list[int]:
@@ -221,19 +222,18 @@ class Beam:
         first = len(self)
         for parent, tokens, values in zip(self.open, best.indices.tolist(), best.values.tolist(), strict=True):
             above, level = (0.0, 1) if parent == ROOT else (self.scores[parent], self.depth[parent] + 1)
-            for rank, (token, log) in enumerate(zip(tokens, values, strict=True)):
-                if log == -torch.inf:
-                    break
-                self.tokens.append(token)
-                self.parents.append(parent)
-                self.ranks.append(rank)
-                self.depth.append(level)
-                self.scores.append(above + min(log, 0.0))  # no probability is above 1, whatever the rounding
-        self.open = sorted(range(first, len(self)), key=lambda x: -self.scores[x])[: self.width]
+            scores = [above + min(log, 0.0) for log in values if log > -torch.inf]  # no probability is above 1
+            count = len(scores)
+            self.tokens += tokens[:count]
+            self.parents += [parent] * count
+            self.ranks += range(count)
+            self.depth += [level] * count
+            self.scores += scores
+        self.open = sorted(range(first, len(self)), key=self.scores.__getitem__, reverse=True)[: self.width]
 
     def ranking(self) -> list[int]:
         """All nodes, best score first; of equal ones, as where q is 1, the earlier, so that no child is before its parent."""
-        return sorted(range(len(self)), key=lambda x: -self.scores[x])
+        return sorted(range(len(self)), key=self.scores.__getitem__, reverse=True)
 
     def settled(self, nodes: int) -> bool:
         """Whether the best `nodes` nodes are known: nothing that can still come is better than the last of them."""

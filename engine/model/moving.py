@@ -1,0 +1,34 @@
+"""Moving: what a commit has to move in every layer, worked out once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class Moving:
+    """Of the pending rows that a commit keeps those that move: `rows` int64 [M], in ascending order, to the pending places from
+    `first` on."""
+
+    def __init__(self, first: int, rows: Tensor):
+        self.first, self.rows, self.count = first, rows, rows.shape[0]
+        self._slots: dict[int, Tensor] = {}
+
+    @classmethod
+    def of(cls, rows: Sequence[int], device: torch.device) -> Moving | None:
+        """What moves where `rows` are kept; None: they are the first ones, and nothing does."""
+        first = next((i for i, row in enumerate(rows) if row != i), None)
+        return None if first is None else cls(first, torch.tensor(rows[first:], device=device))
+
+    def slots(self, committed: int) -> Tensor:
+        """int64 [M]: where the rows stand behind so many committed entries; made once for all layers that hold as many."""
+        if committed not in self._slots:
+            self._slots[committed] = self.rows + committed
+        return self._slots[committed]
+
+
+def among(rows: Sequence[int], pending: int) -> bool:
+    """Whether `rows`, ascending, are among so many pending ones."""
+    return not rows or (rows[0] >= 0 and rows[-1] < pending and len(rows) <= pending)
