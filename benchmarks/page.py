@@ -81,17 +81,24 @@ CLOCK = """(place) => { window.stood = [0, 1, 2, 3].map(() => new Map());
   const all = { subtree: true, childList: true, characterData: true };
   new MutationObserver(look).observe(document.querySelector(place), all);
 }"""
-# One pane goes to a step; several go to a token, and wait for all steps that wrote it; the frame that shows it counts.
+# One pane goes to a step; several go to a token. First until all steps that wrote it stand, each with all of its tree, and the
+# next frame begins, so that theirs is done; then until their texts stand too, and the frame that shows those is over.
 SEEK = """async ([place, at, wanted]) => { const a = performance.now();
   const box = document.querySelector(place + ' input[type=range]');
   box.value = at; box.dispatchEvent(new Event('input'));
   const seen = (x) => x && x.style.display !== 'none', there = () =>
     [...document.querySelectorAll(place + ' h1')].every((h, k) => h.textContent === 'Step ' + wanted[k])
-    && [...document.querySelectorAll(place + ' .tree-box')].every((box) => seen(box.querySelector('.tree-picture'))
-      || (seen(box.querySelector('.tree')) && [...box.querySelectorAll('.node')].filter(seen).length > 1));
+    && [...document.querySelectorAll(place + ' .tree-box')].every((box) => !box.lastElementChild.textContent
+      && (seen(box.querySelector('.tree-picture'))
+        || (seen(box.querySelector('.tree')) && [...box.querySelectorAll('.node')].filter(seen).length > 1)));
+  const told = () => [...document.querySelectorAll(place + ' .text')].every((text, k) =>
+    !text.querySelector('[data-step]') || text.querySelector('.now')?.dataset.step === String(wanted[k]));
   while (!there() && performance.now() - a < 5000) await new Promise((f) => setTimeout(f, 1));
+  await new Promise((f) => requestAnimationFrame(f));
+  const trees = performance.now() - a;
+  while (!told() && performance.now() - a < 5000) await new Promise((f) => setTimeout(f, 1));
   await new Promise((f) => requestAnimationFrame(() => setTimeout(f, 0)));
-  return performance.now() - a; }"""
+  return [trees, performance.now() - a]; }"""
 
 FIRST = """(() => { const look = () => document.querySelector('.ds h1')?.textContent ? (window.first = performance.now())
   : requestAnimationFrame(look); look(); })()"""
@@ -285,7 +292,7 @@ def slowed(traces: list[Trace], channels: list[Channel], play: Play) -> list[tup
         stood = [dict(x) for x in page.evaluate("stood.map((x) => [...x])")][: len(feeds)]
         received = page.evaluate("Object.fromEntries(Object.entries(received).map(([kind, x]) => [kind, x.size]))")
         throttle.send("Emulation.setCPUThrottlingRate", {"rate": 1})
-        seeks = sorted(page.evaluate(SEEK, [place, *there]) for there in _places(traces))
+        seeks, _ = sought(page, place, traces)
     pairs = [(feed, shown) for feed, shown in zip(feeds, stood, strict=True)]
     late = sorted(  # of every step: until it, or a later one, stood on the page
         min(at for k, at in shown.items() if k >= i) - 1000 * written
@@ -320,7 +327,7 @@ def measured(traces: list[Trace], channels: list[Channel], play: Play, rate: flo
         shown = page.evaluate("shown.map((x) => x.size)")[: len(feeds)]
         drawn = sorted(page.evaluate("drawn.filter((x) => x > 0.5)"))  # others had nothing to draw
         gaps = sorted(page.evaluate("gaps"))
-        seeks = sorted(page.evaluate(SEEK, [place, *there]) for there in _places(traces))
+        seeks, texts = sought(page, place, traces)
     sizes = []
     for trace in traces:
         wire = Wire(trace.header)
@@ -334,10 +341,17 @@ def measured(traces: list[Trace], channels: list[Channel], play: Play, rate: flo
         ("time from frame to frame, ms", _spread(gaps)),
         ("frames that drew something, ms", _spread(drawn)),
         ("seek until the whole trees stand, ms", _spread(seeks)),
+        ("and until the texts do, ms", _spread(texts)),
         ("one step on the wire, bytes", _spread(sorted(sizes))),
         ("browser, cores while streaming", "not told here" if after is None else f"{(after - (before or 0)) / took:.2f}"),
         ("server process, cores while streaming", f"{server / took:.2f}"),
     ]
+
+
+def sought(page: Any, place: str, traces: list[Trace]) -> tuple[list[float], list[float]]:
+    """ms of jumps over the runs, in ascending order: until the trees stand, and until the texts do."""
+    each = [page.evaluate(SEEK, [place, *there]) for there in _places(traces)]
+    return sorted(x for x, _ in each), sorted(x for _, x in each)
 
 
 def _places(traces: list[Trace]) -> Iterator[tuple[int, list[int]]]:

@@ -12,21 +12,21 @@ import gradio as gr
 
 from decodescope.app.refusal import Refused
 from decodescope.app.routes.catalogue import TITLES
-from decodescope.app.runs.parts import knob as described
+from decodescope.app.runs import knobs as declarations
 from decodescope.app.runs.play import Choice
 from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import kinds_of
-from decodescope.engine.core.component import KINDS, Component, registry
+from decodescope.engine.core.component import KINDS, registry
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.method import usual
 
 # the preset that the controls begin with, and the one whose drafter they begin with where no draft model is there
-FIRST, ALONE = "tree", "lookup"
-# The knobs of the parts of a kind, drawn by lab/web/knobs.js, which holds what was set: {part: {knob: value}}. One input for
-# all of them: the page library looks through all inputs of a page for each of them, before the page answers. What is declared
-# comes as a text: the library takes each quoted word of a script for an event.
+FIRST, ALONE = declarations.FIRST, "lookup"
+# The knobs of the parts of a kind, drawn by lab/web/knobs.js, which asks for what they declare and holds what was set: {part:
+# {knob: value}}. One input for all of them: the page library looks through all inputs of a page for each of them, before the
+# page answers. What is shown comes as a text: the library takes each quoted word of a script for an event.
 KNOBS = """
 const parts = JSON.parse(%s);
 const tell = () => window.decodescope((page) => page.knobs(element, parts, props.value, set));
@@ -200,30 +200,16 @@ def build(*, draft: bool) -> Controls:
                 visible=kind in uses,
                 elem_id=f"ds-{kind}",
             )
-            table.begins[kind] = {name: _begin(kind, name, cls) for name, cls in shelf.items() if cls.params()}
-            if table.begins[kind]:
-                table.knobs[kind] = _panel(kind, table.begins[kind], _listed(first) if kind in uses else [])
+            begins = {name: declarations.beginning(kind, name, cls) for name, cls in shelf.items() if cls.params()}
+            table.begins[kind] = begins
+            if begins:
+                table.knobs[kind] = _panel(kind, [x for x in _listed(first) if kind in uses and x in begins])
     return table
 
 
-def _begin(kind: str, name: str, cls: type[Component]) -> Values:
-    """What the knobs of a component begin with: the first preset's, or the defaults."""
-    first = PRESETS[FIRST]
-    set_so = first.settings.get(name if kind == "sampler" else kind, {}) if name in _listed(first.names.get(kind)) else {}
-    return {knob.name: knob.record(set_so.get(knob.name, knob.default)) for knob in cls.params()}
-
-
-def _panel(kind: str, begins: Mapping[str, Values], shown: Sequence[str]) -> gr.HTML:
+def _panel(kind: str, shown: Sequence[str]) -> gr.HTML:
     """The knobs of the components of a kind, of which some are shown; files go to a knob's own address."""
-    parts = {
-        name: {
-            "title": registry(kind)[name].title if kind == "sampler" else "",
-            "knobs": [{**described(x), "step": x.step, "value": begin[x.name]} for x in registry(kind)[name].params()],
-        }
-        for name, begin in begins.items()
-    }
-    declared = {"kind": kind, "parts": parts, "shown": [x for x in shown if x in begins]}
-    js = KNOBS % json.dumps(json.dumps(declared))
+    js = KNOBS % json.dumps(json.dumps({"kind": kind, "shown": shown}))
     return gr.HTML({}, html_template="<div></div>", js_on_load=js, apply_default_css=False, elem_id=f"ds-{kind}-knobs")
 
 

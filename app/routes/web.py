@@ -8,6 +8,7 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, Response
 
+from decodescope.app.runs.knobs import declared
 from decodescope.app.runs.play import Play
 from decodescope.lab.views.bundle import PARTS, core, part
 
@@ -36,6 +37,17 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         if name in SCRIPTS:
             return Response(part(SCRIPTS[name]), media_type=FILES[name], headers=fresh)
         return FileResponse(WEB / name, media_type=FILES[name], headers=fresh)
+
+    @api.get("/ds/knobs.json")
+    def every_knob(request: Request) -> Response:
+        knobs = declared()
+        mark = f'W/"{knobs.mark}"'  # weak: the same text, compressed or not
+        headers = {**fresh, "etag": mark, "vary": "accept-encoding"}
+        if mark in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return Response(knobs.text, media_type="application/json", headers=headers)
+        return Response(knobs.packed, media_type="application/json", headers={**headers, "content-encoding": "gzip"})
 
     @api.get("/ds/state")
     def state(request: Request) -> Response:

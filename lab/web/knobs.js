@@ -2,11 +2,26 @@
  * file; and the panels beside the picture in which they stand. */
 import { h } from "./scope.js";
 import { fileKnob } from "./file.js";
+import { ask, away, inWords } from "./runs.js";
 
 const SLIDER = 130; // positions of a slider, so that each is a pixel or two; a longer range gets a number box alone
 
+const AGAIN = 1000; // ms until a server that is not there is asked again
+let coming = null; // kind -> name -> {title, knobs}, once it is there
+/** What all parts declare of their knobs, asked for once. It rejects where the server refuses. */
+export const declared = () => (coming ??= asked());
+async function asked() {
+  for (;;)
+    try {
+      return await ask("/ds/knobs.json");
+    } catch (error) {
+      if (!away(error)) throw error;
+      await new Promise((done) => setTimeout(done, AGAIN));
+    }
+}
+
 /** The input of a knob that is no file. A list is written as text, with commas; the server reads it. */
-export function boxOf({ type, choices, lines, low, high, step }) {
+export function boxOf({ type, choices = [], lines, low, high, step }) {
   if (choices.length) return h("select", null, choices.map((x) => h("option", { value: x }, String(x))));
   if (type === "bool") return h("input", { type: "checkbox" });
   if (type === "int" || type === "float")
@@ -24,7 +39,7 @@ export function say(box, value) {
 }
 
 /** A slider for a number between two bounds, unless it had too many positions to be met. */
-function sliderOf({ type, choices, low, high, step }, word) {
+function sliderOf({ type, choices = [], low, high, step }, word) {
   const by = step ?? (type === "int" ? 1 : 0.01);
   if (choices.length || !["int", "float"].includes(type) || low == null || high == null || (high - low) / by > SLIDER)
     return null;
@@ -58,22 +73,22 @@ function row(knob, id, path, set) {
 }
 
 const panels = new Map(); // kind -> its panel
-let asked = {}; // what was to be shown last: a panel may come after that was said
-/** The panel of the parts of a kind in `host`. of: {kind, parts: name -> {title, knobs}, shown: names}, where a knob
- *  comes as the server describes it, with the `value` that it begins with; held: {part: {knob: value}} of those that
- *  were set; set(held): they are others. */
+let wanted = {}; // what was to be shown last: a panel may come after that was said
+/** The panel of the parts of a kind in `host`. of: {kind, shown: names}; held: {part: {knob: value}} of those that were
+ *  set, the others have the `value` that they are declared with; set(held): they are others. */
 export function panel(host, of, held, set) {
   if (panels.get(of.kind)?.host !== host) panels.set(of.kind, panelIn(host, of));
   panels.get(of.kind).put(held || {}, set);
 }
 /** Show the knobs of these parts, kind -> names, and no others. */
 export function show(parts) {
-  asked = parts;
+  wanted = parts;
   for (const [kind, names] of Object.entries(parts)) panels.get(kind)?.show(names);
 }
 
-function panelIn(host, { kind, parts, shown }) {
-  let held = {}, set = () => {}, open = null, groups = [], rows = []; // open: the names that are shown
+function panelIn(host, { kind, shown }) {
+  // open: the names that are shown; said: what stands there until the knobs are declared
+  let held = {}, set = () => {}, open = null, groups = [], rows = [], parts = null, said = "Reading the settings…";
   const value = (name, knob) => (knob.name in (held[name] || {}) ? held[name][knob.name] : knob.value);
   const change = (name, knob) => (next) => {
     const all = Object.fromEntries(parts[name].knobs.map((x) => [x.name, value(name, x)]));
@@ -95,9 +110,17 @@ function panelIn(host, { kind, parts, shown }) {
   const show = (names) => {
     if (open && names.join() === open.join()) return;
     [open, rows] = [names, []];
-    host.replaceChildren(...(groups = names.map(group)));
+    groups = parts ? names.map(group) : names.length ? [h("p", { class: "ds-knobs quiet", role: "status" }, said)] : [];
+    host.replaceChildren(...groups);
     draw();
   };
-  show(asked[kind] || shown);
+  const again = () => {
+    const names = open;
+    open = null;
+    show(names);
+  };
+  declared().then((all) => ((parts = all[kind]), again()),
+    (error) => ((said = `The settings did not come: ${inWords(error)}`), again()));
+  show(wanted[kind] || shown);
   return { host, show, put: (next, tell) => ([held, set] = [next, tell], draw()) };
 }

@@ -3,7 +3,7 @@
 import { panel } from "./address.js";
 import { keepFocus } from "./focus.js";
 import { grid } from "./grid.js";
-import { panel as knobPanel, show as showKnobs } from "./knobs.js";
+import { declared, panel as knobPanel, show as showKnobs } from "./knobs.js";
 import { here, landing } from "./landing.js";
 import { changed, copied, copies as ways, mark } from "./nextrun.js";
 import { halted } from "./halted.js";
@@ -38,6 +38,7 @@ let frame = null; // what stands left: the line that says what is shown, what we
 
 /** Draw before the page around it is ready. */
 export function early() {
+  declared().catch(() => {}); // so that it is there before the panels are; what went wrong they tell
   paint();
   keepFocus();
   if (frame) return;

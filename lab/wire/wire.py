@@ -167,7 +167,8 @@ class Wire:
     def step(self, step: Step, *, whole: bool = False) -> dict[str, Any]:
         """One step with its tree. Unless `whole`, it keeps to the BUDGET: nodes that were not reached may be left out
         (null in their place, so that the numbers of the others stay), and "cut" says so; of the laws there are those at
-        one place, where a reader looks first, and "few" says so; evictions in large numbers are "lost"."""
+        one place, where a reader looks first, and no maps of the cache, and "few" says which of the two, or true where anything
+        else is left out; evictions in large numbers are "lost"."""
         message = self._plain(step)
         message["passes"] = self._passes.rows(step.passes, step.draft)
         message["nodes"] = self.nodes(step)
@@ -207,7 +208,7 @@ class Wire:
                 row |= maps(change)
             return message
         if any(map(mapped, step.cache)):
-            message["few"] = True  # maps are fetched where the step is looked at
+            _without(message, "maps")  # they are fetched where the step is looked at
         return _fitted(message)
 
     def _laws(self, message: dict[str, Any], step: Step, whole: bool) -> None:
@@ -230,7 +231,7 @@ class Wire:
             shown = []
         message["tops"] = shown
         if len(shown) < len(places):
-            message["few"] = True
+            _without(message, "laws")
 
     def _notes(self, message: dict[str, Any], step: Step, whole: bool) -> None:
         """Put what the parts noted into a step: all of it, or as much as there is room for, what was noted of nodes last."""
@@ -383,6 +384,12 @@ def _model(spec: dict[str, Any]) -> dict[str, Any]:
     """What a view shows of a model."""
     shown = ("name", "params", "n_layers", "n_kv_heads", "vocab", "fingerprint")
     return {name: spec[name] for name in shown if name in spec}
+
+
+def _without(step: dict[str, Any], what: str) -> None:
+    """Say that this was left out, which views that do not show it can do without."""
+    if step.get("few") is not True:
+        step["few"] = [*step.get("few", []), what]
 
 
 def _fitted(step: dict[str, Any]) -> dict[str, Any]:

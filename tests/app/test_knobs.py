@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,16 @@ import gradio as gr
 import pytest
 import toys
 from browser import KEPT, Lab, option
+from fastapi.testclient import TestClient
 from waiting import eventually
 
+from decodescope.app.http.guard import Guard
 from decodescope.app.page import controls
+from decodescope.app.runs import knobs
+from decodescope.app.runs.play import Play
 from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import recorded
+from decodescope.app.server import app
 from decodescope.engine.core import files
 from decodescope.engine.core.component import registry
 from decodescope.engine.trace import read_header
@@ -29,24 +33,36 @@ ANSWERS = """() => {
 NAMES = {"RSD-C (constant branching)": "rsd_c", "Inference with reference (LLMA)": "llma", "REST": "rest"}
 
 
-def declared(panel: gr.HTML) -> Any:
-    """What a panel's script is given."""
-    (text,) = re.findall(r"const parts = JSON\.parse\((.*)\);", str(panel.js_on_load))
-    return json.loads(json.loads(text))
-
-
-def test_a_panel_holds_what_is_declared_and_closes_no_script() -> None:
+def test_what_is_declared_is_what_a_record_holds() -> None:
     """A list and a text hold what a record holds, and no box cuts off what is written: the check says what is too long."""
     with gr.Blocks():
         table = controls.build(draft=True)
-    assert set(table.knobs) == {kind for kind in table.parts if any(x.params() for x in registry(kind).values() if x.listed)}
-    for kind, panel in table.knobs.items():
-        assert not hasattr(panel, "choices"), "no word of a declaration is an event"
-        for name, part in declared(panel)["parts"].items():
-            held = {x["name"]: x["value"] for x in part["knobs"]}
-            assert held == table.begins[kind][name]
-            assert [x["name"] for x in part["knobs"]] == [x.name for x in registry(kind)[name].params()]
+    told = json.loads(knobs.declared().text)
+    assert {*told} == {*table.knobs} == {kind for kind, shelf in table.begins.items() if shelf}
+    for kind, parts in told.items():
+        assert {*parts} == {*table.begins[kind]}
+        for name, part in parts.items():
+            params = registry(kind)[name].params()
+            assert [x["name"] for x in part["knobs"]] == [x.name for x in params]
+            assert {x["name"]: x["value"] for x in part["knobs"]} == table.begins[kind][name]
+            assert [(x.get("low"), x.get("high")) for x in part["knobs"]] == [(x.low, x.high) for x in params], "0 is a bound"
     assert table.begins["drafter"]["rsd_c"]["branching"] == "3,2,1,1"
+
+
+def test_the_page_holds_no_declaration_and_asks_for_all_of_them_once(play: Play) -> None:
+    with TestClient(Guard(app(play), 7860), base_url="http://127.0.0.1:7860") as client:
+        page, told = client.get("/"), client.get("/ds/knobs.json", headers={"accept-encoding": "identity"})
+        helps = [x["help"] for part in told.json()["drafter"].values() for x in part["knobs"] if "help" in x]
+        assert len(helps) > 60 and not [x for x in helps if len(x) > 30 and x in page.text]
+        assert len(page.content) < 160_000, "the declarations alone were 187,000 bytes of it"
+        packed = client.get("/ds/knobs.json", headers={"accept-encoding": "gzip, br"})
+        assert packed.headers["content-encoding"] == "gzip" and packed.json() == told.json()
+        assert int(packed.headers["content-length"]) < 20_000 < len(told.content)
+        mark = told.headers["etag"]
+        assert told.headers["cache-control"] == "no-cache" and packed.headers["etag"] == mark
+        again = client.get("/ds/knobs.json", headers={"if-none-match": mark})
+        assert again.status_code == 304 and not again.content and again.headers["etag"] == mark
+        assert client.get("/ds/knobs.json", headers={"if-none-match": 'W/"0"'}).status_code == 200
 
 
 def test_values_that_no_panel_holds_are_those_that_it_began_with() -> None:
@@ -161,4 +177,27 @@ def test_a_text_of_several_lines_is_written_and_comes_back(lab: Lab) -> None:
     box = page.locator(".ds-knobs:visible textarea").first
     box.evaluate("(box) => { box.value = 'a'.repeat(262145); box.dispatchEvent(new Event('input', { bubbles: true })); }")
     page.wait_for_selector(f"{REFUSED} >> text=llma.reference has 262,145 characters, above the limit of 262,144; shorten it.")
+    page.close()
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_until_the_knobs_are_declared_their_panel_says_so_and_keeps_what_is_set(lab: Lab) -> None:
+    page, held = lab.open("/", ready=False), []
+
+    def hold(route: Any) -> None:
+        held.append(route)
+
+    page.route("**/ds/knobs.json", hold)
+    page.reload()
+    said = page.locator("#ds-drafter-knobs [role=status]")
+    said.wait_for()
+    assert said.inner_text() == "Reading the settings…" and page.locator("#ds-codec-knobs [role=status]").count() == 0
+    option(page, "#ds-drafter", "RSD-C (constant branching)")
+    page.wait_for_function(f"{KEPT}.names?.drafter === 'rsd_c'")
+    assert len(held) == 1, "one question for all panels"
+    held[0].fulfill(status=503, body="{}")  # as of a server that is only starting: it is asked again
+    page.unroute("**/ds/knobs.json")
+    page.locator("#ds-drafter-knobs").get_by_label("branching").wait_for()
+    assert page.locator("[role=status] >> text=Reading the settings").count() == 0
     page.close()

@@ -153,7 +153,7 @@ def test_a_body_of_unknown_length_is_refused(client: TestClient) -> None:
     assert client.post("/ds/run/x/stop", content=iter([b"a"] * 3)).status_code == 411
 
 
-@pytest.mark.parametrize("path", ["/ds/state", "/ds/web/scope.js", "/ds/nothing", "/ds/run/zz", "/"])
+@pytest.mark.parametrize("path", ["/ds/state", "/ds/web/scope.js", "/ds/knobs.json", "/ds/nothing", "/ds/run/zz", "/"])
 def test_every_answer_carries_the_headers(client: TestClient, path: str) -> None:
     for headers in ({}, {"host": "evil.example"}):
         got = client.get(path, headers=headers).headers

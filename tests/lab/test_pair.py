@@ -15,10 +15,11 @@ from decodescope.engine.trace import Trace
 from decodescope.lab import compare, export_html, show
 from decodescope.lab.views.bundle import WEB
 from decodescope.lab.views.compare import differences
+from decodescope.lab.wire.messages import wire_of
 from decodescope.lab.wire.wire import encode
 
 from .drawn import Drawn, answer, told
-from .runs import run
+from .runs import known, run
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 
@@ -70,6 +71,31 @@ def test_by_clock_each_run_shows_the_step_in_progress(drawn: Drawn, plain: Trace
     for share in (0.0, 0.1, 0.33, 0.7, 0.99):
         drawn.run("(seconds) => both.seek({ seconds })", share * long)
         assert steps(drawn) == [working(trace, share * long) for trace in (plain, guessed)]
+
+
+SENT = """(sent, spare) => { window.asked = [];
+  window.both = S.pair(place, { spare, onGap: (which, from) => asked.push([which, from]) });
+  sent.forEach((all, which) => all.forEach((one) => both.views[which].push(one)));
+}"""
+MOVED = """async (token) => { both.seek({ token: 1 }); asked.length = 0; both.seek({ token });
+  await new Promise((done) => requestAnimationFrame(done));
+  return [[...document.querySelectorAll('.headline h1')].map((x) => x.textContent),
+    [...document.querySelectorAll('.tree')].map((x) => x.ariaLabel), asked]; }"""
+
+
+def test_a_move_takes_one_frame_and_asks_for_nothing_that_no_pane_shows(drawn: Drawn) -> None:
+    """What came without laws and maps has all of its tree."""
+    traces = [known("tree"), known("heavy")]
+    wires = [wire_of(trace) for trace in traces]
+    sent = [[wire.head(), *map(wire.step, trace.steps)] for wire, trace in zip(wires, traces, strict=True)]
+    ends = accumulate(len(step.emitted) for step in traces[0].steps)
+    token = next(end for end, step in zip(ends, sent[0][1:], strict=False) if end > 9 and "few" in step)
+    at = [writer(trace, token) for trace in traces]
+    assert [sent[which][1 + i]["few"] for which, i in enumerate(at)] == [["laws"], ["maps"]], "the test needs both"
+    for spare, asked in (["laws", "maps"], []), (["laws"], [[1, at[1]]]), ([], [[0, at[0]], [1, at[1]]]):
+        drawn.run(SENT, json.loads(encode(sent)), spare)
+        assert drawn.page.evaluate(MOVED, token) == [[f"Step {i}" for i in at], [f"draft tree of step {i}" for i in at], asked]
+        drawn.run("() => both.destroy()")
 
 
 def test_a_step_of_one_run_takes_the_other_along(drawn: Drawn, plain: Trace, guessed: Trace) -> None:

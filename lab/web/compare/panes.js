@@ -24,7 +24,7 @@ export function panes(now, ways) {
     pair(element, { count: runs.length, base, views, align: way, empty: EMPTY, tools: ways.tools, why: ways.why,
       name: (k) => now.runs[k]?.named, ratio: (k) => now.runs[k] && ways.ratio(k), onSeek: ways.onSeek,
       onGap: (k, ...of) => now.runs[k] && gap(now.runs[k], ...of), onMove: ways.onMove, onAlign: ways.onAlign,
-      onPane: front, loads });
+      onPane: front, spare: views.includes("cache") ? ["laws"] : ["laws", "maps"], loads });
 
   return {
     element,

@@ -33,7 +33,8 @@ export function cursor(store, options, { request, ask, tell }) {
       if (!replayed) replay.play(false);
       context.at = Math.max(0, Math.min(store.count - 1, i));
       context.following = false;
-      if (!store.whole(context.at)) ask(context.at, context.at + 1); // on its way while the rest is drawn
+      // on its way while the rest is drawn
+      if (!store.whole(context.at, options.spare)) ask(context.at, context.at + 1);
       options.onSeek?.(context.at);
       request();
     },

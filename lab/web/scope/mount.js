@@ -96,7 +96,8 @@ function measure(parts, all) {
  *  "1/s", "2/s", "8/s", "1×"), keys (more lines of the list of keys); onGap(from, to) is asked for steps that are
  *  missing or not whole (without it, `without` says in a sentence why some are not), onSeek(i) is told where the view
  *  stands, onPlay(on) whether it replays, onDue() that it is about to be drawn, onMove() that another step is shown or
- *  has come; loads: name -> how a part that few runs need is fetched, of those that are not here. */
+ *  has come; spare: what may be missing of a step, as `Store.whole` takes it; loads: name -> how a part that few runs
+ *  need is fetched, of those that are not here. */
 export function mount(element, options = {}) {
   const store = new Store(), { ask, forget } = asking(options.onGap), turn = { look, draw,
     patient: () => context.following && !store.end };
@@ -126,8 +127,8 @@ export function mount(element, options = {}) {
     if (context.following) context.at = store.count - 1;
     const i = context.at;
     options.onMove?.();
-    const end = store.end;
-    if (i >= 0 && !store.whole(i) && (!context.following || end || context.selection?.step === i)) ask(i, i + 1);
+    const end = store.end, stands = !context.following || end || context.selection?.step === i;
+    if (i >= 0 && stands && !store.whole(i, options.spare)) ask(i, i + 1);
     if (!width || extras.due) return; // not to be seen: it is drawn when its width changes, or all of it is here
     see(empty, !(store.head || store.count));
     for (const part of now) part.draw(store, i, width);

@@ -14,8 +14,8 @@ import { themed } from "./theme.js";
 /** Draw runs into `element`. options: count (2 to 4), base (what the others are measured against), views (of each),
  *  align ("token" or "clock"), pace, theme, empty, labels; onGap(which, from, to), onSeek({token, seconds}),
  *  onPlay(on), onAlign(way), onPane(which); of a run: tools(which), ratio(which): [large, small], why(which, split) its
- *  text parts there; loads: as `mount` takes it. What is pushed goes into views[0], views[1], ..., which are as `mount`
- *  gives them. */
+ *  text parts there; spare, loads: as `mount` takes them. What is pushed goes into views[0], views[1], ..., which are
+ *  as `mount` gives them. */
 export function pair(element, options = {}) {
   const letters = [..."ABCD"].slice(0, options.count || 2), turn = { look, draw }, request = () => soon(turn);
   const views = [], stores = [], place = places(stores, options.align);
@@ -51,6 +51,7 @@ export function pair(element, options = {}) {
       onSeek: (i) => moved(which, i),
       onDue: () => request(),
       onMove: options.onMove,
+      spare: options.spare,
       loads: options.loads,
     })
   ));

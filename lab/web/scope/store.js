@@ -45,10 +45,10 @@ export class Store {
     return this.count > 2000 ? this.steps.slice(Math.max(0, i - 1000), i + 1000) : this.steps;
   }
 
-  /** Whether step i can be drawn as it was recorded. */
-  whole(i) {
+  /** Whether step i can be drawn as it was recorded. spare: what may be missing of it, "laws" or "maps". */
+  whole(i, spare = []) {
     const step = this.steps[i];
-    return !!step && fullness(step) === 2;
+    return !!step && fullness(step, spare) === 2;
   }
 
   /** The map of the target's cache, as far as the steps reach. */
@@ -114,8 +114,9 @@ export class Store {
   }
 }
 
-/** 0: no tree; 1: something is left out; 2: all that was recorded. */
-const fullness = (step) => (step.brief ? 0 : step.cut || step.few || step.kv?.some((x) => x.lost) ? 1 : 2);
+/** 0: no tree; 1: something is left out; 2: all that was recorded, but for what may be spared. */
+const fullness = (step, spare = []) => (step.brief ? 0 : step.cut || step.kv?.some((x) => x.lost)
+  || step.few === true || step.few?.some((what) => !spare.includes(what)) ? 1 : 2);
 
 const known = new WeakMap(); // step -> its nodes, made when looked at
 /** Rows of the wire -> nodes. */
