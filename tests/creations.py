@@ -11,7 +11,7 @@ from pathlib import Path
 CREATIONS = {
     *("tensor", "as_tensor", "asarray", "from_numpy", "frombuffer", "scalar_tensor", "zeros", "ones", "full", "empty"),
     *("empty_strided", "eye", "arange", "linspace", "logspace", "rand", "randn", "randint", "randperm"),
-    *("tril_indices", "triu_indices"),
+    *("tril_indices", "triu_indices", "Tensor", "FloatTensor", "DoubleTensor", "LongTensor", "IntTensor", "BoolTensor"),
 }
 LEAVES = {"item", "tolist", "cpu", "numpy", "nonzero"}  # what asks the device for values
 
@@ -39,7 +39,7 @@ def calls(source: str, file: str) -> list[tuple[Call, ast.Call, list[str]]]:
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Attribute):
                 came.append((Call(f"{file}:{'.'.join(names)}", node.lineno, node.func.attr), node, around))
-            around = [*around, node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")]
+            around = [*around, _name(node)]
         for child in ast.iter_child_nodes(node):
             walk(child, names, around)
 
@@ -64,15 +64,20 @@ def leaving(source: str, file: str) -> Iterator[Call]:
             yield call
 
 
+def _name(node: ast.Call) -> str:
+    """What is called, by its last word; a `.to(...)` that names no device is "cast": it moves nothing."""
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    moves = name != "to" or any("device" in ast.unparse(x) for x in (*node.args, *node.keywords))
+    return str(name) if moves else "cast"
+
+
 def _of(node: ast.Call) -> str:
     """The name that a call's function belongs to; empty: no plain name."""
     value = node.func.value if isinstance(node.func, ast.Attribute) else None
     return value.id if isinstance(value, ast.Name) else ""
 
 
-def read(root: Path, rooms: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """(source, file) of the Python files of these rooms of the engine."""
-    for path in sorted(root.rglob("*.py")):
-        file = path.relative_to(root).as_posix()
-        if file.split("/")[0] in rooms:
-            yield path.read_text(), file
+def read(root: Path, room: str = "") -> Iterator[tuple[str, str]]:
+    """(source, file) of all Python files of the engine, or of those of one room."""
+    for path in sorted((root / room).rglob("*.py")):
+        yield path.read_text(encoding="utf-8"), path.relative_to(root).as_posix()

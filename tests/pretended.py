@@ -8,9 +8,10 @@ branches for CUDA too, where there is none.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,9 +22,9 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter, tree_map
 
 ENGINE = Path(__file__).resolve().parents[1] / "engine"
+ENGINES = f"{ENGINE}{os.sep}"  # what the paths of its files begin with
 PLACE = torch.device("cuda", 0)
 HERE = torch.device("cpu")
 UNDER = torch.device("meta")  # where torch's own code takes the tensors to be: it knows no CUDA in a build without
@@ -34,6 +35,7 @@ SIZES = {  # what decides how much comes out, so that the CPU has to know it
     *(aten._unique2.default, aten.unique_consecutive.default, aten.unique_dim.default, aten.equal.default),
 }
 INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default}
+WHOLE = set[Any]()  # operators that torch makes of no others, as they are met
 MOVES = {aten._to_copy.default, aten.copy_.default}
 
 
@@ -134,9 +136,9 @@ class Seen:
 def _line() -> str:
     frame = sys._getframe(1)
     while frame is not None:
-        path = Path(frame.f_code.co_filename)
-        if ENGINE in path.parents:
-            return f"{path.relative_to(ENGINE).as_posix()}:{frame.f_lineno} {frame.f_code.co_name}"
+        if frame.f_code.co_filename.startswith(ENGINES):
+            path = Path(frame.f_code.co_filename).relative_to(ENGINE)
+            return f"{path.as_posix()}:{frame.f_lineno} {frame.f_code.co_name}"
         frame = frame.f_back  # type: ignore[assignment] # None at the end
     return "tests"
 
@@ -154,7 +156,7 @@ class Pretended(TorchDispatchMode):
 
     def __torch_dispatch__(self, f: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         args, kwargs = _by_name(f, args, kwargs or {})
-        given = [x for x in tree_iter((args, kwargs)) if isinstance(x, Tensor)]
+        given = _tensors((args, [*kwargs.values()]), [])
         away = [x for x in given if isinstance(x, Away)]
         to = kwargs.get("device")
         if to is not None and (to.type == "cuda" or to == UNDER):
@@ -163,14 +165,15 @@ class Pretended(TorchDispatchMode):
             return f(*args, **kwargs)
         if f is aten._fused_sdp_choice.default:
             return 0  # the one way that is written in plain operators
-        if f not in MOVES:
+        if f not in MOVES and f not in WHOLE:
             with self:
-                whole = f.decompose(*args, **{**kwargs, **({} if to is None else {"device": to})})
-            if whole is not NotImplemented:
-                return whole
+                parts = f.decompose(*args, **{**kwargs, **({} if to is None else {"device": to})})
+            if parts is not NotImplemented:
+                return parts
+            WHOLE.add(f)
         self._refuse(f, args, given, away)
         self._count(f, args, given, away, to)
-        return self._run(f, args, kwargs, to)
+        return self._run(f, args, kwargs, away, to)
 
     def _refuse(self, f: Any, args: Any, given: list[Tensor], away: list[Away]) -> None:
         """Operands of two devices, but for numbers of the CPU where single values are worked with, copies and indices."""
@@ -198,24 +201,22 @@ class Pretended(TorchDispatchMode):
             self.seen.ups[line := _line()] += here
             self.seen.waits[line] += any(x is not None and isinstance(x, Away) and x.dtype == torch.bool for x in args[1])
 
-    def _run(self, f: Any, args: Any, kwargs: Any, to: torch.device | None) -> Any:
+    def _run(self, f: Any, args: Any, kwargs: Any, away: list[Away], to: torch.device | None) -> Any:
         """The operator on what its operands hold; what it changed in place stays the tensor that it was."""
-        ours = {id(x.x): x for x in tree_iter((args, kwargs)) if isinstance(x, Away)}
-        out = f(*tree_map(_held, args), **tree_map(_held, kwargs))
+        ours = {id(x.x): x for x in away}
+        out = f(*_mapped(args, _held), **{name: _mapped(x, _held) for name, x in kwargs.items()})
         stays = to is not None and to != PLACE
         if f in READS or stays:
             return out
 
-        def named(x: Any) -> Any:
-            if not isinstance(x, Tensor):
-                return x
+        def named(x: Tensor) -> Tensor:
             if any(x is y for y in args):  # the CPU's own, written to
                 return x
             same = ours.get(id(x))
             assert same is None or same.shape == x.shape, f"{f} changes a shape in place"
             return Away(x) if same is None else same
 
-        return tree_map(named, out)
+        return _mapped(out, named)
 
 
 def _by_name(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -232,8 +233,25 @@ def _devices_place(f: Any) -> int | None:
     return next((i for i, x in enumerate(f._schema.arguments) if x.name == "device"), None)
 
 
-def _held(x: Any) -> Any:
+def _held(x: Tensor) -> Tensor:
     return x.x if isinstance(x, Away) else x
+
+
+def _tensors(some: Any, into: list[Tensor]) -> list[Tensor]:
+    """The tensors of an operator's arguments, which stand in lists at most: torch's own walk takes ten times as long."""
+    for x in some:
+        if isinstance(x, Tensor):
+            into.append(x)
+        elif type(x) in (list, tuple):
+            _tensors(x, into)
+    return into
+
+
+def _mapped(x: Any, f: Callable[[Tensor], Tensor]) -> Any:
+    """The same with every tensor made another one."""
+    if isinstance(x, Tensor):
+        return f(x)
+    return type(x)([_mapped(y, f) for y in x]) if isinstance(x, list | tuple) else x
 
 
 @contextmanager
