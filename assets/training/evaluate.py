@@ -228,6 +228,8 @@ def card(found: dict) -> str:
                                             for n in dict.fromkeys(n for n, _ in found["drafting"])]))
     if DIVERGENCES.exists():
         out.append(f"### The choice of the divergence\n\n{DIVERGENCES.read_text()}")
+    if RECIPE.exists():
+        out.append(f"### The choice of text and rate\n\n{RECIPE.read_text()}")
     for n in names:
         out.append(f"## {n}\n\n`{n}` is {ROLES[n]}.\n\n{making(n)}")
         out.append("Greedy samples, at most 120 tokens, the first ones drawn. The prompt is part of the text.\n")
@@ -243,7 +245,8 @@ def weaknesses(found: dict) -> str:
     return WEAKNESSES.replace("LOW", low)
 
 
-DIVERGENCES = RECORDS / "divergences.md"  # measured once, by the commands that stand in it
+# measured once, by the commands that stand in them
+DIVERGENCES, RECIPE = RECORDS / "divergences.md", RECORDS / "recipe.md"
 
 INTRODUCTION = """\
 # The models that come with DecodeScope

@@ -45,9 +45,9 @@ DRAFT = Shape(layers=2, width=128, heads=4, kv_heads=2, head_width=32, inner=384
 SHAPES = {"lab": Shape(layers=8, width=384, heads=6, kv_heads=2, head_width=64, inner=768),
           "lab-draft": DRAFT, "lab-draft-plain": DRAFT,
           "lab-recall": Shape(layers=6, width=128, heads=4, kv_heads=4, head_width=32, inner=256)}
-RATES = {"lab": (0.006, 0.004), "lab-draft": (0.006, 0.008), "lab-draft-plain": (0.006, 0.008),
+RATES = {"lab": (0.0015, 0.001), "lab-draft": (0.006, 0.008), "lab-draft-plain": (0.006, 0.008),
          "lab-recall": (0.006, 0.008)}  # Muon's, AdamW's
-OBJECTIVES = {"lab": Objective(exits=0.2, dropout=0.1), "lab-draft": Objective(distil=0.9, on_policy=0.25),
+OBJECTIVES = {"lab": Objective(answers=4.0, exits=0.2, dropout=0.1), "lab-draft": Objective(distil=0.9, on_policy=0.25),
               "lab-draft-plain": Objective(), "lab-recall": Objective(answers=6.0, questions=0.0)}
 
 
@@ -79,7 +79,8 @@ class Plan:
 
 
 PLANS = {
-    "cpu": Plan(4096, {256: 0.40, 512: 0.40, 1024: 0.15, 2048: 0.05}, {256: 0.10, 512: 0.30, 1024: 0.35, 2048: 0.25}),
+    "cpu": Plan(4096, {128: 0.35, 256: 0.30, 512: 0.22, 1024: 0.10, 2048: 0.03},
+                {256: 0.10, 512: 0.30, 1024: 0.35, 2048: 0.25}),
     "cuda": Plan(131_072, {1024: 1.0}, {2048: 1.0}, warmup=40, check=100.0, prompt=0.875),
 }
 # what differs from the machine's plan: looking up appears soon where windows are short and dense with it, and hardly elsewhere
