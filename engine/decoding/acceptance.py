@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from decodescope.engine.core.lazy import lazy
 from decodescope.engine.trace.telling import Telling
 
 from .chance import Chance
-from .draft import ROOT, Draft, Origin, Proposal, Trial, Verdict
+from .draft import ROOT, Draft, Origin, Proposal, Trial, Verdict, read
 from .sampler import Sampler, softmax
 
 if TYPE_CHECKING:
@@ -162,11 +161,6 @@ def match(draft: Draft, at: Cursor) -> Verdict:
             return Verdict(path, at.choice, origin, trials, places=places)
 
 
-def read(law: Tensor) -> Tensor | np.ndarray:
-    """A law as single numbers are read from it: on the CPU by numpy, where one takes a tenth of the time."""
-    return law.numpy() if law.is_cpu else law
-
-
 def left_over(r: Tensor, q: Tensor | None, x: int) -> Tensor:
     """norm(max(r - q, 0)) [V]; q None stands for one token, x. Where rounding leaves nothing, norm(r)."""
     if q is None:
@@ -189,12 +183,12 @@ def one_by_one(draft: Draft, at: Cursor, chance: Chance, eased: Callable[[Tensor
         p = r = at.probs
         places.append((at.node, p))
         children = draft.children(at.node)
-        of_p = read(p)
+        of_p = of_r = read(p)
         for child in children:
-            x, q = draft.tokens[child], draft.law(child)
-            r_x = float(read(r)[x])
+            x, q_x = draft.tokens[child], draft.share(child)
+            r_x = float(of_r[x])
             f = r if eased is None else eased(r, x)
-            f_x, q_x = r_x if eased is None else float(read(f)[x]), 1.0 if q is None else float(read(q)[x])
+            f_x = r_x if eased is None else float(read(f)[x])
             ok, u = chance.accept(f_x, q_x, at.position)
             num = None if eased is None else f_x
             trials.append(Trial(child, float(of_p[x]), r_x, q_x, u, f_x / q_x if q_x > 0 else 0.0, ok, num))
@@ -202,7 +196,8 @@ def one_by_one(draft: Draft, at: Cursor, chance: Chance, eased: Callable[[Tensor
                 path.append(child)
                 at = at.descend(child)
                 break
-            r = left_over(f, q, x)
+            r = left_over(f, draft.law(child), x)
+            of_r = read(r)
         else:
             drawn = chance.draw(r, at.position)
             origin: Origin = "residual" if children else "bonus" if draft.drafted else "target"

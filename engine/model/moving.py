@@ -7,20 +7,33 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from decodescope.engine.core.lazy import lazy
+
+FEW = 2  # rows that are copied one by one: that takes no index
+
 
 class Moving:
-    """Of the pending rows that a commit keeps those that move: `rows` int64 [M], in ascending order, to the pending places from
-    `first` on."""
+    """Of the pending rows that a commit keeps those that move: `rows`, ascending, to the pending places from `first` on.
 
-    def __init__(self, first: int, rows: Tensor):
-        self.first, self.rows, self.count = first, rows, rows.shape[0]
+    few: these rows where they are no more than FEW, else empty
+    """
+
+    def __init__(self, first: int, rows: Sequence[int] | Tensor, device: torch.device):
+        self.first, self._rows, self._device = first, rows, device
+        self.count = rows.shape[0] if isinstance(rows, Tensor) else len(rows)
+        self.few: Sequence[int] = () if isinstance(rows, Tensor) or self.count > FEW else rows
         self._slots: dict[int, Tensor] = {}
 
     @classmethod
     def of(cls, rows: Sequence[int], device: torch.device) -> Moving | None:
         """What moves where `rows` are kept; None: they are the first ones, and nothing does."""
         first = next((i for i, row in enumerate(rows) if row != i), None)
-        return None if first is None else cls(first, torch.tensor(rows[first:], device=device))
+        return None if first is None else cls(first, rows[first:], device)
+
+    @lazy
+    def rows(self) -> Tensor:
+        """int64 [M]."""
+        return torch.as_tensor(self._rows, device=self._device)
 
     def slots(self, committed: int) -> Tensor:
         """int64 [M]: where the rows stand behind so many committed entries; made once for all layers that hold as many."""

@@ -213,11 +213,13 @@ class LayerStore:
 
     def _move(self, moving: Moving) -> None:
         if self.heads is not None:
-            self.heads.move_pending(moving.rows, moving.first)
-            return
-        slots, first = moving.slots(self.n), self.n + moving.first
+            return self.heads.move_pending(moving.rows, moving.first)
+        first = self.n + moving.first
         for table, axis in self._tables():
-            table.narrow(axis, first, moving.count).copy_(table.index_select(axis, slots))
+            for to, row in enumerate(moving.few, first):
+                table.select(axis, to).copy_(table.select(axis, self.n + row))
+            if not moving.few:
+                table.narrow(axis, first, moving.count).copy_(table.index_select(axis, moving.slots(self.n)))
 
     def commit(self, rows: Sequence[int]) -> None:
         """Keep the pending rows `rows`, in ascending order, and drop the other pending ones.
@@ -251,12 +253,11 @@ class LayerStore:
     def check_pending(self, rows: Sequence[int]) -> None:
         """Raise ValueError if one of `rows`, ascending, is not pending."""
         if not among(rows, self.m):
-            named = f"rows {rows[0]} to {rows[-1]}"
-            raise ValueError(f"layer {self.layer}: {named} cannot be committed, {self.m} rows are pending.")
+            raise ValueError(f"layer {self.layer}: rows {rows[0]} to {rows[-1]} cannot be kept, {self.m} rows are pending.")
 
     def prune_pending(self, rows: Tensor) -> None:
         """Keep only the pending rows `rows` (int64 [R], ascending), which stay pending."""
-        self._move(Moving(0, rows))
+        self._move(Moving(0, rows, self.kv.device))
         assert self._pending is not None
         self._pending, self.m = self._pending[:, rows], len(rows)
 

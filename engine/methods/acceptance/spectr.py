@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, NotRecorded, match, read
+from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, NotRecorded, match
 from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.draft import ROOT, Draft, Origin, Trial, Verdict
+from decodescope.engine.decoding.draft import ROOT, Draft, Origin, Trial, Verdict, read
 from decodescope.engine.trace.telling import DRAFT, DRAW, TARGET, Column, Quantity, Relation, Telling, line
 
 

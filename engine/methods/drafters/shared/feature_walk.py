@@ -33,7 +33,8 @@ class FeatureWalk:
             assert len(self.due[0]) == len(self.due[1]), "the lane hands over the states of the whole prompt"
 
     def _states(self, hidden: dict[int | str, Tensor]) -> Tensor:
-        return torch.cat([hidden[place][0] for place in self.places], -1)
+        states = [hidden[place][0] for place in self.places]
+        return states[0] if len(states) == 1 else torch.cat(states, -1)
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         """float [n, d]: the target's embeddings of tokens."""

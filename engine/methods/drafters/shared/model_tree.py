@@ -58,7 +58,7 @@ class ModelTree:
         self._pending += len(nodes)
         places = [start + self.depth[node] for node in nodes]
         ids = [self.tokens[node] for node in nodes]
-        fed, at = torch.tensor([ids, places], device=device).split(1)  # one copy up for both
+        fed, at = torch.tensor([ids, places], device=device).chunk(2)  # one copy up for both
         visible = marks(tuple(self._sees[node] for node in nodes), self._pending)[None]
         return self.lane.forward(Feed(fed, at, visible.to(device), highest=max(places), ids=ids), "draft")[0]
 
@@ -96,9 +96,10 @@ class ModelTree:
             best = self._likeliest(parents, rows, widths)
             return [self._add(x, own, row) for x, row, own in zip(parents, rows, best, strict=True)]
         grown: list[list[int]] = []
+        chance, position = self.ctx.chance, self.ctx.position
         for parent, logits, rest, width in zip(parents, rows, rests(self.estimates(parents, rows)), widths, strict=True):
-            at, draw = self.ctx.position + self._level(parent), self.ctx.chance.draw_left
-            draws = [draw(rest, at) for _ in range(width)] if again else self.ctx.chance.distinct(rest, width, at)
+            at = position + self._level(parent)
+            draws = [chance.draw_left(rest, at) for _ in range(width)] if again else chance.distinct(rest, width, at)
             laws = [(rest.law, rest.taken[:i]) for i in range(len(draws))]
             grown.append(self._add(parent, [x.token for x in draws], logits, laws, [x.u for x in draws]))
         return grown
