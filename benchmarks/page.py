@@ -111,6 +111,7 @@ JUMP = """async ([place, at]) => { const a = performance.now(), box = document.q
   return performance.now() - a; }"""
 TIMEOUT_MS = 600_000
 SLOWED, SLOW_RATE, SLOW_PANES = 6, 60.0, 4  # of the part "slow": times, steps per second, runs
+LOOKED_MS = 4000
 PARTS = ("first", "live", "slow", "long", "export")
 VISITS = 7
 COUNTS = 50_000  # steps above which a long trace is recorded at the level "counts"
@@ -349,7 +350,9 @@ def measured(traces: list[Trace], channels: list[Channel], play: Play, rate: flo
 
 
 def sought(page: Any, place: str, traces: list[Trace]) -> tuple[list[float], list[float]]:
-    """ms of jumps over the runs, in ascending order: until the trees stand, and until the texts do."""
+    """ms of jumps over the runs, in ascending order: until the trees stand, and until the texts do. The first comes when a
+    reader has looked at the end for a while."""
+    page.wait_for_timeout(LOOKED_MS)
     each = [page.evaluate(SEEK, [place, *there]) for there in _places(traces)]
     return sorted(x for x, _ in each), sorted(x for _, x in each)
 

@@ -32,7 +32,7 @@ FLOORS = (
 )
 # The same for the scripts of the page: `debugger` is debugger.js and what lies in its folder. `scope` is joined into one.
 WEB_FLOORS = (
-    *("scope", "parts", "address", "phase", "runs", "landing", "walk", "tour", "going", "picture", "save", "file"),
+    *("scope", "parts", "address", "phase", "ahead", "runs", "landing", "walk", "tour", "going", "picture", "save", "file"),
     *("knobs", "prompts", "nextrun", "halted", "openings", "distribution", "grid", "given"),
     *("when", "focus", "notice", "calibration"),
     *("catalogue", "compare", "debugger", "report", "cache", "hardware", "library"),

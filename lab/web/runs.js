@@ -2,6 +2,7 @@
  * them. */
 import { button, extra, h, mount } from "./scope.js";
 import { current, fragment } from "./address.js";
+import { ahead } from "./ahead.js";
 import { loads } from "./parts.js";
 import { phase } from "./phase.js";
 
@@ -254,3 +255,4 @@ export async function fill(pane, from, to, wanted = () => panes.includes(pane)) 
     setTimeout(() => wanted() && pane.view.retry(), 2000);
   }
 }
+stepped(ahead({ panes: () => panes, fetch: fill }));

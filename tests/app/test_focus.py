@@ -87,10 +87,11 @@ def test_after_a_trace_is_deleted(lab: Lab) -> None:
 def test_while_a_step_is_on_its_way(lab: Lab) -> None:
     """The tree is hidden then; what has the focus meanwhile gives it back to the step's node, however late it comes."""
     done = finished(lab.play, max_new=24)
-    page = lab.open(f"/#run={done.run}")
-    page.wait_for_selector(".ds .outcome >> text=as many tokens")
+    page = lab.open()
     held: list[Any] = []
-    page.route("**/range*", lambda route: held.append(route))
+    page.route("**/range*", lambda route: held.append(route))  # before the page asks for what it may want
+    page.evaluate(f"location.hash = '#run={done.run}'")
+    page.wait_for_selector(".ds .outcome >> text=as many tokens")
     page.focus(".ds .node >> nth=0")
     for _ in range(done.count):
         page.keyboard.press("ArrowLeft")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import TIMERS
 
 from decodescope.engine.trace import Trace
 from decodescope.lab import compare, export_html, show
@@ -98,6 +99,36 @@ def test_a_move_takes_one_frame_and_asks_for_nothing_that_no_pane_shows(drawn: D
         drawn.run("() => both.destroy()")
 
 
+AROUND = """async (head, brief, whole, end) => { window.asked = [];
+  const { ahead } = await import("/ahead.js");
+  const at = (one, i) => ({ ...one, i, sum: { ...one.sum, tokens: one.made.length * (i + 1) } });
+  const bring = (from, to) => { for (let i = from; i < to; i++) view.push(at(whole, i)); };
+  const around = ahead({ panes: () => [{ view }],
+    fetch: (pane, from, to) => (asked.push([from, to]), setTimeout(bring, 0, from, to)) });
+  window.view = S.mount(place, { views: ['tree', 'text'], onMove: around });
+  window.over = () => view.push(end);
+  view.push(head);
+  for (let i = 0; i < 300; i++) view.push(at(brief, i));
+}"""
+
+
+def test_steps_around_the_one_that_stands_are_there_before_somebody_goes_to_them(drawn: Drawn) -> None:
+    drawn.page.route("http://scope.test/ahead.js", answer("text/javascript", (WEB / "ahead.js").read_text(encoding="utf-8")))
+    trace = known("tree")
+    wire, step = wire_of(trace), trace.steps[2]
+    sent = [wire.head(), wire.brief(step), wire.step(step, whole=True), told(trace)[-1]]
+    drawn.page.evaluate(TIMERS)
+    drawn.run(AROUND, *json.loads(encode(sent)))
+    drawn.run("() => passes(1000)")
+    assert drawn.run("() => asked") == [], "of a run that goes on, the newest are looked at"
+    drawn.run("() => { over(); view.seek(150); }")
+    due = [[128, 192], [192, 256], [64, 128], [256, 300], [0, 64]]
+    for k in range(1, 7):
+        drawn.run("() => passes(1000)")
+        assert drawn.run("() => asked") == due[:k], "one after the other, the nearest first, until all is there"
+    assert drawn.run("() => view.store.whole(0)")
+
+
 def test_a_step_of_one_run_takes_the_other_along(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
     open_pair(drawn, plain, guessed)
     ends = list(accumulate(len(s.emitted) for s in guessed.steps))
@@ -146,7 +177,13 @@ def test_the_first_difference_is_named_and_marked_in_both_texts(drawn: Drawn) ->
 
 
 def test_the_same_text_is_said_to_be_the_same(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
-    open_pair(drawn, plain, guessed)
+    drawn.run("() => { window.both = S.pair(place, {}); }")
+    push, runs = "(which, told) => told.forEach((one) => both.views[which].push(one))", [told(plain), told(guessed)]
+    for which, sent in enumerate(runs):
+        drawn.run(push, which, sent[:-1])
+    assert drawn.text(".parts") == "A and B are the same so far: 60 tokens."
+    for which, sent in enumerate(runs):
+        drawn.run(push, which, sent[-1:])  # the end may come in a frame of its own
     assert drawn.text(".parts") == "A and B wrote the same 60 tokens."
     assert drawn.page.locator(".parted").count() == 0
 

@@ -2,6 +2,7 @@
  * other. */
 import { button, h } from "../scope.js";
 import { pair } from "../scope/pair.js";
+import { ahead } from "../ahead.js";
 import { loads } from "../parts.js";
 import { fill } from "../runs.js";
 import { LETTERS } from "./letters.js";
@@ -20,11 +21,13 @@ export function panes(now, ways) {
     [...switcher.children].forEach((one, i) => one.setAttribute("aria-pressed", i === k));
   }
   const gap = (run, from, to) => fill(run, from, to, () => now.runs.includes(run) && run.view);
+  const spare = () => (now.views.includes("cache") ? ["laws"] : ["laws", "maps"]);
+  const around = ahead({ panes: () => now.runs, spare, fetch: gap }), moved = () => (around(), ways.onMove());
   const drawn = ({ runs, base, views, way }) =>
     pair(element, { count: runs.length, base, views, align: way, empty: EMPTY, tools: ways.tools, why: ways.why,
       name: (k) => now.runs[k]?.named, ratio: (k) => now.runs[k] && ways.ratio(k), onSeek: ways.onSeek,
-      onGap: (k, ...of) => now.runs[k] && gap(now.runs[k], ...of), onMove: ways.onMove, onAlign: ways.onAlign,
-      onPane: front, spare: views.includes("cache") ? ["laws"] : ["laws", "maps"], loads });
+      onGap: (k, ...of) => now.runs[k] && gap(now.runs[k], ...of), onMove: moved, onAlign: ways.onAlign,
+      onPane: front, spare: spare(), loads });
 
   return {
     element,

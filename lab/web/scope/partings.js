@@ -38,7 +38,7 @@ export function partings(letters, stores, { show, why, mark }) {
   }
   function draw(all, base, ended) {
     const known = stores.every((store) => store.count),
-      as = JSON.stringify([all, known, all.map((split, k) => why?.(k, split))]);
+      as = JSON.stringify([all, known, ended, all.map((split, k) => why?.(k, split))]);
     see(element, known);
     if (as === drawn) return;
     drawn = as;
