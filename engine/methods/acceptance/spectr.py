@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 import numpy as np
@@ -127,18 +128,23 @@ class _Plan(NamedTuple):
         1 - b = sum max(q - p / rho, 0) runs over the tokens with p / q < rho: sorted by p / q it is read from two cumulative
         sums. A - rho b falls with rho, so the breaks bracket its zero, and between two breaks the sums stand still.
         """
-        p, q = p.double() / p.double().sum(), q.double() / q.double().sum()
+        both = torch.stack([p, q]).double()
+        p, q = both.div_(both.sum(1, keepdim=True))
         ascending, order = torch.where(q > 0, p / q, torch.inf).sort()
-        below = torch.nn.functional.pad(torch.stack([p, q])[:, order].cumsum(1), (1, 0))  # [2, V + 1]
+        below = both.new_zeros(2, len(order) + 1)
+        below[:, 1:] = both.index_select(1, order).cumsum(1)
         optimum = 1 - float((below[1] ** k - below[0]).max())
         ratio, (below_p, below_q) = ascending.cpu().numpy(), below.cpu().numpy()  # the rest is few numbers
         inside = ratio[ratio.searchsorted(1.0, "right") : ratio.searchsorted(float(k))]
         breaks = np.concatenate(([1.0], inside, [float(k)]))
-        at = ratio.searchsorted(breaks)
-        miss = np.maximum(below_q[at] - below_p[at] / breaks, 0.0)  # 1 - b at each break
-        over = int((1 - miss**k - breaks * (1 - miss) > 0).sum())  # breaks where A > rho b: not exact there
-        low, high = np.pad(breaks, 1, "edge")[over : over + 2].tolist()  # the last of these and the break behind it
-        mass_q, mass_p = (float(below[at[min(over, len(breaks) - 1)]]) for below in (below_q, below_p))
+
+        def miss(rho: float) -> float:
+            at = ratio.searchsorted(rho)
+            return max(0.0, float(below_q[at]) - float(below_p[at]) / rho)  # 1 - b
+
+        over = bisect_left(breaks, True, key=lambda rho: 1 - miss(rho) ** k <= rho * (1 - miss(rho)))  # A <= rho b: exact
+        low, high = float(breaks[max(over - 1, 0)]), float(breaks[min(over, len(breaks) - 1)])
+        mass_q, mass_p = (float(below[ratio.searchsorted(high)]) for below in (below_q, below_p))
         while low < (middle := (low + high) / 2) < high:
             b = 1 - max(0.0, mass_q - mass_p / middle)
             low, high = (middle, high) if 1 - (1 - b) ** k > middle * b else (low, middle)
