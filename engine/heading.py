@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import torch
@@ -19,8 +20,6 @@ from .method import Method
 
 def opening(method: Method, run: str, prompt: Sequence[int], recorder: Recorder) -> dict[str, Any]:
     """The fields of a trace's header that need no models: of the method, the prompt, the run's id and the present time."""
-    from importlib.metadata import version
-
     return {
         "method": method.record(),
         "parts": method.said(),
@@ -29,10 +28,18 @@ def opening(method: Method, run: str, prompt: Sequence[int], recorder: Recorder)
         "prompt": torch.tensor(prompt, dtype=torch.int32).numpy(),
         "pieces": recorder.pieces(prompt),
         "levels": recorder.levels,
-        "project": version("decodescope"),
+        "project": _version(),
         "run": run,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+@cache
+def _version() -> str:
+    """Of this project, as it is installed."""
+    from importlib.metadata import version
+
+    return version("decodescope")
 
 
 def further(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:

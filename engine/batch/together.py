@@ -7,7 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from decodescope.engine.core.probe import Probe
 from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.executor import Executor, guarded
+from decodescope.engine.model.executor import Executor, guarded, highest
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.partial import Ran, Rule, Skip
 from decodescope.engine.model.several import Asked, forward
@@ -36,6 +36,7 @@ class Seat(Executor):
         super().__init__(device)
         self.member: _Member | None = None
         self.away = 0.0
+        self._last: Answer | None = None
 
     def run(
         self,
@@ -51,10 +52,15 @@ class Seat(Executor):
             self.together = None
             return super().run(decoder, feed, cache, probe, skip, depth, ran)
         came = time.perf_counter()
-        logits, took, together = self.member.ask(Asked(decoder, feed, cache, probe, skip, depth, ran))
-        self.away += time.perf_counter() - came - took
-        self.together = together if together > 1 else None
-        return logits
+        self._last = answer = self.member.ask(Asked(decoder, feed, cache, probe, skip, depth, ran))
+        self.away += time.perf_counter() - came - answer.took
+        self.together = answer.sequences if answer.sequences > 1 else None
+        return answer.logits
+
+    def highest(self, logits: Tensor) -> tuple[Any, list[int]]:
+        """Of the last pass it was looked up where that was run, whose core has its logits at hand."""
+        last, self._last = self._last, None
+        return last.highest if last is not None and last.logits is logits else super().highest(logits)
 
     def mark(self) -> float:
         """A moment on the session's own clock, which stands while others are served. On CUDA it is the host's too: a pass that
@@ -69,6 +75,15 @@ class Served(NamedTuple):
     rows: int
     sequences: int
     seconds: float
+
+
+class Answer(NamedTuple):
+    """What a session gets of a pass: its logits, how many seconds it took, how many shared it, and `highest` of the logits."""
+
+    logits: Tensor
+    took: float
+    sequences: int
+    highest: tuple[Any, list[int]]
 
 
 @dataclass
@@ -97,7 +112,7 @@ class _Member:
         self.go.acquire()
         self.asked: Asked | None = None
         self.waited = 0
-        self.answer: tuple[Tensor, float, int] | Exception | None = None
+        self.answer: Answer | Exception | None = None
         self.error: Exception | None = None
         self.done = False
         threading.Thread(target=self._work, name="decodescope-member", daemon=True).start()
@@ -128,9 +143,8 @@ class _Member:
             except Exception as error:
                 self.error = self.error or error
 
-    def ask(self, asked: Asked) -> tuple[Tensor, float, int]:
-        """Wait until the pass has been run; its logits, how many seconds it took, and how many shared it. Raises what the pass
-        did, and Stopped."""
+    def ask(self, asked: Asked) -> Answer:
+        """Wait until the pass has been run; what came of it. Raises what the pass did, and Stopped."""
         if self.group.stopping:
             raise Stopped
         self.asked, self.waited, self.answer = asked, 0, None
@@ -220,11 +234,12 @@ class _Group:
             for member in part:
                 self._run([member])
             return
+        tops = [highest(logits) for logits in answers]
         took = time.perf_counter() - began
         rows = sum(one.rows for one in asked)
         self.figures.passes.append(Served(asked[0].decoder.spec.name, rows, len(part), took))
-        for member, logits in zip(part, answers, strict=True):
-            member.answer, member.asked = (logits, took, len(part)), None
+        for member, logits, top in zip(part, answers, tops, strict=True):
+            member.answer, member.asked = Answer(logits, took, len(part), top), None
 
 
 def _size(same: Sequence[_Member]) -> int:

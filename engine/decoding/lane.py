@@ -12,7 +12,7 @@ from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.model.beside import Vectors
 from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.executor import Executor, guarded, highest, not_finite
+from decodescope.engine.model.executor import Executor, guarded, not_finite
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.partial import Ran, Skip
 from decodescope.engine.model.reading import Board
@@ -126,7 +126,7 @@ class Lane(Reader):
         start = self.executor.mark()
         ran = Ran() if skip is not None or depth is not None or feed.enter else None
         logits = self.executor.run(self.decoder, feed, self.cache, self.probe, skip, depth, ran)
-        peak, best = highest(logits)
+        peak, best = self.executor.highest(logits)
         end = self.executor.mark()
         fault = not_finite(peak, f"a {phase} pass of {self.name} ({self.decoder.spec.name})")
         if fault is not None:

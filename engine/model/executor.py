@@ -78,6 +78,10 @@ class Executor:
         """Logits of the pass, float [B, T or 1, V]; raises EngineFault when memory or device fail."""
         return guarded(lambda: decoder.forward(feed, cache, probe, skip, depth, ran), self.device)
 
+    def highest(self, logits: Tensor) -> tuple[Tensor | np.ndarray, list[int]]:
+        """What `highest` says of the last pass's logits."""
+        return highest(logits)
+
     def mark(self) -> float | torch.cuda.Event:
         """A moment on the device's clock."""
         if not self._events:

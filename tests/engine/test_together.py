@@ -12,9 +12,11 @@ import torch
 import toys
 
 from decodescope.engine import Method, MethodError, Session
+from decodescope.engine.batch import together as going
 from decodescope.engine.batch.in_step import in_step, sets
 from decodescope.engine.batch.together import PATIENCE, ROWS, Figures, Seat, together
 from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.model import executor
 from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.executor import EngineFault
 from decodescope.engine.model.feed import Feed
@@ -223,6 +225,22 @@ def test_a_pass_that_fills_the_most_rows_is_shared_by_nobody() -> None:
     made = [Session(target, None, toys.prompts(1, 600)[0], max_new_tokens=1, executor=Seat("cpu")) for _ in range(3)]
     figures = together(made, over=raise_)
     assert ROWS == 1024 and figures.shared == {2: 1, 1: 1, 3: 2}
+
+
+def test_the_likeliest_are_looked_for_where_the_pass_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not in the threads of the sessions, to whose core the logits may first have to come."""
+    honest, threads = executor.highest, Counter[str]()
+
+    def highest(logits: torch.Tensor) -> Any:
+        threads[threading.current_thread().name] += 1
+        return honest(logits)
+
+    monkeypatch.setattr(executor, "highest", highest)
+    monkeypatch.setattr(going, "highest", highest)
+    decoding = sessions(toys.method())
+    figures = together(decoding, over=raise_)
+    assert threads == {threading.current_thread().name: sum(x.sequences for x in figures.passes)}
+    assert [x.tokens for x in decoding] == [x.tokens for x in alone(toys.method())]
 
 
 def test_passes_that_go_straight_have_together_the_bits_of_those_that_do_not() -> None:
