@@ -40,11 +40,13 @@ class Cursor:
         position: int,
         node: int = ROOT,
         hidden: Tensor | None = None,
+        laws: list[Tensor] | None = None,
     ):
         self.draft, self.sampler, self.state, self.position, self.node = draft, sampler, state, position, node
         self.hidden = hidden
         self._logits, self._best = logits, best  # float [N + 1, V], and its argmax by row
         self.greedy = sampler.greedy
+        self._laws = [] if laws is None else laws  # of all rows, once they are made, for all places of a walk
 
     @property
     def logits(self) -> Tensor:
@@ -53,8 +55,13 @@ class Cursor:
 
     @lazy
     def probs(self) -> Tensor:
-        """float [V]: the law here, under the sampler's state along this very path."""
-        return softmax(self.sampler.warp(self.logits, self.state))
+        """float [V]: the law here, under the sampler's state along this very path. Those of a chain are made together, where
+        no state makes each another one."""
+        if self.sampler.stateful or not self.draft.is_chain:
+            return softmax(self.sampler.warp(self.logits, self.state))
+        if not self._laws:
+            self._laws.append(softmax(self.sampler.warp(self._logits, self.state)))
+        return self._laws[0][self.node + 1]
 
     @lazy
     def choice(self) -> int:
@@ -80,7 +87,8 @@ class Cursor:
     def descend(self, child: int) -> Cursor:
         """The place at node `child`, which continues this one."""
         state = self.after(self.draft.tokens[child])
-        return Cursor(self.draft, self._logits, self._best, self.sampler, state, self.position + 1, child, self.hidden)
+        more = child, self.hidden, self._laws
+        return Cursor(self.draft, self._logits, self._best, self.sampler, state, self.position + 1, *more)
 
     def over(self, draft: Draft, nodes: Sequence[int], gone: Mapping[int, Sequence[int]]) -> Cursor:
         """This place as the root of `draft`, whose nodes are these of ours. gone: node of ours -> tokens that are taken out
