@@ -1,10 +1,11 @@
 """Tokens a second against the number of texts that are decoded at once, beside `transformers.generate` with the same batch.
 
     python benchmarks/batch.py [--dtype bfloat16] [--threads 2] [--batches 1,2,4,8,16,32] [--new-tokens 32]
-                               [--prompt-tokens N] [--json]
+                               [--prompt-tokens N] [--prompts 32] [--json]
     python benchmarks/batch.py --random 300M [--dtype bfloat16] [--threads 1] [--batches 1,4,8,16]
 
 The first turns of LabBench's questions, spread over its kinds, and cut to N tokens if that is asked for; greedy, no stop token.
+There are as many as the largest batch, or as --prompts says, so that a table can be made in pieces with the same texts.
 The time is that of the whole call, the prompts included. Sessions that go together (`engine/batch/together.py`) write
 plainly, with `prompt_lookup` and with `draft_model` (4 tokens); "prefix" is `decodescope batch` without a method, which pads
 and shares what prompts begin with; `generate` gets them padded on the left. After a warm-up all take turns at every batch,
@@ -236,6 +237,7 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--prompt-tokens", type=int)
+    parser.add_argument("--prompts", type=int, help="prompts among which those of a batch are the first")
     parser.add_argument("--random", type=parameters, metavar="N", help="time passes of N random weights, such as 300M")
     parser.add_argument("--accepted", type=float, default=0.59, help="share of judged tokens that --random reckons with")
     parser.add_argument("--json", action="store_true")
@@ -246,7 +248,7 @@ def main() -> None:
         return
     batches = [int(x) for x in args.batches.split(",")]
     model, draft = load(args.model, args.dtype, "cpu"), load(args.draft, args.dtype, "cpu")
-    bench = Bench(model, draft, max(batches), args.new_tokens, args.prompt_tokens)
+    bench = Bench(model, draft, max(*batches, args.prompts or 1), args.new_tokens, args.prompt_tokens)
     rows, alpha = measured(bench, batches, args.rounds), bench.accepted / bench.judged
     lengths = [len(x) for x in bench.prompts]
     about = {"machine": machine(model.decoder.device), "threads": args.threads, "dtype": args.dtype, "accepted": alpha}
