@@ -88,16 +88,17 @@ def with_padding() -> float:
 
 
 RULE = (lossless, "one_by_one")
-REFUSAL, LAST = "r = left_over(f, q, x)", "drawn = chance.draw(r, at.position)"
+REFUSAL, LAST = "r = left_over(f, draft.law(child), x)", "drawn = chance.draw(r, at.position)"
 COIN = "chance.accept(f_x, q_x, at.position)"
+DRAFTED, NEXT = "(r if children or not path else draft.law(path[-1]),", "(at.descend(child).probs,"
 DRAWN = (ModelTree, "grow")
 NODE, RAW = "(law, [])", "(torch.softmax(logits, -1), [])"
 FED = "draft.feed(root, position - 1,"
 BUGS = [
     Bug("a refused token is drawn again from p", *RULE, REFUSAL, "r = p", in_table),
     Bug("only the refused id is banned", *RULE, REFUSAL, "r = left_over(f, None, x)", in_table),
-    Bug("the bonus comes from the draft", *RULE, LAST, LAST.replace("(r,", "(r if children or not path else q,"), in_table),
-    Bug("the residual is that of the next position", *RULE, REFUSAL, "r = left_over(at.descend(child).probs, q, x)", in_table),
+    Bug("the bonus comes from the draft", *RULE, LAST, LAST.replace("(r,", DRAFTED), in_table),
+    Bug("the residual is that of the next position", *RULE, REFUSAL, REFUSAL.replace("(f,", NEXT), in_table),
     Bug("acceptance by argmax while sampling", *RULE, COIN, "(x == int(p.argmax()), 0.0)", in_table),
     Bug("q ** 1.1 is drawn, q recorded", *DRAWN, "chance.draw(law,", "chance.draw(law**1.1,", in_table),
     Bug("acceptance x 1.02", *RULE, COIN, COIN.replace("f_x,", "f_x * 1.02,"), in_table),
@@ -108,7 +109,7 @@ BUGS = [
     Bug("refused rows stay in the cache", Lane, "commit", "commit(rows,", "commit(range(self._feed.length),", in_transformer),
     Bug("positions are off by one later", DraftVerify, "step", FED, FED.replace("1", "(position == s.prompt)"), in_transformer),
     Bug("<= at acceptance probability 0", Chance, "accept", "ratio_den < ratio_num", "ratio_den <= ratio_num", at_zero),
-    Bug("residual 0 / 0 where p = q", base, "left_over", "if total > 0 else r / r.sum()", "", at_equal_laws),
+    Bug("residual 0 / 0 where p = q", base, "left_over", "if float(total) > 0 else r / r.sum()", "", at_equal_laws),
     Bug("padding rows stay in the softmax", Decoder, "limited", "vocab >= self.vocab", "True", with_padding),
     Bug("a stop id inside accepted drafts is ignored", Stop, "at", "enumerate(new)", "[*enumerate(new)][-1:]", with_stop),
 ]
