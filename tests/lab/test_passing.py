@@ -122,6 +122,23 @@ def test_inks_of_the_picture_follow_the_theme(drawn: Drawn) -> None:
     assert (np.abs(dark - np.median(dark)) > 60).sum() > 1500, "light ink on a dark ground"
 
 
+def test_trees_that_go_by_share_one_picture(drawn: Drawn) -> None:
+    """To make a new one for each takes longer than to draw it; what is seen is as high as the tree."""
+    messages = large()
+    held(drawn)
+    put(drawn, messages, 0)
+    seen, made = [], []
+    for i in range(len(messages) - 1):
+        messages[i + 1]["nodes"] = messages[i + 1]["nodes"][: len(messages[i + 1]["nodes"]) - i % 8]
+        drawn.run("(step, i) => (view.push(step), view.seek(i))", messages[i + 1], i)
+        assert drawn.run(SEEN, ".tree-picture")
+        seen.append(drawn.run("() => document.querySelector('.tree-picture').offsetHeight"))
+        made.append(drawn.run("() => (({ width, height }) => [width, height])(document.querySelector('.tree-picture canvas'))"))
+    assert len({*seen}) > 5, "the test needs trees of many heights"
+    assert len({tuple(x) for x in made}) <= 3 and made[-1] == made[len(made) // 2], "it grows a few times and stays"
+    assert all(high >= tree for tree, (_, high) in zip(seen, made, strict=True))
+
+
 def test_on_a_narrow_page_the_chosen_node_is_not_folded_away(driver: Any) -> None:
     made = Drawn(driver, 390)
     put(made, large(), 3)

@@ -5,9 +5,20 @@ import { GAP_TEXT } from "./layout.js";
 import { outline, radius, WORDS } from "./marks.js";
 
 const STATUSES = Object.keys(WORDS);
+const PITCH_PX = 128, MOST_PX = 4e6; // px in which a picture grows, and up to which it is kept
+
+/** The pen of an empty canvas that has room for so many px: to make another for each tree takes longer than to draw it.
+ *  One of more than MOST_PX goes. */
+function roomy(canvas, wide, high) {
+  const { wide: w = 0, high: t = 0 } = canvas, grown = (old, px) =>
+    w * t < MOST_PX && old >= px ? old : PITCH_PX * Math.ceil(px / PITCH_PX);
+  Object.assign(canvas, { wide: grown(w, wide), high: grown(t, high) });
+  canvas.style.width = canvas.wide + "px";
+  return sheet(canvas, canvas.wide, canvas.high);
+}
 
 export function brush() {
-  const element = h("canvas", { class: "tree-picture", "aria-hidden": "true" });
+  const canvas = h("canvas"), element = h("div", { class: "tree-picture", "aria-hidden": "true" }, canvas);
   let styles = null, items = [];
 
   /** What the sheet says of every kind of element. */
@@ -71,8 +82,8 @@ export function brush() {
     paint(laid, { wide, high, lines, words, numbers, chosen }) {
       styles = styles || read();
       items = laid.items;
-      const pen = sheet(element, wide, high);
-      element.style.width = wide + "px";
+      const pen = roomy(canvas, wide, high);
+      Object.assign(element.style, { width: wide + "px", height: high + "px" });
       shapes(pen, lines);
       const texts = new Map();
       const put = (kind, ...text) => texts.get(kind)?.push(text) ?? texts.set(kind, [text]);
