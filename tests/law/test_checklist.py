@@ -87,8 +87,9 @@ def tied(net: Callable[[], torch.nn.Module]) -> float:
 
 
 RULE, TREE = (lossless, "one_by_one"), (ModelTree, "spread")
-COIN, REFUSAL, CHILDREN = "chance.accept(f_x, q_x, at.position)", "r = left_over(f, q, x)", "children = draft.children(at.node)"
-DRAWS, DRAWN = "self.ctx.chance.distinct(rest, width, at)", "zip(draws, laws, strict=True)"
+COIN, CHILDREN = "chance.accept(f_x, q_x, at.position)", "children = draft.children(at.node)"
+REFUSAL, DRAWS = "r = left_over(f, draft.law(child), x)", "chance.distinct(rest, width, at)"
+DRAWN, RANKED = "laws = [(", "draws.sort(key=lambda x: -float(rest.law[x.token])); laws = [("
 PATH = "[draft.tokens[node] for node in verdict.path]"
 SHORT = " + [0] * (verdict.token == 0 and len(verdict.path) < max(draft.depth, default=0))"
 TEACHES, STALE = "self.drawn(ctx, parent, law, depth)", "self.laws.__setitem__(-1, ctx.law(logits, state))"
@@ -146,7 +147,7 @@ POINTS: dict[int, list[Bug]] = {
         Bug("a drawn node is dropped for what it turned out to be", DySpec, "propose", PICKED,
             "sorted(x for x in value if gain[x] > 0.3 * value[x])", partial(law, DySpec(nodes=2, length=1))),
         Bug("drawn siblings are ranked anew by their probability", *TREE, DRAWN,
-            "sorted(zip(draws, laws, strict=True), key=lambda x: -float(rest.law[x[0].token]))", siblings),
+            RANKED, siblings),
     ],
 }  # fmt: skip
 
