@@ -7,10 +7,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
+from decodescope.engine.core.roles import TARGET
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.decoding.policy import CachePolicy
 from decodescope.engine.model.decoder import Decoder
@@ -69,6 +71,15 @@ def _usual(times: Sequence[float]) -> float:
     return fmean(sorted(times)[: max(1, len(times) - 1)])
 
 
+class Slow(NamedTuple):
+    """The last passes of a sort took much longer than usual. times: as long;  us: their mean;  rows, lane: of the sort"""
+
+    times: float
+    us: float
+    rows: int
+    lane: str
+
+
 class Threads:
     """The number of threads of a process that decodes, and who says so.
 
@@ -95,6 +106,7 @@ class Threads:
         self._last: dict[Any, deque[float]] = {}  # sort of pass -> how long the last ones took
         self._calm: dict[Any, float] = {}  # sort of pass -> the least mean of so many
         self._when, self._rest = float("-inf"), REST_S[0]  # the last timing, and how long none is due by the clock alone
+        self._left = float("-inf")  # when a number was left because passes had become slow
 
     def choose(self, decoder: Decoder) -> None:
         """Time the passes of a model that was loaded, once for its shape and type, and let torch have the number, in this
@@ -119,16 +131,12 @@ class Threads:
         torch have the number that is best now. What was done, or None."""
         if not self._free(decoder):
             return None
-        slower, rows = None, None
-        for one in passes:
-            times = self._slow(one)
-            if times is not None and (slower is None or times > slower):
-                slower, rows = times, one.tokens * one.batch
-        if slower is None and not self._due():
+        slow = [x for x in map(self._slow, passes) if x is not None]
+        if not slow and not self._due():
             return None
         if self._clock() - self._when < REST_S[0]:
             return None
-        return self._again(decoder, slower, rows)
+        return self._again(decoder, max(slow, key=lambda x: x.times, default=None))
 
     def record(self) -> dict[str, Any]:
         """What a page or a command says: number, of how many processors, who fixed it, and milliseconds of passes by number."""
@@ -146,8 +154,8 @@ class Threads:
         """Whether it is time to look if more threads are of use again: that shows in no pass of fewer."""
         return self.number < self._most and self._clock() - self._when > self._rest
 
-    def _slow(self, one: Pass) -> float | None:
-        """How many times as long as usual the last passes like this one took; None: not much longer."""
+    def _slow(self, one: Pass) -> Slow | None:
+        """What the last passes like this one took, if that was much longer than usual."""
         sort = one.lane, (one.tokens * one.batch).bit_length(), one.layers, one.fullest >> 9, self.number
         last = self._last.setdefault(sort, deque(maxlen=WINDOW))
         last.append(one.wall_us)
@@ -155,26 +163,38 @@ class Threads:
             return None
         mean = _usual(last)
         calm = self._calm[sort] = min(mean, self._calm.get(sort, mean))
-        return mean / calm if mean > SLOW * calm else None
+        return Slow(mean / calm, mean, one.tokens * one.batch, one.lane) if mean > SLOW * calm else None
 
-    def _again(self, decoder: Decoder, slower: float | None = None, rows: int | None = None) -> Environment:
-        """Time anew, and take what is best now."""
+    def _again(self, decoder: Decoder, slow: Slow | None = None) -> Environment:
+        """Time anew, and take what is best now; of fewer threads, where passes are slow."""
         before, began = self.number, self._clock()
-        self.took = self._timing(decoder, numbers(self._most), AGAIN_S)
+        tried = [n for n in numbers(self._most) if slow is None or n <= before]
+        self.took = self._timing(decoder, tried, AGAIN_S)
+        if slow is not None and slow.lane == TARGET:
+            self.took[before] = _met(self.took[before], slow)
         self.number = threads_of(self.took, before)
         self._when = self._clock()
-        if self.number == before:
+        if slow is not None and self.number < before:
+            calm = self._when - self._left > REST_S[1]  # those who came did not come again and again
+            self._rest, self._left = REST_S[0] if calm else min(4 * self._rest, REST_S[1]), self._when
+        elif self.number == before:
             self._rest = min(2 * self._rest, REST_S[1])
             for sort, last in self._last.items():  # as slow as it is, this is the best there is
                 if len(last) == WINDOW:
                     self._calm[sort] = _usual(last)
-        else:
-            self._rest = REST_S[0]
         self._last.clear()
         torch.set_num_threads(self.number)
         timed_us = {str(n): times for n, times in self.took.items()}
         spent = round((self._when - began) * 1e6, 1)
-        return Environment(before, self.number, timed_us, spent, None if slower is None else round(slower, 2), rows)
+        slower, rows = (None, None) if slow is None else (round(slow.times, 2), slow.rows)
+        return Environment(before, self.number, timed_us, spent, slower, rows)
+
+
+def _met(took: list[float], slow: Slow) -> list[float]:
+    """What passes take where those of a run took so long: the few that are timed by turns meet hardly any of the programs that
+    a run meets."""
+    times = min(slow.times, slow.us / float(np.interp(slow.rows, ROWS, took)))
+    return [round(x * times, 1) for x in took] if times > 1 and slow.rows <= ROWS[-1] else took
 
 
 def _shape(decoder: Decoder) -> Any:

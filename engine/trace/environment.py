@@ -19,7 +19,8 @@ class Environment:
     before, after: threads of the passes up to here, and from here on
     slower:   so many times as long as usual the last passes of some rows took; None: none did, it was time to look again
     rows:     how many rows those passes had, at most
-    timed_us: threads (as text) -> what a pass of 1 row and one of 16 took with them, microseconds
+    timed_us: threads (as text) -> what a pass of 1 row and one of 16 took with them, microseconds; with those of before as long
+              as passes of the run took, where these were longer: they meet programs that a few timed by turns do not
     spent_us: what the timing took; it is in no step
     """
 

@@ -102,6 +102,22 @@ def test_passes_that_take_a_multiple_are_timed_anew_and_run_in_fewer_threads() -
     assert (back.before, back.after, back.slower) == (1, 2, None)
 
 
+def test_what_passes_of_a_run_take_counts_where_timing_meets_nobody_and_it_is_tried_ever_less_often() -> None:
+    world = World(t1=5, t2=3)
+    threads = world.threads()
+    threads.choose(toys.pair()[0].decoder)
+    world.now += REST_S[0]
+    world.steps(threads, 30)
+    threads._timing = lambda decoder, some, budget_s: {n: [{1: 5000, 2: 3000}[n], {1: 10000, 2: 6000}[n]] for n in some}
+    world.takes(t1=6, t2=18)  # two programs have come, which passes that are timed by turns do not meet
+    one, *later = world.steps(threads, 100 * 140)  # 100 s
+    assert (one.before, one.after) == (2, 1) and one.slower is not None
+    assert one.timed_us["1"] == [5000, 10000] and one.timed_us["2"][0] > 5000
+    ups = [x for x in later if x.after > x.before]
+    assert 2 <= len(ups) <= 6, "more threads are tried again, at longer and longer intervals"
+    assert threads.number == 1
+
+
 def test_one_long_pass_and_passes_of_more_rows_are_no_reason() -> None:
     world = World(t1=5, t2=3)
     threads, decoder = world.threads(), toys.pair()[0].decoder
