@@ -19,7 +19,7 @@ from bench import questions
 from data import coder
 from infill_card import table
 from net import Net
-from recall import opened, right
+from recall import opened, scored
 from tasks import Task
 
 FREE = ("chat", "summary", "translation")
@@ -35,14 +35,9 @@ def kinds(count: int) -> dict[str, list[Task]]:
     return out
 
 
-@torch.no_grad()
 def answered(net: Net, asked: dict[str, list[Task]]) -> dict[str, tuple[float, float]]:
     """Kind -> the share of questions that are answered, and of the references' tokens that are the likeliest ones."""
-    out = {}
-    for kind, tasks in asked.items():
-        marks = [right(net, coder(True), task) for task in tasks]
-        out[kind] = sum(map(all, marks)) / len(marks), sum(map(sum, marks)) / sum(map(len, marks))
-    return out
+    return {kind: scored(net, coder(True), tasks) for kind, tasks in asked.items()}
 
 
 def main() -> None:

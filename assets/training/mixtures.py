@@ -33,6 +33,15 @@ def shares_of(given: Sequence[str], option: str) -> dict[str, float]:
                          f"{'128=0.5' if option == 'windows' else 'rows=0.5'}.") from None
 
 
+def windows_of(given: Sequence[str], most: int) -> dict[int, float]:
+    """TOKENS=SHARE of each, by tokens. ValueError for what is no such list, or does not fit a context of `most` tokens."""
+    shares = shares_of(given, "windows")
+    for length in shares:
+        if not length.isdecimal() or not 1 <= int(length) <= most:
+            raise ValueError(f"--windows has {length!r}, and windows are whole numbers from 1 to the context of {most} tokens.")
+    return {int(length): share for length, share in shares.items()}
+
+
 def texts_of(mixture: dict[str, float], split: str, file: Path) -> Mapping[str, data.Text | data.Fresh]:
     """The corpus of a split, and beside it what a mixture has made afresh."""
     made = {kind: data.Fresh(*LOOKUPS[kind], split) for kind in mixture if kind in LOOKUPS}

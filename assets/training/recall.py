@@ -57,9 +57,15 @@ def measured(net: Net, tokenizer: Tokenizer, count: int, sizes: tuple[int, ...] 
     out: Scores = {}
     for form in FORMS:
         for tokens in sizes:
-            marks = [right(net, tokenizer, task) for task in questions(form, tokens, count)]
-            out[form, tokens] = sum(map(all, marks)) / count, sum(map(sum, marks)) / sum(map(len, marks))
+            out[form, tokens] = scored(net, tokenizer, questions(form, tokens, count))
     return out
+
+
+@torch.no_grad()
+def scored(net: Net, tokenizer: Tokenizer, tasks: list[Task]) -> tuple[float, float]:
+    """The share of tasks whose answers are right, and of the answers' tokens."""
+    marks = [right(net, tokenizer, task) for task in tasks]
+    return sum(map(all, marks)) / len(marks), sum(map(sum, marks)) / sum(map(len, marks))
 
 
 def shares(scores: Scores) -> str:

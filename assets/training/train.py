@@ -35,7 +35,7 @@ import data
 import torch
 from data import BUILD, ROOT
 from losses import Objective, dropout_rates, kept, loss_of, own_text, target_text, teacher_of, token_loss
-from mixtures import MIXTURE, held_out, mixture_of, shares_of, texts_of
+from mixtures import MIXTURE, held_out, mixture_of, texts_of, windows_of
 from net import Net, Shape, matrices, others, size
 from torch import Tensor
 
@@ -322,7 +322,7 @@ def begin(args: argparse.Namespace, mixture: dict[str, float]) -> tuple[Training
         less = " ".join(f"--{k.replace('_', '-')} 0" for k in ("distil", "target_text") if getattr(objective, k))
         raise SystemExit(f"{args.name} is distilled: name its target's folder, --teacher assets/models/lab, or {less}.")
     rates = (args.lr or RATES[args.name][0], args.embed_lr or RATES[args.name][1])
-    given = {"steady": {int(k): v for k, v in shares_of(args.windows, "windows").items()}, "course": ()} if args.windows else {}
+    given = {"steady": windows_of(args.windows, net.shape.context), "course": ()} if args.windows else {}
     plan = replace(PLANS[device.type], **COURSES[args.name] | given | ({"batch": args.batch} if args.batch else {}))
     texts = texts_of(mixture, "train", args.text)
     training = Training(net.to(device), texts, plan, objective, rates, args.seed, teacher, mixture)

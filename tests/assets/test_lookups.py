@@ -20,7 +20,7 @@ import train
 from lookups import LOOKUPS, WINDOWS
 from losses import Objective
 from mixtures import MIXTURE as MIXED
-from mixtures import mixture_of, shares_of
+from mixtures import mixture_of, windows_of
 from net import Net, Shape, size
 
 from decodescope.engine import Method, load, run
@@ -107,7 +107,11 @@ def test_the_shipped_mixture_has_its_texts_and_the_model_its_size():
     with pytest.raises(ValueError, match=r"--mixture rows is no list.*such as rows=0\.5"):
         mixture_of("lab", ["rows"])
     with pytest.raises(ValueError, match=r"--windows 128=much is no list.*such as 128=0\.5"):
-        shares_of(["128=much"], "windows")
+        windows_of(["128=much"], 2048)
+    for wrong in ("long=1", "4096=1", "0=1"):
+        with pytest.raises(ValueError, match="whole numbers from 1 to the context of 2048 tokens"):
+            windows_of(["128=0.5", wrong], 2048)
+    assert windows_of(["128=0.5", "2048=0.5"], 2048) == {128: 0.5, 2048: 0.5}
     assert {k for k in mixture if k not in LOOKUPS} == {"story", "docs"}
 
 
