@@ -100,13 +100,20 @@ class Chance:
 class Rest:
     """What a law gives to the tokens that were not taken out of it, in doubles, for draws one after the other.
 
-    law:     float [V], as it came;  taken: the tokens that were taken out, in order
-    p, sums: [V], the probabilities, not normalised, and their cumulative sums; both change with `take`
+    law:  float [V], as it came, and p the same as an array;  taken: the tokens that were taken out, in order
+    sums: [V], cumulative, not normalised, in doubles; they change with `take`
     """
 
     def __init__(self, law: Tensor, p: np.ndarray, sums: np.ndarray):
         self.law, self.p, self.sums = law, p, sums
         self.taken: list[int] = []
+
+    @property
+    def rest(self) -> np.ndarray:
+        """float64 [V]: the probabilities of what is left, not normalised."""
+        rest = self.p.astype(np.float64)
+        rest[self.taken] = 0.0
+        return rest
 
     @property
     def left(self) -> float:
@@ -117,8 +124,8 @@ class Rest:
         """The token whose interval of the cumulative law holds u, lowest id first."""
         sums, total = self.sums, float(self.sums[-1])
         token = int(sums.searchsorted(u * total, "right"))
-        if token == len(sums) or not self.p[token] > 0:  # a uniform that rounds onto the edge of a token that has nothing
-            there = self.p.nonzero()[0]
+        if token == len(sums) or token in self.taken or not self.p[token] > 0:  # rounded onto the edge of one that has nothing
+            there = self.rest.nonzero()[0]
             token = int(there[min(int(there.searchsorted(token)), len(there) - 1)])
         low = float(sums[token - 1]) if token else 0.0
         return Draw(token, u, low / total, float(sums[token]) / total)
@@ -126,18 +133,17 @@ class Rest:
     def take(self, token: int) -> None:
         """Take `token` out."""
         share = self.p[token]
-        self.p[token] = 0.0
         self.taken.append(token)
         if 2 * share < self.sums[-1]:
             self.sums[token:] -= share
         else:  # what is left is little beside what rounding may have taken: sum it anew
-            self.sums = torch.as_tensor(self.p, device="cpu").cumsum(0).numpy()  # numpy's takes twice as long
+            self.sums = torch.as_tensor(self.rest, device="cpu").cumsum(0).numpy()  # numpy's takes twice as long
 
 
 def rests(laws: Tensor) -> list[Rest]:
     """Each row of laws (float [R, V], non-negative, not all zero), of which nothing is taken out; one operation for all."""
-    p = laws.to(torch.float64, copy=True)
-    return [Rest(*row) for row in zip(laws, p.cpu().numpy(), p.cumsum(1).cpu().numpy(), strict=True)]
+    sums = laws.cumsum(1, dtype=torch.float64)
+    return [Rest(*row) for row in zip(laws, laws.cpu().numpy(), sums.cpu().numpy(), strict=True)]
 
 
 def drawn_from(laws: Sequence[Drawn]) -> Tensor:
@@ -156,12 +162,11 @@ def invert(p: Tensor, u: float) -> Draw:
     sums are torch's, which adds up fast, and numbers of them numpy's, where one takes a fifth of the time."""
     sums = p.cumsum(0, dtype=torch.float64).cpu().numpy()
     total = float(sums[-1])
-    token = min(int(sums.searchsorted(u * total, "right")), len(sums) - 1)
-    while not float(p[token]) > 0:  # a uniform that rounds onto the end of the law lands on a token that has none
-        token -= 1
-    high = float(sums[token])
+    token = int(sums.searchsorted(u * total, "right"))
+    if token == len(sums):  # a uniform that rounds onto the end of the law: the last token that has anything
+        token = int(sums.searchsorted(total))
     low = float(sums[token - 1]) if token else 0.0
-    return Draw(token, u, low / total, high / total)
+    return Draw(token, u, low / total, float(sums[token]) / total)
 
 
 def _spread(part: int) -> int:

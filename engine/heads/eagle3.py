@@ -43,7 +43,7 @@ class Eagle3Layer(PairHead):
     """
 
     kind = "eagle3"
-    works = ("logits",)
+    works = ("logits", "enter")
 
     def __init__(
         self, d: int, vocab: int, kept: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int,

@@ -111,8 +111,9 @@ class Feed:
     ) -> Feed:
         """A chain of `tokens` whose first stands at position `start`; one sequence, under the model's own mask."""
         end = start + len(tokens)
-        positions = counting(1 << end.bit_length(), device).narrow(1, start, len(tokens))
-        return cls(torch.tensor([tokens], device=device), positions, logits=logits, highest=end - 1, ids=tokens)
+        positions = piece(start, end, device)
+        fed = piece(tokens[0], tokens[0] + 1, device) if len(tokens) == 1 else torch.tensor([tokens], device=device)
+        return cls(fed, positions, logits=logits, highest=end - 1, ids=tokens)
 
     def read(self, rows: Sequence[int]) -> list[int]:
         """The tokens of the rows `rows` of sequence 0."""
@@ -174,6 +175,11 @@ class Feed:
         named in `logits` where some are, else all that were fed."""
         x = x[:, -self.length :]
         return x[:, self.logits] if isinstance(self.logits, list) else x
+
+
+def piece(start: int, end: int, device: torch.device | str) -> Tensor:
+    """int64 [1, end - start]: start, start + 1, ..., of which nothing is made anew. Not to be written into."""
+    return counting(1 << end.bit_length(), device).narrow(1, start, end - start)
 
 
 @lru_cache(maxsize=64)

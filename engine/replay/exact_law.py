@@ -57,7 +57,7 @@ class EveryChance(Chance):
         return [self.draw(row, at, purpose) for row, at in zip(p, positions, strict=True)]
 
     def draw_left(self, rest: Rest, position: int, purpose: Purpose = "draft") -> Draw:
-        return self.draw(rest.law.new_tensor(rest.p, dtype=torch.float64), position, purpose)
+        return self.draw(rest.law.new_tensor(rest.rest, dtype=torch.float64), position, purpose)
 
     def accept(self, ratio_num: float, ratio_den: float, position: int) -> tuple[bool, float]:
         chance = min(1.0, ratio_num / ratio_den) if ratio_den > 0 else float(ratio_num > 0)

@@ -24,7 +24,7 @@ def grown(laws: list[torch.Tensor], width: int) -> Beam:
     for _ in range(3):
         rows = [laws[(read + i) % len(laws)] for i in range(len(beam.open))]
         read += len(rows)
-        beam.grow(torch.stack(rows))
+        beam.grow(torch.stack(rows).exp())
     return beam
 
 
@@ -80,7 +80,7 @@ def test_a_level_is_left_out_only_where_it_changes_nothing() -> None:
         for nodes in (2, 5, 9):
             beam, known, paths = Beam(3), None, {ROOT: (start,)}
             for level in range(5):
-                beam.grow(torch.stack([law_of(paths[x]) for x in beam.open]))
+                beam.grow(torch.stack([law_of(paths[x]) for x in beam.open]).exp())
                 for x in range(len(beam)):
                     paths.setdefault(x, (*paths[beam.parents[x]], beam.tokens[x]))
                 if known is None and beam.settled(nodes):

@@ -59,7 +59,7 @@ def grown(text: list[int]) -> set[tuple[int, ...]]:
     beam = Beam(KNOBS["width"])
     for _ in range(KNOBS["depth"]):
         paths = [path_of(Draft(beam.tokens, beam.parents), node) for node in beam.open]
-        beam.grow(torch.stack([law_after([*text, *path]) for path in paths]).log())
+        beam.grow(torch.stack([law_after([*text, *path]) for path in paths]))
     return {tuple(path_of(Draft(beam.tokens, beam.parents), x)) for x in beam.ranking()[: KNOBS["nodes"]]}
 
 

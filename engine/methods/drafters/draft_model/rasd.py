@@ -94,7 +94,7 @@ class RASD(Drafter):
         for level in range(1, deepest + 1):
             read = {node: i for i, node in enumerate(beam.open)}
             laws.append(tree.estimates([at[node] for node in read], rows))  # [R, V]
-            beam.grow(laws[-1].log())
+            beam.grow(laws[-1])
             if level == deepest or beam.settled(self.nodes):
                 break
             for node in beam.open:

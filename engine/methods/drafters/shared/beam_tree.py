@@ -67,7 +67,7 @@ class BeamTree(Drafter):
         beam, states = Beam(self.width), [ctx.state]
         while True:
             read, logits = beam.open, self._walk.logits(features)
-            beam.grow(self._logs(ctx, logits, states))
+            beam.grow(self._laws(ctx, logits, states))
             if self._walk.level + 1 == deepest or beam.settled(self.nodes):
                 break
             row = {node: i for i, node in enumerate(read)}
@@ -78,11 +78,11 @@ class BeamTree(Drafter):
         self._walk.close()
         return self._kept(beam)
 
-    def _logs(self, ctx: Context, logits: Tensor, states: Sequence[Any]) -> Tensor:
-        """float [R, V]: log q of the token after each open node, from its logits [R, V] and the sampler's state there."""
+    def _laws(self, ctx: Context, logits: Tensor, states: Sequence[Any]) -> Tensor:
+        """float [R, V]: q of the token after each open node, from its logits [R, V] and the sampler's state there."""
         if not ctx.sampler.stateful:
-            return ctx.estimate(logits, ctx.state).log()
-        return torch.stack([ctx.estimate(row, state) for row, state in zip(logits, states, strict=True)]).log()
+            return ctx.estimate(logits, ctx.state)
+        return torch.stack([ctx.estimate(row, state) for row, state in zip(logits, states, strict=True)])
 
     def _kept(self, beam: Beam) -> Draft:
         """The best nodes of the pool as a draft; the notes tell the scores and what was dropped."""

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from decodescope.engine.decoding.context import Context, Outcome
+from decodescope.engine.decoding.draft import marks
 from decodescope.engine.decoding.policy import CHUNK
 from decodescope.engine.heads.pairs import PairHead
 
@@ -26,8 +27,8 @@ class FeatureWalk:
         self.store = layer.attention.store()
         self.due: tuple[Tensor, list[int]] | None = None  # states [k, W] and next tokens that the layer has not read
         self._next: Tensor | None = None  # [1, d], what the layer said after the last pair
-        self._sees: Tensor | None = None  # bool [R, m]: the pending slots that a row of the last level sees; None: all
-        self.level = 0
+        self._sees = [0]  # the pending slots that each row of the last level sees, as bits
+        self._pending = self.level = 0
         if ctx.target.probe is not None:
             self.due = self._states(ctx.target.probe.hidden), ctx.tokens[1:]
             assert len(self.due[0]) == len(self.due[1]), "the lane hands over the states of the whole prompt"
@@ -58,7 +59,7 @@ class FeatureWalk:
                 self._next = self._after(self.layer.enter(states[at : at + CHUNK]), self.embed(part))
                 self.store.commit(range(len(part)))
             self.due = None
-        self._sees, self.level = None, 0
+        self._sees, self._pending, self.level = [0], 0, 0
         return self._next
 
     def _after(self, features: Tensor, embedded: Tensor) -> Tensor:
@@ -68,15 +69,16 @@ class FeatureWalk:
     def ahead(self, outputs: Tensor, above: Sequence[int], tokens: Sequence[int]) -> Tensor:
         """The outputs [R, d] after `tokens`, one level further: token i follows row above[i] of the level before, whose
         `outputs` [.., d] stand in the place of true features. Each sees the text, its ancestors and itself."""
-        at = torch.tensor(above, device=self.decoder.device)
-        pairs, n = (outputs[at][None], self.embed(tokens)[None]), self.store.n
-        if self._sees is None and len(tokens) == 1:
+        device, n = self.decoder.device, self.store.n
+        fed, at = torch.tensor([tokens, above], device=device)  # one copy up for both
+        pairs = outputs[at][None], F.embedding(fed, self.decoder.embed)[None]
+        self._sees = [self._sees[row] | 1 << slot for slot, row in enumerate(above, self._pending)]
+        self._pending += len(tokens)
+        if self._pending == self.level + 1:  # a chain so far
             state = self.layer(*pairs, n + self.level, self.store)
         else:
-            own = torch.eye(len(tokens), dtype=torch.bool, device=self.decoder.device)
-            before = own.new_ones(1, self.level) if self._sees is None else self._sees
-            self._sees = torch.cat([before[at], own], 1)
-            state = self.layer(*pairs, n, self.store, self.level, self._sees)
+            visible = marks(tuple(self._sees), self._pending).to(device)
+            state = self.layer(*pairs, n, self.store, self.level, visible)
         self.level += 1
         return state[0]
 

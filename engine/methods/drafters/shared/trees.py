@@ -215,12 +215,12 @@ class Beam:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def grow(self, logs: Tensor) -> None:
-        """Put the `width` likeliest continuations under every open node, from logs float [R, V], the log q after each; the
-        best `width` of all that are new go on. What q rules out is left out."""
-        best = logs.topk(min(self.width, logs.shape[-1]))
+    def grow(self, laws: Tensor) -> None:
+        """Put the `width` likeliest continuations under every open node, from laws float [R, V], q after each; the best
+        `width` of all that are new go on. What q rules out is left out."""
+        best = laws.topk(min(self.width, laws.shape[-1]))
         first = len(self)
-        for parent, tokens, values in zip(self.open, best.indices.tolist(), best.values.tolist(), strict=True):
+        for parent, tokens, values in zip(self.open, best.indices.tolist(), best.values.log().tolist(), strict=True):
             above, level = (0.0, 1) if parent == ROOT else (self.scores[parent], self.depth[parent] + 1)
             scores = [above + min(log, 0.0) for log in values if log > -torch.inf]  # no probability is above 1
             count = len(scores)
