@@ -82,11 +82,14 @@ def kept() -> dict[str, dict[str, Any]]:
 def main() -> None:
     """Measure what is missing where that is asked for; then a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="PRESET", help="measure these anew, whatever is kept of them")
     parser.add_argument("--write", action="store_true", help="measure what is missing or has changed, and keep it")
     args, rows = parser.parse_args(), kept()
+    if strange := [name for name in args.names if name not in PRESETS]:
+        parser.error(f"there is no preset {strange[0]!r}: choose of {', '.join(PRESETS)}")
     torch.set_num_threads(1)
     for name in PRESETS if args.write else ():
-        if name not in rows or rows[name]["settings"] != settings(name):
+        if name in args.names or name not in rows or rows[name]["settings"] != settings(name):
             rows[name] = written(name)
             print(f"{name}: {rows[name]['again']:.2f} {rows[name]['text']!r}", flush=True)
             text = json.dumps({x: rows[x] for x in PRESETS if x in rows}, indent=1, ensure_ascii=False)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 from .play import Choice
 
+MOST = 0.25  # the share of the 4-grams of a text that may be said again, behind a preset's prompt and in an example
+
 
 @dataclass(frozen=True)
 class Asked:

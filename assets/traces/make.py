@@ -1,20 +1,26 @@
 """Record the example runs of this folder with the shipped models:  python assets/traces/make.py [NAME ...]
 
-Writes NAME.dstrace and index.json. A run's id follows from its name, so that links to it stay good.
+Writes NAME.dstrace and index.json. A run's id follows from its name, so that links to it stay good. With --old those whose
+models have other weights by now, so that no fork goes on from them. What cannot be recorded is named in the end, and keeps its
+file. A text that goes round is refused, unless that is what it shows: `python benchmarks/examples.py NAME` looks for a prompt.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
-import sys
+import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from decodescope.app.runs.asked import NEEDLE, RECORD, RENAMED
+from decodescope.app.runs.asked import MOST, NEEDLE, RECORD, RENAMED
 from decodescope.engine import Method, load
 from decodescope.engine.run import LazyWriter, encode
 from decodescope.engine.session import Session
+from decodescope.engine.trace import open_trace
+from decodescope.engine.trace.repeats import said_again
 
 HERE = Path(__file__).resolve().parent
 # Several, in case that the model ends a text at once: the first one that gives ENOUGH steps is taken.
@@ -488,24 +494,31 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         **RENAME,
     },
 }
+ROUND = {"loop", "digit", "apar"}  # what they show goes round: a loop, cells that are white, details in one form
 DRAFTS = {"draft": "lab-draft", "draft2": "lab-draft-plain"}  # a second one goes only to a method that asks for it
 LARGEST = 300_000  # bytes of one file; one that would be larger keeps no fields
 
 
 def make(name: str, models: dict[str, Any]) -> dict[str, str]:
     """Record one example; its row of the index."""
-    what = EXAMPLES[name]
-    path = HERE / f"{name}.dstrace"
-    for prompt in what["prompts"]:
-        session = record(path, what, prompt, what["level"], models)
-        if path.stat().st_size > LARGEST and what["level"] == "fields":
-            session = record(path, what, prompt, "decisions", models)
-        if session.steps >= what.get("enough", ENOUGH):
-            break
-    else:
-        raise SystemExit(f"{name}: no prompt gives {what.get('enough', ENOUGH)} steps; give it another one.")
-    assert path.stat().st_size <= LARGEST, f"{path.name} has {path.stat().st_size} bytes: give it fewer tokens"
-    print(f"{path.name}: {session.steps} steps, {path.stat().st_size / 1000:.0f} kB")
+    what, least, tried = EXAMPLES[name], EXAMPLES[name].get("enough", ENOUGH), list[str]()
+    path = HERE / f"{name}.partial.dstrace"
+    try:
+        for prompt in what["prompts"]:
+            session = record(path, what, prompt, what["level"], models)
+            if path.stat().st_size > LARGEST and what["level"] == "fields":
+                session = record(path, what, prompt, "decisions", models)
+            share, size = again(path), path.stat().st_size
+            if session.steps >= least and (share <= MOST or name in ROUND) and size <= LARGEST:
+                os.replace(path, HERE / f"{name}.dstrace")
+                break
+            tried.append(f"{session.steps} steps, {share:.0%} said again, {size / 1000:.0f} kB behind {prompt[:40]!r}")
+        else:
+            raise ValueError(f"{name}: {least} steps, at most {MOST:.0%} said again and {LARGEST // 1000} kB are due. Here are "
+                             f"{'; '.join(tried)}. Give it another prompt (python benchmarks/examples.py {name}).")
+    finally:
+        path.unlink(missing_ok=True)
+    print(f"{name}.dstrace: {session.steps} steps, {size / 1000:.0f} kB", flush=True)
     row = {"name": name, "run": session.run_id, "title": what["title"], "about": what["about"]}
     return {**row, "turn": session.header.turn} if session.header.turn else row
 
@@ -527,23 +540,52 @@ def record(path: Path, what: dict[str, Any], prompt: str, level: Any, models: di
         level=level,
         shadow=what.get("shadow", False),
     )
-    session.run_id = hashlib.sha256(f"example {path.stem}".encode()).hexdigest()[:16]
+    session.run_id = hashlib.sha256(f"example {path.name.partition('.')[0]}".encode()).hexdigest()[:16]
     session.sink = LazyWriter(path, overwrite=True)
     for _ in session.stream():
         pass
     return session
 
 
+def again(path: Path) -> float:
+    """The share of the 4-grams of a recorded text that is said again."""
+    with closing(open_trace(path)) as trace:
+        return said_again([token for step in trace.steps for token in step.emitted])
+
+
+def current(name: str, fingerprints: dict[str, str]) -> bool:
+    """Whether the models that recorded an example are those that lie there now, by name and fingerprint."""
+    path, names = HERE / f"{name}.dstrace", {"target": EXAMPLES[name].get("model", "lab"), **DRAFTS}
+    if not path.exists():
+        return False
+    with closing(open_trace(path)) as trace:
+        recorded = {"target": trace.header.model, **trace.header.lanes}
+    return all(recorded[role]["fingerprint"] == fingerprints[x] for role, x in names.items() if role in recorded)
+
+
 def main() -> None:
     """Record the examples that are named, or all."""
-    wanted = sys.argv[1:] or list(EXAMPLES)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of an example; all without one")
+    parser.add_argument("--old", action="store_true", help="of these those whose models have other weights by now")
+    args = parser.parse_args()
+    if strange := [name for name in args.names if name not in EXAMPLES]:
+        parser.error(f"there is no example {strange[0]!r}: choose of {', '.join(EXAMPLES)}")
+    wanted, bad = args.names or list(EXAMPLES), list[str]()
     named = {EXAMPLES[name].get("model", "lab") for name in wanted}
     models = {name: load(name, "float32", "cpu") for name in sorted({*named, *DRAFTS.values()})}
     index = HERE / "index.json"
     kept = {row["name"]: row for row in json.loads(index.read_text())} if index.exists() else {}
-    kept |= {name: make(name, models) for name in wanted}
+    fingerprints = {name: one.fingerprint for name, one in models.items()}
+    for name in (x for x in wanted if not (args.old and current(x, fingerprints))):
+        try:
+            kept[name] = make(name, models)
+        except ValueError as error:
+            bad.append(str(error))
     rows = [kept[name] for name in EXAMPLES if name in kept]
     index.write_text(json.dumps(rows, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if bad:
+        raise SystemExit("\n".join(bad))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ A further adapter is a class like that of cllm.py, and a line in `ADAPTERS`.
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +32,7 @@ from hyperfit import Hyperfit
 from lud import Units
 from net import Net
 from outline import Templates
+from safetensors.torch import load_file
 from skipdecode import Staircase
 
 # name of an adapter, which is that of its folder -> a fresh one for a model, with a seed and a number of texts
@@ -57,6 +59,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
     parser.add_argument("--texts", type=int, default=320, help="that the model writes to learn from")
+    parser.add_argument("--from", dest="source", type=Path, help="folder of NAME/: go on with this adapter")
     parser.add_argument("--resume", action="store_true", help="go on from the state that was kept last")
     parser.add_argument("--into", type=Path, help="folder in which NAME/ is written; by default the model's adapters/")
     args = parser.parse_args(words)
@@ -65,6 +68,10 @@ def main(words: Sequence[str] | None = None) -> None:
 
     folder, state = MODELS / args.model, BUILD / f"adapter-{args.model}-{args.name}.pt"
     part = ADAPTERS[args.name](Net.from_folder(folder).requires_grad_(False), args.seed, args.texts)
+    earlier: dict[str, Any] = {}
+    if args.source:
+        part.load(load_file(args.source / args.name / "model.safetensors"))
+        earlier = {"from": json.loads((args.source / args.name / "config.json").read_text())["made_with"]}
     if args.resume:
         part.load(torch.load(state, weights_only=True))
     print(f"{sum(p.numel() for p in part.head.parameters()):,} parameters", flush=True)
@@ -78,7 +85,9 @@ def main(words: Sequence[str] | None = None) -> None:
         if part.steps % KEPT == 0:
             torch.save(part.tensors(), state)
 
+    began = time.monotonic()
     steps = train(part, args.within * 60, args.steps, say)
+    print(f"{steps} steps, {time.monotonic() - began:.1f} s", flush=True)
     torch.save(part.tensors(), state)
     with torch.autocast("cpu", torch.bfloat16):
         figures = part.measured()
@@ -89,7 +98,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
     made_with: dict[str, Any] = {"within": args.within, "steps": steps, "tokens": part.read, "seed": args.seed}
     made_with |= {"texts": args.texts}
-    made_with |= {"threads": torch.get_num_threads(), "machine": platform.processor() or platform.machine()}
+    made_with |= {"threads": torch.get_num_threads(), "machine": platform.processor() or platform.machine(), **earlier}
     notes = {"measured": figures, "made_with": made_with}
     into = (args.into or folder / "adapters") / args.name
     rows = {EMBEDDING: list(part.rows)} if part.rows else {}

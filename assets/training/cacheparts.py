@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 import torch
 from head_gates import Gates
-from heads import MODELS, rate
+from heads import MODELS, go_on, rate
 from net import Net
 from prefix_state import Prefix
 from soft_prompt import Soft
@@ -87,6 +87,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("name", choices=PARTS)
     parser.add_argument("--within", type=float, required=True, metavar="MINUTES", help="of training; measuring comes after")
+    parser.add_argument("--from", dest="source", type=Path, help="folder of NAME/: go on with this part")
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
     parser.add_argument("--steps", type=int, default=1_000_000, help="at most")
     parser.add_argument("--seed", type=int, default=0)
@@ -100,13 +101,16 @@ def main(words: Sequence[str] | None = None) -> None:
 
     folder = MODELS / args.model
     part = PARTS[args.name](Net.from_folder(folder).requires_grad_(False), args.seed)
+    earlier = {"from": go_on(part.head, args.source)} if args.source else {}
     print(f"{sum(p.numel() for p in part.head.parameters()):,} parameters", flush=True)
+    began = time.monotonic()
     steps = train(part, args.within * 60, args.steps, lambda text: print(text, flush=True))
+    print(f"{steps} steps, {time.monotonic() - began:.1f} s", flush=True)
     figures = part.measured()
     print(figures, flush=True)
     part.head.made_for = fingerprint(folder)
-    made_with = {"within": args.within, "steps": steps, "seed": args.seed, "threads": torch.get_num_threads()}
-    made_with |= {"machine": platform.processor() or platform.machine()}
+    made_with: dict[str, Any] = {"within": args.within, "steps": steps, "seed": args.seed, "threads": torch.get_num_threads()}
+    made_with |= {"machine": platform.processor() or platform.machine(), **earlier}
     write(part.head, (args.into or folder / "heads") / args.name, {"measured": figures, "made_with": made_with})
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 from correctness import auc
-from heads import MODELS, ROWS, guesses, mixed, read, texts, unembed
+from heads import MODELS, ROWS, UNSEEN, guesses, mixed, read, texts, unembed
 from net import Net
 from torch import Tensor
 
@@ -73,6 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="lab", help="a folder of assets/models, with heads/hydra in it")
     parser.add_argument("--text", type=float, default=0.25, help="of the model's own text, in millions of tokens")
+    parser.add_argument("--unseen", type=int, default=UNSEEN, help="windows of held-out text to measure on")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--into", type=Path, help="folder to write; by default the model's heads/cerberus")
     args = parser.parse_args()
@@ -83,7 +84,7 @@ def main() -> None:
     folder = MODELS / args.model
     made_for, net = fingerprint(folder), Net.from_folder(folder).requires_grad_(False)
     head = read_head(folder / "heads" / "hydra", describe(folder, folder.name), "hydra")
-    corpus, own, held_out = texts(net, made_for, args.text, args.seed)
+    corpus, own, held_out = texts(net, made_for, args.text, args.seed, args.unseen)
     gate = CerberusGate(d=net.shape.width)
     text = mixed(own, corpus, 0.25)
     fitted(gate, *examples(net, head, text[:: max(1, len(text) // WINDOWS)]))

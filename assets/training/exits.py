@@ -30,7 +30,7 @@ import cloze
 import torch
 import torch.nn.functional as F
 from data import held_out_windows, training_stream
-from heads import LENGTH, MODELS, ROWS, WINDOWS, fit, unembed, windows_of
+from heads import LENGTH, MODELS, ROWS, WINDOWS, fit, go_on, unembed, windows_of
 from judge import Examples, fitted
 from net import MASK, Net
 from safetensors.torch import load_file
@@ -157,6 +157,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
     parser.add_argument("--adapter", choices=("cloze",), help="that the model has; its questions are the text")
+    parser.add_argument("--from", dest="source", type=Path, help="folder of exits/: go on with these")
     parser.add_argument("--tokens", type=float, default=1.0, help="training tokens in millions")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=0)
@@ -180,6 +181,7 @@ def main(words: Sequence[str] | None = None) -> None:
         head, text, steps = new_head(net), shuffled(corpus, args.seed + 2, "cpu", WINDOWS), count // WINDOWS
     print(f"{sum(p.numel() for p in head.parameters()):,} parameters; {steps} steps", flush=True)
     before = measured(net, head, held_out)
+    earlier = {"from": go_on(head, args.source)} if args.source else {}
     train(net, head, text, steps, args.lr, say=lambda line: print(line, flush=True))
     judged(net, head, text, judge)
     after = measured(net, head, held_out)
@@ -190,7 +192,8 @@ def main(words: Sequence[str] | None = None) -> None:
         print(f"| {row['layer']} | {row['agrees_before']:.1%} | {row['agrees']:.1%} | {row['diverges_before']:.2f} | "
               f"{row['diverges']:.2f} | {row['tells']:.3f} |")
     head.made_for = fingerprint(folder, args.adapter or "")
-    notes: dict[str, Any] = {"held_out": table, "made_with": {k: vars(args)[k] for k in ("adapter", "tokens", "lr", "seed")}}
+    made_with = {k: vars(args)[k] for k in ("adapter", "tokens", "lr", "seed")} | earlier
+    notes: dict[str, Any] = {"held_out": table, "made_with": made_with}
     write(head, (args.into or folder / "heads") / head.kind, notes)
 
 

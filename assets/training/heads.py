@@ -50,6 +50,7 @@ WINDOWS, PLACES = 4, 0.25  # windows a step, and of their places the share that 
 RANKS = 10  # guesses whose accuracy is kept
 LEVELS = 5  # of a draft at which EAGLE is measured
 SAYS = 200  # steps between two lines
+UNSEEN = 64  # windows of held-out text on which heads are measured
 UNROLLED = 3  # levels of a draft on which EAGLE-3 is trained; seven in the original
 PREFIX = (8, 64)  # tokens of a beginning after which the model writes on
 
@@ -408,9 +409,11 @@ def windows_of(stream: np.ndarray, count: int, seed: int) -> np.ndarray:
     return np.stack([stream[x : x + LENGTH] for x in at])
 
 
-def texts(net: Net, fingerprint: str, millions: float, seed: int) -> tuple[np.ndarray, np.ndarray, Tensor]:
+def texts(
+    net: Net, fingerprint: str, millions: float, seed: int, unseen: int = UNSEEN
+) -> tuple[np.ndarray, np.ndarray, Tensor]:
     """Windows of the training text, ids [N, LENGTH], about so many `millions` of tokens; what the model writes after their
-    beginnings, alike; and int64 [64, LENGTH], what it writes after held-out ones. What it wrote is kept in build/training,
+    beginnings, alike; and int64 [unseen, LENGTH], what it writes after held-out ones. What it wrote is kept in build/training,
     under its fingerprint."""
     from data import held_out_windows, training_stream
 
@@ -423,7 +426,7 @@ def texts(net: Net, fingerprint: str, millions: float, seed: int) -> tuple[np.nd
 
     corpus = windows_of(training_stream(), max(ROWS, int(millions * 1e6) // LENGTH), seed + 1)
     own = written(torch.from_numpy(corpus.astype(np.int64)), str(len(corpus)), seed + 2)
-    held_out = written(held_out_windows(LENGTH, 64), "held-out", seed + 3)
+    held_out = written(held_out_windows(LENGTH, unseen), f"{unseen}-held-out", seed + 3)
     return corpus, own, torch.from_numpy(held_out.astype(np.int64)).to(next(net.parameters()).device)
 
 
@@ -446,6 +449,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=float, default=3.0, help="training tokens in millions")
     parser.add_argument("--text", type=float, default=1.0, help="of the model's own text, in millions of tokens")
     parser.add_argument("--corpus", type=float, default=0.25, help="share of windows that come from the training text")
+    parser.add_argument("--unseen", type=int, default=UNSEEN, help="windows of held-out text to measure on")
     parser.add_argument("--layer", type=int, default=2, help="kangaroo: the target layer before which a draft exits")
     parser.add_argument("--adversarial", type=float, default=0.0, help="KOALA: weight of the loss against a discriminator")
     parser.add_argument("--windows", type=int, default=WINDOWS, help="a step")
@@ -466,7 +470,7 @@ def main() -> None:
     folder = MODELS / args.model
     made_for = fingerprint(folder)
     net = Net.from_folder(folder).to(args.device).requires_grad_(False)
-    corpus, own, held_out = texts(net, made_for, args.text, args.seed)
+    corpus, own, held_out = texts(net, made_for, args.text, args.seed, args.unseen)
 
     kinds = list(dict.fromkeys(args.kinds))
     heads = [new_head(x, net, **(dict(layer=args.layer) if x == "kangaroo" else {})).to(args.device) for x in kinds]

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from heads import MODELS, fit, floor, mixed, texts
+from heads import MODELS, UNSEEN, fit, floor, go_on, mixed, texts
 from net import Net
 from slot_tokens import guessed, measured, read, wanted
 from torch import Tensor
@@ -83,11 +83,13 @@ def main(words: Sequence[str] | None = None) -> None:
     """Write text, train, measure, and keep the prompt tokens."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
+    parser.add_argument("--from", dest="source", type=Path, help="folder of ppd/: go on with these embeddings")
     parser.add_argument("--ensemble", type=int, default=1, help="embeddings of a prompt token")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--text", type=float, default=1.0, help="of the model's own text, in millions of tokens")
     parser.add_argument("--corpus", type=float, default=0.25, help="share of windows that come from the training text")
     parser.add_argument("--lr", type=float, default=1e-2)
+    parser.add_argument("--unseen", type=int, default=UNSEEN, help="windows of held-out text to measure on")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
@@ -101,8 +103,9 @@ def main(words: Sequence[str] | None = None) -> None:
     folder = MODELS / args.model
     made_for = fingerprint(folder)
     net = Net.from_folder(folder).to(args.device).requires_grad_(False)
-    corpus, own, held_out = texts(net, made_for, args.text, args.seed)
+    corpus, own, held_out = texts(net, made_for, args.text, args.seed, args.unseen)
     head = new_head(net, args.ensemble, args.seed).to(args.device)
+    earlier = {"from": go_on(head, args.source)} if args.source else {}
     print(f"{sum(p.numel() for p in head.parameters()):,} parameters; {args.steps} steps of {WINDOWS} windows", flush=True)
     batches = shuffled(mixed(own, corpus, args.corpus), WINDOWS, args.seed + 4, args.device)
     train(net, head, batches, args.steps, args.lr, args.seed + 5, half=True, say=lambda text: print(text, flush=True))
@@ -111,7 +114,7 @@ def main(words: Sequence[str] | None = None) -> None:
     for k, (row, usual) in enumerate(zip(ranks, trigrams, strict=True)):
         print(f"ppd {k}: the model's likeliest token at {row[0]:.1%} of held-out places; trigrams {usual:.1%}")
     head.rates, head.made_for = tuple(tuple(round(x, 5) for x in row) for row in ranks), made_for
-    settings = {k: vars(args)[k] for k in ("steps", "text", "corpus", "lr", "seed")}
+    settings = {k: vars(args)[k] for k in ("steps", "text", "corpus", "lr", "seed")} | earlier
     notes = {"trigrams": [round(x, 5) for x in trigrams], "made_with": settings}
     write(head, (args.into or folder / "heads") / head.kind, notes)
 

@@ -28,9 +28,10 @@ import torch
 import torch.nn.functional as F
 from adapted import ALPHA, Adapted
 from data import BUILD, held_out_windows
-from heads import MODELS, rate
+from heads import MODELS, go_on, rate
 from lowrank import switched
 from net import Net, turned
+from safetensors.torch import load_file
 from torch import Tensor
 
 from decodescope.engine.heads.files import write
@@ -185,19 +186,26 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=2600, help="at most; 2600 read 2 million tokens")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
+    parser.add_argument("--from", dest="source", type=Path, metavar="FOLDER",
+                        help="of a model: go on with its routers and adapter, at the last rho")
     parser.add_argument("--resume", action="store_true", help="go on from the state that was kept last")
     parser.add_argument("--into", type=Path, help="folder in the place of the model's")
     args = parser.parse_args(words)
     if args.threads:
         torch.set_num_threads(args.threads)
     folder, kept, begun = MODELS / args.model, BUILD / f"skip_layer-{args.model}.pt", 0.0
-    part = SkipLayer(Net.from_folder(folder).requires_grad_(False), args.seed)
+    part, made_with = SkipLayer(Net.from_folder(folder).requires_grad_(False), args.seed), dict[str, Any]()
+    if args.source:
+        part.load(load_file(args.source / "adapters" / "skip_layer" / "model.safetensors"))
+        made_with, begun = {"from": go_on(part.routers, args.source / "heads")}, 0.5
     if args.resume:
         state = torch.load(kept, weights_only=True)
         begun, part.read = float(state.pop("course")), int(state.pop("read"))
         part.go_on(state)
     print(part.learn(), flush=True)
+    began = time.monotonic()
     steps = train(part, args.within * 60, args.steps, begun, lambda line: print(line, flush=True), kept)
+    print(f"{steps} steps, {time.monotonic() - began:.1f} s", flush=True)
     moved = part.calibrated()
     figures = part.measured()
     print(figures, flush=True)
@@ -205,9 +213,10 @@ def main(words: Sequence[str] | None = None) -> None:
     from decodescope.engine.checkpoint.adapter import write as write_adapter
     from decodescope.engine.load import fingerprint
 
-    made_with: dict[str, Any] = {"within": args.within, "steps": steps, "tokens": part.read, "seed": args.seed}
+    made_with |= {"within": args.within, "steps": steps, "tokens": part.read, "seed": args.seed}
     made_with |= {"rho": RHO, "moved": round(moved, 3), "resumed": args.resume, "threads": torch.get_num_threads()}
-    made_with |= {"command": f"python assets/training/skip_layer.py --within {args.within:g} --threads {args.threads}"}
+    begins = f" --from {args.source}" if args.source else ""
+    made_with |= {"command": f"python assets/training/skip_layer.py --within {args.within:g} --threads {args.threads}{begins}"}
     notes = {"measured": figures, "made_with": made_with | {"machine": platform.processor() or platform.machine()}}
     into, base = args.into or folder, fingerprint(folder)
     adapter, more = into / "adapters" / "skip_layer", {"rows": {}, "notes": notes}

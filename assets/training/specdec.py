@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from heads import MODELS, ROWS, fit, texts
+from heads import MODELS, ROWS, UNSEEN, fit, go_on, texts
 from net import Net
 from torch import Tensor
 
@@ -175,9 +175,11 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--target", default="lab", help="a folder of assets/models")
     parser.add_argument("--draft", default="lab-draft", help="a folder of assets/models")
+    parser.add_argument("--from", dest="source", type=Path, help="folder of specdec/: go on with this head")
     parser.add_argument("--text", type=float, default=0.2, help="of the target's own text, in millions of tokens")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--unseen", type=int, default=UNSEEN, help="windows of held-out text to measure on")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
@@ -191,9 +193,10 @@ def main(words: Sequence[str] | None = None) -> None:
 
     target, draft = (Net.from_folder(MODELS / x).to(args.device).requires_grad_(False) for x in (args.target, args.draft))
     made_for = fingerprint(MODELS / args.target)
-    _, own, held_out = texts(target, made_for, args.text, args.seed)
+    _, own, held_out = texts(target, made_for, args.text, args.seed, args.unseen)
 
     head = new_head(draft).to(args.device)
+    earlier = {"from": go_on(head, args.source)} if args.source else {}
     steps = max(1, args.epochs * (len(own) // ROWS))
     print(f"{sum(p.numel() for p in head.parameters()):,} parameters; {steps} steps of {ROWS} windows", flush=True)
     batches = shuffled(own, args.seed + 4, args.device)
@@ -206,7 +209,7 @@ def main(words: Sequence[str] | None = None) -> None:
         "calibration": [[round(x, 5) for x in row] for row in found.rows],
         "loss": round(found.loss, 5),
         "constant": round(found.constant, 5),
-        "made_with": {k: v for k, v in vars(args).items() if k in ("text", "epochs", "lr", "seed")},
+        "made_with": {k: v for k, v in vars(args).items() if k in ("text", "epochs", "lr", "seed")} | earlier,
     }
     write(head, (args.into or MODELS / args.draft / "heads") / head.kind, notes)
 

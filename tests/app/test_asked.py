@@ -12,7 +12,7 @@ import pytest
 from toylab import toy_play
 
 from decodescope.app.page import layout
-from decodescope.app.runs.asked import OWN, RENAMED, SHUFFLED, prompted
+from decodescope.app.runs.asked import MOST, OWN, RENAMED, SHUFFLED, prompted
 from decodescope.app.runs.chosen import taken
 from decodescope.app.runs.play import Choice
 from decodescope.app.runs.presets import PRESETS
@@ -22,7 +22,6 @@ from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace.repeats import said_again
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST = 0.25  # the share of the 4-grams of a text that may be said again
 LOOPS = "def f(x):\n    return"  # what the example `loop` goes round behind
 ROUND = {"picture", "needle_lost"}  # of cells, most of which are white; digits that are made up once the number is lost
 

@@ -1,4 +1,5 @@
-"""What hangs on the weights of `lab`: every head and adapter that is shipped is made anew, by commands that exist."""
+"""What hangs on the weights of `lab`: every head and adapter that is shipped is made anew, by commands that exist; all else is
+listed for people."""
 
 from __future__ import annotations
 
@@ -10,10 +11,19 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from decodescope.app.parser import parser
+
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))
 
 import follow  # noqa: E402
+
+PAGE = ASSETS / "training" / "FOLLOW.md"
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a page's headings."""
+    return {re.sub(r"[^\w -]", "", x.lower()).replace(" ", "-") for x in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
 
 
 def test_every_shipped_head_and_adapter_of_the_models_that_follow_is_a_piece():
@@ -24,28 +34,84 @@ def test_every_shipped_head_and_adapter_of_the_models_that_follow_is_a_piece():
 
 @pytest.mark.parametrize("name", follow.PIECES)
 def test_a_command_is_a_script_and_words_that_it_takes(name):
-    _, script, *words = follow.command(name, 1)
-    text = (follow.ROOT / script).read_text()
-    for word in words:
-        assert not word.startswith("--") or f'"{word}"' in text, f"{script} takes no {word}"
+    small = follow.PIECES[name].small.format(name=name).split()
+    for (_, script, *words), more in zip(follow.commands(name, 1), [small, [], []], strict=False):
+        if script == "-m":
+            assert parser().parse_args([*words[1:], *more]).command == "bench"
+            continue
+        text = (follow.ROOT / script).read_text()
+        for word in (*words, *more):
+            assert not word.startswith("--") or f'"{word}"' in text, f"{script} takes no {word}"
+
+
+@pytest.mark.parametrize("name", [x for x in follow.PIECES if "--from" in follow.PIECES[x].commands[0]])
+def test_what_a_piece_begins_with_lies_there(name):
+    words = follow.commands(name, 1)[0]
+    source = follow.ROOT / words[words.index("--from") + 1]
+    assert (source / "model.safetensors").exists() or (source / name / "model.safetensors").exists()
+
+
+def test_all_but_what_measures_times_takes_at_most_four_hours():
+    assert sum(x.minutes for x in follow.PIECES.values() if not x.alone) <= 240
+
+
+def test_what_people_write_anew_names_every_section_of_the_benchmarks_and_links_that_lead_somewhere():
+    links = re.findall(r"\]\((\S+?)#(\S+?)\)", PAGE.read_text(encoding="utf-8"))
+    for file, anchor in links:
+        assert anchor in anchors((PAGE.parent / file).resolve().read_text(encoding="utf-8")), f"{file} has no {anchor}"
+    text = (ASSETS.parent / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    sections = anchors("\n".join(x for x in text.split("\n") if x.startswith("## ")))
+    named = {anchor for file, anchor in links if file.endswith("benchmarks.md")}
+    assert len(links) > 40 and sections == named, f"does its figure hang on the weights? {sections ^ named}"
 
 
 def test_pieces_are_made_in_order_noted_and_not_made_again(tmp_path, monkeypatch):
     monkeypatch.setattr(follow, "DONE", tmp_path / "followed.json")
+    monkeypatch.setattr(follow, "ROOT", tmp_path)
+    monkeypatch.setattr(follow, "BUILD", tmp_path / "build")
     ran, fails = [], ["hydra"]
 
     def ended(words: list[str], cwd: Path) -> CompletedProcess:
-        ran.append(words[2])
+        ran.append(words[2:])
         return CompletedProcess(words, int(words[2] in fails))
 
+    def commands(name: str, threads: int, fresh: bool) -> list[list[str]]:
+        return [["python", "script", name, *["--fresh"] * fresh]]
+
     monkeypatch.setattr(follow.subprocess, "run", ended)
-    monkeypatch.setattr(follow, "command", lambda name, threads: ["python", "script", name])
+    monkeypatch.setattr(follow, "commands", commands)
+    monkeypatch.setattr(follow, "mark", lambda name: "abc")
     with pytest.raises(SystemExit, match="hydra was not made"):
-        follow.make(["eagle", "hydra", "medusa"], "abc", 1)
-    assert ran == ["eagle", "hydra"] and json.loads(follow.DONE.read_text()) == {"eagle": "abc"}
+        follow.make(["eagle", "hydra", "medusa"], 1)
+    assert ran == [["eagle", "--fresh"], ["hydra", "--fresh"]]
+    assert json.loads(follow.DONE.read_text()) == {"begun": {"eagle": "abc", "hydra": "abc"}, "made": {"eagle": "abc"}}
     fails.clear()
-    follow.make(["hydra"], "abd", 1)
-    assert follow.made() == {"eagle": "abc", "hydra": "abd"}
+    follow.make(["eagle", "hydra"], 1)
+    assert ran[2:] == [["hydra"]], "begun for these weights: it goes on from its checkpoint"
+    monkeypatch.setattr(follow, "mark", lambda name: "abd")
+    follow.make(["hydra"], 1)
+    assert ran[3:] == [["hydra", "--fresh"]], "a checkpoint that was begun for other weights is forgotten"
+    assert follow.noted()["made"] == {"eagle": "abc", "hydra": "abd"}
+
+
+def test_a_rehearsal_adds_its_words_and_puts_back_what_was_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(follow, "ROOT", tmp_path)
+    monkeypatch.setattr(follow, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(follow, "written", lambda: ["a file"])
+    with pytest.raises(SystemExit, match="commit it first"):
+        follow.rehearse(["eagle"], 1)
+    states, ran = iter([[], ["assets/models/lab/heads/eagle"]]), []
+
+    def ended(words: list[str], **how: object) -> CompletedProcess:
+        ran.append(words)
+        return CompletedProcess(words, 0)
+
+    monkeypatch.setattr(follow, "written", lambda: next(states))
+    monkeypatch.setattr(follow.subprocess, "run", ended)
+    follow.rehearse(["eagle"], 1)
+    made, loaded, *back = ran
+    assert made[-4:] == ["--tokens", "0.005", "--unseen", "8"] and "'lab'" in loaded[2]
+    assert [x[:2] for x in back] == [["git", "checkout"], ["git", "clean"]]
 
 
 def test_what_is_no_piece_is_refused(monkeypatch, capsys):
