@@ -39,6 +39,11 @@
   }
   const part = (event) => event.target.matches?.("script[src], link[rel=stylesheet]") && again();
   window.addEventListener("error", part, true);
+  // a sheet that came again goes the first time, which only costs then
+  document.addEventListener("load", ({ target: { href, sheet } }) => {
+    const same = [...document.querySelectorAll("link[rel=stylesheet]")].filter((link) => sheet && link.href === href);
+    for (const link of same.slice(0, -1)) link.remove();
+  }, true);
   window.addEventListener("vite:preloadError", again);
   window.addEventListener("unhandledrejection", (event) => LOST.test(event.reason?.message) && again());
   /** Do something with the module of the page, when it has come. */

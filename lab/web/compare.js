@@ -20,7 +20,7 @@ import { toolsOf } from "./compare/tools.js";
 import { going } from "./going.js";
 import { noticing } from "./notice.js";
 
-const LATER = 400; // ms after a move until the address has it
+const LATER = 400; // ms after the last move until the address has it: to write it takes the page some ms
 const VIEWS = [
   ["tree, text", ["tree", "text"]],
   ["tree, text, cache", ["tree", "text", "cache"]],
@@ -146,7 +146,8 @@ export function page(element) {
   let writing = 0;
   function moved() {
     spoken.speak();
-    writing = writing || setTimeout(() => ((writing = 0), address()), LATER);
+    clearTimeout(writing);
+    writing = setTimeout(address, LATER);
   }
   function address() {
     if (current() !== "compare") return;

@@ -20,6 +20,10 @@ const THEME = "decodescope-theme";
 const SIZE = "decodescope-size";
 const KEPT = "decodescope-settings";
 const BREAKS = "decodescope-breakpoints"; // where breaks.js keeps them
+// the icons that only this page has
+const PATHS = { stop: "M4.5 4.5h7v7h-7z", step: "M4 3.5v9l5.5-4.5zM12 4v8",
+  moon: "M12.5 10A5.5 5.5 0 0 1 6 3.5a5 5 0 1 0 6.5 6.5z" };
+const sign = (name) => icon(name, PATHS[name]);
 const place = (element) => element.firstElementChild || element;
 const kept = (name) => {
   try {
@@ -324,10 +328,10 @@ export function copies(element) {
 export function transport(element) {
   const post = (action, pane) => pane?.id && ask(`/ds/run/${pane.id}/${action}`, { method: "POST" }).catch(() => {});
   const control = (name, word, act) =>
-    button([icon(name), h("span", null, word)], act, { class: "ds-button " + name });
+    button([sign(name), h("span", null, word)], act, { class: "ds-button " + name });
   const word = (one, text, mark) => {
     if (one.lastChild.textContent !== text) one.lastChild.textContent = text;
-    if (mark && one.dataset.mark !== mark) (one.dataset.mark = mark), one.replaceChild(icon(mark), one.firstChild);
+    if (mark && one.dataset.mark !== mark) (one.dataset.mark = mark), one.replaceChild(sign(mark), one.firstChild);
   };
   let stopping = false;
   const stop = control("stop", "Stop",
@@ -453,7 +457,7 @@ export function top(element) {
   draw("rect", { class: "root", x: 1, y: 3, width: 6, height: 6 });
   draw("circle", { class: "no", cx: 24, cy: 6, r: 3.5 });
   draw("circle", { class: "yes", cx: 25, cy: 17, r: 3.5 });
-  const theme = button(icon("moon"), () => {
+  const theme = button(sign("moon"), () => {
     const dark = !document.body.classList.contains("dark");
     keep(THEME, dark ? "dark" : "light");
     paint();

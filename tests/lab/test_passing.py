@@ -13,7 +13,7 @@ from .drawn import Drawn, told
 from .runs import known
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
-SEEN = "(selector) => getComputedStyle(document.querySelector(selector)).display !== 'none'"
+SEEN = "(selector) => document.querySelector(selector).checkVisibility({ visibilityProperty: true })"
 STANDS = f"() => ({SEEN})('svg.tree')"
 PLACES = """() => [...document.querySelectorAll('.tree .node')].filter((x) => x.style.display !== 'none').map((x) => {
   const box = x.querySelector('.mark').getBoundingClientRect();

@@ -89,6 +89,12 @@ def test_text_has_no_other_colours_than_those_that_were_computed(sheet: Path) ->
     assert not {x.strip() for x in found} - known, "a colour of text whose contrast nobody computed"
 
 
+@pytest.mark.parametrize("sheet", SHEETS, ids=lambda x: x.name)
+def test_no_rule_is_for_whatever_follows(sheet: Path) -> None:
+    """Under such a rule all tokens of a text were styled anew whenever the caret moved."""
+    assert not re.findall(r"[+~]\s*\*[^{}]*\{", sheet.read_text(encoding="utf-8"))
+
+
 def test_words_are_the_same_in_both_languages() -> None:
     line = re.search(r"const WORDS=\{(.*?)\};", bundle(), re.DOTALL)
     assert line and dict(re.findall(r'(\w+):"([^"]*)"', line[1])) == style.WORDS

@@ -1,6 +1,7 @@
 /* The tree as a picture: a large one is painted while its steps go by, in the inks and types that the sheet gives its
  * elements. */
 import { h, ruler, s, sheet } from "./elements.js";
+import { last } from "./frame.js";
 import { GAP_TEXT } from "./layout.js";
 import { outline, radius, WORDS } from "./marks.js";
 
@@ -82,29 +83,30 @@ export function brush() {
     paint(laid, { wide, high, lines, words, numbers, chosen }) {
       styles = styles || read();
       items = laid.items;
-      const pen = roomy(canvas, wide, high);
       Object.assign(element.style, { width: wide + "px", height: high + "px" });
-      shapes(pen, lines);
-      const texts = new Map();
-      const put = (kind, ...text) => texts.get(kind)?.push(text) ?? texts.set(kind, [text]);
-      for (const item of items) {
-        const kind = item.node.status === "unreached" || item.node.status === "reject" ? item.node.status : "";
-        let x = item.x + GAP_TEXT;
-        words(item).forEach(([text, part], k, all) => {
-          const name = `${part || "label"} ${kind}`;
-          put(name, text, x, item.y + 4.5, "left");
-          if (k + 1 < all.length) x += styles[name].long(text);
-        });
-        const line = numbers(item);
-        if (line) put(`sub ${kind}`, line.text, line.x, line.y, line.end ? "right" : "left");
-      }
-      write(pen, texts);
-      const ringed = items.find(({ node }) => node.id === chosen);
-      if (!ringed) return;
-      Object.assign(pen, { strokeStyle: styles.ring.stroke, lineWidth: styles.ring.wide });
-      pen.beginPath();
-      pen.arc(ringed.x, ringed.y, 11, 0, 2 * Math.PI);
-      pen.stroke();
+      last(() => {
+        const pen = roomy(canvas, wide, high), texts = new Map();
+        shapes(pen, lines);
+        const put = (kind, ...text) => texts.get(kind)?.push(text) ?? texts.set(kind, [text]);
+        for (const item of items) {
+          const kind = item.node.status === "unreached" || item.node.status === "reject" ? item.node.status : "";
+          let x = item.x + GAP_TEXT;
+          words(item).forEach(([text, part], k, all) => {
+            const name = `${part || "label"} ${kind}`;
+            put(name, text, x, item.y + 4.5, "left");
+            if (k + 1 < all.length) x += styles[name].long(text);
+          });
+          const line = numbers(item);
+          if (line) put(`sub ${kind}`, line.text, line.x, line.y, line.end ? "right" : "left");
+        }
+        write(pen, texts);
+        const ringed = items.find(({ node }) => node.id === chosen);
+        if (!ringed) return;
+        Object.assign(pen, { strokeStyle: styles.ring.stroke, lineWidth: styles.ring.wide });
+        pen.beginPath();
+        pen.arc(ringed.x, ringed.y, 11, 0, 2 * Math.PI);
+        pen.stroke();
+      });
     },
     /** The node at a place of the picture, or null. */
     at: (x, y) =>

@@ -128,9 +128,8 @@ export function ruler(font) {
 }
 
 const ICONS = { first: "M12 4L7 8l5 4M4.5 4v8", prev: "M10 4L6 8l4 4", next: "M6 4l4 4-4 4",
-  last: "M4 4l5 4-5 4M11.5 4v8", play: "M5 3.5v9l7-4.5z", pause: "M5.5 4v8M10.5 4v8", stop: "M4.5 4.5h7v7h-7z",
-  moon: "M12.5 10A5.5 5.5 0 0 1 6 3.5a5 5 0 1 0 6.5 6.5z", step: "M4 3.5v9l5.5-4.5zM12 4v8" };
-/** One of our icons, drawn in the current colour. */
-export const icon = (name) =>
+  last: "M4 4l5 4-5 4M11.5 4v8", play: "M5 3.5v9l7-4.5z", pause: "M5.5 4v8M10.5 4v8" };
+/** One of our icons, drawn in the current colour; d: its path, where it is none of these. */
+export const icon = (name, d = ICONS[name]) =>
   s("svg", { class: "icon " + name, width: 16, height: 16, viewBox: "0 0 16 16", "aria-hidden": "true" },
-    s("path", { d: ICONS[name] }));
+    s("path", { d }));

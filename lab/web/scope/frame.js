@@ -4,6 +4,7 @@
 const FITS = 8; // ms of drawing, then the patient wait
 const REST = 50; // ms between two drawings of a rest, while steps come; twice that where no frame is free
 const waiting = new Set(); // longest first
+const paints = []; // of this frame
 let frame = 0;
 
 /** Draw `view` with the next frame: look() reads sizes, draw() none. All look before one draws: one layout. A view with
@@ -12,6 +13,8 @@ export function soon(view) {
   waiting.add(view);
   frame = frame || requestAnimationFrame(all);
 }
+/** Paint once all elements of this frame have changed: a canvas that is given a type asks for the page's styles. */
+export const last = (paint) => paints.push(paint);
 export const never = (view) => waiting.delete(view);
 /** Whether something waits to be drawn. */
 export const waits = () => waiting.size > 0;
@@ -33,6 +36,7 @@ function all(time) {
       view.since = time;
       draw(view);
     }
+    paints.splice(0).forEach((paint) => paint());
   } finally {
     if (waiting.size) frame = frame || requestAnimationFrame(all);
   }

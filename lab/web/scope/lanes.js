@@ -28,23 +28,24 @@ function stepParts(c, colours, { draft, verify, all }, x, y, w) {
   }
 }
 
+/** The block of step i of run k; ringed: as the one that is shown. at: px of a time. */
+function stepBlock(c, colours, at, { store, steps }, k, i, ringed) {
+  const { start, end } = steps[i] ?? {}, record = store.steps[i], x = at(start), w = at(end) - x, y = laneTop(k);
+  if (!record || !(w > 0)) return;
+  stepParts(c, colours, record.dt, x, y, w > 3 ? w - 1 : w);
+  if (!ringed) return;
+  c.strokeStyle = colours.ink;
+  c.lineWidth = 2;
+  c.strokeRect(Math.round(x) - 1, y - 2, Math.max(3, w + 1), LANES.tall + 4);
+}
+
 /** The steps of run k that lie between two times; `split` is the time at which its text parts. at: px of a time;
  *  thin: seconds of half a pixel. */
-function runLane(c, colours, { at, thin, from, to }, { store, steps, at: now }, k, split) {
-  const y = laneTop(k);
-  const draw = (i) => {
-    const { start, end } = steps[i], record = store.steps[i], x = at(start), w = at(end) - x;
-    if (!record || w <= 0) return;
-    stepParts(c, colours, record.dt, x, y, w > 3 ? w - 1 : w);
-    if (i !== now) return;
-    c.strokeStyle = colours.ink;
-    c.lineWidth = 2;
-    c.strokeRect(Math.round(x) - 1, y - 2, Math.max(3, w + 1), LANES.tall + 4);
-  };
+function runLane(c, colours, { at, thin, from, to }, run, k, split) {
+  const y = laneTop(k), { steps } = run;
   // of steps thinner than half a pixel a few are enough
   for (let i = Math.max(0, byClock(steps, from)); i < steps.length && steps[i].start < to;
-    i = Math.max(i + 1, byClock(steps, steps[i].start + thin))) draw(i);
-  if (steps[now]) draw(now);
+    i = Math.max(i + 1, byClock(steps, steps[i].start + thin))) stepBlock(c, colours, at, run, k, i);
   if (split === null) return;
   const x = at(split), foot = y + LANES.tall;
   c.fillStyle = colours.ink;
@@ -105,7 +106,9 @@ function timeScale(c, colours, { at, from, wide, span }, base) {
  *  {x: [seconds or null per run], words: [one per run], parted: [seconds or null per run]}. A stretch of the axis can
  *  be seen alone, of all runs the same. */
 export function lanesView(context) {
-  const canvas = h("canvas", { class: "lanes", role: "img" }), element = h("div", { class: "lane-of-two" }, canvas);
+  // what a move changes lies over what only further steps change
+  const still = h("canvas", { class: "behind" }), canvas = h("canvas", { class: "lanes", role: "img" }),
+    element = h("div", { class: "lane-of-two" }, still, canvas);
   const swatch = (name) =>
     s("svg", { class: "swatch " + name, width: 14, height: 10, "aria-hidden": "true" },
       s("rect", { width: 14, height: 10 }),
@@ -114,7 +117,7 @@ export function lanesView(context) {
     [["draft", "draft"], ["verify", "verify"], ["rest", "rule, commit, cache"]].map(([name, word]) =>
       h("span", null, swatch(name), word)
     ));
-  let colours = null, width = 0, last = 1;
+  let colours = null, width = 0, last = 1, painted = "";
   const room = () => Math.max(40, width - LANES.left - LANES.right);
   const stretch = zoom(element, { least: INSTANT, edges: () => [LANES.left, room()], what: "clocks of the runs",
     request: context.request,
@@ -128,23 +131,35 @@ export function lanesView(context) {
     key,
     tools: stretch.tools,
     look: () => (width = element.clientWidth),
-    restyle: () => (colours = null),
+    restyle: () => ((colours = null), (painted = "")),
     draw(runs, place) {
       colours = colours || inks(canvas, "time-1", "time-2", "time-3", "edge", "muted", "ink", "bg");
-      const high = laneTop(last = runs.length - 1) + LANES.tall + 34, span = room(), c = sheet(canvas, width, high);
+      const high = laneTop(last = runs.length - 1) + LANES.tall + 34, span = room();
       const most = Math.max(1e-6, ...runs.map(({ steps }) => steps.at(-1)?.end || 0));
       const [from, wide] = stretch.stretch(most, place.x.find((x) => x !== null) ?? null), to = from + wide;
       const at = (seconds) => LANES.left + ((seconds - from) / wide) * span;
       const axis = { at, from, to, wide, span, thin: (0.5 * wide) / span };
-      c.font = "600 " + colours.small;
-      c.textBaseline = "middle";
-      c.textAlign = "left";
-      c.fillStyle = colours.ink;
-      runs.forEach((_, k) => c.fillText("ABCD"[k], 4, laneTop(k) + LANES.tall / 2));
-      c.save();
       const before = stretch.near() ? 0 : 8; // px: a mark at an end is seen whole
-      c.beginPath(), c.rect(LANES.left - before, 0, span + 2 * before, high), c.clip();
-      runs.forEach((run, k) => runLane(c, colours, axis, run, k, place.parted[k]));
+      const clip = (c) => (c.save(), c.beginPath(), c.rect(LANES.left - before, 0, span + 2 * before, high), c.clip());
+      const as = [from, wide, width, window.devicePixelRatio, place.parted, runs.map(({ store, steps }) =>
+        [steps.length, store.come])].join();
+      if (as !== painted) (painted = as), lie(sheet(still, width, high));
+      function lie(c) {
+        c.font = "600 " + colours.small;
+        c.textBaseline = "middle";
+        c.textAlign = "left";
+        c.fillStyle = colours.ink;
+        runs.forEach((_, k) => c.fillText("ABCD"[k], 4, laneTop(k) + LANES.tall / 2));
+        clip(c);
+        runs.forEach((run, k) => runLane(c, colours, axis, run, k, place.parted[k]));
+        c.restore();
+        timeScale(c, colours, axis, high - 12);
+        stretch.bar(c, colours.muted, LANES.left, span, high - 4);
+      }
+      const c = sheet(canvas, width, high);
+      c.textBaseline = "middle";
+      clip(c);
+      runs.forEach((run, k) => stepBlock(c, colours, at, run, k, run.at, true));
       const x = place.x.map((seconds) => (seconds === null ? null : at(seconds)));
       joint(c, colours, x);
       c.restore();
@@ -158,8 +173,6 @@ export function lanesView(context) {
       c.font = "600 " + colours.small;
       captions(c, colours, place.words, x.map((there) =>
         there === null ? null : Math.max(LANES.left, Math.min(LANES.left + span, there))), width);
-      timeScale(c, colours, axis, high - 12);
-      stretch.bar(c, colours.muted, LANES.left, span, high - 4);
       set(canvas, {
         "aria-label": `${runs.length} lanes on one axis of ${milli(most)}${stretch.near()
           ? `, ${(1000 * from).toFixed(1)} to ${(1000 * to).toFixed(1)} ms seen` : ""}: `

@@ -154,7 +154,8 @@ export function treeView(context) {
     if (parted) element.focus({ preventScroll: true });
     instead.show(step, tabled);
     const brief = brisk && nodes?.length > LARGE && !own && !tabled && !element.contains(document.activeElement);
-    see(svg, nodes && !own && !tabled && !brief);
+    see(svg, nodes && !own && !tabled);
+    svg.classList.toggle("away", brief);
     see(painted.element, brief);
     see(twin, nodes && !side && !step.tally && tabled);
     shown = nodes || [];
@@ -179,17 +180,15 @@ export function treeView(context) {
       if (!text || (beside && end + small(text) + 12 >= width)) return null;
       return beside ? { text, x: width - 2, y: y + 4, end: true } : { text, x: x + GAP_TEXT, y: y + 17, end: false };
     };
-    if (brief)
-      return void ((shown = laid.items.map((item) => item.node)),
-        painted.paint(laid, { wide, high, lines: strokes(laid), words: labelOf, numbers, chosen }));
-    set(svg, { width: wide, height: high, "aria-label": `draft tree of step ${i}` });
     const drawn = strokes(laid);
+    shown = laid.items.map((item) => item.node);
+    if (brief) return painted.paint(laid, { wide, high, lines: drawn, words: labelOf, numbers, chosen });
+    set(svg, { width: wide, height: high, "aria-label": `draft tree of step ${i}` });
     drawn.forEach(([kind, d], k) => set(lines.at(k), { class: "edge " + kind, d }));
     lines.trim(drawn.length);
     const places = placesOf(store.head, step);
-    const stop = laid.items.some((item) => item.node.id === chosen) ? chosen : laid.items[0].node.id;
-    shown = laid.items.map((item) => item.node);
-    see(ring, shown.some((n) => n.id === chosen));
+    const ringed = shown.some((n) => n.id === chosen), stop = ringed ? chosen : shown[0].id;
+    see(ring, ringed);
     laid.items.forEach((item, k) => {
       const { node } = item, group = marks.at(k), [reach, mark, text, numbered] = group.childNodes;
       const line = numbers(item);

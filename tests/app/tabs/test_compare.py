@@ -83,6 +83,8 @@ def test_three_methods_run_on_one_prompt_and_one_slider_moves_them(lab: Lab) -> 
     traces = [open_trace(lab.play.find(run).path) for run in runs]
     assert [x.header.method["drafter"]["name"] for x in traces] == ["none", "draft_model", "prompt_lookup"]
     page.wait_for_function(f"document.querySelector('{P} .parts').textContent.split(' wrote ').length == 3")
+    sheets = page.evaluate("[...document.querySelectorAll('link[rel=stylesheet]')].map((x) => x.href)")
+    assert len(sheets) == len(set(sheets)), "each rule is there once"
     assert page.locator(f"{P} .parts p").all_inner_texts() == [
         "A and B wrote the same 24 tokens.",
         "A and C wrote the same 24 tokens.",
