@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from decodescope.app.runs.asked import MOST, NEEDLE, RECORD, RENAMED
 from decodescope.engine import Method, load
 from decodescope.engine.run import LazyWriter, encode
 from decodescope.engine.session import Session
-from decodescope.engine.trace import open_trace
+from decodescope.engine.trace import Step, open_trace
 from decodescope.engine.trace.repeats import said_again
 
 HERE = Path(__file__).resolve().parent
@@ -76,13 +77,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "seed": 7,
         "level": "decisions",
     },
-    "h2o": {  # kept as it is: recorded anew it holds whole distributions too, and is so large that its attention is left out
+    "h2o": {
         "title": "Eviction while decoding",
         "about": "H2O keeps the 12 entries that drew most attention and the newest 12; all others leave the cache.",
         "names": {"policy": "h2o", "sampler": ["temperature"]},
         "settings": {"policy": {"heavy": 12, "recent": 12}, "temperature": {"temperature": 0.5}},
         "prompts": STORIES[1:],
-        "new": 48,
+        "new": 36,
         "seed": 4,
         "level": "fields",
     },
@@ -496,7 +497,17 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 ROUND = {"loop", "digit", "apar"}  # what they show goes round: a loop, cells that are white, details in one form
 DRAFTS = {"draft": "lab-draft", "draft2": "lab-draft-plain"}  # a second one goes only to a method that asks for it
-LARGEST = 300_000  # bytes of one file; one that would be larger keeps no fields
+LARGEST = 300_000  # bytes of one file
+
+
+class WithoutLaws(LazyWriter):
+    """Leaves out the whole distributions of level "fields", which are most of its bytes; attention and states stay."""
+
+    def write(self, record: Any) -> None:
+        """As it is, but for those."""
+        if isinstance(record, Step) and record.fields is not None:
+            record = replace(record, fields=replace(record.fields, logits=None, laws=None, law_of=None))
+        super().write(record)
 
 
 def make(name: str, models: dict[str, Any]) -> dict[str, str]:
@@ -505,9 +516,7 @@ def make(name: str, models: dict[str, Any]) -> dict[str, str]:
     path = HERE / f"{name}.partial.dstrace"
     try:
         for prompt in what["prompts"]:
-            session = record(path, what, prompt, what["level"], models)
-            if path.stat().st_size > LARGEST and what["level"] == "fields":
-                session = record(path, what, prompt, "decisions", models)
+            session = record(path, what, prompt, models)
             share, size = again(path), path.stat().st_size
             if session.steps >= least and (share <= MOST or name in ROUND) and size <= LARGEST:
                 os.replace(path, HERE / f"{name}.dstrace")
@@ -523,7 +532,7 @@ def make(name: str, models: dict[str, Any]) -> dict[str, str]:
     return {**row, "turn": session.header.turn} if session.header.turn else row
 
 
-def record(path: Path, what: dict[str, Any], prompt: str, level: Any, models: dict[str, Any]) -> Session:
+def record(path: Path, what: dict[str, Any], prompt: str, models: dict[str, Any]) -> Session:
     """Run it into the file."""
     chat = what.get("chat", False)
     method = Method.named(what["names"], what["settings"])
@@ -537,11 +546,11 @@ def record(path: Path, what: dict[str, Any], prompt: str, level: Any, models: di
         seed=what["seed"],
         chat=chat,
         turn=prompt if chat else "",
-        level=level,
+        level=what["level"],
         shadow=what.get("shadow", False),
     )
     session.run_id = hashlib.sha256(f"example {path.name.partition('.')[0]}".encode()).hexdigest()[:16]
-    session.sink = LazyWriter(path, overwrite=True)
+    session.sink = WithoutLaws(path, overwrite=True)
     for _ in session.stream():
         pass
     return session
@@ -566,18 +575,18 @@ def current(name: str, fingerprints: dict[str, str]) -> bool:
 def main() -> None:
     """Record the examples that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of an example; all without one")
-    parser.add_argument("--old", action="store_true", help="of these those whose models have other weights by now")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of an example; all without one and without --old")
+    parser.add_argument("--old", action="store_true", help="also those whose models have other weights by now")
     args = parser.parse_args()
     if strange := [name for name in args.names if name not in EXAMPLES]:
         parser.error(f"there is no example {strange[0]!r}: choose of {', '.join(EXAMPLES)}")
-    wanted, bad = args.names or list(EXAMPLES), list[str]()
-    named = {EXAMPLES[name].get("model", "lab") for name in wanted}
+    bad, some = list[str](), list(EXAMPLES) if args.old else args.names or list(EXAMPLES)
+    named = {EXAMPLES[name].get("model", "lab") for name in some}
     models = {name: load(name, "float32", "cpu") for name in sorted({*named, *DRAFTS.values()})}
     index = HERE / "index.json"
     kept = {row["name"]: row for row in json.loads(index.read_text())} if index.exists() else {}
     fingerprints = {name: one.fingerprint for name, one in models.items()}
-    for name in (x for x in wanted if not (args.old and current(x, fingerprints))):
+    for name in (x for x in some if not args.old or x in args.names or not current(x, fingerprints)):
         try:
             kept[name] = make(name, models)
         except ValueError as error:
