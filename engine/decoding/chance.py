@@ -12,6 +12,7 @@ from torch import Tensor
 Purpose = Literal["token", "accept", "draft", "shuffle", "init"]
 _PURPOSES: dict[str, int] = {"token": 1, "accept": 2, "draft": 3, "shuffle": 4, "init": 5}
 _MASK = (1 << 64) - 1
+LITTLE = 2.0**-20  # of a sum in doubles: where no more is left, rounding has taken a part in 2**32 of it
 Drawn = tuple[Tensor, list[int]]  # a law, float [V], and the tokens that were taken out of it before a draw
 
 
@@ -105,7 +106,7 @@ class Rest:
     """
 
     def __init__(self, law: Tensor, p: np.ndarray, sums: np.ndarray):
-        self.law, self.p, self.sums = law, p, sums
+        self.law, self.p, self.sums, self._summed = law, p, sums, sums[-1]
         self.taken: list[int] = []
 
     @property
@@ -134,10 +135,11 @@ class Rest:
         """Take `token` out."""
         share = self.p[token]
         self.taken.append(token)
-        if 2 * share < self.sums[-1]:
+        if self.sums[-1] - share > LITTLE * self._summed:
             self.sums[token:] -= share
         else:  # what is left is little beside what rounding may have taken: sum it anew
             self.sums = torch.as_tensor(self.rest, device="cpu").cumsum(0).numpy()  # numpy's takes twice as long
+            self._summed = self.sums[-1]
 
 
 def rests(laws: Tensor) -> list[Rest]:

@@ -23,6 +23,7 @@ from decodescope.engine.methods.drafters.shared.tree_search import (
     HIGHEST,
     SUCCESSORS,
     Place,
+    Row,
     Trigrams,
     Weights,
     places,
@@ -68,8 +69,8 @@ TOY = {
 }
 
 
-def toy(pair: tuple[int, int]) -> dict[int, float]:
-    return TOY.get(pair, {})
+def toy(pair: tuple[int, int]) -> Row:
+    return Row(TOY.get(pair, {}))
 
 
 def test_every_iteration_visits_the_root_and_ends_somewhere() -> None:
@@ -117,7 +118,7 @@ def test_with_many_iterations_visits_rank_as_the_rewards() -> None:
         return max((w + value((pair[1], x), left - 1) for x, w in row.items()), default=0.0)
 
     worth = {x: 0.3 + value((1, x), 2) for x in range(3)}
-    root = search((0, 1), lambda pair: flat.get(pair, {}), 3, 20_000)
+    root = search((0, 1), lambda pair: Row(flat.get(pair, {})), 3, 20_000)
     by_visits = sorted(root.children or (), key=lambda x: -x.visits)
     assert [x.path[0] for x in by_visits] == sorted(worth, key=worth.__getitem__, reverse=True) == [2, 0, 1]
     assert by_visits[0].mean == pytest.approx(1 + worth[2], abs=0.2) and by_visits[0].visits > 10_000

@@ -92,9 +92,9 @@ class SpecTr(AcceptanceRule):
 
 def _try(draft: Draft, alive: list[int], p: Tensor, q: Tensor, rho: float, chance: Chance, position: int) -> list[Trial]:
     """The tests of the guesses `alive` in draw order, up to the first success."""
-    trials: list[Trial] = []
+    trials, laws = list[Trial](), (read(p), read(q))
     for child in alive:
-        p_x, q_x = (float(read(law)[draft.tokens[child]]) for law in (p, q))
+        p_x, q_x = (float(law[draft.tokens[child]]) for law in laws)
         ok, u = chance.accept(p_x, rho * q_x, position)
         trials.append(Trial(child, p_x, p_x, q_x, u, p_x / (rho * q_x) if q_x > 0 else 0.0, ok, den=rho * q_x))
         if ok:
@@ -130,19 +130,20 @@ class _Plan(NamedTuple):
         """
         both = torch.stack([p, q]).double()
         p, q = both.div_(both.sum(1, keepdim=True))
-        ascending, order = torch.where(q > 0, p / q, torch.inf).sort()
-        below = both.new_zeros(2, len(order) + 1)
-        below[:, 1:] = both.index_select(1, order).cumsum(1)
+        ratio = torch.where(q > 0, p / q, torch.inf).cpu().numpy()
+        ratio = ratio[order := ratio.argsort()]  # by numpy, in half the time of torch's
+        within = int(ratio.searchsorted(float(k)))  # tokens from there on add more to p than they can to q^k
+        below = both.new_zeros(2, within + 1)
+        below[:, 1:] = both.index_select(1, torch.as_tensor(order[:within], device=both.device)).cumsum(1)
         optimum = 1 - float((below[1] ** k - below[0]).max())
-        ratio, (below_p, below_q) = ascending.cpu().numpy(), below.cpu().numpy()  # the rest is few numbers
-        inside = ratio[ratio.searchsorted(1.0, "right") : ratio.searchsorted(float(k))]
-        breaks = np.concatenate(([1.0], inside, [float(k)]))
+        below_p, below_q = below.cpu().numpy()  # the rest is few numbers
+        breaks = np.concatenate(([1.0], ratio[ratio.searchsorted(1.0, "right") : within], [float(k)]))
 
         def miss(rho: float) -> float:
             at = ratio.searchsorted(rho)
             return max(0.0, float(below_q[at]) - float(below_p[at]) / rho)  # 1 - b
 
-        over = bisect_left(breaks, True, key=lambda rho: 1 - miss(rho) ** k <= rho * (1 - miss(rho)))  # A <= rho b: exact
+        over = bisect_left(breaks, True, key=lambda rho: 1 - (m := miss(rho)) ** k <= rho * (1 - m))  # A <= rho b: exact
         low, high = float(breaks[max(over - 1, 0)]), float(breaks[min(over, len(breaks) - 1)])
         mass_q, mass_p = (float(below[ratio.searchsorted(high)]) for below in (below_q, below_p))
         while low < (middle := (low + high) / 2) < high:

@@ -63,52 +63,32 @@ class DySpec(DrawnDrafter):
     def propose(self, ctx: Context) -> Draft:
         if ctx.room == 0:
             return Draft()
-        tree, bar, value, gain = ModelTree(ctx), _Bar(self.nodes), {}, {}
+        tree, value, gain = ModelTree(ctx), {}, {}
+        top = [0.0] * (self.nodes - 1) + [1.0]  # values of the best slots known so far, a heap: the least of them is the bar
         below = {ROOT: 1.0}  # node of the level that was grown last -> value of the slot below it
-        bar.add(1.0)
-        while below:
-            frontier = [node for node, v in below.items() if v >= bar.value]
+        for level in range(1, min(self.length, ctx.room) + 1):
+            frontier = [node for node, v in below.items() if v >= top[0]]
             if not frontier:
                 break
-            rows = tree.root() if ROOT in below else tree.read(frontier)
+            rows = tree.root() if level == 1 else tree.read(frontier)
             siblings = families(tree, frontier, rows, self.nodes)
             slots = [_Slot(-below[x], i, siblings[i]) for i, x in enumerate(frontier)]
             heapq.heapify(slots)
-            below = {}
-            while slots and -slots[0].least >= bar.value:
+            below, deeper = {}, level < min(self.length, ctx.room)
+            while slots and -slots[0].least >= top[0]:
                 slot = heapq.heappop(slots)
                 node, taken = slot.siblings.grow()
                 value[node] = -slot.least
                 gain[node] = value[node] * taken
-                if tree.room(node, self.length):
+                if deeper:
                     below[node] = gain[node]
-                    bar.add(gain[node])
+                    heapq.heappushpop(top, gain[node])
                 if slot.siblings.more and taken < 1:
                     beside = value[node] * (1 - taken)
-                    bar.add(beside)
+                    heapq.heappushpop(top, beside)
                     heapq.heappush(slots, _Slot(-beside, slot.row, slot.siblings))
         tree.close()
         best = sorted(sorted(value, key=lambda x: (-value[x], x))[: self.nodes])
         values = [round(value[x], 4) for x in best]
         notes = {"values": values, "expected": round(1 + sum(gain[x] for x in best), 4)}
         return tree.draft(self.proposes, best, notes)
-
-
-class _Bar:
-    """The value that a slot must have to be among the `count` best of those known so far."""
-
-    def __init__(self, count: int):
-        self.count = count
-        self._best: list[float] = []  # a heap, the least on top
-
-    def add(self, value: float) -> None:
-        """Hear of a slot."""
-        if len(self._best) < self.count:
-            heapq.heappush(self._best, value)
-        else:
-            heapq.heappushpop(self._best, value)
-
-    @property
-    def value(self) -> float:
-        """0 as long as there are fewer."""
-        return self._best[0] if len(self._best) == self.count else 0.0

@@ -121,13 +121,15 @@ class ProPD(Drafter):
 
     def _likely(self, ctx: Context, whole: Draft, states: torch.Tensor) -> list[int]:
         """The nodes of the tree, ascending, that the early ranking leaves; states [1, N + 1, d_model] enter the next layer."""
-        decoder, device = ctx.target.decoder, states.device
-        inner, at = torch.tensor(whole.parents, device=device).unique(return_inverse=True)  # places with children
-        logits = decoder.unembed(decoder.normed(states[0, inner + 1]))  # [P, V]
+        decoder, inner = ctx.target.decoder, sorted(set(whole.parents))  # places with children
+        logits = decoder.unembed(decoder.normed(states[0, [place + 1 for place in inner]]))  # [P, V]
         ctx.target.passes[-1].logits = len(inner)
-        likely = logits.topk(min(self.top, logits.shape[-1])).indices[at]  # [N, top]
-        out = (likely != torch.tensor(whole.tokens, device=device)[:, None]).all(1).cpu()
-        return (~(whole.ancestry()[1:, 1:] & out).any(1)).nonzero()[:, 0].tolist()
+        best = logits.topk(min(self.top, logits.shape[-1])).indices.tolist()
+        likely, stay = {place: set(tokens) for place, tokens in zip(inner, best, strict=True)}, {ROOT}
+        for node, (token, parent) in enumerate(zip(whole.tokens, whole.parents, strict=True)):
+            if parent in stay and token in likely[parent]:
+                stay.add(node)
+        return sorted(stay - {ROOT})
 
     def observe(self, outcome: Outcome) -> None:
         self._drafter.observe(outcome)

@@ -71,7 +71,7 @@ class FeatureWalk:
         `outputs` [.., d] stand in the place of true features. Each sees the text, its ancestors and itself."""
         device, n = self.decoder.device, self.store.n
         fed, at = torch.tensor([tokens, above], device=device)  # one copy up for both
-        pairs = outputs[at][None], F.embedding(fed, self.decoder.embed)[None]
+        pairs = outputs.index_select(0, at)[None], self.decoder.embed.index_select(0, fed)[None]
         self._sees = [self._sees[row] | 1 << slot for slot, row in enumerate(above, self._pending)]
         self._pending += len(tokens)
         if self._pending == self.level + 1:  # a chain so far

@@ -67,10 +67,6 @@ class ModelTree:
         if self._pending:
             self.lane.rollback()
 
-    def room(self, node: int, deepest: int) -> bool:
-        """Whether `node` may have children in a draft of at most `deepest` levels."""
-        return self._level(node) < min(deepest, self.ctx.room)
-
     def law(self, node: int, logits: Tensor) -> Tensor:
         """float [V]: what the children of `node` are drawn from, given the logits [V] after it; see `Context.estimate`."""
         return self.ctx.estimate(logits, self._states[node] if self.stateful else self.ctx.state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
@@ -67,11 +67,6 @@ class Row(dict[int, float]):
     _ids: list[int]
     _sums: list[float] | None = None
 
-    @classmethod
-    def of(cls, weights: Mapping[int, float]) -> Row:
-        """The weights as a row, themselves if they are one."""
-        return weights if isinstance(weights, cls) else cls(weights)
-
     @property
     def heaviest(self) -> list[tuple[int, float]]:
         """Successors and their weights, the heaviest first."""
@@ -114,24 +109,27 @@ class Weights:
         return row
 
 
+@lru_cache(maxsize=2048)
+def pull(visits: int) -> float:
+    """How much exploring counts at a place with N visits: (EXPLORE + ln((N + GROWTH + 1) / GROWTH)) sqrt(N)."""
+    return (EXPLORE + math.log((visits + GROWTH + 1) / GROWTH)) * math.sqrt(visits)
+
+
 @dataclass(eq=False, slots=True)
 class Place:
     """A place in the search. pair: the last two tokens there;  prior: weight of the step to it;  path: tokens to it;
-    visits: searches through it;  total: their rewards, added up;  row: its successors and their weights, the heaviest first,
-    None before it was grown;  visited: the children that a search went to, the first of these"""
+    visits: searches through it;  total, mean: of their rewards;  part: prior / (1 + visits);  row: its successors and their
+    weights, the heaviest first, None before it was grown;  visited: the children that a search went to, the first of these"""
 
     pair: Pair
     path: tuple[int, ...] = ()
     prior: float = 0.0
     visits: int = 0
     total: float = 0.0
+    mean: float = 0.0
+    part: float = 0.0
     row: list[tuple[int, float]] | None = None
     visited: list[Place] = field(default_factory=list, repr=False)
-
-    @property
-    def mean(self) -> float:
-        """The mean reward."""
-        return self.total / self.visits if self.visits else 0.0
 
     @property
     def children(self) -> list[Place]:
@@ -144,19 +142,19 @@ class Place:
         return Place((self.pair[1], token), (*self.path, token), weight)
 
     def best(self) -> Place:
-        """The child with the largest mean + (EXPLORE + ln((N + GROWTH + 1) / GROWTH)) prior sqrt(N) / (1 + n), N being the
-        visits here and n there; one that was never visited comes first, the heaviest of these."""
+        """The child with the largest mean + pull(N) prior / (1 + n), N being the visits here and n there; one that was never
+        visited comes first, the heaviest of these."""
         assert self.row
         visited = self.visited
         if len(visited) < len(self.row):
             visited.append(self.child(*self.row[len(visited)]))
             return visited[-1]
-        pull = (EXPLORE + math.log((self.visits + GROWTH + 1) / GROWTH)) * math.sqrt(self.visits)
-        scores = [x.total / x.visits + pull * x.prior / (1 + x.visits) for x in visited]
+        towards = pull(self.visits)
+        scores = [x.mean + towards * x.part for x in visited]
         return visited[scores.index(max(scores))]
 
 
-def search(start: Pair, after: Callable[[Pair], Mapping[int, float]], depth: int, iterations: int, seed: int = 0) -> Place:
+def search(start: Pair, after: Callable[[Pair], Row], depth: int, iterations: int, seed: int = 0) -> Place:
     """The root of a tree, searched from the pair `start` to at most `depth` tokens.
 
     Each iteration goes down by `Place.best`, grows all successors of the place where it ends and goes to the heaviest, from
@@ -170,20 +168,21 @@ def search(start: Pair, after: Callable[[Pair], Mapping[int, float]], depth: int
             at = at.best()
             way.append(at)
         if at.row is None and len(way) <= depth:
-            at.row = Row.of(after(at.pair)).heaviest
+            at.row = after(at.pair).heaviest
             if at.row:
                 at = at.best()
                 way.append(at)
         reward, pair = 1.0 + sum([x.prior for x in way]), at.pair
         for _ in range(depth + 1 - len(way)):
-            onward = Row.of(after(pair))
+            onward = after(pair)
             if not onward:
                 break
             token = onward.drawn(chance())
             reward, pair = reward + onward[token], (pair[1], token)
         for x in way:
-            x.visits += 1
-            x.total += reward
+            x.visits = n = x.visits + 1
+            x.total = total = x.total + reward
+            x.mean, x.part = total / n, x.prior / (1 + n)
     return root
 
 
