@@ -339,14 +339,15 @@ class Session(State):
             raise ValueError(f"the run has ended: {self.end.reason}.")
         if self.prefilled is None:
             self.start()
+        if (threads := self.threads) is not None:
+            threads.step()
         began, n = time.perf_counter(), len(self.tokens)
         with _Faults(self):
             move = self.method.strategy.step(self)
-            wall = (time.perf_counter() - began) * 1e6
-            t_us = (began - self._started) * 1e6
+            wall, t_us = (time.perf_counter() - began) * 1e6, (began - self._started) * 1e6
             self._leave_out_shadow()
             record = self.recorder.step(self, move, self.steps, n, t_us, wall)
-            record.environment = None if self.threads is None else self.threads.look(self.target.decoder, record.passes)
+            record.environment = None if threads is None else threads.look(self._models[TARGET].decoder, record.passes)
             self._keep(record)
         self.steps += 1
         if move.end is not None:
@@ -379,8 +380,7 @@ class Session(State):
             sink.write(self.header)
 
     def _leave_out_shadow(self) -> None:
-        """Let the run have begun later by what a full cache beside the target's took since the last record: it is no part of
-        what is timed."""
+        """Let the run have begun later by what a full cache beside it took since the last record, which is not timed."""
         if self.target.shadow is not None:
             self._started += self.target.shadow.us / 1e6
 

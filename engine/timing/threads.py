@@ -1,11 +1,14 @@
-"""Threads: in how many a model's passes run, chosen by timing them on this machine, and anew where they become slow."""
+"""Threads: in how many a model's passes run, chosen by timing them on this machine, and anew where other programs take the
+processors, or leave them."""
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -24,10 +27,14 @@ from .verify_cost import pass_us
 ROWS = (1, 16)  # of the passes that are timed
 FIRST_S, AGAIN_S = 0.12, 0.06  # what timing may take when a model is loaded, and between two steps
 HELD = 32  # entries in the cache while timing
-WINDOW = 6  # passes of which the mean counts, without the longest
 FAR = 3.0  # times as long as the fastest: not tried again
-SLOW = 1.6  # times as long as usual: reason to time anew
+TOO_FAR = 10.0  # times as long as a pass in the fewest threads: one such pass says enough
+SPAN_US = 80e3  # of passes, over which a run is judged
+TAKEN = 0.35  # of a processor, that others had while passes ran: a sign that they are there
+SLOW = 1.25  # times as long as when they were timed: only then the sign counts
+ROOM = 0.6  # of a processor that nobody used lately: reason to try more threads
 REST_S = (1.0, 60.0)  # from one timing to the next at least, and at most
+STAT = Path("/proc/stat")  # of Linux
 VARIABLE = "OMP_NUM_THREADS"
 
 Times = dict[int, list[float]]  # threads -> what a pass of each of ROWS takes, microseconds
@@ -45,6 +52,19 @@ def processors() -> int:
     return (os.cpu_count() or 1) if allowed is None else len(allowed(0))
 
 
+def idle_s() -> float | None:
+    """For how long the processors of this process have been idle since the machine started, in all; None: nothing here says so.
+    What programs of low priority use counts as idle, unless this one is of low priority too: they give way."""
+    free = (2, 4, 5) if os.nice(0) <= 0 else (4, 5)  # columns: low priority, idle, waiting for a disk
+    try:
+        with STAT.open("rb") as stat:
+            rows = [line.split() for line in takewhile(lambda line: line.startswith(b"cpu"), stat)]
+    except OSError:
+        return None
+    ours = {b"cpu%d" % i for i in os.sched_getaffinity(0)}
+    return sum(int(row[i]) for row in rows if row[0] in ours for i in free) / os.sysconf("SC_CLK_TCK")
+
+
 @torch.inference_mode()
 def timed(decoder: Decoder, threads: Sequence[int], budget_s: float) -> Times:
     """What passes take in each number of threads, by turns, since others may work here meanwhile: means without the longest. A
@@ -53,17 +73,27 @@ def timed(decoder: Decoder, threads: Sequence[int], budget_s: float) -> Times:
     seen: dict[int, list[list[float]]] = {n: [[] for _ in ROWS] for n in threads}
     if decoder.spec.causal:
         lane.read([0] * min(HELD, decoder.spec.max_positions // 2))
-    end, tried = time.perf_counter() + budget_s, [*threads]
+    end, tried, longest = time.perf_counter() + budget_s, [*threads], math.inf
     while True:
         for n in tried:
             torch.set_num_threads(n)
-            for rows, times in zip((ROWS[0], *ROWS), ([], *seen[n]), strict=True):  # the first one wakes the threads
-                times.append(pass_us(lane, min(rows, decoder.spec.max_positions // 4)))
+            woken = _pass_us(lane, n, ROWS[0])
+            for rows, times in zip(ROWS, seen[n], strict=True):
+                times.append(woken if woken > longest else _pass_us(lane, n, rows))
+            longest = min(longest, TOO_FAR * seen[n][0][-1])
         took = {n: [round(_usual(times), 1) for times in rows] for n, rows in seen.items()}
         if time.perf_counter() > end:
             return took
         least = min(map(cost, took.values()))
         tried = [n for n in tried if cost(took[n]) < FAR * least]
+
+
+def _pass_us(lane: Lane, threads: int, rows: int) -> float:
+    """Microseconds of a pass; in one thread only those in which it had a processor: what others take from one thread, they take
+    from each of several."""
+    began = time.thread_time()
+    us = pass_us(lane, min(rows, lane.decoder.spec.max_positions // 4))
+    return us if threads > 1 or os.name != "posix" else min(us, (time.thread_time() - began) * 1e6)
 
 
 def _usual(times: Sequence[float]) -> float:
@@ -72,12 +102,59 @@ def _usual(times: Sequence[float]) -> float:
 
 
 class Slow(NamedTuple):
-    """The last passes of a sort took much longer than usual. times: as long;  us: their mean;  rows, lane: of the sort"""
+    """A run's last passes took longer than those that were timed, and others had the processors meanwhile. times: as long;
+    rows: of the target's passes, at most"""
 
     times: float
-    us: float
     rows: int
-    lane: str
+
+
+class Mark(NamedTuple):
+    """A moment: seconds of a clock, of the processors' time that this process has used, and that none was used."""
+
+    clock: float
+    used: float
+    idle: float | None
+
+    def had(self, now: Mark) -> float | None:
+        """How many processors this process had since then, or could have had; None: nobody says."""
+        if self.idle is None or now.idle is None:
+            return None
+        return (now.used - self.used + now.idle - self.idle) / (now.clock - self.clock)
+
+
+class Lately:
+    """What a run's last passes took.
+
+    us, used_us: all of them, and the processors' time of the process meanwhile, and between them
+    target: rows and microseconds of the target's
+    began:  where those before them were slow, the moment from which on these count; else None
+    """
+
+    def __init__(self, began: Mark | None = None) -> None:
+        self.began = began
+        self.us = self.used_us = 0.0
+        self.target: list[tuple[int, float]] = []
+
+    def add(self, passes: Sequence[Pass], used_s: float) -> None:
+        """A step more."""
+        self.used_us += used_s * 1e6
+        for one in passes:
+            self.us += one.wall_us
+            if one.lane == TARGET:
+                self.target.append((one.tokens * one.batch, one.wall_us))
+
+    def slow(self, threads: int, took: Times) -> Slow | None:
+        """Whether these passes in so many threads were slow, and processors are missing. took: what was timed"""
+        missing = threads - self.used_us / self.us
+        alike = [(rows, us) for rows, us in self.target if rows <= ROWS[-1]]
+        if missing < TAKEN or threads not in took or not alike:
+            return None
+        rows, us = map(np.array, zip(*alike, strict=True))
+        times = us.sum() / np.interp(rows, ROWS, took[threads]).sum()
+        if times < SLOW:
+            return None
+        return Slow(min(float(times), 1 / max(1 - missing, 1 / TOO_FAR)), int(rows.max()))  # the one thread that got least
 
 
 class Threads:
@@ -96,25 +173,29 @@ class Threads:
         most: int | None = None,
         timing: Timing = timed,
         clock: Callable[[], float] = time.perf_counter,
+        used: Callable[[], float] = time.process_time,
+        idle: Callable[[], float | None] = idle_s,
     ):
         self.number, self.fixed = number or torch.get_num_threads(), "--threads" if number else ""
         if not self.fixed and environ.get(VARIABLE):
             self.fixed = VARIABLE
         self.took: Times = {}
         self._most, self._timing, self._clock = most or processors(), timing, clock
-        self._chosen: dict[Any, tuple[int, Times]] = {}  # shape and type of a model -> what was chosen for it
-        self._last: dict[Any, deque[float]] = {}  # sort of pass -> how long the last ones took
-        self._calm: dict[Any, float] = {}  # sort of pass -> the least mean of so many
-        self._when, self._rest = float("-inf"), REST_S[0]  # the last timing, and how long none is due by the clock alone
-        self._left = float("-inf")  # when a number was left because passes had become slow
+        self._used, self._idle = used, idle
+        self._took: dict[Any, Times] = {}  # shape and type of a model -> what its passes took when they were timed last
+        self._began = 0.0  # the processors' time that was used when the step began
+        self._lately = Lately()
+        self._when, self._rest = float("-inf"), REST_S[0]  # the last timing, and how long none is due
+        self._left = float("-inf")  # when a number was left for a smaller one
+        self._since = Mark(float("-inf"), 0.0, None)  # when room was looked for
 
     def choose(self, decoder: Decoder) -> None:
         """Time the passes of a model that was loaded, once for its shape and type, and let torch have the number, in this
         thread."""
-        if self._free(decoder) and (key := _shape(decoder)) not in self._chosen:
-            self.took = self._timing(decoder, numbers(self._most), FIRST_S)
-            self._when, self.number = self._clock(), threads_of(self.took)
-            self._chosen[key] = self.number, self.took
+        if self._free(decoder) and (key := _shape(decoder)) not in self._took:
+            self._took[key] = self.took = self._timing(decoder, numbers(self._most), FIRST_S)
+            self.number = threads_of(self.took)
+            self._timed()
         self._set(decoder)
 
     def begin(self, decoder: Decoder) -> None:
@@ -126,17 +207,23 @@ class Threads:
                 self._again(decoder)
         self._set(decoder)
 
+    def step(self) -> None:
+        """A step begins, in this thread."""
+        self._began = self._used()
+
     def look(self, decoder: Decoder, passes: Sequence[Pass]) -> Environment | None:
-        """Look at the times of a step's passes; where those of a sort take a multiple of what they took, time anew and let
-        torch have the number that is best now. What was done, or None."""
+        """Look at a step that is done, and at its passes. Where others had the processors and passes were slow, torch gets
+        fewer threads; where there is room, more are tried. What was done, or None."""
         if not self._free(decoder):
             return None
-        slow = [x for x in map(self._slow, passes) if x is not None]
-        if not slow and not self._due():
-            return None
-        if self._clock() - self._when < REST_S[0]:
-            return None
-        return self._again(decoder, max(slow, key=lambda x: x.times, default=None))
+        lately = self._lately
+        lately.add(passes, self._used() - self._began)
+        if lately.us > SPAN_US:
+            slow = lately.slow(self.number, self._took[_shape(decoder)])
+            self._lately = Lately(None if slow is None else self._mark())
+            if slow is not None and lately.began is not None and self._others(lately.began) >= TAKEN:
+                return self._fewer(decoder, slow)
+        return self._again(decoder) if self._due() else None
 
     def record(self) -> dict[str, Any]:
         """What a page or a command says: number, of how many processors, who fixed it, and milliseconds of passes by number."""
@@ -150,51 +237,57 @@ class Threads:
         if decoder.device.type == "cpu" and torch.get_num_threads() != self.number:
             torch.set_num_threads(self.number)
 
+    def _mark(self) -> Mark:
+        return Mark(self._clock(), self._used(), self._idle())
+
+    def _others(self, since: Mark) -> float:
+        """How many processors others had at most. Threads that wait for a disk, or asleep for each other, have none either, and
+        nobody took them."""
+        had = since.had(self._mark())
+        return math.inf if had is None else self._most - had
+
     def _due(self) -> bool:
-        """Whether it is time to look if more threads are of use again: that shows in no pass of fewer."""
-        return self.number < self._most and self._clock() - self._when > self._rest
+        """Whether it is time to look if more threads are of use again, and there was room for one in the last second: that
+        shows in no pass of fewer."""
+        if self.number >= self._most or self._clock() - self._since.clock <= REST_S[0]:
+            return False
+        since, self._since = self._since, self._mark()
+        had = since.had(self._since)
+        return (had is None or had - self.number >= ROOM) and self._since.clock - self._when > self._rest
 
-    def _slow(self, one: Pass) -> Slow | None:
-        """What the last passes like this one took, if that was much longer than usual."""
-        sort = one.lane, (one.tokens * one.batch).bit_length(), one.layers, one.fullest >> 9, self.number
-        last = self._last.setdefault(sort, deque(maxlen=WINDOW))
-        last.append(one.wall_us)
-        if len(last) < WINDOW:
-            return None
-        mean = _usual(last)
-        calm = self._calm[sort] = min(mean, self._calm.get(sort, mean))
-        return Slow(mean / calm, mean, one.tokens * one.batch, one.lane) if mean > SLOW * calm else None
+    def _timed(self) -> None:
+        self._since, self._lately = self._mark(), Lately()
+        self._when = self._since.clock
 
-    def _again(self, decoder: Decoder, slow: Slow | None = None) -> Environment:
-        """Time anew, and take what is best now; of fewer threads, where passes are slow."""
+    def _again(self, decoder: Decoder) -> Environment:
+        """Time anew, and take what is best now."""
         before, began = self.number, self._clock()
-        tried = [n for n in numbers(self._most) if slow is None or n <= before]
-        self.took = self._timing(decoder, tried, AGAIN_S)
-        if slow is not None and slow.lane == TARGET:
-            self.took[before] = _met(self.took[before], slow)
+        self._took[_shape(decoder)] = self.took = self._timing(decoder, numbers(self._most), AGAIN_S)
         self.number = threads_of(self.took, before)
-        self._when = self._clock()
-        if slow is not None and self.number < before:
-            calm = self._when - self._left > REST_S[1]  # those who came did not come again and again
-            self._rest, self._left = REST_S[0] if calm else min(4 * self._rest, REST_S[1]), self._when
-        elif self.number == before:
+        if self.number == before:
             self._rest = min(2 * self._rest, REST_S[1])
-            for sort, last in self._last.items():  # as slow as it is, this is the best there is
-                if len(last) == WINDOW:
-                    self._calm[sort] = _usual(last)
-        self._last.clear()
+        return self._changed(before, began)
+
+    def _fewer(self, decoder: Decoder, slow: Slow) -> Environment | None:
+        """Take fewer threads if they are better than passes so slow, by what was timed last."""
+        before, began = self.number, self._clock()
+        took = {n: times for n, times in self._took[_shape(decoder)].items() if n <= before}
+        took[before] = [round(x * slow.times, 1) for x in took[before]]
+        if (number := threads_of(took, before)) == before:
+            return None
+        self.number, self.took = number, took
+        often = began - self._left < 2 * REST_S[1]  # those who came come again and again
+        self._rest, self._left = min(2 * self._rest, REST_S[1]) if often else REST_S[0], began
+        return self._changed(before, began, slow)
+
+    def _changed(self, before: int, began: float, slow: Slow | None = None) -> Environment:
+        """Let torch have the number; the record of that."""
+        self._timed()
         torch.set_num_threads(self.number)
         timed_us = {str(n): times for n, times in self.took.items()}
         spent = round((self._when - began) * 1e6, 1)
         slower, rows = (None, None) if slow is None else (round(slow.times, 2), slow.rows)
         return Environment(before, self.number, timed_us, spent, slower, rows)
-
-
-def _met(took: list[float], slow: Slow) -> list[float]:
-    """What passes take where those of a run took so long: the few that are timed by turns meet hardly any of the programs that
-    a run meets."""
-    times = min(slow.times, slow.us / float(np.interp(slow.rows, ROWS, took)))
-    return [round(x * times, 1) for x in took] if times > 1 and slow.rows <= ROWS[-1] else took
 
 
 def _shape(decoder: Decoder) -> Any:

@@ -14,14 +14,15 @@ STAYS = 1.1  # times as long as the fastest: no reason to change
 
 @dataclass
 class Environment:
-    """Threads were timed anew behind a step. The step's own times, and those of its passes, are from before.
+    """Threads were chosen anew behind a step. The step's own times, and those of its passes, are from before.
 
     before, after: threads of the passes up to here, and from here on
-    slower:   so many times as long as usual the last passes of some rows took; None: none did, it was time to look again
+    slower:   so many times as long as when they were timed the last passes took, while other programs had the processors, and
+              at most as long as a thread with so little of one takes; None: it was time to see if more threads are of use
     rows:     how many rows those passes had, at most
-    timed_us: threads (as text) -> what a pass of 1 row and one of 16 took with them, microseconds; with those of before as long
-              as passes of the run took, where these were longer: they meet programs that a few timed by turns do not
-    spent_us: what the timing took; it is in no step
+    timed_us: threads (as text) -> what a pass of 1 row and one of 16 took with them, microseconds, as timed here; where passes
+              were slow, as timed last, with those of before so many times longer
+    spent_us: what the choice took; it is in no step
     """
 
     before: int

@@ -1,8 +1,10 @@
-"""Threads: chosen by what passes take, watched by what they take later, fixed by whoever says so; by a clock of our own."""
+"""Threads: chosen by what passes take, watched by what others take of the processors, fixed by whoever says so;
+by a clock of our own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +13,7 @@ import toys
 
 from decodescope.engine import Session
 from decodescope.engine.model.executor import Executor
-from decodescope.engine.timing.threads import REST_S, SLOW, WINDOW, Threads, numbers, timed
+from decodescope.engine.timing.threads import REST_S, SLOW, SPAN_US, TAKEN, TOO_FAR, Threads, idle_s, numbers, timed
 from decodescope.engine.trace import Trace, check
 from decodescope.engine.trace.content import ContentHash
 from decodescope.engine.trace.environment import threads_of
@@ -26,31 +28,41 @@ def kept() -> Iterator[None]:
 
 
 class World:
-    """A machine: what passes take in each number of threads, and a clock that goes only when it is told to."""
+    """A machine: what passes take in each number of threads, how many processors other programs have, and clocks that go only
+    when they are told to."""
 
     def __init__(self, **ms: float):
-        self.now, self.timings = 0.0, 0
+        self.now, self.used, self.idle, self.timings, self.others = 0.0, 0.0, 0.0, 0, 0.0
+        self.most = len(ms)
         self.takes(**ms)
 
-    def takes(self, **ms: float) -> None:
-        self.us = {int(name[1:]): x * 1000 for name, x in ms.items()}
+    def takes(self, others: float = 0.0, **ms: float) -> None:
+        self.others, self.us = others, {int(name[1:]): x * 1000 for name, x in ms.items()}
+
+    def goes(self, seconds: float, threads: int = 0) -> None:
+        """So long, in so many threads: what others have is taken from them where there is no free processor."""
+        ours = min(threads, self.most - self.others)
+        self.now, self.used = self.now + seconds, self.used + ours * seconds
+        self.idle += (self.most - self.others - ours) * seconds
 
     def timing(self, decoder: object, threads: Sequence[int], budget_s: float) -> dict[int, list[float]]:
         self.timings += 1
-        self.now += budget_s
+        self.goes(budget_s, max(threads))
         return {n: [self.us[n], 2 * self.us[n]] for n in threads}
 
     def threads(self, **more: object) -> Threads:
-        given = {"environ": {}, "most": max(self.us), "timing": self.timing, "clock": lambda: self.now, **more}
-        return Threads(**given)  # type: ignore[arg-type] # of several types
+        given = {"environ": {}, "most": max(self.us), "timing": self.timing, "clock": lambda: self.now}
+        given |= {"used": lambda: self.used, "idle": lambda: self.idle}
+        return Threads(**(given | more))  # type: ignore[arg-type] # of several types
 
-    def steps(self, threads: Threads, count: int, rows: int = 1) -> list[Environment]:
-        """What the watch says of so many steps, each of one pass that takes what it takes now."""
-        seen = []
-        for _ in range(count):
-            us = self.us[threads.number]
-            self.now += us / 1e6
-            seen.append(threads.look(toys.pair()[0].decoder, [Pass("target", "verify", rows, 20, us)]))
+    def steps(self, threads: Threads, seconds: float, times: float = 1.0) -> list[Environment]:
+        """What the watch says of steps of one pass for so long; passes take times as long as this machine says."""
+        seen, end = [], self.now + seconds
+        while self.now < end:
+            threads.step()
+            us = times * self.us[threads.number]
+            self.goes(us / 1e6, threads.number)
+            seen.append(threads.look(toys.pair()[0].decoder, [Pass("target", "verify", 1, 20, us)]))
         return [x for x in seen if x is not None]
 
 
@@ -78,64 +90,90 @@ def test_a_fixed_number_is_never_changed(given: dict[str, object], why: str) -> 
     threads = world.threads(**given)
     threads.choose(toys.pair()[0].decoder)
     number = threads.number
-    world.steps(threads, 40)
-    world.takes(t1=500, t2=500)
-    assert not world.steps(threads, 40) and world.timings == 0 and threads.fixed == why
+    world.steps(threads, 1)
+    world.takes(t1=500, t2=500, others=1)
+    assert not world.steps(threads, 9) and world.timings == 0 and threads.fixed == why
     assert threads.number == number == torch.get_num_threads()
 
 
-def test_passes_that_take_a_multiple_are_timed_anew_and_run_in_fewer_threads() -> None:
+def test_where_others_take_the_processors_fewer_threads_go_on_at_once_and_more_when_they_left() -> None:
     world = World(t1=5, t2=3)
     threads = world.threads()
     threads.choose(toys.pair()[0].decoder)
-    world.now += REST_S[0]
-    assert not world.steps(threads, 30) and world.timings == 1
-    world.takes(t1=6, t2=12)  # another program has come
-    (one,) = world.steps(threads, WINDOW + 2)
-    assert (one.before, one.after) == (2, 1) and torch.get_num_threads() == 1
-    assert one.slower is not None and SLOW < one.slower <= 4 and one.rows == 1
-    assert one.timed_us == {"1": [6000, 12000], "2": [12000, 24000]}
-    world.takes(t1=5, t2=3)  # and gone: nothing shows that in passes of one thread, so the clock does
-    assert not world.steps(threads, 3)
-    world.now += REST_S[0]
-    (back,) = world.steps(threads, WINDOW)
-    assert (back.before, back.after, back.slower) == (1, 2, None)
+    world.takes(t1=5, t2=12, others=0.5)  # another program has come
+    (one,) = world.steps(threads, 0.25)
+    assert (one.before, one.after) == (2, 1) and torch.get_num_threads() == 1 and world.timings == 1
+    assert one.slower == 2 and one.rows == 1, "twice as long, if one of two threads has half a processor"
+    assert one.timed_us == {"1": [5000, 10000], "2": [6000, 12000]}
+    world.takes(t1=5, t2=12, others=1)
+    assert not world.steps(threads, 30) and world.timings == 1, "no processor is free, so nothing is tried"
+    world.takes(t1=5, t2=3)  # and gone
+    (back,) = world.steps(threads, 2.2)
+    assert (back.before, back.after, back.slower) == (1, 2, None) and world.timings == 2
 
 
-def test_what_passes_of_a_run_take_counts_where_timing_meets_nobody_and_it_is_tried_ever_less_often() -> None:
+def test_a_process_that_begins_beside_others_in_too_many_threads_leaves_them_after_a_few_passes() -> None:
+    world = World(t1=5, t2=4)  # a few passes that are timed meet nobody
+    threads = world.threads()
+    threads.choose(toys.pair()[0].decoder)
+    assert threads.number == 2
+    world.takes(t1=6, t2=30, others=1)  # those of the run do, from the first one
+    (one,) = world.steps(threads, 2.5 * SPAN_US / 1e6)
+    assert (one.before, one.after) == (2, 1) and one.slower == 7.5
+
+
+def test_those_who_come_again_and_again_are_met_ever_less_often() -> None:
     world = World(t1=5, t2=3)
     threads = world.threads()
     threads.choose(toys.pair()[0].decoder)
-    world.now += REST_S[0]
-    world.steps(threads, 30)
-    threads._timing = lambda decoder, some, budget_s: {n: [{1: 5000, 2: 3000}[n], {1: 10000, 2: 6000}[n]] for n in some}
-    world.takes(t1=6, t2=18)  # two programs have come, which passes that are timed by turns do not meet
-    one, *later = world.steps(threads, 100 * 140)  # 100 s
-    assert (one.before, one.after) == (2, 1) and one.slower is not None
-    assert one.timed_us["1"] == [5000, 10000] and one.timed_us["2"][0] > 5000
-    ups = [x for x in later if x.after > x.before]
-    assert 2 <= len(ups) <= 6, "more threads are tried again, at longer and longer intervals"
-    assert threads.number == 1
+    ups: list[float] = []
+    for _ in range(100):  # some seconds without them, and one beside them
+        world.takes(t1=5, t2=3)
+        ups += [world.now for x in world.steps(threads, 2.7) if x.after == 2]
+        world.takes(t1=5, t2=12, others=0.9)
+        world.steps(threads, 0.9)
+    assert 4 < len(ups) < 12 and ups[-1] - ups[-2] >= REST_S[1] > 10 * (ups[1] - ups[0])
 
 
-def test_one_long_pass_and_passes_of_more_rows_are_no_reason() -> None:
+@pytest.mark.parametrize(
+    ("others", "times", "rows", "ours"),
+    [(0, 9, 1, 2), (0, 9, 1, 1), (0.9 * TAKEN, 9, 1, 2), (1, 0.9 * SLOW, 1, 2), (1, 9, 64, 2)],
+    ids=["a long context", "threads that wait for a disk", "little taken", "no slower", "more rows than were timed"],
+)
+def test_slow_passes_alone_are_no_reason_nor_are_others(others: float, times: float, rows: int, ours: int) -> None:
     world = World(t1=5, t2=3)
     threads, decoder = world.threads(), toys.pair()[0].decoder
     threads.choose(decoder)
-    world.now += REST_S[0]
-    world.steps(threads, 20)
-    assert threads.look(decoder, [Pass("target", "verify", 1, 20, 90_000.0)]) is None
-    assert not world.steps(threads, 20)
-    world.takes(t1=50, t2=30)
-    assert not world.steps(threads, 20, rows=16) and world.timings == 1  # a sort of its own: so long is usual for it
+    world.others = others
+    for _ in range(100):
+        threads.step()
+        world.goes(times * 3e-3, ours)
+        assert threads.look(decoder, [Pass("target", "verify", rows, 20, times * 3e3)]) is None
+
+
+def test_what_holds_up_a_few_passes_once_is_no_reason() -> None:
+    world = World(t1=5, t2=3)
+    threads = world.threads()
+    threads.choose(toys.pair()[0].decoder)
+    for _ in range(20):
+        world.takes(t1=5, t2=3)
+        assert not world.steps(threads, 0.3)
+        world.takes(t1=5, t2=12, others=1)
+        assert not world.steps(threads, 0.6 * SPAN_US / 1e6)
 
 
 def test_where_nothing_is_better_it_is_looked_for_ever_less_often() -> None:
     world = World(t1=5, t2=8)
     threads = world.threads()
     threads.choose(toys.pair()[0].decoder)
-    world.steps(threads, 200 * 100)  # 100 s
+    world.steps(threads, 100)
     assert 5 < world.timings < 10 and threads.number == 1
+    world = World(t1=5, t2=8)
+    world.steps(threads := world.threads(idle=lambda: None), 0)
+    threads.choose(toys.pair()[0].decoder)
+    world.others = 1
+    world.steps(threads, 100)
+    assert 5 < world.timings < 10, "where nobody says what is idle, the clock alone decides"
 
 
 def test_a_switch_stands_in_the_trace_and_in_no_hash(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +189,7 @@ def test_a_switch_stands_in_the_trace_and_in_no_hash(monkeypatch: pytest.MonkeyP
             session.start()
             threads.number = 1  # as after a change for the worse
         for step in session.stream():
-            world.now += 1
+            world.goes(1)
             assert watched or step.environment is None
         runs.append(trace)
     switched = [step.environment for step in runs[0].steps if step.environment is not None]
@@ -169,3 +207,28 @@ def test_real_passes_are_timed_in_each_number() -> None:
     threads = World(t1=1, t2=2).threads()
     threads.choose(both)  # type: ignore[arg-type] # a device that is none
     assert threads.took == {}
+
+
+def test_a_number_whose_first_pass_takes_very_long_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[int] = []
+
+    def slow(lane: object, rows: int) -> float:
+        passes.append(torch.get_num_threads())
+        return 1e9 if torch.get_num_threads() == 2 else 1e9 / TOO_FAR / 2
+
+    monkeypatch.setattr("decodescope.engine.timing.threads.pass_us", slow)
+    took = timed(toys.pair()[0].decoder, [1, 2], 0.0)
+    assert passes == [1, 1, 1, 2] and took[2] == [1e9, 1e9] and 0 < took[1][0] < 1e6  # of one thread its processor's time
+
+
+def test_idle_processors_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [f"cpu{n} 700 {100 * (n + 1)} 90 5000 20 0 8 3 0 0" for n in range(64)]
+    (tmp_path / "stat").write_text("cpu  1 2 3 4 5\n" + "\n".join(lines) + "\nintr 17\n")
+    monkeypatch.setattr("decodescope.engine.timing.threads.STAT", tmp_path / "stat")
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 2}, raising=False)
+    monkeypatch.setattr("os.sysconf", lambda name: 100)
+    for niceness, seconds in ((0, 104.4), (5, 100.4)):
+        monkeypatch.setattr("os.nice", lambda more, now=niceness: now)
+        assert idle_s() == pytest.approx(seconds)
+    monkeypatch.setattr("decodescope.engine.timing.threads.STAT", tmp_path / "none")
+    assert idle_s() is None
