@@ -1,8 +1,9 @@
-"""Text that is dense with things to look up, made afresh while a model reads it: no document comes twice.
+"""Text that is dense with things to look up or to reckon, made afresh while a model reads it: no document comes twice.
 
 A question asked at the end of a text teaches one lookup in a hundred tokens; several questions about the same text teach one
 in twenty, and rows said again in another order one in ten, with the key right before what is looked up. A model of two
-million numbers learns to look things up from these within a few million tokens, and from single questions hardly ever.
+million numbers learns to look things up from these within a few million tokens, and from single questions hardly ever. Sums
+and lists come several in a row, and scenes with several questions about each.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Callable
 from random import Random
 
 from drills import DRILLS
-from tasks import Task, render, retrieval
-from tasks.task import ask, pick
+from tasks import Task, lists, math, qa, render, retrieval, scenes
+from tasks.task import ask, pick, story
 
 # window -> how long the texts with one question are; the prompt fills them nearly
 ASKED = {128: (128,), 256: (128,), 512: (256,), 1024: (512,), 2048: (1024, 1500)}
@@ -20,6 +21,8 @@ WINDOWS = tuple(ASKED)
 FORMS = ("pairs", "pairs", "lines", "lines", "needle")
 TURN = 14  # pieces of a further question and its answer, about
 SHARES = (0.12, 0.55)  # of a window, the text that is asked about
+ROOM = 50  # of a window, tokens for each question about a scene or a story, its text included
+FULL = (0.6, 1.8)  # characters of tasks in a row for each token of a window: they are some two a token
 
 
 def question(r: Random, form: str, label: str) -> str:
@@ -74,9 +77,28 @@ def again(r: Random, split: str, window: int) -> str:
                        {}, repr(facts)))
 
 
+def in_a_row(r: Random, window: int, draw: Callable[[], Task]) -> str:
+    """As many of the tasks that are drawn as nearly fill a part of a window, at least one, each a conversation of its own."""
+    text, most = render(draw()), window * r.uniform(*FULL)
+    while len(more := text + render(draw())) < most:
+        text = more
+    return text
+
+
+def told(r: Random, split: str, window: int) -> str:
+    """A scene, or a story where a window has room for one, and some questions about it in a drawn order."""
+    text, _ = scenes.told(r, split) if window < 512 or r.random() < 0.5 else story(r, split)
+    facts = r.sample(text.facts, min(len(text.facts), window // ROOM))
+    turns = (ask(r, r.choice(qa.ASK).format(facts[0].question), text.text.strip(), "\n\n"), *(f.question for f in facts[1:]))
+    return render(Task("told", turns, tuple(f.answer for f in facts), "exact", {}, repr(facts)))
+
+
 # kind -> (make(r, split, window), whether it is a chat): documents for a window of so many tokens, most of which fit it
 LOOKUPS: dict[str, tuple[Callable[[Random, str, int], str], bool]] = {
     "asked": (asked, True), "many": (many, True), "again": (again, True),
+    "told": (told, True),
+    "reckoned": (lambda r, split, window: in_a_row(r, window, lambda: math.make(r, split)), True),
+    "listed": (lambda r, split, window: in_a_row(r, window, lambda: lists.make(r, split)), True),
     "facts": (lambda r, split, window: DRILLS["recall"][0](r), False),
     "rows": (lambda r, split, window: DRILLS["copies"][0](r), False),
 }

@@ -129,7 +129,7 @@ def loss_of(net: Net, rows: Tensor, weights: Tensor, exit_at: Tensor, keep: Tens
         some = -(-len(rows) // 4)
         with torch.autocast(rows.device.type, torch.bfloat16):
             # a tensor picks the layer, so that a compiled loss is the same code for all of them
-            state = torch.stack([s[:some] for s in states[1:-1]])[exit_at]
+            state = torch.stack([s[:some] for s in states[1:-1]]).index_select(0, exit_at[None])[0]
             early = token_loss(net.head(state), rows[:some]).mean()
         loss = loss + objective.exits * (exit_at + 1) / (net.shape.layers - 1) * early
     told = answers(rows)[:, 1:]

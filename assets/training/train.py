@@ -122,6 +122,7 @@ class Steps:
         self.chance = torch.Generator().manual_seed(seed)
         self.step = self.warm = self.tokens = 0
         self.cooldown = self.cooled = 0  # tokens; a steady training has no cooldown
+        self.long = 1.0  # of a cooldown, its end that is spent in its own windows
         self.minutes, self.history = 0.0, []
         self.origin, self.source = uuid.uuid4().hex, None  # tells this training from others; the folder it began with
         self.worker, self.coming = ThreadPoolExecutor(1), None
@@ -287,7 +288,7 @@ def run(training: Steps, args: argparse.Namespace, file: Path | None, check: dic
         ended = left <= 0 or (not cooling and args.tokens is not None and training.tokens >= args.tokens * 1e6)
         if ended or stop.asked or (args.minutes and spent >= args.minutes):
             break
-        figures, size = training.update(left, cooling)
+        figures, size = training.update(left, cooling and left <= training.long)
         recent.append(figures)
         durations = [*durations[-50:], time.time() - at]
         training.minutes += min(durations[-1], 3 * statistics.median(durations)) / 60  # a pause from outside is no work
@@ -326,7 +327,7 @@ def begin(args: argparse.Namespace, mixture: dict[str, float]) -> tuple[Training
     plan = replace(PLANS[device.type], **COURSES[args.name] | given | ({"batch": args.batch} if args.batch else {}))
     texts = texts_of(mixture, "train", args.text)
     training = Training(net.to(device), texts, plan, objective, rates, args.seed, teacher, mixture)
-    training.taught_by = args.teacher
+    training.taught_by, training.long = args.teacher, args.long
     if args.compile if args.compile is not None else device.type == "cuda":
         training.loss_of = torch.compile(loss_of, dynamic=False)
     steady, cool = BUILD / f"{args.as_name}.pt", BUILD / f"{args.as_name}-cooldown.pt"
@@ -377,6 +378,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=float, help="millions at which the constant rate ends")
     parser.add_argument("--minutes", type=float, help="stop after so many; the same command goes on")
     parser.add_argument("--cooldown", type=float, help="millions of tokens over which the rate falls; then write the folder")
+    parser.add_argument("--long", type=float, default=1.0, metavar="SHARE", help="of a cooldown, its end, in long windows")
     parser.add_argument("--within", type=float, help="minutes for all of it, the fall of the rate included")
     parser.add_argument("--teacher", metavar="FOLDER", help="the target of a draft")
     for name, default in asdict(Objective()).items():

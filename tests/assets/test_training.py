@@ -539,6 +539,21 @@ def test_minutes_bound_both_phases(texts, monkeypatch):
     assert phases.count(False) == pytest.approx(100 * train.STEADY_SHARE, abs=2)
 
 
+def test_long_windows_can_come_at_the_end_of_a_cooldown_alone(texts, monkeypatch):
+    monkeypatch.setattr(train.signal, "signal", lambda *_: None)
+    run, phases = training(texts), []
+    run.cooldown, run.long = 1000, 0.3
+
+    def step(left: float, cooling: bool):
+        run.cooled += 10
+        phases.append((left, cooling))
+        return torch.zeros(3), 10
+
+    monkeypatch.setattr(run, "update", step)
+    assert train.run(run, argparse.Namespace(within=None, tokens=None, minutes=None), None, {})
+    assert len(phases) == 100 and all(cooling == (left <= 0.3) for left, cooling in phases)
+
+
 # ---- acceptance
 
 
