@@ -1,0 +1,59 @@
+"""With --from a training begins with what is shipped: without a step it writes the same numbers again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+LAB = ASSETS / "models" / "lab"
+sys.path.append(str(ASSETS / "training"))
+import adapters  # noqa: E402
+import cacheparts  # noqa: E402
+import skip_layer  # noqa: E402
+
+HERE = [x.name for x in sorted((LAB / "adapters").iterdir()) if x.name in adapters.ADAPTERS]
+WORDS = ["--within", "1", "--steps", "0", "--threads", "1"]
+
+
+def same(made: Path, shipped: Path) -> None:
+    """The same tensors, and a config that says what they come from."""
+    mine, theirs = load_file(made / "model.safetensors"), load_file(shipped / "model.safetensors")
+    assert mine.keys() == theirs.keys() and all(torch.equal(x, theirs[name]) for name, x in mine.items())
+    said, before = (json.loads((x / "config.json").read_text())["made_with"] for x in (made, shipped))
+    assert said["from"] == before and said["steps"] == 0
+
+
+def nothing(self: Any, *_: Any) -> Any:
+    """In the place of reading the corpus and of measuring."""
+    return {}
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_an_adapter_begins_with_the_shipped_one(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapters, "BUILD", tmp_path)
+    for what in ("learn", "measured"):
+        monkeypatch.setattr(adapters.ADAPTERS[name], what, nothing)
+    adapters.main([name, *WORDS, "--from", str(LAB / "adapters"), "--into", str(tmp_path)])
+    same(tmp_path / name, LAB / "adapters" / name)
+
+
+@pytest.mark.parametrize("name", cacheparts.PARTS)
+def test_a_part_of_the_cache_begins_with_the_shipped_one(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cacheparts.PARTS[name], "measured", nothing)
+    cacheparts.main([name, *WORDS, "--from", str(LAB / "heads"), "--into", str(tmp_path)])
+    same(tmp_path / name, LAB / "heads" / name)
+
+
+def test_routers_and_their_adapter_begin_with_the_shipped_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for what, value in (("learn", nothing), ("measured", nothing), ("calibrated", lambda self: 0.0)):
+        monkeypatch.setattr(skip_layer.SkipLayer, what, value)
+    skip_layer.main([*WORDS, "--from", str(LAB), "--into", str(tmp_path)])
+    for kind in ("heads", "adapters"):
+        same(tmp_path / kind / "skip_layer", LAB / kind / "skip_layer")
