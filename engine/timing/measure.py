@@ -28,7 +28,9 @@ CACHE_GAIN = 1.25  # a set counts as resident when it is read this much faster t
 Call = Callable[[], object]
 
 
-def measure(dtype: torch.dtype | str, device: torch.device | str = "cpu", threads: int | None = None) -> HardwareProfile:
+def measure(
+    dtype: torch.dtype | str, device: torch.device | str = "cpu", threads: int | None = None
+) -> HardwareProfile:
     """Measure `device` in `dtype`, on the CPU with `threads` threads (None: as set). Nothing is left changed.
 
     The peak is that of square matrix products in `dtype`; bandwidths are those of the fastest of a sum, a matrix-vector
@@ -133,7 +135,9 @@ def _peak(dtype: torch.dtype, device: torch.device, budget_s: float = 1.2) -> tu
         times = _times(partial(torch.mm, a, b, out=c), device, budget_s / len(sizes))
         if 2 * n**3 / min(times) > best:
             best, median = 2 * n**3 / min(times), 2 * n**3 / statistics.median(times)
-        if time.perf_counter() + 3 * 8 * min(times) > end:  # a larger product does at least three, each eight times as long
+        if (
+            time.perf_counter() + 3 * 8 * min(times) > end
+        ):  # a larger product does at least three, each eight times as long
             break
     return best, median
 
