@@ -16,6 +16,7 @@ const LOADS = {
 const TABS = Object.entries(PAGES).map(([name, word]) => ({ name, word, load: LOADS[name] }));
 
 const WAIT = 500; // ms before a page that did not come is asked for again; twice as long each time
+const SOON = 300; // ms for which nothing is said of a page that is on its way
 const root = document.documentElement;
 const places = {}; // name -> how far down the page was scrolled
 const bar = h("div", { class: "ds-tabs", role: "tablist", "aria-label": "Pages" });
@@ -65,6 +66,8 @@ function labelled() {
 async function fill(tab) {
   for (const { panel } of TABS) if (panel) panel.hidden = panel !== tab.panel;
   if (!tab.panel) return;
+  setTimeout(() => tab.panel.firstChild || tab.panel.append(
+    h("p", { class: "coming", role: "status" }, `${tab.word} is on its way…`)), SOON);
   tab.loading ??= Promise.all([sheet(tab.name), tab.load()]).then(([, { page }]) =>
     (tab.module = page(tab.panel) || {}));
   try {

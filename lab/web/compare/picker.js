@@ -6,7 +6,7 @@ const DRAWN = 100; // rows that are drawn at once
 
 /** options: add(id), letter(id) of one that is compared already, full() whether no more can be. */
 export function picker({ add, letter, full }) {
-  let rows = [], words = "";
+  let rows = [], words = "", read = false; // whether all that is recorded is known
   const filter = h("input", { type: "search", placeholder: "Filter by name, method, model",
     "aria-label": "filter the runs", autocomplete: "off", spellcheck: "false" });
   const list = h("ul", { class: "found" }), note = h("p", { class: "quiet", role: "status" });
@@ -31,12 +31,12 @@ export function picker({ add, letter, full }) {
     }));
     if (was) list.querySelector(`[data-run="${was}"]`)?.focus();
     note.textContent = full() ? "Four runs are compared, which is the most: remove one first."
-      : !rows.length ? "Nothing is recorded here yet."
+      : !rows.length ? (read ? "Nothing is recorded here yet." : "Looking for runs…")
       : !fitting.length ? "No run holds these words."
       : fitting.length > DRAWN
       ? `The first ${DRAWN} of ${grouped(fitting.length)}: write more into the filter to find the others.` : "";
   }
-  async function read() {
+  async function look() {
     try {
       const [library, own] = await Promise.all([ask("/ds/library"), Promise.all((lab.own || []).map((run) =>
         ask(`/ds/run/${run}`).catch(() => null)
@@ -50,8 +50,9 @@ export function picker({ add, letter, full }) {
         ...library.rows.map((row) => ({ ...row,
           kind: mine.has(row.run) ? "of this page" : row.example ? "example" : "library" })
         ).sort((a, b) => rank(a) - rank(b))];
+      read = !library.more;
       drawn();
-      if (library.more && !element.hidden) setTimeout(() => element.hidden || read(), 500);
+      if (library.more && !element.hidden) setTimeout(() => element.hidden || look(), 500);
     } catch (error) {
       note.textContent = inWords(error);
     }
@@ -69,7 +70,7 @@ export function picker({ add, letter, full }) {
     drawn,
     shown(focus) {
       if (focus) filter.focus();
-      read();
+      look();
     },
   };
 }

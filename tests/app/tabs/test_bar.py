@@ -116,3 +116,14 @@ def test_a_page_that_does_not_come_is_a_sentence_and_can_be_asked_for_again(lab:
     page.unroute("**/ds/web/library.css")
     page.click("#ds-page-library >> text=Try again")
     page.wait_for_selector("#ds-page-library h1")
+
+
+def test_a_page_that_is_on_its_way_is_a_sentence(lab: Lab) -> None:
+    page, held = lab.open(), []
+    page.route("**/ds/web/library.css", lambda route: held.append(route))
+    page.click("#ds-tab-library")
+    page.wait_for_selector("#ds-page-library >> text=Library is on its way…")
+    for route in held:
+        route.continue_()
+    page.wait_for_selector("#ds-page-library h1")
+    assert not page.locator("#ds-page-library .coming").count()

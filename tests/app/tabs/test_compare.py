@@ -256,6 +256,9 @@ def test_a_live_run_an_example_and_a_trace_stand_beside_each_other(paused: Lab) 
 def test_the_lab_s_two_panes_open_here_and_the_lab_keeps_its_own(lab: Lab) -> None:
     one, two = greedy(lab, PLAIN).run, greedy(lab, CHAIN).run
     page = lab.open(f"/#run={one}&with={two}")
+    page.wait_for_selector("text=Open in Compare")
+    edges = page.evaluate("[...document.querySelector('.ds-places').children].map((x) => x.getBoundingClientRect())")
+    assert edges[1]["top"] - edges[0]["bottom"] >= 8, "the button does not touch what follows"
     page.click("text=Open in Compare")
     drawn(page, 2)
     assert f"runs={one},{two}" in page.evaluate("location.hash")
