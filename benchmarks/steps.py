@@ -12,7 +12,8 @@ GPU or further threads do is not in them. With --overhead the profiler looks awa
 left is what drafting, deciding and keeping books cost.
 
 With --shares there is no profiler, and a row for each method instead: what a step takes beside passes and draft heads, its
-share of the step (median of five rounds), and the operators of torch that it calls there, the same on every machine.
+share of the step (median of five rounds), and the operators of torch that it calls there, the same on every machine. With
+--processor these times are processor time of the main thread too, which other programs disturb less than a clock on the wall.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -189,6 +191,7 @@ def main() -> None:
     parser.add_argument("methods", nargs="*", metavar="METHOD", help="a name, or NAME=RECIPE")
     parser.add_argument("--from", type=Path, dest="found", metavar="FOUND", help="a result, whose slowest methods are taken")
     parser.add_argument("--shares", action="store_true", help="a row for each method: what its steps take beside passes")
+    parser.add_argument("--processor", action="store_true", help="with --shares: times are the main thread's on its processor")
     parser.add_argument("--overhead", action="store_true", help="look away while models and draft heads work")
     parser.add_argument("--model", default="lab")
     parser.add_argument("--draft", default="lab-draft")
@@ -211,7 +214,8 @@ def main() -> None:
             entries = Speculation(models[0], {"draft": models[1]}).entries
             if unknown := [name for name in args.methods if name not in entries]:
                 raise Refusal(f"{unknown[0]} is none of the methods that bench speculation compares: {', '.join(entries)}.")
-            made = [share(name, entries[name], question, args.new_tokens) for name in args.methods or entries]
+            with patch.object(time, "perf_counter", time.thread_time if args.processor else time.perf_counter):
+                made = [share(name, entries[name], question, args.new_tokens) for name in args.methods or entries]
             print(table(("method", "steps", "beside passes, us", "of a step", "operators"), made))
             return
         bench = Bench(models[0], methods, models[1])
