@@ -302,9 +302,12 @@ class Mixer:
         return {s.name: (s.epoch, s.cursor, s.offset, s.taken) for s in self.streams}
 
     def load_state(self, state: dict[str, tuple[int, int, int, int]]) -> None:
-        """Go on from `state`. A stream that it does not know begins anew."""
+        """Go on from `state`. Where there are streams that it does not know, they begin anew, and none has to catch up."""
+        total = sum(taken for *_, taken in state.values())
+        anew = any(s.name not in state for s in self.streams)
         for s in self.streams:
-            s.go_on(*state.get(s.name, (0, 0, 0, 0)))
+            *place, taken = state.get(s.name, (0, 0, 0, 0))
+            s.go_on(*place, round(total * s.share) if anew else taken)
 
 
 def by_length(text: Text, lengths: Sequence[int]) -> list[tuple[str, np.ndarray, int]]:

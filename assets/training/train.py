@@ -47,7 +47,7 @@ SHAPES = {"lab": Shape(layers=8, width=384, heads=6, kv_heads=2, head_width=64, 
           "lab-recall": Shape(layers=6, width=128, heads=4, kv_heads=4, head_width=32, inner=256)}
 RATES = {"lab": (0.0015, 0.001), "lab-draft": (0.006, 0.008), "lab-draft-plain": (0.006, 0.008),
          "lab-recall": (0.006, 0.008)}  # Muon's, AdamW's
-OBJECTIVES = {"lab": Objective(answers=4.0, exits=0.2, dropout=0.1), "lab-draft": Objective(distil=0.9, on_policy=0.25),
+OBJECTIVES = {"lab": Objective(answers=3.0, exits=0.2, dropout=0.1), "lab-draft": Objective(distil=0.9, on_policy=0.25),
               "lab-draft-plain": Objective(), "lab-recall": Objective(answers=6.0, questions=0.0)}
 
 

@@ -175,6 +175,18 @@ def test_the_mixer_goes_on_where_it_stood(texts):
     assert not torch.equal(one.rows(16, 9), data.Mixer(texts, MIXTURE, [16, 32], 1).rows(16, 9))
 
 
+def test_a_kind_that_is_new_to_a_training_has_nothing_to_catch_up_with(texts):
+    before = data.Mixer({kind: text for kind, text in texts.items() if kind != "long"}, MIXTURE, [16, 32], 0)
+    before.rows(32, 400)
+    after = data.Mixer(texts, MIXTURE, [16, 32], 0)
+    after.load_state(before.state())
+    streams = {s.name: (s.taken, s.share) for s in after.streams}
+    after.rows(32, 100)
+    for stream in after.streams:
+        taken, share = streams[stream.name]
+        assert 0.5 < (stream.taken - taken) / (100 * 33 * share) < 1.5
+
+
 def test_a_mixture_without_plain_text_is_refused(texts):
     with pytest.raises(ValueError, match="plain text"):
         data.Mixer(texts, {"tasks": 1.0}, [16], 0)
