@@ -134,7 +134,8 @@ def called(steps: Mapping[str, Any], big: Mapping[str, Decoder], rounds: int, sa
         if kind != UNEMBED and (role, kind) not in nets:
             sizes = enlarged(kind, told["heads"][kind], decoder.spec)
             nets[role, kind] = _random(NETS[kind](**sizes)).moved(dtype=decoder.dtype).packed()
-        sizes = {told["spec"][x]: getattr(decoder.spec, x) for x in ("vocab", "d_model")}
+        sizes = {3 * told["spec"]["d_model"]: 3 * decoder.spec.d_model}  # states of three depths, side by side
+        sizes |= {told["spec"][x]: getattr(decoder.spec, x) for x in ("vocab", "d_model")}
         if kind != UNEMBED:
             sizes |= {told["heads"][kind][x]: nets[role, kind].shape[x] for x in WIDE if x in nets[role, kind].shape}
         work = getattr(decoder if kind == UNEMBED else nets[role, kind], name)
