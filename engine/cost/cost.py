@@ -17,7 +17,7 @@ from decodescope.engine.trace.events import DraftTree, Pass
 from decodescope.engine.trace.looked import Look
 from decodescope.engine.trace.phases import DECIDES, READS, STATES
 
-from .operators import Cost, Op, Prices, grouped_bits, size
+from .operators import Cost, Op, Prices, grouped_bits, prices_of, size
 from .speedup import expected_tokens, expected_tree_tokens, flop_factor, measured_speedup, speedup
 
 __all__ = [
@@ -117,7 +117,7 @@ def pass_ops(
     layers, attn, ffn, filled, twice = _sub_layers(spec, attn_layers, ffn_layers, propagated, copied)
     run = _each_layer("rows", tokens if rows is None else rows, spec)
     ffn_run, into = run if ffn_rows is None else ffn_rows, [None] * len(layers) if entering is None else entering
-    prices = _prices({*run, *ffn_run, tokens}, spec, batch, weight_bits, act_bits, kv_bits, dequant, read_bits, again, bounds)
+    prices = {n: prices_of(spec, n, batch, weight_bits, act_bits, kv_bits, dequant) for n in {*run, *ffn_run, tokens}}
     open_q = _each_layer("heads", heads or [*map(spec.heads_at, layers)], spec)
     open_kv = _each_layer("kv_heads", kv_heads or [*map(spec.kv_at, layers)], spec)
     entries, ops = _each_layer("held", held, spec), list[Op]()
@@ -125,7 +125,7 @@ def pass_ops(
     for i in layers:
         if i in attn:
             scored, read = _reads(spec, i, run[i], entries[i], tokens if (m := into[i]) is None else m, mask[i])
-            ops += prices[run[i]].attention(i, open_q[i], open_kv[i], scored, read, fused, into[i])
+            ops += prices[run[i]].attention(i, open_q[i], open_kv[i], scored, read, fused, into[i], read_bits, again, bounds)
         else:
             ops += prices[tokens].gap(i, open_kv[i], i in filled, i in twice)
         if i in ffn:
@@ -149,11 +149,6 @@ def _sub_layers(spec: ModelSpec, attn: Any, ffn: Any, propagated: Any, copied: A
     filled, twice = (_chosen(x, [i for i in layers if i not in runs]) - runs for x in (propagated, copied))
     heads, columns = ({i for i in layers if at(i)} for at in (spec.kv_at, spec.ff_at))  # of a model that was cut not all
     return layers, runs & heads, blocks & columns, filled & heads, twice & heads
-
-
-def _prices(rows: Collection[int], spec: ModelSpec, batch: int, *more: Any) -> dict[int, Prices]:
-    """Prices of a pass in which so many rows run a layer, by their number; more: what Prices takes beside that."""
-    return {n: Prices(spec, n, batch, *more) for n in rows}
 
 
 def pass_cost(spec: ModelSpec, tokens: int, held: Held, **options: Unpack[PassOptions]) -> Cost:

@@ -24,6 +24,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from decodescope.engine.core.spec import ModelSpec
@@ -91,7 +92,8 @@ class Cost:
 
 
 class Prices:
-    """Prices of single operators for one pass: the table of this file's head, row by row."""
+    """Prices of single operators for passes of so many rows: the table of this file's head, row by row. What does not depend on
+    the entries that are held is priced once, so `prices_of` hands out the same ones again."""
 
     def __init__(
         self,
@@ -102,13 +104,11 @@ class Prices:
         act_bits: float,
         kv_bits: float,
         dequant: bool,
-        read_bits: float | None = None,
-        again: int = 0,
-        bounds: Sequence[int] | None = None,
     ) -> None:
-        self.spec, self.n, self.batch, self.again, self.pages = spec, n, batch, again, bounds
+        self.spec, self.n, self.batch = spec, n, batch
         self.w, self.a, self.k, self.dequant = weight_bits, act_bits, kv_bits, dequant
-        self.read = kv_bits if read_bits is None else read_bits
+        self._around: dict[Any, tuple[list[Op], list[Op]]] = {}  # by sub-layer: before scores, behind
+        self._ffn: dict[int, list[Op]] = {}
 
     def linear(
         self,
@@ -153,29 +153,44 @@ class Prices:
         read: int | Fraction,
         fused: bool,
         entering: int | None = None,
+        read_bits: float | None = None,
+        again: int = 0,
+        bounds: Sequence[int] | None = None,
     ) -> list[Op]:
         """The attention sub-layer: norm, projections, `pairs` scores per head over `read` entries, on average where heads
-        differ, residual add. entering: rows that get keys and values, where they are more than those that attend."""
-        h, d, n = self.spec.d_model, self.spec.head_dim, self.n
-        norm, key, value = self.keys_values(layer, kv_heads, entering)
-        all_read = max(read * self.batch - self.again, read)  # what sequences share is read once
+        differ, residual add. entering: rows that get keys and values, where they are more than those that attend; read_bits: of
+        a number of the entries, if not those of a new one; again: entries that another sequence has loaded; bounds: by layer,
+        pages whose bounds are read first"""
+        d, bits = self.spec.head_dim, self.k if read_bits is None else read_bits
+        before, behind = self._beside(layer, heads, kv_heads, entering)
+        all_read = max(read * self.batch - again, read)  # what sequences share is read once
         scores = 0 if fused else 4 * heads * pairs  # written and read once before the softmax, once after it
         mixing = Op(
             "attention",
             layer,
             flops=int((4 * d + 5) * heads * pairs * self.batch),
-            kv_read_bytes=size(2 * all_read * kv_heads * d, self.read),
-            act_bytes=size((2 * n * heads * d + scores) * self.batch, self.a),
+            kv_read_bytes=size(2 * all_read * kv_heads * d, bits),
+            act_bytes=size((2 * self.n * heads * d + scores) * self.batch, self.a),
         )
-        query = self.linear("q_proj", layer, h, heads * d)
-        out = self.linear("o_proj", layer, heads * d, h)
-        chosen = [self.bounds(layer, heads, kv_heads, self.pages[layer])] if self.pages and self.pages[layer] else []
-        return [norm, query, key, value, *chosen, mixing, out, self.pointwise("attn_add", layer, h, flops=1, tensors=3)]
+        chosen = [self.bounds(layer, heads, kv_heads, bounds[layer], bits)] if bounds and bounds[layer] else []
+        return [*before, *chosen, mixing, *behind]
 
-    def bounds(self, layer: int, heads: int, kv_heads: int, pages: int) -> Op:
+    def _beside(self, layer: int, heads: int, kv_heads: int, entering: int | None) -> tuple[list[Op], list[Op]]:
+        """What the sub-layer runs before its scores, and behind them."""
+        if (key := (layer, heads, kv_heads, entering)) not in self._around:
+            h, d = self.spec.d_model, self.spec.head_dim
+            norm, *filling = self.keys_values(layer, kv_heads, entering)
+            out = self.linear("o_proj", layer, heads * d, h)
+            self._around[key] = (
+                [norm, self.linear("q_proj", layer, h, heads * d), *filling],
+                [out, self.pointwise("attn_add", layer, h, flops=1, tensors=3)],
+            )
+        return self._around[key]
+
+    def bounds(self, layer: int, heads: int, kv_heads: int, pages: int, bits: float) -> Op:
         """Two products of each query with the bounds of so many pages, which are read: the smallest and the largest keys."""
         d = self.spec.head_dim
-        read = size(2 * pages * kv_heads * d * self.batch, self.read)
+        read = size(2 * pages * kv_heads * d * self.batch, bits)
         return Op("page_bounds", layer, flops=4 * d * heads * pages * self.n * self.batch, kv_read_bytes=read)
 
     def keys_values(self, layer: int, kv_heads: int, rows: int | None = None) -> list[Op]:
@@ -200,15 +215,20 @@ class Prices:
 
     def ffn(self, layer: int) -> list[Op]:
         """The feed-forward sub-layer: norm, three projections, activation, residual add."""
-        h, f = self.spec.d_model, self.spec.ff_at(layer)
-        return [
-            self.pointwise("ffn_norm", layer, h, flops=7, tensors=2),
-            self.linear("gate_proj", layer, h, f),
-            self.linear("up_proj", layer, h, f),
-            self.pointwise("swiglu", layer, f, flops=5, tensors=3),
-            self.linear("down_proj", layer, f, h),
-            self.pointwise("ffn_add", layer, h, flops=1, tensors=3),
-        ]
+        if layer not in self._ffn:
+            h, f = self.spec.d_model, self.spec.ff_at(layer)
+            self._ffn[layer] = [
+                self.pointwise("ffn_norm", layer, h, flops=7, tensors=2),
+                self.linear("gate_proj", layer, h, f),
+                self.linear("up_proj", layer, h, f),
+                self.pointwise("swiglu", layer, f, flops=5, tensors=3),
+                self.linear("down_proj", layer, f, h),
+                self.pointwise("ffn_add", layer, h, flops=1, tensors=3),
+            ]
+        return self._ffn[layer]
+
+
+prices_of = lru_cache(maxsize=256)(Prices)
 
 
 def size(count: int | Fraction, bits: float) -> int:
