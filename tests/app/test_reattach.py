@@ -58,11 +58,11 @@ def test_no_step_is_lost_on_a_page_that_was_away(paused: Lab, way: str) -> None:
     page = paused.open(f"/#run={channel.run}")
     for _ in range(TIMES):
         page = away(paused, page, channel, way)
-        page.wait_for_function(f"{STEP} == {channel.count - 1} && {LAST} == {channel.count - 1}")
-        assert page.evaluate(SHOWN) == channel.count
+        page.wait_for_function(f"{STEP} == {channel.count - 1} && {LAST} == {channel.count - 1} && {SHOWN} == {channel.count}")
     paused.play.act(channel, "resume")
     page.wait_for_selector(".ds .outcome >> text=as many tokens")
-    assert page.evaluate(SHOWN) == channel.count == channel.end.steps  # type: ignore[union-attr] # it is over
+    page.wait_for_function(f"{SHOWN} == {channel.count}")  # the rest of a step has a frame of its own
+    assert channel.count == channel.end.steps  # type: ignore[union-attr] # it is over
     assert page.evaluate(LAST) == channel.count - 1
 
 
@@ -77,7 +77,7 @@ def test_two_tabs_see_the_same_and_either_stops_the_run(paused: Lab) -> None:
     two.click(".ds-button.stop")
     for page in (one, two):
         page.wait_for_selector(".ds .outcome >> text=Stopped.")
-        assert page.evaluate(SHOWN) == channel.count
+        page.wait_for_function(f"{SHOWN} == {channel.count}")
     assert channel.end.reason == "stopped_by_user"  # type: ignore[union-attr] # it is over
 
 
