@@ -55,12 +55,12 @@ def processors() -> int:
 def idle_s() -> float | None:
     """For how long the processors of this process have been idle since the machine started, in all; None: nothing here says so.
     What programs of low priority use counts as idle, unless this one is of low priority too: they give way."""
-    free = (2, 4, 5) if os.nice(0) <= 0 else (4, 5)  # columns: low priority, idle, waiting for a disk
     try:
         with STAT.open("rb") as stat:
             rows = [line.split() for line in takewhile(lambda line: line.startswith(b"cpu"), stat)]
     except OSError:
         return None
+    free = (2, 4, 5) if os.nice(0) <= 0 else (4, 5)  # columns: low priority, idle, waiting for a disk
     ours = {b"cpu%d" % i for i in os.sched_getaffinity(0)}
     return sum(int(row[i]) for row in rows if row[0] in ours for i in free) / os.sysconf("SC_CLK_TCK")
 

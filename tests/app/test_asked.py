@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import gradio as gr
 import pytest
+from scripted import script
 from toylab import toy_play
 
 from decodescope.app.page import layout
@@ -21,34 +20,28 @@ from decodescope.engine import run
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace.repeats import said_again
 
-ROOT = Path(__file__).resolve().parents[2]
 LOOPS = "def f(x):\n    return"  # what the example `loop` goes round behind
 ROUND = {"picture", "needle_lost"}  # of cells, most of which are white; digits that are made up once the number is lost
 
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
-    """benchmarks/presets.py as a module."""
-    spec = importlib.util.spec_from_file_location("presets_script", ROOT / "benchmarks" / "presets.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def presets() -> ModuleType:
+    return script("presets")
 
 
-def test_no_preset_is_shown_on_a_prompt_behind_which_its_model_goes_round(script: ModuleType) -> None:
+def test_no_preset_is_shown_on_a_prompt_behind_which_its_model_goes_round(presets: ModuleType) -> None:
     """Each with its own settings, as they were measured."""
-    rows = script.kept()
-    old = [name for name in PRESETS if name not in rows or rows[name]["settings"] != script.settings(name)]
+    rows = presets.kept()
+    old = [name for name in PRESETS if name not in rows or rows[name]["settings"] != presets.settings(name)]
     assert not old and rows.keys() == PRESETS.keys(), f"run python benchmarks/presets.py --write: {old}"
     bad = {name: row["text"] for name, row in rows.items() if row["again"] > MOST and name not in ROUND}
     assert not bad, f"choose another prompt in app/runs/asked.py: {bad}"
 
 
-def test_what_was_measured_is_what_is_written(script: ModuleType) -> None:
+def test_what_was_measured_is_what_is_written(presets: ModuleType) -> None:
     """Of one of them; and a text that goes round is above the bound."""
-    assert script.written("snapkv") == script.kept()["snapkv"]
-    again = said_again(run(script.model("lab"), None, LOOPS, max_new_tokens=script.NEW, level="counts").tokens)
+    assert presets.written("snapkv") == presets.kept()["snapkv"]
+    again = said_again(run(presets.model("lab"), None, LOOPS, max_new_tokens=presets.NEW, level="counts").tokens)
     assert again > MOST, "the bound must refuse a loop"
 
 

@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripted import script
 
 from decodescope.app.runs.asked import MOST
 from decodescope.app.runs.examples import examples
 from decodescope.engine.load import SHIPPED, fingerprint
 
-ROOT = Path(__file__).resolve().parents[2]
 COUNTING = {"jacobi", "cllm"}  # recorded before prompts were looked for: they count, and go round. Recorded anew they may not
 
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
-    """benchmarks/examples.py as a module."""
-    spec = importlib.util.spec_from_file_location("examples_script", ROOT / "benchmarks" / "examples.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def prompts() -> ModuleType:
+    return script("examples")
 
 
-def test_no_example_goes_round_but_those_that_show_it(script: ModuleType) -> None:
-    made = script.recording()
+def test_no_example_goes_round_but_those_that_show_it(prompts: ModuleType) -> None:
+    made = prompts.recording()
     bad = {x.name for x in examples() if made.again(x.path) > MOST}
     assert bad - made.ROUND == COUNTING, "take another prompt: python benchmarks/examples.py NAME"
     assert "loop" in bad & made.ROUND, "the bound must refuse a loop"
 
 
-def test_an_example_was_recorded_by_the_weights_that_lie_there(script: ModuleType) -> None:
+def test_an_example_was_recorded_by_the_weights_that_lie_there(prompts: ModuleType) -> None:
     """So that a fork goes on from it. Of models without transforms, whose fingerprints need no weights in memory."""
-    made = script.recording()
+    made = prompts.recording()
     targets = {name: x.get("model", "lab") for name, x in made.EXAMPLES.items() if "@" not in x.get("model", "lab")}
     names = {*targets.values(), *made.DRAFTS.values()}
     marks = {x: fingerprint(SHIPPED / x.partition("+")[0], x.partition("+")[2]) for x in names}
@@ -44,11 +37,11 @@ def test_an_example_was_recorded_by_the_weights_that_lie_there(script: ModuleTyp
     assert not made.current("eagle", marks | {"lab": "other"}), "other weights are told apart"
 
 
-def test_prompts_that_were_looked_for_are_measured_as_they_are(script: ModuleType) -> None:
-    rows, names = script.kept(), script.SEARCHED
-    asked = {(x.prompt, x.chat): x for x in script.pool()}
+def test_prompts_that_were_looked_for_are_measured_as_they_are(prompts: ModuleType) -> None:
+    rows, names = prompts.kept(), prompts.SEARCHED
+    asked = {(x.prompt, x.chat): x for x in prompts.pool()}
     assert {(x["prompt"], x["chat"]) for x in rows} == asked.keys(), "run python benchmarks/examples.py --write"
     due = [(x, name, asked[x["prompt"], x["chat"]]) for x in rows for name in names]
-    old = [x["prompt"] for x, name, prompt in due if x[name]["settings"] != script.settings(name, prompt)]
+    old = [x["prompt"] for x, name, prompt in due if x[name]["settings"] != prompts.settings(name, prompt)]
     assert not old, f"run python benchmarks/examples.py --write: {len(old)} were written by other weights or settings"
-    assert script.good(rows[0], names) and not script.good(rows[-1], names), "there is one to take, and one to refuse"
+    assert prompts.good(rows[0], names) and not prompts.good(rows[-1], names), "there is one to take, and one to refuse"

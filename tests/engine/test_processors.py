@@ -231,4 +231,5 @@ def test_idle_processors_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr("os.nice", lambda more, now=niceness: now)
         assert idle_s() == pytest.approx(seconds)
     monkeypatch.setattr("decodescope.engine.timing.threads.STAT", tmp_path / "none")
+    monkeypatch.delattr("os.nice")  # as where there is no such file
     assert idle_s() is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import subprocess
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 import toys
+from scripted import script
 
 from decodescope.app.arguments import benched, take_weights
 from decodescope.app.cli import main
@@ -335,17 +335,8 @@ def test_options_of_decode_keep_their_usual_values(monkeypatch: pytest.MonkeyPat
     assert (asked["new_tokens"], asked["repeats"], asked["level"], asked["prompts"]) == (128, 5, "counts", None)
 
 
-def script(name: str = "labbench") -> ModuleType:
-    """A file of benchmarks/ as a module."""
-    spec = importlib.util.spec_from_file_location(f"{name}_script", ROOT / "benchmarks" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
-
-
 def test_markdown_cells_cannot_be_ended_by_a_name() -> None:
-    text = script().table(("a|b", "c"), [["x\n| y |", "z"]])
+    text = script("labbench").table(("a|b", "c"), [["x\n| y |", "z"]])
     assert text == "| a/b | c |\n| --- | --- |\n| x / y / | z |"
 
 
@@ -353,7 +344,7 @@ def test_markdown_cells_cannot_be_ended_by_a_name() -> None:
 def test_the_script_refuses_what_is_no_result(tmp_path: Path, text: str) -> None:
     (tmp_path / "found.json").write_text(text)
     with pytest.raises(SystemExit, match=r"give the file of decodescope bench labbench --out\."):
-        script().read(tmp_path / "found.json")
+        script("labbench").read(tmp_path / "found.json")
 
 
 # ---- caches
