@@ -17,11 +17,10 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from presets import model, weights
 
 from decodescope.app.runs.asked import MOST, OWN, Asked
-from decodescope.engine import Method, load, run
-from decodescope.engine.core.reference import without_weights
-from decodescope.engine.load import SHIPPED, Model
+from decodescope.engine import Method, run
 from decodescope.engine.trace.repeats import said_again
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,15 +52,6 @@ def pool() -> list[Asked]:
     return [*dict.fromkeys([*(x for x in OWN.values() if x.chat), *OTHERS])]
 
 
-@cache
-def weights(name: str) -> str:
-    """Whose weights a model has: a digest of its files, an adapter's too."""
-    base, _, adapter = str(without_weights(name)[0]).partition("+")
-    files = [SHIPPED / base / "model.safetensors"]
-    files += [SHIPPED / base / "adapters" / adapter / "model.safetensors"] if adapter else []
-    return hashlib.sha256(b"".join(x.read_bytes() for x in files)).hexdigest()[:16]
-
-
 def settings(name: str, prompt: Asked) -> str:
     """A digest of all that an example's text behind a prompt depends on, but for the program itself."""
     what = recording().EXAMPLES[name]
@@ -69,12 +59,6 @@ def settings(name: str, prompt: Asked) -> str:
     models = {"target": what.get("model", "lab"), **{x: y for x, y in recording().DRAFTS.items() if x in lanes}}
     said = [what["names"], what["settings"], what["new"], what["seed"], models, prompt.prompt, prompt.chat]
     return hashlib.sha256(json.dumps([said, [weights(x) for x in models.values()]]).encode()).hexdigest()[:16]
-
-
-@cache
-def model(name: str) -> Model:
-    """Loaded once."""
-    return load(name, "float32", "cpu")
 
 
 def written(name: str, prompt: Asked) -> dict[str, Any]:

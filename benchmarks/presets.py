@@ -21,7 +21,7 @@ from decodescope.app.runs.recipe import opening
 from decodescope.engine import Method, load, run
 from decodescope.engine.core.reference import without_weights
 from decodescope.engine.core.roles import TARGET
-from decodescope.engine.load import SHIPPED, Model
+from decodescope.engine.load import SHIPPED, Model, fingerprint
 from decodescope.engine.trace.repeats import said_again
 
 FILE = Path(__file__).resolve().with_suffix(".json")
@@ -45,9 +45,9 @@ def models_of(name: str) -> dict[str, str]:
 
 @cache
 def weights(name: str) -> str:
-    """Whose weights a model has: a digest of its file."""
-    base = str(without_weights(name)[0]).partition("+")[0]
-    return hashlib.sha256((SHIPPED / base / "model.safetensors").read_bytes()).hexdigest()[:16]
+    """Whose weights a model has, an adapter's too."""
+    base, _, adapter = str(without_weights(name)[0]).partition("+")
+    return fingerprint(SHIPPED / base, adapter)
 
 
 def settings(name: str) -> str:
