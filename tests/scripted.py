@@ -9,13 +9,17 @@ from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "benchmarks"
-sys.path.append(str(BENCHMARKS))  # a script may take something from another one
 
 
 def script(name: str) -> ModuleType:
-    """A file of benchmarks/ as a module."""
+    """A file of benchmarks/ as a module. While it is loaded it may take something from another one, as where it is run; no
+    longer, since scripts elsewhere have the same names."""
     spec = importlib.util.spec_from_file_location(f"{name}_script", BENCHMARKS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        spec.loader.exec_module(made)
+    finally:
+        sys.path.remove(str(BENCHMARKS))
     return made
