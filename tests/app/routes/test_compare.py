@@ -23,8 +23,8 @@ from decodescope.app.runs.lineup import choices_of
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.repeats import Repeat
 from decodescope.app.runs.standings import COLUMNS, Figures
+from decodescope.engine.bench.bootstrap import interval
 from decodescope.engine.bench.contest import agreement
-from decodescope.engine.bench.speculation_figures import interval
 from decodescope.engine.trace import open_trace
 
 PLAIN = {"drafter": "none", "sampler": ["greedy"]}
