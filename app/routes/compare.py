@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from fastapi import FastAPI, Request
@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from decodescope.app.http.body import body_of
 from decodescope.app.http.watchers import Watchers
 from decodescope.app.refusal import Refused
-from decodescope.app.runs.channel import Channel, stream
+from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.chosen import taken
 from decodescope.app.runs.lineup import FEWEST_RUNS, MOST_RUNS, begin_all, choices_of
 from decodescope.app.runs.play import GONE, PROMPT, Play
@@ -21,6 +21,7 @@ from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import opening
 from decodescope.app.runs.repeats import MOST, Repeats
 from decodescope.app.runs.standings import Figures, as_csv
+from decodescope.app.runs.stream import Reader, stream
 
 from .catalogue import models_of
 from .hardware import answer
@@ -28,6 +29,7 @@ from .library import FRESH
 
 BODY = 4 * PROMPT  # bytes of a question
 WATCHED = 64  # open streams of several runs
+SPARED = ("laws", "passes")  # of a step: no pane shows them, whatever is chosen there
 AFTER = re.compile(r"-?[0-9]{1,11}(,-?[0-9]{1,11}){0,3}")
 
 
@@ -76,8 +78,9 @@ def _events(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -
         channels = await asyncio.to_thread(_named, play, request.query_params.get("runs", ""), 1)
         if not AFTER.fullmatch(after) or len(places := [int(x) for x in after.split(",")]) != len(channels):
             return refused(400, "Say the number of each run's last step as ?after=-1,12, one per run; -1 is none.")
-        each = [(channel, max(-1, n)) for channel, n in zip(channels, places, strict=True)]
-        return watchers.answer(lambda: together([stream(channel, n, play.ahead) for channel, n in each]))
+        each = enumerate(zip(channels, places, strict=True))  # an event of the k-th run is called "k-step" and so on
+        readers = [Reader(channel, max(-1, n), play.ahead, SPARED, f"{k}-") for k, (channel, n) in each]
+        return watchers.answer(lambda: stream(*readers))
 
 
 async def _compared(play: Play, runs: str, work: Callable[[list[Channel]], Response]) -> Response:
@@ -133,35 +136,3 @@ def _repeats(api: FastAPI, play: Play, repeats: Repeats) -> None:
     def stop(name: str) -> Response:
         repeats.stop(name)
         return told(name)
-
-
-async def together(streams: Sequence[AsyncIterator[bytes]]) -> AsyncIterator[bytes]:
-    """Several runs' events in one stream, as they come: an event of the k-th is called "k-step" and so on. Without numbers:
-    a reader that comes back says itself where it was in each. Ends when all have ended."""
-    waiting: dict[asyncio.Future[bytes], int] = {}
-
-    def ask(k: int) -> None:
-        waiting[asyncio.ensure_future(_next(streams[k]))] = k
-
-    try:
-        for k in range(len(streams)):
-            ask(k)
-        while waiting:
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                k = waiting.pop(task)
-                try:
-                    part = task.result()
-                except StopAsyncIteration:
-                    continue
-                ask(k)
-                # every line of an event has its own word in front: what stands in the data cannot be taken for one
-                yield re.sub(rb"(?m)^id: .*\n", b"", re.sub(rb"(?m)^event: ", b"event: %d-" % k, part))
-    finally:
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-
-
-async def _next(source: AsyncIterator[bytes]) -> bytes:
-    return await anext(source)

@@ -10,9 +10,10 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from decodescope.app.http.watchers import Watchers
-from decodescope.app.runs.channel import BATCH, stream
+from decodescope.app.runs.channel import BATCH
 from decodescope.app.runs.play import GONE, Play
 from decodescope.app.runs.recipe import smaller
+from decodescope.app.runs.stream import Reader, stream
 
 from .hardware import answer
 from .library import FRESH
@@ -76,4 +77,4 @@ def _events(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -
         after = request.headers.get("last-event-id") or request.query_params.get("after") or "-1"
         if not NUMBER.fullmatch(after):
             return refused(400, "The number of the last step is not a number.")
-        return watchers.answer(lambda: stream(channel, max(-1, int(after)), play.ahead))
+        return watchers.answer(lambda: stream(Reader(channel, max(-1, int(after)), play.ahead)))

@@ -1,13 +1,12 @@
-"""Events: a run's records on their way to the page, live over server-sent events or by range from the trace."""
+"""Channel: a run's records as whoever reads them finds them, in memory or by range from the trace."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -17,18 +16,13 @@ from decodescope.engine.core.component import declared
 from decodescope.engine.trace import Trace, TraceError, open_trace
 from decodescope.engine.trace.events import End, Header, Record, Step
 from decodescope.engine.trace.titles import title
-from decodescope.lab.wire.wire import Wire, encode, end_message
+from decodescope.lab.wire.wire import Wire, encode
 
 RING = 2048  # steps kept in memory per run; older ones are read from its trace
 LONG = 2048  # steps of a recorded run from which on it is read while its reader looks at the beginning
 FIRST = 256  # steps of it that are read before anything is shown
-TICK = 1 / 30  # seconds between two steps that are sent in full
-BEAT = 10.0  # seconds after which a silent stream says that it is alive
 BATCH = 64  # steps in one message, skipped ones or asked for
-BEHIND = 512  # the same, for a reader that is further behind than that
-FEW = 4  # steps in memory of which messages are made at once: to hand them to a thread costs as much as one
 RANGE_BYTES = 1 << 20  # of one answer to a range
-UPDATE = 5 << 20  # bytes of what is sent at once
 
 
 class Job(Protocol):
@@ -234,74 +228,3 @@ class Channel:
                 shown.append(body)
         head = encode({"run": self.run, "from": first, "next": first + len(shown), "count": self.count})
         return head[:-1] + b',"steps":[' + b",".join(shown) + b"]}"
-
-
-def event(kind: str, body: bytes, number: int | None = None) -> bytes:
-    """One server-sent event; `number` is what a reader comes back with. JSON holds no bare line break."""
-    mark = b"" if number is None else b"id: %d\n" % number
-    return b"event: %s\n%sdata: %s\n\n" % (kind.encode(), mark, body)
-
-
-def _part(channel: Channel, wire: Wire, first: int, last: int, count: int) -> list[bytes]:
-    """Steps as events, as many as fit into one UPDATE; of those that a reader catches up with only the newest is drawn."""
-    lines: list[bytes] = []
-    used = 0
-    for step in channel.steps(first, last):
-        body = encode(wire.step(step) if step.step == count - 1 else wire.brief(step))
-        used += len(body)
-        if lines and used > UPDATE:
-            break
-        lines.append(event("step", body, step.step))
-    return lines
-
-
-async def _made(here: bool, *of: Any) -> list[bytes]:
-    """What `_part` makes, here or in a thread."""
-    return _part(*of) if here else await asyncio.to_thread(_part, *of)
-
-
-async def stream(channel: Channel, after: int = -1, ahead: Any = None) -> AsyncIterator[bytes]:
-    """The run from the step after number `after` on, as server-sent events, until its end.
-
-    At most one step per TICK goes out in full; a reader that is behind gets the ones between as briefs. `ahead(channel)`
-    says how many runs come first. The event "end" is the last one.
-    """
-    yield b"retry: 500\n\n"
-    channel.readers += 1
-    try:
-        sent, state_sent, headed = after + 1, None, False
-        spoke = time.monotonic()
-        while True:
-            out: list[bytes] = []
-            over = channel.over  # looked at before the count: what is made meanwhile comes with the next round
-            state = channel.state()
-            waiting = ahead(channel) if ahead is not None and state["status"] == "queued" else 0
-            now_sent = (state["status"], waiting, state["broke"], state.get("doing"))
-            if now_sent != state_sent:
-                state_sent = now_sent
-                out.append(event("state", encode({**state, "kind": "state", "ahead": waiting})))
-            wire, count = channel.wire, channel.count
-            if wire is not None and not headed and (wire.prefill is not None or count or over):
-                headed = True
-                out.append(event("head", encode(wire.head())))
-            if wire is not None and count > sent:
-                many = BEHIND if count - sent > BEHIND else BATCH
-                here = count - sent <= FEW and channel.remembers(sent)
-                part = await _made(here, channel, wire, sent, min(count, sent + many), count)
-                out += part
-                sent = sent + len(part) if part else count  # the trace was taken away, and memory no longer has them
-            if over and sent >= count:
-                last = channel.end or End("internal_error", [], count)
-                out.append(event("end", encode(end_message(last))))
-                yield b"".join(out)
-                return
-            now = time.monotonic()
-            if out:
-                yield b"".join(out)
-                spoke = now
-            elif now - spoke >= BEAT:
-                yield b": alive\n\n"
-                spoke = now
-            await asyncio.sleep(TICK)
-    finally:
-        channel.readers -= 1

@@ -22,9 +22,9 @@ from decodescope.engine.trace.titles import title
 from decodescope.engine.trace.whose import away, is_plain, setting, text_mark
 from decodescope.lab.wire.wire import Wire, encode
 
-from .channel import UPDATE
 from .examples import examples
 from .play import RUN, Play
+from .stream import UPDATE
 
 BIN = "deleted"  # folder inside: what was deleted, until it is erased
 GONE = ".gone"  # beside a trace in there, as old as the deletion

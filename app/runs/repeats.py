@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from decodescope.app.refusal import Refused, told
+from decodescope.engine.bench.bootstrap import interval
 from decodescope.engine.core.roles import TARGET
 from decodescope.lab.views.contrast import prompts_equal
 
@@ -159,8 +160,6 @@ class Repeat:
         recorded run;  ratios: run -> run -> how many times as fast as the first the second was, round by round: the median
         over the rounds, its interval, and n
         """
-        from decodescope.engine.bench.speculation_figures import interval
-
         def middle(values: list[float]) -> dict[str, Any]:
             return {"median": statistics.median(values), "interval": interval(values, sure=SURE), "n": len(values)}
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from decodescope.app.refusal import Refused
+from decodescope.engine.bench.bootstrap import interval
 from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.parts import called
 from decodescope.engine.trace.summary import summarise
@@ -103,8 +104,6 @@ def summed(lines: Sequence[dict[str, Any]], count: int) -> dict[str, Any]:
     """Of each of `count` methods over prompts: `ratio`, the median of the paired ratios, and `accepted`, the mean of the
     prompts' accepted lengths, each with its `interval` over the prompts and their number n; None where no prompt has one.
     n: prompts."""
-    from decodescope.engine.bench.speculation_figures import interval
-
     ratios, accepted = [], []
     for k in range(count):
         paired = [x["ratios"][k] for x in lines if x["ratios"][k] is not None] if k else []

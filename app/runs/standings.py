@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import Any
 
 from decodescope.app.refusal import Refused, told
+from decodescope.engine.bench.bootstrap import interval
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import Trace, open_trace
 from decodescope.engine.trace.parts import called
@@ -139,8 +140,6 @@ def _side(channel: Channel) -> Side:
 
 
 def _figures(side: Side) -> dict[str, Any]:
-    from decodescope.engine.bench.speculation_figures import interval
-
     s, h, kept = side.summary, side.header, side.kept
     low, high = interval(kept, sure=SURE, of=statistics.fmean) if kept else (None, None)
     return {

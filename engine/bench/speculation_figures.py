@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import random
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .answers_figures import by_depth, identities
+from .bootstrap import interval
 from .columns import columns
 from .result_file import Gathered
 from .spec_bench import spec_bench
 from .speed import ASSISTED, LOOKUP
 
 VERSION = 1  # of the JSON object
-SURE = 0.9  # of the interval
 
 
 @dataclass(frozen=True)
@@ -155,20 +154,6 @@ def compared(
         "highest": max(each),
         "questions": len(each),
     }
-
-
-def interval(
-    values: Sequence[float],
-    draws: int = 400,
-    sure: float = SURE,
-    of: Callable[[Sequence[float]], float] = statistics.median,
-) -> list[float]:
-    """The middle share `sure` of the medians, or what `of` says, of as many values drawn again from these: the percentile
-    bootstrap."""
-    chance = random.Random(0)
-    means = sorted(of(chance.choices(values, k=len(values))) for _ in range(draws))
-    cut = round((1 - sure) / 2 * draws)
-    return [means[cut], means[draws - 1 - cut]]
 
 
 def middle(values: Sequence[float | None]) -> float | None:

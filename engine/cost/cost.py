@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -17,7 +18,7 @@ from decodescope.engine.trace.events import DraftTree, Pass
 from decodescope.engine.trace.looked import Look
 from decodescope.engine.trace.phases import DECIDES, READS, STATES
 
-from .operators import Cost, Op, Prices, grouped_bits, prices_of, size
+from .operators import SCORES, Cost, Op, Prices, grouped_bits, prices_of, size
 from .speedup import expected_tokens, expected_tree_tokens, flop_factor, measured_speedup, speedup
 
 __all__ = [
@@ -44,6 +45,11 @@ DTYPE_BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "float16": 16, "int8
 
 
 Held = int | Sequence[int] | Sequence[Sequence[int]]  # entries: one number, by layer, or by layer and KV head
+
+
+# of those of a pass: what can make one layer cost what another does not, and what all but its scores follows from
+APART = ("attn_layers", "ffn_layers", "heads", "kv_heads", "bounds", "rows", "ffn_rows", "entering")
+SIZES = ("logits", "batch", "weight_bits", "head_bits", "act_bits", "kv_bits", "dequant")
 
 
 class PassOptions(TypedDict, total=False):
@@ -152,8 +158,31 @@ def _sub_layers(spec: ModelSpec, attn: Any, ffn: Any, propagated: Any, copied: A
 
 
 def pass_cost(spec: ModelSpec, tokens: int, held: Held, **options: Unpack[PassOptions]) -> Cost:
-    """The sum of `pass_ops`, which says what the options mean."""
-    return Cost.of(pass_ops(spec, tokens, held, **options))
+    """The sum of `pass_ops`, which says what the options mean. Where the scores of all layers cost the same they are priced
+    once, and what stands beside them is kept."""
+    pairs, apart = options.get("pairs"), any(options.get(name) is not None for name in APART)
+    if apart or spec.windows or spec.groups or not isinstance(held, int) or not isinstance(pairs, int | None):
+        return Cost.of(pass_ops(spec, tokens, held, **options))
+    rest, price = _beside_scores(spec, tokens, tuple((name, options.get(name)) for name in SIZES if name in options))
+    scored, read = _reads(spec, 0, tokens, held, tokens, pairs)
+    fused, bits, again = options.get("fused", True), options.get("read_bits"), options.get("again", 0)
+    one, layers = price.scores(0, spec.n_heads, spec.n_kv_heads, scored, read, fused, bits, again), spec.n_layers
+    return replace(
+        rest,
+        flops=rest.flops + layers * one.flops,
+        kv_read_bytes=rest.kv_read_bytes + layers * one.kv_read_bytes,
+        act_bytes=rest.act_bytes + layers * one.act_bytes,
+        launches=rest.launches + layers,
+    )
+
+
+@lru_cache(maxsize=256)
+def _beside_scores(spec: ModelSpec, tokens: int, sizes: tuple[tuple[str, Any], ...]) -> tuple[Cost, Prices]:
+    """What a pass of so many rows costs without its scores, in all layers, and the prices of its operators."""
+    options: dict[str, Any] = dict(sizes)
+    beside = Cost.of(op for op in pass_ops(spec, tokens, 0, **options) if op.name != SCORES)
+    usual = {"batch": 1, "weight_bits": 16, "act_bits": 16, "kv_bits": 16, "dequant": False}
+    return beside, prices_of(spec, tokens, **{name: options.get(name, x) for name, x in usual.items()})
 
 
 def exit_test(
@@ -201,7 +230,40 @@ def _depths(parents: tuple[int, ...]) -> int:
     return sum(depths(parents))
 
 
-def ops_of(
+class RecordOptions(TypedDict, total=False):
+    """The keywords of `ops_of`, for the functions that hand them on."""
+
+    draft: DraftTree | None
+    held: Held | None
+    logits: int | None
+    bits: float
+    weight_bits: float | None
+    read_bits: float | None
+    fused: bool
+
+
+def ops_of(spec: ModelSpec, record: Pass, **options: Unpack[RecordOptions]) -> list[Op]:
+    """The operators of a recorded pass.
+
+    draft:  the step's tree, for a verify pass: its true mask entries are charged instead of a causal chain's
+    held:   entries, as `pass_ops` takes them; None: the record's
+    logits: rows that reached the head; None: the record's, else the last one where a prompt is read, all otherwise
+    bits:   of weights, activations and cache (`DTYPE_BITS[header.dtype]`); weight_bits: the weights' if they differ;
+            read_bits: those of entries that are read, on average
+    Of a pass that did not read all that was held what it read is charged: of its own rows each is counted against all of that.
+    """
+    entries, own = _recorded(spec, record, **options)
+    return [*pass_ops(spec, record.tokens, entries, **own), *_asked(spec, record, own)]
+
+
+def cost_of(spec: ModelSpec, record: Pass, **options: Unpack[RecordOptions]) -> Cost:
+    """The sum of `ops_of`, which says what the options mean."""
+    entries, own = _recorded(spec, record, **options)
+    cost, asked = pass_cost(spec, record.tokens, entries, **own), _asked(spec, record, own)
+    return cost + Cost.of(asked) if asked else cost
+
+
+def _recorded(
     spec: ModelSpec,
     record: Pass,
     *,
@@ -212,16 +274,8 @@ def ops_of(
     weight_bits: float | None = None,
     read_bits: float | None = None,
     fused: bool = True,
-) -> list[Op]:
-    """The operators of a recorded pass.
-
-    draft:  the step's tree, for a verify pass: its true mask entries are charged instead of a causal chain's
-    held:   entries, as `pass_ops` takes them; None: the record's
-    logits: rows that reached the head; None: the record's, else the last one where a prompt is read, all otherwise
-    bits:   of weights, activations and cache (`DTYPE_BITS[header.dtype]`); weight_bits: the weights' if they differ;
-            read_bits: those of entries that are read, on average
-    Of a pass that did not read all that was held what it read is charged: of its own rows each is counted against all of that.
-    """
+) -> tuple[Held, PassOptions]:
+    """Entries and options with which `pass_ops` makes the operators of a recorded pass."""
     options: PassOptions = {"batch": record.batch, "fused": fused, "act_bits": bits, "kv_bits": bits, "read_bits": read_bits}
     options["weight_bits"] = bits if weight_bits is None else weight_bits
     if logits is None:  # where a context looks at the prompt by some layers alone nothing reaches the head
@@ -237,14 +291,25 @@ def ops_of(
     entries = _more(_more(entries, record.aside or 0), record.pending or 0)
     tree = record.rows is None and record.tokens  # rows that enter layer by layer are a chain's
     if draft is not None and record.phase in DECIDES and tree > len(draft.parents):
-        each = _each_layer("held", entries, spec)
-        rows = [record.tokens + record.along(i) for i in range(spec.n_layers)]
-        seen = ([(tree_pairs(draft.parents, n, rows[i], spec.window(i)), 0) for n in _heads(h)] for i, h in enumerate(each))
-        options["pairs"] = [_mean(x)[0] for x in seen]
+        options["pairs"] = _pairs_of(spec, entries, draft.parents, along or record.tokens)
     if record.routed is not None:
         options.update(_by_row(spec, record, entries, None if draft is None or not tree else draft.parents))
-    ops = pass_ops(spec, record.tokens, entries, **options)
-    return [*ops, *(op for more in (_tests, _maps) for op in more(spec, record, bits, options["weight_bits"]))]
+    return entries, options
+
+
+def _pairs_of(spec: ModelSpec, held: Held, parents: Sequence[int], rows: int | list[int]) -> int | list[int | Fraction]:
+    """True mask entries of a pass that checks a tree: one number where all layers hold and run as much, else one a layer."""
+    if isinstance(held, int) and isinstance(rows, int) and not spec.windows:
+        return tree_pairs(parents, held, rows)
+    each, fed = _each_layer("held", held, spec), _each_layer("rows", rows, spec)
+    seen = ([(tree_pairs(parents, n, fed[i], spec.window(i)), 0) for n in _heads(h)] for i, h in enumerate(each))
+    return [_mean(x)[0] for x in seen]
+
+
+def _asked(spec: ModelSpec, record: Pass, options: PassOptions) -> list[Op]:
+    """What it cost a recorded pass to ask whether to leave, and the maps of trained exits."""
+    bits, weight_bits = options["act_bits"], options["weight_bits"]
+    return [op for more in (_tests, _maps) for op in more(spec, record, bits, weight_bits)]
 
 
 def _by_row(spec: ModelSpec, record: Pass, held: Held, parents: Sequence[int] | None) -> PassOptions:
@@ -325,23 +390,6 @@ def _more(held: Any, count: int | Sequence[int]) -> Any:
         each = held if isinstance(held, Sequence) else [held] * len(count)
         return [_more(x, n) for x, n in zip(each, count, strict=True)]
     return [_more(x, count) for x in held] if isinstance(held, Sequence) else held + count
-
-
-class RecordOptions(TypedDict, total=False):
-    """The keywords of `ops_of`, for the functions that hand them on."""
-
-    draft: DraftTree | None
-    held: Held | None
-    logits: int | None
-    bits: float
-    weight_bits: float | None
-    read_bits: float | None
-    fused: bool
-
-
-def cost_of(spec: ModelSpec, record: Pass, **options: Unpack[RecordOptions]) -> Cost:
-    """The sum of `ops_of`, which says what the options mean."""
-    return Cost.of(ops_of(spec, record, **options))
 
 
 def _chosen(which: Collection[int] | int | None, among: Sequence[int]) -> set[int]:

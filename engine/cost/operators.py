@@ -29,6 +29,7 @@ from typing import Any
 
 from decodescope.engine.core.spec import ModelSpec
 
+SCORES = "attention"  # the operator that reads what is held
 # operator -> which of a layer's matrices it reads, as ModelSpec.bits numbers them
 MATRIX = {"q_proj": 0, "k_proj": 0, "v_proj": 0, "o_proj": 1, "gate_proj": 2, "up_proj": 2, "down_proj": 3}
 
@@ -161,19 +162,33 @@ class Prices:
         differ, residual add. entering: rows that get keys and values, where they are more than those that attend; read_bits: of
         a number of the entries, if not those of a new one; again: entries that another sequence has loaded; bounds: by layer,
         pages whose bounds are read first"""
-        d, bits = self.spec.head_dim, self.k if read_bits is None else read_bits
+        bits = self.k if read_bits is None else read_bits
         before, behind = self._beside(layer, heads, kv_heads, entering)
+        chosen = [self.bounds(layer, heads, kv_heads, bounds[layer], bits)] if bounds and bounds[layer] else []
+        return [*before, *chosen, self.scores(layer, heads, kv_heads, pairs, read, fused, read_bits, again), *behind]
+
+    def scores(
+        self,
+        layer: int,
+        heads: int,
+        kv_heads: int,
+        pairs: int | Fraction,
+        read: int | Fraction,
+        fused: bool,
+        read_bits: float | None = None,
+        again: int = 0,
+    ) -> Op:
+        """The one operator of that sub-layer that what is held decides about: scores, their softmax, the mean of the values."""
+        d, bits = self.spec.head_dim, self.k if read_bits is None else read_bits
         all_read = max(read * self.batch - again, read)  # what sequences share is read once
-        scores = 0 if fused else 4 * heads * pairs  # written and read once before the softmax, once after it
-        mixing = Op(
-            "attention",
+        written = 0 if fused else 4 * heads * pairs  # written and read once before the softmax, once after it
+        return Op(
+            SCORES,
             layer,
             flops=int((4 * d + 5) * heads * pairs * self.batch),
             kv_read_bytes=size(2 * all_read * kv_heads * d, bits),
-            act_bytes=size((2 * self.n * heads * d + scores) * self.batch, self.a),
+            act_bytes=size((2 * self.n * heads * d + written) * self.batch, self.a),
         )
-        chosen = [self.bounds(layer, heads, kv_heads, bounds[layer], bits)] if bounds and bounds[layer] else []
-        return [*before, *chosen, mixing, *behind]
 
     def _beside(self, layer: int, heads: int, kv_heads: int, entering: int | None) -> tuple[list[Op], list[Op]]:
         """What the sub-layer runs before its scores, and behind them."""

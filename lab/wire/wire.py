@@ -8,6 +8,7 @@ list of hex codes where it is only bytes of a character. Times are seconds.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -99,6 +100,7 @@ class Wire:
         self._again = Again(header)
         self._telling = telling_at(header)
         self.pieces: dict[str, Piece] = dict(header.pieces)
+        self._shown: dict[int, Piece] = {}  # token -> its text for a view, once it was asked for
         self.prefill: Prefill | None = None
         self._sums: list[tuple[float, ...]] = []  # per step: the counters after it
         self._last: list[int] = []  # per step: the token that the text ends with after it
@@ -164,13 +166,16 @@ class Wire:
             "machine": None if self.profile is None else machine_of(self.profile, h.dtype),
         }
 
-    def step(self, step: Step, *, whole: bool = False) -> dict[str, Any]:
+    def step(self, step: Step, *, whole: bool = False, spared: Collection[str] = ()) -> dict[str, Any]:
         """One step with its tree. Unless `whole`, it keeps to the BUDGET: nodes that were not reached may be left out
         (null in their place, so that the numbers of the others stay), and "cut" says so; of the laws there are those at
         one place, where a reader looks first, and no maps of the cache, and "few" says which of the two, or true where anything
-        else is left out; evictions in large numbers are "lost"."""
+        else is left out; evictions in large numbers are "lost". spared: "laws", "passes": these are not made, and in "few"."""
         message = self._plain(step)
-        message["passes"] = self._passes.rows(step.passes, step.draft)
+        if "passes" in spared:
+            _without(message, "passes")
+        else:
+            message["passes"] = self._passes.rows(step.passes, step.draft)
         message["nodes"] = self.nodes(step)
         path = [0, *(node + 1 for node in step.path or [])]
         trials = [] if step.trials is None else list(zip(step.trials.node, step.trials.ok, strict=True))
@@ -201,7 +206,10 @@ class Wire:
         if step.iteration is not None:
             message["iteration"] = {**self._block(step.iteration), "before": self._texts(step.iteration.before or [])}
         left_by(message, step, self.text, whole)
-        self._laws(message, step, whole)
+        if step.tops is not None and "laws" in spared:
+            _without(message, "laws")
+        else:
+            self._laws(message, step, whole)
         self._notes(message, step, whole)
         if whole:
             for change, row in zip(step.cache, message["kv"], strict=True):
@@ -237,8 +245,8 @@ class Wire:
         """Put what the parts noted into a step: all of it, or as much as there is room for, what was noted of nodes last."""
         if not (values := self._noted(step)):
             return
-        kept = values
-        if not whole:
+        kept = values if whole else notes.fitting(self.header, values, BRIEF, nodes=True)
+        if kept != values:  # not in what there is always room for
             kept = notes.fitting(self.header, values, min(NOTES, max(BRIEF, BUDGET - len(encode(message)))), nodes=True)
         if kept:
             message["notes"] = kept
@@ -306,8 +314,11 @@ class Wire:
 
     def text(self, token: int) -> Piece:
         """A token's text for a view."""
-        piece = self.pieces.get(str(token), f"<#{token}>")
-        return piece[:LONGEST]
+        if (shown := self._shown.get(token)) is None:
+            if (piece := self.pieces.get(str(token))) is None:
+                return f"<#{token}>"
+            shown = self._shown[token] = piece[:LONGEST]
+        return shown
 
     def _texts(self, tokens: list[int]) -> list[list[Any]]:
         return [[token, self.text(token)] for token in tokens]

@@ -26,9 +26,10 @@ from decodescope.app.limits import SEEDS, Limits
 from decodescope.app.refusal import Refused
 from decodescope.app.routes.runs import STREAMS
 from decodescope.app.runs import play as plays
-from decodescope.app.runs.channel import RING, UPDATE
+from decodescope.app.runs.channel import RING
 from decodescope.app.runs.library import Library, uploaded
 from decodescope.app.runs.play import Play
+from decodescope.app.runs.stream import UPDATE
 from decodescope.engine.trace import UPLOADED, open_trace
 from decodescope.engine.trace.limits import BIGGEST
 

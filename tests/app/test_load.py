@@ -32,6 +32,7 @@ from decodescope.app.runs import channel as events
 from decodescope.app.runs import forks
 from decodescope.app.runs.channel import BATCH, RING, Channel
 from decodescope.app.runs.play import Play
+from decodescope.app.runs.stream import Reader, stream
 from decodescope.app.server import app
 from decodescope.engine.session import Session
 from decodescope.engine.trace import TraceWriter, open_trace
@@ -198,7 +199,7 @@ def test_a_long_run_is_shown_from_its_beginning_while_the_rest_is_read(play: Toy
 
     async def whole() -> bytes:
         parts = []
-        async for part in events.stream(made):
+        async for part in stream(Reader(made)):
             parts.append(part)
             ready.set()  # the reader has seen the beginning
         return b"".join(parts)

@@ -14,8 +14,8 @@ from waiting import eventually
 
 from decodescope.app.runs.play import Play
 from decodescope.app.runs.sets import MOST
+from decodescope.engine.bench.bootstrap import interval
 from decodescope.engine.bench.contest import agreement
-from decodescope.engine.bench.speculation_figures import interval
 from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.summary import summarise
 

@@ -58,6 +58,22 @@ def test_panes_that_wait_have_names(lab: Lab) -> None:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_title_of_every_example_has_room_on_a_small_screen(lab: Lab, scheme: str) -> None:
+    page = lab.open(width=390, color_scheme=scheme)
+    page.wait_for_selector(".ds-shown select >> visible=true")
+    widest, room = page.evaluate(
+        "() => { const menu = document.querySelector('.ds-shown select'), style = getComputedStyle(menu);"
+        " const pen = document.createElement('canvas').getContext('2d'); pen.font = style.font;"
+        " const arrow = 16, beside = parseFloat(style.paddingLeft) + parseFloat(style.paddingRight) + arrow;"
+        " return [Math.max(...[...menu.options].map((x) => pen.measureText(x.text).width)), menu.clientWidth - beside]; }"
+    )
+    assert 200 < widest <= room, "the menu has a line of its own where its titles need it"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
 @pytest.mark.parametrize("width", [390, 1280, 1440])
 def test_the_longest_method_names_are_not_cut(lab: Lab, width: int) -> None:
     page = lab.open(width=width)

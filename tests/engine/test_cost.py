@@ -171,6 +171,28 @@ def test_a_recorded_pass_is_priced_by_its_own_sizes() -> None:
     assert Cost.of(ops_of(TINY, exited)) == cost_of(TINY, exited)
 
 
+def test_a_price_that_takes_the_scores_once_is_the_sum_of_all_operators() -> None:
+    """Of layers that are alike the scores are priced once and what stands beside them is kept; else operator by operator."""
+    shapes = [TINY, replace(TINY, causal=False), replace(TINY, widths=tuple(range(96, 104)))]
+    shapes += [replace(TINY, windows=(5, None) * 4), replace(TINY, groups=((2, 2), (1,)) * 4)]
+    shapes += [replace(TINY, bits=(*((4.25, 8.0, 4.0, 16.0),) * 8, (3.5,)))]
+    sizes = [{}, {"batch": 3, "again": 7}, {"logits": 0}, {"logits": 3, "head_bits": 8.0}, {"kv_bits": 3.3, "read_bits": 2.7}]
+    sizes += [{"weight_bits": 4.25, "dequant": True, "act_bits": 32}, {"pairs": 31}, {"pairs": 31, "fused": False, "batch": 2}]
+    sizes += [{"attn_layers": 0}, {"ffn_layers": [1]}, {"attn_layers": 3, "propagated": 5}, {"copied": [2]}]
+    sizes += [{"bounds": [4] * 8}]
+    for spec in shapes:
+        for more in sizes:
+            for n, held in ((1, 0), (5, 9), (5, 10), (5, 9)):
+                assert pass_cost(spec, n, held, **more) == Cost.of(pass_ops(spec, n, held, **more)), (spec, more, n, held)
+    draft = DraftTree([5, 6, 7, 8, 9], [-1, -1, 0, 0, 2], [1.0] * 5)
+    passes = [Pass("target", "verify", 6, held, 1.0) for held in (9, [9] * 8, [[9, 7, 9, 9]] * 8)]
+    passes += [replace(passes[0], batch=2, shared=4), replace(passes[0], pending=3), replace(passes[0], joined=[(2, 1)])]
+    passes += [replace(passes[0], attn=5, ffn=5, asks="head", tests=[2, 5])]
+    for spec in shapes[:4]:
+        for one in passes:
+            assert cost_of(spec, one, draft=draft, bits=32) == Cost.of(ops_of(spec, one, draft=draft, bits=32))
+
+
 def test_unfused_attention_moves_the_scores_four_times() -> None:
     fused, plain = pass_cost(TINY, 3, 20), pass_cost(TINY, 3, 20, fused=False)
     assert plain.flops == fused.flops

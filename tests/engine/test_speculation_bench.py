@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,12 @@ from bytewise import RULES, letters, question, scripted
 from decodescope.engine import Method
 from decodescope.engine.bench.answers import Bench
 from decodescope.engine.bench.answers_figures import BASELINE
+from decodescope.engine.bench.bootstrap import interval
 from decodescope.engine.bench.contest import ours
 from decodescope.engine.bench.head_clock import HeadClock, watching
 from decodescope.engine.bench.questions import LabBenchError, even_of_each
 from decodescope.engine.bench.speculation import DRAWING, VARIANTS, Speculation, compositions, drawn, framed, speculation
-from decodescope.engine.bench.speculation_figures import SpecResult, SpecRow, compared, goals, interval
+from decodescope.engine.bench.speculation_figures import SpecResult, SpecRow, compared, goals
 from decodescope.engine.core.component import registry
 
 DRAFTED = {"drafted": toys.method(drafter=("draft_model", {"length": 4}))}
@@ -84,6 +87,10 @@ def test_the_interval_narrows_with_more_values_and_holds_the_median() -> None:
     few, many = interval([1.0, 2.0, 3.0]), interval([1.0, 2.0, 3.0] * 20)
     assert few == [1.0, 3.0] and few[0] <= many[0] <= 2 <= many[1] <= few[1]
     assert interval([1.5]) == [1.5, 1.5]
+    chance, values = random.Random(0), [3, 0, 4, 4, 1]
+    means = sorted(statistics.fmean(chance.choices(values, k=5)) for _ in range(400))
+    assert interval(values, of=statistics.fmean) == [means[20], means[379]], "the draws are those of `choices`"
+    assert [*map(type, interval(values))] == [int, int]
 
 
 # ---- draft heads

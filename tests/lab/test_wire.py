@@ -196,6 +196,9 @@ def test_a_step_brings_the_laws_where_a_reader_looks_first_and_all_when_asked() 
     )
     assert sent["few"] and "few" not in whole
     assert whole["tops"][0] == [0, 1.5, [0.45, 0.2, 0.3], [[8, "x", 0.3, 0.7], [20, "w", 0.25, 0.1]]]
+    spared = wire(step).step(step, spared=("laws", "passes"))
+    assert spared["few"] == ["passes", "laws"] and sent.keys() - spared.keys() == {"tops", "passes"}
+    assert all(spared[name] == sent[name] for name in spared.keys() - {"few"}), "all else is the same"
     step.pieces["9"] = "long " * 300  # type: ignore[index]
     assert wire(step).step(step)["tops"] == [], "laws that would fill the message wait until they are asked for"
 

@@ -21,7 +21,7 @@ export function panes(now, ways) {
     [...switcher.children].forEach((one, i) => one.setAttribute("aria-pressed", i === k));
   }
   const gap = (run, from, to) => fill(run, from, to, () => now.runs.includes(run) && run.view);
-  const spare = () => (now.views.includes("cache") ? ["laws"] : ["laws", "maps"]);
+  const spare = () => ["laws", "passes", ...(now.views.includes("cache") ? [] : ["maps"])];
   const around = ahead({ panes: () => now.runs, spare, fetch: gap }), moved = () => (around(), ways.onMove());
   const drawn = ({ runs, base, views, way }) =>
     pair(element, { count: runs.length, base, views, align: way, empty: EMPTY, tools: ways.tools, why: ways.why,

@@ -203,7 +203,7 @@ export function surveyView(context) {
       for (const [name, map] of Object.entries(maps)) see(map.element, whole && name === survey.of);
       see(now, whole);
       if (!whole)
-        return void say(key, few ? context.absent(store, "The map of this step")
+        return void say(key, few === true ? context.absent(store, "The map of this step")
           : "The map of this step is too large to be drawn, or was not kept; the card lists the best.");
       const [words, colours] = maps[survey.of].draw(survey, chosen, Math.max(200, width), tally);
       say(now, words), say(key, colours);

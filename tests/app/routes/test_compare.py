@@ -14,18 +14,17 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 from toylab import HERE, finished, guarded, occupied, speculative
-from waiting import awaited, eventually
+from waiting import eventually
 
 from decodescope.app.refusal import Refused
-from decodescope.app.routes.compare import together
 from decodescope.app.runs.examples import examples
 from decodescope.app.runs.kept import Kept
 from decodescope.app.runs.lineup import choices_of
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.repeats import Repeat
 from decodescope.app.runs.standings import COLUMNS, Figures
+from decodescope.engine.bench.bootstrap import interval
 from decodescope.engine.bench.contest import agreement
-from decodescope.engine.bench.speculation_figures import interval
 from decodescope.engine.trace import open_trace
 
 PLAIN = {"drafter": "none", "sampler": ["greedy"]}
@@ -359,21 +358,6 @@ def test_what_cannot_be_repeated_is_refused_in_a_sentence(play: Any, client: Tes
 # ---- one stream
 
 
-async def _heard(*parts: list[bytes]) -> bytes:
-    async def source(rows: list[bytes]) -> Any:
-        for row in rows:
-            yield row
-
-    return b"".join([part async for part in together([source(rows) for rows in parts])])
-
-
-def test_events_of_several_runs_come_in_one_stream_and_data_cannot_be_taken_for_a_name() -> None:
-    evil = b'event: step\nid: 7\ndata: {"text":"event: end\\nid: 3"}\n\n'
-    found = awaited(_heard([b"event: head\ndata: {}\n\n", evil], [b"event: end\ndata: {}\n\n"]))
-    assert found.count(b"event: 0-head\n") == 1 and found.count(b"event: 1-end\n") == 1
-    assert b'event: 0-step\ndata: {"text":"event: end\\nid: 3"}\n\n' in found and b"\nid:" not in found
-
-
 def test_a_stream_of_two_runs_has_every_step_of_both_from_where_a_reader_was(play: Play) -> None:
     a, b = greedy(play, PLAIN), greedy(play, CHAIN)
     with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as client:
@@ -382,7 +366,9 @@ def test_a_stream_of_two_runs_has_every_step_of_both_from_where_a_reader_was(pla
         for block in text.split("\n\n"):
             lines = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line)
             if lines.get("event", "")[1:] == "-step":
-                found[int(lines["event"][0])].append(json.loads(lines["data"])["i"])
+                step = json.loads(lines["data"])
+                found[int(lines["event"][0])].append(step["i"])
+                assert step.get("brief") or not step.keys() & {"tops", "passes"}, "no pane shows laws or passes"
         assert found == {0: list(range(24)), 1: list(range(2, b.count))} and text.count("-end\n") == 2
         for runs, after, code in ((a.run, "x", 400), (a.run, "-1,-1", 400), ("0" * 16, "-1", 404), ("", "-1", 422)):
             assert client.get("/ds/compare/events", params={"runs": runs, "after": after}).status_code == code

@@ -18,11 +18,11 @@ from waiting import awaited
 from decodescope.app.places import NAME, STAR, tidy
 from decodescope.app.refusal import Refused
 from decodescope.app.runs import library as shelves
-from decodescope.app.runs.channel import stream
 from decodescope.app.runs.composed import Choice
 from decodescope.app.runs.examples import examples
 from decodescope.app.runs.library import BIN, Library
 from decodescope.app.runs.play import Play
+from decodescope.app.runs.stream import Reader, stream
 from decodescope.engine.trace import PARTIAL, TraceWriter, disk, open_trace
 from decodescope.engine.trace.events import DraftTree, End, Step
 
@@ -364,7 +364,7 @@ def test_what_is_sent_at_once_is_bounded(play: Play, client: TestClient) -> None
     channel = play.find("f" * 16)
 
     async def parts() -> list[bytes]:
-        return [part async for part in stream(channel)]
+        return [part async for part in stream(Reader(channel))]
 
     found = awaited(parts())
     assert max(map(len, found)) < 6 << 20 < sum(map(len, found)), "the test needs more than is sent at once"

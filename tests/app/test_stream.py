@@ -1,0 +1,126 @@
+"""What comes of several runs in one stream."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toys
+from waiting import awaited
+
+from decodescope.app.runs import stream as streams
+from decodescope.app.runs.channel import Channel
+from decodescope.app.runs.stream import Reader, event, stream
+from decodescope.engine.trace import Trace
+
+RUNS = 4
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return toys.decode(toys.method(drafter="draft_model"), count=24).sink
+
+
+def channel(trace: Trace, folder: Path, steps: int | None = None, over: bool = True) -> Channel:
+    """A run with so many steps of the trace, in memory."""
+    one = Channel("a", folder / "a.dstrace")
+    for record in (trace.header, trace.prefill, *trace.steps[:steps]):
+        one.write(record)
+    one.job = type("Job", (), {"status": "done" if over else "running"})()
+    return one
+
+
+async def heard(*readers: Reader) -> bytes:
+    return b"".join([part async for part in stream(*readers)])
+
+
+def names(text: bytes, kind: str) -> list[bytes]:
+    return [line for line in text.split(b"\n") if line.startswith(b"event: ") and line.endswith(kind.encode())]
+
+
+def test_what_a_token_says_cannot_be_taken_for_an_event(trace: Trace, tmp_path: Path) -> None:
+    evil = "\n\nevent: 1-end\nid: 3\ndata: {}\n\n"
+    bad = replace(trace.header, pieces=dict.fromkeys(map(str, range(trace.header.model["vocab"])), evil))
+    runs = [channel(trace, tmp_path), channel(Trace([bad, trace.prefill, *trace.steps]), tmp_path)]
+    text = awaited(heard(*(Reader(x, word=f"{k}-") for k, x in enumerate(runs))))
+    assert b"1-end" in text.split(b"event: 1-head", 1)[1].split(b"\n\n")[0], "the test needs a head that says it"
+    for k, one in enumerate(runs):
+        assert len(names(text, f" {k}-step")) == one.count and len(names(text, f" {k}-end")) == 1
+    assert b"\nid:" not in text, "a page that comes back says itself where it was in each"
+    assert b"\nid: 3\n" in event("step", b"{}", number=3)
+
+
+def test_what_several_runs_have_at_once_comes_in_one_piece(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [channel(trace, tmp_path, steps=0, over=False) for _ in range(RUNS)]
+    left = list(trace.steps)
+    assert len(left) > 4, "the test needs steps"
+
+    async def tick(seconds: float) -> None:
+        assert seconds == streams.TICK
+        if not left:
+            for one in runs:
+                one.job.status = "done"  # type: ignore[union-attr,misc] # of this test
+        else:
+            step = left.pop(0)
+            for one in runs:
+                one.write(step)
+
+    monkeypatch.setattr(streams.asyncio, "sleep", tick)
+
+    async def parts() -> list[bytes]:
+        return [part async for part in stream(*(Reader(x, word=f"{k}-") for k, x in enumerate(runs)))]
+
+    pieces = [part for part in awaited(parts()) if b"-step" in part]
+    assert len(pieces) == len(trace.steps) and all(len(names(part, "-step")) == RUNS for part in pieces)
+    assert all(one.readers == 0 for one in runs)
+
+
+def test_no_step_comes_before_the_head_of_its_run(trace: Trace, tmp_path: Path) -> None:
+    """A worker may begin between the look for a head and that for steps."""
+    one = Channel("a", tmp_path / "a.dstrace")
+
+    class Late(Reader):
+        def _head(self, over: bool) -> list[bytes]:
+            out = super()._head(over)
+            if one.wire is None:
+                for record in (trace.header, trace.prefill, trace.steps[0]):
+                    one.write(record)
+            return out
+
+    reader = Late(one)
+    one.job = type("Job", (), {"status": "running"})()
+    assert names(b"".join(reader.news()), "state") and one.count == 1 and not reader.ended
+    assert names(b"".join(reader.news()), "") == [b"event: head", b"event: step"]
+
+
+def test_a_run_that_is_read_from_its_file_holds_up_no_other(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far, near = channel(trace, tmp_path), channel(trace, tmp_path)
+    monkeypatch.setattr(far, "remembers", lambda first: False)
+    monkeypatch.setattr(streams, "FEW", 1 << 20)  # what is in memory is told at once
+    held, part = threading.Event(), streams._part
+
+    def slow(of: Reader, *more: Any) -> Sequence[bytes]:
+        assert of.channel is near or held.wait(60)
+        return part(of, *more)
+
+    monkeypatch.setattr(streams, "_part", slow)
+
+    async def order() -> bytes:
+        text = b""
+        async for piece in stream(Reader(far, word="0-"), Reader(near, word="1-")):
+            text += piece
+            if names(text, " 1-end"):
+                held.set()  # all of the other has come
+        return text
+
+    text = awaited(order())
+    assert len(names(text, " 0-step")) == far.count == len(names(text, " 1-step"))
+    assert text.index(b"event: 1-end") < text.index(b"event: 0-step")
