@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-SURE = 0.9
+SURE = 0.9  # of the interval
 
 
 def interval(

@@ -165,7 +165,7 @@ class Prices:
         bits = self.k if read_bits is None else read_bits
         before, behind = self._beside(layer, heads, kv_heads, entering)
         chosen = [self.bounds(layer, heads, kv_heads, bounds[layer], bits)] if bounds and bounds[layer] else []
-        return [*before, *chosen, self.scores(layer, heads, kv_heads, pairs, read, fused, read_bits, again), *behind]
+        return [*before, *chosen, self.scores(layer, heads, kv_heads, pairs, read, fused, bits, again), *behind]
 
     def scores(
         self,
