@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache, partial
+from inspect import signature
 from itertools import pairwise
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -49,7 +50,8 @@ Held = int | Sequence[int] | Sequence[Sequence[int]]  # entries: one number, by 
 
 # of those of a pass: what can make one layer cost what another does not, and what all but its scores follows from
 APART = ("attn_layers", "ffn_layers", "heads", "kv_heads", "bounds", "rows", "ffn_rows", "entering")
-SIZES = ("logits", "batch", "weight_bits", "head_bits", "act_bits", "kv_bits", "dequant")
+PRICED = ("batch", "weight_bits", "act_bits", "kv_bits", "dequant")  # sizes on which the price of every operator hangs
+SIZES = (*PRICED, "logits", "head_bits")
 
 
 class PassOptions(TypedDict, total=False):
@@ -179,10 +181,10 @@ def pass_cost(spec: ModelSpec, tokens: int, held: Held, **options: Unpack[PassOp
 @lru_cache(maxsize=256)
 def _beside_scores(spec: ModelSpec, tokens: int, sizes: tuple[tuple[str, Any], ...]) -> tuple[Cost, Prices]:
     """What a pass of so many rows costs without its scores, in all layers, and the prices of its operators."""
-    options: dict[str, Any] = dict(sizes)
+    options, stated = dict(sizes), signature(pass_ops).parameters
     beside = Cost.of(op for op in pass_ops(spec, tokens, 0, **options) if op.name != SCORES)
-    usual = {"batch": 1, "weight_bits": 16, "act_bits": 16, "kv_bits": 16, "dequant": False}
-    return beside, prices_of(spec, tokens, **{name: options.get(name, x) for name, x in usual.items()})
+    usual = {name: options.get(name, stated[name].default) for name in PRICED}
+    return beside, prices_of(spec, tokens, **usual)
 
 
 def exit_test(
