@@ -60,11 +60,12 @@ class Text:
 @dataclass(frozen=True)
 class Fresh:
     """Documents of one kind that are made when they are read, each but once: `make(r, split, window)` writes one for a window
-    of so many tokens, and what does not fit it is drawn again."""
+    of so many tokens, and what does not fit it is drawn again. Windows below `least` tokens have none, if there are others."""
 
     make: Callable[[Random, str, int], str]
     chat: bool
     split: str = "train"
+    least: int = 0
     weight: float = 1.0
 
     def first(self, length: int, count: int) -> np.ndarray:
@@ -76,7 +77,8 @@ class Fresh:
 
     def streams(self, kind: str, share: float, lengths: Sequence[int], seed: int) -> list[Source]:
         """Where a mixer takes it from, `share` of all tokens in sum; those of every longer window have half as much."""
-        parts = {length: 0.5**i for i, length in enumerate(sorted(lengths))}
+        some = [length for length in sorted(lengths) if length >= self.least] or lengths
+        parts = {length: 0.5**i for i, length in enumerate(some)}
         whole = sum(parts.values())
         return [Spring(f"{kind}/{length}", self.chat, length + 1, share * part / whole, seed, self.make, self.split)
                 for length, part in parts.items()]
@@ -201,8 +203,9 @@ class Source:
         return part
 
     def go_on(self, epoch: int, cursor: int, offset: int, taken: int) -> None:
-        """Stand where `Mixer.state` says."""
-        self.epoch, self.cursor, self.offset, self.taken = epoch, cursor, offset, taken
+        """Stand where `Mixer.state` says; in a unit that is another one since, at its beginning."""
+        self.epoch, self.cursor, self.taken = epoch, cursor, taken
+        self.offset = offset if offset < len(self.open()) else 0
 
 
 @dataclass
@@ -234,10 +237,9 @@ class Stream(Source):
 
     def go_on(self, epoch: int, cursor: int, offset: int, taken: int) -> None:
         """Stand where `Mixer.state` says; a text that has shrunk since begins anew."""
-        known = cursor < len(self.units)
-        super().go_on(epoch, cursor if known else 0, offset if known else 0, taken)
+        self.epoch, known = epoch, cursor < len(self.units)
         self.shuffle()
-        self.offset = self.offset if self.offset < len(self.open()) else 0
+        super().go_on(epoch, cursor if known else 0, offset if known else 0, taken)
 
 
 @dataclass

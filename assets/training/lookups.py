@@ -12,6 +12,7 @@ from collections.abc import Callable
 from random import Random
 
 from drills import DRILLS
+from stories import Story
 from tasks import Task, lists, math, qa, render, retrieval, scenes
 from tasks.task import ask, pick, story
 
@@ -22,6 +23,9 @@ FORMS = ("pairs", "pairs", "lines", "lines", "needle")
 TURN = 14  # pieces of a further question and its answer, about
 SHARES = (0.12, 0.55)  # of a window, the text that is asked about
 ROOM = 50  # of a window, tokens for each question about a scene or a story, its text included
+LINE = 12  # pieces of a sum that is written out
+TOPS = (3, 9, 20, 99, 99)  # one of the numbers is at most that
+ORDER = 45  # pieces of an order about a list and of its answer, about
 FULL = (0.6, 1.8)  # characters of tasks in a row for each token of a window: they are some two a token
 
 
@@ -85,20 +89,52 @@ def in_a_row(r: Random, window: int, draw: Callable[[], Task]) -> str:
     return text
 
 
-def told(r: Random, split: str, window: int) -> str:
-    """A scene, or a story where a window has room for one, and some questions about it in a drawn order."""
-    text, _ = scenes.told(r, split) if window < 512 or r.random() < 0.5 else story(r, split)
+def steps(r: Random, split: str, window: int) -> str:
+    """Sums below 100, a line each, as `reckoned` writes them out: twice as many in as many tokens.
+
+    In most documents one number is small. The last digit of a sum hangs on two digits at once, and where both are drawn
+    evenly neither alone says anything of it: there is nothing to begin with.
+    """
+    lines, top = [], r.choice(TOPS)
+    for _ in range(int(window * r.uniform(*SHARES) / LINE)):
+        signs = r.choice(("+", "-"))
+        while min(numbers := math.numbers_of(r, split, signs)) > top:
+            pass
+        lines += math.steps(signs, numbers)
+    return "\n".join(lines) + "\n"
+
+
+def ordered(r: Random, split: str, window: int) -> str:
+    """A list, and orders about it: each is about the list as it was given, so that only the order tells the answers apart."""
+    given = list(pick(split, lambda: lists.items(r)))
+    forms = r.sample(list(lists.ASK), min(len(lists.ASK), window // ORDER))
+    (first, answer), *more = [lists.order(r, form, given) for form in forms]
+    turns = (ask(r, first, ", ".join(given)), *(words for words, _ in more))
+    return render(Task("ordered", turns, tuple(", ".join(x) for x in (answer, *(result for _, result in more))), "list", {},
+                       repr(given)))
+
+
+def about(r: Random, text: Story, window: int) -> str:
+    """A text and some questions about it, in a drawn order."""
     facts = r.sample(text.facts, min(len(text.facts), window // ROOM))
     turns = (ask(r, r.choice(qa.ASK).format(facts[0].question), text.text.strip(), "\n\n"), *(f.question for f in facts[1:]))
     return render(Task("told", turns, tuple(f.answer for f in facts), "exact", {}, repr(facts)))
 
 
+def told(r: Random, split: str, window: int) -> str:
+    """A scene, or a story where a window has room for one, and some questions about it."""
+    return about(r, (scenes.told(r, split) if window < 512 or r.random() < 0.5 else story(r, split))[0], window)
+
+
+LEAST = {"read": 1024}  # the shortest window of a kind, where only long ones have room for it
 # kind -> (make(r, split, window), whether it is a chat): documents for a window of so many tokens, most of which fit it
 LOOKUPS: dict[str, tuple[Callable[[Random, str, int], str], bool]] = {
     "asked": (asked, True), "many": (many, True), "again": (again, True),
-    "told": (told, True),
+    "told": (told, True), "read": (lambda r, split, window: about(r, story(r, split)[0], window), True),
     "reckoned": (lambda r, split, window: in_a_row(r, window, lambda: math.make(r, split)), True),
     "listed": (lambda r, split, window: in_a_row(r, window, lambda: lists.make(r, split)), True),
+    "ordered": (ordered, True),
+    "steps": (steps, False),
     "facts": (lambda r, split, window: DRILLS["recall"][0](r), False),
     "rows": (lambda r, split, window: DRILLS["copies"][0](r), False),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from random import Random
 
@@ -18,7 +19,7 @@ import data
 import losses
 import recall
 import train
-from lookups import LOOKUPS, WINDOWS
+from lookups import LEAST, LOOKUPS, WINDOWS
 from losses import Objective
 from mixtures import mixture_of, windows_of
 from net import Net, Shape, size
@@ -35,8 +36,8 @@ def mixer(seed: int = 0, split: str = "train") -> data.Mixer:
     return data.Mixer({kind: data.Fresh(*LOOKUPS[kind], split) for kind in MIXTURE}, MIXTURE, [256, 512], seed)
 
 
-@pytest.mark.parametrize("kind", ["asked", "many", "again", "told"])
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize(("kind", "window"), [*product(("asked", "many", "again", "told"), WINDOWS),
+                                              *product(("read",), (1024, 2048))])
 def test_what_is_asked_stands_in_the_text(kind, window):
     make, fitting = LOOKUPS[kind][0], 0
     for seed in range(12):
@@ -63,6 +64,49 @@ def test_sums_and_lists_fill_a_window_in_a_row_and_are_right(window):
             lists += 1
     assert max(sizes) <= 1 and sum(sizes) / len(sizes) > 0.3
     assert steps > window // 16 and (lists or window < 512), "the test needs sums and lists"
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_orders_about_a_list_are_about_the_list_as_it_was_given(window):
+    sizes, checked = [], 0
+    for seed in range(12):
+        document = LOOKUPS["ordered"][0](Random(seed), "train", window)
+        sizes.append(len(data.coder(True).encode(document).ids) / window)
+        first, *_ = turns = re.findall(r"<\|user\|>\n(.+?)<\|end\|>\n<\|assistant\|>\n(.+?)<\|end\|>", document, re.DOTALL)
+        given = max(first[0].split("\n"), key=lambda line: line.count(", ")).split(", ")
+        assert {*map(len, turns)} == {2} and len(given) > 2
+        for order, answer in turns:
+            if re.search("backwards|Reverse|Turn the order", order):
+                assert answer.split(", ") == given[::-1]
+            elif re.search("How|Count", order):
+                assert answer == str(len(given))
+            else:
+                continue
+            checked += 1
+    assert sum(size <= 1 for size in sizes) > 6 and checked > 2, "the test needs orders"
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_sums_in_lines_are_right_and_most_have_a_small_number(window):
+    small = count = 0
+    for seed in range(24):
+        lines = LOOKUPS["steps"][0](Random(seed), "train", window).splitlines()
+        for a, sign, b, total in (re.fullmatch(r"(\d+) ([+-]) (\d+) = (\d+)", line).groups() for line in lines):
+            assert int(total) == int(a) + (int(b) if sign == "+" else -int(b))
+            small, count = small + (min(int(a), int(b)) < 10), count + 1
+    assert count > 24 and 0.3 < small / count < 0.8
+
+
+def test_stories_with_questions_are_kept_for_windows_that_have_room():
+    names = {s.name for s in data.Fresh(*LOOKUPS["read"], least=LEAST["read"]).streams("read", 0.1, WINDOWS, 0)}
+    assert names == {"read/1024", "read/2048"}
+    assert [s.name for s in data.Fresh(*LOOKUPS["read"], least=LEAST["read"]).streams("read", 0.1, [512], 0)] == ["read/512"]
+
+
+def test_a_document_that_is_another_one_since_is_read_from_its_beginning():
+    (spring,) = data.Fresh(*LOOKUPS["rows"]).streams("rows", 1.0, [128], 0)
+    spring.go_on(0, 3, 10_000, 0)
+    assert spring.open()[:20].tolist() == spring.take(20).tolist()
 
 
 def test_no_document_comes_twice_and_none_is_cut():

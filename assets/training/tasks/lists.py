@@ -57,14 +57,20 @@ def mixed(given: list[str], r: Random) -> list[str]:
     return found
 
 
+def order(r: Random, form: str, given: list[str]) -> tuple[str, list[str]]:
+    """What to do with a list, in words, and the list after it."""
+    same = next(([*g] for g in GROUPS if given[0] in g and given[-1] in g), [str(x) for x in range(100)])
+    old, new, n = r.choice(given), r.choice([x for x in same if x not in given]), r.randint(2, len(given) - 1)
+    result = done(form, given, old, new, n, r)
+    return r.choice(ASK[form]).format(old=old, new=new, n=n), result
+
+
 def make(r: Random, split: str) -> Task:
     """A list and what to do with it."""
     form = r.choice(list(ASK))
     given = list(content := pick(split, lambda: items(r)))
-    same = next(([*g] for g in GROUPS if given[0] in g and given[-1] in g), [str(x) for x in range(100)])
-    old, new, n = r.choice(given), r.choice([x for x in same if x not in given]), r.randint(2, len(given) - 1)
-    result = done(form, given, old, new, n, r)
-    turn = ask(r, r.choice(ASK[form]).format(old=old, new=new, n=n), ", ".join(given))
+    words, result = order(r, form, given)
+    turn = ask(r, words, ", ".join(given))
     tags: dict[str, int | str] = {"form": form, "length": len(given)}
     if form == "shuffle":
         return Task(KIND, (turn,), (", ".join(result),), "shuffled", tags, repr(content), (", ".join(given),))

@@ -64,20 +64,25 @@ def key(signs: str, numbers: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
     return signs, tuple(sorted(numbers)) if signs.strip("+") == "" else numbers
 
 
-def make(r: Random, split: str, form: str = "") -> Task:
-    """A sum; `form` is "one-step" or "words", else drawn."""
-    form = form or r.choice(["one-step", "words"])
-    texts = ONE if form == "one-step" or r.random() < 0.5 else TWO
-    signs, text = r.choice(texts)
+def numbers_of(r: Random, split: str, signs: str) -> tuple[int, ...]:
+    """Numbers for these signs whose sum belongs to a split."""
     drawn: list[tuple[int, ...]] = []
 
     def draw() -> tuple[str, tuple[int, ...]]:
         drawn.append(sum_of(r, signs)[1])
         return key(signs, drawn[-1])
 
-    content = pick(split, draw)
-    numbers = drawn[-1]
-    lines = steps(signs, numbers)
+    pick(split, draw)
+    return drawn[-1]
+
+
+def make(r: Random, split: str, form: str = "") -> Task:
+    """A sum; `form` is "one-step" or "words", else drawn."""
+    form = form or r.choice(["one-step", "words"])
+    texts = ONE if form == "one-step" or r.random() < 0.5 else TWO
+    signs, text = r.choice(texts)
+    numbers = numbers_of(r, split, signs)
+    content, lines = key(signs, numbers), steps(signs, numbers)
     if form == "one-step":
         a, b = numbers
         turn = (
