@@ -26,7 +26,7 @@ def mixture_of(name: str, given: Sequence[str] = ()) -> dict[str, float]:
     """The shares of the tokens that a model trains on, or those that were `given` as KIND=SHARE."""
     if given:
         return shares_of(given, "mixture")
-    return MIXTURES.get(name, MIXTURE)
+    return MIXTURES[name]
 
 
 def shares_of(given: Sequence[str], option: str) -> dict[str, float]:

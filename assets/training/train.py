@@ -13,8 +13,8 @@ command is given again. A cooldown begins from that state and leaves it as it is
 part can go on afterwards. Its end writes the model folder. A state that is lost is replaced by `--from FOLDER`: weights in
 bfloat16, fresh optimizers, a short rise of the rate.
 
-On a processor that does nothing else, threads that spin while they wait, memory that is kept and `--compile` make it more
-than twice as fast: `records/recipe.md` has the words.
+On a processor that does nothing else, threads that spin while they wait, memory that is kept and `--compile` make it
+faster: `records/recipe.md` has the words and by how much.
 """
 
 from __future__ import annotations
