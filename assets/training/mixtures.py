@@ -9,11 +9,11 @@ import data
 from lookups import LEAST, LOOKUPS
 from torch import Tensor
 
-MIXTURE = {"code": 0.34, "docs": 0.10, "stories": 0.16, "tasks": 0.40}  # shares of the training tokens
+MIXTURE = {"code": 0.34, "docs": 0.10, "stories": 0.16, "tasks": 0.40}  # where a caller states none; evaluation groups kinds by its names
 # a draft is to know the forms of its target's answers; what has to be looked up is beyond two layers
 DRAFTS = {"again": 0.02, "told": 0.03, "read": 0.02, "reckoned": 0.02, "steps": 0.01, "listed": 0.02, "ordered": 0.02,
           "tasks": 0.33, "code": 0.32, "docs": 0.08, "stories": 0.13}
-# those of models that learn something else; a kind of `LOOKUPS` is made afresh, not taken from the corpus
+# shares of the training tokens; a kind of `LOOKUPS` is made afresh, not taken from the corpus
 MIXTURES = {"lab-draft": DRAFTS, "lab-draft-plain": DRAFTS,
             "lab": {"many": 0.05, "asked": 0.05, "again": 0.02, "facts": 0.02, "rows": 0.01, "told": 0.05, "read": 0.07,
                     "reckoned": 0.05, "steps": 0.07, "listed": 0.04, "ordered": 0.09, "tasks": 0.26, "code": 0.16,

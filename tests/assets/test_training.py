@@ -446,7 +446,7 @@ def test_the_targets_text_alone_makes_a_draft_that_is_accepted_more_often(texts)
 def workshop(texts, tmp_path, monkeypatch):
     """The command line on tiny sizes: call it with arguments, get its build folder."""
     for module, name, value in [(train, "BUILD", tmp_path), (train, "MODELS", tmp_path / "models"),
-                                (mixtures, "MIXTURES", {"lab": MIXTURE}), (mixtures, "MIXTURE", MIXTURE),
+                                (mixtures, "MIXTURES", dict.fromkeys(["lab", "lab-draft"], MIXTURE)),
                                 (train, "RECORDS", tmp_path / "records"),
                                 (train, "SHAPES", {"lab": TINY, "lab-draft": replace(TINY, layers=2)}),
                                 (train, "PLANS", {"cpu": PLAN}), (train, "RATES", dict.fromkeys(train.SHAPES, (0.01, 0.01)))]:
