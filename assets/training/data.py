@@ -299,16 +299,17 @@ class Mixer:
             room -= len(part)
         return np.concatenate(parts)
 
-    def state(self) -> dict[str, tuple[int, int, int, int]]:
-        """Where every stream stands."""
-        return {s.name: (s.epoch, s.cursor, s.offset, s.taken) for s in self.streams}
+    def state(self) -> dict[str, tuple[int, int, int, int, float]]:
+        """Where every stream stands, and its share."""
+        return {s.name: (s.epoch, s.cursor, s.offset, s.taken, s.share) for s in self.streams}
 
-    def load_state(self, state: dict[str, tuple[int, int, int, int]]) -> None:
-        """Go on from `state`. Where there are streams that it does not know, they begin anew, and none has to catch up."""
-        total = sum(taken for *_, taken in state.values())
-        anew = any(s.name not in state for s in self.streams)
+    def load_state(self, state: dict[str, tuple[int, int, int, int, float]]) -> None:
+        """Go on from `state`. Streams that it does not know begin anew; where there are such, or shares are others by now, none
+        has to catch up."""
+        total = sum(taken for _, _, _, taken, *_ in state.values())
+        anew = any(state.get(s.name, ())[4:] != (s.share,) for s in self.streams)
         for s in self.streams:
-            *place, taken = state.get(s.name, (0, 0, 0, 0))
+            *place, taken = state.get(s.name, (0, 0, 0, 0))[:4]
             s.go_on(*place, round(total * s.share) if anew else taken)
 
 

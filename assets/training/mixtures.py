@@ -9,7 +9,7 @@ import data
 from lookups import LEAST, LOOKUPS
 from torch import Tensor
 
-MIXTURE = {"code": 0.34, "docs": 0.10, "stories": 0.16, "tasks": 0.40}  # where a caller states none; evaluation groups kinds by its names
+MIXTURE = {"code": 0.34, "docs": 0.10, "stories": 0.16, "tasks": 0.40}  # where none are stated; evaluation groups by them
 # a draft is to know the forms of its target's answers; what has to be looked up is beyond two layers
 DRAFTS = {"again": 0.02, "told": 0.03, "read": 0.02, "reckoned": 0.02, "steps": 0.01, "listed": 0.02, "ordered": 0.02,
           "tasks": 0.33, "code": 0.32, "docs": 0.08, "stories": 0.13}

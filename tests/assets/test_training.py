@@ -175,8 +175,10 @@ def test_the_mixer_goes_on_where_it_stood(texts):
     assert not torch.equal(one.rows(16, 9), data.Mixer(texts, MIXTURE, [16, 32], 1).rows(16, 9))
 
 
-def test_a_kind_that_is_new_to_a_training_has_nothing_to_catch_up_with(texts):
-    before = data.Mixer({kind: text for kind, text in texts.items() if kind != "long"}, MIXTURE, [16, 32], 0)
+@pytest.mark.parametrize("begun", [{"new": {"long"}}, {"shares": {"code": 0.9, "tasks": 0.1}}], ids=["new kind", "new shares"])
+def test_what_changes_in_a_mixture_has_nothing_to_catch_up_with(texts, begun):
+    known = {kind: text for kind, text in texts.items() if kind not in begun.get("new", ())}
+    before = data.Mixer(known, begun.get("shares", MIXTURE), [16, 32], 0)
     before.rows(32, 400)
     after = data.Mixer(texts, MIXTURE, [16, 32], 0)
     after.load_state(before.state())
