@@ -130,23 +130,24 @@ def test_what_the_tours_claim_is_in_the_traces() -> None:
     assert first[2]["nodes"][2][7] == 0 and first[2]["refused"] == 3 and len(first[2]["made"]) == 1
     assert [origin for *_, origin in first[6]["made"]] == ["accept"] * 5 + ["bonus"]
     h2o = [next(x for x in step["kv"] if x["lane"] == "target") for step in told("h2o")]
-    assert [h2o[i]["evicted"] > 0 for i in (12, 13, 14, 30, 46)] == [False, False, True, True, True]
+    assert [h2o[i]["evicted"] > 0 for i in (12, 13, 14, 28, 30, 35)] == [False, False, True, True, True, True]
     with opened("h2o") as trace:
         held = [next(x for x in step.cache if x.lane == "target").held for step in trace.steps]
         assert held[0] == len(trace.header.prompt) == 11 and held[13:] == [24] * len(held[13:])
-        assert len(trace.header.prompt) + len(trace.steps) - 1 == 58
-        gone = trace.steps[14].cache[0].evicted
-        assert gone is not None and len({position for _, _, position in gone.tolist()}) > 1
+        assert len(trace.header.prompt) + len(trace.steps) - 1 == 46 and len(trace.steps) == 36
+        left = [{at for _, _, at in step.cache[0].evicted.tolist()} for step in trace.steps[14:]]
+        assert len(left[0]) > 1 and len(left[28 - 14]) == 11 and all(at and 0 not in at for at in left)
     recycling = told("recycling")
     with opened("recycling") as trace:
         prompt = [trace.text([x]) for x in trace.header.prompt]
     made = [piece for step in recycling for _, piece, _ in step["made"]]
     behind = {after for before, after in pairwise(prompt) if before == "\n"}
     assert behind == {node[1] for node in recycling[0]["nodes"][1:] if node[0] == 0} and len(behind) == 3
-    assert (recycling[4]["drafted"], recycling[4]["refused"], len(recycling[4]["made"])) == (15, 7, 1)
-    name = [piece for _, piece, _ in recycling[5]["made"]]
-    assert len(name) == 5 and "".join(name[:3]) in "".join(prompt)
-    assert [origin for *_, origin in recycling[5]["made"]] == ["accept"] * 4 + ["bonus"]
+    name = [piece for _, piece, _ in recycling[4]["made"]]
+    assert len(name) == 5 and recycling[3]["made"][-1][1] + "".join(name[:3]) == "Bertha" and "Bertha" in "".join(prompt)
+    assert [origin for *_, origin in recycling[4]["made"]] == ["accept"] * 4 + ["bonus"]
+    assert (recycling[5]["drafted"], recycling[5]["refused"], len(recycling[5]["made"])) == (13, 7, 1)
+    assert [x[0] for x in recycling[5]["nodes"][1:-1]].count(0) == 7, "all that hang on the root are refused"
     assert (len(made), len(recycling)) == (40, 14) and made[-1] == "<|end|>" and recycling[-1]["made"][-1][2] == "accept"
     assert "".join(made[:-1]) in "".join(prompt)
 
