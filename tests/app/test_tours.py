@@ -207,7 +207,7 @@ def test_what_is_said_of_the_layers_left_out() -> None:
     made, whole = (json.loads(x.removesuffix("<|end|>")) for x in (text, plain))
     assert (made["name"], whole["name"], made["city"], whole["city"]) == ("Berlin", "Bertha", "Tokyo", "Toronto")
     assert text_of(steps[20:24]) == "Tokyo" and steps[32]["made"][0][1] == '",' and len(whole["tags"]) == 1
-    assert text_of(steps[:33]).endswith('["silver",') and len(made["tags"]) == 5 and "tags\": [\"silver\"]" in plain
+    assert text_of(steps[:33]).endswith('["silver",') and len(made["tags"]) == 5 and 'tags": ["silver"]' in plain
     assert text_of(steps[34:36]) == "golden" and "golden" not in whole["tags"]
     assert [key for key in whole if made[key] != whole[key]] == ["name", "city", "tags", "active"] and len(whole) == 5
     says(tour[-1], sum(x["depth"]["saved"] for x in steps) / steps[-1]["sum"]["tokens"], digits=2)
@@ -242,11 +242,17 @@ def test_what_is_said_of_the_blocks_left_out() -> None:
         left = exits[stop.step]
         says(stop, *(c for at, c, _ in left.tests if at), digits=2)
         assert left.closed == [passed + 1, passed + 2, passed + 3] == [int(x) for x in left.closed]
-    assert len(exits[20].tests) == 6 and not exits[20].closed
-    says(tour[4], max(c for _, c, _ in exits[20].tests), digits=2)
-    assert steps[17]["made"][0][1] == " was" and "without a was as hard as anyone could" in text_of(steps)
+    assert len(exits[13].tests) == 6 and not exits[13].closed and max(c for _, c, _ in exits[13].tests) < 0.96
+    says(tour[4], max(c for _, c, _ in exits[13].tests), digits=2)
+    text, line = text_of(steps), " had a friend, Mabel, who was"
+    assert len(exits[11].closed) == len(exits[23].closed) == 3 and text_of(steps[11:14]) == " careful"
+    assert text_of(steps[:23]).endswith("\n\nLily") and text_of(steps[23:33]) == line and text.startswith(line)
+    with opened("ffn-skip") as trace:
+        prompt = [int(x) for x in trace.header.prompt]
+    whole = run(load("lab", "float32", "cpu"), Method(), prompt, max_new_tokens=len(steps)).text
+    assert whole.startswith(text_of(steps[:11]) + " curious") and "\n\nLily wanted to learn" in whole
     assert sum(bool(x.closed) for x in exits) == 22 and max(len(x.closed) for x in exits) == 3 and len(steps) == 40
-    says(tour[5], sum(x["depth"]["saved"] for x in steps) / 40, digits=2)
+    says(tour[6], sum(x["depth"]["saved"] for x in steps) / 40, digits=2)
 
 
 def test_what_is_said_of_the_staircase() -> None:
@@ -344,8 +350,9 @@ def test_what_is_said_of_the_guesses_that_ride_along() -> None:
     assert notes(kept[9])["tried"] == 2 and kept[9].path == [0, 1, 2] and origins(steps[9]) == ["accept"] * 3 + ["bonus"]
     parents = list(kept[14].draft.parents)
     assert notes(kept[14])["tried"] == 4 and kept[14].path == [6, 7, 8] and len(steps[14]["made"]) == 4
-    assert [k for k in range(11) if parents[k] == -1] == [0, 3, 6] and (parents[9], words[14][8], words[14][10]) == (6, "T", "B")
-    assert text_of(steps[:17]).endswith("Toronto\",")
+    assert [k for k in range(11) if parents[k] == -1] == [0, 3, 6] and parents[9] == 6
+    assert (words[14][8], words[14][10]) == ("T", "B")
+    assert text_of(steps[:17]).endswith('Toronto",')
     assert (notes(kept[19])["pool"], notes(kept[19])["tried"], kept[19].drafted) == (53, 5, 14)
     assert origins(steps[19]) == ["resample"] and steps[19]["made"][0][1] == ' ["' and ' ["' not in words[19][1:15]
     assert (sum(len(x["made"]) for x in steps), f"{40 / len(steps):.2f}") == (40, "1.67")
