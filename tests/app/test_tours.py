@@ -272,12 +272,15 @@ def test_what_is_said_of_tokens_that_wait() -> None:
     assert len(exits) == len(kept) == 40
     for stop in tour:
         says(stop, exits[stop.step].tests[0][1], digits=3)
-    assert [exits[x.step].depth for x in tour] == [4, 8, 8, 8, 4, 4]
-    assert [kept[i].passes[-1].joined for i in (4, 12, 21)] == [[[4, n]] for n in (2, 4, 6)]
-    made, whole = (json.loads(text_of(x).split("}")[0] + "}") for x in (steps, told("recycling")))
-    assert (made["city"], whole["city"]) == ("Toron", "Toronto") and steps[24]["made"][0][1] == '",'
-    assert [(x.phase, x.tokens) for x in kept[39].passes] == [("verify", 1), ("flush", 2)]
-    assert [x.depth for x in exits[37:]] == [8, 4, 4] and sum(x.phase == "flush" for y in kept for x in y.passes) == 1
+    assert [exits[x.step].depth for x in tour] == [4, 8, 8, 8, 4, 8, 4] and {x.tests[0][2] for x in exits} == {0.7}
+    assert [kept[i].passes[-1].joined for i in (4, 12, 21, 33)] == [[[4, n]] for n in (3, 5, 7, 2)]
+    assert {x.passes[-1].tokens for x in kept} == {1}, "those that go along are beside the one that is read"
+    assert steps[24]["made"][0][1] == "to" and text_of(steps[21:25]) == "Toronto" and steps[33]["made"][0][1] == '"],'
+    assert text_of(steps) == text_of(told("recycling"))
+    assert [(x.phase, x.tokens) for x in kept[39].passes] == [("verify", 1), ("flush", 1)]
+    assert [x.depth for x in exits[37:]] == [8, 8, 4] and sum(x.phase == "flush" for y in kept for x in y.passes) == 1
+    with opened("flush") as trace:
+        assert not trace.header.lossless
 
 
 def test_what_is_said_of_turns_by_entropy() -> None:
