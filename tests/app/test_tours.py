@@ -620,15 +620,19 @@ def test_what_is_said_of_the_token_that_repeats_least() -> None:
             near.append({w: trace.text([before[k]]) for w, (_, k) in zip(words, nearest, strict=True)})
         taken = [trace.text(step.emitted) for step in steps]
     assert all((step.choices or [])[0].weights == {"p": pytest.approx(0.4), "max cos": pytest.approx(-0.6)} for step in steps)
-    assert [taken[x.step] for x in tour[:5]] == [" called", " li", " N", " lived", " o"]
-    for stop, words in ((0, [" called"]), (1, [" could", " li"])):
-        says(tour[stop], *(x for word in words for x in rows[tour[stop].step][word]))
-    says(tour[2], *rows[14][" J"])
-    says(tour[3], rows[18][" lived"][1], rows[18][" lived"][0])
-    says(tour[4], *(rows[26][word][0] for word in (" bo", " g", " o")))
-    likeliest = [max(rows[x.step], key=lambda word, row=rows[x.step]: row[word][0]) for x in tour[:5]]
-    assert likeliest == [" called", " could", " J", " lived", " bo"]
-    assert (near[5][" could"], near[14][" J"], near[18][" lived"]) == (" who", " J", " called")
+    at = [x.step for x in tour]
+    assert [taken[i] for i in at] == [" named", " N", " lived", "k", " bo", " M", " the"]
+    for stop, words in ((0, [" named"]), (1, [" S"]), (3, ["cy", "k"]), (4, [" g", " bo"]), (5, [" the", " M"])):
+        says(tour[stop], *(x for word in words for x in rows[at[stop]][word]))
+    says(tour[2], rows[9][" lived"][1], rows[9][" lived"][0])
+    likeliest = [max(rows[i], key=lambda word, row=rows[i]: row[word][0]) for i in at[:6]]
+    assert likeliest == [" named", " N", " lived", "cy", " bo", " the"] and rows[24][" the"][0] > 7 * rows[24][" M"][0]
+    assert [*rows[5]][4] == " S" and [*rows[19]][4] == " g", "the last of five by the score"
+    assert [near[i][w] for i, w in ((5, " S"), (9, " lived"), (19, " g"), (24, " the"))] == [" S", " named", " g", "On"]
+    assert near[12]["cy"] == "an" and near[0][" named"] == "," and taken[2:5] == ["us", "an", "."]
+    assert ["".join(taken[a:b]) for a, b in ((1, 4), (10, 14), (19, 21), (24, 27))] == [" Susan", " Lukas", " boy", " Monday"]
+    words = "".join(taken).split()
+    assert [x for x in words if words.count(x) > 1] == ["the", "the"]
     assert all(sum(x.tokens for x in step.passes) == 5 and len(step.passes) == 1 for step in steps[1:])
 
 
