@@ -328,7 +328,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "about": "Greedy decoding writes one method again and again: what was said is likelier, so it is said again.",
         "names": {},
         "settings": {},
-        "prompts": ["def f(x):\n    return"],
+        "prompts": ["class Dog:\n    def bark(self):\n        return"],
         "new": 84,
         "seed": 7,
         "level": "decisions",
