@@ -766,15 +766,27 @@ def test_what_is_said_of_pages_that_are_read() -> None:
 
 
 def test_what_is_said_of_texts_that_branch_off_one_another() -> None:
-    cache, steps = cache_of("beam"), steps_of("beam")
-    beams = [x.beams for x in steps if x.beams is not None]
-    assert (beams[5].parents, beams[26].parents) == ([0, 3, 2, 0], [0, 1, 0, 0]) and len(set(beams[20].parents)) == 3
-    says(TOURS["beam"][0], -beams[0].scores[0], -beams[0].scores[3], digits=2)
+    tour, cache, steps = TOURS["beam"], cache_of("beam"), steps_of("beam")
+    beams, texts = [x.beams for x in steps if x.beams is not None], [[""] * 4]
+    assert [x.step for x in tour] == [0, 5, 8, 11, 12, 26, 31]
+    assert [beams[i].parents for i in (5, 12, 26)] == [[0, 0, 2, 1], [2, 0, 0, 0], [1, 0, 0, 2]]
+    says(tour[0], -beams[0].scores[0], -beams[0].scores[3], digits=2)
     kib = [(x.kept_bytes(x.held) / 2**10, x.full_bytes / 2**10) for x in cache]
-    assert kib[8] == (280, 672) and kib[20][0] == 544 < kib[19][0] and kib[26][0] == 512
-    assert [refs for *_, stop, refs in cache[26].shared.tolist() if stop == 39] == [3, 1], "three read one path to its end"
-    assert cache[0].held == 13 and len(steps) == 32 and text_of(told("beam")).count("Jana") == 3
-    says(TOURS["beam"][5], -beams[31].scores[0], digits=2)
+    assert kib[8] == (272, 672) and kib[12] == (232, 800) and kib[26][0] == 400 < kib[25][0]
+    with opened("beam") as trace:
+        for x in beams:
+            pieces = [trace.text([token]) for token in x.tokens]
+            texts.append([texts[-1][parent] + piece for parent, piece in zip(x.parents, pieces, strict=True)])
+    del texts[0]
+    leads, lived = " named Lukas. Next door", " named Lukas. Next door lived"
+    assert [texts[i][0] for i in (9, 10)] == [leads, lived] and texts[11][0].startswith(" named Mabel")
+    assert [texts[11][k] for k in (1, 3)] == [lived + " M", lived + " J"] and not any("Lukas" in x for x in texts[12])
+    says(tour[3], -beams[11].scores[1], -beams[11].scores[0], digits=2)
+    assert beams[10].scores[0] - beams[11].scores[1] > 2 and len({x.rpartition(" ")[0] for x in texts[12][1:]}) == 1
+    assert [refs for *_, stop, refs in cache[12].shared.tolist() if stop == 25] == [1, 3], "three read one path to its end"
+    assert cache[0].held == 13 and len(steps) == 32 and text_of(told("beam")).startswith(" named Mabel. Mabel and Mabel had")
+    says(tour[6], -beams[31].scores[0], digits=2)
+    assert "Mabel and Mabel had been friends" in text_of(told("beam"))
 
 
 def test_what_is_said_of_heads_that_look_far_back() -> None:
