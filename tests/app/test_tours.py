@@ -912,15 +912,20 @@ def test_what_is_said_of_tokens_in_a_pipeline() -> None:
     tour = TOURS["pipeline"]
     with opened("pipeline") as trace:
         steps = list(trace.steps)
-    notes = [(step.draft.notes or {})["speed"] for step in steps if step.draft is not None]
-    for stop, at in ((0, 0), (1, 2), (2, 4), (4, 11), (5, 20)):
-        assert tour[stop].step == at
-        says(tour[stop], notes[at]["sure"][0])
-    assert [len(step.path) for step in (steps[x.step] for x in tour)] == [1, 1, 0, 0, 1, 1, 0]
+        notes = [(step.draft.notes or {})["speed"] for step in steps if step.draft is not None]
+        flown = "".join(trace.text([bar[3]]) for bar in notes[22]["flight"])
+        assert trace.header.lossless
+    assert [x.step for x in tour] == [0, 2, 5, 13, 19, 22, 31]
+    for stop in (0, 1, 2, 4, 5):
+        says(tour[stop], notes[tour[stop].step]["sure"][0])
+    assert [len(step.path) for step in (steps[x.step] for x in tour)] == [1, 1, 0, 0, 1, 0, 1]
     assert [[bar[2] - bar[1] for bar in notes[k]["flight"]] for k in (0, 2)] == [[8, 6, 4, 2], [2, 2, 2, 2]]
-    assert [notes[k]["ticks"] for k in (2, 4, 6)] == [2, 2, 8] and [notes[k]["work"] for k in (6, 11)] == [20, 8]
-    assert {bar[4] for bar in notes[4]["flight"][1:]} == {"dropped"} and len(steps[21].path) == 0
-    assert (notes[-1]["clock"], notes[-1]["plain"]) == (124, 256)
+    assert [notes[k]["ticks"] for k in (2, 5, 13)] == [2, 2, 8] and [notes[k]["work"] for k in (13, 19)] == [20, 8]
+    assert [[bar[4] for bar in notes[k]["flight"][1:]] for k in (5, 22)] == [["dropped"] * 3] * 2
+    assert [len(steps[k].path) for k in (12, 13, 14, 21)] == [0, 0, 0, 1], "guess after guess, and the T was right"
+    text, whole = text_of(told("pipeline")), text_of(told("recycling"))
+    assert flown == "Tokyo" and text_of(told("pipeline")[21:25]) == "Toronto" and whole.startswith(text)
+    assert (notes[-1]["clock"], notes[-1]["plain"]) == (112, 256)
 
 
 def read_along(name: str) -> list[tuple[float, str | None]]:
