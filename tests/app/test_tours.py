@@ -313,14 +313,21 @@ def test_what_is_said_of_three_answers() -> None:
 
 
 def test_what_is_said_of_the_block_that_settles() -> None:
-    steps = told("jacobi")
+    tour, steps = TOURS["jacobi"], told("jacobi")
     block = [x["iteration"] for x in steps]
     before, after = ([[piece for _, piece in x[side]] for x in block] for side in ("before", "after"))
-    assert before[0] == ["2"] * 8 and steps[0]["nodes"][0][1] == "2"
-    assert [x["fixed"] for x in block[:6]] == [1, 1, 3, 1, 1, 1] and sum(x["fixed"] for x in block[:6]) == 8
-    assert len(after[1]) == 7 and before[2][:2] == after[2][:2] and before[12][:2] == after[12][:2]
-    assert after[8][3] == "<|end|>" and after[9][2] != "<|end|>" and block[8]["fixed"] == 1 and block[12]["fixed"] == 3
-    assert (sum(len(x["made"]) for x in steps), len(steps)) == (32, 25)
+    assert [x.step for x in tour] == [0, 1, 7, 9, 20, 26, 28]
+    assert before[0] == [" lived"] * 8 and steps[0]["nodes"][0][1] == " lived"
+    assert [x["fixed"] for x in block[:8]] == [1] * 8 and len(after[1]) == 7 and len(after[8]) == 8
+    assert before[1] == after[0][1:] and before[1][1] != after[1][1] != after[2][0], "wrong, and taken back"
+    assert before[8] == [" g"] * 8 and before[9] == ["irl"] * 7 and after[9] == ["."] * 7 == [*before[10], "."]
+    assert text_of(steps[9:12]) == ".\n\nS", "right in the first place alone"
+    assert before[20][:2] == after[20][:2] and before[20][2] != after[20][2] and block[20]["fixed"] == 3
+    assert max(x["fixed"] for x in block) == 3 and [x["fixed"] for x in block].count(3) == 1
+    assert (block[26]["fixed"], after[26][2], after[27][0]) == (2, " The", "ch") and before[26][1:3] != after[26][1:3]
+    assert text_of(steps).endswith(" allowed to touch.")
+    assert (sum(len(x["made"]) for x in steps), len(steps)) == (32, 29)
+    says(tour[6], 32 / 29, digits=2)
     with opened("jacobi") as trace:
         assert trace.header.lossless
 
