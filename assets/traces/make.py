@@ -58,10 +58,10 @@ FOUND: dict[str, Any] = {
 RENAME: dict[str, Any] = {"prompts": [RENAMED.prompt], "chat": True, "new": 40, "seed": 7, "level": "decisions"}
 # The first one is what the page opens on.
 COPY: dict[str, Any] = {"prompts": RECORDS, "chat": True, "new": 64, "seed": 7, "level": "decisions"}
-COUNTING: dict[str, Any] = {
+SETTLING: dict[str, Any] = {
     "names": {"strategy": "jacobi"},
     "settings": {},
-    "prompts": ["1 2 3 4 5 6 7 8 9 10 11 12"],
+    "prompts": ["Once upon a time, there was a little girl named Susan. Next door lived"],
     "new": 32,
     "seed": 7,
     "level": "decisions",
@@ -197,13 +197,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "jacobi": {
         "title": "A block that settles",
         "about": "Jacobi decoding: eight guesses are read at once and replaced by the model's choices until they stand.",
-        **COUNTING,
+        **SETTLING,
     },
     "cllm": {
         "title": "Trained to settle",
         "about": "CLLM: Jacobi's blocks again, by a model that was trained to guess its own choices earlier.",
         "model": "lab+cllm",
-        **COUNTING,
+        **SETTLING,
     },
     "apar": {
         "title": "A list that forks",
@@ -328,7 +328,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "about": "Greedy decoding writes one method again and again: what was said is likelier, so it is said again.",
         "names": {},
         "settings": {},
-        "prompts": ["def f(x):\n    return"],
+        "prompts": ["class Dog:\n    def bark(self):\n        return"],
         "new": 84,
         "seed": 7,
         "level": "decisions",

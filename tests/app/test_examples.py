@@ -11,7 +11,7 @@ from decodescope.app.runs.asked import MOST
 from decodescope.app.runs.examples import examples
 from decodescope.engine.load import SHIPPED, fingerprint
 
-COUNTING = {"jacobi", "cllm"}  # recorded before prompts were looked for: they count, and go round. Recorded anew they may not
+COUNTING = {"cllm"}  # recorded before prompts were looked for: it counts, and goes round. Recorded anew it may not
 
 
 @pytest.fixture(scope="module")
