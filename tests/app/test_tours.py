@@ -514,19 +514,37 @@ def cache_of(name: str) -> list[Any]:
     return [next(x for x in step.cache if x.lane == "target") for step in steps_of(name)]
 
 
+def held_of(trace: Trace, text: str) -> list[int]:
+    """How many tokens of the first place of a text the heads still hold in the end, in rising order."""
+    return sorted(row["kept"] for row in fate_of(trace, text)["rows"])
+
+
+def gone_of(cache: Any) -> list[list[int]]:
+    """The positions that left the cache in a step, head by head."""
+    rows: dict[tuple[int, int], list[int]] = {}
+    for layer, head, position in cache.evicted.tolist():
+        rows.setdefault((layer, head), []).append(position)
+    return [sorted(x) for x in rows.values()]
+
+
 def test_what_is_said_of_the_tokens_that_vote() -> None:
-    cache, steps = cache_of("snapkv"), told("snapkv")
+    tour, cache, steps, kept = TOURS["snapkv"], cache_of("snapkv"), told("snapkv"), steps_of("snapkv")
     with opened("snapkv") as trace:
         assert len(trace.header.prompt) == 74 and {k: trace.header.method["policy"][k] for k in ("chosen", "window")} == {
             "chosen": 20, "window": 4,
         }  # fmt: skip
-        kept = [row["kept"] for row in fate_of(trace, "Rufus")["rows"]]
-        assert "beach" in trace.text([int(x) for x in trace.header.prompt])
-    assert sorted(kept)[-3:] == [0, 3, 3] and len(kept) == 16
-    assert (cache[0].evicted_count, cache[0].held, cache[39].held) == (50, 24, 63)
+        name, beach, pink, box = (held_of(trace, x) for x in ("Rufus", "beach", "pink", "box"))
+        prompt = trace.text([int(x) for x in trace.header.prompt])
+    assert (name[-4:], name.count(3), name.count(0), len(name)) == ([3, 3, 3, 3], 4, 9, 16)
+    assert (beach, pink, box) == ([0] * 14 + [2, 2], [0] * 15 + [1], [0] * 3 + [1] * 13)
+    assert "to the beach with a pink wheel" in prompt and "Julia, who had a box" in prompt
+    assert (cache[0].evicted_count, cache[0].held, cache[24].held) == (50, 24, 48)
     assert (cache[0].plan.entries == 24).all() and cache[0].plan.kind is None, "the Cache tab draws what was settled"
-    assert not any(x.evicted_count for x in cache[1:])
-    assert text_of(steps).startswith("Rufus went to the island") and 74 + 39 == 113
+    assert not any(x.evicted_count for x in cache[1:]) and len({tuple(x) for x in gone_of(cache[0])}) == 16
+    for stop in tour[2:6]:
+        says(stop, likely(kept[stop.step])[0])
+    assert text_of(steps) == "Rufus went to the town with a box. Rufus put the box on the table." and 74 + 24 == 98
+    assert [steps[x.step]["made"][0][1] for x in tour[3:6]] == [" to", " box", " p"]
 
 
 def test_what_is_said_of_the_needles() -> None:
@@ -770,7 +788,7 @@ def test_what_is_said_of_heads_that_look_far_back() -> None:
     assert set(zip(kind, entries, strict=True)) == {(0, -1), (1, 16)}
     with opened("duo-attention") as trace:
         assert sorted(row["kept"] for row in fate_of(trace, "Rufus")["rows"]) == [0] * 8 + [4] * 8
-    for name, place in (("snapkv", "island"), ("d2o", "tower"), ("duo-attention", "beach")):
+    for name, place in (("snapkv", "town"), ("d2o", "tower"), ("duo-attention", "beach")):
         assert text_of(told(name)).startswith(f"Rufus went to the {place} with a"), name
 
 
