@@ -777,8 +777,9 @@ def test_what_is_said_of_entries_that_become_one() -> None:
     assert text_of(steps) == 'Rufus went to the bridge with a turquoise. "Yes," said Kurt.<|end|>'
     assert [steps[x.step]["made"][0][1] for x in tour[3:5]] == [" b", " t"]
     says(tour[5], cache[20].notes["threshold"][2], digits=3)
-    assert cache[27].held_bytes / 2**10 == 262.5 and "263 KiB of" in tour[7].text
-    assert f"of {cache[27].full_bytes // 2**10} are held" in tour[7].text
+    entry = 2 * 64 * 4  # bytes of a key and a value
+    assert cache[27].by_head.sum() * entry == 217 * 2**10 and cache[27].full_bytes == 808 * 2**10
+    assert "217 KiB of 808 are held" in tour[7].text
 
 
 def test_what_is_said_of_pages_that_are_read() -> None:
