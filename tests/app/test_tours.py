@@ -1013,8 +1013,7 @@ def test_what_is_said_of_fewer_heads() -> None:
         assert "There Kurt met Julia, who" in trace.text(trace.header.prompt.tolist())
     for stop, ranks in ((0, (0,)), (1, (0,)), (2, (0,)), (3, (0, 1)), (4, (0, 3)), (5, (0, 1)), (6, (0, 1))):
         says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
-    assert [(i, x) for i, (_, x) in enumerate(beside) if x] == [(22, " R"), (28, " R"), (36, "."), (37, " R")] and len(
-        steps
-    ) == 40
+    assert [(i, x) for i, (_, x) in enumerate(beside) if x] == [(22, " R"), (28, " R"), (36, "."), (37, " R")]
+    assert len(steps) == 40
     assert beside[22][0] == max(kl for kl, _ in beside) > 5 and beside[17][0] > 10 * max(kl for kl, _ in beside[:17])
     assert text_of(steps) == 'Rufus went to the beach with a pink wheel. "Yes," said Kurt. There Kurt met Julia, "Yes'
