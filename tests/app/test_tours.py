@@ -976,12 +976,17 @@ def test_what_is_said_of_four_bits() -> None:
         (made,) = trace.header.reports["target"]
         assert all(0.05 < x < 0.15 for row in made.findings["error"].values[:-1] for x in row)
         model, prompt = load("lab", "float32", "cpu"), [int(x) for x in trace.header.prompt]
-    assert [(i, other) for i, (_, other) in enumerate(beside) if other] == [(2, "ari"), (31, " p")] and len(steps) == 36
-    assert text_of(steps).startswith(" named Mabel. Mabel and Mabel had been friends since the first day of school.")
-    for stop, ranks in ((0, (0, 1)), (1, (0, 1)), (2, (0,)), (3, (0, 1)), (4, (0, 1)), (5, (0, 1))):
+    assert [(i, other) for i, (_, other) in enumerate(beside) if other] == [(25, "Not")] and len(steps) == 36
+    written = text_of(steps)
+    assert written.startswith(' bridge.\n\n"How much is a silver brush?"') and written.endswith(
+        '"On Sunday I must help my aunt.'
+    )
+    for stop, ranks in enumerate([(0, 1), (0, 1), (0, 1), (0,), (0, 1, 2), (0,)]):
         says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
-    assert beside[8][0] > 2 * beside[2][0] and likely(kept[2])[4] > 0.08
-    assert "Mabel" not in run(model, Method.named({}, {}), prompt, max_new_tokens=36).text
+    assert [steps[i]["made"][0][1] for i in (12, 13, 14, 15)] == [" silver", " b", "r", "ush"]
+    assert beside[25][0] == max(kl for kl, _ in beside) and beside[8][0] == max(kl for kl, _ in beside[:9])
+    whole = run(model, Method.named({}, {}), prompt, max_new_tokens=36).text
+    assert written.split('"On')[0] == whole.split('"Not')[0] and whole.split('"')[3].startswith("Not mine")
 
 
 def test_what_is_said_of_two_blocks_less() -> None:
@@ -994,13 +999,14 @@ def test_what_is_said_of_two_blocks_less() -> None:
     with opened("fewer-blocks") as trace:
         model = trace.header.model
         assert model["weights"] == "cut_layers skip=a6,f4" and model["widths"][4] == 0 and model["groups"][6] == []
-    for stop, ranks in ((0, (0,)), (1, (0, 1)), (2, (0, 1)), (3, (0,)), (4, (0, 1)), (5, (0, 1)), (6, (0, 2))):
+        assert "Oliver" in trace.text(trace.header.prompt.tolist())
+    for stop, ranks in enumerate([(0, 1), (0,), (0, 1), (0, 4), (0,), (0, 1)]):
         says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
-    others = {i: other for i, (_, other) in enumerate(beside) if other}
-    assert {i: others[i] for i in (2, 3, 39, 43)} == {2: "ari", 3: ".", 39: " green", 43: " and"}
-    assert [*others] == [2, 3, 25, 39, 40, 41, 42, 43] and len(steps) == 44
-    assert beside[43][0] == max(kl for kl, _ in beside) > 0.5
-    assert text_of(steps).startswith(" named Mira who wanted to be a sailor.") and "Mira had a red ball, the" in text_of(steps)
+    assert [(i, other) for i, (_, other) in enumerate(beside) if other] == [(0, " b"), (5, "H"), (9, " co")]
+    assert len(steps) == 39 and beside[9][0] == max(kl for kl, _ in beside) > 0.3
+    assert [steps[x.step]["made"][0][1] for x in tour] == [" cast", ".", "D", " time", "li", " But", "ome"]
+    asked = ' castle.\n\n"Do you have time today, Oliver?" asked Bertha.\n\n"Yes, of course. But I must be home'
+    assert text_of(steps) == asked
 
 
 def test_what_is_said_of_fewer_heads() -> None:
