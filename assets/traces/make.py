@@ -396,6 +396,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "names": {"policy": "snapkv"},
         "settings": {"policy": {"chosen": 20, "window": 4}},
         **RENAME,
+        "new": 25,
     },
     "needle-kept": {
         "title": "A needle kept",
@@ -421,9 +422,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "kivi": {
         "title": "Two bits a number",
-        "about": "KIVI: keys and values are packed into integers of two bits, and the newest entries wait until there are 16.",
+        "about": "KIVI: keys and values are packed into integers of two bits, and the newest entries wait until there are 32.",
         "names": {"codec": "kivi"},
-        "settings": {"codec": {"bits": "2", "group": 16, "residual": 16}},
+        "settings": {"codec": {"bits": "2", "group": 32, "residual": 32}},
         **RENAME,
     },
     "quest": {
@@ -447,8 +448,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "title": "A shorter prompt",
         "about": "GemFilter: an early layer points at the tokens that matter, and the model reads only those.",
         "names": {"context": "gemfilter"},
-        "settings": {"context": {"keep": 48, "layer": 5}},
+        "settings": {"context": {"keep": 52, "layer": 5}},
         **RENAME,
+        "new": 38,
     },
     "short-prompt": {
         "title": "What goes without saying",
@@ -471,14 +473,14 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "settings": {},
         "model": "lab@int4",
         "shadow": "model",
-        "prompts": STORIES,
+        "prompts": ["On Sunday, Bertha and Oliver went to the"],
         "new": 36,
         "seed": 7,
         "level": "decisions",
     },
     "fewer-heads": {
         "title": "Twelve heads are gone",
-        "about": "Head sensitivity: of 48 heads the 12 that the loss feels least are cut out. The name stays, the end is lost.",
+        "about": "Head sensitivity: of 48 heads the 12 that the loss feels least are cut out. Then the old name is back.",
         "names": {},
         "settings": {},
         "model": "lab@head_sensitivity",
@@ -486,13 +488,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         **RENAME,
     },
     "fewer-blocks": {
-        "title": "Two blocks less, one name lost",
+        "title": "Two blocks less, another place",
         "about": "One attention and one feed-forward block are cut out, as a search chose them; the whole model reads along.",
         "names": {},
         "settings": {},
         "model": "lab@cut_layers skip=a6,f4",
         "shadow": "model",
-        **RENAME,
+        "prompts": ["On Sunday, Bertha and Oliver went to the"],
+        "new": 39,
+        "seed": 7,
+        "level": "decisions",
     },
 }
 ROUND = {"loop", "digit", "apar"}  # what they show goes round: a loop, cells that are white, details in one form

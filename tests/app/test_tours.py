@@ -559,19 +559,37 @@ def cache_of(name: str) -> list[Any]:
     return [next(x for x in step.cache if x.lane == "target") for step in steps_of(name)]
 
 
+def held_of(trace: Trace, text: str) -> list[int]:
+    """How many tokens of the first place of a text the heads still hold in the end, in rising order."""
+    return sorted(row["kept"] for row in fate_of(trace, text)["rows"])
+
+
+def gone_of(cache: Any) -> list[list[int]]:
+    """The positions that left the cache in a step, head by head."""
+    rows: dict[tuple[int, int], list[int]] = {}
+    for layer, head, position in cache.evicted.tolist():
+        rows.setdefault((layer, head), []).append(position)
+    return [sorted(x) for x in rows.values()]
+
+
 def test_what_is_said_of_the_tokens_that_vote() -> None:
-    cache, steps = cache_of("snapkv"), told("snapkv")
+    tour, cache, steps, kept = TOURS["snapkv"], cache_of("snapkv"), told("snapkv"), steps_of("snapkv")
     with opened("snapkv") as trace:
         assert len(trace.header.prompt) == 74 and {k: trace.header.method["policy"][k] for k in ("chosen", "window")} == {
             "chosen": 20, "window": 4,
         }  # fmt: skip
-        kept = [row["kept"] for row in fate_of(trace, "Rufus")["rows"]]
-        assert "beach" in trace.text([int(x) for x in trace.header.prompt])
-    assert sorted(kept)[-3:] == [0, 3, 3] and len(kept) == 16
-    assert (cache[0].evicted_count, cache[0].held, cache[39].held) == (50, 24, 63)
+        name, beach, pink, box = (held_of(trace, x) for x in ("Rufus", "beach", "pink", "box"))
+        prompt = trace.text([int(x) for x in trace.header.prompt])
+    assert (name[-4:], name.count(3), name.count(0), len(name)) == ([3, 3, 3, 3], 4, 9, 16)
+    assert (beach, pink, box) == ([0] * 14 + [2, 2], [0] * 15 + [1], [0] * 3 + [1] * 13)
+    assert "to the beach with a pink wheel" in prompt and "Julia, who had a box" in prompt
+    assert (cache[0].evicted_count, cache[0].held, cache[24].held) == (50, 24, 48)
     assert (cache[0].plan.entries == 24).all() and cache[0].plan.kind is None, "the Cache tab draws what was settled"
-    assert not any(x.evicted_count for x in cache[1:])
-    assert text_of(steps).startswith("Rufus went to the island") and 74 + 39 == 113
+    assert not any(x.evicted_count for x in cache[1:]) and len({tuple(x) for x in gone_of(cache[0])}) == 16
+    for stop in tour[2:6]:
+        says(stop, likely(kept[stop.step])[0])
+    assert text_of(steps) == "Rufus went to the town with a box. Rufus put the box on the table." and 74 + 24 == 98
+    assert [steps[x.step]["made"][0][1] for x in tour[3:6]] == [" to", " box", " p"]
 
 
 def test_what_is_said_of_the_needles() -> None:
@@ -596,13 +614,27 @@ def test_what_is_said_of_the_needles() -> None:
 
 
 def test_what_is_said_of_two_bits_a_number() -> None:
-    cache, steps = cache_of("kivi"), told("kivi")
+    tour, cache, steps, kept = TOURS["kivi"], cache_of("kivi"), told("kivi"), steps_of("kivi")
     packed = {i: (x.packed.first, x.packed.stop) for i, x in enumerate(cache) if x.packed is not None}
-    assert (packed[0], packed[6]) == ((0, 64), (64, 80)) and list(packed)[:2] == [0, 6]
-    assert cache[13].held == 87 and 0.3 < cache[13].held_bytes / cache[13].full_bytes < 0.4
+    assert packed == {0: (0, 64), 22: (64, 96)} and (cache[0].held - 64, cache[22].held) == (10, 96)
+    with opened("kivi") as trace:
+        prompt, tokens = [int(x) for x in trace.header.prompt], [x for step in kept for x in step.emitted]
+        codec, written = trace.header.method["codec"], trace.text(prompt)
+        last, instead = (trace.text([x]) for x in (whole_choice(prompt, tokens[:27]), whole_choice(prompt, tokens[:28])))
+    assert (codec["bits"], codec["group"]) == ("2", 32) and "Tobias" not in written and "There Kurt met Julia" in written
+    assert prompt[27:29] == tokens[11:13] and [steps[i]["made"][0][1] for i in (11, 12)] == [" p", "ink"]
+    assert (last, instead) == (" T", "here") and [steps[i]["made"][0][1] for i in (27, 28, 29)] == [" T", "ob", "ias"]
+    for stop, ranks in ((2, (0,)), (4, (0, 1)), (5, (0,))):
+        says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
+    assert 0.37 < cache[39].held_bytes / cache[39].full_bytes < 0.42
     assert cache[39].held == 113 and not any(x.evicted_count for x in cache)
-    assert text_of(steps).startswith('Rufus went to the beach with a pink wheel. "Yes," said Kurt')
-    assert steps[22]["made"][0][1] == " K"
+    assert text_of(steps) == 'Rufus went to the beach with a pink wheel. "Yes," said Rufus. Tobias and Rufus ate grapes.'
+
+
+def whole_choice(prompt: list[int], tokens: list[int]) -> int:
+    """What the whole model with its whole cache would write behind these."""
+    lane = Lane("target", load("lab", "float32", "cpu").decoder, KeepAll())
+    return int(lane.forward(Feed.causal([*prompt, *tokens], 0))[0, -1].argmax())
 
 
 def test_what_is_said_of_the_text_that_fits_a_schema() -> None:
@@ -737,16 +769,21 @@ def test_what_is_said_of_the_vote() -> None:
 
 
 def test_what_is_said_of_the_shorter_prompt() -> None:
-    steps = told("gemfilter")
+    tour, steps, kept = TOURS["gemfilter"], told("gemfilter"), steps_of("gemfilter")
     with opened("gemfilter") as trace:
         assert trace.prefill is not None and trace.prefill.cut is not None
         cut, passes = trace.prefill.cut, trace.prefill.passes
         prompt = [trace.text([int(x)]) for x in trace.header.prompt]
         left = "".join(prompt[i] for i in cut.kept)
-    assert (len(prompt), len(cut.kept), cut.layers) == (74, 48, [5]) and (passes[0].tokens, passes[0].attn) == (74, 5)
-    assert "Ruf instead" in left and "ach with a pink" in left and "beach" not in left and "wheel" not in left
-    assert text_of(steps).startswith("Rufus went to the island with a pink book") and steps[14]["made"][0][1] == " book"
-    assert cache_of("gemfilter")[39].held == 87
+    assert (len(prompt), len(cut.kept), cut.layers) == (74, 52, [5]) and (passes[0].tokens, passes[0].attn) == (74, 5)
+    assert "with Rufus instead" in left and "beach with" in left and "who had a box" in left
+    assert "with a pink wheel" in "".join(prompt) and not any(x in left for x in ("pink", "wheel", "grape", "ate"))
+    assert left.count("Julia") == 1 and left.count("Jia") == 1 and prompt[6:10] == [" R", "u", "f", "us"]
+    assert text_of(steps) == "Rufus went to the beach with a green box. There Rufus met Julia. Julia and Rufus ate pears."
+    for stop, ranks in ((2, (0,)), (3, (0,)), (4, (0,)), (5, (0,)), (6, (0, 1))):
+        says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
+    assert [steps[x.step]["made"][0][1] for x in tour[2:7]] == [" be", " green", " box", "ul", " pe"]
+    assert cache_of("gemfilter")[37].held == 89
 
 
 def test_what_is_said_of_the_phrase_that_was_left_out() -> None:
@@ -769,32 +806,56 @@ def test_what_is_said_of_the_phrase_that_was_left_out() -> None:
 
 
 def test_what_is_said_of_entries_that_become_one() -> None:
-    cache, steps = cache_of("d2o"), told("d2o")
+    tour, cache, steps, kept = TOURS["d2o"], cache_of("d2o"), told("d2o"), steps_of("d2o")
     spread, budget = (cache[0].notes[x] for x in ("spread", "budget"))
-    assert (budget[spread.index(max(spread))], budget[spread.index(min(spread))]) == (22, 30)
-    assert (min(budget), max(budget)) == (22, 30)
+    assert (budget[spread.index(max(spread))], budget[spread.index(min(spread))]) == (21, 31)
+    assert (min(budget), max(budget)) == (21, 31)
     assert cache[0].plan.entries.tolist() == [[x] * 2 for x in budget]
     assert (cache[0].merged[:, 3] >= 0).mean() > 0.5
     with opened("d2o") as trace:
-        lives = Lives.of(trace)
-        first, last = places("Rufus", lives.tokens, trace.piece)[0]
-        assert max(row["kept"] for row in fate(lives, first, last, 3)["rows"]) < last - first + 1 == 4
-        assert "beach" in trace.text([int(x) for x in trace.header.prompt]) and len(trace.header.prompt) + 27 == 101
-    assert text_of(steps) == 'Rufus went to the tower with a purple wheel. "Yes," said Kurt.'
-    assert steps[7]["made"][0][1] == " to"
-    says(TOURS["d2o"][4], cache[20].notes["threshold"][2], digits=3)
+        lives, prompt = Lives.of(trace), trace.text([int(x) for x in trace.header.prompt])
+        spans = {x: places(x, lives.tokens, trace.piece)[0] for x in ("Rufus", "beach", "pink", "Kurt")}
+        held = {
+            (x, step): [row["kept"] for row in fate(lives, *spans[x], step)["rows"]]
+            for x, step in (("Rufus", 3), ("beach", 7), ("pink", 12), ("Kurt", 23))
+        }
+        assert "beach" in prompt and prompt.count("Kurt") == 5 and len(trace.header.prompt) + 27 == 101
+    assert (spans["Rufus"], held["Rufus", 3].count(4)) == ((6, 9), 1) and not any(held["beach", 7])
+    assert (sorted(held["pink", 12])[-3:], held["Kurt", 23].count(3)) == ([0, 1, 1], 4)
+    for stop, ranks in ((3, (0,)), (4, (0, 2)), (6, (0, 1))):
+        says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
+    assert text_of(steps) == 'Rufus went to the bridge with a turquoise. "Yes," said Kurt.<|end|>'
+    assert [steps[x.step]["made"][0][1] for x in tour[3:5]] == [" b", " t"]
+    says(tour[5], cache[20].notes["threshold"][2], digits=3)
+    entry = 2 * 64 * 4  # bytes of a key and a value
+    assert cache[27].by_head.sum() * entry == 217 * 2**10 and cache[27].full_bytes == 808 * 2**10
+    assert "217 KiB of 808 are held" in tour[7].text
 
 
 def test_what_is_said_of_pages_that_are_read() -> None:
-    cache, steps = cache_of("quest"), told("quest")
-    read = [step.passes[-1].read for step in steps_of("quest")]
+    tour, cache, steps, kept = TOURS["quest"], cache_of("quest"), told("quest"), steps_of("quest")
+    read = [step.passes[-1].read for step in kept]
     assert read[0] is None and read[1] is not None and read[1][:2] == [[74, 74]] * 2 and not any(x.evicted_count for x in cache)
     above = [entries for layer in (read[1] or [])[2:] for entries in layer]
-    assert (min(above), max(above)) == (42, 74) and "half of all, or more" in TOURS["quest"][1].text
+    assert (min(above), max(above)) == (42, 74) and "half of all, or more" in tour[1].text
     assert text_of(steps).startswith("Rufus") and cache[3].read[2:, :, 6:10].any(), "the page with the name is read"
-    assert [told(name)[22]["made"][0][1] for name in ("quest", "kivi")] == [" R", " K"]
+    with opened("quest") as trace:
+        prompt, tokens = [int(x) for x in trace.header.prompt], [x for step in kept for x in step.emitted]
+        there = [trace.text([whole_choice(prompt, tokens[:27])])]
+        there.append(trace.text([whole_choice(prompt, [*tokens[:27], *trace_tokens("kivi")[27:28]])]))
+        assert "said Kurt. There Kurt met Julia" in trace.text(prompt) and trace.text(prompt[58:70]).startswith(" Julia and")
+    assert there == [" T", "here"] and cache[36].read[2:, :, 64:70].any()
+    for stop, ranks in ((3, (0,)), (4, (0, 1)), (5, (0,))):
+        says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
+    assert [steps[i]["made"][0][1] for i in (22, 27, 36)] == [" R", " J", " g"]
+    assert text_of(steps) == 'Rufus went to the beach with a pink wheel. "Yes," said Rufus. Julia and Rufus ate grapes.'
     last = [entries / 112 for layer in (read[39] or [])[2:] for entries in layer]
-    assert steps[33]["made"][0][1] == " K" and cache[39].held == 113 and min(last) > 0.25 and max(last) < 0.6
+    assert cache[39].held == 113 and min(last) > 0.25 and max(last) < 0.6
+
+
+def trace_tokens(name: str) -> list[int]:
+    """The tokens that an example wrote."""
+    return [token for step in steps_of(name) for token in step.emitted]
 
 
 def test_what_is_said_of_texts_that_branch_off_one_another() -> None:
@@ -832,7 +893,7 @@ def test_what_is_said_of_heads_that_look_far_back() -> None:
     assert set(zip(kind, entries, strict=True)) == {(0, -1), (1, 16)}
     with opened("duo-attention") as trace:
         assert sorted(row["kept"] for row in fate_of(trace, "Rufus")["rows"]) == [0] * 8 + [4] * 8
-    for name, place in (("snapkv", "island"), ("d2o", "tower"), ("duo-attention", "beach")):
+    for name, place in (("snapkv", "town"), ("d2o", "bridge"), ("duo-attention", "beach")):
         assert text_of(told(name)).startswith(f"Rufus went to the {place} with a"), name
 
 
@@ -848,7 +909,7 @@ def test_what_the_tours_say_of_runs_that_are_not_shipped() -> None:
     assert len(tokens) == 40 and (logits.amax(-1) - chosen).max() < NEAR, "the text is that of the whole cache"
     assert text_of(told("quest")) != text_of(steps)
     dropping = Method.from_record(record | {"policy": record["policy"] | {"floor": 2.0}})  # no similarity is as large
-    assert run(model, dropping, prompt, max_new_tokens=8).text.removesuffix("<|end|>") == "Rufus"
+    assert run(model, dropping, prompt, max_new_tokens=8).text.startswith("Rosa went")
 
 
 def test_what_is_said_of_two_drafts() -> None:
@@ -981,11 +1042,18 @@ def test_what_is_said_of_four_bits() -> None:
         assert trace.header.model["weights"] == "int4" and trace.header.reports is not None
         (made,) = trace.header.reports["target"]
         assert all(0.05 < x < 0.15 for row in made.findings["error"].values[:-1] for x in row)
-    assert [i for i, (_, other) in enumerate(beside) if other] == [2] and beside[2][1] == "ou" and len(steps) == 36
-    assert text_of(steps).startswith(" called Lionel. One hardly ever saw Lionel")
-    for stop, ranks in ((0, (0,)), (1, (0, 3)), (2, (0,)), (3, (0, 1)), (4, (0, 1))):
+        model, prompt = load("lab", "float32", "cpu"), [int(x) for x in trace.header.prompt]
+    assert [(i, other) for i, (_, other) in enumerate(beside) if other] == [(25, "Not")] and len(steps) == 36
+    written = text_of(steps)
+    assert written.startswith(' bridge.\n\n"How much is a silver brush?"') and written.endswith(
+        '"On Sunday I must help my aunt.'
+    )
+    for stop, ranks in enumerate([(0, 1), (0, 1), (0, 1), (0,), (0, 1, 2), (0,)]):
         says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
-    assert beside[21][0] == max(kl for kl, _ in beside) > 3 * beside[2][0]
+    assert [steps[i]["made"][0][1] for i in (12, 13, 14, 15)] == [" silver", " b", "r", "ush"]
+    assert beside[25][0] == max(kl for kl, _ in beside) and beside[8][0] == max(kl for kl, _ in beside[:9])
+    whole = run(model, Method.named({}, {}), prompt, max_new_tokens=36).text
+    assert written.split('"On')[0] == whole.split('"Not')[0] and whole.split('"')[3].startswith("Not mine")
 
 
 def test_what_is_said_of_two_blocks_less() -> None:
@@ -996,23 +1064,29 @@ def test_what_is_said_of_two_blocks_less() -> None:
         read_along("fewer-blocks"),
     )
     with opened("fewer-blocks") as trace:
-        assert trace.header.model["weights"] == "cut_layers skip=a6,f4" and trace.header.model["widths"][4] == 0
-        assert " T" not in trace.text(trace.header.prompt.tolist()).replace(" There", "")
-    for stop, ranks in ((0, (0,)), (1, (0, 1)), (2, (0, 1)), (3, (0, 2)), (4, (0, 3))):
+        model = trace.header.model
+        assert model["weights"] == "cut_layers skip=a6,f4" and model["widths"][4] == 0 and model["groups"][6] == []
+        assert "Oliver" in trace.text(trace.header.prompt.tolist())
+    for stop, ranks in enumerate([(0, 1), (0,), (0, 1), (0, 4), (0,), (0, 1)]):
         says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
-    assert [(i, other) for i, (_, other) in enumerate(beside) if other] == [(28, " J")] and len(steps) == 40
-    assert beside[28][0] == max(kl for kl, _ in beside) > 1 and beside[22][0] > max(kl for kl, _ in beside[:22])
-    assert "Then Turt helped Rufus" in text_of(steps)
+    assert [(i, other) for i, (_, other) in enumerate(beside) if other] == [(0, " b"), (5, "H"), (9, " co")]
+    assert len(steps) == 39 and beside[9][0] == max(kl for kl, _ in beside) > 0.3
+    assert [steps[x.step]["made"][0][1] for x in tour] == [" cast", ".", "D", " time", "li", " But", "ome"]
+    asked = ' castle.\n\n"Do you have time today, Oliver?" asked Bertha.\n\n"Yes, of course. But I must be home'
+    assert text_of(steps) == asked
 
 
 def test_what_is_said_of_fewer_heads() -> None:
     tour, steps, kept, beside = TOURS["fewer-heads"], told("fewer-heads"), steps_of("fewer-heads"), read_along("fewer-heads")
     with opened("fewer-heads") as trace:
         groups, (made,) = trace.header.model["groups"], (trace.header.reports or {})["target"]
-        assert sum(map(sum, groups)) == 36 and [len(x) for x in groups].count(1) == 2
+        assert sum(map(sum, groups)) == 36 and [len(x) for x in groups].count(1) == 1
         order = [x for row in made.findings["order"].values for x in row if x]
         assert sorted(order) == [*range(1, 13)] and trace.header.model["weights"] == made.weights == "head_sensitivity"
-    for stop, ranks in ((0, (0,)), (1, (0,)), (2, (0, 1)), (3, (0, 1)), (4, (0,)), (5, (0,))):
+        assert "There Kurt met Julia, who" in trace.text(trace.header.prompt.tolist())
+    for stop, ranks in ((0, (0,)), (1, (0,)), (2, (0,)), (3, (0, 1)), (4, (0, 3)), (5, (0, 1)), (6, (0, 1))):
         says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
-    assert [(i, other) for i, (_, other) in enumerate(beside) if other] == [(27, " Then")] and len(steps) == 28
-    assert text_of(steps).endswith("said Rufus.<|end|>")
+    assert [(i, x) for i, (_, x) in enumerate(beside) if x] == [(22, " R"), (28, " R"), (36, "."), (37, " R")]
+    assert len(steps) == 40
+    assert beside[22][0] == max(kl for kl, _ in beside) > 5 and beside[17][0] > 10 * max(kl for kl, _ in beside[:17])
+    assert text_of(steps) == 'Rufus went to the beach with a pink wheel. "Yes," said Kurt. There Kurt met Julia, "Yes'
