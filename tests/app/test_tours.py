@@ -641,18 +641,20 @@ def test_what_is_said_of_texts_weighed_by_what_follows() -> None:
         steps = list(trace.steps)
         drawn = [step.drawn for step in steps if step.drawn is not None]
         words = [trace.text(x.texts[0].tokens) for x in drawn]
-        pieces = [trace.text([x]) for x in drawn[3].texts[0].tokens[:3]]
+        pieces = [[trace.text([token]) for token in x.texts[0].tokens[:3]] for x in drawn]
     notes = [step.notes or {} for step in steps]
-    law = [{name.split()[-1]: p for name, p in x["aligned"].items()} for x in notes]
+    law = [{name.partition(" ")[2].strip(): p for name, p in x["aligned"].items()} for x in notes]  # the blank's name is empty
     first = {name.split()[-1]: p for name, p in notes[0]["grammar"].items()}
-    says(tour[0], first["g"], first["c"])
+    says(tour[0], first["bo"], first["g"], first["c"])
     says(tour[1], law[1]["c"])
-    says(tour[2], drawn[3].texts[0].logp, digits=2)
+    says(tour[2], drawn[4].texts[0].logp, digits=2)
     says(tour[3], exp(drawn[10].bound), exp(drawn[9].bound), digits=5)
-    says(tour[5], law[21]["g"])
-    assert law[2]["b"] > 0.5 and law[3]["b"] < 1e-6 and max(law[21], key=law[21].__getitem__) == "ca"
-    assert words[1].startswith(" cat named Max.") and words[3].startswith(" boy") and pieces == [" b", "o", "y"]
-    assert not steps[12].passes and steps[11].passes and len(steps) == 22 and words[12] in words[:12]
+    says(tour[6], *(law[21][x] for x in ("bo", "g", "c", "do")))
+    assert law[3]["d"] > 0.4 and law[4]["d"] < 1e-6 and law[0]["c"] > 0.3 and law[14][""] > 0.5
+    assert sorted(law[21], key=law[21].__getitem__, reverse=True)[:4] == ["bo", "g", "c", "do"]
+    assert words[1].startswith(" cat named Max.") and words[4].startswith(" dog") and pieces[4] == [" d", "o", "g"]
+    assert [x[0] == " " for x in pieces[:16]] == [False] * 15 + [True], "the 16th text is the first that goes that way"
+    assert not steps[19].passes and all(step.passes for step in steps[:19]) and len(steps) == 22 and words[19] in words[:19]
 
 
 def test_what_is_said_of_the_search_by_a_test() -> None:
