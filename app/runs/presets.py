@@ -401,8 +401,8 @@ PRESETS: dict[str, Preset] = {
     ),
     "planned": Preset(
         "A search by a test",
-        "A tree of beginnings is searched for a text that is worth 40: ask for an expression, with the chat template.",
-        *({"strategy": "planned"}, {"strategy": {"tests": "40"}}),
+        "A tree of beginnings is searched for a text that is worth 24: ask for an expression, with the chat template.",
+        *({"strategy": "planned"}, {"strategy": {"tests": "24"}}),
     ),
     "aligned": Preset(
         "Records weighed whole (ASAp)",

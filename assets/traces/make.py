@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from decodescope.app.runs.asked import MOST, NEEDLE, RECORD, RENAMED
+from decodescope.app.runs.asked import MOST, NEEDLE, NESTED, RECORD, RENAMED, SUM
 from decodescope.engine import Method, load
 from decodescope.engine.run import LazyWriter, encode
 from decodescope.engine.session import Session
@@ -187,7 +187,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "about": "Mixture of Thought: the small model answers three times; where these disagree the large one is asked.",
         "names": {"strategy": "cascade", "router": "agreement", "sampler": ["temperature"]},
         "settings": {"router": {"samples": 3, "second": ""}, "temperature": {"temperature": 0.5}},
-        "prompts": ["What is 77 minus 73?"],
+        "prompts": [SUM.prompt],
         "chat": True,
         "new": 24,
         "seed": 7,
@@ -368,12 +368,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "planned": {
         "title": "A search by a test",
-        "about": "PG-TD: the likeliest text closes a bracket that none opened; the 38th that is tried is worth 40, as asked.",
+        "about": "PG-TD: the likeliest text leaves out a sum; the 21st that is tried is worth 24, as it should.",
         "names": {"strategy": "planned"},
-        "settings": {"strategy": {"tests": "40", "rollouts": 48}},
-        "prompts": ["Write the expression for the sum of the sum of the sum of 10 and 19 and 5 and 6."],
+        "settings": {"strategy": {"tests": "24", "rollouts": 48}},
+        "prompts": [NESTED.prompt],
         "chat": True,
-        "new": 24,
+        "new": 32,
         "enough": 1,
         "seed": 7,
         "level": "decisions",
@@ -383,7 +383,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "about": "Consensus: eight answers are drawn at once, and the most frequent one is the text, not the likeliest.",
         "names": {"strategy": "consensus", "sampler": ["temperature"]},
         "settings": {"strategy": {"samples": 8, "measure": "exact"}, "temperature": {"temperature": 1.0}},
-        "prompts": ["What is 77 minus 73?"],
+        "prompts": [SUM.prompt],
         "chat": True,
         "new": 24,
         "enough": 8,

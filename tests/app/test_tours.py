@@ -644,16 +644,22 @@ def test_what_is_said_of_the_text_that_fits_a_schema() -> None:
         record = json.loads(trace.text(trace.emitted[:-1]))
         tops = [zip(x.tops.ids[0], x.tops.p[0], strict=True) for x in kept if x.tops is not None]
         likely = [{trace.text([int(token)]): float(p) for token, p in row} for row in tops]
-    assert record == {"name": "Bertha", "city": "Toronto", "tags": ["red", "gold"], "active": False}
-    assert [words[x.step] for x in tour][:-1] == ['{"', "name", "B", "a", "tags", "o"] and len(kept) == 36
+    assert record == {"name": "Bertha", "city": "Bertha", "tags": ["silver", "gold"], "active": False}
+    assert [words[x.step] for x in tour][:-1] == ['{"', "name", "a", "city", "B", "s", "o"] and len(kept) == 37
     sampler = [step.sampler or {} for step in kept]
-    assert [sampler[x.step]["allowed"] for x in tour] == [2, 3, 2, 1, 4, 3, 1] and sampler[7]["forced"] == 1
-    says(tour[0], sampler[0]["refused"])
+    assert [sampler[x.step]["allowed"] for x in tour] == [2, 3, 1, 3, 178, 6, 3, 1] and sampler[7]["forced"] == 1
+    assert "".join(words[4:7]) == "Berth" and max(likely[7], key=likely[7].__getitem__) == "a" and words[27] == "g"
+    says(tour[0], likely[0]["T"], likely[0]["Th"])
     says(tour[1], sampler[1]["refused"])
-    says(tour[2], likely[4]["B"])
-    says(tour[4], likely[19]["job"], sampler[19]["refused"])
-    says(tour[5], likely[26]["olden"])
-    assert max(likely[4], key=likely[4].__getitem__) != "B" and "O" not in likely[4] and min(likely[4].values()) < 0.05
+    says(tour[3], likely[10]["age"], sampler[10]["refused"])
+    says(tour[4], likely[13]["T"], likely[13]["B"])
+    says(tour[5], likely[22]["y"], likely[22]["s"])
+    says(tour[6], likely[28]["olden"])
+    orders = [sorted(row, key=row.__getitem__, reverse=True) for row in likely]
+    assert orders[0][:2] == ["T", "Th"] and sampler[0]["refused"] > 0.9999 and orders[22][3] == "s"
+    assert orders[22][0] == "y" and not {x[0] for x in orders[22][:3]} & {"g", "s", "r"}, "begin none of the three tags"
+    allowed = [k for k, step in enumerate(sampler) if k and words[k] == "<|end|>"]
+    assert allowed == [36] and words[35] == "}"
 
 
 def test_what_is_said_of_the_text_that_goes_round() -> None:
@@ -717,24 +723,26 @@ def test_what_is_said_of_texts_weighed_by_what_follows() -> None:
         steps = list(trace.steps)
         drawn = [step.drawn for step in steps if step.drawn is not None]
         words = [trace.text(x.texts[0].tokens) for x in drawn]
-        pieces = [trace.text([x]) for x in drawn[3].texts[0].tokens[:3]]
+        pieces = [[trace.text([token]) for token in x.texts[0].tokens[:3]] for x in drawn]
     notes = [step.notes or {} for step in steps]
-    law = [{name.split()[-1]: p for name, p in x["aligned"].items()} for x in notes]
+    law = [{name.partition(" ")[2].strip(): p for name, p in x["aligned"].items()} for x in notes]  # the blank's name is empty
     first = {name.split()[-1]: p for name, p in notes[0]["grammar"].items()}
-    says(tour[0], first["g"], first["c"])
+    says(tour[0], first["bo"], first["g"], first["c"])
     says(tour[1], law[1]["c"])
-    says(tour[2], drawn[3].texts[0].logp, digits=2)
+    says(tour[2], drawn[4].texts[0].logp, digits=2)
     says(tour[3], exp(drawn[10].bound), exp(drawn[9].bound), digits=5)
-    says(tour[5], law[21]["g"])
-    assert law[2]["b"] > 0.5 and law[3]["b"] < 1e-6 and max(law[21], key=law[21].__getitem__) == "ca"
-    assert words[1].startswith(" cat named Max.") and words[3].startswith(" boy") and pieces == [" b", "o", "y"]
-    assert not steps[12].passes and steps[11].passes and len(steps) == 22 and words[12] in words[:12]
+    says(tour[6], *(law[21][x] for x in ("bo", "g", "c", "do")))
+    assert law[3]["d"] > 0.4 and law[4]["d"] < 1e-6 and law[0]["c"] > 0.3 and law[14][""] > 0.5
+    assert sorted(law[21], key=law[21].__getitem__, reverse=True)[:4] == ["bo", "g", "c", "do"]
+    assert words[1].startswith(" cat named Max.") and words[4].startswith(" dog") and pieces[4] == [" d", "o", "g"]
+    assert [x[0] == " " for x in pieces[:16]] == [False] * 15 + [True], "the 16th text is the first that goes that way"
+    assert not steps[19].passes and all(step.passes for step in steps[:19]) and len(steps) == 22 and words[19] in words[:19]
 
 
 def test_what_is_said_of_the_search_by_a_test() -> None:
     tour, (step,) = TOURS["planned"], steps_of("planned")
     search = step.search
-    assert search is not None and (len(search.rollouts), search.best, search.why) == (38, 37, "solved")
+    assert search is not None and (len(search.rollouts), search.best, search.why) == (21, 20, "solved")
     again = Search(offers=search.offers[:1], priors=search.priors[:1])
     planner, chosen = Planner(again, 4.0, 10.0), [[0.0]]
     for k, rollout in enumerate(search.rollouts, 1):
@@ -742,30 +750,39 @@ def test_what_is_said_of_the_search_by_a_test() -> None:
         ends = search.closed[k] if not search.offers[k] else ""
         planner.bear(search.parents[k], search.tokens[k], search.offers[k], search.priors[k], ends)
         planner.reward(k, rollout.reward)
-    says(tour[1], *chosen[4], *search.priors[0][:2], digits=3)
-    says(tour[2], *chosen[9], digits=3)
-    says(tour[3], *chosen[15], search.priors[11][1], digits=3)
-    says(tour[5], *chosen[38], digits=3)
+    says(tour[2], *chosen[10], *search.priors[search.parents[10]][:2], digits=3)
+    says(tour[4], *search.priors[search.parents[19]][:2], digits=3)
+    says(tour[5], *chosen[21], digits=3)
     with opened("planned") as trace:
-        texts = [trace.text(x.tokens) for x in search.rollouts]
-    assert texts[0] == "10 + 19 + 6)<|end|>" and texts[37] == "10 + 19 + 5 + 6<|end|>"
-    assert search.closed[21] == "stop_token" and search.rollouts[20].read == 0
-    assert sum(x.read for x in search.rollouts) == 65 and [x.reward for x in search.rollouts] == [0.0] * 37 + [1.0]
+        texts = [trace.text(x.tokens).removesuffix("<|end|>") for x in search.rollouts]
+        pieces = [trace.text([x]) for x in search.tokens]
+    short, lost = "(14 + 2 - 5 * 3) * (11 - 9)", "(14 + 2 - (7 + 15 + (7 + 15 + (11 - 9))"
+    assert {*texts[:9]} == {short} and texts[9] == texts[12] == lost and texts[18] == short and short in tour[0].text
+    assert texts[20] == "(14 + 2 - 5 * 3) * (7 + 15 + (11 - 9))" and texts[20] in tour[5].text and lost.count("7 + 15") == 2
+    assert (14 + 2 - 5 * 3) * (11 - 9) == 2 and lost.count("(") > lost.count(")")
+    assert (14 + 2 - 5 * 3) * (7 + 15 + (11 - 9)) == 24 and len({*texts}) == 3
+    assert [pieces[k] for k in (8, 10, 19, 21)] == [" ", " (", "1", "7"] and search.parents[8] == search.parents[10] == 7
+    assert search.parents[9] == 8 and search.parents[19] == search.parents[21] == 18, "8 was passed twice, 19 once"
+    assert search.rollouts[4].read == 0 and min(search.priors[search.parents[k]][0] for k in range(1, 8)) > 0.99
+    assert sum(x.read for x in search.rollouts) == 55 and [x.reward for x in search.rollouts] == [0.0] * 20 + [1.0]
 
 
 def test_what_is_said_of_the_vote() -> None:
     tour, steps = TOURS["consensus"], steps_of("consensus")
-    vote = steps[10].drawn
-    assert vote is not None and len(steps) == 11 and len(vote.texts) == 8 and vote.chosen == 0
+    vote = steps[8].drawn
+    assert vote is not None and len(steps) == 9 and len(vote.texts) == 8 and vote.chosen == 3
     with opened("consensus") as trace:
         texts = [trace.text(x.tokens).removesuffix("<|end|>") for x in vote.texts]
-    assert [k for k, x in enumerate(texts) if x == "77 - 73 = 7"] == [0, 4] and len({*texts}) == 7
-    says(tour[2], vote.votes[1], digits=3)
-    assert [texts[k] for k in (1, 6, 7)] == [f"77 - 73 = {x}" for x in (20, 15, 70)] and "77 - 73 = 4" not in texts
-    says(tour[1], vote.votes[0], digits=3)
-    says(tour[3], vote.texts[6].logp, vote.texts[0].logp, digits=2)
-    says(tour[3], vote.votes[6], digits=3)
-    assert vote.texts[6].logp > vote.texts[0].logp and {*vote.votes} == {0.25, 0.125}
+    assert [k for k, x in enumerate(texts) if x == "4 * 8 = 32"] == [3, 4] and len({*texts}) == 7
+    assert [texts[k] for k in (0, 1, 5)] == ["4 * 8 = 34", "4 - 8 = 7", "4 * 8 = 35"] and "8 texts" in tour[0].text
+    says(tour[1], vote.votes[3], digits=3)
+    says(tour[2], vote.votes[5], digits=3)
+    says(tour[3], vote.texts[0].logp, vote.texts[3].logp, digits=2)
+    says(tour[3], vote.votes[0], digits=3)
+    says(tour[4], vote.texts[1].logp, digits=2)
+    says(tour[4], vote.votes[1], digits=3)
+    assert vote.texts[0].logp > vote.texts[3].logp == max(x.logp for x in vote.texts[1:]) and {*vote.votes} == {0.25, 0.125}
+    assert len([x for x in texts if not x.endswith("= 32")]) == len({*texts} - {"4 * 8 = 32"}) == 6
 
 
 def test_what_is_said_of_the_shorter_prompt() -> None:
