@@ -111,14 +111,15 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "names": {"drafter": "eagle2"},
         "settings": {"drafter": {"nodes": 16}},
         **COPY,
-        "enough": 8,
+        "enough": 7,
     },
     "kangaroo": {
         "title": "The model drafts for itself",
         "about": "Kangaroo: the first two layers and a small adapter guess, the six layers above them check.",
         "names": {"drafter": "kangaroo"},
         "settings": {},
-        **COPY,
+        **RENAME,
+        "new": 64,
         "enough": 8,
     },
     "early-exit": {

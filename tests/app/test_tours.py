@@ -155,14 +155,20 @@ def test_what_is_said_of_the_tree_from_a_trained_head() -> None:
     tour, steps, kept = TOURS["eagle"], told("eagle"), steps_of("eagle")
     assert steps[0]["drafted"] == 16 and origins(steps[0]) == ["accept"] * 5 + ["bonus"]
     assert notes(kept[0])["pool"] == 68 and notes(kept[0])["dropped"]["nodes"] == 68 - 16
-    assert steps[0]["nodes"][tour[2].node][1] == "B"
-    assert given(kept[3], tour[3].node) > 0.999 and [x[0] for x in steps[3]["nodes"][1:-1]].count(0) == 1
-    says(tour[4], given(kept[3], tour[4].node), digits=2)
-    assert [x[0] for x in steps[3]["nodes"][1:14]] == [0, 1, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9]  # three go on for two levels
-    says(tour[5], given(kept[4], tour[5].node), digits=2)
-    grown = {x[1] for x in steps[6]["nodes"][1:-1] if x[0] == steps[6]["nodes"][17][0]}
-    assert grown and steps[6]["nodes"][17][1] not in grown and origins(steps[6]) == ["accept", "resample"]
-    assert (sum(len(x["made"]) for x in steps), len(steps), len(told("recycling"))) == (40, 9, 14)
+    assert steps[0]["nodes"][tour[2].node][:2] == [0, "The"] and steps[0]["nodes"][1][:2] == [0, '{"']
+    assert steps[0]["nodes"][1][6] == "accept"
+    around = [x[0] for x in steps[3]["nodes"][:-1]]
+    assert given(kept[3], tour[3].node) > 0.9998 and around.count(around[tour[3].node]) == 1
+    s, t = tour[4].node, tour[5].node
+    assert [steps[3]["nodes"][x][1] for x in (s, t)] == ["S", "T"] and around[s] == around[t]
+    says(tour[4], given(kept[3], s), given(kept[3], t), digits=2)
+    assert [notes(kept[3])["ranks"][x - 1] for x in (s, t)] == [0, 1] and origins(steps[3]) == ["accept"] * 5 + ["bonus"]
+    assert steps[3]["nodes"][15][0] == t and steps[3]["nodes"][15][6] == "accept"
+    on, end = steps[5]["nodes"][8], steps[5]["nodes"][tour[6].node]
+    assert (on[0], on[1], on[6], end[0], end[1]) == (4, '",', "reject", 4, '"],')
+    says(tour[6], given(kept[5], 8), given(kept[5], tour[6].node), digits=2)
+    says(tour[7], 40 / len(steps), digits=2)
+    assert (sum(len(x["made"]) for x in steps), len(steps), len(told("recycling"))) == (40, 7, 14)
     assert text_of(steps) == text_of(told("recycling")) and all(notes(x)["passes"] for x in kept)
 
 
