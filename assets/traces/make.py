@@ -115,7 +115,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "kangaroo": {
         "title": "The model drafts for itself",
-        "about": "Kangaroo: the first two layers and a small adapter guess, the six layers above them check.",
+        "about": "Kangaroo: two layers and a small adapter guess, six above check, and know the new name where two do not.",
         "names": {"drafter": "kangaroo"},
         "settings": {},
         **RENAME,
