@@ -153,7 +153,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "model": "lab+skipdecode",
         "names": {"drafter": "none", "depth": "skipdecode"},
         "settings": {"depth": {"least": 4, "horizon": 48}},
-        "prompts": STORIES,
+        "prompts": ["Ruby and Will went to the"],
         "new": 56,
         "seed": 7,
         "level": "decisions",

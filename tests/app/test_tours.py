@@ -251,12 +251,15 @@ def test_what_is_said_of_the_staircase() -> None:
     tour, steps = TOURS["skipdecode"], told("skipdecode")
     ran = [x.get("depth", {"ran": [["rrrrrrrr"]]})["ran"][0][0] for x in steps]
     assert [x.count("r") for x in ran] == [8] * 7 + [7] * 12 + [6] * 12 + [5] * 12 + [4] * 13
-    assert (ran[7], ran[19], ran[43]) == ("r-rrrrrr", "r--rrrrr", "r----rrr")
+    assert (ran[7], ran[19], ran[38], ran[43]) == ("r-rrrrrr", "r--rrrrr", "r---rrrr", "r----rrr")
     assert not any(x["depth"]["exits"][0]["tests"] for x in steps)
-    before = sum(len(x["made"]) for x in steps[:48])
-    assert "Robody in the house" in text_of(steps) and "Robody" in text_of(steps[:49]) and before == 48
+    first, again = ([piece for x in steps[i : i + 3] for _, piece, _ in x["made"]] for i in (0, 36))
+    assert first == again == [" b", "rid", "ge"] and tour[3].step == 38 and set(ran[36:39]) == {"r---rrrr"}
+    before = sum(len(x["made"]) for x in steps[:51])
+    assert text_of(steps).endswith('"Will you home in the brid') and text_of(steps[:52]).endswith("you home") and before == 51
+    assert set(ran[47:52]) == {"r----rrr"}
     saved = sum(x["depth"]["saved"] for x in steps)
-    says(tour[5], saved / len(steps), digits=2)
+    says(tour[6], saved / len(steps), digits=2)
 
 
 def test_what_is_said_of_two_models_in_turns() -> None:
