@@ -297,17 +297,18 @@ def test_what_is_said_of_turns_by_entropy() -> None:
     tour, steps, kept = TOURS["entropy-turns"], told("entropy-turns"), steps_of("entropy-turns")
     turns = [x.switch for x in kept if x.switch]
     assert len(turns) == len(kept) == 48 and {x.tau for x in turns} == {2.0}
-    for stop, score, mean in ((tour[0], True, True), (tour[1], False, True), (tour[2], True, False), (tour[3], True, True)):
+    for stop, score in ((tour[0], True), (tour[1], False), (tour[3], True), (tour[4], True), (tour[5], True)):
         one = turns[stop.step]
-        says(stop, *[one.score] * score, *[one.mean] * mean, digits=2)
-    assert [turns[i].next for i in (1, 6, 12, 41)] == ["large", "small", "large", "small"]
-    assert (turns[6].stay, turns[7].caught, turns[13].caught, turns[41].stay) == (7, 19, 6, 1)
-    assert "".join(x["made"][0][1] for x in steps[12:15]) == " Astrid" and kept[12].origins == ["draft"]
-    says(tour[5], turns[41].score, digits=2)
-    assert turns[42].mean > 2 and turns[42].next == "small"
-    assert round(100 * sum(x.wrote == "large" for x in turns) / 48) == 58
+        says(stop, *[one.score] * score, one.mean, digits=2)
+    assert [turns[i].next for i in (1, 6, 12, 13, 30)] == ["large", "small", "small", "small", "large"]
+    assert (turns[6].stay, turns[7].caught, turns[31].caught) == (7, 19, 24) and steps[7]["made"][0][1] == "a"
+    assert max(turns[i].score for i in (9, 10, 11)) < 0.3 and text_of(steps[5:8]) == text_of(steps[12:15]) == " Maria"
+    assert text_of(steps).startswith(" named Maria. Maria had a friend, Maria,")
+    assert text_of(steps[29:31]) == "Max" and text_of(steps[29:]).startswith("Max had a pink brush")
+    assert all(kept[i].origins == ["draft"] for i in (12, 13, 30))
+    assert round(100 * sum(x.wrote == "large" for x in turns) / 48) == 31
     changes = [i for i in range(1, 48) if turns[i].wrote != turns[i - 1].wrote]
-    assert len(changes) == 8 and all(turns[i].caught for i in changes)
+    assert changes == [7, 31, 39] and all(turns[i].caught for i in changes)
 
 
 def test_what_is_said_of_three_answers() -> None:
@@ -718,17 +719,22 @@ def test_what_is_said_of_the_phrase_that_was_left_out() -> None:
         cut = None if trace.prefill is None else trace.prefill.cut
         assert cut is not None and cut.units is not None and cut.worth is not None and cut.reason is not None
         words = [trace.text([int(x)]) for x in trace.header.prompt]
-    left = "".join(word for word, reason in zip(words, cut.reason, strict=True) if reason == 0)
+        written = [trace.text(x.emitted) for x in steps]
+    left, seen = ("".join(w for w, r in zip(words, cut.reason, strict=True) if (r == 0) == out) for out in (True, False))
     units = {"".join(words[a:b]): k for k, (a, b) in enumerate(zip(cut.units, [*cut.units[1:], len(words)], strict=True))}
     beach, wheel = (float(cut.worth[units[x]]) for x in (" to the beach", " with a pink wheel."))
     read = [float(cut.worth[k]) for k in units.values() if cut.reason[cut.units[k]] == 1]
-    assert left == " to the beach" and beach < wheel == min(read)
-    assert (len(words), len(cut.kept)) == (74, 70) and (cut.reason[2:17] == 3).all()
-    place, name = steps[7].tops, steps[3].tops
-    assert place is not None and name is not None and name.p[0].max() > 0.99
-    says(tour[3], float(place.p[0].max()), digits=3)
-    assert text_of(told("short-prompt")).startswith("Rufus went to the school with a pink wheel.")
-    assert cache_of("short-prompt")[39].held == 109
+    assert left == " with a pink wheel." and wheel < beach == min(read)
+    assert (len(words), len(cut.kept)) == (74, 66) and (cut.reason[2:17] == 3).all()
+    sure = [float(x.tops.p[0].max()) for x in steps if x.tops is not None]
+    assert len(sure) == 28 and min(sure[:4]) > 0.99
+    for stop, word in zip(tour[4:7], (" with", " box", " R"), strict=True):
+        assert written[stop.step] == word
+        says(stop, sure[stop.step], digits=3)
+    assert " with Rufus instead" in seen and " with" not in seen.split("Kurt went", 1)[1]
+    assert "".join(written) == "Rufus went to the beach with a box. Rufus and Rufus ate grapes.<|end|>"
+    assert seen.split("who had a box.")[1].startswith(" Julia and Kurt ate grapes.<|end|>") and "Yes" in seen
+    assert f"{cache_of('short-prompt')[27].held} entries" in tour[7].text
 
 
 def test_what_is_said_of_entries_that_become_one() -> None:
