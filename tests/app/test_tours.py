@@ -156,14 +156,20 @@ def test_what_is_said_of_the_tree_from_a_trained_head() -> None:
     tour, steps, kept = TOURS["eagle"], told("eagle"), steps_of("eagle")
     assert steps[0]["drafted"] == 16 and origins(steps[0]) == ["accept"] * 5 + ["bonus"]
     assert notes(kept[0])["pool"] == 68 and notes(kept[0])["dropped"]["nodes"] == 68 - 16
-    assert steps[0]["nodes"][tour[2].node][1] == "B"
-    assert given(kept[3], tour[3].node) > 0.999 and [x[0] for x in steps[3]["nodes"][1:-1]].count(0) == 1
-    says(tour[4], given(kept[3], tour[4].node), digits=2)
-    assert [x[0] for x in steps[3]["nodes"][1:14]] == [0, 1, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9]  # three go on for two levels
-    says(tour[5], given(kept[4], tour[5].node), digits=2)
-    grown = {x[1] for x in steps[6]["nodes"][1:-1] if x[0] == steps[6]["nodes"][17][0]}
-    assert grown and steps[6]["nodes"][17][1] not in grown and origins(steps[6]) == ["accept", "resample"]
-    assert (sum(len(x["made"]) for x in steps), len(steps), len(told("recycling"))) == (40, 9, 14)
+    assert steps[0]["nodes"][tour[2].node][:2] == [0, "The"] and steps[0]["nodes"][1][:2] == [0, '{"']
+    assert steps[0]["nodes"][1][6] == "accept"
+    around = [x[0] for x in steps[3]["nodes"][:-1]]
+    assert given(kept[3], tour[3].node) > 0.9998 and around.count(around[tour[3].node]) == 1
+    s, t = tour[4].node, tour[5].node
+    assert [steps[3]["nodes"][x][1] for x in (s, t)] == ["S", "T"] and around[s] == around[t]
+    says(tour[4], given(kept[3], s), given(kept[3], t), digits=2)
+    assert [notes(kept[3])["ranks"][x - 1] for x in (s, t)] == [0, 1] and origins(steps[3]) == ["accept"] * 5 + ["bonus"]
+    assert steps[3]["nodes"][15][0] == t and steps[3]["nodes"][15][6] == "accept"
+    on, end = steps[5]["nodes"][8], steps[5]["nodes"][tour[6].node]
+    assert (on[0], on[1], on[6], end[0], end[1]) == (4, '",', "reject", 4, '"],')
+    says(tour[6], given(kept[5], 8), given(kept[5], tour[6].node), digits=2)
+    says(tour[7], 40 / len(steps), digits=2)
+    assert (sum(len(x["made"]) for x in steps), len(steps), len(told("recycling"))) == (40, 7, 14)
     assert text_of(steps) == text_of(told("recycling")) and all(notes(x)["passes"] for x in kept)
 
 
@@ -172,23 +178,27 @@ def test_what_is_said_of_the_model_that_drafts_for_itself() -> None:
     sure = [notes(x)["sure"] for x in kept]
     assert all(notes(x)["layers"] == [2, 8] for x in kept)
     with opened("kangaroo") as trace:
-        assert trace.header.lossless and trace.header.method["drafter"]["stop"] == 0.6
-    says(tour[1], sure[0][0], digits=2)
-    assert len(sure[0]) == 1
-    says(tour[2], sure[2][0], digits=2)
-    assert origins(steps[2]) == ["resample"]
-    says(tour[3], sure[3][5], digits=2)
-    says(tour[3], min(sure[3][:5]), digits=3)
-    assert origins(steps[3]) == ["accept"] * 6 + ["bonus"]
-    (check,) = [x for x in kept[3].passes if x.phase == "verify"]
+        prompt, method = [int(x) for x in trace.header.prompt], trace.header.method
+        assert trace.header.lossless and method["drafter"]["stop"] == 0.6 and "Kurt" in trace.text(prompt)
+    for step in (0, 1):
+        assert origins(steps[step]) == ["accept"] * 6 + ["bonus"] and notes(kept[step])["exit"] == "length"
+    (check,) = [x for x in kept[0].passes if x.phase == "verify"]
     assert (check.tokens, check.attn, check.ffn) == (7, [2, 3, 4, 5, 6, 7], [2, 3, 4, 5, 6, 7])
-    says(tour[5], min(sure[4]), digits=2)
-    assert notes(kept[4])["exit"] == "length" and len(sure[4]) == 6 and len(steps[4]["made"]) == 7
-    says(tour[6], sure[6][5], digits=2)
-    assert origins(steps[6]) == ["accept"] * 5 + ["resample"]
-    assert [x[1] for x in steps[6]["nodes"][6:8]] == ['",', '"],']
-    assert text_of(steps) == text_of(told("recycling")) and sum(len(x["made"]) for x in steps) == 40
-    assert [x.attn for step in kept for x in step.passes if x.phase == "verify"] == [[2, 3, 4, 5, 6, 7]] * 9
+    says(tour[2], min(sure[1]), digits=2)
+    says(tour[3], sure[3][1], digits=2)
+    assert [x[1] for x in steps[3]["nodes"][2:]] == [" K", "ur", "t", ".", " T", " R"]
+    assert origins(steps[3]) == ["accept", "resample"] and kept[3].draft is not None
+    assert kept[3].draft.parents == [-1, 0, 1, 2, 3, 4] and text_of(steps[3:5]).startswith(" said Rufus.")
+    says(tour[5], sure[4][5], digits=2)
+    assert notes(kept[4])["exit"] == "threshold" and origins(steps[4]) == ["accept"] * 6 + ["bonus"]
+    says(tour[6], sure[9][1], digits=2)
+    assert "".join(x[1] for x in steps[9]["nodes"][2:6]) == " Rufus" and steps[9]["made"][-1][1:] == ["<|end|>", "resample"]
+    assert [x.attn for step in kept for x in step.passes if x.phase == "verify"] == [[2, 3, 4, 5, 6, 7]] * 10
+    tokens = [token for step in steps for token, *_ in step["made"]]
+    lane = Lane("target", load("lab", "float32", "cpu").decoder, KeepAll())
+    logits = lane.forward(Feed.causal([*prompt, *tokens], 0))[0, len(prompt) - 1 : -1]
+    behind = (logits.amax(-1) - logits[range(53), tokens]).max()
+    assert len(tokens) == 53 and behind < NEAR, "the text of plain decoding, but for a near tie, which falls by machine"
 
 
 def test_what_is_said_of_the_layers_left_out() -> None:
@@ -259,12 +269,15 @@ def test_what_is_said_of_the_staircase() -> None:
     tour, steps = TOURS["skipdecode"], told("skipdecode")
     ran = [x.get("depth", {"ran": [["rrrrrrrr"]]})["ran"][0][0] for x in steps]
     assert [x.count("r") for x in ran] == [8] * 7 + [7] * 12 + [6] * 12 + [5] * 12 + [4] * 13
-    assert (ran[7], ran[19], ran[43]) == ("r-rrrrrr", "r--rrrrr", "r----rrr")
+    assert (ran[7], ran[19], ran[38], ran[43]) == ("r-rrrrrr", "r--rrrrr", "r---rrrr", "r----rrr")
     assert not any(x["depth"]["exits"][0]["tests"] for x in steps)
-    before = sum(len(x["made"]) for x in steps[:48])
-    assert "Robody in the house" in text_of(steps) and "Robody" in text_of(steps[:49]) and before == 48
+    first, again = ([piece for x in steps[i : i + 3] for _, piece, _ in x["made"]] for i in (0, 36))
+    assert first == again == [" b", "rid", "ge"] and tour[3].step == 38 and set(ran[36:39]) == {"r---rrrr"}
+    before = sum(len(x["made"]) for x in steps[:51])
+    assert text_of(steps).endswith('"Will you home in the brid') and text_of(steps[:52]).endswith("you home") and before == 51
+    assert set(ran[47:52]) == {"r----rrr"}
     saved = sum(x["depth"]["saved"] for x in steps)
-    says(tour[5], saved / len(steps), digits=2)
+    says(tour[6], saved / len(steps), digits=2)
 
 
 def test_what_is_said_of_two_models_in_turns() -> None:
@@ -305,17 +318,18 @@ def test_what_is_said_of_turns_by_entropy() -> None:
     tour, steps, kept = TOURS["entropy-turns"], told("entropy-turns"), steps_of("entropy-turns")
     turns = [x.switch for x in kept if x.switch]
     assert len(turns) == len(kept) == 48 and {x.tau for x in turns} == {2.0}
-    for stop, score, mean in ((tour[0], True, True), (tour[1], False, True), (tour[2], True, False), (tour[3], True, True)):
+    for stop, score in ((tour[0], True), (tour[1], False), (tour[3], True), (tour[4], True), (tour[5], True)):
         one = turns[stop.step]
-        says(stop, *[one.score] * score, *[one.mean] * mean, digits=2)
-    assert [turns[i].next for i in (1, 6, 12, 41)] == ["large", "small", "large", "small"]
-    assert (turns[6].stay, turns[7].caught, turns[13].caught, turns[41].stay) == (7, 19, 6, 1)
-    assert "".join(x["made"][0][1] for x in steps[12:15]) == " Astrid" and kept[12].origins == ["draft"]
-    says(tour[5], turns[41].score, digits=2)
-    assert turns[42].mean > 2 and turns[42].next == "small"
-    assert round(100 * sum(x.wrote == "large" for x in turns) / 48) == 58
+        says(stop, *[one.score] * score, one.mean, digits=2)
+    assert [turns[i].next for i in (1, 6, 12, 13, 30)] == ["large", "small", "small", "small", "large"]
+    assert (turns[6].stay, turns[7].caught, turns[31].caught) == (7, 19, 24) and steps[7]["made"][0][1] == "a"
+    assert max(turns[i].score for i in (9, 10, 11)) < 0.3 and text_of(steps[5:8]) == text_of(steps[12:15]) == " Maria"
+    assert text_of(steps).startswith(" named Maria. Maria had a friend, Maria,")
+    assert text_of(steps[29:31]) == "Max" and text_of(steps[29:]).startswith("Max had a pink brush")
+    assert all(kept[i].origins == ["draft"] for i in (12, 13, 30))
+    assert round(100 * sum(x.wrote == "large" for x in turns) / 48) == 31
     changes = [i for i in range(1, 48) if turns[i].wrote != turns[i - 1].wrote]
-    assert len(changes) == 8 and all(turns[i].caught for i in changes)
+    assert changes == [7, 31, 39] and all(turns[i].caught for i in changes)
 
 
 def test_what_is_said_of_three_answers() -> None:
@@ -809,17 +823,22 @@ def test_what_is_said_of_the_phrase_that_was_left_out() -> None:
         cut = None if trace.prefill is None else trace.prefill.cut
         assert cut is not None and cut.units is not None and cut.worth is not None and cut.reason is not None
         words = [trace.text([int(x)]) for x in trace.header.prompt]
-    left = "".join(word for word, reason in zip(words, cut.reason, strict=True) if reason == 0)
+        written = [trace.text(x.emitted) for x in steps]
+    left, seen = ("".join(w for w, r in zip(words, cut.reason, strict=True) if (r == 0) == out) for out in (True, False))
     units = {"".join(words[a:b]): k for k, (a, b) in enumerate(zip(cut.units, [*cut.units[1:], len(words)], strict=True))}
     beach, wheel = (float(cut.worth[units[x]]) for x in (" to the beach", " with a pink wheel."))
     read = [float(cut.worth[k]) for k in units.values() if cut.reason[cut.units[k]] == 1]
-    assert left == " to the beach" and beach < wheel == min(read)
-    assert (len(words), len(cut.kept)) == (74, 70) and (cut.reason[2:17] == 3).all()
-    place, name = steps[7].tops, steps[3].tops
-    assert place is not None and name is not None and name.p[0].max() > 0.99
-    says(tour[3], float(place.p[0].max()), digits=3)
-    assert text_of(told("short-prompt")).startswith("Rufus went to the school with a pink wheel.")
-    assert cache_of("short-prompt")[39].held == 109
+    assert left == " with a pink wheel." and wheel < beach == min(read)
+    assert (len(words), len(cut.kept)) == (74, 66) and (cut.reason[2:17] == 3).all()
+    sure = [float(x.tops.p[0].max()) for x in steps if x.tops is not None]
+    assert len(sure) == 28 and min(sure[:4]) > 0.99
+    for stop, word in zip(tour[4:7], (" with", " box", " R"), strict=True):
+        assert written[stop.step] == word
+        says(stop, sure[stop.step], digits=3)
+    assert " with Rufus instead" in seen and " with" not in seen.split("Kurt went", 1)[1]
+    assert "".join(written) == "Rufus went to the beach with a box. Rufus and Rufus ate grapes.<|end|>"
+    assert seen.split("who had a box.")[1].startswith(" Julia and Kurt ate grapes.<|end|>") and "Yes" in seen
+    assert f"{cache_of('short-prompt')[27].held} entries" in tour[7].text
 
 
 def test_what_is_said_of_entries_that_become_one() -> None:
