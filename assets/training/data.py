@@ -8,6 +8,7 @@ Documents that share a window can see each other; <|end|> stands between them.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -124,10 +125,11 @@ def read(file: BinaryIO | Path, split: str | None = None) -> dict[tuple[str, str
 
 
 def save(texts: dict[tuple[str, str], Text], path: Path = TOKENS, stamp: int = 0) -> None:
-    """Write the texts whole under another name, then in one move. `stamp` tells the corpus they were made from."""
-    with open(path.with_suffix(".partial"), "wb") as f:
+    """Write the texts whole under this process's own name, then in one move. `stamp` tells the corpus they were made from."""
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    with open(partial, "wb") as f:
         write(texts, f, stamp)
-    path.with_suffix(".partial").rename(path)
+    partial.rename(path)
 
 
 def load(split: str, file: Path = TOKENS) -> dict[str, Text]:
