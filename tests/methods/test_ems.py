@@ -130,7 +130,7 @@ def test_what_is_alike_goes_into_a_centre_by_its_likeness_and_the_zero_class_now
                     assert torch.allclose(store.kv[which, 0, h, slot], due, atol=1e-5)
                     assert (store.kv[which, 0, h, slot] <= rows.amax(0) + 1e-6).all()
     assert merged + zero + tail == len(made.cache.layers) * decoder.spec.n_kv_heads * (N - 12)
-    assert (tail > 9) is (covered < 1) and (merged > 5) is (covered > 0)
+    assert (tail > 9) is (covered < 1) and (merged > 4) is (covered > 0)
     assert zero > 9 or covered < (1 if source is written else 0.1), "of a text only the tail is like nothing that is kept"
 
 
