@@ -90,7 +90,7 @@ PIECES = {
     "ppd": piece(8, "ppd.py --from assets/models/lab/heads --ensemble 4 --steps 450 --lr 0.1 --text 0.4",
                  "--steps 4 --text 0.004 --unseen 8"),
     "cerberus": Piece(1, ("assets/training/cerberus.py --text 0.4",), "--text 0.004 --unseen 8"),
-    "exits": Piece(6, ("assets/training/exits.py --from assets/models/lab/heads --tokens 0.8",), "--tokens 0.01"),
+    "exits": Piece(6, ("assets/training/exits.py --tokens 1 --lr 1e-3",), "--tokens 0.01"),
     "ntk_attention": cache(5, 400), "compress_then_prompt": cache(6, 150), "duo_attention": cache(6, 250),
     "cllm": adapter(14, 200), "ditto": adapter(5, 150), "lud": adapter(12, 200, 512), "outline": adapter(10, 160),
     "skipdecode": adapter(11, 300),
