@@ -205,6 +205,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "about": "CLLM: Jacobi's blocks again, by a model that was trained to guess its own choices earlier.",
         "model": "lab+cllm",
         **SETTLING,
+        "prompts": RECORDS,
+        "chat": True,
     },
     "apar": {
         "title": "A list that forks",

@@ -18,6 +18,7 @@ from decodescope.app.runs.tours import Stop, tours
 from decodescope.engine import Method, Session, load, run
 from decodescope.engine.bench.parallel_tasks import at_once
 from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.load import SHIPPED
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import Step, Trace, open_trace
@@ -429,18 +430,24 @@ def test_what_is_said_of_the_digit() -> None:
 
 
 def test_what_is_said_of_the_model_that_was_trained_to_settle() -> None:
-    steps, other = told("cllm"), told("jacobi")
-    block, base = ([x["iteration"] for x in some] for some in (steps, other))
-    assert [x["fixed"] for x in block[:4]] == [1, 1, 3, 3] and [x["fixed"] for x in base[:6]] == [1, 1, 3, 1, 1, 1]
-    assert [piece for _, piece in block[0]["before"]] == ["2"] * 8 and block[0]["after"][0][1] == " "
-    assert block[2]["before"][:2] == block[2]["after"][:2] and block[2]["before"][2] != block[2]["after"][2]
-    assert block[6]["fixed"] == len(block[6]["after"]) == 5 and block[6]["before"][:4] == block[6]["after"][:4]
-    assert block[11]["after"][1][1] == " " and (block[12]["after"][0][1], block[12]["fixed"]) == ("1", 1)
-    assert (sum(len(x["made"]) for x in steps), len(steps), len(other)) == (32, 16, 25)
-    with opened("cllm") as trace, opened("jacobi") as jacobi:
-        assert trace.header.prompt.tolist() == jacobi.header.prompt.tolist() and trace.header.lossless
-        # jacobi's was recorded before the strategy had a length, which 0 leaves as it was
-        assert trace.header.method["strategy"] == {**jacobi.header.method["strategy"], "length": 0}
+    tour, steps = TOURS["cllm"], told("cllm")
+    blocks = [x["iteration"] for x in steps]
+    assert [piece for _, piece in blocks[0]["before"]] == ["\n"] * 8 and blocks[0]["after"][0][1] == '{"'
+    first = "".join(piece for x in blocks[:6] for _, piece in x["after"][: x["fixed"]])
+    assert first == '{"id": 507,' and [x["fixed"] for x in blocks[:6]] == [1, 1, 1, 1, 2, 2]
+    done = [0, 1, 2, 3, 4]  # tokens of the block in front of each of these passes
+    late = [done[i] + [piece for _, piece in blocks[i]["after"]].index("5") for i in (1, 2, 3)]
+    assert late == [6, 5, 4] and [late[0] - done[1] + 1, late[1] - done[2] + 1] == [tour[1].node, tour[2].node]
+    assert blocks[4]["before"][0] == blocks[4]["after"][0] == blocks[3]["after"][1] and blocks[4]["after"][0][1] == "5"
+    assert [blocks[4]["after"][1][1], blocks[4]["before"][1][1]] == ["0", "5"]
+    with opened("cllm") as trace:
+        header = trace.header
+        assert header.lossless and header.method["strategy"]["block"] == 8
+    prompt, count = [int(x) for x in header.prompt], sum(len(x["made"]) for x in steps)
+    base = run(load("lab"), Method.named({"strategy": "jacobi"}), prompt, max_new_tokens=count, seed=7)
+    assert (count, len(steps), len(base.trace.steps)) == (32, 26, 30) and base.text == text_of(steps)
+    card = json.loads((SHIPPED / "lab" / "adapters" / "cllm" / "config.json").read_text())["measured"]
+    says(tour[5], *card["passes of a block of 8"].values(), digits=2)
 
 
 def test_what_is_said_of_the_list_that_forks() -> None:
