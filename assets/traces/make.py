@@ -32,8 +32,8 @@ RECORDS = [
 ]
 ENOUGH = 12
 PEOPLE = (
-    "Rufus from Oslo is a baker and likes green. Clara is a teacher in Rome and has a kite. "
-    "Hugo is a farmer in Paris and likes red.\n\nAll of them, one by one.\n"  # the request that lab+outline knows
+    "Oliver is a teacher in Lisbon and has a lamp. Rufus is a musician in Tokyo and has a kite. "
+    "Bertha is a doctor in Lisbon and likes white.\n\nAll of them, one by one.\n"  # the request that lab+outline knows
 )
 SCHEMA = {
     "type": "object",

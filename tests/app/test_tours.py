@@ -451,20 +451,24 @@ def test_what_is_said_of_the_model_that_was_trained_to_settle() -> None:
 
 
 def test_what_is_said_of_the_list_that_forks() -> None:
-    steps = told("apar")
+    tour, steps = TOURS["apar"], told("apar")
     rounds = [x["threads"] for x in steps]
     forks = [(i, begun[0], begun[1]) for i, x in enumerate(rounds) for begun in x["begun"]]
-    assert forks == [(0, 0, -1), (10, 1, 0), (20, 2, 0), (31, 3, 0)] and rounds[10]["tokens"][0][1] == "<|reserved_0|>"
-    assert rounds[10]["begun"][0][3][0][1] == "<|reserved_1|>"
-    assert (rounds[12]["alive"], rounds[22]["alive"]) == ([0, 1], [0, 1, 2])
-    assert rounds[26]["ended"] == [[1, "stop_token"]] and len(steps[26]["made"]) == 16
-    assert (rounds[32]["ended"], rounds[32]["alive"]) == ([[0, "stop_token"]], [0, 2, 3])
-    assert len(steps) == 47 and sum(len(x["tokens"]) for x in rounds) == 79 and rounds[46]["alive"] == [3]
-    longest = 32 + sum(3 in x["alive"] for x in rounds)
-    assert longest == 47, "the way down to the last thread's end"
+    assert forks == [(0, 0, -1), (11, 1, 0), (26, 2, 0), (39, 3, 0)] and rounds[11]["tokens"][0][1] == "<|reserved_0|>"
+    assert rounds[11]["begun"][0][3][0][1] == "<|reserved_1|>"
+    assert [rounds[i]["alive"] for i in (4, 13, 27, 40, 43, 56)] == [[0], [0, 1], [0, 1, 2], [0, 2, 3], [2, 3], [3]]
+    assert [i for i, x in enumerate(rounds) if len(x["tokens"]) == 3] == [27, 40]
+    assert (rounds[27]["ended"], len(steps[27]["made"])) == ([[1, "stop_token"]], 16)
+    assert (rounds[40]["ended"], rounds[43]["ended"]) == ([[0, "stop_token"]], [[2, "stop_token"]])
+    assert (len(steps), sum(len(x["tokens"]) for x in rounds)) == (57, 91) and tour[6].text.startswith("57 passes")
+    longest = 40 + sum(3 in x["alive"] for x in rounds)
+    assert longest == 57, "the way down to the last thread's end"
+    first, second, third = (line.partition(":<|reserved_0|>") for line in text_of(steps).splitlines())
+    assert first[2] == " Oliver lives in Lisbon and has a lamp." and second[2] == " Rufus lives in Tokyo and has a lamp."
+    assert third[0] == "3. Bertha, a doctor" and third[2].startswith(" Rufus")
     with opened("apar") as trace:
         asked = trace.text([int(x) for x in trace.header.prompt])
-        assert "Tara" in text_of(steps) and "Tara" not in asked and not trace.header.lossless
+        assert "Rufus is a musician in Tokyo and has a kite." in asked and not trace.header.lossless
 
 
 def test_what_is_said_of_the_wall() -> None:
@@ -931,6 +935,7 @@ def test_what_is_said_of_heads_that_look_far_back() -> None:
     says(TOURS["duo-attention"][1], max(gates.values()), digits=3)
     assert sum(kinds.values()) == 8 and min(gates[x] for x in kinds if kinds[x]) >= max(gates[x] for x in kinds if not kinds[x])
     assert [sorted(set(x.by_head.ravel().tolist())) for x in (cache[0], cache[39])] == [[16, 74], [16, 113]]
+    assert [cache[39].held_bytes // 1024 + 1, cache[39].full_bytes // 1024] == [659, 904]
     kind, entries = cache[0].plan.kind.ravel().tolist(), cache[0].plan.entries.ravel().tolist()
     assert [cache[0].plan.kinds[x] for x in kind] == ["retrieval" if x else "streaming" for x in kinds.values()]
     assert set(zip(kind, entries, strict=True)) == {(0, -1), (1, 16)}
@@ -958,16 +963,16 @@ def test_what_the_tours_say_of_runs_that_are_not_shipped() -> None:
 def test_what_is_said_of_two_drafts() -> None:
     tour, steps, kept = TOURS["two-drafts"], told("two-drafts"), steps_of("two-drafts")
     assert notes(kept[0])["drawn_by"] == [1] * 6 + [2] * 6
-    one, again, other = (steps[2]["nodes"][x.node] for x in tour[1:4])
-    says(tour[1], one[3], one[4], one[5], one[8])
+    agreed = steps[5]["nodes"][tour[1].node]
+    assert [x[2] for x in steps[5]["nodes"][1:]].count(agreed[2]) == 4 and notes(kept[5])["models"][0] == [1, 2]
+    one, again, other = (steps[6]["nodes"][x.node] for x in tour[2:5])
+    says(tour[2], one[3], one[4], one[5], one[8])
     assert one[2] == again[2] and again[7] == 0 and again[6] == "reject"
-    says(tour[3], other[4], other[7])
-    assert notes(kept[2])["drawn_by"][tour[3].node - 1] == 2
-    agreed = steps[5]["nodes"][tour[4].node]
-    assert [x[2] for x in steps[5]["nodes"][1:]].count(agreed[2]) == 3 and notes(kept[5])["models"][0] == [1, 2]
-    assert [x[6] for x in steps[4]["nodes"][1:-1] if x[0] == 0] == ["reject"] * 4
-    assert [notes(kept[9])["drawn_by"][x - 1] for x in steps[9]["verdict"]["path"][1:]] == [2, 2, 2]
-    assert [x[6] for x in steps[9]["nodes"][1:3]] == ["reject"] * 2 and len(steps[9]["made"]) == 4
+    says(tour[4], other[4], other[7])
+    assert notes(kept[6])["drawn_by"][tour[4].node - 1] == 2
+    assert [x[6] for x in steps[10]["nodes"][1:-1] if x[0] == 0] == ["reject"] * 4
+    assert [notes(kept[11])["drawn_by"][x - 1] for x in steps[11]["verdict"]["path"][1:]] == [2, 2, 2]
+    assert [x[6] for x in steps[11]["nodes"][1:3]] == ["reject"] * 2 and len(steps[11]["made"]) == 4
 
 
 def test_what_is_said_of_the_dart_that_saves_the_draft() -> None:
