@@ -87,7 +87,7 @@ PIECES = {
     "eagle": heads(14, 3),  # which lets the model write the text that the others read too
     "eagle3": heads(11, 2.4), "hydra": heads(7, 2), "medusa": heads(5, 1.5),
     "blockwise": heads(11, 4), "mlp_speculator": heads(7, 2), "kangaroo": heads(5, 1.2), "redrafter": heads(5, 1.2),
-    "ppd": piece(23, "ppd.py --from assets/models/lab/heads --ensemble 4 --steps 1350 --lr 0.1 --text 0.4",
+    "ppd": piece(8, "ppd.py --from assets/models/lab/heads --ensemble 4 --steps 450 --lr 0.1 --text 0.4",
                  "--steps 4 --text 0.004 --unseen 8"),
     "cerberus": Piece(1, ("assets/training/cerberus.py --text 0.4",), "--text 0.004 --unseen 8"),
     "exits": Piece(6, ("assets/training/exits.py --tokens 1 --lr 1e-3",), "--tokens 0.01"),
