@@ -74,7 +74,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "settings": {"drafter": {"length": 5, "width": 3}, "temperature": {"temperature": 0.5}},
         "prompts": STORIES,
         "new": 96,
-        "seed": 7,
+        "seed": 9,
         "level": "decisions",
     },
     "h2o": {

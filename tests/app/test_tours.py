@@ -122,14 +122,32 @@ def test_every_stop_is_a_node_of_that_status(name: str) -> None:
         assert len(stop.text) < 160 and stop.text.endswith(".")
 
 
-def test_what_the_tours_claim_is_in_the_traces() -> None:
-    first = told("first-rejection")
-    held, refused = first[0]["nodes"][1], first[0]["nodes"][7]
-    assert [round(held[k], 4) for k in (3, 4, 5, 8)] == [0.9157, 0.8591, 0.6301, 0.9382]
-    assert [round(refused[k], 4) for k in (3, 4, 5, 8)] == [0.5619, 0.2807, 0.5228, 0.4995]
-    assert [origin for *_, origin in first[0]["made"]] == ["accept", "accept", "resample"]
-    assert first[2]["nodes"][2][7] == 0 and first[2]["refused"] == 3 and len(first[2]["made"]) == 1
-    assert [origin for *_, origin in first[6]["made"]] == ["accept"] * 5 + ["bonus"]
+def test_what_is_said_of_the_first_rejection() -> None:
+    tour, steps = TOURS["first-rejection"], told("first-rejection")
+    assert [(x.step, x.node) for x in tour[1:]] == [(0, 1), (0, 7), (0, 16), (2, 2), (2, 16), (13, 2), (25, 10)]
+    holds, refused, own = (steps[0]["nodes"][x.node] for x in tour[1:4])
+    says(tour[1], *(holds[k] for k in (3, 4, 5, 8)))
+    says(tour[2], *(refused[k] for k in (3, 4, 5, 8)))
+    assert holds[5] < holds[8] < 1 and holds[4] == holds[7] and refused[5] > refused[8] and refused[4] == refused[7]
+    branch = [steps[0]["nodes"][x] for x in (4, 7, 10)]
+    assert "".join(x[1] for x in branch) == " Milo" and [x[0] for x in branch] == [1, 4, 7] and branch[0][6] == "accept"
+    assert (own[0], own[1]) == (4, "ari") and text_of(steps).startswith(" named Maria who")
+    assert origins(steps[0]) == ["accept", "accept", "resample"]
+    before, second = steps[2]["nodes"][1:3]
+    assert (before[0], before[6], second[0]) == (0, "reject", 0) and second[7] < second[4]
+    says(tour[4], *(second[k] for k in (7, 3, 5)))
+    assert second[5] < second[8] == pytest.approx(second[7] / second[3])
+    assert steps[2]["made"][0][1] == second[1] and origins(steps[2]) == ["accept"] * 5 + ["bonus"]
+    one, none = steps[13]["nodes"][1:3]
+    assert (one[0], one[6], none[0]) == (0, "reject", 0) and none[4] > 0 == none[7]
+    assert steps[13]["refused"] == 3 and origins(steps[13]) == ["resample"]
+    assert (sum(len(x["made"]) for x in steps), len(steps)) == (96, 26) and tour[7].text.startswith("96 tokens from 26 passes")
+    says(tour[7], 96 / 26, digits=2)
+    with opened("first-rejection") as trace:
+        assert trace.header.lossless and not trace.header.chat
+
+
+def test_what_is_said_of_a_cache_that_drops_and_of_successors_seen_before() -> None:
     h2o = [next(x for x in step["kv"] if x["lane"] == "target") for step in told("h2o")]
     assert [h2o[i]["evicted"] > 0 for i in (12, 13, 14, 28, 30, 35)] == [False, False, True, True, True, True]
     with opened("h2o") as trace:
