@@ -106,8 +106,8 @@ WANTED: dict[str, tuple[int, int, bool, Callable[[Page], Any]]] = {
     "cache": (1440, 1000, False, at(f"cache&run={H2O}&step=40", "#ds-page-cache canvas", searched)),
     "hardware": (1440, 1000, True, at(f"hardware&run={FIRST}&step=3", "#ds-page-hardware svg")),
     "depth-map": (1440, 1000, False, pane(FLUSH, 9, "depth-pane")),
-    "two-lanes": (1440, 1000, False, pane(LANES, 4, "turns-pane")),
-    "cascade": (1440, 1000, False, pane(CASCADE, 9, "cascade-pane")),
+    "two-lanes": (1440, 1000, False, pane(LANES, 7, "turns-pane")),
+    "cascade": (1440, 1000, False, pane(CASCADE, 8, "cascade-pane")),
     "library": (1440, 800, False, at("library", "#ds-page-library table")),
     "catalogue": (1440, 900, False, at("", "#ds-run", lambda page: page.get_by_role("button", name="All methods…").click())),
 }
