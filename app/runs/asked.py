@@ -41,7 +41,7 @@ NEEDLE = Asked(  # the question of the examples `needle-kept` and `needle-lost`
     "\n\nWhat is the secret number?"
 )
 # preset -> its prompt. What packs a cache or shortens a prompt wants one that has something to lose. Where a quarter of it
-# stays, `lab` writes one word again and again: such presets stay with the page's story
+# stays, `lab` writes of other things, or goes round: such presets stay with the page's story
 OWN: dict[str, Asked] = {
     **dict.fromkeys(("expected", "duo", "quest", "kivi", "gear", "minicache"), RENAMED),
     **dict.fromkeys(("d2o", "gemfilter", "specpc", "short_prompt", "rapid"), RENAMED),
