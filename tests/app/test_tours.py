@@ -316,8 +316,8 @@ def test_what_is_said_of_two_models_in_turns() -> None:
     assert [x[0] for x in steps[9]["tally"]["rows"]] == ["active", '":', " false", "}", "<|end|>"] and blocks[9].kept == 2
     assert min(blocks[9].sure) > 0.5 and min(blocks[9].sure[3:]) > 0.8
     count, large = sum(len(x.emitted) for x in kept), sum(y.lane == "target" for x in kept for y in x.passes)
-    assert f"{count} tokens, {large} passes of the large model" in tour[6].text
-    assert blocks[7].bar < blocks[7].loss[2] < 7 and text_of(steps) == text_of(told("recycling"))
+    assert f"{count} tokens, {count / large:.2f} from each pass" in tour[6].text
+    assert text_of(steps) == text_of(told("recycling"))
     with opened("two-lanes") as trace:
         assert not trace.header.lossless
 
