@@ -33,7 +33,8 @@ def at(temperature: Any) -> dict[str, dict[str, Any]]:
 
 WARMTH, RECORD = 0.8, r'\{"name": "[A-Z][a-z]{1,9}", "city": "[A-Z][a-z]{1,9}", "active": (true|false)\}'
 NARROW, NARROW_DRAFT = {TARGET: "lab@int8"}, {TARGET: "lab", "draft": "lab@int4"}
-PRUNED = {TARGET: "lab@cut_layers skip=a6,f4"}  # what a search for one block of each kind ended with
+# what a search for one block of each kind ended with, on the weights of `lab` before its last training (`ae0fb9df92df3434`)
+PRUNED = {TARGET: "lab@cut_layers skip=a6,f4"}
 WARM, MASKED, CLLM, DIGITS = at(WARMTH), {TARGET: "lab-mdm"}, {TARGET: "lab+cllm"}, {TARGET: "lab-digits"}
 RECALL = {TARGET: "lab-recall"}  # it looks things up
 PRESETS: dict[str, Preset] = {
