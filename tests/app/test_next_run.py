@@ -67,7 +67,7 @@ def test_a_picture_whose_controls_have_changed_is_marked_and_copied_as_it_is(shi
     page.wait_for_selector("#ds-models .room")
     assert page.locator(".ds-next").is_hidden(), "the controls begin with the run that is shown"
     page.get_by_label("Seed").fill("12")
-    page.wait_for_selector(".ds-next >> text=The controls are those of the next run: seed 12, not 7.")
+    page.wait_for_selector(".ds-next >> text=The controls are those of the next run: seed 12, not 9.")
     example = shipped.play.find(examples()[0].run)
     page.click("#ds-copy-command")
     page.wait_for_selector("#ds-copied textarea[aria-label=command]")
@@ -76,7 +76,7 @@ def test_a_picture_whose_controls_have_changed_is_marked_and_copied_as_it_is(shi
     page.wait_for_function("document.querySelector('#ds-copied textarea').value.includes('--seed 12')")
     page.click(".ds-next button")
     page.wait_for_selector(".ds-next", state="hidden")
-    assert page.get_by_label("Seed").input_value() == "7"
+    assert page.get_by_label("Seed").input_value() == "9"
 
 
 @pytest.mark.browser

@@ -141,7 +141,7 @@ def test_what_is_said_of_the_first_rejection() -> None:
     one, none = steps[13]["nodes"][1:3]
     assert (one[0], one[6], none[0]) == (0, "reject", 0) and none[4] > 0 == none[7]
     assert steps[13]["refused"] == 3 and origins(steps[13]) == ["resample"]
-    assert (sum(len(x["made"]) for x in steps), len(steps)) == (96, 26) and tour[7].text.startswith("96 tokens from 26 passes")
+    assert (sum(len(x["made"]) for x in steps), len(steps)) == (96, 26) and tour[7].text.startswith("96 tokens, 3.69 from")
     says(tour[7], 96 / 26, digits=2)
     with opened("first-rejection") as trace:
         assert trace.header.lossless and not trace.header.chat

@@ -105,13 +105,14 @@ def test_every_policy_that_evicts_says_which_entries_leave() -> None:
 
 
 def test_a_block_of_a_fixed_point_is_told_place_by_place() -> None:
-    trace, several = open_trace("jacobi"), 0
-    for step in trace.steps:
-        it, why = step.iteration, explain(trace, step.step, what="step")
+    trace, more = open_trace("jacobi"), open_trace("cllm")  # which settles several tokens in more of its passes
+    several = 0
+    for of, step in [(x, step) for x in (trace, more) for step in x.steps]:
+        it, why = step.iteration, explain(of, step.step, what="step")
         assert it is not None and why.agrees and why.test == f"{it.fixed} of {len(it.tokens)} final"
         assert len(why.lines[1].sums) == len(it.tokens)
         several += it.fixed > 1
-    assert several > 2, "the test needs passes that settle several tokens"
+    assert several > 8, "the test needs passes that settle several tokens"
     forged = forgeable(trace)
     forged.steps[2].iteration.fixed += 1  # type: ignore[union-attr]
     assert explain(forged, 2, what="step").agrees is False
