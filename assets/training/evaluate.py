@@ -173,7 +173,8 @@ def begun_earlier(name: str) -> bool:
 
 
 def making(name: str) -> str:
-    """How a model was trained, from its record: a row for every training, commands, and the loss on the way."""
+    """How a model was trained, from its record: a row for every training, commands, and the loss on the way, of each
+    kind from when it was read."""
     runs = json.loads((RECORDS / f"{name}.json").read_text())
     rows = [[str(i + 1), f"{r['tokens'] / 1e6:.2f} M", f"{r['steps']:,}", f"{r['minutes']:.0f}", r["device"],
              ", ".join(f"{k} {v:.0%}" for k, v in r["mixture"].items()),
@@ -190,7 +191,7 @@ def making(name: str) -> str:
         some = r["held_out"][:: max(1, len(r["held_out"]) // 8)]
         some = some if some[-1] == r["held_out"][-1] else [*some, r["held_out"][-1]]
         parts.append(table([f"training {i + 1}", *(f"{at / 1e6:.2f} M" for at, _ in some)],
-                           [[k, *(f"{losses[k]:.3f}" for _, losses in some)] for k in kinds]))
+                           [[k, *(f"{losses[k]:.3f}" if k in losses else "" for _, losses in some)] for k in kinds]))
     return "\n".join(parts)
 
 

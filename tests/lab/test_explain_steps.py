@@ -112,7 +112,7 @@ def test_a_block_of_a_fixed_point_is_told_place_by_place() -> None:
         assert it is not None and why.agrees and why.test == f"{it.fixed} of {len(it.tokens)} final"
         assert len(why.lines[1].sums) == len(it.tokens)
         several += it.fixed > 1
-    assert several > 8, "the test needs passes that settle several tokens"
+    assert several > 6, "the test needs passes that settle several tokens"
     forged = forgeable(trace)
     forged.steps[2].iteration.fixed += 1  # type: ignore[union-attr]
     assert explain(forged, 2, what="step").agrees is False
