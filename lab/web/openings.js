@@ -33,7 +33,8 @@ export function openings() {
     own = new Set(all.map(target).filter((model) => model !== target(all[0])));
     element.replaceChildren(...texts.map((text) => {
       const model = own.has(target(first.get(text))) ? target(first.get(text)) : "";
-      return button([brief(text, texts), model && h("small", null, ` ${model}`)], () => shown.settings && use(first.get(text)),
+      const said = [brief(text, texts), model && h("small", null, ` ${model}`)];
+      return button(said, () => shown.settings && use(first.get(text)),
         { class: null, title: model ? `${text}\n(for ${model}: chosen with it, and with its method)` : text });
     }));
   });
