@@ -492,7 +492,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "fewer-blocks": {
         "title": "Two blocks less, another place",
-        "about": "An attention and a feed-forward block are left out, as a search on earlier weights chose; the whole reads along.",
+        "about": "An attention and a feed-forward block are cut out, chosen on earlier weights; the whole model reads along.",
         "names": {},
         "settings": {},
         "model": "lab@cut_layers skip=a6,f4",
