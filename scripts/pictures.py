@@ -97,13 +97,13 @@ def pane(run: str, step: int, name: str) -> Callable[[Page], Any]:
 
 # name -> (width, height, dark, how to get there; what it returns is taken alone)
 WANTED: dict[str, tuple[int, int, bool, Callable[[Page], Any]]] = {
-    "lab": (1440, 1000, False, at(f"run={FIRST}&step=1&node=2", ".ds .node")),
+    "lab": (1440, 1000, False, at(f"run={FIRST}&step=2&node=2", ".ds .node")),
     "lab-dark": (1440, 1000, True, at(f"run={RECYCLING}&step=4", ".ds .node")),
-    "lab-narrow": (390, 844, False, at(f"run={FIRST}&step=1&node=2", ".ds .node")),
+    "lab-narrow": (390, 844, False, at(f"run={FIRST}&step=2&node=2", ".ds .node")),
     "compare": (1440, 1100, False, compared),
     "debugger": (1440, 1000, False, at(f"debugger&run={FIRST}&step=0", "#ds-page-debugger .node", stopped)),
     "report": (1440, 1000, False, at(f"report&of={FIRST}", "#ds-page-report table")),
-    "cache": (1440, 1000, False, at(f"cache&run={H2O}&step=40", "#ds-page-cache canvas", searched)),
+    "cache": (1440, 1000, False, at(f"cache&run={H2O}&step=30", "#ds-page-cache canvas", searched)),
     "hardware": (1440, 1000, True, at(f"hardware&run={FIRST}&step=3", "#ds-page-hardware svg")),
     "depth-map": (1440, 1000, False, pane(FLUSH, 9, "depth-pane")),
     "two-lanes": (1440, 1000, False, pane(LANES, 7, "turns-pane")),
