@@ -25,7 +25,7 @@ from decodescope.engine.trace.repeats import said_again
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = Path(__file__).resolve().with_suffix(".json")
-SEARCHED = ("jacobi", "cllm")  # they count on one prompt, and what `lab` writes behind that goes round
+SEARCHED = ("jacobi", "cllm")  # all eight guesses of a block are one token: what settles first may go round
 SAID = 80  # characters that are kept
 OTHERS = (  # beside those of presets
     *(Asked(x, False) for x in ("Once upon a time, there was a little girl", "One day, a girl named", "Max was a dog who")),

@@ -35,8 +35,8 @@ FLUSH, LANES, CASCADE = "e21ee66e8a39377d", "6c5945fec845b654", "76e14c805de1078
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 
 
-def run(page: Page, preset: str, prompt: str, tokens: int) -> str:
-    """Decode `prompt` by the Lab's own controls with a named composition; the id of the run."""
+def run(page: Page, preset: str, prompt: str, tokens: int, chat: bool = False) -> str:
+    """Decode `prompt` by the Lab's own controls with a named composition, chat: as a user's turn; the id of the run."""
     page.goto(f"{HERE}/")
     page.wait_for_selector("#ds-run")
     page.locator("#ds-prompt textarea").fill(prompt)
@@ -44,6 +44,8 @@ def run(page: Page, preset: str, prompt: str, tokens: int) -> str:
     page.click("#ds-preset input")
     page.get_by_role("option", name=preset).first.click()
     page.wait_for_timeout(1000)
+    page.get_by_label("Chat template").set_checked(chat)
+    page.wait_for_timeout(500)
     page.click("#ds-run")
     page.wait_for_selector(".ds .outcome", timeout=120_000)
     return str(page.evaluate("/run=([0-9a-f]{16})/.exec(location.hash)[1]"))
@@ -64,8 +66,8 @@ def at(fragment: str, ready: str, act: Callable[[Page], Any] = lambda page: None
 
 
 def compared(page: Page) -> None:
-    prompt = "name = Ada, town = Lisbon, age = 36; name = Bo, town = Oslo, age = 41; name = Ada,"
-    runs = [run(page, name, prompt, 48) for name in ("Plain greedy", "Prompt lookup", "EAGLE-2, dynamic tree")]
+    prompt = '{"id": 508, "name": "Clara", "city": "Oslo", "tags": ["red"], "active": true}\nRepeat this.'  # no preset's
+    runs = [run(page, name, prompt, 48, chat=True) for name in ("Plain greedy", "Prompt lookup", "EAGLE-2, dynamic tree")]
     at(f"compare&runs={','.join(runs)}&at=20", "#ds-page-compare .node")(page)
 
 
@@ -80,6 +82,11 @@ def stopped(page: Page) -> None:
 def searched(page: Page) -> None:
     page.get_by_label("text to find").fill(" the")
     page.keyboard.press("Enter")
+
+
+def listed(page: Page) -> None:
+    page.get_by_role("button", name="All methods…").click()
+    page.wait_for_selector(".ds-catalogue[open] [aria-selected=true]")
 
 
 def pane(run: str, step: int, name: str) -> Callable[[Page], Any]:
@@ -97,19 +104,19 @@ def pane(run: str, step: int, name: str) -> Callable[[Page], Any]:
 
 # name -> (width, height, dark, how to get there; what it returns is taken alone)
 WANTED: dict[str, tuple[int, int, bool, Callable[[Page], Any]]] = {
-    "lab": (1440, 1000, False, at(f"run={FIRST}&step=1&node=2", ".ds .node")),
+    "lab": (1440, 1000, False, at(f"run={FIRST}&step=2&node=2", ".ds .node")),
     "lab-dark": (1440, 1000, True, at(f"run={RECYCLING}&step=4", ".ds .node")),
-    "lab-narrow": (390, 844, False, at(f"run={FIRST}&step=1&node=2", ".ds .node")),
+    "lab-narrow": (390, 844, False, at(f"run={FIRST}&step=2&node=2", ".ds .node")),
     "compare": (1440, 1100, False, compared),
     "debugger": (1440, 1000, False, at(f"debugger&run={FIRST}&step=0", "#ds-page-debugger .node", stopped)),
     "report": (1440, 1000, False, at(f"report&of={FIRST}", "#ds-page-report table")),
-    "cache": (1440, 1000, False, at(f"cache&run={H2O}&step=40", "#ds-page-cache canvas", searched)),
+    "cache": (1440, 1000, False, at(f"cache&run={H2O}&step=30", "#ds-page-cache canvas", searched)),
     "hardware": (1440, 1000, True, at(f"hardware&run={FIRST}&step=3", "#ds-page-hardware svg")),
     "depth-map": (1440, 1000, False, pane(FLUSH, 9, "depth-pane")),
-    "two-lanes": (1440, 1000, False, pane(LANES, 4, "turns-pane")),
-    "cascade": (1440, 1000, False, pane(CASCADE, 9, "cascade-pane")),
+    "two-lanes": (1440, 1000, False, pane(LANES, 7, "turns-pane")),
+    "cascade": (1440, 1000, False, pane(CASCADE, 8, "cascade-pane")),
     "library": (1440, 800, False, at("library", "#ds-page-library table")),
-    "catalogue": (1440, 900, False, at("", "#ds-run", lambda page: page.get_by_role("button", name="All methods…").click())),
+    "catalogue": (1440, 900, False, at("", "#ds-run", listed)),
 }
 
 

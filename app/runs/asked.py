@@ -24,8 +24,11 @@ RENAMED = Asked(
     "There Kurt met Julia, who had a box. Julia and Kurt ate grapes."
 )
 RECORD = Asked('{"id": 507, "name": "Bertha", "city": "Toronto", "tags": ["silver"], "active": true}\nRepeat this.')
-ABOUT, SUM = Asked("Tell me a story about Bertha from Toronto."), Asked("What is 77 minus 73?")
-NESTED = Asked("Write the expression for the sum of the sum of the sum of 10 and 19 and 5 and 6.")
+ABOUT, SUM = Asked("Tell me a story about Bertha from Toronto."), Asked("What is 4 times 8?")
+NESTED = Asked(
+    "Write as an expression: the product of the difference of the sum of 14 and 2 and the product of 5 and 3 and "
+    "the sum of the sum of 7 and 15 and the difference of 11 and 9"
+)
 SHUFFLED, DIGIT = Asked("shuffle: Ada Ben Clara Finn Hugo ->", chat=False), Asked("3", chat=False)
 NEEDLE = Asked(  # the question of the examples `needle-kept` and `needle-lost`
     "There once was a cheerful girl named Ruby. Ruby and Will had been friends since the first day of school. On "
@@ -38,9 +41,9 @@ NEEDLE = Asked(  # the question of the examples `needle-kept` and `needle-lost`
     "\n\nWhat is the secret number?"
 )
 # preset -> its prompt. What packs a cache or shortens a prompt wants one that has something to lose. Where a quarter of it
-# stays, `lab` writes one word again and again: such presets stay with the page's story
+# stays, `lab` writes of other things, or goes round: such presets stay with the page's story
 OWN: dict[str, Asked] = {
-    **dict.fromkeys(("expected", "fastgen", "duo", "quest", "kivi", "gear", "minicache"), RENAMED),
+    **dict.fromkeys(("expected", "duo", "quest", "kivi", "gear", "minicache"), RENAMED),
     **dict.fromkeys(("d2o", "gemfilter", "specpc", "short_prompt", "rapid"), RENAMED),
     **dict.fromkeys(("needle_kept", "needle_lost"), NEEDLE),
     **dict.fromkeys(("lookup", "recycling"), RECORD),

@@ -33,7 +33,8 @@ def at(temperature: Any) -> dict[str, dict[str, Any]]:
 
 WARMTH, RECORD = 0.8, r'\{"name": "[A-Z][a-z]{1,9}", "city": "[A-Z][a-z]{1,9}", "active": (true|false)\}'
 NARROW, NARROW_DRAFT = {TARGET: "lab@int8"}, {TARGET: "lab", "draft": "lab@int4"}
-PRUNED = {TARGET: "lab@cut_layers skip=a6,f4"}  # what a search for one block of each kind ended with
+# what a search for one block of each kind ended with, on the weights of `lab` before its last training (`ae0fb9df92df3434`)
+PRUNED = {TARGET: "lab@cut_layers skip=a6,f4"}
 WARM, MASKED, CLLM, DIGITS = at(WARMTH), {TARGET: "lab-mdm"}, {TARGET: "lab+cllm"}, {TARGET: "lab-digits"}
 RECALL = {TARGET: "lab-recall"}  # it looks things up
 PRESETS: dict[str, Preset] = {
@@ -401,8 +402,8 @@ PRESETS: dict[str, Preset] = {
     ),
     "planned": Preset(
         "A search by a test",
-        "A tree of beginnings is searched for a text that is worth 40: ask for an expression, with the chat template.",
-        *({"strategy": "planned"}, {"strategy": {"tests": "40"}}),
+        "A tree of beginnings is searched for a text that is worth 24: ask for an expression, with the chat template.",
+        *({"strategy": "planned"}, {"strategy": {"tests": "24"}}),
     ),
     "aligned": Preset(
         "Records weighed whole (ASAp)",

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from decodescope.app.runs.asked import MOST, NEEDLE, RECORD, RENAMED
+from decodescope.app.runs.asked import MOST, NEEDLE, NESTED, RECORD, RENAMED, SUM
 from decodescope.engine import Method, load
 from decodescope.engine.run import LazyWriter, encode
 from decodescope.engine.session import Session
@@ -32,8 +32,8 @@ RECORDS = [
 ]
 ENOUGH = 12
 PEOPLE = (
-    "Rufus from Oslo is a baker and likes green. Clara is a teacher in Rome and has a kite. "
-    "Hugo is a farmer in Paris and likes red.\n\nAll of them, one by one.\n"  # the request that lab+outline knows
+    "Oliver is a teacher in Lisbon and has a lamp. Rufus is a musician in Tokyo and has a kite. "
+    "Bertha is a doctor in Lisbon and likes white.\n\nAll of them, one by one.\n"  # the request that lab+outline knows
 )
 SCHEMA = {
     "type": "object",
@@ -58,10 +58,10 @@ FOUND: dict[str, Any] = {
 RENAME: dict[str, Any] = {"prompts": [RENAMED.prompt], "chat": True, "new": 40, "seed": 7, "level": "decisions"}
 # The first one is what the page opens on.
 COPY: dict[str, Any] = {"prompts": RECORDS, "chat": True, "new": 64, "seed": 7, "level": "decisions"}
-COUNTING: dict[str, Any] = {
+SETTLING: dict[str, Any] = {
     "names": {"strategy": "jacobi"},
     "settings": {},
-    "prompts": ["1 2 3 4 5 6 7 8 9 10 11 12"],
+    "prompts": ["Once upon a time, there was a little girl named Susan. Next door lived"],
     "new": 32,
     "seed": 7,
     "level": "decisions",
@@ -74,7 +74,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "settings": {"drafter": {"length": 5, "width": 3}, "temperature": {"temperature": 0.5}},
         "prompts": STORIES,
         "new": 96,
-        "seed": 7,
+        "seed": 9,
         "level": "decisions",
     },
     "h2o": {
@@ -111,14 +111,15 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "names": {"drafter": "eagle2"},
         "settings": {"drafter": {"nodes": 16}},
         **COPY,
-        "enough": 8,
+        "enough": 7,
     },
     "kangaroo": {
         "title": "The model drafts for itself",
-        "about": "Kangaroo: the first two layers and a small adapter guess, the six layers above them check.",
+        "about": "Kangaroo: two layers and a small adapter guess, six above check, and know the new name where two do not.",
         "names": {"drafter": "kangaroo"},
         "settings": {},
-        **COPY,
+        **RENAME,
+        "new": 64,
         "enough": 8,
     },
     "early-exit": {
@@ -140,8 +141,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "title": "Feed-forward blocks left out",
         "about": "FFN-SkipLLM: where a block hardly turned the state, the blocks above are not read; attention runs on.",
         "names": {"drafter": "none", "depth": "ffn_skip"},
-        "settings": {"depth": {"threshold": 0.98, "warmup": 8}},
-        "prompts": STORIES,
+        "settings": {"depth": {"threshold": 0.97, "warmup": 8}},
+        "prompts": ["Once upon a time, there was a little girl named Lily. She"],
         "new": 40,
         "seed": 7,
         "level": "decisions",
@@ -152,7 +153,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "model": "lab+skipdecode",
         "names": {"drafter": "none", "depth": "skipdecode"},
         "settings": {"depth": {"least": 4, "horizon": 48}},
-        "prompts": STORIES,
+        "prompts": ["Ruby and Will went to the"],
         "new": 56,
         "seed": 7,
         "level": "decisions",
@@ -187,7 +188,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "about": "Mixture of Thought: the small model answers three times; where these disagree the large one is asked.",
         "names": {"strategy": "cascade", "router": "agreement", "sampler": ["temperature"]},
         "settings": {"router": {"samples": 3, "second": ""}, "temperature": {"temperature": 0.5}},
-        "prompts": ["What is 77 minus 73?"],
+        "prompts": ["What is 7 times 6?"],
         "chat": True,
         "new": 24,
         "seed": 7,
@@ -197,13 +198,15 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "jacobi": {
         "title": "A block that settles",
         "about": "Jacobi decoding: eight guesses are read at once and replaced by the model's choices until they stand.",
-        **COUNTING,
+        **SETTLING,
     },
     "cllm": {
         "title": "Trained to settle",
         "about": "CLLM: Jacobi's blocks again, by a model that was trained to guess its own choices earlier.",
         "model": "lab+cllm",
-        **COUNTING,
+        **SETTLING,
+        "prompts": RECORDS,
+        "chat": True,
     },
     "apar": {
         "title": "A list that forks",
@@ -285,10 +288,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "adaptive": {
         "title": "As long as it dares",
-        "about": "The draft goes on while it is sure: one guess in some steps, eighteen in another. The bar tunes itself.",
+        "about": "The draft goes on while it is sure: one guess in some steps, twenty in another. The bar tunes itself.",
         "names": {"drafter": "draft_model", "schedule": "confidence"},
         "settings": {},
-        "prompts": STORIES,
+        "prompts": ["Once upon a time, there was a boy called Jonas. One hardly ever saw"],
         "new": 40,
         "seed": 7,
         "level": "decisions",
@@ -310,7 +313,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "settings": {"drafter": {"length": 5}, "temperature": {"temperature": 0.8}},
         "prompts": STORIES,
         "new": 64,
-        "seed": 4,
+        "seed": 11,
         "level": "decisions",
     },
     "contrastive": {
@@ -328,7 +331,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "about": "Greedy decoding writes one method again and again: what was said is likelier, so it is said again.",
         "names": {},
         "settings": {},
-        "prompts": ["def f(x):\n    return"],
+        "prompts": ["class Dog:\n    def bark(self):\n        return"],
         "new": 84,
         "seed": 7,
         "level": "decisions",
@@ -368,12 +371,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "planned": {
         "title": "A search by a test",
-        "about": "PG-TD: the likeliest text closes a bracket that none opened; the 38th that is tried is worth 40, as asked.",
+        "about": "PG-TD: the likeliest text leaves out a sum; the 21st that is tried is worth 24, as it should.",
         "names": {"strategy": "planned"},
-        "settings": {"strategy": {"tests": "40", "rollouts": 48}},
-        "prompts": ["Write the expression for the sum of the sum of the sum of 10 and 19 and 5 and 6."],
+        "settings": {"strategy": {"tests": "24", "rollouts": 48}},
+        "prompts": [NESTED.prompt],
         "chat": True,
-        "new": 24,
+        "new": 32,
         "enough": 1,
         "seed": 7,
         "level": "decisions",
@@ -383,7 +386,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "about": "Consensus: eight answers are drawn at once, and the most frequent one is the text, not the likeliest.",
         "names": {"strategy": "consensus", "sampler": ["temperature"]},
         "settings": {"strategy": {"samples": 8, "measure": "exact"}, "temperature": {"temperature": 1.0}},
-        "prompts": ["What is 77 minus 73?"],
+        "prompts": [SUM.prompt],
         "chat": True,
         "new": 24,
         "enough": 8,
@@ -396,6 +399,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "names": {"policy": "snapkv"},
         "settings": {"policy": {"chosen": 20, "window": 4}},
         **RENAME,
+        "new": 25,
     },
     "needle-kept": {
         "title": "A needle kept",
@@ -421,9 +425,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "kivi": {
         "title": "Two bits a number",
-        "about": "KIVI: keys and values are packed into integers of two bits, and the newest entries wait until there are 16.",
+        "about": "KIVI: keys and values are packed into integers of two bits, and the newest entries wait until there are 32.",
         "names": {"codec": "kivi"},
-        "settings": {"codec": {"bits": "2", "group": 16, "residual": 16}},
+        "settings": {"codec": {"bits": "2", "group": 32, "residual": 32}},
         **RENAME,
     },
     "quest": {
@@ -447,8 +451,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "title": "A shorter prompt",
         "about": "GemFilter: an early layer points at the tokens that matter, and the model reads only those.",
         "names": {"context": "gemfilter"},
-        "settings": {"context": {"keep": 48, "layer": 5}},
+        "settings": {"context": {"keep": 52, "layer": 5}},
         **RENAME,
+        "new": 38,
     },
     "short-prompt": {
         "title": "What goes without saying",
@@ -471,14 +476,14 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "settings": {},
         "model": "lab@int4",
         "shadow": "model",
-        "prompts": STORIES,
+        "prompts": ["On Sunday, Bertha and Oliver went to the"],
         "new": 36,
         "seed": 7,
         "level": "decisions",
     },
     "fewer-heads": {
         "title": "Twelve heads are gone",
-        "about": "Head sensitivity: of 48 heads the 12 that the loss feels least are cut out. The name stays, the end is lost.",
+        "about": "Head sensitivity: of 48 heads the 12 that the loss feels least are cut out. Then the old name is back.",
         "names": {},
         "settings": {},
         "model": "lab@head_sensitivity",
@@ -486,13 +491,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         **RENAME,
     },
     "fewer-blocks": {
-        "title": "Two blocks less, one name lost",
-        "about": "One attention and one feed-forward block are cut out, as a search chose them; the whole model reads along.",
+        "title": "Two blocks less, another place",
+        "about": "An attention and a feed-forward block are cut out, chosen on earlier weights; the whole model reads along.",
         "names": {},
         "settings": {},
         "model": "lab@cut_layers skip=a6,f4",
         "shadow": "model",
-        **RENAME,
+        "prompts": ["On Sunday, Bertha and Oliver went to the"],
+        "new": 39,
+        "seed": 7,
+        "level": "decisions",
     },
 }
 ROUND = {"loop", "digit", "apar"}  # what they show goes round: a loop, cells that are white, details in one form

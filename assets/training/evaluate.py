@@ -173,7 +173,8 @@ def begun_earlier(name: str) -> bool:
 
 
 def making(name: str) -> str:
-    """How a model was trained, from its record: a row for every training, commands, and the loss on the way."""
+    """How a model was trained, from its record: a row for every training, commands, and the loss on the way, of each
+    kind from when it was read."""
     runs = json.loads((RECORDS / f"{name}.json").read_text())
     rows = [[str(i + 1), f"{r['tokens'] / 1e6:.2f} M", f"{r['steps']:,}", f"{r['minutes']:.0f}", r["device"],
              ", ".join(f"{k} {v:.0%}" for k, v in r["mixture"].items()),
@@ -190,7 +191,7 @@ def making(name: str) -> str:
         some = r["held_out"][:: max(1, len(r["held_out"]) // 8)]
         some = some if some[-1] == r["held_out"][-1] else [*some, r["held_out"][-1]]
         parts.append(table([f"training {i + 1}", *(f"{at / 1e6:.2f} M" for at, _ in some)],
-                           [[k, *(f"{losses[k]:.3f}" for _, losses in some)] for k in kinds]))
+                           [[k, *(f"{losses[k]:.3f}" if k in losses else "" for _, losses in some)] for k in kinds]))
     return "\n".join(parts)
 
 
@@ -286,8 +287,8 @@ target gives with five drafted ones, on text that the target wrote after held-ou
 """
 
 UNLIKE = """\
-`lab-draft` and `lab-draft-plain` saw as many tokens, but not the same: the first 2 M of `lab-draft` were of an earlier corpus
-without tasks, and an earlier `lab` taught it. The two rows differ by that text as well as by the teacher.
+`lab-draft` and `lab-draft-plain` saw as many tokens, and the last 4 M alike. The 2.9 M before were not the same: 2 M of
+`lab-draft` were of an earlier corpus without tasks, and it learnt them from earlier weights of `lab`.
 """
 
 DRAFTING = """\
@@ -303,6 +304,8 @@ WEAKNESSES = """\
 
 - They are small and undertrained. Their Python has the looks of Python for some lines; names, calls and logic are wrong,
   and greedy code falls into loops.
+- Greedily a story may give two people one name ("Maria and Maria had been friends"), and at temperature 1 it may break off
+  for a line of a drill ("Tell me the pass key.").
 - Below half of the points in the tasks stays `lab` in: LOW.
 - Stories, talks and tasks come from our own rules. The models know those plots, names and forms and hardly any other
   English; asked anything else, the answer has the form of an answer and not its matter. Facts are not to be trusted.

@@ -86,11 +86,11 @@ PIECES = {
     "lab-draft": draft(42, "--teacher assets/models/lab "), "lab-draft-plain": draft(13),
     "eagle": heads(14, 3),  # which lets the model write the text that the others read too
     "eagle3": heads(11, 2.4), "hydra": heads(7, 2), "medusa": heads(5, 1.5),
-    "blockwise": heads(5, 1.5), "mlp_speculator": heads(7, 2), "kangaroo": heads(5, 1.2), "redrafter": heads(5, 1.2),
+    "blockwise": heads(6, 4), "mlp_speculator": heads(7, 2), "kangaroo": heads(5, 1.2), "redrafter": heads(5, 1.2),
     "ppd": piece(8, "ppd.py --from assets/models/lab/heads --ensemble 4 --steps 450 --lr 0.1 --text 0.4",
                  "--steps 4 --text 0.004 --unseen 8"),
     "cerberus": Piece(1, ("assets/training/cerberus.py --text 0.4",), "--text 0.004 --unseen 8"),
-    "exits": Piece(6, ("assets/training/exits.py --from assets/models/lab/heads --tokens 0.8",), "--tokens 0.01"),
+    "exits": Piece(6, ("assets/training/exits.py --tokens 1 --lr 1e-3",), "--tokens 0.01"),
     "ntk_attention": cache(5, 400), "compress_then_prompt": cache(6, 150), "duo_attention": cache(6, 250),
     "cllm": adapter(14, 200), "ditto": adapter(5, 150), "lud": adapter(12, 200, 512), "outline": adapter(10, 160),
     "skipdecode": adapter(11, 300),
@@ -100,7 +100,7 @@ PIECES = {
     "correctness": Piece(4, ("assets/training/correctness.py --prompts 110 --steps 1500",),
                          "--prompts 2 --unseen 2 --steps 5", reads=BOTH),
     "prompts": Piece(1, ("benchmarks/examples.py --write",)),
-    "presets": Piece(4, ("benchmarks/presets.py --write",), "plain", reads=ALL),
+    "presets": Piece(2, ("benchmarks/presets.py --write",), "plain", reads=ALL),
     "traces": Piece(5, ("assets/traces/make.py --old",), "eagle", reads=ALL),
     "card": piece(12, "evaluate.py", "--windows 1 --questions 1", ALL),
     "speculation": Piece(40, (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-# Code, since it is what drafts are best at; each is the beginning of a file that goes on in the same manner.
+# Code, since it is what drafts are best at; each is the beginning of a file that goes on in the same manner. An end within the
+# code, so that `lab` goes on: behind a whole function, or a docstring that could be one, it ends the text.
 PROMPTS = {
     "class": '''class Point:
     """A point in the plane."""
@@ -28,7 +29,9 @@ class TestStack(unittest.TestCase):
     def test_pop(self):
         stack = Stack()
         stack.push(1)
-''',
+        self.assertEqual(stack.pop(), 1)
+
+    def test_''',
     "loop": '''def count_words(lines):
     """Return a dictionary from word to count."""
     counts = {}
@@ -42,5 +45,6 @@ class TestStack(unittest.TestCase):
 
 def count_letters(lines):
     """Return a dictionary from letter to count."""
+    counts = {}
 ''',
 }

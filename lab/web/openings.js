@@ -16,10 +16,13 @@ export function openings() {
     const other = target(now) !== target(one) && (own.has(target(now)) || own.has(target(one)));
     shown.put?.(JSON.stringify({ ...now, ...(other ? { names, settings, models } : {}), prompt, chat: !!chat }));
   }
-  const brief = (prompt) => {
+  const begins = (prompt) => {
     const words = prompt.split(/\s+/);
     return words.slice(0, WORDS).join(" ") + (words.length > WORDS ? "…" : "");
   };
+  /** How a prompt begins, or ends where another one begins alike. */
+  const brief = (prompt, all) => all.some((x) => x !== prompt && begins(x) === begins(prompt))
+    ? `…${prompt.split(/\s+/).slice(-WORDS).join(" ")}` : begins(prompt);
   let filled = null;
   heard(() => {
     if (filled === shown.examples) return;
@@ -30,7 +33,8 @@ export function openings() {
     own = new Set(all.map(target).filter((model) => model !== target(all[0])));
     element.replaceChildren(...texts.map((text) => {
       const model = own.has(target(first.get(text))) ? target(first.get(text)) : "";
-      return button([brief(text), model && h("small", null, ` ${model}`)], () => shown.settings && use(first.get(text)),
+      const said = [brief(text, texts), model && h("small", null, ` ${model}`)];
+      return button(said, () => shown.settings && use(first.get(text)),
         { class: null, title: model ? `${text}\n(for ${model}: chosen with it, and with its method)` : text });
     }));
   });

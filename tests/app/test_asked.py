@@ -20,7 +20,7 @@ from decodescope.engine import run
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace.repeats import said_again
 
-LOOPS = "def f(x):\n    return"  # what the example `loop` goes round behind
+LOOPS = "class Dog:\n    def bark(self):\n        return"  # what the example `loop` goes round behind
 ROUND = {"picture", "needle_lost"}  # of cells, most of which are white; digits that are made up once the number is lost
 
 

@@ -17,10 +17,10 @@ VIEW = ".ds-distribution"
 EXAMPLES = {x.name: x for x in examples()}
 
 
-def opened(lab: Lab, name: str, width: int = 1440) -> Any:
-    """The page with an example and the sliders, which the keyboard has opened."""
-    page = lab.open(f"/#run={EXAMPLES[name].run}&step=0", width=width)
-    page.wait_for_selector(".ds h1:text-is('Step 0')")
+def opened(lab: Lab, name: str, width: int = 1440, step: int = 0) -> Any:
+    """The page with a step of an example and the sliders, which the keyboard has opened."""
+    page = lab.open(f"/#run={EXAMPLES[name].run}&step={step}", width=width)
+    page.wait_for_selector(f".ds h1:text-is('Step {step}')")
     page.focus(".ds-shown button:text-is('Distribution')")
     page.keyboard.press("Enter")
     page.wait_for_selector(f"{VIEW} tbody tr")
@@ -42,36 +42,37 @@ def move(page: Any, word: str, key: str, times: int = 1) -> None:
 
 
 def test_the_sliders_change_the_distribution_and_go_back_to_what_was_drawn(lab: Lab) -> None:
-    page = opened(lab, "first-rejection")
+    page = opened(lab, "first-rejection", step=15)
     with closing(open_trace(EXAMPLES["first-rejection"].path)) as trace:
-        step = trace.steps[0]
+        step = trace.steps[15]
         place = step.tops.places.tolist().index(step.path[-1])
-        held = {trace.text([int(x)]): float(p) for x, p in zip(step.tops.ids[place], step.tops.p[place], strict=True)}
+        kept = [(int(x), float(p)) for x, p in zip(step.tops.ids[place], step.tops.p[place], strict=True) if x >= 0]
+        held = {trace.text([x]).replace(" ", "␣"): p for x, p in kept}
     first = rows(page)
     assert {token: float(one[0]) for token, one in first.items() if "others" not in token} == {
         token: pytest.approx(p, abs=6e-4) for token, p in held.items()
     }
     assert all(one[0] == one[1] for one in first.values()), "as it was drawn: nothing has changed"
-    assert first["an"][2] == "resampled" and first["o"][2] == "rejected"
+    assert first["␣co"][2] == "resampled" and first["␣city"][2] == "rejected"
     said = page.inner_text(f"{VIEW} [role=status]")
-    assert said == f"an, resampled: {first['an'][0]} recorded, {first['an'][0]} now"
+    assert said == f"␣co, resampled: {first['␣co'][0]} recorded, {first['␣co'][0]} now"
 
     move(page, "temperature", "Home")
-    assert rows(page)["an"][1] == "1.000" and rows(page)["o"][1] == "0", "greedy"
+    assert rows(page)["␣co"][1] == "1.000" and rows(page)["␣city"][1] == "0", "greedy"
     move(page, "temperature", "ArrowRight", 5)  # 0.25, half of what it was
     total = sum(p**2 for p in held.values())
-    assert float(rows(page)["an"][1]) == pytest.approx(held["an"] ** 2 / total, abs=2e-3)
+    assert float(rows(page)["␣co"][1]) == pytest.approx(held["␣co"] ** 2 / total, abs=2e-3)
     move(page, "top-k", "Home")
     move(page, "top-k", "ArrowRight")
-    kept = held["an"] ** 2 + held["o"] ** 2
-    assert float(rows(page)["o"][1]) == pytest.approx(held["o"] ** 2 / kept, abs=1e-3) and rows(page)["ill"][1] == "0"
+    two = held["␣co"] ** 2 + held["␣city"] ** 2
+    assert float(rows(page)["␣city"][1]) == pytest.approx(held["␣city"] ** 2 / two, abs=1e-3) and rows(page)["␣n"][1] == "0"
     move(page, "temperature", "End")
     assert page.locator(f"{VIEW} output").first.inner_text() == "2"
     page.focus(f"{VIEW} button:text-is('As it was drawn')")
     page.keyboard.press("Enter")
     assert rows(page) == first
     move(page, "temperature", "End")
-    assert " to " in rows(page)["an"][1], "what the others take is known as a range alone"
+    assert " to " in rows(page)["␣co"][1], "what the others take is known as a range alone"
     assert "the entropy: what these leave open is a range" in page.inner_text(f"{VIEW} .quiet")
 
 
@@ -89,7 +90,7 @@ def test_it_goes_along_the_text_and_with_the_chosen_node(lab: Lab) -> None:
     page.wait_for_selector(f"{where}:text-is('Token 3 of the text, step 0')")
     page.locator(".ds .node[data-node='1']").click()
     page.wait_for_selector(f"{where}:text-is('Token 1 of the text, step 0')")
-    assert page.locator(f"{VIEW} .drawn th").inner_text() == "␣called"
+    assert page.locator(f"{VIEW} .drawn th").inner_text() == "␣named"
 
 
 def test_a_greedy_run_is_drawn_at_temperature_zero_and_shows_its_softmax(lab: Lab) -> None:
@@ -102,8 +103,10 @@ def test_a_greedy_run_is_drawn_at_temperature_zero_and_shows_its_softmax(lab: La
 
 
 def test_a_run_without_distributions_says_so(lab: Lab) -> None:
-    page = lab.open(f"/#run={EXAMPLES['jacobi'].run}")
-    page.wait_for_selector(".ds .node:visible")
+    with closing(open_trace(EXAMPLES["beam"].path)) as trace:
+        assert all(step.tops is None for step in trace.steps), "the test needs a run that records none"
+    page = lab.open(f"/#run={EXAMPLES['beam'].run}&step=0")
+    page.wait_for_selector(".ds h1:text-is('Step 0')")
     page.click(".ds-shown button:text-is('Distribution')")
     page.wait_for_selector(f"{VIEW} [role=status]:text('records no distribution of a place')")
     assert not page.locator(f"{VIEW} table").is_visible()

@@ -151,7 +151,7 @@ def test_copied_text_is_the_recipe_of_what_is_set(bare: Lab) -> None:
     page.wait_for_selector("#ds-copy-next-command >> visible=true")
     preset = PRESETS["tree"]
     names = {"strategy": "draft_verify", "acceptance": "lossless", "policy": "keep_all", "depth": "all_layers"}
-    choice = Choice('Say "hi"', names | dict(preset.names), preset.settings, 7, 96)  # as the example has them
+    choice = Choice('Say "hi"', names | dict(preset.names), preset.settings, 9, 96)  # as the example has them
     for way in ("command", "python"):
         page.click(f"#ds-copy-next-{way}")
         page.wait_for_selector(f"#ds-copied textarea[aria-label={way}]")

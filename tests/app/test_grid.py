@@ -23,7 +23,7 @@ def test_each_cell_says_what_the_record_says(lab: Lab, width: int) -> None:
     page.wait_for_selector(".ds h1:text-is('Step 0')")
     page.focus(".ds")
     page.keyboard.press("End")
-    page.wait_for_selector(".ds-grid .own th button:text-is('24')")
+    page.wait_for_selector(".ds-grid .own th button:text-is('28')")
     with closing(open_trace(EXAMPLES["jacobi"].path)) as trace:
         made, steps, text = staircase(trace), list(trace.steps), dict[int, int]()
         for step in steps:
@@ -39,21 +39,21 @@ def test_each_cell_says_what_the_record_says(lab: Lab, width: int) -> None:
             due.append([step.step, it.start + k, f"{kind} since" if since else kind])
     assert cells == due and len({kind for *_, kind in due}) > 3
     said = page.inner_text(".ds-grid .quiet >> nth=1")
-    assert said.startswith(f"Pass 24: {steps[24].iteration.fixed} final, {made.forwarded[24]} of them fast-forwarded")
-    assert f"{made.stationary[24]} stationary" in said
+    assert said.startswith(f"Pass 28: {steps[28].iteration.fixed} final, {made.forwarded[28]} of them fast-forwarded")
+    assert f"{made.stationary[28]} stationary" in said
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    page.click(".ds-grid tbody button:text-is('20')")
-    page.wait_for_selector(".ds h1:text-is('Step 20')")
-    place = steps[21].iteration.start + 2
-    page.click(f".ds-grid tr[data-step='21'] td[data-place='{place}']")
-    page.wait_for_selector(".ds h1:text-is('Step 21')")
+    page.click(".ds-grid tbody button:text-is('24')")
+    page.wait_for_selector(".ds h1:text-is('Step 24')")
+    place = steps[25].iteration.start + 2
+    page.click(f".ds-grid tr[data-step='25'] td[data-place='{place}']")
+    page.wait_for_selector(".ds h1:text-is('Step 25')")
     page.wait_for_selector(f".ds-grid .own td.at[data-place='{place}']")
     page.wait_for_selector(".ds .node[data-node='3'][aria-selected=true]", state="attached")
     assert page.locator(".ds-grid .at").count() == 1
     box, cell = (page.locator(x).bounding_box() for x in (".ds-grid .passes", ".ds-grid .at"))
     assert box["x"] <= cell["x"] and cell["x"] + cell["width"] <= box["x"] + box["width"]  # it was scrolled to
-    page.click(".ds-grid tr[data-step='18'] td[data-place]:not([title])")  # its block has no such place
-    page.wait_for_selector(".ds h1:text-is('Step 18')")
+    page.click(".ds-grid tr[data-step='21'] td[data-place]:not([title])")  # its block has no such place
+    page.wait_for_selector(".ds h1:text-is('Step 21')")
     page.wait_for_selector(".ds-grid .own .at", state="detached")
 
 

@@ -16,6 +16,7 @@ from decodescope.engine.cost.hardware import device
 from decodescope.engine.cost.passes import Passes
 from decodescope.engine.trace import Trace, TraceError
 from decodescope.engine.trace.events import Made
+from decodescope.engine.trace.searched import Planner, Search
 from decodescope.lab import decisions, explain, figure, open_trace
 from decodescope.lab.charts import CHARTS
 
@@ -225,28 +226,44 @@ def test_a_picture_shows_each_cell_s_level_and_pass() -> None:
 
 def test_a_machine_is_the_run_s_own_or_one_that_is_named() -> None:
     assert "H100" in figure("eagle", "surface", profile=device("h100-sxm")).layout.title.text
-    assert "EPYC" in figure("eagle", "roofline").layout.title.text
     trace = open_trace("eagle")
+    assert trace.header.machine is not None and "H100" not in trace.header.machine["name"]
+    assert trace.header.machine["name"] in figure("eagle", "roofline").layout.title.text
     trace.header = replace(trace.header, machine=None)
     with pytest.raises(ValueError, match="tells nothing of its machine"):
         figure(trace, "roofline")
 
 
+def closed_behind(search: Search, upto: int) -> list[str]:
+    """What is closed of a search behind so many texts."""
+    small = Search(offers=search.offers[:1], priors=search.priors[:1])
+    planner = Planner(small, 4.0, 10.0)
+    for k in range(1, upto + 1):
+        ends = search.closed[k] if not search.offers[k] else ""
+        planner.bear(search.parents[k], search.tokens[k], search.offers[k], search.priors[k], ends)
+        planner.reward(k, search.rollouts[k - 1].reward)
+    return small.closed
+
+
 def test_a_search_is_drawn_as_it_stood_behind_any_text() -> None:
-    trace = open_trace("planned")
-    search = trace.steps[0].search
-    assert search is not None
-    for upto in (1, 20, len(search.rollouts)):
-        marks = [one for one in figure(trace, "search", node=upto).data if "markers" in one.mode]
-        assert sum(len(one.x) for one in marks) == upto
-        shut = sum(bool(x) and k <= upto for k, x in enumerate(search.closed))
-        assert sum(len(one.x) for one in marks if one.name == "closed") == shut
-        (best,) = (one for one in marks if one.name == "the best")
-        rewards = [x.reward for x in search.rollouts[:upto]]
-        assert len(best.x) == len(search.path(rewards.index(max(rewards)) + 1))
-    assert shut == 2 and "closed: its text ends" in str(figure(trace, "search").to_json())
-    with pytest.raises(ParamError, match=r"must be a whole number from 1 to 38\."):
-        figure(trace, "search", node=39)
+    small = toys.decode(toys.method(strategy=("planned", {"tests": "1\n2", "k": 2, "rollouts": 24})), count=4).sink
+    for trace, ended in ((open_trace("planned"), False), (small, True)):
+        search = trace.steps[0].search
+        assert search is not None and any(search.closed) is ended
+        for upto in (1, len(search.rollouts) // 2, len(search.rollouts)):
+            marks = [one for one in figure(trace, "search", node=upto).data if "markers" in one.mode]
+            assert sum(len(one.x) for one in marks) == upto
+            rewards = [x.reward for x in search.rollouts[:upto]]
+            way = [rewards.index(max(rewards)) + 1]
+            while way[-1] > 0:
+                way.append(search.parents[way[-1]])
+            shut = sum(bool(x) and k not in way for k, x in enumerate(closed_behind(search, upto)))
+            assert sum(len(one.x) for one in marks if one.name == "closed") == shut, "but for those of the best text"
+            (best,) = (one for one in marks if one.name == "the best")
+            assert len(best.x) == len(way) - 1
+        assert (shut > 0) is ended is ("closed: its text ends" in str(figure(trace, "search").to_json()))
+    with pytest.raises(ParamError, match=r"must be a whole number from 1 to 21\."):
+        figure("planned", "search", node=22)
     with pytest.raises(ValueError, match="tells of a search"):
         figure("h2o", "search")
 

@@ -152,7 +152,7 @@ def test_node_and_selection_are_one_thing_in_two_forms() -> None:
         scope.node = 99
     newest = show("jacobi")
     newest.step, newest.node = -1, 0
-    assert newest.selection == {"step": 24, "node": 0}
+    assert newest.selection == {"step": 28, "node": 0}
 
 
 def test_hostile_tokens_stay_data_in_the_traits() -> None:

@@ -71,9 +71,9 @@ def test_a_number_that_is_not_there_is_missed() -> None:
 
 def test_a_greedy_head_s_own_figure_stands_where_its_q_would_be_one(drawn: Drawn) -> None:
     messages = opened(drawn, next(x for x in examples() if x.name == "eagle"))
-    step = next(x for x in messages if x.get("i") == 3)
+    step = next(x for x in messages if x.get("i") == 6)
     scores = step["notes"]["drafter"]["scores"]
-    at(drawn, 3, 2)
+    at(drawn, 6, 2)
     given = f"{exp(scores[2] - scores[1]):.3f}"
     assert drawn.page.locator(".ds .node[data-node='2'] .sub").text_content() == f"draft {given}"
     said = str(drawn.page.get_attribute(".ds .node[data-node='2']", "aria-label"))

@@ -90,7 +90,8 @@ def test_what_is_alike_goes_into_a_centre_by_its_likeness_and_the_zero_class_now
 ) -> None:
     """Keys and values behind the first cut, from those of the full cache; what nothing came into is bit for bit as it was."""
     decoder, text = source()
-    made = lane(decoder, covered=covered, similarity=0.6)
+    alike = 0.8 if source is written else 0.6  # keys of a trained model have much in common
+    made = lane(decoder, covered=covered, similarity=alike)
     whole = Lane("full", decoder, build("policy", "keep_all"), needs=made.needs)
     for x in (made, whole):
         x.read(text[:N])
@@ -111,9 +112,9 @@ def test_what_is_alike_goes_into_a_centre_by_its_likeness_and_the_zero_class_now
                     continue
                 cosines = {q: float(k[p] @ k[q] / k[p].norm() / k[q].norm()) for q in kept[:-4]}
                 centre = max(cosines, key=lambda q: cosines[q])
-                if cosines[centre] >= 0.6:
+                if cosines[centre] >= alike:
                     came.setdefault(centre, []).append(p)
-                zero += cosines[centre] < 0.6
+                zero += cosines[centre] < alike
             for slot, q in enumerate(store.positions()[0, h].tolist()):
                 members = [q, *came.get(q, [])]
                 assert store.column("weight")[0, h, slot] == len(members)
@@ -129,7 +130,7 @@ def test_what_is_alike_goes_into_a_centre_by_its_likeness_and_the_zero_class_now
                     assert torch.allclose(store.kv[which, 0, h, slot], due, atol=1e-5)
                     assert (store.kv[which, 0, h, slot] <= rows.amax(0) + 1e-6).all()
     assert merged + zero + tail == len(made.cache.layers) * decoder.spec.n_kv_heads * (N - 12)
-    assert (tail > 9) is (covered < 1) and (merged > 5) is (covered > 0)
+    assert (tail > 9) is (covered < 1) and (merged > 4) is (covered > 0)
     assert zero > 9 or covered < (1 if source is written else 0.1), "of a text only the tail is like nothing that is kept"
 
 

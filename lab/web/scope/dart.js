@@ -4,6 +4,9 @@ import { outline, tokenOf } from "./marks.js";
 import { prob, share } from "./numbers.js";
 import { termed } from "./terms.js";
 
+/** What was thrown: its mark stays clear of the card's edge, the line above it is where u fell. */
+const thrown = (u, W, status) => s("path",
+  { class: `throw ${status}`, d: outline("target", 6), transform: `translate(${Math.max(2, Math.min(W - 2, u))},19)` });
 const inked = (x, y, kind, said, anchor) => s("text", { x, y, class: kind, "text-anchor": anchor }, said);
 /** The box is what the draft claims, the ink what the target backs, u is thrown at the box. */
 export function dart(box, width, status) {
@@ -30,7 +33,7 @@ export function dart(box, width, status) {
   if (box.u !== undefined && box.u !== null) {
     const u = box.u * wide, label = `u ${prob(box.u)}`, h2 = label.length * 3.3;
     svg.append(s("path", { class: "aim " + status, d: `M${u},-9V14` }),
-      s("path", { class: "throw " + status, d: outline("target", 6), transform: `translate(${u},19)` }),
+      thrown(u, W, status),
       inked(Math.max(h2, Math.min(W - h2, u)), -13, "scale strong", label, "middle"));
   }
   return svg;
@@ -46,7 +49,7 @@ export function stretch({ u, low, high }, width) {
     s("rect", { class: "paper", width: W, height: 38, rx: 2 }),
     s("rect", { class: "owed", x: a, width: b - a, height: 38 }),
     s("rect", { class: "box", width: W, height: 38, rx: 2 }), s("path", { class: "aim own", d: `M${u * W},-9V14` }),
-    s("path", { class: "throw own", d: outline("target", 6), transform: `translate(${u * W},19)` }),
+    thrown(u * W, W, "own"),
     inked(Math.max(half, Math.min(W - half, u * W)), -13, "scale strong", label, "middle"),
     mid - h2 > 14 ? inked(0, 52, "scale", "0", "start") : null,
     mid + h2 < W - 10 ? inked(W, 52, "scale", "1", "end") : null, inked(mid, 52, "scale strong", ends, "middle"));

@@ -42,7 +42,7 @@ def test_a_token_that_is_white_space_keeps_its_line(said: Said) -> None:
     path = next(x.path for x in examples() if x.path.stem == "adaptive")
     code, out, _ = said("trace", "find", str(path), 'token == "\\n\\n"')
     lines = out.splitlines()
-    assert code == 0 and len(lines) == 2 and "“⏎⏎”" in lines[0] and lines[1].endswith("1 of 14 steps")
+    assert code == 0 and len(lines) == 2 and "“⏎⏎”" in lines[0] and lines[1].endswith("1 of 12 steps")
 
 
 def test_fork_repeats_the_run_and_goes_on_with_the_change(recorded: Path, said: Said, tmp_path: Path) -> None:

@@ -442,7 +442,7 @@ def test_hostile_tokens_are_text_here_too(hostile: tuple[Lab, str]) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_everything_fits_and_can_be_pressed(lab: Lab, scheme: str) -> None:
-    page = opened(lab, EXAMPLE.run, 3, color_scheme=scheme)
+    page = opened(lab, EXAMPLE.run, 2, color_scheme=scheme)
     for text in ("first reject", "p/q < 0.1 and depth > 2 and entropy > 0.01 and not evicts a sink"):
         add(page, text)
     page.wait_for_selector(f"{PAGE} .breaks li.here")
