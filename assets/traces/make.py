@@ -503,7 +503,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "level": "decisions",
     },
 }
-ROUND = {"loop", "digit", "apar"}  # what they show goes round: a loop, cells that are white, details in one form
+ROUND = {"loop", "digit"}  # what they show goes round: a loop, cells that are white
 DRAFTS = {"draft": "lab-draft", "draft2": "lab-draft-plain"}  # a second one goes only to a method that asks for it
 LARGEST = 300_000  # bytes of one file
 

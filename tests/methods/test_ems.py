@@ -25,9 +25,9 @@ Source = Callable[[], tuple[Decoder, list[int]]]
 TEXT, N = toys.prompts(1, 90, seed=8)[0], 40
 KNOBS = dict(centres=8, recent=4, window=5, reach=1)
 STORY = (
-    "Once upon a time there was a careful cat called Joel who could wiggle both ears. Joel and Tara had been friends for as "
-    "long as they could remember. On the way to school an old fox stopped Joel. \"This bag must get to the stone bridge before "
-    "dark,\" said the fox. Joel took the bag, and they hummed to make the road shorter."
+    "In Lisbon lived a busy baker named Rufus. Rufus wanted to learn to play the drum. The beginning was hard: the hens "
+    'stopped laying. "Nobody can do that without a teacher. Ask Clara, who lives in the library," said Hugo. So Rufus '
+    "went to Clara, and practised for twenty days, until the hens came back."
 )
 
 
@@ -130,7 +130,7 @@ def test_what_is_alike_goes_into_a_centre_by_its_likeness_and_the_zero_class_now
                     assert torch.allclose(store.kv[which, 0, h, slot], due, atol=1e-5)
                     assert (store.kv[which, 0, h, slot] <= rows.amax(0) + 1e-6).all()
     assert merged + zero + tail == len(made.cache.layers) * decoder.spec.n_kv_heads * (N - 12)
-    assert (tail > 9) is (covered < 1) and (merged > 4) is (covered > 0)
+    assert (tail > 9) is (covered < 1) and (merged > 5) is (covered > 0)
     assert zero > 9 or covered < (1 if source is written else 0.1), "of a text only the tail is like nothing that is kept"
 
 
