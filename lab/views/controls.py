@@ -104,6 +104,7 @@ class Controls(ipywidgets.VBox):
         if odd is not None:
             raise ParamError(f"controls takes a run in the background, not a {type(odd).__name__}: give what `start` returned.")
         self.comparison: Comparison | None = None
+        self._changing = threading.Lock()  # a knob's timer and whoever waits are two threads
         self.watched = [Watched(run, views if len(runs) == 1 else ("strip",)) for run in runs]
         self.panels = [Panel(run.method, partial(self._again, i)) for i, run in enumerate(runs)]
         self._below = ipywidgets.VBox()
@@ -119,19 +120,22 @@ class Controls(ipywidgets.VBox):
 
     def wait(self, timeout: float | None = None) -> Controls:
         """Wait until all runs are over and shown, at most `timeout` s for each."""
+        with self._changing:
+            comparing = self._comparing
         for view in self.watched:
             view.wait(timeout)
-        if self._comparing is not None:
-            self._comparing.join(timeout)
+        if comparing is not None:
+            comparing.join(timeout)
         return self
 
     def _again(self, which: int, method: Any) -> None:
         """Run once more with this method; the run before ends."""
-        view = self.watched[which]
-        before, after = view.running, view.running.again(method)
-        before.stop()
-        view.follow(after)
-        self._when_both()
+        with self._changing:
+            view = self.watched[which]
+            before, after = view.running, view.running.again(method)
+            before.stop()
+            view.follow(after)
+            self._when_both()
 
     def _when_both(self) -> None:
         """Compare the two runs once both are over."""

@@ -67,21 +67,25 @@ class Watched(ipywidgets.VBox):
         self._stop = ipywidgets.Button(description="Stop", tooltip="End the run; the steps so far stay")
         self._line = ipywidgets.Label()
         self._stop.on_click(lambda _: self.running.stop())
+        self._changing = threading.Lock()  # a knob's timer may put another run in the place of the one that is waited for
         super().__init__([self.scope, ipywidgets.HBox([self._stop, self._line])])
         self.follow(running)
 
     def follow(self, running: Live) -> Watched:
         """Show this run from its beginning on, in the place of the one before, which is not stopped."""
-        self.running = running
-        self._stop.disabled = False
-        self._say(WORDS.get(running.status, running.status))
-        self._reader = threading.Thread(target=self._read, args=(running,), name="decodescope-watched", daemon=True)
-        self._reader.start()
+        with self._changing:
+            self.running = running
+            self._stop.disabled = False
+            self._say(WORDS.get(running.status, running.status))
+            self._reader = threading.Thread(target=self._read, args=(running,), name="decodescope-watched", daemon=True)
+            self._reader.start()
         return self
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until all of the run is shown, at most `timeout` s."""
-        self._reader.join(timeout)
+        with self._changing:
+            reader = self._reader
+        reader.join(timeout)
 
     def _read(self, running: Live) -> None:
         """Hand the run's records to the picture until it is over, or another run is shown."""

@@ -43,6 +43,7 @@ def test_a_run_is_shown_while_it_goes() -> None:
 
 def test_its_stop_ends_it() -> None:
     running = begun(count=LONG)
+    running.pause()  # a toy's thousand tokens may be over before a busy machine has drawn the view
     view = show(running)
     view._stop.click()
     view.wait(30)
@@ -59,6 +60,7 @@ def test_another_run_takes_the_place_of_the_first() -> None:
 
 def test_moving_a_knob_runs_again_and_the_run_before_ends() -> None:
     first = begun(looked_up(), LONG)
+    first.pause()  # or it may end before the knob's patience does
     panel = controls(first)
     knob = panel.panels[0].knobs["drafter.length"]
     assert isinstance(knob, ipywidgets.IntSlider) and knob.value == 4 and (knob.min, knob.max) == (1, 64)
@@ -68,6 +70,7 @@ def test_moving_a_knob_runs_again_and_the_run_before_ends() -> None:
     assert second.method.drafter == PromptLookup(length=2, ngram=1)
     eventually(lambda: first.over)
     assert first.status == "cancelled"
+    eventually(lambda: second.trace.steps)
     second.stop()
     panel.wait(30)
     assert max(step.drafted for step in second.trace.steps) <= 2
