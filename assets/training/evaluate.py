@@ -28,6 +28,7 @@ from decodescope.engine.bench.contest import ours
 from decodescope.engine.bench.score import score
 from decodescope.engine.load import load
 from decodescope.engine.method import Method
+from decodescope.engine.trace.repeats import said_again
 
 BENCH = ROOT / "assets" / "bench" / "labbench.jsonl"
 NAMES = ("lab", "lab-draft", "lab-draft-plain")
@@ -36,6 +37,7 @@ ANSWER = 192  # tokens of an answer at most
 DRAFTERS = (
     *("prompt_lookup", "medusa", "hydra", "blockwise", "mlp_speculator", "redrafter", "eagle", "eagle2", "eagle3", "kangaroo"),
 )
+AGAIN = ""  # in the place of a drafter: how much of what was written stood in its text before
 BEGINNING, WRITTEN, DECODED = 96, 128, 4  # tokens of a prompt, tokens decoded after it, prompts of a kind of text
 OLD = "first-"  # origins of the trainings that came before records were kept; their command lines are of an earlier script
 
@@ -123,20 +125,23 @@ def tasks(net: Net, tokenizer: Tokenizer, each: int) -> dict[str, tuple[float, i
     return out
 
 
-def drafting(names: list[str], texts: dict[str, data.Text], count: int) -> dict[tuple[str, str], float]:
-    """(drafter, kind of text) -> tokens a pass of `lab`, greedily, after `count` held-out beginnings of that kind; drafters of
-    which it has no heads are left out. Those of `names` draft as models. Counted in whole decodings, not timed."""
+def drafting(names: list[str], texts: dict[str, data.Text], count: int, sampler: str) -> dict[tuple[str, str], float]:
+    """(drafter, kind of text) -> tokens a pass of `lab` after `count` held-out beginnings of that kind; drafters of which it has
+    no heads are left out. Those of `names` draft as models. (AGAIN, kind) -> the mean share of 4-grams of what was written that
+    its text had before. Counted in whole decodings, not timed."""
     lab, found = load(MODELS / "lab", "float32", "cpu"), {}
-    fields = {name: ours(name, lab, method, WRITTEN) for name in DRAFTERS
-              if (method := Method.named({"drafter": name})).drafter.refuse(method, lab.spec) is None}
+    methods = {name: Method.named({"drafter": name, "sampler": sampler}) for name in DRAFTERS}
+    fields = {name: ours(name, lab, x, WRITTEN) for name, x in methods.items() if x.drafter.refuse(x, lab.spec) is None}
     for name in names:
-        fields[name] = ours(name, lab, Method.named({"drafter": "draft_model"}), WRITTEN,
+        fields[name] = ours(name, lab, Method.named({"drafter": "draft_model", "sampler": sampler}), WRITTEN,
                             models={"draft": load(MODELS / name, "float32", "cpu")})
     for group, kinds in data.groups(texts, MIXTURE).items():
-        prompts = data.windows({k: texts[k] for k in kinds}, BEGINNING, count).tolist()
+        prompts, again = data.windows({k: texts[k] for k in kinds}, BEGINNING, count).tolist(), []
         for name, one in fields.items():
             made = [one.write(prompt) for prompt in prompts]
             found[name, group] = sum(len(w.tokens) for w in made) / sum(w.passes for w in made)
+            again += [said_again(w.tokens) for w in made]
+        found[AGAIN, group] = sum(again) / len(again)
     return found
 
 
@@ -158,7 +163,8 @@ def measure(windows: int, questions: int) -> dict:
                 found["fit"][n, group] = acceptance.measured(nets["lab"], net, rows)
     found["exits"] = by_exit(nets["lab"], data.windows(texts, 512, 2 * windows))
     print("drafters", flush=True)
-    found["drafting"] = drafting([n for n in names if n != "lab"], texts, min(windows, DECODED))
+    drafts = [n for n in names if n != "lab"]
+    found["drafting"] = {x: drafting(drafts, texts, min(windows, DECODED), x) for x in ("greedy", "temperature")}
     return found
 
 
@@ -195,6 +201,14 @@ def making(name: str) -> str:
     return "\n".join(parts)
 
 
+def passes(found: dict[tuple[str, str], float]) -> str:
+    """The table of what `drafting` found."""
+    groups = list(dict.fromkeys(group for _, group in found))
+    drafters = dict.fromkeys(name for name, _ in found if name != AGAIN)
+    rows = [[f"`{name}`", *(f"{found[name, group]:.2f}" for group in groups)] for name in drafters]
+    return table(["drafter", *groups], [*rows, ["4-grams said again", *(f"{found[AGAIN, group]:.0%}" for group in groups)]])
+
+
 def card(found: dict) -> str:
     """The model card as Markdown."""
     names = list(found["size"])
@@ -223,10 +237,7 @@ def card(found: dict) -> str:
                        f"{m['tau T=1']:.2f}"] for (n, group), m in found["fit"].items()]))
     if {"lab-draft", "lab-draft-plain"} <= set(names) and begun_earlier("lab-draft"):
         out.append(UNLIKE)
-    groups = list(dict.fromkeys(group for _, group in found["drafting"]))
-    out.append(DRAFTING)
-    out.append(table(["drafter", *groups], [[f"`{n}`", *(f"{found['drafting'][n, g]:.2f}" for g in groups)]
-                                            for n in dict.fromkeys(n for n, _ in found["drafting"])]))
+    out += [DRAFTING, passes(found["drafting"]["greedy"]), DRAWN, passes(found["drafting"]["temperature"])]
     if DIVERGENCES.exists():
         out.append(f"### The choice of the divergence\n\n{DIVERGENCES.read_text()}")
     if RECIPE.exists():
@@ -296,7 +307,12 @@ DRAFTING = """\
 
 Tokens that a pass of `lab` gives, greedily, by kind of text: 128 tokens after each of a few held-out beginnings, every
 drafter at its own defaults. Counted in decodings, not timed: what a draft costs is not in it, and trees check more rows in a
-pass than chains. The last rows are draft models.
+pass than chains. The last drafters are draft models. The last row is the share of what was written whose four tokens the text
+had before: where it is high, the text goes round, and following it is no art.
+"""
+
+DRAWN = """\
+The same drawn at temperature 1, where no text goes round:
 """
 
 WEAKNESSES = """\

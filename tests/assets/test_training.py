@@ -644,8 +644,10 @@ def test_the_card_has_every_model_every_kind_and_whole_tables(texts, tmp_path, m
     assert found["fit"]["lab-draft", "code"]["overlap"] == pytest.approx(1, abs=0.01), "the same weights agree"
     assert found["fit"]["lab-draft", "code"]["tau greedy"] > 5
     assert found["exits"][-1][1] == 1 > found["exits"][0][1]
-    assert {name for name, _ in found["drafting"]} == {"prompt_lookup", "lab-draft"}, "it has no heads"
-    assert found["drafting"]["lab-draft", "code"] > 4 > found["drafting"]["prompt_lookup", "code"] >= 1, "the same weights"
+    greedy, drawn = found["drafting"]["greedy"], found["drafting"]["temperature"]
+    assert {name for name, _ in greedy} == {"prompt_lookup", "lab-draft", evaluate.AGAIN}, "it has no heads"
+    assert greedy["lab-draft", "code"] > 4 > greedy["prompt_lookup", "code"] >= 1, "the same weights"
+    assert greedy[evaluate.AGAIN, "code"] > drawn[evaluate.AGAIN, "code"], "what is drawn does not go round"
     page = evaluate.card(found)
     for name in evaluate.NAMES:
         assert f"## {name}\n" in page and f"train.py {name} --cooldown 2" in page
@@ -653,6 +655,7 @@ def test_the_card_has_every_model_every_kind_and_whole_tables(texts, tmp_path, m
     for block in page.split("\n\n"):
         widths = {line.count("|") for line in block.splitlines() if line.startswith("|")}
         assert len(widths) <= 1, f"a table with rows of different length: {block}"
+    assert f"| 4-grams said again | {greedy[evaluate.AGAIN, 'code']:.0%} |" in page
     assert "| tasks |  | 3.000 |" in page, "a kind that was not read from the beginning"
     assert "divergence tvd" in page and "1.90 M" in page and "chat (0.00), copy (0.00)" in page
 
