@@ -1,0 +1,192 @@
+"""Guided tours of caches: what each says of its run is so."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any
+
+from toured import cache_of, likely, opened, says, steps_of, text_of, told
+
+from decodescope.app.runs.tours import tours
+from decodescope.engine import load
+from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.methods.policies.keep_all import KeepAll
+from decodescope.engine.model.feed import Feed
+from decodescope.engine.trace import Trace
+from decodescope.engine.trace.repeats import written_laws
+from decodescope.lab.cache.lives import Lives
+from decodescope.lab.cache.needle import fate, fate_of, places
+
+TOURS = tours()
+
+
+def test_what_is_said_of_a_cache_that_drops_and_of_successors_seen_before() -> None:
+    h2o = [next(x for x in step["kv"] if x["lane"] == "target") for step in told("h2o")]
+    assert [h2o[i]["evicted"] > 0 for i in (12, 13, 14, 28, 30, 35)] == [False, False, True, True, True, True]
+    with opened("h2o") as trace:
+        held = [next(x for x in step.cache if x.lane == "target").held for step in trace.steps]
+        assert held[0] == len(trace.header.prompt) == 11 and held[13:] == [24] * len(held[13:])
+        assert len(trace.header.prompt) + len(trace.steps) - 1 == 46 and len(trace.steps) == 36
+        left = [{at for _, _, at in step.cache[0].evicted.tolist()} for step in trace.steps[14:]]
+        assert len(left[0]) > 1 and len(left[28 - 14]) == 11 and all(at and 0 not in at for at in left)
+    recycling = told("recycling")
+    with opened("recycling") as trace:
+        prompt = [trace.text([x]) for x in trace.header.prompt]
+    made = [piece for step in recycling for _, piece, _ in step["made"]]
+    behind = {after for before, after in pairwise(prompt) if before == "\n"}
+    assert behind == {node[1] for node in recycling[0]["nodes"][1:] if node[0] == 0} and len(behind) == 3
+    name = [piece for _, piece, _ in recycling[4]["made"]]
+    assert len(name) == 5 and recycling[3]["made"][-1][1] + "".join(name[:3]) == "Bertha" and "Bertha" in "".join(prompt)
+    assert [origin for *_, origin in recycling[4]["made"]] == ["accept"] * 4 + ["bonus"]
+    assert (recycling[5]["drafted"], recycling[5]["refused"], len(recycling[5]["made"])) == (13, 7, 1)
+    assert [x[0] for x in recycling[5]["nodes"][1:-1]].count(0) == 7, "all that hang on the root are refused"
+    assert (len(made), len(recycling)) == (40, 14) and made[-1] == "<|end|>" and recycling[-1]["made"][-1][2] == "accept"
+    assert "".join(made[:-1]) in "".join(prompt)
+
+
+def held_of(trace: Trace, text: str) -> list[int]:
+    """How many tokens of the first place of a text the heads still hold in the end, in rising order."""
+    return sorted(row["kept"] for row in fate_of(trace, text)["rows"])
+
+
+def gone_of(cache: Any) -> list[list[int]]:
+    """The positions that left the cache in a step, head by head."""
+    rows: dict[tuple[int, int], list[int]] = {}
+    for layer, head, position in cache.evicted.tolist():
+        rows.setdefault((layer, head), []).append(position)
+    return [sorted(x) for x in rows.values()]
+
+
+def test_what_is_said_of_the_tokens_that_vote() -> None:
+    tour, cache, steps, kept = TOURS["snapkv"], cache_of("snapkv"), told("snapkv"), steps_of("snapkv")
+    with opened("snapkv") as trace:
+        assert len(trace.header.prompt) == 74 and {k: trace.header.method["policy"][k] for k in ("chosen", "window")} == {
+            "chosen": 20, "window": 4,
+        }  # fmt: skip
+        name, beach, pink, box = (held_of(trace, x) for x in ("Rufus", "beach", "pink", "box"))
+        prompt = trace.text([int(x) for x in trace.header.prompt])
+    assert (name[-4:], name.count(3), name.count(0), len(name)) == ([3, 3, 3, 3], 4, 9, 16)
+    assert (beach, pink, box) == ([0] * 14 + [2, 2], [0] * 15 + [1], [0] * 3 + [1] * 13)
+    assert "to the beach with a pink wheel" in prompt and "Julia, who had a box" in prompt
+    assert (cache[0].evicted_count, cache[0].held, cache[24].held) == (50, 24, 48)
+    assert (cache[0].plan.entries == 24).all() and cache[0].plan.kind is None, "the Cache tab draws what was settled"
+    assert not any(x.evicted_count for x in cache[1:]) and len({tuple(x) for x in gone_of(cache[0])}) == 16
+    for stop in tour[2:6]:
+        says(stop, likely(kept[stop.step])[0])
+    assert text_of(steps) == "Rufus went to the town with a box. Rufus put the box on the table." and 74 + 24 == 98
+    assert [steps[x.step]["made"][0][1] for x in tour[3:6]] == [" to", " box", " p"]
+
+
+def test_what_is_said_of_the_needles() -> None:
+    """One is kept and one is lost, of the same question: the number that is written, and what the heads still hold of it."""
+    runs = {name: (TOURS[name], steps_of(name), cache_of(name)) for name in ("needle-kept", "needle-lost")}
+    with opened("needle-kept") as kept, opened("needle-lost") as lost:
+        prompt = kept.text([int(x) for x in kept.header.prompt])
+        assert kept.header.prompt.tolist() == lost.header.prompt.tolist() and kept.header.model["name"] == "lab-recall"
+        (key,) = re.findall(r"The [a-z ]+ is (\d{4,5})\.", prompt)
+        count, written = len(kept.header.prompt), {x: kept.text(x.emitted).removesuffix("<|end|>") for x in (kept, lost)}
+        assert written[kept] == key != written[lost] and written[lost][0] == key[0], "the first digit saw all in both"
+        most = {x: max(row["kept"] for row in fate_of(x, key)["rows"]) for x in (kept, lost)}
+        assert most[lost] < most[kept] <= len(key)
+    assert prompt.rstrip().removesuffix("<|assistant|>").rstrip().removesuffix("<|end|>")[-1] in "?."
+    for tour, steps, cache in runs.values():
+        held, laws = [x.held for x in cache], [written_laws(x)[0] for x in steps]
+        assert str(count) in tour[0].text and str(held[1]) in tour[1].text and held[1] < count
+        for stop in tour:
+            quoted = re.findall(r"\d\.\d{4}", stop.text)
+            assert quoted == [f"{laws[stop.step][0]:.4f}"] * len(quoted), stop.title  # type: ignore[index] # greedy has laws
+        assert str(held[-1]) in tour[-1].text and str(count + len(steps) - 1) in tour[-1].text
+
+
+def test_what_is_said_of_two_bits_a_number() -> None:
+    tour, cache, steps, kept = TOURS["kivi"], cache_of("kivi"), told("kivi"), steps_of("kivi")
+    packed = {i: (x.packed.first, x.packed.stop) for i, x in enumerate(cache) if x.packed is not None}
+    assert packed == {0: (0, 64), 22: (64, 96)} and (cache[0].held - 64, cache[22].held) == (10, 96)
+    with opened("kivi") as trace:
+        prompt, tokens = [int(x) for x in trace.header.prompt], [x for step in kept for x in step.emitted]
+        codec, written = trace.header.method["codec"], trace.text(prompt)
+        last, instead = (trace.text([x]) for x in (whole_choice(prompt, tokens[:27]), whole_choice(prompt, tokens[:28])))
+    assert (codec["bits"], codec["group"]) == ("2", 32) and "Tobias" not in written and "There Kurt met Julia" in written
+    assert prompt[27:29] == tokens[11:13] and [steps[i]["made"][0][1] for i in (11, 12)] == [" p", "ink"]
+    assert (last, instead) == (" T", "here") and [steps[i]["made"][0][1] for i in (27, 28, 29)] == [" T", "ob", "ias"]
+    for stop, ranks in ((2, (0,)), (4, (0, 1)), (5, (0,))):
+        says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
+    assert 0.37 < cache[39].held_bytes / cache[39].full_bytes < 0.42
+    assert cache[39].held == 113 and not any(x.evicted_count for x in cache)
+    assert text_of(steps) == 'Rufus went to the beach with a pink wheel. "Yes," said Rufus. Tobias and Rufus ate grapes.'
+
+
+def whole_choice(prompt: list[int], tokens: list[int]) -> int:
+    """What the whole model with its whole cache would write behind these."""
+    lane = Lane("target", load("lab", "float32", "cpu").decoder, KeepAll())
+    return int(lane.forward(Feed.causal([*prompt, *tokens], 0))[0, -1].argmax())
+
+
+def test_what_is_said_of_entries_that_become_one() -> None:
+    tour, cache, steps, kept = TOURS["d2o"], cache_of("d2o"), told("d2o"), steps_of("d2o")
+    spread, budget = (cache[0].notes[x] for x in ("spread", "budget"))
+    assert (budget[spread.index(max(spread))], budget[spread.index(min(spread))]) == (21, 31)
+    assert (min(budget), max(budget)) == (21, 31)
+    assert cache[0].plan.entries.tolist() == [[x] * 2 for x in budget]
+    assert (cache[0].merged[:, 3] >= 0).mean() > 0.5
+    with opened("d2o") as trace:
+        lives, prompt = Lives.of(trace), trace.text([int(x) for x in trace.header.prompt])
+        spans = {x: places(x, lives.tokens, trace.piece)[0] for x in ("Rufus", "beach", "pink", "Kurt")}
+        held = {
+            (x, step): [row["kept"] for row in fate(lives, *spans[x], step)["rows"]]
+            for x, step in (("Rufus", 3), ("beach", 7), ("pink", 12), ("Kurt", 23))
+        }
+        assert "beach" in prompt and prompt.count("Kurt") == 5 and len(trace.header.prompt) + 27 == 101
+    assert (spans["Rufus"], held["Rufus", 3].count(4)) == ((6, 9), 1) and not any(held["beach", 7])
+    assert (sorted(held["pink", 12])[-3:], held["Kurt", 23].count(3)) == ([0, 1, 1], 4)
+    for stop, ranks in ((3, (0,)), (4, (0, 2)), (6, (0, 1))):
+        says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
+    assert text_of(steps) == 'Rufus went to the bridge with a turquoise. "Yes," said Kurt.<|end|>'
+    assert [steps[x.step]["made"][0][1] for x in tour[3:5]] == [" b", " t"]
+    says(tour[5], cache[20].notes["threshold"][2], digits=3)
+    entry = 2 * 64 * 4  # bytes of a key and a value
+    assert cache[27].by_head.sum() * entry == 217 * 2**10 and cache[27].full_bytes == 808 * 2**10
+    assert "217 KiB of 808 are held" in tour[7].text
+
+
+def test_what_is_said_of_pages_that_are_read() -> None:
+    tour, cache, steps, kept = TOURS["quest"], cache_of("quest"), told("quest"), steps_of("quest")
+    read = [step.passes[-1].read for step in kept]
+    assert read[0] is None and read[1] is not None and read[1][:2] == [[74, 74]] * 2 and not any(x.evicted_count for x in cache)
+    above = [entries for layer in (read[1] or [])[2:] for entries in layer]
+    assert (min(above), max(above)) == (42, 74) and "half of all, or more" in tour[1].text
+    assert text_of(steps).startswith("Rufus") and cache[3].read[2:, :, 6:10].any(), "the page with the name is read"
+    with opened("quest") as trace:
+        prompt, tokens = [int(x) for x in trace.header.prompt], [x for step in kept for x in step.emitted]
+        there = [trace.text([whole_choice(prompt, tokens[:27])])]
+        there.append(trace.text([whole_choice(prompt, [*tokens[:27], *trace_tokens("kivi")[27:28]])]))
+        assert "said Kurt. There Kurt met Julia" in trace.text(prompt) and trace.text(prompt[58:70]).startswith(" Julia and")
+    assert there == [" T", "here"] and cache[36].read[2:, :, 64:70].any()
+    for stop, ranks in ((3, (0,)), (4, (0, 1)), (5, (0,))):
+        says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
+    assert [steps[i]["made"][0][1] for i in (22, 27, 36)] == [" R", " J", " g"]
+    assert text_of(steps) == 'Rufus went to the beach with a pink wheel. "Yes," said Rufus. Julia and Rufus ate grapes.'
+    last = [entries / 112 for layer in (read[39] or [])[2:] for entries in layer]
+    assert cache[39].held == 113 and min(last) > 0.25 and max(last) < 0.6
+
+
+def trace_tokens(name: str) -> list[int]:
+    """The tokens that an example wrote."""
+    return [token for step in steps_of(name) for token in step.emitted]
+
+
+def test_what_is_said_of_heads_that_look_far_back() -> None:
+    cache = cache_of("duo-attention")
+    gates, kinds = (cache[0].notes[x] for x in ("alpha", "retrieval"))
+    says(TOURS["duo-attention"][1], max(gates.values()), digits=3)
+    assert sum(kinds.values()) == 8 and min(gates[x] for x in kinds if kinds[x]) >= max(gates[x] for x in kinds if not kinds[x])
+    assert [sorted(set(x.by_head.ravel().tolist())) for x in (cache[0], cache[39])] == [[16, 74], [16, 113]]
+    assert [cache[39].kept_bytes(cache[39].held) / 2**10, cache[39].full_bytes / 2**10] == [516, 904]
+    kind, entries = cache[0].plan.kind.ravel().tolist(), cache[0].plan.entries.ravel().tolist()
+    assert [cache[0].plan.kinds[x] for x in kind] == ["retrieval" if x else "streaming" for x in kinds.values()]
+    assert set(zip(kind, entries, strict=True)) == {(0, -1), (1, 16)}
+    with opened("duo-attention") as trace:
+        assert sorted(row["kept"] for row in fate_of(trace, "Rufus")["rows"]) == [0] * 8 + [4] * 8
+    for name, place in (("snapkv", "town"), ("d2o", "bridge"), ("duo-attention", "beach")):
+        assert text_of(told(name)).startswith(f"Rufus went to the {place} with a"), name
