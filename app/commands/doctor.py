@@ -117,7 +117,7 @@ def bfloat16_gain(n: int = 512, rounds: int = 25) -> float:
 
     best = []
     for dtype in (torch.float32, torch.bfloat16):
-        a, times = torch.ones(n, n, dtype=dtype), []
+        a, times = torch.ones(n, n, dtype=dtype, device="cpu"), []
         for _ in range(rounds):
             began = time.perf_counter()
             a @ a

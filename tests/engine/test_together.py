@@ -15,6 +15,7 @@ from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.batch import together as going
 from decodescope.engine.batch.in_step import in_step, sets
 from decodescope.engine.batch.together import PATIENCE, ROWS, Figures, Seat, together
+from decodescope.engine.core.component import registry
 from decodescope.engine.decoding.draft import ROOT, Draft
 from decodescope.engine.model import executor
 from decodescope.engine.model.cache import KVCache
@@ -84,12 +85,29 @@ METHODS: dict[str, dict[str, Any]] = {
     "few bits": dict(codec=("kivi", dict(group=4, residual=4))),
 }
 
+# what a rule judges, where that is not a chain of the draft model's
+DRAFTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "spectr": ("chains", dict(length=3, count=3)),
+    "lantern": ("sjd", dict(window=4)),
+}
+
 
 @pytest.mark.parametrize("name", METHODS)
 def test_sessions_write_together_what_each_writes_alone(name: str) -> None:
     figures = same(toys.method(**METHODS[name]))
     assert figures.shared[3] >= 3, "while all three go their passes are one"
     assert figures.shared[2] > 0 and figures.shared[1] > 0, "those that end leave"
+
+
+@pytest.mark.parametrize("rule", sorted(registry("acceptance")))
+def test_every_rule_judges_a_text_as_it_does_alone(rule: str) -> None:
+    drafter = DRAFTS.get(rule, ("draft_model", dict(length=3)))
+    assert same(toys.method(drafter=drafter, acceptance=rule, sampler="temperature")).shared[3] >= 3
+
+
+@pytest.mark.parametrize(("name", "settings"), toys.representatives("policy"))
+def test_every_policy_keeps_of_a_text_what_it_keeps_alone(name: str, settings: dict[str, Any]) -> None:
+    assert same(toys.method(policy=(name, settings))).shared[3] >= 3
 
 
 def test_every_drafter() -> None:

@@ -1,6 +1,11 @@
-"""What only a CUDA device can show: the same text as on the CPU, memory that is freed there, traces that agree."""
+"""What only a CUDA device can show: the CPU's text, memory that is freed there, traces that agree, faults that end a run."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,7 +13,8 @@ import toys
 
 from decodescope.engine import Method, Session, run
 from decodescope.engine.load import Model
-from decodescope.engine.trace import check
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.trace import Trace, check
 
 pytestmark = pytest.mark.gpu
 
@@ -47,3 +53,46 @@ def test_eviction_frees_the_devices_memory() -> None:
     session.start()
     assert torch.cuda.memory_allocated() - before < session.target.cache.nbytes + (1 << 20)
     assert session.target.cache.held <= 16
+
+
+def test_memory_that_runs_out_ends_the_run_in_a_sentence_and_keeps_its_steps() -> None:
+    session = Session(on(toys.target(), "cuda"), toys.method(), toys.PROMPT, max_new_tokens=400)
+    session.sink = Trace()
+    session.step()
+    hoard = list[torch.Tensor]()
+    torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved() / torch.cuda.mem_get_info()[1])
+    try:
+        for size in (1 << 20, 1 << 14, 512):  # bytes; the last is what an allocation takes at least
+            with suppress(torch.OutOfMemoryError):
+                while True:
+                    hoard.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+        with pytest.raises(EngineFault, match="MiB were free"):
+            list(session.stream())
+    finally:
+        hoard.clear()
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert session.end is not None and session.end.reason == "out_of_memory"
+    assert session.sink.steps and check(session.sink).ok
+
+
+# an index out of bounds is asserted on the device, which answers this process no more
+LOST = """
+import toys, torch
+from decodescope.engine import Session
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.trace import Trace
+session = Session(toys.model(toys.target().decoder.to(device="cuda")), toys.method(), toys.PROMPT, max_new_tokens=40)
+session.sink = Trace()
+session.step()
+torch.zeros(1, device="cuda")[torch.tensor([5], device="cuda")]
+try:
+    list(session.stream())
+except EngineFault as fault:
+    print(fault.reason, session.end.reason, len(session.sink.steps))
+"""
+
+
+def test_a_device_that_is_lost_ends_the_run_and_keeps_its_steps() -> None:
+    here = Path(__file__).resolve().parents[1]
+    made = subprocess.run([sys.executable, "-c", LOST], cwd=here, capture_output=True, text=True, timeout=120)
+    assert made.stdout.split() == ["device_lost", "device_lost", "1"], made.stderr
