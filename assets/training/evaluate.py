@@ -126,9 +126,9 @@ def tasks(net: Net, tokenizer: Tokenizer, each: int) -> dict[str, tuple[float, i
 
 
 def drafting(names: list[str], texts: dict[str, data.Text], count: int, sampler: str) -> dict[tuple[str, str], float]:
-    """(drafter, kind of text) -> tokens a pass of `lab` after `count` held-out beginnings of that kind; drafters of which it has
-    no heads are left out. Those of `names` draft as models. (AGAIN, kind) -> the mean share of 4-grams of what was written that
-    its text had before. Counted in whole decodings, not timed."""
+    """(drafter, kind of text) -> tokens a pass of `lab` after `count` held-out beginnings of that kind; drafters of which it
+    has no heads are left out. Those of `names` draft as models. (AGAIN, kind) -> the mean share of 4-grams of what was written
+    that its text had before. Counted in whole decodings, not timed."""
     lab, found = load(MODELS / "lab", "float32", "cpu"), {}
     methods = {name: Method.named({"drafter": name, "sampler": sampler}) for name in DRAFTERS}
     fields = {name: ours(name, lab, x, WRITTEN) for name, x in methods.items() if x.drafter.refuse(x, lab.spec) is None}

@@ -74,7 +74,7 @@ class Watched(ipywidgets.VBox):
     def follow(self, running: Live) -> Watched:
         """Show this run from its beginning on, in the place of the one before, which is not stopped."""
         with self._changing:
-            self.running = running
+            self.running: Live = running
             self._stop.disabled = False
             self._say(WORDS.get(running.status, running.status))
             self._reader = threading.Thread(target=self._read, args=(running,), name="decodescope-watched", daemon=True)
