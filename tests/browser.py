@@ -189,6 +189,11 @@ def passes(page: Any, ms: int) -> None:
     page.evaluate("ms => passes(ms)", ms)
 
 
+# Wait until everything that was asked for is drawn, where S is the drawing: the views first, then what stands around them
+DRAWN = """async () => { for (let k = 0; k < 4 || (k < 60 && S.waits()); k++)
+  await new Promise((done) => requestAnimationFrame(done)); }"""
+
+
 def settled(page: Any) -> None:
     """Wait until nothing of the page has changed for FRAMES frames, and an image that cannot be drawn has been given up: one
     that was asked for before it too."""

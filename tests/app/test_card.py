@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import toys
-from browser import LONG, TIMERS, passes
+from browser import DRAWN, LONG, TIMERS, passes
 from toylab import Words
 
 from decodescope.engine import Session
@@ -61,7 +61,7 @@ class Scope:
         self.settled()
 
     def settled(self) -> None:
-        self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        self.page.evaluate(DRAWN)
 
     def text(self, selector: str) -> str:
         return str(self.page.locator(selector).first.inner_text())

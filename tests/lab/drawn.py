@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from browser import DRAWN
+
 from decodescope.engine.trace import Trace
 from decodescope.lab.views.bundle import WEB, bundle
 from decodescope.lab.wire.messages import messages
@@ -47,10 +49,7 @@ class Drawn:
 
     def settled(self) -> None:
         """Wait until everything that was asked for is drawn: the views first, then what stands around them."""
-        self.page.evaluate(
-            """async () => { for (let k = 0; k < 4 || (k < 60 && S.waits()); k++)
-              await new Promise((done) => requestAnimationFrame(done)); }"""
-        )
+        self.page.evaluate(DRAWN)
 
     def text(self, selector: str) -> str:
         """The text of the first of these elements."""

@@ -124,8 +124,9 @@ def test_steps_around_the_one_that_stands_are_there_before_somebody_goes_to_them
     drawn.run("() => { over(); view.seek(150); }")
     due = [[128, 192], [192, 256], [64, 128], [256, 300], [0, 64]]
     for k in range(1, 7):
-        drawn.run("() => passes(1000)")
-        assert drawn.run("() => asked") == due[:k], "one after the other, the nearest first, until all is there"
+        assert drawn.run("() => { const before = asked.length; passes(1000); return asked.length - before; }") <= 1
+        asked = drawn.run("() => asked")  # time passes on a busy machine too, so there may be more by now
+        assert asked == due[: max(k, len(asked))], "one after the other, the nearest first, until all is there"
     assert drawn.run("() => view.store.whole(0)")
 
 
