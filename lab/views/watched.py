@@ -67,25 +67,22 @@ class Watched(ipywidgets.VBox):
         self._stop = ipywidgets.Button(description="Stop", tooltip="End the run; the steps so far stay")
         self._line = ipywidgets.Label()
         self._stop.on_click(lambda _: self.running.stop())
-        self._changing = threading.Lock()  # a knob's timer may put another run in the place of the one that is waited for
         super().__init__([self.scope, ipywidgets.HBox([self._stop, self._line])])
         self.follow(running)
 
     def follow(self, running: Live) -> Watched:
         """Show this run from its beginning on, in the place of the one before, which is not stopped."""
-        with self._changing:
-            self.running: Live = running
-            self._stop.disabled = False
-            self._say(WORDS.get(running.status, running.status))
-            self._reader = threading.Thread(target=self._read, args=(running,), name="decodescope-watched", daemon=True)
-            self._reader.start()
+        self.running = running
+        self._stop.disabled = False
+        self._say(WORDS.get(running.status, running.status))
+        reader = threading.Thread(target=self._read, args=(running,), name="decodescope-watched", daemon=True)
+        reader.start()
+        self._reader = reader  # not before it goes: another thread may wait for it
         return self
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until all of the run is shown, at most `timeout` s."""
-        with self._changing:
-            reader = self._reader
-        reader.join(timeout)
+        self._reader.join(timeout)
 
     def _read(self, running: Live) -> None:
         """Hand the run's records to the picture until it is over, or another run is shown."""

@@ -45,6 +45,7 @@ def test_its_stop_ends_it() -> None:
     running = begun(count=LONG)
     running.pause()  # a toy's thousand tokens may be over before a busy machine has drawn the view
     view = show(running)
+    running.resume()
     view._stop.click()
     view.wait(30)
     assert running.status == "cancelled" and view._line.value.startswith("stopped")
