@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from decodescope.app.runs.examples import examples
-from decodescope.app.runs.tours import Stop
+from decodescope.app.runs.tours import Stop, tours
 from decodescope.engine.trace import Step, Trace, open_trace
 from decodescope.lab.wire.messages import messages
 
+TOURS = tours()
 NEAR = 1e-3  # between two logits of which either may be the greater on another machine
 
 

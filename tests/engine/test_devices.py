@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -93,9 +94,14 @@ def places(table: dict[str, tuple[str, ...]]) -> set[str]:
     return {place for some in table.values() for place in some}
 
 
+def everywhere() -> Iterator[tuple[str, str]]:
+    """(source, file) of all rooms."""
+    for room in ("engine", "lab", "app"):
+        yield from read(ENGINE.parent / room)
+
+
 def test_no_tensor_is_made_without_its_device() -> None:
-    rooms = [ENGINE, *(ENGINE.parent / room for room in ("lab", "app"))]
-    calls = [call for room in rooms for source, file in read(room) for call in homeless(source, file)]
+    calls = [call for source, file in everywhere() for call in homeless(source, file)]
     unknown = [str(call) for call in calls if call.where not in places(HERE)]
     assert not unknown, "Say device=, make it like its neighbour, or give a reason above: " + "; ".join(unknown)
     assert places(HERE) == {call.where for call in calls}, "a reason above is for nothing that is there"
@@ -107,8 +113,7 @@ def test_a_pass_waits_only_where_it_is_said_why() -> None:
     unknown = [str(call) for call in calls if call.where not in places(WAITING)]
     assert not unknown, "A pass waits for its device here: " + "; ".join(unknown)
     assert places(WAITING) == {call.where for call in calls}, "a reason above is for nothing that is there"
-    every = [*read(ENGINE), *read(ENGINE.parent / "lab"), *read(ENGINE.parent / "app")]
-    single = {x.where for s, f in every for x in leaving(s, f) if x.name == "item"}
+    single = {x.where for s, f in everywhere() for x in leaving(s, f) if x.name == "item"}
     once = {"methods/weights/finequant.py:ranged", "methods/weights/finequant.py:error"}  # when a model is loaded
     assert single == once | {"trace/frame.py:_Arrays.convert"}, "but for that of an array's number"
 

@@ -6,9 +6,8 @@ import re
 from itertools import pairwise
 from typing import Any
 
-from toured import cache_of, likely, opened, says, steps_of, text_of, told
+from toured import TOURS, cache_of, likely, opened, says, steps_of, text_of, told
 
-from decodescope.app.runs.tours import tours
 from decodescope.engine import load
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
@@ -17,8 +16,6 @@ from decodescope.engine.trace import Trace
 from decodescope.engine.trace.repeats import written_laws
 from decodescope.lab.cache.lives import Lives
 from decodescope.lab.cache.needle import fate, fate_of, places
-
-TOURS = tours()
 
 
 def test_what_is_said_of_a_cache_that_drops_and_of_successors_seen_before() -> None:

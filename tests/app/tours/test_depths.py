@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 
-from toured import opened, origins, says, steps_of, text_of, told
+from toured import TOURS, opened, origins, says, steps_of, text_of, told
 
-from decodescope.app.runs.tours import tours
 from decodescope.engine import Method, load, run
-
-TOURS = tours()
 
 
 def test_what_is_said_of_the_layers_left_out() -> None:

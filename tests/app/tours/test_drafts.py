@@ -5,16 +5,13 @@ from __future__ import annotations
 from math import exp
 
 import pytest
-from toured import NEAR, notes, opened, origins, says, steps_of, text_of, told
+from toured import NEAR, TOURS, notes, opened, origins, says, steps_of, text_of, told
 
-from decodescope.app.runs.tours import tours
 from decodescope.engine import Method, load
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import Step
-
-TOURS = tours()
 
 
 def given(step: Step, node: int) -> float:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from toured import likely, opened, says, steps_of, text_of, told
+from toured import TOURS, likely, opened, says, steps_of, text_of, told
 
-from decodescope.app.runs.tours import tours
 from decodescope.engine import Method, load, run
-
-TOURS = tours()
 
 
 def test_what_is_said_of_two_models_in_turns() -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from math import exp
 
-from toured import opened, says, steps_of, text_of, told
+from toured import TOURS, opened, says, steps_of, text_of, told
 
-from decodescope.app.runs.tours import tours
 from decodescope.engine import Method, load, run
 from decodescope.engine.bench.parallel_tasks import at_once
 from decodescope.engine.load import SHIPPED
 from decodescope.engine.trace.events import Beams
-
-TOURS = tours()
 
 
 def test_what_is_said_of_the_block_that_settles() -> None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import pytest
 from browser import Lab
-from toured import NEAR, opened, rows, text_of, told
+from toured import NEAR, TOURS, opened, rows, text_of, told
 
 from decodescope.app.runs.examples import examples
-from decodescope.app.runs.tours import tours
 from decodescope.engine import Method, load, run
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.feed import Feed
 
 SHOWN = "document.querySelector('.ds-tour .count')?.textContent"
-TOURS = tours()
 
 
 def test_every_example_has_a_tour_and_every_tour_an_example() -> None:

@@ -6,14 +6,11 @@ import json
 from math import exp
 
 import pytest
-from toured import cache_of, likely, opened, says, steps_of, text_of, told
+from toured import TOURS, cache_of, likely, opened, says, steps_of, text_of, told
 
-from decodescope.app.runs.tours import tours
 from decodescope.engine import Method, Session, load
 from decodescope.engine.trace.repeats import repeats, rounds, said_again, written_laws
 from decodescope.engine.trace.searched import Planner, Search
-
-TOURS = tours()
 
 
 def test_what_is_said_of_the_text_that_fits_a_schema() -> None:
