@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from decodescope.engine.core.exactness import VALUES
 from decodescope.engine.core.roles import DRAFTS
 
 from .arguments import Parser, device, layers, named, number, parameters, role, verdict, whole
@@ -37,7 +38,8 @@ def parser() -> Parser:
     _batch(command("batch", "batch", "batch", "decode many prompts, what several begin with read and held once"))
     _workload(command("workload", "workload", "workload", "serve requests with a cache of answers in front of a method"))
     _calibrate(command("calibrate", "calibrate", "calibrate", "choose a knob's value so that texts hold a risk"))
-    _json(command("methods", "methods", "methods", "list the parts that a method is made of, and their knobs"))
+    sub = command("methods", "methods", "methods", "list the parts that a method is made of, and their knobs")
+    _json(sub).add_argument("--exactness", choices=VALUES, metavar="E", help=f"only parts that are {', '.join(VALUES[:-1])}")
     _json(command("models", "models", "models", "list the models that need no download"))
     sub = command("hardware", "hardware", "hardware", "show what was measured of this machine")
     sub.add_argument("--refresh", action="store_true", help="measure again")
@@ -115,8 +117,9 @@ class Version(argparse.Action):
         parser.exit()
 
 
-def _json(sub: Parser) -> None:
+def _json(sub: Parser) -> Parser:
     sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    return sub
 
 
 def _data(sub: Parser) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from decodescope.engine.core.arguments import shown
 from decodescope.engine.core.component import KINDS, Component, build, recorded, registry
+from decodescope.engine.core.exactness import Exactness
 from decodescope.engine.core.params import nearest
 from decodescope.engine.core.probe import Needs, union
 from decodescope.engine.core.refusal import Refusal
@@ -38,6 +39,7 @@ from decodescope.engine.methods.samplers.greedy import Greedy
 from decodescope.engine.methods.schedules.fixed import Fixed
 from decodescope.engine.methods.selectors.low_confidence import LowConfidence
 from decodescope.engine.methods.strategies.draft_verify import DraftVerify
+from decodescope.engine.trace.causes import causes_of_parts
 
 
 class MethodError(Refusal):
@@ -137,7 +139,11 @@ class Method:
 
     def said(self) -> dict[str, dict[str, Any]]:
         """kind -> what the part says of itself in a trace's header, and whether it is the usual one."""
-        changes = {"strategy": self.strategy.changes, "acceptance": "" if self._exact else self.acceptance.changes}
+        unnamed = "the text may differ"  # a part from elsewhere may give no reason
+        changes = {
+            "strategy": "" if self.strategy.lossless else self.strategy.changes or unnamed,
+            "acceptance": "" if self._exact else self.acceptance.changes or unnamed,
+        }
         return {
             kind: {
                 "usual": x.name == usual(kind).name,
@@ -185,12 +191,20 @@ class Method:
         return union(part.lane_needs for part in self.used.values() if role in part.lanes)
 
     @property
+    def exactness(self) -> Exactness:
+        """How the text relates to plain decoding of the model that the method runs on (`engine/core/exactness.py`). Changes of
+        that model's weights are not known here; the header of a run counts them in."""
+        return causes_of_parts(self.record(), self.said()).exactness
+
+    @property
     def lossless(self) -> bool:
-        """Whether the text has the law of the method under this sampler, which is the target's own where no other stands in its
-        place: nothing else changes it."""
-        kept = self.context.lossless and self.policy.lossless and self.codec.lossless
-        parts = self.strategy.lossless and kept and self.depth.exact
-        return parts and self._exact
+        """Whether the text is identical in distribution to plain decoding of the model under the same sampler."""
+        return self.exactness == "lossless"
+
+    @property
+    def exact(self) -> bool:
+        """Whether the text has the distribution that was asked for, with its guidance and constraints: no part changes it."""
+        return self.exactness in ("lossless", "exact_for_settings")
 
     @property
     def _exact(self) -> bool:

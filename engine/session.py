@@ -28,6 +28,7 @@ from decodescope.engine.saved.file import SavedCache
 from decodescope.engine.timing.measure import measured_before
 from decodescope.engine.timing.reading import reading
 from decodescope.engine.timing.threads import Threads
+from decodescope.engine.trace.causes import causes_of
 from decodescope.engine.trace.events import LEVELS, Cut, End, EndReason, Header, Level, Pass, Prefill, Step
 
 from .heading import further, opening, reports
@@ -111,7 +112,6 @@ class Session(State):
         m.mark_files()
         self._saved, self._loaded = continued(m, model, saved, prompt), None if saved is None else saved.record()
         vocab = vocabulary(self._models)
-        self._cut = vocab < model.decoder.vocab  # the target loses ids that another does not have: its law is another
         self.recorder = Recorder(level, None if model.tokenizer is None else model.tokenizer.piece, layers)
         lanes, stop, self.run_id = self._lanes(vocab, executor), ending(model, stop_tokens, stop_texts), secrets.token_hex(8)
         alphabet = model.alphabet(vocab, stop.tokens)
@@ -229,7 +229,6 @@ class Session(State):
                 seed=self._seed,
                 lanes=further(self._models),
                 reports=reports(self._models),
-                lossless=self.method.lossless and not self._cut and self._loaded is None,
                 loaded=self._loaded,
                 dtype=str(target.decoder.dtype).removeprefix("torch."),
                 device=str(target.decoder.device),
@@ -245,6 +244,7 @@ class Session(State):
                 shadow=self.target.shadow is not None,
             )
             self._header.parts = self._said(self.method)
+            self._header.exactness = causes_of(self._header).exactness
         return self._header
 
     def _said(self, method: Method) -> dict[str, dict[str, Any]]:

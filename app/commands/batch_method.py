@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from decodescope.engine.run import Run
     from decodescope.engine.session import Session
 
-TOLD = ("steps", "target_passes", "tau", "accepted", "drafted", "kv_bytes_peak", "lossless")  # of each text, beside it
+TOLD = ("steps", "target_passes", "tau", "accepted", "drafted", "kv_bytes_peak", "exactness")  # of each text, beside it
 ENDING = ".dstrace"
 
 

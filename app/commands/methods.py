@@ -8,27 +8,29 @@ from typing import Any
 
 from decodescope.app.runs.commands import commands
 from decodescope.app.runs.parts import parts, transforms
+from decodescope.engine.core.exactness import label
 
 from .output import say_json
 
 
 def methods(args: argparse.Namespace) -> int:
     """Print every part of every kind, with its knobs, and behind them the commands."""
-    rows = [*parts(), *transforms()]
+    rows, own = [*parts(), *transforms()], commands()
+    if args.exactness is not None:
+        rows, own = ([x for x in some if x["exactness"] == args.exactness] for some in (rows, own))
     if args.json:
-        say_json({"methods": rows, "commands": commands()})
+        say_json({"methods": rows, "commands": own})
         return 0
     for kind in dict.fromkeys(part["kind"] for part in rows):
         print(f"{kind}")
         for part in (x for x in rows if x["kind"] == kind):
-            lossy = "" if part["lossless"] else " [changes the output]"
             needs = "".join(f" [needs --{role}]" for role in part["needs"]["models"])
-            print(f"  {part['name']}: {part['title']}{lossy}{needs}")
+            print(f"  {part['name']}: {part['title']} [{label(part['exactness'])}]{needs}")
             for knob in part["params"]:
                 print(f"      {knob['name']} = {knob['default']}  {reach(knob)}{knob['help']}")
     print("command")
-    for command in commands():
-        print(f"  {command['name']}: {command['title']}{'' if command['lossless'] else ' [changes the output]'}")
+    for command in own:
+        print(f"  {command['name']}: {command['title']} [{label(command['exactness'])}]")
         print(f"      {command['run']}")
     return 0
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from decodescope.app.refusal import sentence
 from decodescope.engine.core.calibrated import MARK, NAME, read
+from decodescope.engine.core.exactness import label
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.core.roles import DRAFTS, words
+from decodescope.engine.core.roles import DRAFTS, TARGET, words
 
 from .output import Live, free_file, note, say_json, size
 from .processors import decided
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
     from decodescope.engine.run import Run
     from decodescope.engine.saved.file import SavedCache
     from decodescope.engine.session import Session
+    from decodescope.engine.trace.events import Header
     from decodescope.engine.trace.summary import Summary
 
 FIGURES = (
     *("steps", "target_passes", "tau", "accepted", "drafted", "prefill_s", "wall_s", "tokens_per_s"),
-    *("kv_bytes_held", "kv_bytes_peak", "kv_bytes_kept", "kv_bytes_full", "lossless", "end"),
+    *("kv_bytes_held", "kv_bytes_peak", "kv_bytes_kept", "kv_bytes_full", "exactness", "end"),
 )
 PARTS = ("strategy", "drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "selector", "router", "law")
 
@@ -208,10 +210,18 @@ def show(run: Run, target: Path | None, as_json: bool, notes: Sequence[str]) -> 
     summary = run.summary
     if as_json:
         said = {"text": run.text, "prompt_tokens": run.prompt, "tokens": run.tokens, **figures(summary)}
+        said |= {"causes": summary.causes, "models": models_of(run.trace.header)}
         said |= {"loaded": summary.loaded} if summary.loaded else {}
         say_json({**said, "trace": kept, "notes": notes})
         return
     print(f"\n\n{line(summary)}" + (f"; trace: {kept}" if kept else ""))
+
+
+def models_of(header: Header) -> dict[str, dict[str, Any]]:
+    """Role -> name, fingerprint, changed weights and adapter of each model of a run, as JSON has them."""
+    said = ("name", "weights", "adapter", "fingerprint")
+    roles = {TARGET: header.model, **header.lanes}
+    return {role: {word: model.get(word, "") for word in said} for role, model in roles.items()}
 
 
 def figures(summary: Summary) -> dict[str, Any]:
@@ -229,8 +239,8 @@ def line(summary: Summary) -> str:
     how = f"{summary.loaded} of the prompt's tokens loaded, ready" if summary.loaded else "prompt read"
     parts.append(f"{summary.tokens_per_s:.1f} tokens/s ({how} in {summary.prefill_s:.3f} s)")
     parts.append(f"KV entries {size(summary.kv_bytes_kept)} of {size(summary.kv_bytes_full)}")
-    whose = f"lossless for the law {summary.law}" if summary.law else "lossless"
-    parts.append(whose if summary.lossless else "changes the output")
+    why = f" (because: {'; '.join(summary.causes)})" if summary.causes else ""
+    parts.append(label(summary.exactness) + why)
     return f"{', '.join(parts)}; ended: {summary.end or 'not yet'}"
 
 

@@ -18,6 +18,7 @@ from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import opening, recipe, using
 from decodescope.app.runs.shelf import title
 from decodescope.engine.core.component import registry
+from decodescope.engine.core.exactness import MEANINGS
 from decodescope.engine.core.roles import DRAFTS, TARGET
 from decodescope.engine.method import usual
 
@@ -46,7 +47,8 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         chosen = models_of(request)
         listed = [x for x in [*parts(), *transforms()] if registry(x["kind"])[x["name"]].listed]
         shown = {"parts": [told(x, play, chosen) for x in listed], "presets": presets(play, chosen), "commands": commands()}
-        return JSONResponse(shown | {"command": book()["measured"]["command"]}, headers={"cache-control": "no-store"})
+        words = {"command": book()["measured"]["command"], "exactness": MEANINGS}
+        return JSONResponse({**shown, **words}, headers={"cache-control": "no-store"})
 
 
 def models_of(request: Request) -> dict[str, str]:
@@ -59,7 +61,7 @@ def models_of(request: Request) -> dict[str, str]:
 def told(part: dict[str, Any], play: Play, chosen: Mapping[str, str]) -> dict[str, Any]:
     """A part as the list shows it. why: what stands against it, as it comes, beside the page's models (role -> model); empty:
     nothing."""
-    names = ("kind", "name", "title", "idea", "source", "lossless", "headline", "measured")
+    names = ("kind", "name", "title", "idea", "source", "exactness", "headline", "measured")
     kind, name = part["kind"], part["name"]
     fits = using(Choice("x", models=chosen), kind, name, play.check)
     shown = {x: part[x] for x in names} | {"headline": part["headline"].replace("`", "")}
@@ -106,7 +108,7 @@ def presets(play: Play, beside: Mapping[str, str]) -> list[dict[str, Any]]:
             "idea": x.says,
             "made": " + ".join(said),
             "source": "",
-            "lossless": method.lossless,
+            "exactness": method.exactness,
             "headline": "",
             "measured": None,
             "needs": models(method.lanes) + [f"trained heads ({word})" for word in trained],

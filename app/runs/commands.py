@@ -5,19 +5,20 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from decodescope.engine.core.exactness import Exactness
+
 from .parts import book
 
 
 @dataclass(frozen=True)
 class Command:
-    """A method that is run by a command. idea: what it does, in a sentence; run: the command; lossless: whether each text is
-    that of plain decoding."""
+    """A method that is run by a command. idea: what it does, in a sentence; run: the command; exactness: of each text."""
 
     name: str
     title: str
     idea: str
     source: str
-    lossless: bool
+    exactness: Exactness
     run: str
 
 
@@ -27,7 +28,7 @@ COMMANDS = (
         "CacheGen, a cache in a file",
         "Write a prompt's keys and values to a file, in few bits, and decode from there without reading the prompt again.",
         "Liu et al. 2024, arXiv:2310.07240; UChi-JCL/CacheGen",
-        lossless=False,
+        exactness="lossy",
         run="decodescope cache save story.dscache --model lab --prompt 'Once upon a time' && "
         "decodescope cache load story.dscache --model lab",
     ),
@@ -36,7 +37,7 @@ COMMANDS = (
         "BatchLLM, many prompts",
         "Decode many prompts at once, and read and hold once what several of them begin with.",
         "Zheng et al. 2024, arXiv:2412.03594",
-        lossless=True,
+        exactness="lossless",
         run="decodescope batch --model lab --prompts FILE",
     ),
     Command(
@@ -44,7 +45,7 @@ COMMANDS = (
         "A cache of answers",
         "Keep answers by the exact prompt, so that a repeat costs no pass, and let those go that are least worth their place.",
         "Zhu et al. 2023, arXiv:2306.02003; GDSF: Cherkasova 1998",
-        lossless=True,
+        exactness="lossless",
         run="decodescope workload --model lab --prompts FILE",
     ),
 )

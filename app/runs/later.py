@@ -24,23 +24,25 @@ def outline(run: str, choice: Choice, method: Method, names: Mapping[str, str], 
     from decodescope.engine.decoding.record import Recorder
     from decodescope.engine.heading import opening
     from decodescope.engine.run import encode
+    from decodescope.engine.trace.causes import causes_of
     from decodescope.engine.trace.events import Header
 
     target = readers.get(TARGET)
     splits = None if target is None else target.tokenizer
     prompt = [] if target is None or splits is None else encode(target, choice.prompt, choice.chat)
     models = {role: readers[role].spec.record() if role in readers else {"name": key} for role, key in names.items()}
-    return Header(
+    header = Header(
         **opening(method, run, prompt, Recorder(choice.recorded, None if splits is None else splits.piece)),
         model=models.pop(TARGET),
         lanes=models,
         seed=choice.seed,
-        lossless=method.lossless,
         max_new_tokens=choice.max_new,
         chat=choice.chat,
         turn=choice.prompt if choice.chat else "",
         shadow=bool(choice.shadow),
     )
+    header.exactness = causes_of(header).exactness
+    return header
 
 
 class Later:

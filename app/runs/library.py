@@ -194,7 +194,7 @@ def _part(rows: list[dict[str, Any]]) -> None:
     `plain` and `setting` of the rows are gone then."""
     plain = {row["setting"]: row["wrote"] for row in rows if row.get("plain") and "wrote" in row}
     for row in rows:
-        if row.get("lossless") is False and "wrote" in row and row["setting"] in plain:
+        if row.get("exactness") == "lossy" and "wrote" in row and row["setting"] in plain:
             row["away"] = away(row["wrote"], plain[row["setting"]])
     for row in rows:
         for name in ("wrote", "plain", "setting"):
@@ -211,7 +211,7 @@ def _told_of(path: Path) -> dict[str, Any]:
         head = trace.header
         said: dict[str, Any] = {"method": head.method, "model": str(head.model.get("name", ""))[:LONGEST]}
         said |= {"called": parts.called(head), "named": title(head), "drafts": parts.said(head, "drafter").get("drafts", True)}
-        said |= {"lossless": head.lossless, "mark": text_mark(head), "plain": is_plain(head), "setting": setting(head)}
+        said |= {"exactness": head.exactness, "mark": text_mark(head), "plain": is_plain(head), "setting": setting(head)}
         said |= {"created": head.created, "steps": len(trace.steps), "damage": trace.damage and _short(trace.damage, path)}
         if path.name.endswith(PARTIAL):
             said["damage"] = f"cut off when its program ended; the first {len(trace.steps)} steps are whole"

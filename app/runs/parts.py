@@ -22,8 +22,8 @@ def book() -> dict[str, Any]:
 
 
 def parts() -> list[dict[str, Any]]:
-    """Every part as plain data. lossless: whether a method that differs from plain decoding in this part alone keeps the
-    target's own law under its sampler; of a rule, whether it does for every draft."""
+    """Every part as plain data. exactness: of a method that differs from plain decoding in this part alone; of a rule, for
+    every draft that it takes."""
     from decodescope.engine.core.component import KINDS, build, registry
     from decodescope.engine.method import Method, using
 
@@ -37,7 +37,7 @@ def parts() -> list[dict[str, Any]]:
                 {
                     **_said(kind, name, cls),
                     "measured": dict(zip(("tau", "ratio"), figures.get(kind, {}).get(name, ()), strict=False)) or None,
-                    "lossless": part.lossless if kind == "acceptance" else method.lossless and method.law.own,
+                    "exactness": ("lossless" if part.lossless else "lossy") if kind == "acceptance" else method.exactness,
                     "params": [knob(p) for p in cls.params()],
                     "needs": {
                         "attention": part.needs.attention,
@@ -53,8 +53,8 @@ def parts() -> list[dict[str, Any]]:
 
 
 def transforms() -> list[dict[str, Any]]:
-    """What makes another model of one before a method runs on it, as `parts` has parts. What is written on the other model is
-    not the first one's text: none is lossless."""
+    """What makes another model of one before a method runs on it, as `parts` has parts. A method that is
+    lossless on the other model is exact for these weights, and does not write the first one's text."""
     from decodescope.engine.core.component import OF_MODEL, registry
 
     nothing = {"attention": "none", "hidden": [], "models": [], "heads": [], "sides": "left", "writes": "text"}
@@ -62,7 +62,7 @@ def transforms() -> list[dict[str, Any]]:
         {
             **_said(kind, name, cls),
             "measured": None,
-            "lossless": False,
+            "exactness": "exact_for_settings",
             "params": [knob(p) for p in cls.params()],
             "needs": nothing,
         }

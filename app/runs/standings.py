@@ -76,7 +76,7 @@ class Figures:
                 texts = [a.text_of(contrasted.at), b.text_of(contrasted.at)]
                 pairs.append({"a": i, "b": j, **contrasted.record(), "texts": texts, "chance": chance(a, b, contrasted, names)})
         for row, (side, _) in zip(rows, sides, strict=True):
-            if side is not None and not side.header.lossless:
+            if side is not None and side.header.exactness == "lossy":
                 row["away"] = _away(side, [(letter, one) for letter, (one, _) in zip(LETTERS, sides, strict=False)])
         return {"rows": rows, "pairs": pairs}
 
@@ -146,7 +146,7 @@ def _figures(side: Side) -> dict[str, Any]:
         "method": called(h),
         "model": str(h.model.get("name", ""))[:80],
         "seed": h.seed,
-        "lossless": h.lossless,
+        "exactness": h.exactness,
         "mark": text_mark(h),
         "tokens": len(side.tokens),
         "steps": s.steps,

@@ -108,7 +108,7 @@ class Bench:
             "new_tokens": self.new_tokens,
             "chat": bool(self.model.tokenizer and self.model.tokenizer.has_chat),
             "methods": {name: method.record() for name, method in self.methods.items()},
-            "lossless": [name for name, method in self.methods.items() if method.lossless],
+            "exactness": {name: method.exactness for name, method in self.methods.items()},
             "weights": {name: resident([self.model, *self.models(x).values()]) for name, x in self.methods.items()},
         }
 
@@ -235,13 +235,13 @@ class Bench:
         )
 
     def identity(self, method: Method, talk: list[Answer], plain: list[Answer]) -> str | None:
-        """ "equal" to plain decoding, "tied" (a lossless method that parted from it where two logits tie) or "parted"; None
+        """ "equal" to plain decoding, "tied" (an exact method that parted from it where two logits tie) or "parted"; None
         if one of them did not come to its end."""
         if any(x.fault for x in (*talk, *plain)):
             return None
         if [x.tokens for x in talk] == [x.tokens for x in plain]:
             return "equal"
-        tied = method.lossless and all(greedy_up_to_ties(self.model, x.prompt, x.tokens) for x in talk)
+        tied = method.exact and all(greedy_up_to_ties(self.model, x.prompt, x.tokens) for x in talk)
         return "tied" if tied else "parted"
 
 

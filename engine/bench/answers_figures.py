@@ -77,7 +77,7 @@ class Result(Gathered[Row]):
             "skipped": self.skipped,
             "methods": {
                 name: {
-                    "lossless": name in self.settings["lossless"],
+                    "exactness": self.settings["exactness"][name],
                     **figures(of[name], of[BASELINE]),
                     "accuracy": balanced(of[name]),
                     "by_kind": {

@@ -69,7 +69,7 @@ class ModelsBench(Bench):
 
     def settings(self) -> dict[str, Any]:
         settings = super().settings()
-        for name in ("methods", "lossless", "draft", "draft_fingerprint", "further", "temperature", "seed"):
+        for name in ("methods", "exactness", "draft", "draft_fingerprint", "further", "temperature", "seed"):
             del settings[name]
         return {
             **settings,

@@ -159,7 +159,7 @@ class Speculation:
     def settings(self) -> dict[str, Any]:
         """What the figures depend on, as plain data."""
         settings = self.greedy.settings()
-        del settings["methods"], settings["lossless"]
+        del settings["methods"], settings["exactness"]
         theirs = [] if self.reference is None else self.reference.field(self.new_tokens)
         return {
             **settings,
@@ -186,7 +186,7 @@ class Speculation:
             "against": entry.plain,
             "plain": name == entry.plain,
             "drawn": not method.sampler.greedy,
-            "lossless": method.lossless,
+            "exactness": method.exactness,
             "parts": {kind: x for kind, x in method.record().items() if x != Method().record()[kind]},
         }
 
@@ -230,7 +230,7 @@ class Speculation:
 
 
 def _theirs(one: Contestant) -> dict[str, Any]:
-    about = {"side": one.side, "method": one.name, "against": BASELINE, "plain": False, "drawn": False, "lossless": True}
+    about = {"side": one.side, "method": one.name, "against": BASELINE, "plain": False, "drawn": False, "exactness": "lossless"}
     return {**about, "parts": one.settings}
 
 

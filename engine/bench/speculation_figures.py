@@ -175,7 +175,8 @@ def goals(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """For each goal: `what`, `goal`, the `value` reached, whether it is `met` (None: not measured), and the `methods` that
     decide it. found: a SpecResult's record. Methods that change the law count for none, those that draw for the overhead
     alone; several settings of one method count once."""
-    ours = {name: x for name, x in record["methods"].items() if x["lossless"] and x["side"] == "decodescope" and not x["plain"]}
+    kept = {name: x for name, x in record["methods"].items() if x["exactness"] != "lossy"}
+    ours = {name: x for name, x in kept.items() if x["side"] == "decodescope" and not x["plain"]}
     greedy = {name: x for name, x in ours.items() if not x["drawn"]}
     rows: list[dict[str, Any]] = []
     drafting = [name for name, x in greedy.items() if x["method"] == MODEL]

@@ -27,6 +27,9 @@ class TargetLaw(Component):
     own: ClassVar[bool] = False
     cuts: ClassVar[bool] = False
 
+    def says(self) -> dict[str, Any]:
+        return {} if self.own else {"departs": "guidance replaces the model's distribution"}
+
     def begin(self, ctx: Context) -> None:
         """Called once, when the prompt has been read up to the root."""
 

@@ -25,6 +25,8 @@ class Sampler(Component):
     by_rank: whether what it removes depends on the order of the logits alone, not on how far apart they are
     cuts: whether it may remove tokens
     constrains: whether a text must obey it, so that it has to see every token: one that cuts stands behind it
+    departs: why the text is not the model's own, in a few words, where a sampler does more than shape the distribution as
+             usual; empty: it does not
     reads_text: whether it has to know what ids stand for (`alphabet`)
     """
 
@@ -34,6 +36,7 @@ class Sampler(Component):
     by_rank: ClassVar[bool] = False
     cuts: ClassVar[bool] = True
     constrains: ClassVar[bool] = False
+    departs: ClassVar[str] = ""
     reads_text: ClassVar[bool] = False
 
     @property
@@ -53,7 +56,13 @@ class Sampler(Component):
 
     def says(self) -> dict[str, Any]:
         heats = [stage.heat for stage in self.in_order if stage.heat is not None]
-        return {"greedy": self.greedy, "heat": float(math.prod(heats)), "cuts": any(stage.cuts for stage in self.in_order)}
+        departs = [stage.departs for stage in self.in_order if stage.departs]
+        return {
+            "greedy": self.greedy,
+            "heat": float(math.prod(heats)),
+            "cuts": any(stage.cuts for stage in self.in_order),
+            **({"departs": ", ".join(departs)} if departs else {}),
+        }
 
     def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> Any:
         """The state before the first generated token. alphabet: what the ids stand for; None: nobody knows."""

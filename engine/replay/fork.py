@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from decodescope.engine.core.exactness import worst
 from decodescope.engine.core.roles import TARGET, WHOLE
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.heading import further, reports
@@ -13,6 +14,7 @@ from decodescope.engine.method import Method, MethodError
 from decodescope.engine.model.executor import EngineFault
 from decodescope.engine.pairing import calibrated
 from decodescope.engine.session import Session
+from decodescope.engine.trace.causes import causes_of
 from decodescope.engine.trace.events import Header, Level, Step
 from decodescope.engine.trace.forks import ANEW, Leg, forked, legs
 from decodescope.engine.trace.parts import said
@@ -99,7 +101,7 @@ class Fork(Session):
             self._lanes_read |= further(fresh._models)
             self._reports |= reports(fresh._models) or {}
             self._turns[leg.first], self._used_last = replace(leg, method=fresh.method.record()), fresh._models
-        self._exact = all(m.lossless for m in methods) and not self._cut and not any(leg.forced for leg in turns)
+        self._exactness = worst(m.exactness for m in methods)
         self._tellings = {m.acceptance.name: m.acceptance.telling for m in methods}
 
     def _calibrations(self, header: Header, method: Method | None) -> dict[str, dict[str, Any]]:
@@ -123,9 +125,10 @@ class Fork(Session):
             header.parts = self._said(Method.from_record(last.method))
             for kind, values in self._calibrated.items():
                 header.parts[kind] |= {"calibrated": values} if values else {}
-            header.lossless, header.fork, header.lanes = self._exact, self.story, self._lanes_read
+            header.fork, header.lanes = self.story, self._lanes_read
             header.tellings, header.reports = self._tellings, self._reports or None
             header.forced = any(leg.forced for leg in self._turns.values())
+            header.exactness = worst((self._exactness, causes_of(header).exactness))
         assert self._header is not None
         return self._header
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from .answered import candidates_problems
 from .beamed import SearchBooks
+from .causes import overstated
 from .chosen import Choice, choices_problems
 from .copied import copied, copied_problems, read_of
 from .decided import decided, rule_at
@@ -85,7 +86,7 @@ def check(trace: Trace) -> Report:
         report.add("file", trace.damage.rstrip("."))
     emitted: list[int] = []
     try:
-        consistent_header(trace.header)
+        _check_header(report, trace.header)
         vocab = vocabulary(trace.header)
         books = CacheBooks(trace.header, report.add)
         if trace.prefill is not None:
@@ -301,12 +302,19 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         report.counts["distributions"] += len(step.tops.places)
 
 
+def _check_header(report: Report, header: Header) -> None:
+    """Whether the header makes sense, and states no more exactness than its parts allow. Raises TraceError."""
+    consistent_header(header)
+    if why := overstated(header):
+        report.add("header", why)
+
+
 def _check_choices(step: Step, choices: Sequence[Choice], header: Header) -> Iterator[str]:
     """What is wrong with how a step's tokens were chosen: by a law, behind which a sampler took them, or by its strategy."""
     if step.path is None:  # no rule judged: the strategy chose, and takes the best
         return choices_problems(choices, step.emitted, best=True)
     alone = not (method_at(header, step.step).get("sampler") or {}).get("stages")  # others may move a score
-    best = alone and header.lossless and bool(said(header, "sampler").get("greedy"))
+    best = alone and header.exact and bool(said(header, "sampler").get("greedy"))
     rows = [] if step.tops is None or not best else zip(step.tops.ids.tolist(), step.tops.p.tolist(), strict=True)
     return choices_problems(choices, step.emitted, best, [[*zip(ids, p, strict=True)] for ids, p in rows])
 

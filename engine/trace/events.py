@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from decodescope.engine.core.arguments import Along
+from decodescope.engine.core.exactness import Exactness
 from decodescope.engine.core.note import Finding as Finding
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.roles import WHOLE
@@ -52,7 +53,7 @@ from .threads import Threads as Threads
 from .units import Unit as Unit
 from .vetoed import Veto as Veto
 
-SCHEMA = "1.1"
+SCHEMA = "1.2"
 Level = Literal["counts", "decisions", "fields"]
 LEVELS: tuple[Level, ...] = ("counts", "decisions", "fields")
 EndReason = Literal[
@@ -71,11 +72,9 @@ class Header:
     model:   the target: ModelSpec.record() and `fingerprint` (hash of config and weights)
     lanes:   role -> the same for further models ("draft": ...)
     method:  kind -> {"name": ..., knob: value, ...}; a chain of samplers has "stages": [...]
-    parts:   kind -> what that part says of itself, for readers that do not know it by name (`engine/trace/parts.py`): what a
-             strategy `uses`, the `zones` that a policy keeps, ...; empty in files from before it was there
+    parts:   kind -> what that part says of itself (`engine/trace/parts.py`); empty in files from before it was there
     tellings: name of an acceptance rule -> what it says of itself; of a fork also that of the run before it
-    lossless: whether the text has the target's own law, or that which the method puts in its place, by the rule's and the
-             cache's word
+    exactness: "lossless", "exact_for_settings", "lossy" or "unknown", as `engine/core/exactness.py` defines them
     shadow:  whether a full cache was kept beside the target's, which is then no part of what the run measures. Where `lanes`
              has the role "whole" it is that model's: what the target was made of, or the target itself
     prompt:  int32 [n] token ids
@@ -90,8 +89,7 @@ class Header:
     forced:  whether verdicts were forced on the way: the text then has no law's word behind it
     machine: the measured profile of the target's device (HardwareProfile.record()), or None where none was kept
     tells:   kind of part -> name -> note: what the parts of the method tell of a step; None: written before they said so
-    reports: role -> what each transform of the model's weights found, in their order; None: no model was made of another, or
-             the file was written before they said so
+    reports: role -> findings of each transform of the model's weights, in order; None: there are none, or they were not kept
     loaded:  what of the prompt came from a file and was read by no pass: `entries`, its `bytes`, `bits` of a number, `sha256`
     """
 
@@ -105,7 +103,7 @@ class Header:
     run: str = ""
     created: str = ""
     lanes: dict[str, Any] = field(default_factory=dict)
-    lossless: bool = True
+    exactness: Exactness = "unknown"
     dtype: str = "float32"
     device: str = "cpu"
     threads: int = 1
@@ -132,6 +130,16 @@ class Header:
     def along(self) -> Along:
         """Who read along, as `shadow` of a run asks for it."""
         return "model" if self.shadow and WHOLE in self.lanes else self.shadow
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the text is that of plain decoding of the original model, greedily or in distribution."""
+        return self.exactness == "lossless"
+
+    @property
+    def exact(self) -> bool:
+        """Whether runs with these settings have one distribution."""
+        return self.lossless or self.exactness == "exact_for_settings"
 
     @property
     def where(self) -> str:

@@ -49,6 +49,7 @@ def said(header: Header, kind: str) -> dict[str, Any]:
             number, where that is another: two layers read what is stored once
     decoders: of a strategy: lane -> the shape (ModelSpec.record()) of a decoder that it makes of the target's trained heads
     changes: of a strategy, rule or context: why the text may differ from the target's
+    departs: of guidance or a sampler: why the text is not the original model's, although nothing else changes it
     calibrated: knob -> what is known of a value that was chosen for a risk: the `name` of its file, `eps`, `n`;
             and `risk`, `delta`, or of thresholds by exit `how`, `tokens`
     """
@@ -123,7 +124,7 @@ _WORDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("heat", "bits", "reads"), _is_heat),
     **dict.fromkeys(("whole", "places"), _is_count),
     **dict.fromkeys(("uses", "does"), _are_words),
-    **dict.fromkeys(("speaks", "column", "changes", "commits", "settles", "ticks"), _is_word),
+    **dict.fromkeys(("speaks", "column", "changes", "departs", "commits", "settles", "ticks"), _is_word),
     "goes": _is_sentence,
     "calibrated": _is_calibrated,
     "decoders": _are_shapes,

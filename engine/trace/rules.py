@@ -7,6 +7,8 @@ from dataclasses import fields
 
 import numpy as np
 
+from decodescope.engine.core.exactness import VALUES
+
 from .answered import consistent_candidates
 from .chosen import consistent_choices
 from .drawn import consistent_drawn
@@ -58,6 +60,8 @@ def consistent_header(header: Header) -> None:
     if int(major) != int(SCHEMA.split(".")[0]):
         reads = f"this version of DecodeScope reads {SCHEMA.split('.')[0]}.x: open it with a version that knows that schema"
         raise TraceError(f"its schema is {header.schema}, and {reads}")
+    if header.exactness not in VALUES:
+        raise TraceError(f"its exactness {header.exactness[:40]!r} is none of {', '.join(VALUES)}")
     shaped(header.prompt, "prompt", 1, "iu")
     vocab = vocabulary(header)
     if header.prompt.size and not 0 <= int(header.prompt.min()) <= int(header.prompt.max()) < vocab:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from decodescope.engine.core.exactness import Exactness
+
+from .causes import causes_shown
 from .phases import decides
 from .trace import Trace
 from .whose import law
@@ -18,6 +21,8 @@ class Summary:
     tokens_per_s: decode only
     kv_bytes_held: memory of the target's cache after the last step, free room in its pages included;  kv_bytes_kept,
     kv_bytes_full: its entries alone, and those of a cache that keeps every entry
+    exactness: how the text relates to plain decoding of the original model (`engine/core/exactness.py`);  causes: why it is
+    not lossless, in words
     law: what stands in the place of the target's own, empty: nothing
     loaded: tokens of the prompt whose entries came from a file
     end: why the run ended, empty: it has not; "stop_text" where the record says "stop_token" and a text to stop at was written
@@ -38,10 +43,11 @@ class Summary:
     kv_bytes_peak: int
     kv_bytes_kept: int
     kv_bytes_full: int
-    lossless: bool
+    exactness: Exactness
     end: str
     loaded: int = 0
     law: str = ""
+    causes: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
@@ -87,10 +93,11 @@ def summarise(trace: Trace) -> Summary:
         peak,
         target.kept_bytes(read) if target else 0,
         target.full_bytes if target else 0,
-        trace.header.lossless,
+        trace.header.exactness,
         _ended(trace),
         (trace.header.loaded or {}).get("entries", 0),
         str((law(trace.header) or {}).get("name", "")),
+        tuple(causes_shown(trace.header)),
     )
 
 

@@ -63,7 +63,7 @@ def figure(record: Mapping[str, Any]) -> go.Figure:
         scale = dict(domain=list(place), anchor="y", range=[0, 1.35 * most], gridcolor=LINE, linecolor=MUTED, zeroline=False)
         drawing.layout[bar.xaxis.replace("x", "xaxis")] = dict(title=dict(text=title, font=dict(size=12)), **scale)
     drawing.update_yaxes(title="", tickvals=rows, ticktext=names, autorange="reversed", ticks="", **grid)
-    for at in (row for row, x in zip(rows, methods.values(), strict=True) if not x["lossless"]):
+    for at in (row for row, x in zip(rows, methods.values(), strict=True) if x["exactness"] == "lossy"):
         drawing.add_annotation(x=0, xref="paper", xanchor="right", xshift=-4, y=at + 0.37, text="changes the text", **SMALL)
     drawing.add_vline(x=1, xref="x3", line=dict(color=INK, width=1, dash="dot"))
     drawing.update_layout(title_text=_title(record), showlegend=False, margin=dict(l=150, r=20, t=56, b=96), bargap=0.35)

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from decodescope.engine.core.exactness import Exactness
 from decodescope.engine.core.roles import WHOLE
 from decodescope.engine.trace import Header, Trace, TraceError
+from decodescope.engine.trace.causes import causes_shown
 from decodescope.engine.trace.parts import said
 
 from .advice import Advice, Point, Rate, advice
@@ -35,7 +37,8 @@ class Confusion:
 class Report:
     """Where the drafts of some runs died, and what to try next.
 
-    runs: number of traces;  model, draft, method, sampler: what ran, in words;  lossless: by the method's word
+    runs: number of traces;  model, draft, method, sampler: what ran, in words;  exactness: one of four
+    values;  causes: why it is not lossless
     tokens, steps, passes, tau, tokens_per_s: of decoding, all runs together;  drafted, accepted: nodes
     fates: steps by what became of the draft: refused at some place; whole: accepted to its end; none: there was no
     draft; cut: the text ended inside it. Of cut steps nothing else is counted
@@ -57,7 +60,8 @@ class Report:
     draft: str
     method: str
     sampler: str
-    lossless: bool
+    exactness: Exactness
+    causes: list[str]
     device: str
     tokens: int
     steps: int
@@ -125,7 +129,8 @@ def report(traces: Trace | Iterable[Trace]) -> Report:
         draft=", ".join(str(x.get("name", "?")) for role, x in head.lanes.items() if role != WHOLE),
         method=_method(head),
         sampler=_told(head.method, "sampler"),
-        lossless=head.lossless,
+        exactness=head.exactness,
+        causes=causes_shown(head),
         device=head.where,
         tokens=tally.tokens,
         steps=tally.steps,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from decodescope.engine.core.exactness import label
 from decodescope.lab.words.style import percent
 from decodescope.lab.words.tokens import shown
 
@@ -46,7 +47,8 @@ def headline(report: Report) -> list[str]:
             if best.gain > 1.02
             else "By the model nothing that was looked at is faster than what ran."
         )
-    return lines if report.lossless else [*lines, "The method changes the target's distribution."]
+    why = f", because: {'; '.join(report.causes)}" if report.causes else ""
+    return lines if report.exactness == "lossless" else [*lines, f"The text is {label(report.exactness)}{why}."]
 
 
 def tables(report: Report) -> list[Table]:

@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from decodescope.engine.core.exactness import label, worst
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.events import Header, Piece, Step
 from decodescope.engine.trace.parts import said
 from decodescope.engine.trace.summary import Summary, summarise
+from decodescope.engine.trace.whose import law
 from decodescope.lab.words.tokens import shown
 
 Due = Literal["same", "law", "free"]  # the texts: must be equal; have one law; may differ
@@ -154,20 +156,24 @@ def expected(a: Side, b: Side, names: Sequence[str] = ("A", "B")) -> tuple[Due, 
         return "free", "The models differ, so the texts need not be the same."
     if not prompts_equal(one, two):
         return "free", "The prompts differ, so the texts need not be the same."
-    changed = [name for name, side in zip(names, (a, b), strict=True) if not side.header.lossless]
+    changed = [name for name, side in zip(names, (a, b), strict=True) if not side.header.exact]
     if changed:
-        verb = "changes" if len(changed) == 1 else "change"
-        return "free", f"{' and '.join(changed)} {verb} the target's distribution, so the texts may differ."
-    if one.method.get("sampler") != two.method.get("sampler") and not (a.greedy and b.greedy):
+        verb = "is" if len(changed) == 1 else "are"
+        values = " and ".join(dict.fromkeys(label(side.header.exactness) for side in (a, b) if not side.header.exact))
+        return "free", f"{' and '.join(changed)} {verb} {values}, so the texts may differ."
+    if law(one) != law(two):
+        return "free", "The guidance differs, so the texts may differ."
+    if one.method.get("sampler") != two.method.get("sampler"):
         return "free", "The samplers differ, so the texts may differ."
     if one.dtype != two.dtype or one.device != two.device:
         return "free", f"The numbers are of another kind ({one.dtype} on {one.device}, {two.dtype} on {two.device})."
+    values = label(worst((one.exactness, two.exactness)))
     if a.greedy and b.greedy:
-        return "same", "Both are lossless and greedy: the texts must be the same, but where two logits tie."
+        return "same", f"Both are {values} and greedy: the texts must be the same, but where two logits tie."
     if one.seed == two.seed and not a.drafts and not b.drafts:
         return "same", "One seed, and neither drafts: every token is drawn with the same uniform, so the texts must be equal."
     seed = "One seed" if one.seed == two.seed else "Other seeds"
-    return "law", f"Both are lossless: one distribution, not one text. {seed}; drafts are tested with uniforms of their own."
+    return "law", f"Both are {values}: one distribution, not one text. {seed}; drafts are tested with uniforms of their own."
 
 
 def chance(a: Side, b: Side, contrast: Contrast, names: Sequence[str] = ("A", "B")) -> str:

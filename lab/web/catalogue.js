@@ -1,6 +1,7 @@
 /* catalogue: all methods in one list, to be searched, read about and put into the controls. Opened from beside the
  * method. */
 import { describe } from "./catalogue/about.js";
+import { label } from "./exactness.js";
 import { ask, ofModels } from "./runs.js";
 import { button, h, two } from "./scope.js";
 
@@ -34,11 +35,12 @@ function styled() {
 }
 
 function built(use, said) {
-  let all = [], command = "", family = "", shown = [], at = 0;
+  let all = [], command = "", meanings = {}, family = "", shown = [], at = 0;
   const search = h("input", { type: "search", placeholder: "Name, idea, source, need",
     "aria-label": "Search the methods", autocomplete: "off", spellcheck: "false" });
   const families = h("div", { class: "families", role: "group", "aria-label": "Kind of part" });
-  const exact = h("input", { type: "checkbox" }),
+  const values = ["lossless", "exact_for_settings", "lossy"].map((value) => h("option", { value }, label(value))),
+    exact = h("select", { "aria-label": "How exact the text is" }, h("option", { value: "" }, "any exactness"), values),
     need = h("select", { "aria-label": "What it needs" }, NEEDS.map(([value, word]) => h("option", { value }, word)));
   const count = h("span", { class: "quiet", role: "status" });
   const list = h("ul", { class: "list", role: "listbox", "aria-label": "Methods" }),
@@ -47,7 +49,7 @@ function built(use, said) {
   const close = button("Close", () => dialog.close());
   const dialog = h("dialog", { class: "ds-catalogue ds-page", "aria-label": "Methods" },
     h("header", null, h("h1", null, "Methods"), count, close),
-    h("div", { class: "filters" }, search, need, h("label", null, exact, " lossless only"), families), trouble,
+    h("div", { class: "filters" }, search, need, exact, families), trouble,
     h("div", { class: "both" }, list, about));
 
   dialog.read = async () => {
@@ -55,7 +57,7 @@ function built(use, said) {
     try {
       const catalogue = await ask(ofModels("/ds/catalogue")); // anew each time: other models may be chosen now
       all = [...catalogue.presets, ...catalogue.parts, ...catalogue.commands.map(runByHand)];
-      command = catalogue.command;
+      ({ command, exactness: meanings } = catalogue);
       trouble.className = "";
       trouble.replaceChildren();
       fill();
@@ -70,13 +72,13 @@ function built(use, said) {
 
   // ---- what is looked for
 
-  const law = (x) => (x.lossless ? "lossless keeps the target's distribution" : "lossy changes the output");
   const sought = (x) =>
-    [x.family, x.kind, x.name, x.title, x.idea, x.source, law(x), ...(x.needs.length ? x.needs : ["needs nothing"])]
+    [x.family, x.kind, x.name, x.title, x.idea, x.source, label(x.exactness), meanings[x.exactness],
+      ...(x.needs.length ? x.needs : ["needs nothing"])]
       .join("\n").toLowerCase();
   const fits = (x) => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    return (!family || x.family === family) && (!exact.checked || x.lossless)
+    return (!family || x.family === family) && (!exact.value || x.exactness === exact.value)
       && (!need.value
         || (need.value === "nothing" ? !x.needs.length : x.needs.some((word) => word.startsWith(need.value))))
       && words.every((word) => sought(x).includes(word));
@@ -101,7 +103,8 @@ function built(use, said) {
     list.replaceChildren(...shown.flatMap((x, i) => {
       const row = h("li", { role: "option", id: `ds-method-${i}`, "data-i": i, "data-name": `${x.kind} ${x.name}`,
         tabindex: -1 }, h("b", null, x.title || x.name),
-        h("span", { class: "marks" }, x.lossless ? null : h("span", { class: "lossy" }, "changes the output"),
+        h("span", { class: "marks" },
+          x.exactness === "lossless" ? null : h("span", { class: "lossy" }, label(x.exactness)),
           x.measured ? h("span", { class: "n" }, `× ${two(x.measured.ratio)}`) : null));
       const head = x.family === last ? [] : [h("li", { class: "family", role: "presentation" }, x.family)];
       last = x.family;
@@ -119,7 +122,7 @@ function built(use, said) {
       if (on && focus) row.focus();
       if (on) row.scrollIntoView({ block: "nearest" });
     }
-    describe(about, shown[at], { command, take, any: all.length > 0 });
+    describe(about, shown[at], { command, meanings, take, any: all.length > 0 });
   }
 
   // ---- hands and keys

@@ -88,8 +88,8 @@ class Wire:
     lanes: which of two models wrote, and by what it was decided (`lab/wire/turned.py`).
     tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
     of nodes only with the tree. Of what has no room the notes of nodes go first, and those of series last; "few" says so.
-    text, in the head: one mark for the run, whether its text is the target's and why not; plain: it is plain decoding;
-    setting: runs of which it is equal would have one text if both were lossless (`engine/trace/whose.py`).
+    exactness, in the head: one of four values; text: its label, and why it is not lossless; plain: it is plain decoding;
+    setting: exact runs with an equal one have one text (`engine/trace/whose.py`).
     The head names the machine that the run was made on: `profile`, or what the header kept; else nothing is said of it.
     """
 
@@ -145,7 +145,7 @@ class Wire:
             "parts": {kind: said(h, kind) for kind in h.method} | {"zones": [zone.record() for zone in zones(h)]},
             "telling": None if self._telling is None else told(self._telling),
             "tells": notes.declarations(h),
-            "lossless": h.lossless,
+            "exactness": h.exactness,
             "text": list(mark(h)),
             "plain": is_plain(h),
             "setting": setting(h),

@@ -19,6 +19,7 @@ from decodescope.app.arguments import Parser
 from decodescope.app.cli import main
 from decodescope.app.parser import parser
 from decodescope.engine.core import files
+from decodescope.engine.core.exactness import VALUES
 from decodescope.engine.decoding import reader
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.load import load
@@ -30,7 +31,7 @@ SPECULATIVE = [*RUN, "--draft", "lab-draft", "--drafter", "draft_model"]
 KEYS = re.findall(
     r"\w+",
     """text prompt_tokens tokens steps target_passes tau accepted drafted prefill_s wall_s tokens_per_s kv_bytes_held
-    kv_bytes_peak kv_bytes_kept kv_bytes_full lossless end trace notes""",
+    kv_bytes_peak kv_bytes_kept kv_bytes_full exactness end causes models trace notes""",
 )
 
 
@@ -56,7 +57,8 @@ def test_run_tells_all_that_its_contract_names(asked) -> None:
     assert list(found) == KEYS
     assert all(type(x) is int for x in [*found["prompt_tokens"], *found["tokens"], found["steps"], found["target_passes"]])
     assert len(found["tokens"]) == found["steps"] == found["target_passes"] == 8
-    assert found["lossless"] is True and found["end"] == "max_new_tokens" and found["trace"] is None
+    assert found["exactness"] == "lossless" and found["causes"] == [] and found["models"]["target"]["name"] == "lab-draft"
+    assert found["end"] == "max_new_tokens" and found["trace"] is None
     assert found["tau"] == 1 and found["drafted"] == found["accepted"] == 0
     assert 0 < found["prefill_s"] < found["wall_s"]
     assert found["tokens_per_s"] == pytest.approx(8 / (found["wall_s"] - found["prefill_s"]))
@@ -240,8 +242,8 @@ TIMES = {"prefill_s": 0, "wall_s": 0, "tokens_per_s": 0}
 
 def test_lossy_methods_say_so(said, asked) -> None:
     lossy = ["--policy", "window", "--set", "policy.size=8"]
-    assert asked(*RUN, *lossy)["lossless"] is False
-    assert "changes the output" in said(*RUN, *lossy)[1]
+    assert asked(*RUN, *lossy)["exactness"] == "lossy"
+    assert "lossy (because: " in said(*RUN, *lossy)[1]
 
 
 # ---- refusals
@@ -370,17 +372,18 @@ def test_methods_lists_every_part_with_its_knobs(asked, said) -> None:
     found = asked("methods")["methods"]
     assert {(x["kind"], x["name"]) for x in found} >= {("drafter", "draft_model"), ("policy", "h2o"), ("sampler", "top_p")}
     for part in found:
-        told = ["kind", "name", "title", "idea", "source", "headline", "measured", "lossless", "params", "needs"]
+        told = ["kind", "name", "title", "idea", "source", "headline", "measured", "exactness", "params", "needs"]
         assert list(part) == told and part["idea"].endswith(".")
-        assert type(part["lossless"]) is bool
+        assert part["exactness"] in VALUES
         for knob in part["params"]:
             told = ["name", "type", "default", "low", "high", "choices", "unit", "help", "file"]
             assert list(knob) == [*told, "item", "least", "most", "lines"]
             assert knob["type"] in ("int", "float", "bool", "str", "list") and (knob["type"] == "list") == bool(knob["item"])
     by_name = {x["name"]: x for x in found}
-    assert by_name["draft_model"]["lossless"] and by_name["draft_model"]["needs"]["models"] == ["draft"]
-    assert not by_name["h2o"]["lossless"] and by_name["h2o"]["needs"]["attention"] == "columns"
-    assert not by_name["typical"]["lossless"] and by_name["block"]["lossless"], "a rule by what it does to any draft"
+    assert by_name["draft_model"]["exactness"] == "lossless" and by_name["draft_model"]["needs"]["models"] == ["draft"]
+    assert by_name["h2o"]["exactness"] == "lossy" and by_name["h2o"]["needs"]["attention"] == "columns"
+    rules = {x: by_name[x]["exactness"] for x in ("typical", "block")}
+    assert rules == {"typical": "lossy", "block": "lossless"}, "a rule by its effect on any draft"
     assert by_name["eagle2"]["needs"]["heads"] == ["eagle"] and by_name["none"]["measured"] == {"tau": 1.0, "ratio": 1.0}
     apart = asked("methods")["commands"]
     assert {x["name"] for x in apart} == {"cachegen", "batchllm", "answers"}
@@ -440,7 +443,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_trace_show_says_what_the_run_said(asked, recorded: Path) -> None:
     found, run = asked("trace", "show", str(recorded)), asked(*SPECULATIVE, "--max-new-tokens", "24")
-    for key in ("text", "prompt_tokens", "tokens", "steps", "target_passes", "tau", "accepted", "drafted", "lossless", "end"):
+    for key in ("text", "prompt_tokens", "tokens", "steps", "target_passes", "tau", "accepted", "drafted", "exactness", "end"):
         assert found[key] == run[key]
     assert found["damage"] is None
 

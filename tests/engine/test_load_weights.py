@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -56,6 +57,17 @@ def test_a_model_of_another_is_real_and_is_told() -> None:
     assert again.bits == made.spec.bits and again.weights == "int8"
 
 
+def test_a_run_on_changed_weights_says_so_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "--model", SMALL, "--weights", "int4", "--prompt", "A dog and a", "--max-new-tokens", "2"]
+    why = "the weights are changed (int4)"
+    assert main(words) == 0 and f"exact for settings (because: {why})" in capsys.readouterr().out
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["exactness"], found["causes"]) == ("exact_for_settings", [why])
+    model = found["models"]["target"]
+    assert (model["name"], model["weights"], model["adapter"]) == (f"{SMALL}@int4", "int4", "") and model["fingerprint"]
+
+
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The draft is the target's own view in 4 bits: the text is that of the target by itself."""
     out = tmp_path / "run.dstrace"
@@ -65,7 +77,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     trace = open_trace(out)
     assert trace.header.lanes["draft"]["weights"] == "int4 group=32" and "weights" not in trace.header.model
     summary = summarise(trace)
-    assert summary.lossless and summary.drafted > summary.accepted > 0
+    assert summary.exactness == "lossless" and summary.drafted > summary.accepted > 0
     alone = run(load(SMALL), Method(), "A dog and a", max_new_tokens=24)
     assert text.startswith(alone.text)
     fork = tmp_path / "fork.dstrace"

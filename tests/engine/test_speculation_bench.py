@@ -212,7 +212,7 @@ def reached(**gains: float) -> dict[str, Any]:
         "contestants": {
             name: dict(
                 side="decodescope", method=name.partition("__")[0], against=BASELINE, plain=name == BASELINE,
-                drawn="drawn" in name, lossless="lossy" not in name,
+                drawn="drawn" in name, exactness="lossy" if "lossy" in name else "lossless",
             )
             for name in [BASELINE, *gains]
         }

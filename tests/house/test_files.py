@@ -139,7 +139,7 @@ def functions(node: ast.Module | ast.ClassDef) -> list[ast.FunctionDef | ast.Asy
 
 def test_files_stay_small() -> None:
     """A guard, not an aim: a method takes 30 to 80 lines, a rule with what it says of itself more, another file under 250."""
-    limits = {m: 160 if m in method_modules() else 450 for m in modules()}
+    limits = {m: 160 if m in method_modules() else 500 for m in modules()}
     lengths = {m: len(p.read_text(encoding="utf-8").splitlines()) for m, p in modules().items()}
     bad = {m: f"{lengths[m]} lines; the guard stands at {limits[m]}" for m in modules() if lengths[m] > limits[m]}
     assert not bad, broken(bad)

@@ -11,11 +11,11 @@ from toylab import HOSTILE
 from decodescope.lab.figures import labbench
 
 
-def one(accuracies: list[float | None], kinds: list[str], *, lossless: bool = True, **more: Any) -> dict[str, Any]:
+def one(accuracies: list[float | None], kinds: list[str], *, exactness: str = "lossless", **more: Any) -> dict[str, Any]:
     """A method's figures."""
     usual = dict(
         accuracy=0.5, tau=2.5, tokens_per_s=80.0, ratio=1.6, target_passes=40, peak_kv_bytes=3 << 20, step_kv_bytes=2 << 20,
-        alike=1.0, identity={"equal": 3, "tied": 0, "parted": 0}, lossless=lossless,
+        alike=1.0, identity={"equal": 3, "tied": 0, "parted": 0}, exactness=exactness,
     )  # fmt: skip
     by_kind = {kind: {"accuracy": x} for kind, x in zip(kinds, accuracies, strict=True)}
     return {**usual, "by_kind": by_kind, **more}
@@ -32,7 +32,7 @@ FOUND = result(
     {
         "autoregressive": one([1.0, 0.5, None], KINDS, tau=1.0, ratio=1.0),
         "draft_model": one([1.0, 0.5, None], KINDS),
-        "h2o": one([0.25, 0.0, None], KINDS, lossless=False, ratio=0.8, tau=None, alike=0.9),
+        "h2o": one([0.25, 0.0, None], KINDS, exactness="lossy", ratio=0.8, tau=None, alike=0.9),
     },
 )
 

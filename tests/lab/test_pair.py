@@ -194,8 +194,8 @@ def test_each_run_says_whose_text_it_is_and_where_it_parts_from_plain_decoding(d
     at = next(k for k, (x, y) in enumerate(zip(plain.emitted, heavy.emitted, strict=False), 1) if x != y)
     open_pair(drawn, heavy, plain)
     marks = drawn.page.locator(".run .of-text").all_inner_texts()
-    why = "text may differ, because: entries leave the cache (h2o)"
-    assert marks == [f"{why}, parted from plain decoding (B) at token {at}", "the target's text"]
+    why = "lossy, because: entries leave the cache (h2o)"
+    assert marks == [f"{why}, parted from plain decoding (B) at token {at}", "lossless"]
     drawn.run("() => both.against(1)")
     assert drawn.page.locator(".run .of-text").all_inner_texts() == marks
     assert f"are the same up to token {at - 1}" in drawn.text(".parts") or at == 1

@@ -27,9 +27,9 @@ def test_strip_shows_the_schedule_that_decides(drawn: Drawn, schedule, seen: str
 @pytest.mark.parametrize(
     ("parts", "mark"),
     [
-        ({"policy": ("streaming_llm", {"recent": 2})}, "text may differ, because: entries leave the cache (streaming llm)"),
-        ({"depth": ("confidence_exit", {})}, "text may differ, because: layers are left out (confidence exit)"),
-        ({"drafter": ("draft_model", {"length": 3})}, "the target's text"),
+        ({"policy": ("streaming_llm", {"recent": 2})}, "lossy, because: entries leave the cache (streaming llm)"),
+        ({"depth": ("confidence_exit", {})}, "lossy, because: layers are left out (confidence exit)"),
+        ({"drafter": ("draft_model", {"length": 3})}, "lossless"),
     ],
 )
 def test_one_mark_says_whose_text_the_whole_run_wrote(drawn: Drawn, parts, mark: str) -> None:

@@ -30,6 +30,8 @@ FIRST = toys.representatives("drafter")
 RULES = [name for name, cls in registry("acceptance").items() if cls.lossless]
 WEIGHTS = os.environ.get("DECODESCOPE_WEIGHTS", "")  # transforms that make the target, joined with +; empty: none
 MADE = ("int8 head=true", "head_sensitivity cut=0.3 tokens=128 rounds=2 + int8", "cut_layers skip=a1,f2")
+FREE = {"judge": {"threshold": 0.05}, "lantern": {"delta": 1.0, "nearest": 3}}  # settings that keep more than the usual ones
+LOSSY = [(name, FREE.get(name, {})) for name, cls in registry("acceptance").items() if not cls.lossless]
 WAYS: list[tuple[str, dict]] = [("draft_model", {"length": 2}), ("layer_skip", {"length": 2, "ratio": 0.5}), ("medusa", {})]
 
 
@@ -82,6 +84,15 @@ def test_drafter_has_the_targets_law_under_every_rule_that_takes_it(name: str, s
         return
     assert off <= 1e-12
     assert walk.kept + walk.refused > 0 or (name, settings) not in FIRST, "the test needs drafts"
+
+
+@pytest.mark.parametrize(("rule", "settings"), LOSSY)
+def test_a_rule_that_is_called_lossy_changes_the_distribution(rule: str, settings: dict) -> None:
+    made = method(("draft_model", {"length": 2}))
+    made.acceptance = build("acceptance", rule, settings)  # type: ignore[assignment] # a rule, by its kind
+    assert made.exactness == "lossy"
+    off, walk = walked(made)
+    assert off > 1e-3 and walk.kept
 
 
 @pytest.mark.parametrize("drafter", WAYS, ids=[name for name, _ in WAYS])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.method import Method
 from decodescope.engine.trace import Header, TraceError
+from decodescope.engine.trace.causes import causes_of
 from decodescope.engine.trace.rules import consistent_header
 from decodescope.engine.trace.whose import away, is_plain, setting, text_mark
 
@@ -26,32 +28,39 @@ LOSSY = {
 
 
 def header(method: Method, seed: int = 7, prompt: int = 1) -> Header:
-    said = {"parts": method.said(), "lossless": method.lossless}
-    return Header({"fingerprint": "f"}, method.record(), np.array([prompt], "<i4"), seed, **said)
+    made = Header({"fingerprint": "f"}, method.record(), np.array([prompt], "<i4"), seed, parts=method.said())
+    return valued(made)
+
+
+def valued(header: Header, **changes: Any) -> Header:
+    """The header with these changes, and the exactness that follows from it."""
+    changed = replace(header, **changes)
+    return replace(changed, exactness=causes_of(changed).exactness)
 
 
 @pytest.mark.parametrize("name", LOSSY)
 def test_a_run_whose_text_may_differ_says_because_of_what(name: str) -> None:
     parts, why = LOSSY[name]
-    assert text_mark(header(Method.named(parts))) == f"text may differ, because: {why}"
+    assert text_mark(header(Method.named(parts))) == f"lossy, because: {why}"
 
 
 def test_a_rule_is_no_reason_where_it_changes_nothing() -> None:
     """Under a greedy law `typical` matches exactly, and without drafts nothing is tested: H2O alone is the reason."""
     greedy = Method.named({"drafter": "prompt_lookup", "acceptance": "typical", "policy": "h2o"})
-    assert text_mark(header(greedy)) == "text may differ, because: entries leave the cache (h2o)"
-    assert text_mark(header(Method.named({"drafter": "prompt_lookup", "acceptance": "typical"}))) == "the target's text"
+    assert text_mark(header(greedy)) == "lossy, because: entries leave the cache (h2o)"
+    assert text_mark(header(Method.named({"drafter": "prompt_lookup", "acceptance": "typical"}))) == "lossless"
 
 
-def test_a_lossless_run_wrote_the_targets_text_or_one_of_its_distribution() -> None:
-    assert text_mark(header(Method.named({"drafter": "prompt_lookup"}))) == "the target's text"
+def test_a_lossless_run_says_whether_its_text_is_one_of_a_distribution() -> None:
+    assert text_mark(header(Method.named({"drafter": "prompt_lookup"}))) == "lossless"
     drawn = {"drafter": "prompt_lookup", "sampler": ["temperature"]}
-    assert text_mark(header(Method.named(drawn))) == "the target's text, in distribution"
+    assert text_mark(header(Method.named(drawn))) == "lossless, in distribution"
 
 
 def test_where_another_law_stands_the_text_is_said_to_be_of_that_law_and_is_held_against_no_other() -> None:
     law = Method.named({"law": "contrastive", "drafter": "prompt_lookup", "sampler": ["temperature"]})
-    assert text_mark(header(law)) == "text of the law contrastive, in distribution"
+    guided = "because: guidance replaces the model's distribution (contrastive)"
+    assert text_mark(header(law)) == f"exact for settings, in distribution; {guided}"
     plain, other = Method.of("contrastive"), Method.named({"law": "contrastive"}, {"law.alpha": 0.5})
     assert is_plain(header(plain)) and setting(header(plain)) != setting(header(Method()))
     lanes = {"amateur": {"fingerprint": "g"}}
@@ -67,15 +76,14 @@ def test_bits_that_are_no_number_are_refused_with_the_header(bits: object) -> No
 
 
 def test_what_no_part_says_is_said_of_the_run() -> None:
-    forced = replace(header(Method()), lossless=False, forced=True)
-    assert text_mark(forced) == "text may differ, because: verdicts were forced"
-    loaded = replace(header(Method()), lossless=False, loaded={"entries": 12, "bits": 4.2134})
+    forced = valued(header(Method()), forced=True)
+    assert text_mark(forced) == "lossy, because: verdicts were forced"
+    loaded = valued(header(Method()), loaded={"entries": 12, "bits": 4.2134})
     assert text_mark(loaded).endswith("because: 12 entries of the prompt were loaded from a file, in 4.21 bits a number")
-    earlier = replace(header(Method()), lossless=False, fork={"of": "x", "step": 1})
-    assert text_mark(earlier).endswith("before the fork another method decoded")
+    earlier = replace(header(Method()), exactness="lossy", fork={"of": "x", "step": 1})
+    assert text_mark(earlier).endswith("another method decoded before the fork")
     rule = Method.named({"drafter": "prompt_lookup", "acceptance": "typical", "sampler": ["temperature"]})
-    older = replace(header(rule), parts={})
-    assert text_mark(older).endswith("the rule keeps other tokens too (typical)")
+    assert text_mark(header(rule)).endswith("what the target finds likely enough is kept (typical)")
     early = replace(header(Method.named({"depth": "confidence_exit"})), parts={})
     assert text_mark(early).endswith("layers are left out (confidence exit)")
 

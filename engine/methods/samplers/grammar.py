@@ -39,6 +39,7 @@ class Grammar(Sampler):
     source = "Geng et al. 2023, arXiv:2305.13971; guidance-ai/llguidance, docs/syntax.md"
     stateful = True
     constrains = True
+    departs = "the grammar refuses tokens"
     reads_text = True
     tells: ClassVar[dict[str, Note]] = {
         "allowed": Note("series", "allowed", "tokens", "that may follow, by the grammar"),

@@ -41,6 +41,7 @@ class Momentum(Sampler):
     source = "Lan et al. 2022, arXiv:2212.02175, section 3; gmftbyGMFTBY/MomentumDecoding, models/utlis_ngram.py"
     stateful = True
     reads_logits = True
+    departs = "tokens that retrace the text are passed over"
     tells: ClassVar[dict[str, Note]] = {
         "depth": Note("series", "depth", "tokens", "that the token before this step retraced, itself included"),
         "deflected": Note("series", "deflected", "", "whether a likelier token was passed over for it"),

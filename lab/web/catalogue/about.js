@@ -1,16 +1,17 @@
 /* about: one method of the catalogue in words: what it does, needs and keeps, its source, what was measured. */
+import { label } from "../exactness.js";
 import { copying } from "../save.js";
 import { button, h, two } from "../scope.js";
 
 /** Fill `about` with what is known of `x`, a part or a preset. command: that measured; take(x): use it; any: whether
  *  the list holds anything. */
-export function describe(about, x, { command, take, any }) {
+export function describe(about, x, { command, meanings, take, any }) {
   if (!x) return about.replaceChildren(h("p", { class: "quiet" }, any ? "Nothing fits: take a filter away." : ""));
   const rows = [
     ["Made of", x.made],
     ["Run by", x.run && h("code", null, x.run)],
     ["Needs", x.needs.join(", ") || "nothing but the model"],
-    ["Text", x.lossless ? "keeps the target's distribution" : "changes the output"],
+    ["Exactness", `${label(x.exactness)}: ${meanings[x.exactness]}`],
     ["Source", x.source],
     ["The authors' headline", x.headline],
     ["Measured here",

@@ -1,4 +1,5 @@
 /* row: a trace as a row of the table: its name, its figures, and what can be done with it. */
+import { label } from "../exactness.js";
 import { button, grouped, h, size, two } from "../scope.js";
 import { when } from "../when.js";
 import { bars } from "./bars.js";
@@ -25,7 +26,7 @@ function figures(row, most, place) {
   return [
     h("td", { class: "method", title: row.mark }, row.called || "",
       row.damage ? h("small", null, `${row.damage}`) : null,
-      row.lossless === false ? h("small", null, row.away || "text may differ") : null),
+      row.exactness && row.exactness !== "lossless" ? h("small", null, row.away || label(row.exactness)) : null),
     h("td", { class: "model" }, row.model),
     h("td", { class: "bars" }, row.bars?.length ? bars(row.bars, most, place) : row.pending ? "reading…" : ""),
     h("td", { class: "steps n" }, row.steps === undefined ? "" : grouped(row.steps)),

@@ -23,7 +23,8 @@ export function partings(letters, stores, { show, why, mark }) {
   function fromPlain() {
     const heads = stores.map((store) => store.head);
     return heads.map((head, k) => {
-      const plain = heads.findIndex((one) => one?.plain && head && !head.lossless && one.setting === head.setting);
+      if (head?.exactness !== "lossy") return "";
+      const plain = heads.findIndex((one) => one?.plain && one.setting === head.setting);
       if (plain < 0) return "";
       const split = splits(plain)[k], whose = `plain decoding (${letters[plain]})`;
       return split.same ? `as ${whose} for ${plural(split.at, "token")}`

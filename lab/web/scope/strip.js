@@ -33,7 +33,7 @@ const ACTED = { accept: "Rule", reject: "Rule", unreached: "Draft", bonus: "Samp
 /** The method as a row of stations, with the time that each took in the step; lit is the one that made what is
  *  selected. */
 export function stripView(context) {
-  const whose = h("p", { class: "whose" }), element = h("div", { class: "stations" }, whose); // one mark for the run
+  const mark = h("p", { class: "whose" }), element = h("div", { class: "stations" }, mark); // how exact the run is
   const stations = pool(element,
     () =>
       h("div", { class: "station" }, h("span", { class: "dot" }), h("span", { class: "what" }), h("b"),
@@ -60,8 +60,8 @@ export function stripView(context) {
           shown.push(["Verify", head.model.name, head.model.params ? `${short(head.model.params)} parameters` : "",
             step?.dt.verify]);
       }
-      say(whose, (head.text ?? []).filter(Boolean).join(", "));
-      whose.classList.toggle("lossy", !head.lossless);
+      say(mark, (head.text ?? []).filter(Boolean).join(", "));
+      mark.classList.toggle("lossy", head.exactness !== "lossless");
       const at = context.chosen(store, i);
       const all = step?.fill || step?.iteration || step?.beams || step?.threads
         || step?.tally; // one part made all of the step

@@ -21,7 +21,7 @@ def test_prompt_is_saved_and_decoded_from_its_file(tmp_path: Path, said: Said) -
     words = ("cache", "load", file, "--model", "lab-draft", "--max-new-tokens", "4")
     code, out, _ = said(*words, "--json", "--trace", str(trace), "--prompt", "there was")
     run = json.loads(out)
-    assert code == 0 and run["loaded"] == saved["entries"] == saved["tokens"] - 1 and not run["lossless"]
+    assert code == 0 and run["loaded"] == saved["entries"] == saved["tokens"] - 1 and run["exactness"] == "lossy"
     assert len(run["prompt_tokens"]) > saved["tokens"] and run["kv_bytes_full"] > saved["kv_bytes"]
     record = open_trace(trace)
     assert record.header.loaded["sha256"] == saved["sha256"]

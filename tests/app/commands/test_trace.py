@@ -49,13 +49,13 @@ def test_fork_repeats_the_run_and_goes_on_with_the_change(recorded: Path, said: 
     run = open_trace(recorded)
     code, out, err = said("trace", "fork", str(recorded), "--step", "2", "--trace", str(tmp_path / "same"), "--json")
     assert code == 0, err
-    assert json.loads(out)["tokens"] == run.end.tokens and json.loads(out)["lossless"]
+    assert json.loads(out)["tokens"] == run.end.tokens and json.loads(out)["exactness"] == "lossless"
     at = run.steps[2]
     words = ["--step", "2", "--trace", str(tmp_path / "forced"), "--force", "accept:2", "--name", "both", "--json"]
     code, out, err = said("trace", "fork", str(recorded), *words)
     made = open_trace(tmp_path / "forced")
     assert code == 0 and made.steps[2].emitted[:2] == at.draft.tokens[:2] and made.header.fork["name"] == "both"
-    assert check(made).ok and not json.loads(out)["lossless"] and made.header.fork["forced"] == [[1, True]]
+    assert check(made).ok and json.loads(out)["exactness"] == "lossy" and made.header.fork["forced"] == [[1, True]]
     words = ["--step", "1", "--trace", str(tmp_path / "hot"), "--set", "temperature.temperature=1.5", "--max-new-tokens", "20"]
     assert said("trace", "fork", str(recorded), *words, "--json")[0] == 0
     hot = open_trace(tmp_path / "hot")

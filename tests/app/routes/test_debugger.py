@@ -231,7 +231,7 @@ def test_a_fork_is_queued_named_and_known(play: Play, client: TestClient) -> Non
     there = made.steps(at.step, at.step + 1)[0]
     assert there.forced == [0] and there.emitted[0] == at.draft.tokens[0] and made.end.reason == "max_new_tokens"
     head = made.wire.head()
-    assert head["fork"]["of"] == channel.run and head["fork"]["name"] == "what if it stayed" and not head["lossless"]
+    assert head["fork"]["of"] == channel.run and head["fork"]["name"] == "what if it stayed" and head["exactness"] == "lossy"
     assert made.wire.step(there, whole=True)["forced"] == [1]
     card = explain(open_trace(made.path), at.step, 0)
     assert card.title == "Accepted, forced" and card.agrees is None

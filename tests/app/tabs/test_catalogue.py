@@ -36,16 +36,18 @@ def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, p
     assert told["drafter", "draft_model"]["needs"] == ["draft model"] and told["drafter", "prompt_lookup"]["needs"] == []
     assert told["policy", "h2o"]["needs"] == ["attention"]
     assert told["schedule", "specdec_pp"]["needs"] == ["draft model", "trained heads (specdec)"]
-    lossy = {name for (kind, name), x in told.items() if kind == "acceptance" and not x["lossless"]}
+    lossy = {name for (kind, name), x in told.items() if kind == "acceptance" and x["exactness"] == "lossy"}
     assert lossy >= {"typical", "leniency"} and "block" not in lossy
     filling = {x["name"] for x in told.values() if "model without a causal mask" in x["needs"]}
-    assert filling == {"masked", "edit_tags", *registry("selector")} and not any(
-        told["selector", x]["lossless"] for x in registry("selector")
+    assert filling == {"masked", "edit_tags", *registry("selector")} and all(
+        told["selector", x]["exactness"] == "lossy" for x in registry("selector")
     )
     pictures = {x["name"] for x in told.values() if "model of pictures" in x["needs"]}
     assert pictures == {"zipar", "randar"}
     gaps = {x["name"] for x in told.values() if x["needs"] == ["gap-filling model"]}
     assert gaps == {"jump_coder"}
+    settings = {x["name"] for x in told.values() if x["exactness"] == "exact_for_settings"}
+    assert settings == {"grammar", "momentum", "contrastive", "nest", "rapid", *registry("weights")}
     unfit = {x["name"] for x in told.values() if x["why"]}
     blocks = {x["name"] for x in told.values() if x["needs"] == ["Block Transformer"]}
     assert blocks == {"block_transformer"}
@@ -89,7 +91,7 @@ def test_every_preset_has_a_link_that_brings_it_back(client: TestClient) -> None
         choice = from_json(x["link"].removeprefix("#set="))
         assert x["link"].startswith("#set=") and matching(choice) == name and choice.prompt.strip()
         assert x["idea"].endswith(".") and x["title"] not in x["idea"] and len(x["idea"]) > 40, "what happens, not its name"
-    assert "H2O" in found["eagle_h2o"]["made"] and not found["eagle_h2o"]["lossless"]
+    assert "H2O" in found["eagle_h2o"]["made"] and found["eagle_h2o"]["exactness"] == "lossy"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -150,7 +152,7 @@ def test_by_keyboard_a_method_is_found_and_put_into_the_controls(lab: Lab) -> No
     page.keyboard.press("ArrowDown")
     assert page.evaluate(CHOSEN) == "drafter rest"
     about = page.inner_text(f"{OPEN} .about")
-    facts = ("keeps the target's distribution", "1.62 to 2.36x", "plain decoding", "arXiv")
+    facts = ("lossless: identical in distribution to plain decoding", "1.62 to 2.36x", "plain decoding", "arXiv")
     assert all(fact in about for fact in facts)
     page.keyboard.press("Enter")
     page.wait_for_selector(OPEN, state="detached")
@@ -162,7 +164,7 @@ def test_by_keyboard_a_method_is_found_and_put_into_the_controls(lab: Lab) -> No
     page.wait_for_selector(f"{OPEN} [role=option]")
     page.fill(f"{OPEN} input[type=search]", "")
     page.click(f"{OPEN} .families >> text=Acceptance")
-    page.check(f"{OPEN} input[type=checkbox]")
+    page.select_option(f"{OPEN} [aria-label='How exact the text is']", "lossless")
     names = page.locator(f"{OPEN} [role=option]").evaluate_all("x => x.map((one) => one.dataset.name)")
     assert "acceptance block" in names and "acceptance typical" not in names
     page.click(f"{OPEN} .families >> text=Command")
@@ -185,7 +187,7 @@ def test_a_preset_is_used_from_a_list_that_fits_the_page(lab: Lab, width: int) -
     box = page.locator(OPEN).bounding_box()
     assert box["x"] >= 0 and box["x"] + box["width"] <= width
     page.click(f"{OPEN} [data-name='preset h2o']")
-    page.wait_for_selector(f"{OPEN} .about >> text=changes the output")
+    page.wait_for_selector(f"{OPEN} .about >> text=the text may differ from exact decoding")
     page.click(f"{OPEN} .about >> text=Use it")
     page.wait_for_function(f"{METHOD} == {json.dumps(PRESETS['h2o'].title)}")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")

@@ -1,0 +1,109 @@
+"""Exactness: every part has one of four values, and the texts that it writes agree with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import toys
+
+from decodescope.engine import Method
+from decodescope.engine.core.component import KINDS, registry
+from decodescope.engine.core.exactness import MEANINGS, VALUES, label, worst
+from decodescope.engine.method import using
+from decodescope.engine.trace import Header, TraceError, check
+from decodescope.engine.trace.causes import causes_of, causes_shown, overstated
+from decodescope.engine.trace.rules import consistent_header
+
+PROMPTS = [toys.PROMPT, *toys.prompts(4, seed=3)]
+COUNT = 40
+# Samplers define the distribution that both sides of a comparison have; these do more.
+DEPARTING = {"grammar", "momentum"}
+# Kinds whose lossy parts must change a text here: tests/contracts/test_strategies.py shows it of strategies, and of the routers
+# and selectors that they use; tests/law of acceptance rules.
+SHOWN_HERE = ("policy", "codec", "depth", "context")
+WITHOUT_EXAMPLES = {"color", "cot_influx"}  # they shorten prompts of examples, and the prompts here hold none
+
+
+def alone(kind: str, name: str, settings: dict[str, Any]) -> Method:
+    """A method that differs from plain decoding in this part, and in the strategy that uses it."""
+    strategy = toys.routed(name) if kind == "router" else using(kind)
+    drafts = {"drafter": ("draft_model", {"length": 3})} if kind in ("schedule", "acceptance") else {}
+    return toys.method(**{"strategy": strategy, **drafts, kind: (name, settings)})
+
+
+def texts(method: Method) -> list[list[int]]:
+    """The greedy texts of the method behind the prompts."""
+    return [toys.decode(method, prompt, COUNT).end.tokens for prompt in PROMPTS]
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in KINDS for name in registry(kind) if name != "chain"])
+def test_the_texts_of_a_part_agree_with_its_exactness(kind: str, name: str) -> None:
+    """Lossless: the text of plain decoding. Exact for settings: whoever drafts, one text, but another one than the model's.
+    Lossy: in one setting or another the text differs."""
+    settings = toys.settings_of(kind, name)
+    methods = [alone(kind, name, one) for one in settings]
+    values = {method.exactness for method in methods}
+    assert values <= set(VALUES[:-1])
+    for method in methods[:1]:
+        session = toys.decode(method, PROMPTS[0], COUNT)
+        assert session.header.exactness == method.exactness == causes_of(session.header).exactness
+        assert check(session.sink).ok and not overstated(session.header)
+    if kind == "sampler":
+        assert values == {"exact_for_settings" if name in DEPARTING else "lossless"}
+        return
+    plain = [toys.due(toys.fitting(methods[0].strategy), prompt, COUNT) for prompt in PROMPTS]
+    if values == {"lossless"}:
+        assert texts(methods[0]) == plain
+    elif values == {"exact_for_settings"}:
+        drafted = [replace(method, drafter=Method.of("prompt_lookup").drafter) for method in methods]
+        assert texts(methods[0]) == texts(drafted[0]) != plain
+    elif kind in SHOWN_HERE and name not in WITHOUT_EXAMPLES:
+        assert any(texts(method) != plain for method in methods), "it never changes a text"
+
+
+@pytest.mark.parametrize("name", registry("weights"))
+def test_a_run_on_changed_weights_is_exact_for_these_settings(name: str) -> None:
+    """The header counts the weights in, whatever decodes on them: they are another model's."""
+    session = toys.decode(toys.method(drafter="prompt_lookup"), count=4)
+    model = {**session.header.model, "weights": name, "name": f"toy@{name}"}
+    header = replace(session.header, model=model)
+    assert causes_of(header).exactness == "exact_for_settings" and name in causes_of(header).settings[0]
+    assert "exact_for_settings" in overstated(header) and not overstated(replace(header, exactness="exact_for_settings"))
+
+
+def test_an_adapter_is_a_setting() -> None:
+    header = toys.decode(Method(), count=2).header
+    adapted = replace(header, model={**header.model, "adapter": "cllm"})
+    assert header.exactness == "lossless" and causes_of(adapted).exactness == "exact_for_settings"
+
+
+def test_a_vocabulary_that_a_smaller_model_cuts_is_lossy() -> None:
+    """The target cannot write the tokens that its draft model does not have."""
+    header = toys.decode(toys.method(drafter="draft_model"), count=2).header
+    draft = {**header.lanes["draft"], "vocab": header.model["vocab"] - 1}
+    cut = replace(header, lanes={"draft": draft})
+    assert header.exactness == "lossless" and causes_of(cut).exactness == "lossy"
+    assert f"{header.model['vocab'] - 1:,} tokens" in causes_of(cut).lossy[0]
+
+
+def test_a_lossy_cause_outweighs_a_setting() -> None:
+    method = toys.method(law=("contrastive", {}), policy=("h2o", {"heavy": 2, "recent": 2}))
+    causes = causes_of(toys.decode(method, count=4).header)
+    assert causes.exactness == method.exactness == "lossy" and causes.settings and not method.lossless and not method.exact
+
+
+def test_the_least_exact_part_of_a_text_counts() -> None:
+    assert [worst(VALUES[: i + 1]) for i in range(len(VALUES))] == list(VALUES) and worst([]) == "unknown"
+    assert list(MEANINGS) == list(VALUES) and label("exact_for_settings") == "exact for settings"
+
+
+def test_a_header_that_says_nothing_is_unknown_and_another_word_is_refused() -> None:
+    model = {"name": "toy", "vocab": 9, "n_layers": 1, "n_kv_heads": 1}
+    header = Header(model, Method().record(), np.arange(1, 3, dtype="<i4"), 7)
+    assert header.exactness == "unknown" and not header.lossless and not header.exact and causes_shown(header) == []
+    consistent_header(header)
+    with pytest.raises(TraceError, match="'perfect' is none of lossless, exact_for_settings, lossy, unknown"):
+        consistent_header(replace(header, exactness="perfect"))  # type: ignore[arg-type] # a file may say anything
