@@ -253,6 +253,13 @@ def find(name_or_path: str | Path) -> Found:
     return Found(str(with_weights(adapters.joined(name, adapter), weights)), folder, adapter, weights)
 
 
+def changes_of(reference: str | Path) -> dict[str, str]:
+    """The changed `weights` and the `adapter` that a model's reference asks for, as a header has them; nothing is looked up."""
+    rest, weights = without_weights(reference)
+    asked = {"weights": weights, "adapter": adapters.parted(rest)[1]}
+    return {name: value for name, value in asked.items() if value}
+
+
 def _found(name_or_path: str | Path) -> tuple[str, Path]:
     """Name and folder of a model without an adapter."""
     name = str(name_or_path)

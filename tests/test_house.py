@@ -34,7 +34,7 @@ FLOORS = (
 WEB_FLOORS = (
     *("scope", "parts", "address", "phase", "ahead", "runs", "landing", "walk", "tour", "going", "picture", "save", "file"),
     *("knobs", "prompts", "nextrun", "halted", "openings", "distribution", "grid", "given"),
-    *("when", "focus", "notice", "calibration"),
+    *("when", "focus", "notice", "exactness", "calibration"),
     *("catalogue", "compare", "debugger", "report", "cache", "hardware", "library"),
     *("tabs", "page", "arrive"),
     "gallery",

@@ -20,7 +20,9 @@ from decodescope.app.runs.shelf import title
 from decodescope.engine.core.component import registry
 from decodescope.engine.core.exactness import MEANINGS
 from decodescope.engine.core.roles import DRAFTS, TARGET
+from decodescope.engine.load import changes_of
 from decodescope.engine.method import usual
+from decodescope.engine.trace.causes import causes_of_parts
 
 TITLES = {
     "strategy": "Strategy",
@@ -99,6 +101,7 @@ def presets(play: Play, beside: Mapping[str, str]) -> list[dict[str, Any]]:
         composed = play.compose(taken(replace(choice, models=beside), name, play.names))
         method = composed.method
         assert method is not None, "a preset makes a method"
+        target = changes_of((composed.choice.models or play.names).get(TARGET, ""))
         trained = sorted({word for part in method.parts().values() for word in heads(part)})
         row: dict[str, Any] = {
             "kind": "preset",
@@ -108,7 +111,7 @@ def presets(play: Play, beside: Mapping[str, str]) -> list[dict[str, Any]]:
             "idea": x.says,
             "made": " + ".join(said),
             "source": "",
-            "exactness": method.exactness,
+            "exactness": causes_of_parts(method.record(), method.said(), target).exactness,
             "headline": "",
             "measured": None,
             "needs": models(method.lanes) + [f"trained heads ({word})" for word in trained],

@@ -23,6 +23,7 @@ def outline(run: str, choice: Choice, method: Method, names: Mapping[str, str], 
     and of a model that is not here yet its key alone."""
     from decodescope.engine.decoding.record import Recorder
     from decodescope.engine.heading import opening
+    from decodescope.engine.load import changes_of
     from decodescope.engine.run import encode
     from decodescope.engine.trace.causes import causes_of
     from decodescope.engine.trace.events import Header
@@ -30,7 +31,7 @@ def outline(run: str, choice: Choice, method: Method, names: Mapping[str, str], 
     target = readers.get(TARGET)
     splits = None if target is None else target.tokenizer
     prompt = [] if target is None or splits is None else encode(target, choice.prompt, choice.chat)
-    models = {role: readers[role].spec.record() if role in readers else {"name": key} for role, key in names.items()}
+    models = {role: readers[role].spec.record() if role in readers else {"name": key, **changes_of(key)} for role, key in names.items()}
     header = Header(
         **opening(method, run, prompt, Recorder(choice.recorded, None if splits is None else splits.piece)),
         model=models.pop(TARGET),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from decodescope.engine.core.exactness import VALUES, Exactness
@@ -41,9 +42,14 @@ class Causes:
         return "lossy" if self.lossy else "exact_for_settings" if self.settings else "lossless"
 
 
-def causes_of_parts(method: Mapping[str, Any], words: Mapping[str, Mapping[str, Any]]) -> Causes:
-    """The causes that the parts of a method name. method: kind -> record of the part; words: kind -> what it says of itself
-    (`Method.said`)."""
+NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
+
+
+def causes_of_parts(
+    method: Mapping[str, Any], words: Mapping[str, Mapping[str, Any]], model: Mapping[str, Any] = NO_CHANGES
+) -> Causes:
+    """The causes that the parts of a method name, and those of its target. method: kind -> record of the part; words: kind ->
+    what it says of itself (`Method.said`); model: the changed `weights` and the `adapter` of the target, if it has them."""
     causes = Causes()
     for kind, record in method.items():
         part = words.get(kind, {})
@@ -51,12 +57,16 @@ def causes_of_parts(method: Mapping[str, Any], words: Mapping[str, Mapping[str, 
             causes.lossy.append(f"{why} ({_name(record, kind)})")
         if why := str(part.get("departs", "")):
             causes.settings.append(why if kind == "sampler" else f"{why} ({_name(record, kind)})")
+    if weights := model.get("weights"):
+        causes.settings.append(f"the weights are changed ({str(weights)[:60]})")
+    if adapter := model.get("adapter"):
+        causes.settings.append(f"an adapter is merged into the weights ({str(adapter)[:60]})")
     return causes
 
 
 def causes_of(header: Header) -> Causes:
     """The causes that the header of a run names: of its parts, of its models, and of the run itself."""
-    causes = causes_of_parts(header.method, {kind: said(header, kind) for kind in header.method})
+    causes = causes_of_parts(header.method, {kind: said(header, kind) for kind in header.method}, header.model)
     if header.forced:
         causes.lossy.append("verdicts were forced")
     if header.loaded is not None:
@@ -65,10 +75,6 @@ def causes_of(header: Header) -> Causes:
     smallest = min((x for x in sizes.values() if type(x) is int), default=0)
     if smallest < (x if type(x := sizes[TARGET]) is int else 0):
         causes.lossy.append(f"the vocabulary is cut to {smallest:,} tokens, those of the smallest model")
-    if weights := header.model.get("weights"):
-        causes.settings.append(f"the weights are changed ({str(weights)[:60]})")
-    if adapter := header.model.get("adapter"):
-        causes.settings.append(f"an adapter is merged into the weights ({str(adapter)[:60]})")
     return causes
 
 

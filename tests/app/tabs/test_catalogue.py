@@ -92,6 +92,10 @@ def test_every_preset_has_a_link_that_brings_it_back(client: TestClient) -> None
         assert x["link"].startswith("#set=") and matching(choice) == name and choice.prompt.strip()
         assert x["idea"].endswith(".") and x["title"] not in x["idea"] and len(x["idea"]) > 40, "what happens, not its name"
     assert "H2O" in found["eagle_h2o"]["made"] and found["eagle_h2o"]["exactness"] == "lossy"
+    settings = {name for name, x in found.items() if x["exactness"] == "exact_for_settings"}
+    assert {"int8", "pruned", "momentum", "nest", "rapid"} <= settings and "int4_draft" not in settings
+    lossy = {name for name, x in found.items() if x["exactness"] == "lossy"}
+    assert {name for name, x in found.items() if "text may differ" in x["idea"].lower()} <= lossy
 
 
 @pytest.mark.parametrize("kind", KINDS)
