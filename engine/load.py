@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from decodescope.engine.checkpoint import adapter as adapters
-from decodescope.engine.checkpoint.config import spec_from_config
-from decodescope.engine.checkpoint.folder import LoadError, eos_ids, read_json
+from decodescope.engine.checkpoint.config import key_remarks, spec_from_config
+from decodescope.engine.checkpoint.folder import LoadError, eos_ids, printable, read_json
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.checkpoint.weights import Weights, files, read_adapter
 from decodescope.engine.core.arguments import shown
@@ -28,7 +28,8 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.alphabet import Alphabet
 from decodescope.engine.decoding.ended import Shelf, usual
 from decodescope.engine.decoding.weights import Calibration, WeightTransform, bits_of, spelled, transforms
-from decodescope.engine.heads.files import folders, read_heads
+from decodescope.engine.heads.base import Head
+from decodescope.engine.heads.files import GATES, folders, read_heads, unknown
 from decodescope.engine.model import straight
 from decodescope.engine.model.compiled import CompileError, Unfit, compiled
 from decodescope.engine.model.decoder import Decoder
@@ -52,7 +53,9 @@ class Model:
     path: its folder;  spec.adapter: what of that folder is merged into the weights;  spec.weights: what was made of them
     fingerprint: 16 hex digits over config and weights, the adapter's and the transforms' too; equal ones mean equal models
     stop_tokens: ids that end a text, ascending
-    reports: what each of the transforms found;  remarks: sentences on what was kept of them, or taken from what was
+    reports: what each of the transforms found
+    remarks: sentences about what was made of its files: keys of a config.json that are not read, of the model, its adapter and
+             its heads, and what was kept of transforms, or taken from what was
     """
 
     name: str
@@ -131,11 +134,14 @@ def load(
         except EngineFault as error:
             what = "memory ran out" if error.reason == "out_of_memory" else "the device failed"
             raise LoadError(f"{name} could not be read: {what} on {place}; use a smaller type or a smaller model.") from None
-    reports, remarks = list[Made](), list[str]()
+    reports, remarks = list[Made](), key_remarks(read_json(folder, "config.json") or {}, name)
+    remarks += [] if stored.adapter is None else stored.adapter.remarks
     if parts:
-        decoder, reports, remarks = _transformed(decoder, parts, asked)
-        spec = decoder.spec
-    decoder.heads = read_heads(folder, spec, kind, place, heads, allow_pickle)
+        decoder, reports, more = _transformed(decoder, parts, asked)
+        spec, remarks = decoder.spec, remarks + more
+    nets = read_heads(folder, spec, kind, place, heads, allow_pickle, decoder.embed)
+    decoder.heads = nets
+    remarks += [x for net in nets.values() for x in net.remarks] + _strangers(nets, folder, name) + unknown(folder)
     tokenizer = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").exists() else None
     stops = eos_ids(folder) if tokenizer is None else set(tokenizer.stop_ids)
     if tokenizer is not None and tokenizer.vocab < spec.vocab:
@@ -144,6 +150,21 @@ def load(
         remarks += _compiled(decoder)
     mark = fingerprint(folder, adapter, parts)
     return Model(name, folder, spec, decoder, tokenizer, mark, sorted(x for x in stops if x < spec.vocab), reports, remarks)
+
+
+def _strangers(nets: Mapping[str, Head], folder: Path, name: str) -> list[str]:
+    """Remarks on heads that were trained on another model than the one in `folder`, or an adapter of it. Those that judge the
+    drafts of this model were trained on its target."""
+    others = {kind: net.made_for for kind, net in nets.items() if net.made_for and kind not in GATES}
+    known = {fingerprint(folder)} if others else set()
+    if set(others.values()) - known:
+        known |= {fingerprint(folder, adapter) for adapter in adapters.names(folder)}
+    here = f"and {name} has {fingerprint(folder)}: their guesses may be worse."
+    return [
+        printable(f"The heads {kind} were trained on a model with the fingerprint {mark[:40]}, {here}")
+        for kind, mark in others.items()
+        if mark not in known
+    ]
 
 
 def _compiled(decoder: Decoder) -> list[str]:

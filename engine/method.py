@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
 from decodescope.engine.core.arguments import shown
@@ -44,6 +44,17 @@ from decodescope.engine.trace.causes import causes_of_parts
 
 class MethodError(Refusal):
     """The parts of a method do not fit together, or do not fit the model. One sentence: who, why, and the way out."""
+
+
+class _AllHeads(tuple[str, ...]):
+    """The heads of a model that has every kind; `kinds` are those that somebody asked for."""
+
+    def __init__(self) -> None:
+        self.kinds: set[str] = set()
+
+    def __contains__(self, kind: object) -> bool:
+        self.kinds.add(str(kind))
+        return True
 
 
 @dataclass
@@ -189,6 +200,13 @@ class Method:
     def lane_needs(self, role: str) -> Needs:
         """What the parts that ask for this model ask of its passes."""
         return union(part.lane_needs for part in self.used.values() if role in part.lanes)
+
+    def target_heads(self, spec: ModelSpec) -> frozenset[str]:
+        """The kinds of heads that it reads of a target of shape `spec`: those without which a part in use would refuse it."""
+        asked = _AllHeads()
+        for part in self.used.values():
+            part.refuse(self, replace(spec, heads=asked))
+        return frozenset(asked.kinds)
 
     @property
     def exactness(self) -> Exactness:

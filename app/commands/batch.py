@@ -15,7 +15,7 @@ from decodescope.app.runs.prompts import BEGINS, JSON_LINES, Prompt, of_text
 from decodescope.engine.core.refusal import Refusal
 
 from .batch_method import Together, asked_for, shared
-from .output import free_file, note, say_json, size
+from .output import free_file, load_model, note, say_json, size
 from .processors import decided
 from .run import further, given, interrupts, prompt_ids
 from .texts import read_text
@@ -35,9 +35,8 @@ def batch(args: argparse.Namespace) -> int:
     sampler = _sampler(args)
     from decodescope.engine.batch.decode import decode, refuse
     from decodescope.engine.batch.plan import planned
-    from decodescope.engine.load import load
 
-    model = load(args.model, args.dtype, args.device)
+    model = load_model(args.model, args.dtype, args.device)
     if model.tokenizer is None:
         raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
     chats = model.tokenizer.has_chat

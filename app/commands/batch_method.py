@@ -11,7 +11,7 @@ from decodescope.app.refusal import sentence
 from decodescope.app.runs.prompts import Prompt
 from decodescope.engine.core.refusal import Refusal
 
-from .run import PARTS, chosen, compose, figures, ignored, models, prompt_ids
+from .run import PARTS, chosen, compose, figures, ignored, models, prompt_ids, remarks
 
 if TYPE_CHECKING:
     from decodescope.engine.batch.together import Figures
@@ -53,6 +53,7 @@ class Together:
         self.method = compose(args)
         self.notes = ignored(args, self.method) + chosen(self.method)
         self.model, self.others = models(args, self.method)
+        self.notes += remarks(self.model, *self.others.values())
         assert self.model.tokenizer is not None
         self.chat = [args.chat or (x.chat and self.model.tokenizer.has_chat) for x in prompts]
         self.ids = [prompt_ids(self.model, x.text, chat) for x, chat in zip(prompts, self.chat, strict=True)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from decodescope.engine.core.refusal import Refusal
 
 from .measuring import MET, asked, figure, finished, named, share, six_columns
-from .output import steps_told, table
+from .output import load_model, steps_told, table
 
 if TYPE_CHECKING:
     from decodescope.engine.bench.questions import Question
@@ -20,7 +20,6 @@ def cascade(args: argparse.Namespace) -> int:
     from decodescope.engine.bench.cascade import SHORT, CascadeBench, cascade
     from decodescope.engine.bench.cascade_grid import held_out
     from decodescope.engine.bench.questions import first_of_each
-    from decodescope.engine.load import load
 
     if args.draft is None:
         raise Refusal("bench cascade needs a small model beside the large one: name it with --draft.")
@@ -34,7 +33,7 @@ def cascade(args: argparse.Namespace) -> int:
         return first if args.short else [x for x in questions if x not in held]
 
     questions, about, out = asked(args, choose)
-    large, small = (load(name, args.dtype, args.device) for name in (args.model, args.draft))
+    large, small = (load_model(name, args.dtype, args.device) for name in (args.model, args.draft))
     bench = CascadeBench(large, small, methods, held=held, seed=args.seed, new_tokens=args.new_tokens)
     result = cascade(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
     return finished(args, result, told, out)

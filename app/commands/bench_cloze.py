@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from .measuring import six_columns
-from .output import say_json, steps_told, table
+from .output import load_model, say_json, steps_told, table
 
 
 def cloze(args: argparse.Namespace) -> int:
     """Put the questions to every rule at every bound, and print."""
     from decodescope.engine.bench.cloze import SHORT, ClozeBench, cloze, questions
     from decodescope.engine.bench.result_file import check_place
-    from decodescope.engine.load import load
 
     out = None if args.out is None else Path(args.out).expanduser()
     if out is not None:
         check_place(out, False)
-    bench = ClozeBench(load(args.model, args.dtype, args.device), questions(each=SHORT if args.short else None))
+    bench = ClozeBench(load_model(args.model, args.dtype, args.device), questions(each=SHORT if args.short else None))
     record = cloze(bench, steps_told(args.json))
     if out is not None:
         out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

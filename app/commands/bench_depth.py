@@ -7,18 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from .measuring import MET, asked, figure, finished, named, share, six_columns
-from .output import steps_told, table
+from .output import load_model, steps_told, table
 
 
 def depth(args: argparse.Namespace) -> int:
     """Put the questions to every rule, and print."""
     from decodescope.engine.bench.depth import SHORT, DepthBench, depth
     from decodescope.engine.bench.questions import first_of_each
-    from decodescope.engine.load import load
 
     questions, about, out = asked(args, lambda all_: first_of_each(all_, SHORT) if args.short else all_)
     methods = None if args.method is None else named(args.method, {})
-    model = load(args.model, args.dtype, args.device)
+    model = load_model(args.model, args.dtype, args.device)
     bench = DepthBench(model, methods, seed=args.seed, new_tokens=args.new_tokens)
     result = depth(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
     return finished(args, result, told, out)

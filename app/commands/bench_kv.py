@@ -8,19 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from .measuring import asked, figure, finished, named, share, six_columns
-from .output import steps_told, table
+from .output import load_model, steps_told, table
 
 
 def kv(args: argparse.Namespace) -> int:
     """Read the texts under every policy, and print."""
     from decodescope.engine.bench.kv import FEWER, KEYS, SHORT, TEXTS, KVBench, kv, texts
     from decodescope.engine.bench.passkeys import passkeys
-    from decodescope.engine.load import load
 
     count, keys = (SHORT, FEWER) if args.short else (TEXTS, KEYS)
     questions, about, out = asked(args, lambda all_: texts(all_, count) + passkeys(all_, keys))
     methods = None if args.method is None else named(args.method, {})
-    bench = KVBench(load(args.model, args.dtype, args.device), methods, words=args.new_tokens)
+    bench = KVBench(load_model(args.model, args.dtype, args.device), methods, words=args.new_tokens)
     result = kv(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
     return finished(args, result, told, out)
 

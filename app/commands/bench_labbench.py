@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .measuring import MET, asked, by_position, figure, finished, named, share, six_columns
-from .output import size, steps_told, table
+from .output import load_model, size, steps_told, table
 from .run import further
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def labbench(args: argparse.Namespace) -> int:
 def prepared(args: argparse.Namespace) -> Bench:
     """The models, and the methods that were asked for. The methods are checked before weights are read."""
     from decodescope.engine.bench.answers import Bench, compositions, under
-    from decodescope.engine.load import describe, find, load
+    from decodescope.engine.load import describe, find
 
     methods = compositions(args.draft is not None) if args.method is None else named(args.method, compositions())
     read = {role for x in methods.values() for role in x.lanes}
@@ -36,8 +36,8 @@ def prepared(args: argparse.Namespace) -> Bench:
     name, folder, adapter, weights = find(args.model)
     for method in under(methods, args.temperature).values():
         method.check(describe(folder, name, None, adapter, weights), given)
-    model = load(args.model, args.dtype, args.device)
-    drafts = {role: load(name, args.dtype, args.device) for role, name in given.items()}
+    model = load_model(args.model, args.dtype, args.device)
+    drafts = {role: load_model(name, args.dtype, args.device) for role, name in given.items()}
     draft = drafts.pop("draft", None)
     more: dict[str, Any] = dict(temperature=args.temperature, seed=args.seed, new_tokens=args.new_tokens)
     return Bench(model, methods, draft, further=drafts, **more)

@@ -10,7 +10,7 @@ from typing import Any
 from decodescope.engine.core.refusal import Refusal
 
 from .measuring import asked, figure, finished, share, six_columns
-from .output import say_json, size, steps_told, table
+from .output import load_model, say_json, size, steps_told, table
 
 
 def models(args: argparse.Namespace) -> int:
@@ -23,7 +23,7 @@ def models(args: argparse.Namespace) -> int:
     if args.random is not None:
         return random(args, wanted)
     questions, about, out = asked(args, lambda all_: first_of_each(all_, SHORT) if args.short else all_)
-    dense = load(args.model, args.dtype, args.device)
+    dense = load_model(args.model, args.dtype, args.device)
     if dense.spec.weights:
         raise Refusal("bench models begins with the model as it is: name transforms by --method, not behind the model's name.")
     variants, left_out = made(

@@ -7,17 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from .measuring import MET, figure, finished, named, place, share, six_columns
-from .output import steps_told, table
+from .output import load_model, steps_told, table
 
 
 def parallel(args: argparse.Namespace) -> int:
     """Put the questions to every method, and print."""
     from decodescope.engine.bench.parallel import COUNT, FEWER, ParallelBench, known, parallel
-    from decodescope.engine.load import load
 
     out = place(args)
     methods = None if args.method is None else named(args.method, known())
-    model = load(args.model, args.dtype, args.device)
+    model = load_model(args.model, args.dtype, args.device)
     bench = ParallelBench(model, methods, count=FEWER if args.short else COUNT, seed=args.seed)
     result = parallel(bench, out=out, resume=args.resume, say=steps_told(args.json))
     return finished(args, result, told, out)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .measuring import MET, asked, by_position, figure, finished, named, share, six_columns
-from .output import steps_told, table
+from .output import load_model, steps_told, table
 from .run import further
 
 if TYPE_CHECKING:
@@ -19,13 +19,12 @@ def speculation(args: argparse.Namespace) -> int:
     from decodescope.engine.bench.questions import even_of_each
     from decodescope.engine.bench.speculation import PER_KIND, SHORT, Speculation, speculation
     from decodescope.engine.bench.speed import Reference
-    from decodescope.engine.load import load
 
     questions, about, out = asked(args, lambda all_: even_of_each(all_, SHORT if args.short else PER_KIND))
     methods = None if args.method is None else chosen(args.method)
     dtype = args.dtype or "bfloat16"
-    model = load(args.model, dtype, args.device)
-    drafts = {role: load(name, dtype, args.device) for role, name in further(args).items()}
+    model = load_model(args.model, dtype, args.device)
+    drafts = {role: load_model(name, dtype, args.device) for role, name in further(args).items()}
     bench = Speculation(
         model,
         drafts,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .measuring import MET, asked, figure, finished, named, share, six_columns
-from .output import steps_told, table
+from .output import load_model, steps_told, table
 from .run import further
 
 
@@ -15,7 +15,6 @@ def words(args: argparse.Namespace) -> int:
     """Put the questions to every method, and print."""
     from decodescope.engine.bench.questions import first_of_each
     from decodescope.engine.bench.words import SHORT, WordsBench, known, words
-    from decodescope.engine.load import load
 
     questions, about, out = asked(args, lambda all_: first_of_each(all_, SHORT) if args.short else all_)
     methods = None if args.method is None else named(args.method, known(), draws=True)
@@ -23,8 +22,8 @@ def words(args: argparse.Namespace) -> int:
     if args.draft is not None:  # what drafts is the amateur too, where none is given
         given.setdefault("amateur", args.draft)
     read = {role for x in (known() if methods is None else methods).values() for role in x.lanes}
-    models = {role: load(name, args.dtype, args.device) for role, name in given.items() if role in read}
-    model = load(args.model, args.dtype, args.device)
+    models = {role: load_model(name, args.dtype, args.device) for role, name in given.items() if role in read}
+    model = load_model(args.model, args.dtype, args.device)
     bench = WordsBench(model, methods, models, seed=args.seed, new_tokens=args.new_tokens)
     result = words(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
     return finished(args, result, told, out)

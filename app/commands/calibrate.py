@@ -14,7 +14,7 @@ from decodescope.engine.core.refusal import Refusal
 
 from .output import note, say_json, table
 from .processors import decided
-from .run import compose, ignored, models, prompt_ids
+from .run import compose, ignored, models, prompt_ids, remarks
 from .texts import read_text
 
 if TYPE_CHECKING:
@@ -87,9 +87,10 @@ def _by_exit(args: argparse.Namespace) -> Conformal:
 
 
 def _models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, Model]]:
-    for text in ignored(args, method):
-        note(text)
+    notes = ignored(args, method)
     model, drafts = models(args, method)
+    for text in notes + remarks(model, *drafts.values()):
+        note(text)
     decided(args, model)
     return model, drafts
 

@@ -12,7 +12,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace.repeats import Repeat, repeats, said_again
 
 from .measuring import figure, measured, share
-from .output import free_file, say_json, table
+from .output import free_file, load_model, say_json, table
 from .texts import read_text
 
 MOST = 10  # stretches that are listed
@@ -25,14 +25,13 @@ def repetition(args: argparse.Namespace) -> int:
 
 def _repetition(args: argparse.Namespace) -> int:
     from decodescope.engine.bench.repetition import TEXT, RepetitionBench, read, repetition, spread
-    from decodescope.engine.load import load
 
     out = None if args.out is None else free_file(args.out, "--out", "the result")
     html = None if args.html is None else free_file(args.html, "--html", "its picture")
     if out is not None and out == html:
         raise Refusal("--out and --html name the same file: give them different ones.")
     pairs, about = read(args.text or TEXT)
-    bench = RepetitionBench(load(args.model, args.dtype, args.device), args.times)
+    bench = RepetitionBench(load_model(args.model, args.dtype, args.device), args.times)
     record = repetition(bench, spread(pairs, args.sentences), about)
     if out is not None:
         _write(out, json.dumps(record) + "\n")

@@ -7,9 +7,12 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from decodescope.engine.core.refusal import Refusal
+
+if TYPE_CHECKING:
+    from decodescope.engine.load import Model
 
 
 def say_json(value: dict[str, Any]) -> None:
@@ -29,6 +32,16 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def note(text: str) -> None:
     """A remark that is no result: on standard error."""
     print(text, file=sys.stderr, flush=True)
+
+
+def load_model(name: str, *how: Any) -> Model:
+    """A model as `load` reads it, with a note for each remark on its files."""
+    from decodescope.engine.load import load
+
+    model = load(name, *how)
+    for text in model.remarks:
+        note(f"Note: {text}")
+    return model
 
 
 def steps_told(as_json: bool) -> Callable[[str], None]:

@@ -16,7 +16,7 @@ from decodescope.engine.core.roles import DRAFTS
 
 from .output import note, say_json, size, table
 from .processors import decided
-from .run import PARTS, compose, ignored, interrupts, models
+from .run import PARTS, compose, ignored, interrupts, models, remarks
 from .texts import read_text
 from .trace import free, write
 
@@ -98,9 +98,10 @@ class Decoded:
         if not drafts(method):
             raise Refusal("This method drafts nothing, so no draft can die: choose one, e.g. --drafter draft_model --draft M.")
         self.method = method
-        for text in ignored(args, method):
-            note(text)
+        notes = ignored(args, method)
         self.model, self.drafts = models(args, method)
+        for text in notes + remarks(self.model, *self.drafts.values()):
+            note(text)
         decided(args, self.model)
         assert self.model.tokenizer is not None
         self.has_chat = self.model.tokenizer.has_chat

@@ -73,6 +73,7 @@ def decoded(args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple
     method = compose(args)
     notes += ignored(args, method) + chosen(method)
     model, drafts = models(args, method)
+    notes += remarks(model, *drafts.values())
     from decodescope.engine.session import Session
 
     threads = decided(args, model)
@@ -302,12 +303,28 @@ def further(args: argparse.Namespace) -> dict[str, str]:
     return names
 
 
+def given_heads(args: argparse.Namespace) -> dict[str, Path]:
+    """Kind -> folder of the heads that are given beside those in the target's folder."""
+    folders: dict[str, Path] = {}
+    for kind, folder in args.head or ():
+        if kind in folders:
+            raise Refusal(f"The heads {kind} are given twice, {folders[kind]} and {folder}: give them once.")
+        folders[kind] = folder
+    return folders
+
+
 def ignored(args: argparse.Namespace, method: Method) -> list[str]:
     """Notes on the models and heads that are given and that the method does not read."""
     roles, given = method.lanes, further(args)
     options = [f"--{x}" if x in DRAFTS else " ".join(words(x, given[x])) for x in given if x not in roles]
     notes = [f"Note: this method needs no{' such' if roles else ' further'} model, so {x} is ignored." for x in options]
-    unread = [x for x, _ in args.head or () if x != method.drafter.name or "drafter" not in method.strategy.uses]
+    if not (heads := given_heads(args)):
+        return notes
+    from decodescope.engine.load import describe, find
+
+    name, folder, *_ = find(args.model)
+    read = method.target_heads(describe(folder, name, heads))
+    unread = [kind for kind in heads if kind not in read]
     return notes + [f"Note: this method does not read {x} heads, so --head {x}=... is ignored." for x in unread]
 
 
@@ -326,13 +343,16 @@ def models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, M
 
     roles, given = method.lanes, further(args)
     name, folder, adapter, weights = find(args.model)
-    heads = dict(args.head or [])
+    heads = given_heads(args)
     method.check(describe(folder, name, heads, adapter, weights), given)
     fast = bool(getattr(args, "compile", False))  # an option of those commands that decode one text
     model = load(args.model, args.dtype, args.device, heads, args.allow_pickle, compile=fast)
     if model.tokenizer is None:
         raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
     others = {role: load(given[role], args.dtype, args.device, compile=fast) for role in roles if role in given}
-    for remark in dict.fromkeys(x for one in (model, *others.values()) for x in one.remarks):
-        note(f"Note: {remark}")
     return model, others
+
+
+def remarks(*models: Model) -> list[str]:
+    """Notes on what was made of the files of these models; none twice."""
+    return [f"Note: {x}" for x in dict.fromkeys(x for one in models for x in one.remarks)]

@@ -11,7 +11,7 @@ from decodescope.engine.core.calibrated import MARK, Found
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import TARGET, words
 
-from .output import say_json
+from .output import load_model, say_json
 from .processors import decided
 from .run import carried_out, free_place, further, given
 
@@ -115,8 +115,6 @@ def _method(header: Header, step: int, change: dict[str, Any]) -> Method | None:
 
 def _models(args: argparse.Namespace, header: Header, method: Method | None) -> tuple[Model, dict[str, Model]]:
     """The models of the run, by the names that its header has or that are given, and those that the change needs."""
-    from decodescope.engine.load import load
-
     roles = {*header.lanes, *(method.lanes if method is not None else ())}
     names = {TARGET: args.model or header.model.get("name"), **further(args)}
     lanes: dict[str, Model] = {}
@@ -124,7 +122,7 @@ def _models(args: argparse.Namespace, header: Header, method: Method | None) -> 
         name = names.get(role) or header.lanes.get(role, {}).get("name")
         if not name:
             raise Refusal(f"{role} names no model: the change needs one in this role, give {' '.join(words(role))}.")
-        lanes[role] = load(str(name), header.dtype, args.device)
+        lanes[role] = load_model(str(name), header.dtype, args.device)
     model = lanes.pop(TARGET)
     if model.tokenizer is None:
         raise Refusal(f"{model.name} has no tokenizer.json, so its text cannot be printed: add the file to its folder.")

@@ -16,7 +16,7 @@ from decodescope.engine.trace.lookups import EVICTS, Lookup, replayed
 
 from .output import free_file, note, say_json, table
 from .processors import decided
-from .run import compose, ignored, models, prompt_ids, typed
+from .run import compose, ignored, models, prompt_ids, remarks, typed
 from .texts import read_text
 
 if TYPE_CHECKING:
@@ -61,9 +61,10 @@ def _served(
     from decodescope.engine.run import run
 
     method = compose(args)
-    for text in ignored(args, method):
-        note(text)
+    notes = ignored(args, method)
     model, drafts = models(args, method)
+    for text in notes + remarks(model, *drafts.values()):
+        note(text)
     decided(args, model)
     ids = {q: prompt_ids(model, prompts[q].text, args.chat) for q in dict.fromkeys(requests)}
 

@@ -189,7 +189,7 @@ class Shelf:
 
     def state(self, names: Mapping[str, str] | None = None) -> dict[str, Any]:
         """What of these models (role -> key), or of those that a page begins with, is there: phase and seconds while some are
-        being loaded, then name and size of each, and whether it is loaded."""
+        being loaded, then name and size of each, whether it is loaded, and what is to be said of its files."""
         names = names or self.names
         loaded = self.loaded(names)
         state: dict[str, Any] = {"ready": len(loaded) == len(names), "error": self.trouble}
@@ -199,7 +199,7 @@ class Shelf:
         for role, key in names.items():
             model, offer = loaded.get(role), self.offer(key)
             if model is not None:
-                rows.append(_row(role, model.name, model.spec, _held(model), True))
+                rows.append({**_row(role, model.name, model.spec, _held(model), True), "remarks": model.remarks})
             elif offer is not None:
                 rows.append({**_row(role, offer.name, offer.spec, offer.size, False), "trouble": offer.trouble})
         return state | {"models": rows}

@@ -22,11 +22,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from .folder import LoadError, read_json
+from .keys import Config, remark
 
 NAME = re.compile(r"[\w-]{1,64}")
 FOLDER = "adapters"
 MOST_RANK = 1024
 MOST_ALPHA = 1e6
+NOTES = ("made_with", "measured")  # of config.json, for people
 EMBEDDINGS = ("model.embed_tokens.weight", "lm_head.weight")
 CPU = torch.device("cpu")
 
@@ -38,11 +40,13 @@ class Adapter:
     """W becomes W + alpha / rank * B A (Hu et al. 2021, arXiv:2106.09685, section 4.1); a row of an embedding, as said.
 
     deltas: matrix -> A float64 [rank, in] and B float64 [out, rank];  rows: embedding -> ids int64 [k] and rows float64 [k, d]
+    remarks: sentences about the keys of its config.json that are not read
     """
 
     scale: float
     deltas: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     rows: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
 
     def merged(self, name: str, stored: Tensor) -> Tensor:
         """The tensor `name` of a checkpoint with its change, in float64; `stored` itself where it has none."""
@@ -103,6 +107,13 @@ def settings(path: Path) -> dict[str, Any]:
     if not isinstance(rows, dict) or not all(isinstance(x, list) and all(type(i) is int for i in x) for x in rows.values()):
         raise LoadError(f"{path}: rows must be lists of ids by the embedding's name; train the adapter again.")
     return config
+
+
+def key_remarks(path: Path, config: Mapping[str, Any]) -> list[str]:
+    """A sentence about the keys of the adapter's config.json that are not read; none where there are no such keys."""
+    tracked = Config(config)
+    tracked.skip("rank", "alpha", "base", "rows", *NOTES)
+    return remark(tracked, str(path), "the adapter is merged all the same")
 
 
 def wanted(path: Path, config: Mapping[str, Any], said: Mapping[str, Shape], base: Mapping[str, Shape]) -> dict[str, Shape]:

@@ -10,6 +10,7 @@ from typing import Any
 from decodescope.engine.core.spec import ModelSpec, Rope
 
 from .folder import LoadError
+from .keys import Config, remark
 from .picture import picture
 
 ROPE_KINDS = ("default", "linear", "llama3", "yarn")
@@ -63,6 +64,7 @@ FAMILIES = {
 
 def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
     """The shape of the model that `config` describes; LoadError for what we cannot run exactly."""
+    config = config if isinstance(config, Config) else Config(config)
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise LoadError(f"{name} is of the family {kind!r}, which is not supported; choose one of {', '.join(FAMILIES)}.")
@@ -77,7 +79,7 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
     head_dim = _size(config, name, "head_dim", family.head_dim or d // heads)
     positions = _size(config, name, "max_position_embeddings", 2048)
     rope, local_rope = _ropes(config, name, family, head_dim, positions)
-    attention = _flag(config, name, "attention_bias") and "attention_bias" in family.biases
+    attention = "attention_bias" in family.biases and _flag(config, name, "attention_bias")
     windows, causal = _windows(config, name, kind, layers), not _flag(config, name, "use_bidirectional_attention")
     if windows and not causal:
         raise LoadError(f"{name} reads windows of its text both ways, which is not supported; choose another model.")
@@ -98,7 +100,7 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
         tied=_flag(config, name, "tie_word_embeddings", family.tied),
         qkv_bias=family.qkv_bias or attention,
         out_bias=attention,
-        mlp_bias=_flag(config, name, "mlp_bias") and "mlp_bias" in family.biases,
+        mlp_bias="mlp_bias" in family.biases and _flag(config, name, "mlp_bias"),
         qk_norm=family.qk_norm,
         windows=windows,
         causal=causal,
@@ -109,6 +111,14 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
         no_rope=_no_rope(config, name, layers) if kind == "smollm3" else frozenset(),
         **(_gemma(config, name, family, d) if family.gemma else {}),
     )
+
+
+def key_remarks(config: Mapping[str, Any], name: str) -> list[str]:
+    """A sentence about the keys of a model's config.json that are neither used nor known to be harmless; none where there are
+    no such keys. Raises what `spec_from_config` raises."""
+    tracked = Config(config)
+    spec_from_config(tracked, name)
+    return remark(tracked, name, "the text is computed all the same")
 
 
 def _gemma(config: Mapping[str, Any], name: str, family: Family, d: int) -> dict[str, Any]:
@@ -154,16 +164,19 @@ def _cap(config: Mapping[str, Any], name: str, key: str, otherwise: float | None
     return None if config.get(key, otherwise) is None else _number(config, name, key, otherwise)
 
 
-def _refuse(config: Mapping[str, Any], name: str, family: Family) -> None:
+def _refuse(config: Config, name: str, family: Family) -> None:
     given = config.get("architectures") or [family.architecture]
     if given != [family.architecture]:
         raise LoadError(f"{name} is a {str(given)[:80]}, no {family.architecture}; choose a checkpoint of the language model.")
     if any(config.get(x) is not None for x in QUANTISED):
         raise LoadError(f"{name} is quantised, which is not supported; choose the original checkpoint in a float type.")
+    if config.get("per_layer_config") is not None:
+        raise LoadError(f"{name} gives each layer its own settings (per_layer_config), which is not supported; choose another.")
     word, known = ("hidden_activation", "gelu_pytorch_tanh") if family.gemma else ("hidden_act", "silu")
     act = config.get(word) or known
     if act != known:
         raise LoadError(f"{name} uses the activation {str(act)[:40]!r}; only {known!r} is supported, choose another model.")
+    config.agree("hidden_act", known)  # Gemma's configs repeat theirs under the other word
 
 
 def _size(config: Mapping[str, Any], name: str, key: str, otherwise: int | None = None) -> int:
@@ -190,7 +203,27 @@ def _number(config: Mapping[str, Any], name: str, key: str, otherwise: float | N
     return float(value)
 
 
-def _ropes(config: Mapping[str, Any], name: str, family: Family, head_dim: int, positions: int) -> tuple[Rope, Rope | None]:
+def read_rope(config: Config, name: str, theta: float, head_dim: int, positions: int) -> Rope:
+    """The rotation of a single layer, such as a draft head's, in the words of a model's config; `theta` where it gives none."""
+    return _rope(config, name, Family("", theta=theta), head_dim, positions)
+
+
+def rope_table(rope: Rope) -> dict[str, Any]:
+    """What `read_rope` reads the same rotation from, as rope_parameters."""
+    table: dict[str, Any] = {"rope_type": rope.kind, "rope_theta": rope.theta}
+    if rope.kind == "default":
+        return table
+    table["factor"] = rope.factor
+    if rope.kind == "linear":
+        return table
+    table["original_max_position_embeddings"] = rope.original_positions
+    if rope.kind == "llama3":
+        return table | {"low_freq_factor": rope.low_freq_factor, "high_freq_factor": rope.high_freq_factor}
+    more = {"beta_fast": rope.beta_fast, "beta_slow": rope.beta_slow, "truncate": rope.whole}
+    return table | more | {"attention_factor": rope.amplitude}
+
+
+def _ropes(config: Config, name: str, family: Family, head_dim: int, positions: int) -> tuple[Rope, Rope | None]:
     """The rotation, and the one of layers with a window where they have their own (Gemma 3: a table for each kind)."""
     if family.local_theta is None:
         return _rope(config, name, family, head_dim, positions), None
@@ -201,25 +234,29 @@ def _ropes(config: Mapping[str, Any], name: str, family: Family, head_dim: int, 
         if not isinstance(said, Mapping) or not isinstance(scaling, Mapping):
             raise LoadError(f"{name}: config.json gives the rotation of its {kind} as no table; it is damaged.")
         parameters = {"rope_theta": config.get(word), **said, **scaling}
-        return _rope({"rope_parameters": parameters}, name, replace(family, theta=base), head_dim, positions)
+        merged = Config({"rope_parameters": parameters}, f"{kind}.")
+        config.join(merged)
+        return _rope(merged, name, replace(family, theta=base), head_dim, positions)
 
     full = one("full_attention", "rope_theta", family.theta, config.get("rope_scaling") or {})
     return full, one("sliding_attention", "rope_local_base_freq", family.local_theta, {})
 
 
-def _rope(config: Mapping[str, Any], name: str, family: Family, head_dim: int, positions: int) -> Rope:
+def _rope(config: Config, name: str, family: Family, head_dim: int, positions: int) -> Rope:
     """The rotation, from `rope_parameters` or the older `rope_theta` and `rope_scaling`."""
-    said = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    if not isinstance(said, Mapping) or any(isinstance(x, Mapping) for x in said.values()):
+    said = config.get("rope_scaling") or config.get("rope_parameters") or Config({})
+    if not isinstance(said, Config) or said.has_tables:
         raise LoadError(f"{name} rotates its layers differently; only one rotation for all layers is supported.")
-    kind = said.get("rope_type", said.get("type", "default"))
+    kind = said.get("rope_type") if "rope_type" in said else said.get("type", "default")
     if kind not in ROPE_KINDS:
         raise LoadError(
-            f"{name} scales its positions by the rule {str(kind)[:40]!r}, which is not supported; choose a model with one of "
-            f"{', '.join(ROPE_KINDS)}."
+            f"{name} scales its positions by the rule {str(kind)[:40]!r}, which is not supported; choose one that scales by "
+            f"one of {', '.join(ROPE_KINDS)}."
         )
-    # what stands inside the rotation's own table wins over the same word beside it
-    words = {**{k: v for k, v in config.items() if v is not None}, **{k: v for k, v in said.items() if v is not None}}
+    words = {key: _inside(said, config, key) for key in ("partial_rotary_factor", "rope_theta")}
+    said.agree("type", kind)
+    if config.get("rope_scaling"):
+        config.repeats("rope_parameters", said)  # some files give both
     part = _number(words, name, "partial_rotary_factor", 1.0)
     if part != 1 and not family.partial:
         raise LoadError(f"{name} rotates {part:g} of each head; only phi3 is supported with a partial rotation.")
@@ -227,20 +264,31 @@ def _rope(config: Mapping[str, Any], name: str, family: Family, head_dim: int, p
     if dim % 2 or not 0 < dim <= head_dim:
         raise LoadError(f"{name} rotates {dim} of the {head_dim} features of a head; it must be an even number of them.")
     theta = _number(words, name, "rope_theta", family.theta)
+    # the pretrained length beside the table wins over the one inside: transformers reads it so
+    key = "original_max_position_embeddings"
     if kind == "default":
+        config.skip(*([key] if family.partial else []))  # Phi-3 has it for longrope alone
         return Rope(theta, dim)
     factor = _number(said, name, "factor")
     if kind == "linear":
         return Rope(theta, dim, kind, factor)
-    # the pretrained length beside the table wins over the one inside: transformers reads it so
-    key = "original_max_position_embeddings"
     original = _size(config if config.get(key) is not None else said, name, key, positions)
+    said.agree(key, original)
     if kind == "yarn":
         return _yarn(said, name, Rope(theta, dim, kind, factor, original_positions=original))
     low, high = (_number(said, name, f"{x}_freq_factor") for x in ("low", "high"))
     if low >= high:
         raise LoadError(f"{name}: config.json gives low_freq_factor {low:g}, which must be below high_freq_factor {high:g}.")
     return Rope(theta, dim, kind, factor, low, high, original)
+
+
+def _inside(said: Config, config: Config, key: str) -> Any:
+    """The value of `key` in the rotation's own table, which wins over the same word beside it; None where both are silent."""
+    value = said.get(key)
+    if value is None:
+        return config.get(key)
+    config.agree(key, value)
+    return value
 
 
 def _yarn(said: Mapping[str, Any], name: str, rope: Rope) -> Rope:
@@ -257,9 +305,10 @@ def _yarn(said: Mapping[str, Any], name: str, rope: Rope) -> Rope:
     return replace(rope, beta_fast=fast, beta_slow=slow, whole=_flag(said, name, "truncate", True), amplitude=amplitude)
 
 
-def _windows(config: Mapping[str, Any], name: str, kind: str, layers: int) -> tuple[int | None, ...]:
+def _windows(config: Config, name: str, kind: str, layers: int) -> tuple[int | None, ...]:
     """Per layer the sliding window or None; an empty tuple where every layer sees everything."""
     if kind == "llama":
+        config.agree("layer_types", ["full_attention"] * layers)
         return ()
     if kind in ("mistral", "phi3"):
         # a Mistral config that says nothing means 4096; null means none
@@ -268,15 +317,19 @@ def _windows(config: Mapping[str, Any], name: str, kind: str, layers: int) -> tu
         return (_size(config, name, "sliding_window", 4096),) * layers
     if kind in ("gemma2", "gemma3_text"):
         every = 2 if kind == "gemma2" else _size(config, name, "sliding_window_pattern", 6)
+        config.skip(*(["_sliding_window_pattern"] if config.get("layer_types") else []))  # transformers writes both
         usual = ["full_attention" if (i + 1) % every == 0 else "sliding_attention" for i in range(layers)]
         return _by_type(config.get("layer_types") or usual, _size(config, name, "sliding_window", 4096), name, layers)
     if (
         not _flag(config, name, "use_sliding_window")
         or config.get("sliding_window", 4096 if kind != "smollm3" else None) is None
     ):
+        config.skip("sliding_window", "max_window_layers")
+        config.agree("layer_types", ["full_attention"] * layers)
         return ()
     window = _size(config, name, "sliding_window", 4096)
     types = config.get("layer_types")
+    config.skip(*(["max_window_layers"] if types is not None else []))
     if types is None and kind == "smollm3":
         still = _no_rope(config, name, layers)
         types = ["sliding_attention" if i in still else "full_attention" for i in range(layers)]
@@ -295,9 +348,10 @@ def _by_type(types: Any, window: int, name: str, layers: int) -> tuple[int | Non
     return tuple(known[x] for x in types) if "sliding_attention" in types else ()
 
 
-def _no_rope(config: Mapping[str, Any], name: str, layers: int) -> frozenset[int]:
+def _no_rope(config: Config, name: str, layers: int) -> frozenset[int]:
     """SmolLM3's layers without rotation. In its `no_rope_layers` a 1 marks a layer that DOES rotate."""
     rotates = config.get("no_rope_layers")
+    config.skip(*(["no_rope_layer_interval"] if rotates is not None else []))
     if rotates is None:
         every = _size(config, name, "no_rope_layer_interval", 4)
         return frozenset(range(every - 1, layers, every))

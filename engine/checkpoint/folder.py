@@ -19,7 +19,12 @@ class LoadError(Refusal):
     """
 
     def __init__(self, message: str):
-        super().__init__("".join(x if x.isprintable() else ascii(x)[1:-1] for x in message))
+        super().__init__(printable(message))
+
+
+def printable(message: str) -> str:
+    """The message with its escape for each character that does not print."""
+    return "".join(x if x.isprintable() else ascii(x)[1:-1] for x in message)
 
 
 def member(folder: Path, name: str) -> Path | None:

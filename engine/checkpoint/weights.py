@@ -15,7 +15,7 @@ from torch import Tensor
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.decoder import Decoder, Layer
 
-from .adapter import CPU, Adapter, home, settings, wanted
+from .adapter import CPU, Adapter, home, key_remarks, settings, wanted
 from .folder import LoadError, member, read_json
 
 HEADER_BYTES = 16 << 20
@@ -202,7 +202,7 @@ def read_adapter(model: Path, spec: ModelSpec, base: str) -> Adapter | None:
     rows = {m: (torch.tensor(ids), tensors[f"{m}.rows"]) for m, ids in config["rows"].items() if f"{m}.rows" in tensors}
     if len(rows) < len(config["rows"]):
         raise LoadError(f"{path}: config.json names rows that model.safetensors does not hold; train the adapter again.")
-    return Adapter(config["alpha"] / config["rank"], deltas, rows)
+    return Adapter(config["alpha"] / config["rank"], deltas, rows, key_remarks(path, config))
 
 
 def layer_plan(spec: ModelSpec) -> dict[str, dict[str, Shape]]:

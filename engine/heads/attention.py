@@ -12,12 +12,12 @@ from decodescope.engine.core.spec import ModelSpec, Rope
 from decodescope.engine.model.cache import LayerStore
 from decodescope.engine.model.rope import RopeTable, rotate_
 
-from .base import Joins, Linear
+from .base import Linear, Rotating
 
 THETA = 10_000
 
 
-class Attention(Joins):
+class Attention(Rotating):
     """Causal attention with rotary positions; H query heads share H_kv KV heads. It reads states [B, T, width] (d, where
     `width` is 0) and gives [B, T, d]. bias: queries, keys and values have one;  theta: base of the rotation."""
 
@@ -27,7 +27,7 @@ class Attention(Joins):
         self, d: int, n_heads: int, n_kv_heads: int, head_dim: int, width: int = 0, bias: bool = False, theta: int = THETA
     ) -> None:
         super().__init__()
-        self.sizes, self.theta = (n_heads, n_kv_heads, head_dim), theta
+        self.sizes, self.rope = (n_heads, n_kv_heads, head_dim), Rope(theta, head_dim)
         self.q = Linear(width or d, n_heads * head_dim, bias=bias)
         self.k = Linear(width or d, n_kv_heads * head_dim, bias=bias)
         self.v = Linear(width or d, n_kv_heads * head_dim, bias=bias)
@@ -46,7 +46,7 @@ class Attention(Joins):
         (B, T, _), (H, G, D) = x.shape, self.sizes
         key = x.dtype, x.device
         if key not in self._tables:
-            self._tables[key] = RopeTable(Rope(self.theta, D), 256, *key)
+            self._tables[key] = RopeTable(self.rope, 256, *key)
         qkv = self.joined(x).view(B, T, H + 2 * G, D)
         rotate_(qkv[:, :, : H + G], *self._tables[key].at(positions, highest))
         kv = qkv[:, :, H:].view(B, T, 2, G, D).permute(2, 0, 3, 1, 4)

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from decodescope.engine.core.spec import Rope
 from decodescope.engine.model.matrix import linear, pack, unpack
 from decodescope.engine.model.vocabulary import Vocabulary
 
@@ -60,6 +61,13 @@ class Joins(nn.Module):
                     yield from ((f"{name}.{kind}", x) for name, x in zip(self.joins, whole.split(widths), strict=True))
 
 
+class Rotating(Joins):
+    """Base of a part that rotates queries and keys. rope: how; its net's `shape` holds the base alone, so a scaled rotation is
+    set once the net is made, before its first pass."""
+
+    rope: Rope
+
+
 class Head(nn.Module):
     """Base of every net of draft heads. It turns states of the target into features, of which the target's own unembedding
     makes logits; only published heads may bring vocabulary matrices of their own.
@@ -68,7 +76,9 @@ class Head(nn.Module):
     rates: per level of a draft (the last one serves all deeper levels), how often the guess of rank 0, 1, ... was the
            target's choice on held-out text; empty if nobody measured
     made_for: fingerprint of the target that it was trained on; empty: of none, or nobody said
+    remarks: sentences about what its files say and what was made of it: keys that are not read, an embedding of its own
     words: the heads' own vocabulary matrices, one each; None: they share the target's
+    own_embed: its own embedding, float [V, d]; None: it reads the target's
     works: methods that drafting calls beside the net itself, for clocks
     of_target: sizes of `shape` that must be the target's, by the names of ModelSpec; d always is
     """
@@ -82,7 +92,9 @@ class Head(nn.Module):
         self.shape = shape
         self.rates: tuple[tuple[float, ...], ...] = ()
         self.made_for = ""
+        self.remarks: list[str] = []
         self.words: nn.ModuleList | None = None
+        self.own_embed: nn.Parameter | None = None
 
     def __deepcopy__(self, memo: object) -> Head:
         return self
@@ -128,9 +140,34 @@ class Head(nn.Module):
         return tensors | {f"{place}.{name}": x for place, part in parts for name, x in part.apart()}
 
     def _with(self, tensors: Mapping[str, Tensor]) -> Self:
-        head = self.around(self.shape, tensors)
-        head.rates, head.made_for = self.rates, self.made_for
+        return self._keep(self.around(self.shape, tensors))
+
+    def _keep(self, head: Self) -> Self:
+        """`head`, another form of this net, with what is known of this one beside its tensors."""
+        head.rates, head.made_for, head.remarks = self.rates, self.made_for, self.remarks
+        for name, part in self.named_modules():
+            if isinstance(part, Rotating):
+                cast(Rotating, head.get_submodule(name)).rope = part.rope
         return head
+
+    def embedding(self, decoder: Vocabulary) -> Tensor:
+        """The embedding [V, d] that it reads tokens by: its own, or the target's."""
+        return decoder.embed if self.own_embed is None else self.own_embed
+
+    def share_embedding(self, embed: Tensor, where: str) -> Self:
+        """The net without its own embedding if that holds the numbers of the target's, `embed` [V, d]; itself, with a remark,
+        if it holds others. where: whose embedding it is."""
+        if self.own_embed is None:
+            return self
+        rows = len(self.own_embed)
+        if self.own_embed.shape == embed.shape:
+            rows = int((self.own_embed.to(embed) != embed).any(1).sum())
+        if rows:
+            many = f"{rows} of {len(embed)} rows differ from the target's"
+            self.remarks = [*self.remarks, f"{where} has an embedding of its own ({many}): it drafts with that."]
+            return self
+        others = {name: x for name, x in self.tensors().items() if name != "own_embed"}
+        return self._keep(self.around(self.shape | {"own_embed": 0}, others))
 
     def spoken(self, features: Tensor) -> Tensor:
         """What the unembedding reads [..., d] of the features [..., d] that the net made: these, where nothing is said."""

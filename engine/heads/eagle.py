@@ -41,19 +41,21 @@ class EagleLayer(PairHead):
     takes them as they are: ours are a tenth as large as features, and their columns of W would learn ten times as slowly.
 
     What published layers have otherwise: plain = 1: embeddings as they are; unbiased = 1: no b; qkv_bias = 1: queries, keys
-    and values have one; theta: base of the rotation; eps: what the norm adds to the mean square, in 1e-9.
+    and values have one; theta: base of the rotation; eps: what the norm adds to the mean square, in 1e-9; own_embed: rows of an
+    embedding of its own, 0: the target's.
     """
 
     kind = "eagle"
 
     def __init__(
         self, d: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int,
-        plain: int = 0, unbiased: int = 0, qkv_bias: int = 0, theta: int = THETA, eps: int = EPS,
+        plain: int = 0, unbiased: int = 0, qkv_bias: int = 0, theta: int = THETA, eps: int = EPS, own_embed: int = 0,
     ) -> None:  # fmt: skip
         super().__init__(
             d=d, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, d_ff=d_ff,
-            plain=plain, unbiased=unbiased, qkv_bias=qkv_bias, theta=theta, eps=eps,
+            plain=plain, unbiased=unbiased, qkv_bias=qkv_bias, theta=theta, eps=eps, own_embed=own_embed,
         )  # fmt: skip
+        self.own_embed = nn.Parameter(torch.zeros(own_embed, d)) if own_embed else None
         self.fuse = Linear(2 * d, d, bias=not unbiased)
         self.attention = Attention(d, n_heads, n_kv_heads, head_dim, bias=bool(qkv_bias), theta=theta)
         self.block = GatedBlock(d, d_ff, eps * 1e-9)

@@ -39,7 +39,11 @@ class Eagle3Layer(PairHead):
 
     rank > 0: W is the product of [d, rank] and [rank, 3 d], to keep the file small; 0: a whole matrix, as in the original.
     own = 1: rows of the vocabulary of its own, as in the original; 0: the target's. theta: base of the rotation; eps: what
-    the norms add to the mean square, in 1e-9.
+    the norms add to the mean square, in 1e-9; own_embed: rows of an embedding of its own, 0: the target's.
+
+    What later layers of other authors do, each if 1 (vLLM, llama_eagle3.py; speculators, models/eagle3/core.py):
+    norm_before_residual: y = norm(f) + attention(x);  norm_before_fc: W reads norm([low; middle; high]);  fc_norm: W reads
+    [norm(low); norm(middle); norm(high)], each state with a norm of its own;  norm_output: norm(g), not g, is fed back.
     """
 
     kind = "eagle3"
@@ -47,13 +51,18 @@ class Eagle3Layer(PairHead):
 
     def __init__(
         self, d: int, vocab: int, kept: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int,
-        rank: int = 0, own: int = 0, theta: int = THETA, eps: int = EPS,
+        rank: int = 0, own: int = 0, theta: int = THETA, eps: int = EPS, own_embed: int = 0,
+        norm_before_residual: int = 0, norm_before_fc: int = 0, fc_norm: int = 0, norm_output: int = 0,
     ) -> None:  # fmt: skip
         super().__init__(
             d=d, vocab=vocab, kept=kept, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, d_ff=d_ff,
-            rank=rank, own=own, theta=theta, eps=eps,
+            rank=rank, own=own, theta=theta, eps=eps, own_embed=own_embed, norm_before_residual=norm_before_residual,
+            norm_before_fc=norm_before_fc, fc_norm=fc_norm, norm_output=norm_output,
         )  # fmt: skip
         self.eps = eps * 1e-9
+        self.own_embed = nn.Parameter(torch.zeros(own_embed, d)) if own_embed else None
+        self.input_norm = nn.Parameter(torch.ones(3 * d)) if norm_before_fc else None  # of the three states together
+        self.state_norms = nn.Parameter(torch.ones(3, d)) if fc_norm else None  # of each of the three
         self.down = Linear(3 * d, rank, bias=False) if rank else None
         self.fuse = Linear(rank or 3 * d, d, bias=False)
         self.first, self.second = nn.Parameter(torch.ones(d)), nn.Parameter(torch.ones(d))  # norms of e and f
@@ -77,10 +86,23 @@ class Eagle3Layer(PairHead):
 
     def enter(self, states: Tensor) -> Tensor:
         """The features [..., d] of states [..., 3 d], the low one first."""
+        if self.input_norm is not None:
+            states = normed(states, self.input_norm, self.eps)
+        if self.state_norms is not None:
+            apart = states.unflatten(-1, (3, -1))  # [..., 3, d]
+            states = (normed(apart, None, self.eps) * self.state_norms.to(apart.dtype)).flatten(-2)
         return self.fuse(states if self.down is None else self.down(states))
 
-    def _pair(self, features: Tensor, embedded: Tensor) -> Tensor:
-        return torch.cat([normed(embedded, self.first, self.eps), normed(features, self.second, self.eps)], -1)
+    def _pair(self, features: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
+        """x [..., 2 d] for features and embeddings [..., d], and what the attention's output is added to, [..., d]."""
+        f = normed(features, self.second, self.eps)
+        x = torch.cat([normed(embedded, self.first, self.eps), f], -1)
+        return x, f if self.shape["norm_before_residual"] else features
+
+    def _output(self, y: Tensor) -> Tensor:
+        """What is fed back, and says the next token, for y [..., d]."""
+        g = self.block(y)
+        return normed(g, self.last, self.eps) if self.shape["norm_output"] else g
 
     def forward(
         self,
@@ -92,8 +114,8 @@ class Eagle3Layer(PairHead):
         visible: Tensor | None = None,
     ) -> Tensor:
         """The outputs [B, T, d] for features and embeddings [B, T, d]; the rest is `Attention.forward`'s."""
-        y = self.attention(self._pair(features, embedded), start, store, depth, visible)
-        return self.block(features + y)
+        x, residual = self._pair(features, embedded)
+        return self._output(residual + self.attention(x, start, store, depth, visible))
 
     def unrolled(self, features: Tensor, embedded: Sequence[Tensor]) -> list[Tensor]:
         """The outputs of every level of drafts that begin at all places of whole texts at once, as training sees them.
@@ -107,18 +129,19 @@ class Eagle3Layer(PairHead):
             B, R, _ = e.shape
             g = g[:, :R]
             positions = torch.arange(level, level + R, device=e.device)[None].expand(B, R)
-            q, kv = self.attention.project(self._pair(g, e), positions, level + R)
+            x, residual = self._pair(g, e)
+            q, kv = self.attention.project(x, positions, level + R)
             keys.append(kv[0])
             values.append(kv[1])
             sees = [torch.ones(R, keys[0].shape[2], dtype=torch.bool, device=e.device).tril()]
             sees += [torch.eye(R, x.shape[2], dtype=torch.bool, device=e.device) for x in keys[1:]]
-            g = self.block(g + self.attention.mix(q, torch.cat(keys, 2), torch.cat(values, 2), torch.cat(sees, 1)))
+            g = self._output(residual + self.attention.mix(q, torch.cat(keys, 2), torch.cat(values, 2), torch.cat(sees, 1)))
             states.append(g)
         return states
 
     def choices(self, features: Tensor, words: Tensor) -> Tensor:
         """Logits [..., kept] of outputs [..., d], words being rows of the unembedding [kept, d]."""
-        return linear(normed(features, self.last, self.eps), words)
+        return linear(features if self.shape["norm_output"] else normed(features, self.last, self.eps), words)
 
     def rows(self, decoder: Vocabulary) -> tuple[Tensor, Tensor]:
         """int64 [K] and float [K, d]: the ids of the draft vocabulary that the target may write, and their rows of the

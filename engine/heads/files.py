@@ -6,17 +6,22 @@ import inspect
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save
+from torch import Tensor
 
-from decodescope.engine.checkpoint.folder import LoadError, read_json
+from decodescope.engine.checkpoint.config import read_rope, rope_table
+from decodescope.engine.checkpoint.folder import LoadError, printable, read_json
+from decodescope.engine.checkpoint.keys import Config, remark
 from decodescope.engine.checkpoint.weights import Weights
-from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.core.spec import ModelSpec, Rope
 
-from .base import Head
+from .attention import THETA
+from .base import Head, Rotating
 from .bita import MaskTokens
 from .block_transformer import BlockDecoder
 from .blockwise import BlockwiseHeads
@@ -72,9 +77,15 @@ LARGEST = 1 << 16  # of any size in a config
 MOST_HEADS = 16
 MOST = {
     **dict.fromkeys(("heads", "masks", "gates", "blocks", "layers", "ensemble"), MOST_HEADS),
-    "vocab": 1 << 24,
+    **dict.fromkeys(("vocab", "own_embed"), 1 << 24),
     "theta": 1 << 31,
 }
+# what the training scripts write into config.json for people, and no net is made of
+NOTES = (
+    *("answers", "auc", "brier", "calibration", "constant", "draft", "held_out", "judged", "large", "loss", "made_with"),
+    *("measured", "minutes", "nats_a_byte", "read_by", "right", "steps", "thresholds", "tokens", "trigrams"),
+    *("trigrams_with_root", "unseen"),
+)
 
 
 def folders(model: Path, given: Mapping[str, Path] | None = None) -> dict[str, Path]:
@@ -85,6 +96,14 @@ def folders(model: Path, given: Mapping[str, Path] | None = None) -> dict[str, P
     if odd is not None:
         raise LoadError(f"There are no heads called {odd[:40]!r}; the kinds are {', '.join(NETS)}.")
     return {kind: path for kind, path in homes.items() if (path / "config.json").exists()} | dict(given or {})
+
+
+def unknown(model: Path) -> list[str]:
+    """A remark on the heads in the model's folder that are of no known kind; none where there are no such heads."""
+    home = model / "heads"
+    names = sorted(x.name for x in home.iterdir() if (x / "config.json").exists()) if home.is_dir() else []
+    odd = [x[:40] for x in names if x not in NETS]
+    return [printable(f"{home} holds heads of no known kind, which are not read: {', '.join(odd)}.")] if odd else []
 
 
 def missing(kind: str, spec: ModelSpec, instead: str = "a drafter that needs no training, such as prompt_lookup") -> str | None:
@@ -107,24 +126,28 @@ def read_heads(
     device: torch.device,
     given: Mapping[str, Path] | None = None,
     allow_pickle: bool = False,
+    embed: Tensor | None = None,
 ) -> dict[str, Head]:
     """All heads of the model's folder, and the `given` ones. Raises LoadError for those that are damaged or made for another
-    shape of model. allow_pickle: of published heads, see `stored.opened`."""
+    shape of model. allow_pickle: of published heads, see `stored.opened`;  embed: the model's embedding [V, d], which heads
+    read that bring the same numbers; None: they keep what they bring."""
     heads = {}
     for kind, path in folders(model, given).items():
         if kind not in (given or {}) and not path.resolve().is_relative_to(model.resolve()):
             raise LoadError(f"{path} is a link that leads out of the model's folder; copy the heads into it instead.")
-        heads[kind] = read(path, spec, kind, allow_pickle).moved(dtype=dtype, device=device).packed()
+        head = read(path, spec, kind, allow_pickle).moved(dtype=dtype, device=device)
+        heads[kind] = (head if embed is None else head.share_embedding(embed, str(path))).packed()
     return heads
 
 
 def read(folder: Path, spec: ModelSpec, wished: str, allow_pickle: bool = False) -> Head:
     """The net of one heads folder, ours or a published one, of the kind `wished`, in float32 on the CPU."""
-    config = read_json(folder, "config.json")
-    if config is None:
+    keys = read_json(folder, "config.json")
+    if keys is None:
         raise LoadError(f"{folder} has no config.json; give the folder of trained heads.")
-    if "kind" not in config:
-        return read_published(folder, config, spec, wished, allow_pickle)
+    if "kind" not in keys:
+        return read_published(folder, keys, spec, wished, allow_pickle)
+    config = Config(keys)
     kind = config["kind"]
     if kind != wished:
         raise LoadError(f"{folder} holds heads of the kind {str(kind)[:40]!r}, not {wished}.")
@@ -139,17 +162,34 @@ def read(folder: Path, spec: ModelSpec, wished: str, allow_pickle: bool = False)
             )
         cpu = torch.device("cpu")
         head = NETS[kind].around(shape, {name: weights.read([name], torch.float32, cpu) for name in wanted})
-    head.rates, head.made_for = _rates(config, folder), str(config.get("target", ""))
+    head.rates, head.made_for = _rates(config, folder), config.get("target") or ""
+    if not isinstance(head.made_for, str):
+        raise LoadError(f"{folder}: target = {str(head.made_for)[:40]} must be a model's fingerprint; train the heads again.")
+    _rotate(head, config, folder, spec)
+    head.remarks = remark(config, str(folder), "the heads are read all the same", NOTES)
     return head
 
 
-def _shape(config: Mapping[str, Any], folder: Path, spec: ModelSpec) -> dict[str, int]:
+def _rotate(head: Head, config: Config, folder: Path, spec: ModelSpec) -> None:
+    """Set the rotations that a config gives beside the shape, by the part of the net."""
+    given = config.get("rotations", Config({}))
+    parts = {name: part for name, part in head.named_modules() if isinstance(part, Rotating)}
+    if not isinstance(given, Config) or not set(given) <= set(parts):
+        raise LoadError(f"{folder}: rotations must be tables for {', '.join(parts) or 'no part'}; train the heads again.")
+    for name in given:
+        table = Config({"rope_parameters": given[name]}, f"rotations.{name}.")
+        config.join(table)
+        parts[name].rope = read_rope(table, str(folder), parts[name].rope.theta, parts[name].rope.dim, spec.max_positions)
+
+
+def _shape(config: Config, folder: Path, spec: ModelSpec) -> dict[str, int]:
     """The sizes in a config, checked: whole, within bounds, and the target's."""
     said, kind = config.get("shape"), str(config["kind"])
     sizes = {name: p.default for name, p in inspect.signature(NETS[kind].__init__).parameters.items() if name != "self"}
     needed = {name for name, usual in sizes.items() if usual is inspect.Parameter.empty}
-    if not isinstance(said, dict) or not needed <= said.keys() <= sizes.keys():
+    if not isinstance(said, Config) or not needed <= said.keys() <= sizes.keys():
         raise LoadError(f"{folder}: the shape of {kind} heads says {', '.join(sorted(sizes))}; train the heads again.")
+    said = dict(said)
     for name, x in said.items():
         most = MOST.get(name, LARGEST)
         if type(x) is not int or not (0 if sizes[name] == 0 else 1) <= x <= most:
@@ -159,8 +199,9 @@ def _shape(config: Mapping[str, Any], folder: Path, spec: ModelSpec) -> dict[str
     for name in NETS[kind].of_target:
         if said[name] != getattr(spec, name):
             raise LoadError(f"{folder} has {name} = {said[name]}, {spec.name} has {getattr(spec, name)}; train it anew.")
-    if said.get("vocab", 0) not in (0, spec.vocab):
-        raise LoadError(f"{folder} writes {said['vocab']} ids, {spec.name} knows {spec.vocab}; train it anew.")
+    for name, does in (("vocab", "writes"), ("own_embed", "reads")):
+        if said.get(name, 0) not in (0, spec.vocab):
+            raise LoadError(f"{folder} {does} {said[name]} ids, {spec.name} knows {spec.vocab}; train it anew.")
     if not said.get("layer", 1) < spec.n_layers:
         raise LoadError(f"{folder} leaves after layer {said['layer']} of the {spec.n_layers} of {spec.name}; train it anew.")
     if said.get("n_heads", said.get("n_kv_heads", 1)) % said.get("n_kv_heads", 1) or said.get("head_dim", 2) % 2:
@@ -180,6 +221,10 @@ def write(head: Head, folder: Path, notes: Mapping[str, Any] | None = None) -> N
     """Write the heads to `folder` (.../heads/KIND), each file whole under another name first; `notes` join the config."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {"kind": head.kind, "shape": head.shape, "target": head.made_for, "rates": [list(x) for x in head.rates]}
+    parts = ((name, part.rope) for name, part in head.named_modules() if isinstance(part, Rotating))
+    plain = Rope(head.shape.get("theta", THETA))
+    if rotations := {name: rope_table(x) for name, x in parts if x != replace(plain, dim=x.dim)}:
+        config["rotations"] = rotations
     tensors = {name: x.detach().to("cpu", torch.bfloat16).contiguous() for name, x in head.tensors().items()}
     (folder / "model.safetensors.partial").write_bytes(save(tensors, {"format": "pt"}))
     (folder / "config.json.partial").write_text(json.dumps({**config, **(notes or {})}, indent=2) + "\n")

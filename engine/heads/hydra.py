@@ -40,8 +40,9 @@ class HydraHeads(Head):
 
     What published heads have otherwise: layers: blocks of a head, of which the later ones are Medusa's, y + SiLU(B y + c);
     vocab: rows of a vocabulary matrix with bias that each head has for itself, 0: none; learnt = 1: a matrix with bias for
-    the skip path; plain = 1: embeddings as they are. prefix: width of the feed-forward block of Hydra++'s layer before the
-    heads, 0: no such layer; the sizes after it are those of that layer, eps in 1e-9.
+    the skip path; plain = 1: embeddings as they are; own_embed: rows of an embedding of their own, 0: the target's.
+    prefix: width of the feed-forward block of Hydra++'s layer before the heads, 0: no such layer; the sizes after it are those
+    of that layer, eps in 1e-9.
     """
 
     kind = "hydra"
@@ -49,11 +50,13 @@ class HydraHeads(Head):
     def __init__(
         self, d: int, heads: int, rank: int = 0, layers: int = 1, vocab: int = 0, learnt: int = 0, plain: int = 0,
         prefix: int = 0, n_heads: int = 1, n_kv_heads: int = 1, head_dim: int = 2, theta: int = THETA, eps: int = EPS,
+        own_embed: int = 0,
     ) -> None:  # fmt: skip
         super().__init__(
             d=d, heads=heads, rank=rank, layers=layers, vocab=vocab, learnt=learnt, plain=plain,
-            prefix=prefix, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, theta=theta, eps=eps,
+            prefix=prefix, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, theta=theta, eps=eps, own_embed=own_embed,
         )  # fmt: skip
+        self.own_embed = nn.Parameter(torch.zeros(own_embed, d)) if own_embed else None
         widths = [(k + 2) * d for k in range(heads)]
         self.down = nn.ModuleList(Linear(n, rank, bias=False) for n in widths) if rank else None
         self.up = nn.ModuleList(Linear(rank or n, d) for n in widths)

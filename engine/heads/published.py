@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from decodescope.engine.checkpoint.folder import LoadError, read_json
+from decodescope.engine.checkpoint.keys import Config, remark
 from decodescope.engine.core.spec import ModelSpec
 
 from .base import Head
@@ -28,21 +29,30 @@ class Family:
     title: what a refusal calls such heads;  stems: names of the file of weights, without suffix
     convert: our net around the tensors; raises LoadError where they do not fit the target
     says: an entry that config.json must have; empty: none
+    harmless: keys of its config.json that change no number of such heads, beside those of `keys.HARMLESS`
     """
 
     title: str
     stems: tuple[str, ...]
     convert: Callable[[Stored], Head]
     says: str = ""
+    harmless: tuple[str, ...] = ()
 
 
+# what a config says of the target, whose last states such heads read
+TARGET = (
+    *("attention_bias", "head_dim", "hidden_act", "intermediate_size", "layer_types", "max_position_embeddings", "mlp_bias"),
+    *("num_attention_heads", "num_hidden_layers", "num_key_value_heads", "rms_norm_eps", "rope_parameters", "rope_scaling"),
+    *("rope_theta", "sliding_window", "tie_word_embeddings", "use_sliding_window"),
+)
 # kind of our heads -> the authors' format of them. A family whose file has a name of its own stands before one whose has not.
 FAMILIES: dict[str, Family] = {
-    "medusa": Family("Medusa heads", ("medusa_lm_head",), medusa),
-    "hydra": Family("Hydra heads", ("hydra_lm_head",), hydra),
+    "medusa": Family("Medusa heads", ("medusa_lm_head",), medusa, harmless=TARGET),
+    "hydra": Family("Hydra heads", ("hydra_lm_head",), hydra, harmless=TARGET),
     "eagle3": Family("EAGLE-3 heads", STEMS, eagle3, says="draft_vocab_size"),
-    "eagle": Family("EAGLE heads", STEMS, eagle),
+    "eagle": Family("EAGLE heads", STEMS, eagle, harmless=("tie_word_embeddings",)),  # the target's unembedding serves
 }
+SPECULATORS = ("speculators_model_type", "speculators_config", "transformer_layer_config")  # keys of that layout
 
 
 def recognised(folder: Path) -> str | None:
@@ -55,6 +65,12 @@ def recognised(folder: Path) -> str | None:
 def read_published(folder: Path, config: dict[str, Any], spec: ModelSpec, wished: str, allow_pickle: bool = False) -> Head:
     """Our net of the kind `wished` around the heads that a folder holds, in float32 on the CPU. Nobody can tell from the
     files which weights of the target they were trained with, only its shape: others cost speed, never a word of the text."""
+    layout = next((x for x in SPECULATORS if x in config), None)
+    if layout is not None:
+        raise LoadError(
+            f"{folder} is in the layout of the library speculators ({layout} in its config.json), which cannot be read; give "
+            "heads in the layout of their authors."
+        )
     kind = recognised(folder)
     if kind is None:
         names = ", ".join(f"{x.title} ({x.stems[0]}.safetensors)" for x in FAMILIES.values())
@@ -64,4 +80,8 @@ def read_published(folder: Path, config: dict[str, Any], spec: ModelSpec, wished
     path = file_of(folder, FAMILIES[kind].stems)
     assert path is not None
     with opened(path, allow_pickle) as tensors:
-        return FAMILIES[kind].convert(Stored(folder, FAMILIES[kind].title, config, spec, tensors))
+        stored = Stored(folder, FAMILIES[kind].title, Config(config), spec, tensors)
+        head = FAMILIES[kind].convert(stored)
+    then = "if they change the net, it drafts worse than its authors say"
+    head.remarks = stored.remarks + remark(stored.config, str(folder), then, FAMILIES[kind].harmless)
+    return head

@@ -9,14 +9,15 @@ from .stored import Layer, Stored
 
 MOST = 16  # heads, and blocks of a head
 PREFIX = "prefix_embeding_layer"  # the authors' spelling
+EMBEDDING = "input_embed_fn"
 
 
 def hydra(stored: Stored) -> HydraHeads:
     """Names: `hydra_mlp.k.j.linear` is block j of head k, `hydra_mlp.k.0.res_connection` the learnt skip path of the first,
     `hydra_lm_head.k` its own vocabulary matrix; where there is none the target's unembedding serves. In Hydra++
     (hydra_head_arch is prefix-mlp) a dropout stands before every layer, so that block j is called 2 j + 1 and the
-    vocabulary matrix `hydra_lm_head.k.1`, and `prefix_embeding_layer` is a Llama model of one layer. The target's embedding
-    may lie in the file too, and is left there.
+    vocabulary matrix `hydra_lm_head.k.1`, and `prefix_embeding_layer` is a Llama model of one layer. The embedding that the
+    heads read tokens by may lie in the file too (`input_embed_fn`).
 
     Names as in zankner/Hydra, hydra/model/hydra_heads/mlp_head.py and prefix_mlp_head.py, hydra/model/hydra_model.py.
     """
@@ -26,6 +27,7 @@ def hydra(stored: Stored) -> HydraHeads:
     if stored.number("hidden_state_offset", 0, 1000):
         raise stored.refusal("holds Hydra heads that read an earlier layer (hidden_state_offset); only the last can be read.")
     plus, shapes, d, vocab = arch == "prefix-mlp", stored.shapes, stored.spec.d_model, stored.spec.vocab
+    stored.expect({"hidden_size": (d,), "vocab_size": (vocab,), "grounded_heads": (True,)})
     if not _has(stored, _block(plus, 0, 0)):
         raise stored.refusal(f"names no Hydra heads in its file of weights ({_block(plus, 0, 0)}.linear); download it again.")
     heads = next((k for k in range(MOST) if not _has(stored, _block(plus, k, 0))), MOST)
@@ -49,10 +51,14 @@ def hydra(stored: Stored) -> HydraHeads:
         s = stored.spec
         shape |= dict(prefix=s.d_ff, n_heads=s.n_heads, n_kv_heads=s.n_kv_heads, head_dim=s.head_dim)
         shape |= dict(theta=round(s.rope.theta), eps=round(s.norm_eps * 1e9))
-    spare = {f"{x}.weight": (vocab, d) for x in ("input_embed_fn", f"{PREFIX}.embed_tokens")}
-    tensors = stored.linear(parts, spare)
+    # a Llama model has an embedding; its layer is fed with features, so the authors' code never looks into it
+    tensors = stored.linear(parts, {f"{x}.weight": (vocab, d) for x in (EMBEDDING, f"{PREFIX}.embed_tokens")})
     if own:
         tensors = {f"words.{k}.bias": torch.zeros(vocab) for k in range(heads)} | tensors
+    if f"{EMBEDDING}.weight" in shapes:
+        tensors["own_embed"], shape["own_embed"] = stored.take(f"{EMBEDDING}.weight"), vocab
+    stored.same("hydra_num_heads", heads)
+    stored.same("hydra_num_layers", layers)
     return HydraHeads.around(shape, tensors)
 
 

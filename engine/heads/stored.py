@@ -5,17 +5,19 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from decodescope.engine.checkpoint.folder import LoadError, member
+from decodescope.engine.checkpoint.folder import LoadError, member, printable
+from decodescope.engine.checkpoint.keys import Config
 from decodescope.engine.checkpoint.weights import HEADER_BYTES, TENSORS, Shape, Weights
 from decodescope.engine.core.spec import ModelSpec
 
+LARGEST = 1 << 24  # of a number in a config
 SUFFIXES = (".safetensors", ".pt", ".bin", ".pth")  # in this order
 CPU = torch.device("cpu")
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -43,13 +45,15 @@ class Layer(NamedTuple):
 
 @dataclass
 class Stored:
-    """A folder of published heads, opened. config: its config.json;  spec: the target's"""
+    """A folder of published heads, opened. config: its config.json;  spec: the target's;  remarks: sentences about what it
+    says and what was made of that"""
 
     folder: Path
     title: str
-    config: Mapping[str, Any]
+    config: Config
     spec: ModelSpec
     tensors: Tensors
+    remarks: list[str] = field(default_factory=list)
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -82,15 +86,56 @@ class Stored:
         return self.tensors.read([name], torch.float32, CPU)
 
     def whole(self, name: str) -> Tensor:
-        """The tensor `name`, one of WHOLE, as int64 on the CPU."""
-        return self.tensors.read([name], torch.int64, CPU)
+        """The tensor `name`, one of WHOLE, as int64 on the CPU; LoadError where a number is not whole."""
+        numbers = self.tensors.read([name], torch.float64, CPU)
+        if not torch.equal(numbers, numbers.round()):
+            raise self.refusal(f"holds numbers in {name} that are not whole; download it again.")
+        return numbers.to(torch.int64)
 
-    def number(self, name: str, usual: int, most: int) -> int:
-        """A whole number of the config from 0 to `most`; `usual` where it says none."""
-        x = self.config.get(name, usual)
+    def number(self, name: str, usual: int, most: int, config: Config | None = None) -> int:
+        """A whole number of the config from 0 to `most`; `usual` where it says none, or null."""
+        x = (self.config if config is None else config).get(name)
+        x = usual if x is None else x
         if type(x) is not int or not 0 <= x <= most:
             raise LoadError(f"{self.folder}: {name} is {str(x)[:40]} and must be a whole number up to {most}.")
         return x
+
+    def real(self, name: str, usual: float, most: float) -> float:
+        """A number of the config above 0 and up to `most`; `usual` where it says none, or null."""
+        x = self.config.get(name)
+        x = usual if x is None else x
+        if isinstance(x, bool) or not isinstance(x, int | float) or not 0 < x <= most:
+            raise self.refusal(f"says {name} = {str(x)[:40]}, which must be a number above 0 and up to {most:g}.")
+        return float(x)
+
+    def flag(self, name: str, usual: bool = False, config: Config | None = None) -> bool:
+        """A truth of the config; `usual` where it says none, or null."""
+        x = (self.config if config is None else config).get(name)
+        if x is not None and not isinstance(x, bool):
+            raise self.refusal(f"says {name} = {str(x)[:40]}, which must be true or false.")
+        return usual if x is None else x
+
+    def table(self, name: str) -> Config:
+        """A table of the config; empty where there is none."""
+        x = self.config.get(name)
+        if x is not None and not isinstance(x, Config):
+            raise self.refusal(f"says {name} = {str(x)[:40]}, which must be a table.")
+        return Config({}) if x is None else x
+
+    def expect(self, values: Mapping[str, Sequence[Any]], config: Config | None = None) -> None:
+        """LoadError if the config gives a key of `values` another value than those; null and silence ask for nothing."""
+        for key, known in values.items():
+            x = (self.config if config is None else config).get(key)
+            if x is not None and not any(type(x) is type(value) and x == value for value in known):
+                which = " or ".join(map(str, known))
+                raise self.refusal(f"says {key} = {str(x)[:40]} in its config.json, and only {which} can be read; give others.")
+
+    def same(self, key: str, value: int) -> None:
+        """A remark where the config gives for `key` another whole number than the file of weights has."""
+        x = self.number(key, value, LARGEST)
+        if x != value:
+            what = f"The config.json of {self.folder} gives {key} = {x}, its file of weights has {value}"
+            self.remarks.append(printable(f"{what}: the file counts."))
 
     def refusal(self, what: str) -> LoadError:
         """The error that says of this folder `what`."""

@@ -8,8 +8,10 @@ from torch import Tensor
 
 
 class Vocabulary(Protocol):
-    """What turns final features into logits: a decoder, as a draft head sees it. head: [V, d_model], perhaps packed."""
+    """What makes embeddings of ids, and logits of final features: a decoder, as a draft head sees it. embed: [V, d_model];
+    head: [V, d_model], perhaps packed."""
 
+    embed: Tensor
     head: Tensor
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,26 @@ def test_published_heads_of_another_kind_are_named(folder: Path, capsys: pytest.
     assert (
         f"holds Medusa heads, not heads of the kind hydra; give it as medusa={folder / 'tensors'}." in capsys.readouterr().err
     )
+
+
+def test_a_head_that_is_read_is_not_called_ignored(said: Callable[..., tuple[int, str, str]]) -> None:
+    """The drafter eagle2 reads the heads of eagle; a strategy without a drafter reads none."""
+    given = ("--head", f"eagle={SHIPPED / 'lab' / 'heads' / 'eagle'}")
+    base = ["run", "--model", "lab", "--prompt", "Once", "--max-new-tokens", "2", *given]
+    for words, ignored in ((["eagle2"], False), (["medusa"], True), (["none", "--strategy", "beam"], True)):
+        code, _, err = said(*base, "--drafter", *words)
+        assert code == 0 and ("does not read eagle heads, so --head eagle=... is ignored" in err) == ignored, words
+    code, out, err = said(*base, "--drafter", "eagle", *given)
+    assert code == 2 and out == "" and "The heads eagle are given twice" in err and err.count("\n") == 1
+
+
+def test_what_of_a_head_is_not_read_is_told_in_text_and_json(folder: Path, said: Callable[..., tuple[int, str, str]]) -> None:
+    config = folder / "tensors" / "config.json"
+    before = config.read_text()
+    config.write_text(json.dumps({**json.loads(before), "medusa_num_heads": 5, "medusa_fc_bias": True}))
+    code, out, err = said(*RUN, "--drafter", "medusa", "--head", f"medusa={folder / 'tensors'}")
+    config.write_text(before)
+    counted, named = json.loads(out)["notes"]
+    assert code == 0 and err == f"{counted}\n{named}\n"
+    assert counted.startswith("Note: The config.json of ") and counted.endswith("its file of weights has 2: the file counts.")
+    assert "gives medusa_fc_bias = True, which is not read: if they change the net, it drafts worse" in named

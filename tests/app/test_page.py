@@ -158,6 +158,16 @@ def test_a_hostile_name_of_a_model_stays_text(hostile: Lab) -> None:
     assert page.evaluate("window.trap") is None and page.locator("#ds-grid img").count() == 0
 
 
+def test_what_of_a_models_files_is_not_read_is_shown_as_text(hostile: Lab) -> None:
+    remarks = hostile.play.models["target"].remarks
+    remarks.append(f"The config.json of toy gives {EVIL} = 1, which is not read.")
+    page = hostile.open()
+    page.wait_for_function(f"document.querySelector('#ds-models .quiet')?.textContent.includes({json.dumps(EVIL)})")
+    remarks.clear()
+    assert page.locator("#ds-models .quiet").is_visible()
+    assert page.evaluate("window.trap") is None and page.locator("#ds-grid img").count() == 0
+
+
 @pytest.mark.parametrize("width", [1440, 900, 390])
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_nothing_in_a_tree_overlaps_and_the_page_does_not_scroll_sideways(lab: Lab, width: int, scheme: str) -> None:

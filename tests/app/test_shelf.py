@@ -183,6 +183,12 @@ def test_a_model_says_of_itself_that_its_tokenizer_is_damaged(spoil: Callable[[P
     assert play.check(Choice("Once", models={"target": "lab"})) == "" and not play.trouble_of("lab")
 
 
+def test_the_page_is_told_what_of_a_models_files_is_not_read(tmp_path: Path) -> None:
+    play = toy_play(tmp_path)
+    play.models["target"].remarks.append("The config.json of toy gives logit_scale = 0.5, which is not read.")
+    assert [x["remarks"] for x in play.state()["models"]] == [play.models["target"].remarks, []]
+
+
 def test_the_page_opens_where_its_model_has_a_damaged_tokenizer(tmp_path: Path) -> None:
     shutil.copytree(SHIPPED / "lab-draft", tmp_path / "bad")
     (tmp_path / "bad" / "tokenizer.json").write_text("{")

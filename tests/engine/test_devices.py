@@ -66,7 +66,8 @@ HERE = {
         *("replay/recall.py:Recall.law", "replay/recall.py:Recall._law_of"),
     ),
     "a file is read here, and what it holds moved": (
-        *("heads/published_eagle.py:eagle3", "heads/published_hydra.py:hydra", "checkpoint/weights.py:read_adapter"),
+        *("heads/published_eagle.py:eagle3", "heads/published_eagle.py:_draft_ids", "heads/published_hydra.py:hydra"),
+        "checkpoint/weights.py:read_adapter",
         "saved/file.py:_saved",
     ),
     "the ids of a text, which who reads it moves": ("bench/models.py:ModelsBench.laws", "load.py:calibration"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from decodescope.engine.checkpoint.config import FAMILIES, key_remarks
 from decodescope.engine.core.spec import Rope
 from decodescope.engine.decoding.draft import ROOT, Draft
 from decodescope.engine.decoding.lane import Lane
@@ -228,6 +230,20 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     made.logits = made.reference(text)
     assert made.logits.std(0).mean() > 0.1, "the guard: places must differ for the comparison to mean anything"
     return made
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_key_that_transformers_writes_is_known(family: str) -> None:
+    """Whatever it writes for a family is used or known to change no number: all keys with their defaults, and the few that it
+    saves."""
+    import transformers
+
+    called = {"smollm3": "SmolLM3", "gemma3_text": "Gemma3Text"}.get(family, family.capitalize())
+    config = getattr(transformers, f"{called}Config")(**TINY)
+    for few in (False, True):
+        keys = json.loads(config.to_json_string(use_diff=few))
+        assert len(keys) > (10 if few else 30)
+        assert key_remarks({**keys, "num_key_value_heads": 2}, "m") == []
 
 
 def close(ours: Tensor, theirs: Tensor) -> None:

@@ -221,7 +221,7 @@ def test_hydra_plus_drafts_on_what_was_accepted_alone(tmp_path: Path) -> None:
                 continue
             with torch.inference_mode():
                 h = head.prefix(feature_of(text[:-1])[None])[0, -1]
-                embedded = decoder.embed[text[-1]][None]
+                embedded = head.embedding(decoder)[text[-1]][None]  # its own: the file has other numbers than the toy
                 best = head.logits(head(0, h, embedded)[None], decoder)[0].argsort(descending=True)
             first = [token for token, parent in zip(made[0].tokens, made[0].parents, strict=True) if parent == ROOT]
             assert first == best[: len(first)].tolist()
@@ -267,6 +267,77 @@ def test_rows_beyond_the_tokenizers_ids_are_never_said(tmp_path: Path) -> None:
     head, decoder = held("medusa", folder_of("medusa", tmp_path / "m", medusa())), toys.decoder()
     decoder.usable = V - 2
     assert head.logits(head(torch.randn(D)), decoder).shape == (HEADS, V - 2)
+
+
+# ---- what the files say beside that
+
+
+def test_hydra_reads_tokens_by_the_embedding_of_its_file(tmp_path: Path) -> None:
+    """In every step the first level is what head 0 says of the file's row of the root, not of the target's."""
+    t, decoder = hydra(), toys.decoder(toys.SPEC, toys.LIVELY, torch.float64)
+    t["input_embed_fn.weight"] = 4 * decoder.embed.roll(5, 0).float()
+    folder = folder_of("hydra", tmp_path / "h", t)
+    nets = read_heads(tmp_path, toys.SPEC, torch.float64, torch.device("cpu"), {"hydra": folder}, embed=decoder.embed)
+    (remark,) = nets["hydra"].remarks
+    assert remark == f"{folder} has an embedding of its own (13 of 13 rows differ from the target's): it drafts with that."
+    decoder.heads, others = nets, 0
+    session = Session(toys.model(decoder), toys.method(drafter=("hydra", {"nodes": 13})), toys.PROMPT, max_new_tokens=12)
+    session.start()
+    propose, drafts = session.drafter.propose, []
+    session.drafter.propose = lambda ctx: drafts.append(propose(ctx)) or drafts[-1]
+    while not session.done:
+        text = list(session.tokens)
+        session.step()
+        level = [token for token, parent in zip(drafts[-1].tokens, drafts[-1].parents, strict=True) if parent == ROOT]
+        h, says = feature_of(text[:-1])[-1], {}
+        for name, table in (("own", t["input_embed_fn.weight"].double()), ("target", decoder.embed)):
+            x = torch.cat([h, table[text[-1]]])
+            w = {part: y.double() for part, y in t.items()}
+            y = F.linear(x, w["hydra_mlp.0.0.res_connection.weight"], w["hydra_mlp.0.0.res_connection.bias"])
+            logits = F.linear(y + block(w, "hydra_mlp.0.0.linear", x), w["hydra_lm_head.0.weight"], w["hydra_lm_head.0.bias"])
+            says[name] = logits.argsort(descending=True)[: len(level)].tolist()
+        assert level == says["own"]
+        others += level != says["target"]
+    assert others > 2, "the guard: the tables must matter"
+
+    t["input_embed_fn.weight"] = decoder.embed.float()
+    same = folder_of("hydra", tmp_path / "same", t)
+    net = read_heads(tmp_path, toys.SPEC, torch.float32, torch.device("cpu"), {"hydra": same}, embed=decoder.embed.float())
+    assert net["hydra"].own_embed is None and net["hydra"].remarks == []
+
+
+def test_a_number_that_the_file_of_weights_contradicts_is_named(tmp_path: Path) -> None:
+    """The file counts: published configs of Medusa say two heads where there are five."""
+    folder = folder_of("medusa", tmp_path / "m", medusa(2), medusa_num_layers=1)
+    assert held("medusa", folder).remarks == [
+        f"The config.json of {folder} gives medusa_num_heads = 2, its file of weights has 3: the file counts.",
+        f"The config.json of {folder} gives medusa_num_layers = 1, its file of weights has 2: the file counts.",
+    ]
+    assert held("medusa", folder_of("medusa", tmp_path / "same", medusa(), medusa_num_heads=3)).remarks == []
+    (remark,) = held("hydra", folder_of("hydra", tmp_path / "h", hydra(), hydra_num_heads=4)).remarks
+    assert "gives hydra_num_heads = 4, its file of weights has 3" in remark
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_a_key_that_nobody_knows_is_named_in_a_remark(kind: str, tmp_path: Path) -> None:
+    common = {"medusa_num_heads": 3} if kind == "medusa" else {}
+    folder = folder_of(kind, tmp_path / "x", MAKE[kind](), **common, medusa_fc_bias=True, hidden_act="silu", hidden_size=D)
+    (remark,) = held(kind, folder).remarks
+    then = "if they change the net, it drafts worse than its authors say"
+    assert remark == f"The config.json of {folder} gives medusa_fc_bias = True, which is not read: {then}."
+    refused(kind, folder_of(kind, tmp_path / "wide", MAKE[kind](), hidden_size=D + 1), f"hidden_size = {D + 1} in its config")
+    refused(kind, folder_of(kind, tmp_path / "words", MAKE[kind](), vocab_size="x"), "says vocab_size = x in its config.json")
+    refused(kind, folder_of(kind, tmp_path / "heads", MAKE[kind](), **{f"{kind}_num_heads": [3]}), r"is \[3\] and must be")
+    layout = folder_of(kind, tmp_path / "layout", MAKE[kind](), speculators_config={})
+    refused(kind, layout, r"in the layout of the library speculators \(speculators_config in its config.json\)")
+
+
+def test_what_a_model_is_made_of_says_what_of_its_heads_is_not_read(tmp_path: Path) -> None:
+    """A model keeps the remarks of its heads, so the command line and the page can show them."""
+    folder = checkpoint(tmp_path / "model")
+    heads = folder_of("medusa", tmp_path / "heads", medusa(d=16), medusa_num_heads=3, temperature_of_heads=2)
+    model = load(folder, "float32", "cpu", {"medusa": heads})
+    assert model.remarks == model.decoder.heads["medusa"].remarks and "temperature_of_heads = 2" in model.remarks[0]
 
 
 # ---- decoding with them

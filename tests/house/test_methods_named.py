@@ -19,6 +19,7 @@ NAMES_METHODS = {
     "engine/method.py": "what a method has where nothing is chosen",
     "engine/session.py": "the caches of further models keep all",
     "engine/replay/whatif.py": "a temperature is asked for",
+    "engine/checkpoint/keys.py": "words of other people's config.json, which some samplers share",
     "engine/heads/": "a head's net is called like the drafter that it was made for",
     "engine/methods/drafters/heads/eagle2.py": "reads the heads of another drafter",
     "lab/web/debugger/whatif.js": "a temperature is asked for",

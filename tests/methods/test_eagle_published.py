@@ -12,10 +12,17 @@ import toys
 from safetensors.torch import save_file
 
 from decodescope.engine import Session
+from decodescope.engine.checkpoint.config import spec_from_config
 from decodescope.engine.checkpoint.folder import LoadError
+from decodescope.engine.checkpoint.keys import Config
+from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.heads.files import read_heads
-from decodescope.engine.heads.published import recognised
+from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.heads.files import read_heads, write
+from decodescope.engine.heads.published import FAMILIES, recognised
+from decodescope.engine.heads.stored import Stored, opened
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.feed import Feed
 
 Tensors = dict[str, torch.Tensor]
 CPU = torch.device("cpu")
@@ -81,22 +88,22 @@ def norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tens
     return x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt() * weight
 
 
-def turned(x: torch.Tensor, theta: float) -> torch.Tensor:
-    """Rows [T, heads, W] turned by their positions 0, 1, ..., the halves of a head being the pairs."""
-    angle = torch.arange(len(x))[:, None] * theta ** -(torch.arange(W // 2).double() * 2 / W)  # [T, W / 2]
+def turned(x: torch.Tensor, theta: float, by: float = 1.0) -> torch.Tensor:
+    """Rows [T, heads, W] turned by their positions 0, 1, ..., divided by `by`, the halves of a head being the pairs."""
+    angle = torch.arange(len(x))[:, None] / by * theta ** -(torch.arange(W // 2).double() * 2 / W)  # [T, W / 2]
     a, b = x[..., : W // 2], x[..., W // 2 :]
     cos, sin = angle.cos()[:, None], angle.sin()[:, None]
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-def attended(t: Tensors, place: str, x: torch.Tensor, theta: float = 500000.0) -> torch.Tensor:
+def attended(t: Tensors, place: str, x: torch.Tensor, theta: float = 500000.0, by: float = 1.0) -> torch.Tensor:
     """The attention block [T, D] over rows x, head by head."""
 
     def rows(name: str, heads: int) -> torch.Tensor:
         made = x @ t[f"{place}.self_attn.{name}_proj.weight"].T + t.get(f"{place}.self_attn.{name}_proj.bias", 0.0)
         return made.view(len(x), heads, W)
 
-    q, k, v = turned(rows("q", H), theta), turned(rows("k", G), theta), rows("v", G)
+    q, k, v = turned(rows("q", H), theta, by), turned(rows("k", G), theta, by), rows("v", G)
     made = []
     for h in range(H):
         scores = q[:, h] @ k[:, h * G // H].T / W**0.5
@@ -188,9 +195,10 @@ def test_what_does_not_fit_is_refused_in_one_sentence(tmp_path: Path) -> None:
         "wide": (eagle1(), dict(hidden_size=64), "reads states of width 64, those of toy have 32"),
         "heads": (eagle1(), dict(num_key_value_heads=3), "do not go into each other"),
         "odd": (eagle1(), dict(num_attention_heads="4"), "num_attention_heads is 4 and must be a whole number"),
-        "rope": (eagle1(), dict(rope_scaling={"type": "linear", "factor": 2.0}), "a scaled rotation"),
-        "act": (eagle1(), dict(hidden_act="gelu"), "an activation other than silu"),
-        "theta": (eagle1(), dict(rope_theta=-1), "rope_theta = -1, which must be a number above 0"),
+        # linear scaling is read now; the rule and the base are judged by the reader of models, in its words
+        "rope": (eagle1(), dict(rope_scaling={"type": "dynamic", "factor": 2.0}), "the rule 'dynamic', which is not supported"),
+        "act": (eagle1(), dict(hidden_act="gelu"), "says hidden_act = gelu in its config.json, and only silu can be read"),
+        "theta": (eagle1(), dict(rope_theta=-1), "gives rope_theta as -1; it must be a positive number"),
         "whole": (eagle1() | {"fc.bias": torch.zeros(D, dtype=torch.int64)}, {}, "stores fc.bias as I64"),
     }
     for name, (tensors, changes, says) in wrong.items():
@@ -202,7 +210,293 @@ def test_what_does_not_fit_is_refused_in_one_sentence(tmp_path: Path) -> None:
         "marks": (eagle3() | {"t2d": torch.ones(V, dtype=torch.bool)}, {}, "two lists of its draft vocabulary"),
         "unsaid": (without(eagle3(), "d2t"), {}, "does not say which ids these are"),
         "layers": (eagle3(), dict(eagle_aux_hidden_state_layer_ids=[1, 2, 3]), r"reads the layers \[1, 2, 3\]"),
+        "halves": (eagle3() | {"d2t": ids + 0.5}, {}, "numbers in d2t that are not whole"),
     }
     for name, (tensors, changes, says) in wrong3.items():
         refused("eagle3", written(tmp_path / name, tensors, **changes), says)
     refused("eagle3", written(tmp_path / "small", eagle3()), "toy has 3; give an EAGLE-1 layer", toys.SPEC)
+
+
+# ---- every key and every tensor is used, refused or named
+
+IDS = "eagle_aux_hidden_state_layer_ids"
+NVIDIA = {  # as NVIDIA's Model-Optimizer writes an EAGLE-3 head
+    "use_aux_hidden_state": True, "use_input_layernorm_in_first_layer": True, "use_last_layernorm": True,
+    "use_mtp_layernorm": False, "next_layer_regular": True, "parallel_draft_step": 1, IDS: [],
+}  # fmt: skip
+
+
+def target() -> Decoder:
+    return toys.decoder(SPEC, 3, torch.float64)
+
+
+def states(decoder: Decoder, tokens: list[int], places: list[int | str]) -> torch.Tensor:
+    """The target's states [n, W] of the tokens at these places, side by side."""
+    probe = Probe(Needs(hidden=frozenset(places)))
+    decoder.forward(Feed.causal(tokens, 0), None, probe)
+    return torch.cat([probe.hidden[x][0] for x in places], -1)
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_a_layer_drafts_with_the_embedding_of_its_file(tmp_path: Path, kind: str) -> None:
+    """The first level of a draft is what the formulas say of the file's rows, and not what they say of the target's."""
+    made = target()
+    t = doubles(eagle1() if kind == "eagle" else eagle3())
+    t["embed_tokens.weight"] = 4 * made.embed.roll(5, 0)
+    folder = written(tmp_path / "e", {name: x.float() if x.is_floating_point() else x for name, x in t.items()})
+    made.heads = read_heads(tmp_path, SPEC, torch.float64, CPU, {kind: folder}, embed=made.embed)
+    made.spec = replace(SPEC, heads=(kind,))
+    session = Session(toys.model(made), toys.method(drafter=(kind, {"nodes": 9})), toys.PROMPT, max_new_tokens=24)
+    session.start()
+    drafts: list[Draft] = []
+    propose = session.drafter.propose
+    session.drafter.propose = lambda ctx: drafts.append(propose(ctx)) or drafts[-1]
+
+    def first(f: torch.Tensor, e: torch.Tensor) -> list[int]:
+        if kind == "eagle":
+            x = torch.cat([e, f], -1) @ t["fc.weight"].T + t["fc.bias"]
+            logits = made.unembed(fed(t, "layers.0", x + attended(t, "layers.0", x)))[-1]
+        else:
+            f = f @ t["fc.weight"].T
+            x = torch.cat([norm(e, t["midlayer.input_layernorm.weight"]), norm(f, t["midlayer.hidden_norm.weight"])], -1)
+            g = fed(t, "midlayer", f + attended(t, "midlayer", x))
+            logits = torch.full((V,), -torch.inf, dtype=torch.float64)
+            logits[KEPT] = (norm(g, t["norm.weight"]) @ t["lm_head.weight"].T)[-1]
+        return logits.topk(V).indices.tolist()
+
+    others = 0
+    while not session.done:
+        text = list(session.tokens)  # the root is the last of them
+        session.step()
+        level = [token for token, parent in zip(drafts[-1].tokens, drafts[-1].parents, strict=True) if parent == ROOT]
+        read = states(made, text[:-1], ["final"] if kind == "eagle" else [2, 8, 13])
+        assert level == first(read, t["embed_tokens.weight"][text[1:]])[: len(level)]
+        others += level != first(read, made.embed[text[1:]])[: len(level)]
+    assert others > 2, "the guard: the tables must matter"
+    (remark,) = made.heads[kind].remarks
+    assert remark == (f"{folder} has an embedding of its own (13 of 13 rows differ from the target's): it drafts with that.")
+    assert session.tokens[len(toys.PROMPT) :] == toys.greedy(made, toys.PROMPT, 24)
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
+def test_an_embedding_that_repeats_the_targets_is_neither_kept_nor_remarked_on(tmp_path: Path, stored: torch.dtype) -> None:
+    made = toys.decoder(SPEC, 3, torch.float32).to(dtype=stored)
+    rows = {"embed_tokens.weight": made.embed.to(stored).clone()}
+    for kind, tensors in (("eagle", eagle1()), ("eagle3", eagle3())):
+        folder = written(tmp_path / kind, tensors | rows)
+        net = read_heads(tmp_path, SPEC, stored, CPU, {kind: folder}, embed=made.embed)[kind]
+        assert net.own_embed is None and net.shape["own_embed"] == 0 and net.remarks == []
+        assert net.embedding(made) is made.embed
+        kept = read_heads(tmp_path, SPEC, stored, CPU, {kind: folder})[kind]
+        assert torch.equal(kept.own_embed, made.embed), "without a target to compare with it stays"
+
+
+def test_an_embedding_of_its_own_is_written_and_read_back(tmp_path: Path) -> None:
+    net = held("eagle", written(tmp_path / "e", eagle1()))
+    write(net, tmp_path / "ours")
+    again = held("eagle", tmp_path / "ours")
+    assert again.shape["own_embed"] == V and torch.equal(again.own_embed, net.own_embed.bfloat16().double())
+    config = json.loads((tmp_path / "ours" / "config.json").read_text())
+    (tmp_path / "ours" / "config.json").write_text(json.dumps(config | {"shape": config["shape"] | {"own_embed": V + 1}}))
+    refused("eagle", tmp_path / "ours", "reads 14 ids, toy knows 13")
+
+
+SCALED = {
+    "linear": {"factor": 4.0},
+    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 64, "truncate": False},
+}
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+@pytest.mark.parametrize("rule", ["default", *SCALED])
+def test_the_rotation_is_read_as_a_models_is(tmp_path: Path, kind: str, rule: str) -> None:
+    """In the newer word and in the older ones, by the reader of models; and it is the one that the layer turns by."""
+    tensors, table = eagle1() if kind == "eagle" else eagle3(), SCALED.get(rule, {})
+    plain = {name: x for name, x in CONFIG.items() if name != "rope_theta"}
+    due = spec_from_config(
+        plain | {"head_dim": W, "rope_parameters": {"rope_type": rule, "rope_theta": 3e4, **table}}, "m"
+    ).rope
+    ways = {
+        "new": {"rope_theta": None, "rope_parameters": {"rope_type": rule, "rope_theta": 3e4, **table}},
+        "old": {"rope_theta": 3e4, **({"rope_scaling": {"type": rule, **table}} if table else {})},
+    }
+    for name, words in ways.items():
+        net = held(kind, written(tmp_path / name, tensors, head_dim=W, **words))
+        assert net.attention.rope == due and net.shape["theta"] == 30_000 and net.remarks == [], name
+    for form in (net.packed(), net.moved(dtype=torch.float32)):
+        assert form.attention.rope == due
+    write(net, tmp_path / "ours")
+    again = held(kind, tmp_path / "ours")
+    assert again.attention.rope == due and again.remarks == []
+    assert ("rotations" in json.loads((tmp_path / "ours" / "config.json").read_text())) == (rule != "default")
+
+
+def test_a_linear_rotation_divides_positions(tmp_path: Path) -> None:
+    tensors = eagle1()
+    net = held(
+        "eagle", written(tmp_path / "e", tensors, rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0})
+    )
+    t, (f, e) = doubles(tensors), torch.randn(2, 7, D, dtype=torch.float64)
+    x = torch.cat([e, f], -1) @ t["fc.weight"].T + t["fc.bias"]
+    due, plain = (fed(t, "layers.0", x + attended(t, "layers.0", x, 500.0, by)) for by in (4.0, 1.0))
+    assert torch.allclose(net(net.enter(f)[None], e[None])[0], due, atol=1e-6) and (due - plain).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("where", ["top", "nested"])
+@pytest.mark.parametrize("norms", [["norm_before_residual"], ["norm_before_fc"], ["fc_norm"], ["norm_output"], None])
+def test_the_further_norms_of_an_eagle_3_layer_are_computed(tmp_path: Path, norms: list[str] | None, where: str) -> None:
+    """norm_before_residual, norm_before_fc, fc_norm and norm_output of vLLM and speculators, written out."""
+    asked = ["norm_before_residual", "norm_before_fc", "norm_output"] if norms is None else norms
+    shapes: dict[str, tuple[int, ...]] = {"input_norm.weight": (3 * D,)} if "norm_before_fc" in asked else {}
+    shapes |= {f"fc_norm.{i}.weight": (D,) for i in range(3)} if "fc_norm" in asked else {}
+    tensors, flags = eagle3() | drawn(**shapes), dict.fromkeys(asked, True)
+    folder = written(tmp_path / "e", tensors, **(flags if where == "top" else {"eagle_config": flags}))
+    net, decoder = held("eagle3", folder), toys.decoder(SPEC, dtype=torch.float64)
+    t, (low, middle, high, e) = doubles(tensors), torch.randn(4, 7, D, dtype=torch.float64)
+    assert net.remarks == []
+
+    def computed(on: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
+        """What is fed back, and the logits of the draft vocabulary."""
+        parts = [low, middle, high]
+        if "fc_norm" in on:
+            parts = [norm(x, t[f"fc_norm.{i}.weight"]) for i, x in enumerate(parts)]
+        s = torch.cat(parts, -1)
+        f = (norm(s, t["input_norm.weight"]) if "norm_before_fc" in on else s) @ t["fc.weight"].T
+        n = norm(f, t["midlayer.hidden_norm.weight"])
+        x = torch.cat([norm(e, t["midlayer.input_layernorm.weight"]), n], -1)
+        g = fed(t, "midlayer", (n if "norm_before_residual" in on else f) + attended(t, "midlayer", x))
+        last = norm(g, t["norm.weight"])
+        return last if "norm_output" in on else g, last @ t["lm_head.weight"].T
+
+    made = net(net.enter(torch.cat([low, middle, high], -1))[None], e[None])[0]
+    (due, logits), (plain, _) = computed(asked), computed([])
+    assert torch.allclose(made, due, atol=1e-6) and (due - plain).abs().max() > 0.05, "the guard: the norm must matter"
+    assert torch.allclose(net.logits(made, decoder)[:, KEPT], logits, atol=1e-6)
+    (whole,) = net.unrolled(net.enter(torch.cat([low, middle, high], -1))[None], [e[None]])
+    assert torch.allclose(whole[0], due, atol=1e-6), "training sees the same layer"
+    write(net, tmp_path / "ours")
+    assert held("eagle3", tmp_path / "ours").shape == net.shape
+
+
+def test_norms_that_do_not_go_together_or_lack_their_tensor_are_refused(tmp_path: Path) -> None:
+    refused("eagle3", written(tmp_path / "both", eagle3(), norm_before_fc=True, fc_norm=True), "of which only one can be true")
+    refused("eagle3", written(tmp_path / "lack", eagle3(), norm_before_fc=True), "input_norm.weight is missing")
+    more = eagle3() | {"input_norm.weight": torch.ones(3 * D)}
+    refused("eagle3", written(tmp_path / "more", more), "input_norm.weight is missing, unknown")
+    refused("eagle3", written(tmp_path / "type", eagle3(), norm_before_residual="yes"), "which must be true or false")
+
+
+@pytest.mark.parametrize("key", [IDS, "aux_hidden_state_layer_ids", "target_layer_ids"])
+@pytest.mark.parametrize("table", ["", "eagle_config", "dflash_config"])
+def test_layer_ids_are_looked_at_wherever_they_are_named(tmp_path: Path, key: str, table: str) -> None:
+    def named(name: str, ids: object) -> Path:
+        more = {key: ids} if not table else {table: {key: ids}}
+        beside = {"eagle_config": {"use_aux_hidden_state": True}} if not table else {}
+        return written(tmp_path / name, eagle3(), **beside, **more)
+
+    refused(
+        "eagle3", named("other", [1, 7, 11]), r"reads the layers \[1, 7, 11\] of its target .*; only \[2, 8, 13\] can be read"
+    )
+    refused("eagle3", named("less", [1, 7, 12]), "count the outputs of layers, as SGLang's do, add 1 to each in config.json.")
+    refused("eagle3", named("word", "2, 8, 13"), "reads the layers 2, 8, 13 of its target")
+    for name, ids in (("same", [2, 8, 13]), ("none", []), ("null", None)):
+        assert held("eagle3", named(name, ids)).remarks == []
+
+
+OTHERWISE = {  # of both kinds: what another net would be
+    "vocab_size": (V + 1, "was made for a vocabulary of 14 ids, toy has 13"),
+    "num_hidden_layers": (2, "says num_hidden_layers = 2"),
+    "mlp_bias": (True, "says mlp_bias = True"),
+    "attention_bias": (True, "says attention_bias = True"),
+    "model_type": ("gemma2", "says model_type = gemma2"),
+    "logit_scale": (0.5, "says logit_scale = 0.5"),
+    "is_causal": (False, "says is_causal = False"),
+    "sliding_window": (512, "sees a window of the text"),
+    "layer_types": (["sliding_attention"], "sees a window of the text"),
+    "quantization_config": ({"bits": 4}, "is quantised"),
+    "partial_rotary_factor": (0.5, "rotates 0.5 of each head"),
+    "rms_norm_eps": (1.5e-10, "must be a multiple of 1e-9"),
+    "speculators_model_type": ("eagle3", r"the layout of the library speculators \(speculators_model_type"),
+    "transformer_layer_config": ({}, "the layout of the library speculators"),
+}
+OTHERWISE3 = {
+    "target_hidden_size": (64, "says target_hidden_size = 64"),
+    "eagle_config": ({"use_aux_hidden_state": False}, "says use_aux_hidden_state = False"),
+    "parallel_draft_step": (2, "says parallel_draft_step = 2"),
+    "use_mtp_layernorm": (True, "says use_mtp_layernorm = True"),
+    "draft_vocab_size": (V + 1, "draft_vocab_size is 14 and must be a whole number up to 13"),
+}
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_a_key_that_asks_for_another_net_is_refused(tmp_path: Path, kind: str) -> None:
+    tensors = eagle1() if kind == "eagle" else eagle3()
+    for key, (value, says) in {**OTHERWISE, **(OTHERWISE3 if kind == "eagle3" else {})}.items():
+        refused(kind, written(tmp_path / key, tensors, **{key: value}), says)
+    if kind == "eagle":
+        refused(kind, written(tmp_path / "bias", tensors, bias=False), "says bias = False in its config.json, and only True")
+        refused(kind, written(tmp_path / "qkv", tensors, qkv_bias=True), "says qkv_bias = True")
+
+
+def test_a_key_that_nobody_knows_is_named_in_a_remark(tmp_path: Path) -> None:
+    odd = {
+        "residual_multiplier": 0.5,
+        "eagle_config": {**NVIDIA, "new\x1bword": [1]},
+        "rope_parameters": {"attention_factor": 2},
+    }
+    for kind, tensors in (("eagle", eagle1()), ("eagle3", eagle3())):
+        folder = written(tmp_path / kind, tensors, **odd)
+        (remark,) = held(kind, folder).remarks
+        assert remark.startswith(f"The config.json of {folder} gives residual_multiplier = 0.5") and remark.isprintable()
+        assert "rope_parameters.attention_factor = 2" in remark
+        assert remark.endswith("which are not read: if they change the net, it drafts worse than its authors say.")
+        assert (r"eagle_config.new\x1bword = [1]" in remark) == (kind == "eagle3")
+        assert "use_aux" not in remark or kind == "eagle", "what is known of that table is not named again"
+
+
+def test_what_says_nothing_of_the_net_is_not_remarked_on(tmp_path: Path) -> None:
+    """Configs as they are published: of SafeAILab for EAGLE and EAGLE-3, of NVIDIA, and of SGLang's SpecForge."""
+    common = dict(
+        bos_token_id=1, eos_token_id=[2, 3], initializer_range=0.02, pad_token_id=0, tie_word_embeddings=False,
+        torch_dtype="float16", transformers_version="4.28.1", use_cache=True, max_position_embeddings=2048,
+    )  # fmt: skip
+    for name, words in {"llama2": {}, "llama3": dict(bias=True), "qwen": dict(qkv_bias=False, model_type="qwen2")}.items():
+        assert held("eagle", written(tmp_path / name, eagle1(), **common, **words)).remarks == []
+    common |= dict(
+        architectures=["LlamaForCausalLMEagle3"], attention_bias=False, attention_dropout=0.0, mlp_bias=False,
+        pretraining_tp=1, head_dim=W, rope_scaling=None, sliding_window=None,
+    )  # fmt: skip
+    for name, words in {"own3": {}, "nvidia": {"eagle_config": NVIDIA}, "specforge": {"max_window_layers": 36}}.items():
+        assert held("eagle3", written(tmp_path / name, eagle3(), **common, **words)).remarks == []
+
+
+def test_a_layer_for_fewer_positions_than_the_target_reads_says_so(tmp_path: Path) -> None:
+    (remark,) = held("eagle", written(tmp_path / "e", eagle1(), max_position_embeddings=64)).remarks
+    assert remark.endswith(
+        f"for 64 positions (max_position_embeddings), toy reads {SPEC.max_positions}: beyond 64 its guesses may be worse."
+    )
+    (remark,) = held("eagle3", written(tmp_path / "t", eagle3(), tie_word_embeddings=True)).remarks
+    assert remark.endswith("gives tie_word_embeddings = true, its file of weights has lm_head.weight: the file counts.")
+
+
+def test_a_value_of_a_wrong_type_is_one_sentence(tmp_path: Path) -> None:
+    """Of every key that is read, at the top and in eagle_config: the config is a head or one sentence."""
+    known = [*OTHERWISE, *OTHERWISE3, *NVIDIA, "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim"]
+    known += ["rope_theta", "intermediate_size", "hidden_act", "max_position_embeddings", "rope_scaling", "rope_parameters"]
+    known += ["use_sliding_window", "norm_before_residual", "fc_norm", "bias", "qkv_bias", "tie_word_embeddings"]
+    refusals = 0
+    for kind, tensors in (("eagle", eagle1()), ("eagle3", eagle3())):
+        folder = written(tmp_path / kind, tensors)
+        config = json.loads((folder / "config.json").read_text())
+        changes = [{key: value} for key in known for value in ("x", {"a": {"b": 1}}, -1, True)]
+        changes += [{"eagle_config": {key: value}} for key in (*NVIDIA, "fc_norm") for value in ("x", [{}], 7)]
+        changes += [{"hidden_size": 1 << 80}, {"rms_norm_eps": float("nan")}, {"num_attention_heads": None}]
+        with opened(folder / "model.safetensors") as file:
+            for change in changes:
+                try:
+                    FAMILIES[kind].convert(Stored(folder, "heads", Config(config | change), SPEC, file))
+                except LoadError as error:
+                    refusals += 1
+                    assert str(error).endswith(".") and str(error).isprintable()
+    assert refusals > 150

@@ -96,7 +96,7 @@ class DuoAttention(CachePolicy):
         )
 
     def equip(self, heads: Mapping[str, Companion]) -> None:
-        self._gates = heads.get("duo_attention")
+        self._gates = heads.get("duo_attention") if self.gated else None
 
     def begin(
         self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()

@@ -67,7 +67,8 @@ class Hydra(HeadTree):
         decoder, growth, passes = ctx.target.decoder, Growth(self._template, ctx.room), 0
         while growth.open:
             tokens = [[ctx.tokens[-1], *place.path] for place in growth.open]
-            embedded = F.embedding(torch.tensor(tokens, device=decoder.device), decoder.embed)  # [R, k + 1, d]
+            table = self._heads.embedding(decoder)
+            embedded = F.embedding(torch.tensor(tokens, device=decoder.device), table)  # [R, k + 1, d]
             features = self._heads(passes, self._state.expand(len(tokens), -1), embedded)
             logits = self._heads.logits(features[None], decoder, passes)[0]  # [R, V]
             widest = min(max(map(growth.wanted, growth.open)), logits.shape[-1])

@@ -24,6 +24,7 @@ class FeatureWalk:
 
     def __init__(self, ctx: Context, layer: PairHead, places: Sequence[int | str]):
         self.layer, self.decoder, self.places = layer, ctx.target.decoder, tuple(places)
+        self._table = layer.embedding(self.decoder)  # [V, d]
         self.store = layer.attention.store()
         self.due: tuple[Tensor, list[int]] | None = None  # states [k, W] and next tokens that the layer has not read
         self._next: Tensor | None = None  # [1, d], what the layer said after the last pair
@@ -38,8 +39,8 @@ class FeatureWalk:
         return states[0] if len(states) == 1 else torch.cat(states, -1)
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
-        """float [n, d]: the target's embeddings of tokens."""
-        return F.embedding(torch.tensor(tokens, device=self.decoder.device), self.decoder.embed)
+        """float [n, d]: the embeddings of tokens that the layer reads."""
+        return F.embedding(torch.tensor(tokens, device=self.decoder.device), self._table)
 
     def told(self, outcome: Outcome) -> None:
         """Note the true states of what the target has accepted; the next `root` reads them."""
@@ -71,7 +72,7 @@ class FeatureWalk:
         `outputs` [.., d] stand in the place of true features. Each sees the text, its ancestors and itself."""
         device, n = self.decoder.device, self.store.n
         fed, at = torch.tensor([tokens, above], device=device)  # one copy up for both
-        pairs = outputs.index_select(0, at)[None], self.decoder.embed.index_select(0, fed)[None]
+        pairs = outputs.index_select(0, at)[None], self._table.index_select(0, fed)[None]
         self._sees = [self._sees[row] | 1 << slot for slot, row in enumerate(above, self._pending)]
         self._pending += len(tokens)
         if self._pending == self.level + 1:  # a chain so far
