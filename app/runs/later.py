@@ -31,7 +31,8 @@ def outline(run: str, choice: Choice, method: Method, names: Mapping[str, str], 
     target = readers.get(TARGET)
     splits = None if target is None else target.tokenizer
     prompt = [] if target is None or splits is None else encode(target, choice.prompt, choice.chat)
-    models = {role: readers[role].spec.record() if role in readers else {"name": key, **changes_of(key)} for role, key in names.items()}
+    known = {role: reader.spec.record() for role, reader in readers.items()}
+    models = {role: known.get(role) or {"name": key, **changes_of(key)} for role, key in names.items()}
     header = Header(
         **opening(method, run, prompt, Recorder(choice.recorded, None if splits is None else splits.piece)),
         model=models.pop(TARGET),

@@ -51,7 +51,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "int8": Preset(
         "Weights of 8 bits",
-        "One token a step by the model in 8 bits a weight, multiplied as they are stored. The text is not the original model's.",
+        "One token a step by the model in 8 bits a weight, multiplied as they are stored. The text changes.",
         {"drafter": "none", "sampler": ["greedy"]},
         models=NARROW,
     ),
@@ -64,7 +64,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "pruned": Preset(
         "Pruned, two blocks gone",
-        "One token a step by the model without two of its sixteen blocks, which a search chose. The text is not the original model's.",
+        "One token a step by the model without two of its sixteen blocks, which a search chose. The text changes.",
         {"drafter": "none", "sampler": ["greedy"]},
         models=PRUNED,
     ),
@@ -387,7 +387,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "momentum": Preset(
         "Momentum, no retracing",
-        "The likeliest token, less a resistance that grows with how far it would retrace the text. The text is not the original model's.",
+        "The likeliest token, less a resistance that grows with how far it would retrace the text. The text changes.",
         {"drafter": "none", "sampler": ["momentum"]},
     ),
     "contrastive": Preset(
@@ -435,12 +435,12 @@ PRESETS: dict[str, Preset] = {
     ),
     "nest": Preset(
         "NEST, a text to quote from",
-        "The target's law is mixed with what followed similar states in a text that it has read. The text is not the original model's.",
+        "The target's law is mixed with what followed similar states in a text that it has read. The text changes.",
         {"drafter": "rest", "law": "nest", "sampler": ["greedy"]},
     ),
     "rapid": Preset(
         "RAPID, retrieved beside",
-        "The model reads the best pieces of the prompt once more, alone, and moves its law towards that. The text is not the original model's.",
+        "The model reads the best pieces of the prompt once more, alone, and moves its law towards that. The text changes.",
         {"drafter": "none", "law": "rapid", "sampler": ["greedy"]},
         {"law": {"budget": 64, "window": 16, "query": 24}},
         models={"short": "lab"},
