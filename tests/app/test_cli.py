@@ -225,6 +225,17 @@ def test_chat_wraps_the_prompt(asked) -> None:
     assert len(asked(*RUN, "--chat")["prompt_tokens"]) > len(asked(*RUN)["prompt_tokens"])
 
 
+def test_special_tokens_in_a_prompt_are_told_in_text_and_json(said) -> None:
+    """In front of a note stands what every note begins with; a prompt without them gets none."""
+    typed = ["run", "--model", "lab-draft", "--prompt", "<|user|>hi", "--max-new-tokens", "2", "--json"]
+    what = "Note: the prompt holds the text of special tokens ('<|user|>'), which is read as plain text"
+    for more, note in (([], f"{what}: --chat lets the chat template write them."), (["--chat"], f"{what}.")):
+        code, out, err = said(*typed, *more)
+        assert code == 0 and json.loads(out)["notes"] == [note] and err == f"{note}\n"
+    code, out, err = said(*RUN, "--chat", "--json")
+    assert code == 0 and json.loads(out)["notes"] == [] and err == ""
+
+
 def test_prompt_comes_from_a_file_byte_by_byte(asked, tmp_path: Path) -> None:
     file = tmp_path / "prompt.txt"
     file.write_bytes(b"def add(a, b):")
