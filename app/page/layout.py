@@ -344,8 +344,8 @@ def _said(play: Play, composed: Composed) -> dict[str, Any]:
     choice = composed.choice
     read = play.given(choice) if choice.chat else None
     takes = play.memory(choice, method=composed.method)
-    said = {"keep": as_json(choice), "memory": takes.sentence, "given": "" if read is None else read.text}
-    said["notes"] = notes(play, choice)
+    said: dict[str, Any] = {"keep": as_json(choice), "memory": takes.sentence, "given": "" if read is None else read.text}
+    said |= {"notes": notes(play, choice)}
     return {**said, "refused": composed.why} if composed.why else said
 
 

@@ -40,11 +40,13 @@ def given(reader: Model | Offer, choice: Choice) -> Given:
 
 
 def notes_on(reader: Model | Offer, choice: Choice) -> list[str]:
-    """Notes on special tokens in the prompt of a choice, and on the end of its answer."""
+    """Notes on special tokens in the prompt of a choice, on the end of its answer, and on settings of the tokenizer that are
+    not followed."""
     from decodescope.engine.checkpoint.prompt_notes import PAGE, prompt_notes
 
     ends = None if choice.ignore_eos else reader.stop_tokens
-    return prompt_notes(reader.tokenizer, [(choice.prompt, choice.chat)], ends, ways=PAGE)
+    remarks = [f"{reader.name}: {x}" for x in getattr(reader.tokenizer, "remarks", ())]
+    return remarks + prompt_notes(reader.tokenizer, [(choice.prompt, choice.chat)], ends, ways=PAGE)
 
 
 def no_template(reader: Model | Offer) -> str:

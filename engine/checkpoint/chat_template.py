@@ -51,17 +51,22 @@ def read_templates(folder: Path, config: dict[str, Any]) -> Templates:
     given: Any = files or config.get("chat_template") or last.get("chat_template")
     if not given:
         return Templates()
-    if isinstance(given, list):
-        pairs = ((x.get("name"), x.get("template")) if isinstance(x, dict) else (None, None) for x in given)
-        given = {str(name): text for name, text in pairs}
-    named = {DEFAULT: given} if isinstance(given, str) else given if isinstance(given, dict) else {None: None}
-    if not all(isinstance(x, str) for x in [*named, *named.values()]):
+    named = _by_name(given)
+    if named is None:
         return Templates(lacking="has a chat_template that is neither a text nor texts by name")
     others = tuple(sorted(x for x in named if x != DEFAULT))
     if DEFAULT not in named:
         lacking = f"has chat templates named {printable(', '.join(others))[:200]} and none named {DEFAULT}"
         return Templates(None, others, lacking)
     return Templates(named[DEFAULT], others)
+
+
+def _by_name(given: Any) -> dict[str, str] | None:
+    """Name -> source of templates: one alone, or several as a table or a list; None where they are no texts."""
+    if isinstance(given, list) and all(isinstance(x, dict) for x in given):
+        given = {str(x.get("name")): x.get("template") for x in given}
+    named = {DEFAULT: given} if isinstance(given, str) else given
+    return named if isinstance(named, dict) and all(isinstance(x, str) for x in named.values()) else None
 
 
 def render(source: str, words: dict[str, Any]) -> str:

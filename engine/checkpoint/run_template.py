@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from jinja2.exceptions import SecurityError, TemplateError
 from jinja2.ext import Extension
@@ -35,13 +35,14 @@ class OwnRefusal(Exception):
 class Generation(Extension):
     """{% generation %} ... {% endgeneration %}: what a model learns to write in training. It is rendered as it is."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 # so the library declares it
 
     def parse(self, parser: Any) -> CallBlock:
         """The block around its body."""
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return CallBlock(self.call_method("_whole"), [], [], body).set_lineno(line)
+        block = CallBlock(lineno=next(parser.stream).lineno)
+        block.call, block.args, block.defaults = self.call_method("_whole"), [], []
+        block.body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return block
 
     def _whole(self, caller: Callable[[], str]) -> str:
         return caller()

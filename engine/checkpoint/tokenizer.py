@@ -213,6 +213,8 @@ class Tokenizer:
         source = self.templates.source
         if source is None:
             raise ValueError(f"The model {self.templates.lacking}; give the prompt as plain text.")
+        if not messages:
+            raise ValueError("A conversation without a message has no answer; give one.")
         words = self.template_words(messages)
         used = "\0".join([source, *strings(words)])
         marks = self.typed_marks("\0".join(strings(words["messages"])))
@@ -282,11 +284,13 @@ class Tokenizer:
         spec, names = renamed(self._spec, [*self._special])
         return _bare(spec), names
 
-    def same_ids(self, other: Tokenizer) -> tuple[int, str | None, str | None] | None:
-        """The first id that stands for something else in `other`, with both tokens; None if there is none."""
-        if self._tokens == other._tokens:
+    def same_ids(self, other: Tokenizer, rows: int = _MOST_IDS) -> tuple[int, str | None, str | None] | None:
+        """The first id that stands for something else in `other`, with both tokens; None if there is none. rows: of the larger
+        model: ids from there on are never read or written."""
+        if self._tokens[:rows] == other._tokens[:rows]:
             return None
-        ours, theirs = (x._tokens + [None] * (max(self.vocab, other.vocab) - x.vocab) for x in (self, other))
+        length = min(max(self.vocab, other.vocab), rows)
+        ours, theirs = (x._tokens[:length] + [None] * (length - x.vocab) for x in (self, other))
         return next((i, a, b) for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
 
 

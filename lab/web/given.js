@@ -16,6 +16,6 @@ export function given(words, notes) {
   whole.hidden = !words;
   if (text.textContent !== words) text.textContent = words;
   remarks.hidden = !notes.length;
-  const lines = notes.map((x) => h("li", null, x[0].toUpperCase() + x.slice(1)));
+  const lines = notes.map((x) => h("li", null, x));
   if (remarks.textContent !== lines.map((x) => x.textContent).join("")) remarks.replaceChildren(...lines);
 }

@@ -85,6 +85,8 @@ def test_the_page_has_notes_on_special_tokens_in_a_prompt(play: Play, tmp_path: 
         assert notes(shipped, Choice("a<|end|>")) == [f"{what}: the switch Chat template writes them."]
         assert notes(shipped, Choice("a<|end|>", chat=True)) == [f"{what}."]
         assert notes(shipped, Choice("a", chat=True)) == notes(play, Choice("a<|end|>")) == []
+        shipped.reader("lab-draft").tokenizer.remarks.append("x is not followed.")
+        assert notes(shipped, Choice("a")) == ["lab-draft: x is not followed."]
     finally:
         shipped.close()
 
@@ -96,7 +98,7 @@ def test_a_note_comes_under_the_prompt_and_goes_with_what_it_is_about(shipped: L
     page.wait_for_selector("#ds-models .room")
     page.fill("#ds-prompt textarea", "a <|end|> <b>b</b>")
     page.wait_for_selector(".ds-remarks li >> text=which is read as plain text")
-    assert page.text_content(".ds-remarks").startswith("The prompt holds the text of special tokens ('<|end|>')")
+    assert page.text_content(".ds-remarks").startswith("the prompt holds the text of special tokens ('<|end|>')")
     page.fill("#ds-prompt textarea", ASKED)
     page.wait_for_selector(".ds-remarks", state="hidden")
 
