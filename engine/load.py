@@ -17,8 +17,9 @@ import torch
 
 from decodescope.engine.checkpoint import adapter as adapters
 from decodescope.engine.checkpoint.config import key_remarks, spec_from_config
-from decodescope.engine.checkpoint.folder import LoadError, eos_ids, printable, read_json
+from decodescope.engine.checkpoint.folder import LoadError, printable, read_ends, read_json
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.checkpoint.tokenizer_settings import beyond
 from decodescope.engine.checkpoint.weights import Weights, files, read_adapter
 from decodescope.engine.core.arguments import shown
 from decodescope.engine.core.params import ParamError
@@ -143,7 +144,10 @@ def load(
     decoder.heads = nets
     remarks += [x for net in nets.values() for x in net.remarks] + _strangers(nets, folder, name) + unknown(folder)
     tokenizer = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").exists() else None
-    stops = eos_ids(folder) if tokenizer is None else set(tokenizer.stop_ids)
+    stops, odd = read_ends(folder) if tokenizer is None else (set(tokenizer.stop_ids), tokenizer.remarks)
+    marks = {} if tokenizer is None else {x: tokenizer.piece(x) for x in tokenizer.marks}
+    odd = [*odd, *beyond(spec, marks, stops, read_json(folder, "tokenizer_config.json") or {})]
+    remarks = [*(f"{name}: {x}" for x in odd), *remarks]
     if tokenizer is not None and tokenizer.vocab < spec.vocab:
         decoder.usable = tokenizer.vocab  # the rows above pad the matrix to a round size
     if compile:

@@ -124,7 +124,7 @@ def same_tokens(models: Mapping[str, Reader]) -> None:
             )
         if ours is None or theirs is None or ours is theirs:
             continue
-        if differs := ours.same_ids(theirs):
+        if differs := ours.same_ids(theirs, max(target.spec.vocab, other.spec.vocab)):
             raise MethodError(
                 f"{other.name} cannot be the {role} model of {target.name}: their tokenizers differ at id "
                 f"{differs[0]} ({differs[1]!r} against {differs[2]!r}). Use a model with the same tokenizer."

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from decodescope.engine.checkpoint.prompt_notes import PYTHON, prompt_notes
 from decodescope.engine.core.arguments import SEEDS, choice, ids, shown, texts, whole
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.roles import TARGET
@@ -21,11 +23,14 @@ from .session import Session
 
 
 class Run:
-    """A run, usually a finished one: its text, its tokens, its trace."""
+    """A run, usually a finished one: its text, its tokens, its trace.
 
-    def __init__(self, model: Model, session: Session, trace: Trace):
+    notes: gives its notes, when somebody first asks
+    """
+
+    def __init__(self, model: Model, session: Session, trace: Trace, notes: Callable[[], list[str]] = list):
         self.session, self.trace = session, trace
-        self._model = model
+        self._model, self._notes = model, notes
 
     @property
     def prompt(self) -> list[int]:
@@ -43,6 +48,11 @@ class Run:
         if self._model.tokenizer is None:
             return " ".join(map(str, self.tokens))
         return self._model.tokenizer.decode(self.tokens)
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """Sentences on special tokens in the prompt, and on how the chat template ends an answer."""
+        return self._notes()
 
     @property
     def summary(self) -> Summary:
@@ -186,7 +196,10 @@ def prepare(
     )
     trace = Trace()
     session.sink = trace if path is None else Tee(LazyWriter(path), trace)
-    return Run(model, session, trace)
+    if not isinstance(text_or_ids, str):
+        return Run(model, session, trace)
+    turn, ends = [(text_or_ids, chat)], None if asked.get("ignore_eos") else model.stop_tokens
+    return Run(model, session, trace, partial(prompt_notes, model.tokenizer, turn, ends, stops, PYTHON))
 
 
 def read_prompt(session: Session) -> None:

@@ -17,7 +17,7 @@ from decodescope.engine.core.refusal import Refusal
 from .batch_method import Together, asked_for, shared
 from .output import free_file, load_model, note, say_json, size
 from .processors import decided
-from .run import further, given, interrupts, prompt_ids
+from .run import further, given, interrupts, on_prompts, prompt_ids
 from .texts import read_text
 
 if TYPE_CHECKING:
@@ -39,9 +39,14 @@ def batch(args: argparse.Namespace) -> int:
     model = load_model(args.model, args.dtype, args.device)
     if model.tokenizer is None:
         raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
+    for remark in model.remarks:
+        note(f"Note: {remark}")
     chats = model.tokenizer.has_chat
-    ids = [prompt_ids(model, x.text, args.chat or (x.chat and chats)) for x in prompts]
+    asked = [(x.text, args.chat or (x.chat and chats)) for x in prompts]
+    ids = [prompt_ids(model, *x) for x in asked]
     refuse(model, ids)
+    for text in on_prompts(args, model, asked, decodes=not args.plan_only):
+        note(text)
     decided(args, model)
     if args.plan_only:
         _say_plan(args, prompts, planned(ids))

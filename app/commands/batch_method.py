@@ -11,7 +11,7 @@ from decodescope.app.refusal import sentence
 from decodescope.app.runs.prompts import Prompt
 from decodescope.engine.core.refusal import Refusal
 
-from .run import PARTS, chosen, compose, figures, ignored, models, prompt_ids, remarks
+from .run import PARTS, chosen, compose, figures, ignored, models, on_prompts, prompt_ids, remarks
 
 if TYPE_CHECKING:
     from decodescope.engine.batch.together import Figures
@@ -57,6 +57,7 @@ class Together:
         assert self.model.tokenizer is not None
         self.chat = [args.chat or (x.chat and self.model.tokenizer.has_chat) for x in prompts]
         self.ids = [prompt_ids(self.model, x.text, chat) for x, chat in zip(prompts, self.chat, strict=True)]
+        self.notes += on_prompts(args, self.model, zip((x.text for x in prompts), self.chat, strict=True))
         self.going: dict[int, Run] = {}  # by number of the prompt
         self.answers: dict[int, dict[str, Any]] = {}
         self.faults: list[str] = []

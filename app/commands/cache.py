@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from decodescope.engine.core.refusal import Refusal
 
-from .output import free_file, say_json, size
+from .output import free_file, note, say_json, size
 from .processors import decided
-from .run import decoded, prompt_ids, typed
+from .run import decoded, on_prompts, prompt_ids, typed
 from .texts import read_text
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ def save(args: argparse.Namespace) -> int:
     if model.tokenizer is None:
         raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
     decided(args, model)
+    for text in [*(f"Note: {x}" for x in model.remarks), *on_prompts(args, model, [(prompt, args.chat)], decodes=False)]:
+        note(text)
     try:
         kept = save_cache(model, prompt_ids(model, prompt, args.chat), target, args.quality)
     except EngineFault as fault:

@@ -16,7 +16,7 @@ from decodescope.engine.core.roles import DRAFTS
 
 from .output import note, say_json, size, table
 from .processors import decided
-from .run import PARTS, compose, ignored, interrupts, models, remarks
+from .run import PARTS, compose, ignored, interrupts, models, on_prompts, remarks
 from .texts import read_text
 from .trace import free, write
 
@@ -105,6 +105,8 @@ class Decoded:
         decided(args, self.model)
         assert self.model.tokenizer is not None
         self.has_chat = self.model.tokenizer.has_chat
+        for text in on_prompts(args, self.model, [(x.text, self._chat(x)) for x in self.prompts]):
+            note(text)
 
     def traces(self) -> Iterator[Trace]:
         """A run's trace for every prompt, in their order; prompts that cannot be run are left out, with a note."""
@@ -172,8 +174,11 @@ class Decoded:
         """How a prompt is decoded; number `i` has the i-th seed behind the first."""
         path = None if self.folder is None else self.folder / f"prompt-{i + 1:04d}.dstrace"
         options: dict[str, Any] = {"models": self.drafts, "max_new_tokens": self.args.max_new_tokens}
-        chat = self.args.chat or (self.prompts[i].chat and self.has_chat)
-        return options | {"seed": self.args.seed + i, "chat": chat, "path": path}
+        return options | {"seed": self.args.seed + i, "chat": self._chat(self.prompts[i]), "path": path}
+
+    def _chat(self, prompt: Prompt) -> bool:
+        """Whether a prompt is put into the chat template."""
+        return bool(self.args.chat or (prompt.chat and self.has_chat))
 
 
 def _span(numbers: range) -> str:

@@ -52,6 +52,16 @@ def prompt_ids(model: Model, prompt: str, chat: bool) -> list[int]:
         raise Refusal(str(error)) from None
 
 
+def on_prompts(args: argparse.Namespace, model: Model, prompts: Iterable[tuple[str, bool]], decodes: bool = True) -> list[str]:
+    """Notes on special tokens in these prompts, (text, whether it is a turn of a chat), and on how the chat template ends.
+    decodes: whether the command writes texts, which have to end."""
+    from decodescope.engine.checkpoint.prompt_notes import COMMAND, PAGE, Ways, prompt_notes
+
+    ways = Ways(COMMAND.chat if hasattr(args, "chat") else "", COMMAND.stop if hasattr(args, "stop") else PAGE.stop)
+    ends = model.stop_tokens if decodes and not getattr(args, "ignore_eos", False) else None
+    return [f"Note: {x}" for x in prompt_notes(model.tokenizer, prompts, ends, getattr(args, "stop", ()), ways)]
+
+
 def typed(texts: Iterable[tuple[str, str]]) -> None:
     """Refuse texts of options, (option, text), that the terminal could not pass on."""
     for option, text in texts:
@@ -79,6 +89,7 @@ def decoded(args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple
     threads = decided(args, model)
     ids, saved = read(model)
     chat = getattr(args, "chat", False)
+    notes += on_prompts(args, model, [(prompt, chat)])
     session = Session(
         model,
         method,

@@ -16,7 +16,7 @@ from decodescope.engine.trace.lookups import EVICTS, Lookup, replayed
 
 from .output import free_file, note, say_json, table
 from .processors import decided
-from .run import compose, ignored, models, prompt_ids, remarks, typed
+from .run import compose, ignored, models, on_prompts, prompt_ids, remarks, typed
 from .texts import read_text
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ def _served(
         note(text)
     decided(args, model)
     ids = {q: prompt_ids(model, prompts[q].text, args.chat) for q in dict.fromkeys(requests)}
+    for text in on_prompts(args, model, [(prompts[q].text, args.chat) for q in ids]):
+        note(text)
 
     def answer(query: int) -> Answer[list[int]]:
         done = run(

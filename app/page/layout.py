@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from decodescope.app.refusal import Refused, told
-from decodescope.app.runs.aside import has_chat
+from decodescope.app.runs.aside import has_chat, notes
 from decodescope.app.runs.asked import prompted
 from decodescope.app.runs.chosen import preset_of, taken
 from decodescope.app.runs.composed import Composed
@@ -339,12 +339,13 @@ def _preset(name: str, table: controls.Controls, play: Play, values: Sequence[An
 
 
 def _said(play: Play, composed: Composed) -> dict[str, Any]:
-    """What is told of settings: to be kept, what a run takes of the memory, what a chat template makes of the prompt, and why
-    they cannot run."""
+    """What the page shows of settings: what a run takes of the memory, what a chat template makes of the prompt, notes on it,
+    and why they cannot run; and the settings, to be kept."""
     choice = composed.choice
     read = play.given(choice) if choice.chat else None
     takes = play.memory(choice, method=composed.method)
-    said = {"keep": as_json(choice), "memory": takes.sentence, "given": "" if read is None else read.text}
+    said: dict[str, Any] = {"keep": as_json(choice), "memory": takes.sentence, "given": "" if read is None else read.text}
+    said |= {"notes": notes(play, choice)}
     return {**said, "refused": composed.why} if composed.why else said
 
 
@@ -353,7 +354,7 @@ def _chat(play: Play, choice: Choice) -> dict[str, Any]:
     reader, there = play.reader(play.named(choice).get(TARGET, "")), has_chat(play, play.named(choice))
     if there or reader is None:
         return gr.update(interactive=True, info=None)
-    return gr.update(value=False, interactive=False, info=controls.plain(f"{no_template(reader.name)}."))
+    return gr.update(value=False, interactive=False, info=controls.plain(f"{no_template(reader)}."))
 
 
 def _wanted(text: str, table: controls.Controls, play: Play, values: Sequence[Any]) -> Choice:

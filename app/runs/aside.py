@@ -14,6 +14,7 @@ from decodescope.engine.trace.events import Header
 
 from .channel import Channel
 from .examples import examples
+from .given import notes_on
 from .play import Choice, Play
 from .recipe import as_turn, recorded
 from .shelf import Offer, title
@@ -45,6 +46,12 @@ def has_chat(play: Play, models: Mapping[str, str]) -> bool:
     """The same of a chat template."""
     reader = _target(play, models)
     return reader is None or (reader.tokenizer is not None and reader.tokenizer.has_chat)
+
+
+def notes(play: Play, choice: Choice) -> list[str]:
+    """Notes on the prompt of a choice; none where nothing is known of the target."""
+    reader = _target(play, play.named(choice))
+    return [] if reader is None else notes_on(reader, choice)
 
 
 def _target(play: Play, models: Mapping[str, str]) -> Model | Offer | None:

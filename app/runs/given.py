@@ -13,6 +13,9 @@ from .composed import Choice
 
 if TYPE_CHECKING:
     from decodescope.engine.checkpoint.tokenizer import Tokenizer
+    from decodescope.engine.load import Model
+
+    from .shelf import Offer
 
 KEPT = 16  # turns that a template was run for
 
@@ -27,16 +30,29 @@ class Given:
     why: str = ""
 
 
-def given(tokenizer: Tokenizer, name: str, choice: Choice) -> Given:
-    """What the target called `name` is given of the prompt of a choice."""
+def given(reader: Model | Offer, choice: Choice) -> Given:
+    """What the target, which has a tokenizer, is given of the prompt of a choice."""
+    tokenizer = reader.tokenizer
+    assert tokenizer is not None
     if choice.chat and not tokenizer.has_chat:
-        return Given(why=f"{no_template(name)}: leave it out, or choose a model that has one.")
+        return Given(why=f"{no_template(reader)}: leave it out, or choose a model that has one.")
     return _turn(tokenizer, choice.prompt) if choice.chat else _read(tokenizer, tokenizer.encode(choice.prompt))
 
 
-def no_template(name: str) -> str:
+def notes_on(reader: Model | Offer, choice: Choice) -> list[str]:
+    """Notes on special tokens in the prompt of a choice, on the end of its answer, and on settings of the tokenizer that are
+    not followed."""
+    from decodescope.engine.checkpoint.prompt_notes import PAGE, prompt_notes
+
+    ends = None if choice.ignore_eos else reader.stop_tokens
+    remarks = [f"{reader.name}: {x}" for x in getattr(reader.tokenizer, "remarks", ())]
+    return remarks + prompt_notes(reader.tokenizer, [(choice.prompt, choice.chat)], ends, ways=PAGE)
+
+
+def no_template(reader: Model | Offer) -> str:
     """What is said of a model without a chat template."""
-    return f"{name} has no chat template"
+    templates = getattr(reader.tokenizer, "templates", None)  # a stand-in for a tokenizer may have none
+    return f"{reader.name} {'has no chat template' if templates is None else templates.lacking}"
 
 
 @lru_cache(maxsize=KEPT)

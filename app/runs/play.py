@@ -134,7 +134,7 @@ class Play(Shelf):
         reader = None if self.trouble_of(key) else self.reader(key)
         if reader is None or reader.tokenizer is None or len(choice.prompt) > COUNTED:
             return None
-        return given(reader.tokenizer, reader.name, choice)
+        return given(reader, choice)
 
     def method(self, choice: Choice) -> Method:
         """The method that the controls describe; raises ParamError or MethodError."""

@@ -1,35 +1,105 @@
-"""Chat templates: a model folder's own Jinja program, run where it can do no harm: by run_template.py, in its own process."""
+"""Chat templates: where a model folder keeps them, and how one is run: by run_template.py, in a process of its own."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from decodescope.engine.core.refusal import Refusal
 
+from .folder import printable, read_json, read_text, read_texts
+
 PROGRAM = Path(__file__).with_name("run_template.py")
 SOURCE_BYTES = 64 << 10
 START_SECONDS = 20.0  # for the process to start on a busy machine
+DEFAULT = "default"
+FURTHER = "additional_chat_templates"  # the folder of the others
 
 
 class TemplateError(Refusal):
     """A chat template was refused or failed. The message is one sentence."""
 
+    def __init__(self, message: str):
+        super().__init__(printable(message))
+
+
+@dataclass(frozen=True)
+class Templates:
+    """The chat templates of a model folder.
+
+    source: the one for a chat without tools and documents, None if there is none;  others: the names of the others
+    lacking: why there is none, as the end of a sentence about the model
+    """
+
+    source: str | None = None
+    others: tuple[str, ...] = ()
+    lacking: str = "has no chat template"
+
+
+def read_templates(folder: Path, config: dict[str, Any]) -> Templates:
+    """The chat templates of a folder. Files come before tokenizer_config.json, as in transformers; chat_template.json, which
+    processors have, comes last."""
+    files = read_texts(folder, FURTHER, ".jinja")
+    if (default := read_text(folder, "chat_template.jinja")) is not None:
+        files[DEFAULT] = default
+    last = read_json(folder, "chat_template.json") or {}
+    given: Any = files or config.get("chat_template") or last.get("chat_template")
+    if not given:
+        return Templates()
+    named = _by_name(given)
+    if named is None:
+        return Templates(lacking="has a chat_template that is neither a text nor texts by name")
+    others = tuple(sorted(x for x in named if x != DEFAULT))
+    if DEFAULT not in named:
+        lacking = f"has chat templates named {printable(', '.join(others))[:200]} and none named {DEFAULT}"
+        return Templates(None, others, lacking)
+    return Templates(named[DEFAULT], others)
+
+
+def _by_name(given: Any) -> dict[str, str] | None:
+    """Name -> source of templates: one alone, or several as a table or a list; None where they are no texts."""
+    if isinstance(given, list) and all(isinstance(x, dict) for x in given):
+        given = {str(x.get("name")): x.get("template") for x in given}
+    named = {DEFAULT: given} if isinstance(given, str) else given
+    return named if isinstance(named, dict) and all(isinstance(x, str) for x in named.values()) else None
+
 
 def render(source: str, words: dict[str, Any]) -> str:
-    """The text that the template `source` makes of `words` (plain JSON values)."""
+    """The text that the template `source` makes of `words` (plain JSON values). Raises TemplateError."""
+    text = render_each(source, [words])[0]
+    if isinstance(text, TemplateError):
+        raise text
+    return text
+
+
+def render_each(source: str, jobs: Sequence[dict[str, Any]]) -> list[str | TemplateError]:
+    """The text for each of these words, or why there is none. Raises TemplateError where the template itself cannot run."""
     if len(source.encode()) > SOURCE_BYTES:
         raise TemplateError(f"The chat template is longer than the limit of {SOURCE_BYTES} bytes; use plain text instead.")
     command = [sys.executable, "-P", str(PROGRAM)]
-    job = json.dumps({"source": source, "words": words}).encode()
+    job = json.dumps({"source": source, "words": list(jobs)}).encode()
     try:
         done = subprocess.run(command, input=job, capture_output=True, timeout=START_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         raise TemplateError("The chat template did not come to an end; use plain text instead.") from None
     if done.returncode != 0:
         why = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it ran out of time or memory"]
-        raise TemplateError(f"The chat template failed ({why[-1][:200]}); use plain text instead.")
-    return done.stdout.decode("utf-8")
+        raise _failed(why[-1])
+    return [x["text"] if "text" in x else _why(x) for x in json.loads(done.stdout)]
+
+
+def _why(answer: dict[str, str]) -> TemplateError:
+    """Why there is no text: the template's own refusal, or what failed."""
+    if "refused" not in answer:
+        return _failed(answer["failed"])
+    why = answer["refused"].rstrip(".")
+    return TemplateError(f"The chat template refuses this conversation: {why}; use plain text instead.")
+
+
+def _failed(why: str) -> TemplateError:
+    return TemplateError(f"The chat template failed ({why[:300]}); use plain text instead.")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from decodescope.engine.core.refusal import Refusal
 
 CONFIG_BYTES = 4 << 20
 TOKENIZER_BYTES = 64 << 20
+MOST_FILES = 64  # in a folder inside the folder
 
 
 class LoadError(Refusal):
@@ -22,9 +23,9 @@ class LoadError(Refusal):
         super().__init__(printable(message))
 
 
-def printable(message: str) -> str:
-    """The message with its escape for each character that does not print."""
-    return "".join(x if x.isprintable() else ascii(x)[1:-1] for x in message)
+def printable(text: str) -> str:
+    """The text with an escape for each character that does not print."""
+    return "".join(x if x.isprintable() else ascii(x)[1:-1] for x in text)
 
 
 def member(folder: Path, name: str) -> Path | None:
@@ -33,9 +34,13 @@ def member(folder: Path, name: str) -> Path | None:
     Links that lead out of the folder are refused; those of a hub snapshot into the blobs beside it are how the hub's
     cache works.
     """
-    path = folder / name
     if Path(name).name != name or name in ("", ".", ".."):
         raise LoadError(f"{folder} names a file {name[:80]!r} outside itself; files must lie in the folder itself.")
+    return _inside(folder, folder / name)
+
+
+def _inside(folder: Path, path: Path) -> Path | None:
+    """`path`, which must not lead out of `folder`, or None if there is nothing."""
     if not path.exists():
         return None
     home = folder.resolve()
@@ -50,8 +55,18 @@ def member(folder: Path, name: str) -> Path | None:
 def read_text(folder: Path, name: str, limit: int = CONFIG_BYTES) -> str | None:
     """The text of the file `name`, or None if there is none; refused above `limit` bytes."""
     path = member(folder, name)
-    if path is None:
-        return None
+    return None if path is None else _text(path, limit)
+
+
+def read_texts(folder: Path, inner: str, ending: str, limit: int = CONFIG_BYTES) -> dict[str, str]:
+    """Name without its ending -> text of the files in the folder `inner` of `folder`, by name; refused above MOST_FILES."""
+    paths = sorted((folder / inner).glob(f"*{ending}")) if (folder / inner).is_dir() else []
+    if len(paths) > MOST_FILES:
+        raise LoadError(f"{folder / inner} holds {len(paths)} files, more than the limit of {MOST_FILES}; remove some.")
+    return {x.name.removesuffix(ending): _text(x, limit) for x in paths if _inside(folder, x) is not None}
+
+
+def _text(path: Path, limit: int) -> str:
     size = path.stat().st_size
     if size > limit:
         raise LoadError(f"{path} has {size} bytes, more than the limit of {limit}; this is no file of a known model.")
@@ -77,11 +92,21 @@ def read_json(folder: Path, name: str, limit: int = CONFIG_BYTES) -> dict[str, A
     return value
 
 
-def eos_ids(folder: Path) -> set[int]:
+class Ends(NamedTuple):
+    """Ids that end a text, and remarks on what is no id."""
+
+    ids: set[int]
+    remarks: list[str]
+
+
+def read_ends(folder: Path) -> Ends:
     """The ids that end a text by generation_config.json and config.json."""
-    ids: set[int] = set()
+    ends = Ends(set(), [])
     for name in ("generation_config.json", "config.json"):
-        said = (read_json(folder, name) or {}).get("eos_token_id")
-        said = said if isinstance(said, list) else [said]
-        ids |= {x for x in said if isinstance(x, int) and not isinstance(x, bool) and x >= 0}
-    return ids
+        value = (read_json(folder, name) or {}).get("eos_token_id")
+        for x in value if isinstance(value, list) else [] if value is None else [value]:
+            if isinstance(x, int) and not isinstance(x, bool) and x >= 0:
+                ends.ids.add(x)
+            else:
+                ends.remarks.append(f"eos_token_id {json.dumps(x)[:40]} in its {name} is no id of a token, so it ends no text.")
+    return ends

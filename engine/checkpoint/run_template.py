@@ -1,47 +1,125 @@
 """The program that runs a chat template, a job from standard input to standard output. It imports nothing of ours.
 
 A template is code that came with a download. It runs in a sandbox that allows neither attributes of Python's own nor
-changes to what it is given, in this process of its own with a limit on time, memory and output.
+changes to what it is given, in this process of its own with a limit on time, memory and output. The names, filters and
+tags that a template finds are those of `apply_chat_template` in transformers 5.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
+
+from jinja2.exceptions import SecurityError, TemplateError
+from jinja2.ext import Extension
+from jinja2.nodes import CallBlock
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
 OUTPUT_BYTES = 1 << 20
 SECONDS = 2.0
 MEMORY_BYTES = 1 << 30
+SENTENCE = 300  # characters of an error
+
+Expand = Callable[[dict[str, Any]], str]
 
 
-def expand(source: str, words: dict[str, Any]) -> str:
-    """Render in this process, under the sandbox alone."""
-    from jinja2.exceptions import TemplateError as JinjaError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+class OwnRefusal(Exception):
+    """What a template says by raise_exception."""
 
-    def refuse(message: str) -> None:
-        raise JinjaError(message)
 
-    def tojson(value: Any, indent: int | None = None) -> str:
-        return json.dumps(value, ensure_ascii=False, indent=indent)
+class Generation(Extension):
+    """{% generation %} ... {% endgeneration %}: what a model learns to write in training. It is rendered as it is."""
 
-    def now(form: str) -> str:
-        from datetime import datetime
+    tags = {"generation"}  # noqa: RUF012 # so the library declares it
 
-        return datetime.now().strftime(form)
+    def parse(self, parser: Any) -> CallBlock:
+        """The block around its body."""
+        block = CallBlock(lineno=next(parser.stream).lineno)
+        block.call, block.args, block.defaults = self.call_method("_whole"), [], []
+        block.body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return block
 
-    world = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
-    world.filters["tojson"] = tojson
-    world.globals.update(raise_exception=refuse, strftime_now=now)
-    parts, size = [], 0
-    for part in world.from_string(source).generate(**words):
-        size += len(part.encode())
-        if size > OUTPUT_BYTES:
-            raise JinjaError(f"its output is longer than the limit of {OUTPUT_BYTES} bytes")
-        parts.append(part)
-    return "".join(parts)
+    def _whole(self, caller: Callable[[], str]) -> str:
+        return caller()
+
+
+class Dict:
+    """What a template may do with Python's dict."""
+
+    def __call__(self, *pairs: Any, **words: Any) -> dict[Any, Any]:
+        return dict(*pairs, **words)
+
+    def fromkeys(self, *keys: Any) -> dict[Any, Any]:
+        """As of a dict."""
+        return dict.fromkeys(*keys)
+
+
+class Names(Namespace):
+    """What a template may keep in a namespace: nothing whose name begins with an underscore."""
+
+    def __init__(*pairs: Any, **words: Any) -> None:  # without a name for itself, so that namespace(self=1) works
+        values = dict(*pairs[1:], **words)
+        for name in values:
+            _refuse_private(name)
+        Namespace.__init__(pairs[0], values)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _refuse_private(name)
+        super().__setitem__(name, value)
+
+
+def _refuse_private(name: Any) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise SecurityError(f"a namespace takes no name that begins with an underscore, such as {name!r}")
+
+
+def _raise_exception(message: Any) -> None:
+    raise OwnRefusal(str(message))
+
+
+def _tojson(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def compiled(source: str) -> Expand:
+    """The template as a function of its words. It renders in this process, under the sandbox alone."""
+    now = datetime.now()  # the same for all renderings of a job
+    world = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
+    )
+    world.filters["tojson"] = _tojson
+    world.globals.update(raise_exception=_raise_exception, strftime_now=now.strftime, dict=Dict(), namespace=Names)
+    template = world.from_string(source)
+
+    def expand(words: dict[str, Any]) -> str:
+        parts, size = [], 0
+        for part in template.generate(**words):
+            size += len(part.encode())
+            if size > OUTPUT_BYTES:
+                raise TemplateError(f"its output is longer than the limit of {OUTPUT_BYTES} bytes")
+            parts.append(part)
+        return "".join(parts)
+
+    return expand
+
+
+def answer(expand: Expand, words: dict[str, Any]) -> dict[str, str]:
+    """The text, the template's own refusal, or what went wrong."""
+    try:
+        return {"text": expand(words)}
+    except OwnRefusal as error:
+        return {"refused": _sentence(error)}
+    except (Exception, RecursionError) as error:  # whatever it is, the parent says it in one sentence
+        return {"failed": _sentence(error)}
+
+
+def _sentence(error: BaseException) -> str:
+    return " ".join(str(error).split())[:SENTENCE] or type(error).__name__
 
 
 def _confine() -> None:
@@ -58,17 +136,14 @@ def _confine() -> None:
 
 
 def main() -> None:
-    """Read a job from standard input, write its text to standard output."""
-    import jinja2.sandbox  # before the limits, so that the template has all of them for itself
-
-    assert jinja2.sandbox
+    """Read a job from standard input, {"source", "words": [...]}, write a list with an answer for each of the words."""
     job = json.load(sys.stdin.buffer)
     _confine()
     try:
-        text = expand(job["source"], job["words"])
-    except (Exception, RecursionError) as error:  # whatever it is, the parent says it in one sentence
-        sys.exit(str(error)[:200].replace("\n", " ") or type(error).__name__)
-    sys.stdout.buffer.write(text.encode())
+        expand = compiled(job["source"])
+    except (Exception, RecursionError) as error:
+        sys.exit(_sentence(error))
+    sys.stdout.buffer.write(json.dumps([answer(expand, words) for words in job["words"]]).encode())
 
 
 if __name__ == "__main__":

@@ -12,32 +12,43 @@ import tokenizers
 
 from decodescope.engine.trace.events import Piece
 
-from .chat_template import render
-from .folder import TOKENIZER_BYTES, LoadError, eos_ids, read_json, read_text
+from .added_tokens import AGAIN, Additions, complete, named_tokens
+from .chat_template import TemplateError, Templates, read_templates, render, render_each
+from .folder import TOKENIZER_BYTES, LoadError, read_ends, read_json, read_text
+from .tokenizer_settings import unread
+from .typed_marks import Fence, Span, changed, pattern_of, renamed, replaced, strings, without
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _HALF = re.compile("[\ud800-\udfff]")  # half of a surrogate pair is no text
 _BAD = re.compile("([\udc80-\udcff]+)")  # how bytes that are no UTF-8 come out of "surrogateescape"
 _MOST_IDS = 1 << 22  # the largest vocabularies stay below 2^19
-_MARKS = range(0xE000, 0xF8FF)  # private characters
+_ASKED, _ANSWERED = "question-one", "answer-two"  # turns of a conversation that only looks at the template
 
 
 class Tokenizer:
-    """A folder's tokenizer.json, with what its neighbours say about marks, ends and chats.
+    """A folder's tokenizer.json, with what its other files say about added tokens, ends and chats.
 
     vocab:     the largest id plus one
     stop_ids:  ids that end a text, ascending
     front:     ids that stand before every text (a BOS, for some models)
     marks:     ids of special tokens
+    templates: the folder's chat templates
+    remarks:   sentences on settings of the folder that are not followed
     """
 
-    def __init__(self, spec: str, config: dict[str, Any], template: str | None = None, stops: set[int] | None = None):
-        self._spec, self._config, self._template = spec, config, template
-        self._plain = tokenizers.Tokenizer.from_str(spec)
-        self._plain.no_padding()
-        self._plain.no_truncation()
+    def __init__(
+        self,
+        spec: str,
+        config: dict[str, Any],
+        template: str | Templates | None = None,
+        stops: set[int] | None = None,
+        table: dict[str, Any] | None = None,
+    ):
+        self._spec, self._config, self._named = spec, config, named_tokens(config)
+        self.templates = template if isinstance(template, Templates) else Templates(template)
+        self._plain = _bare(spec)
         self._plain.encode_special_tokens = True  # a mark typed by a user is text
-        table = json.loads(spec)
+        table = json.loads(spec) if table is None else table
         added = self._plain.get_added_tokens_decoder()
         self._added: dict[int, str] = {at: x.content for at, x in added.items()}
         self._special: dict[str, int] = {x.content: at for at, x in added.items() if x.special}
@@ -52,9 +63,10 @@ class Tokenizer:
         for token, at in self._ids.items():
             self._tokens[at] = token
         self._pieces: dict[int, Piece] = {}  # of the ids that were asked for
-        self.front = self._front()
-        end = self._mark("eos_token")
+        self.front, behind = self._sides()
+        end = self._named.get("eos_token", "")
         self.stop_ids = sorted({*(stops or ()), *([self._ids[end]] if end in self._ids else [])})
+        self.remarks = unread(table, config, behind)
 
     @classmethod
     def from_folder(cls, path: str | Path) -> Tokenizer:
@@ -64,33 +76,45 @@ class Tokenizer:
         if spec is None:
             raise LoadError(f"{folder} has no tokenizer.json; save the tokenizer in its fast form first.")
         config = read_json(folder, "tokenizer_config.json") or {}
-        template = read_text(folder, "chat_template.jinja") or config.get("chat_template")
-        if isinstance(template, list):  # several by name
-            named = {x.get("name"): x.get("template") for x in template if isinstance(x, dict)}
-            template = named.get("default")
-        stops = eos_ids(folder)
+        templates, ends = read_templates(folder, config), read_ends(folder)
         try:
-            return cls(spec, config, template if isinstance(template, str) else None, stops)
+            table = json.loads(spec)
+            more = complete(folder, table, config)
+            spec = json.dumps(table, ensure_ascii=False) if more.changed else spec
+            tokenizer = cls(spec, more.config, templates, ends.ids, table)
+        except LoadError:
+            raise
         except BaseException as error:  # the library raises bare Exception, and lets its panics through
             if not isinstance(error, Exception) and not _panic(error):
                 raise
             why = str(error).split(". ")[0][:80]
             raise LoadError(f"{folder / 'tokenizer.json'} cannot be read ({why}); download it again.") from None
+        tokenizer.remarks = [*more.remarks, *tokenizer._moved(folder, more), *tokenizer.remarks, *ends.remarks]
+        return tokenizer
 
-    def _mark(self, name: str) -> str:
-        said = self._config.get(name)
-        said = said.get("content") if isinstance(said, dict) else said
-        return said if isinstance(said, str) else ""
+    def _moved(self, folder: Path, more: Additions) -> list[str]:
+        """Remarks on tokens of tokenizer.json that have another id than it says. Raises LoadError for those of other files."""
+        remarks = []
+        for token, (at, file) in more.declared.items():
+            if (ours := self._ids.get(token)) in (at, None):
+                continue
+            if file != "tokenizer.json":
+                what = f"{folder / file} gives the added token {token!r} the id {at}, and the next free one is {ours}"
+                raise LoadError(f"{what}; {AGAIN}.")
+            remarks.append(f"{token!r} has the id {at} in its tokenizer.json, and {ours} is the next free one: {ours} holds.")
+        return remarks
 
-    def _front(self) -> list[int]:
+    def _sides(self) -> tuple[list[int], bool]:
+        """Ids that are in front of every text, and whether tokenizer.json also puts some behind it."""
         bare = self._plain.encode("a", add_special_tokens=False).ids
         full = self._plain.encode("a", add_special_tokens=True).ids
-        front = next((full[:i] for i in range(len(full)) if full[i : i + len(bare)] == bare), [])
+        at = next((i for i in range(len(full)) if full[i : i + len(bare)] == bare), None)
+        front, behind = ([], False) if at is None else (full[:at], len(full) > at + len(bare))
         wanted = self._config.get("add_bos_token")
         if wanted is False:
-            return []
-        bos = self._ids.get(self._mark("bos_token"))
-        return [bos] if wanted is True and not front and bos is not None else front
+            return [], behind
+        bos = self._ids.get(self._named.get("bos_token", ""))
+        return [bos] if wanted is True and not front and bos is not None else front, behind
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, after those that this model puts in front. Marks like <|end|> in it are read as plain text."""
@@ -100,10 +124,19 @@ class Tokenizer:
         """Ids of `text` alone, nothing put in front; marks in it are read as plain text."""
         return self._run(text)
 
-    def _run(self, text: str, *, marks: bool = False) -> list[int]:
-        by = self._marked if marks else self._plain
+    def _run(self, text: str) -> list[int]:
+        """Ids of `text`, in which marks are text."""
+        text = _HALF.sub("\ufffd", text)
+        ids = self._guarded(self._plain, text).ids
+        if self._fakes.isdisjoint(ids):
+            return ids
+        return self._guarded(self._inert[0], text).ids  # a model that has a mark among its pieces made one of plain text
+
+    @staticmethod
+    def _guarded(by: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
+        """`text` in the tokens of `by`, with nothing around them."""
         try:
-            return by.encode(_HALF.sub("\ufffd", text), add_special_tokens=False).ids
+            return by.encode(text, add_special_tokens=False)
         except BaseException as error:
             if not _panic(error):
                 raise
@@ -166,50 +199,114 @@ class Tokenizer:
     @property
     def has_chat(self) -> bool:
         """Whether the folder brought a chat template."""
-        return self._template is not None
+        return self.templates.source is not None
 
-    def chat(self, messages: list[dict[str, str]]) -> list[int]:
+    def typed_marks(self, text: str) -> list[str]:
+        """The texts of special tokens that are in `text`, in their order."""
+        return list(dict.fromkeys(self._pattern.findall(text)))
+
+    def chat(self, messages: list[dict[str, Any]]) -> list[int]:
         """Ids of a conversation ({"role": ..., "content": ...}) up to where the model answers, by the folder's template.
 
         The template's marks become marks; the same strings inside a message stay text. Raises ValueError without template.
         """
-        if self._template is None:
-            raise ValueError("The model has no chat template; give the prompt as plain text.")
-        said = "\0".join(x for message in messages for x in message.values())
-        inside = [mark for mark in self._special if mark in said]
-        if not inside:
-            return self._run(self._render(messages), marks=True)
-        # hide the marks that were typed until the template's own are known
-        free = next(chr(c) for c in _MARKS if chr(c) not in said)
-        hidden = {mark: f"{free}{i}{free}" for i, mark in enumerate(sorted(inside, key=len, reverse=True))}
-        safe = [{k: _replace(v, hidden) for k, v in message.items()} for message in messages]
-        shown = {v: k for k, v in hidden.items()}
-        ids: list[int] = []
-        for part in _split(self._render(safe), list(self._special)):
-            ids += [self._special[part]] if part in self._special else self._run(_replace(part, shown))
-        return ids
+        source = self.templates.source
+        if source is None:
+            raise ValueError(f"The model {self.templates.lacking}; give the prompt as plain text.")
+        if not messages:
+            raise ValueError("A conversation without a message has no answer; give one.")
+        words = self.template_words(messages)
+        used = "\0".join([source, *strings(words)])
+        marks = self.typed_marks("\0".join(strings(words["messages"])))
+        if not marks:
+            return self._guarded(self._marked, render(source, words)).ids
+        fence = Fence.around(self._pattern, used)
+        texts = render_each(source, [words, {**words, "messages": fence.put(words["messages"])}])
+        for text in texts[:1]:
+            if isinstance(text, TemplateError):
+                raise text
+        text, spans = ("", []) if isinstance(texts[1], TemplateError) else fence.take(texts[1])
+        if text != texts[0]:
+            shown = ", ".join(map(repr, marks[:3]))
+            raise TemplateError(f"The chat template changes what it writes when a message holds {shown}; leave that out.")
+        return self._with_typed(text, spans, fence.begin)
 
-    def _render(self, messages: list[dict[str, str]]) -> str:
-        assert self._template is not None
-        names = ("bos_token", "eos_token", "pad_token", "unk_token")
-        marks = {name: self._mark(name) for name in names if self._mark(name)}
-        clean = [{k: _HALF.sub("\ufffd", v) for k, v in message.items()} for message in messages]
-        return render(self._template, {"messages": clean, "add_generation_prompt": True, **marks})
+    def _with_typed(self, text: str, spans: list[Span], free: str) -> list[int]:
+        """Ids of a rendered chat whose marks are marks but for those at `spans`, which are text. `free` is not in the text."""
+        whole = self._guarded(self._marked, without(text, spans, free))
+        inert, names = self._inert
+        cuts = []
+        for at, (begin, end) in zip(whole.ids, whole.offsets, strict=True):
+            mark = self._added.get(at, "") if at in self.marks else ""
+            if mark and (begins := text.find(mark, begin, end)) >= 0:
+                cuts.append((begins, begins + len(mark), names[mark]))
+        return self._guarded(inert, replaced(text, cuts)).ids
+
+    def template_words(self, messages: list[dict[str, Any]], *, answered: bool = False) -> dict[str, Any]:
+        """What a template is given: the names of `apply_chat_template`, and the special tokens by theirs."""
+        clean = changed(messages, lambda text: _HALF.sub("\ufffd", text))
+        clean = [_with_reasoning({k: v for k, v in x.items() if v is not None}) for x in clean]
+        given = {"messages": clean, "tools": None, "documents": None, "add_generation_prompt": not answered}
+        return {**given, **self._named}
+
+    @cached_property
+    def turn_ends(self) -> list[int]:
+        """Added tokens that the chat template writes between an answer and the next question; none if it cannot be seen."""
+        asked, answer = ({"role": "user", "content": x} for x in (_ASKED, _ANSWERED))
+        turns = [{**asked, "content": "x"}, {**answer, "role": "assistant"}, asked]
+        try:
+            source, words = self.templates.source, self.template_words(turns, answered=True)
+            text = "" if source is None else render(source, words)
+        except TemplateError:
+            return []
+        between = text[text.rfind(_ANSWERED) + len(_ANSWERED) : max(0, text.rfind(_ASKED))] if _ANSWERED in text else ""
+        ids = self._guarded(self._marked, between).ids
+        return [x for x in ids if self._added.get(x, "").strip("▁ \n\t")]
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        """Finds special tokens by their text."""
+        return pattern_of([*self._special])
+
+    @cached_property
+    def _fakes(self) -> frozenset[int]:
+        """Special tokens that no plain text may become; the one for what is unknown may come of any."""
+        return self.marks - {self._ids.get(self._named.get("unk_token", ""), -1)}
 
     @cached_property
     def _marked(self) -> tokenizers.Tokenizer:
         """The same tokenizer, reading marks as marks."""
-        tokenizer = tokenizers.Tokenizer.from_str(self._spec)
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
-        return tokenizer
+        return _bare(self._spec)
 
-    def same_ids(self, other: Tokenizer) -> tuple[int, str | None, str | None] | None:
-        """The first id that stands for something else in `other`, with both tokens; None if there is none."""
-        if self._tokens == other._tokens:
+    @cached_property
+    def _inert(self) -> tuple[tokenizers.Tokenizer, dict[str, str]]:
+        """The same tokenizer, whose marks have secret names, and these names by mark."""
+        spec, names = renamed(self._spec, [*self._special])
+        return _bare(spec), names
+
+    def same_ids(self, other: Tokenizer, rows: int = _MOST_IDS) -> tuple[int, str | None, str | None] | None:
+        """The first id that stands for something else in `other`, with both tokens; None if there is none. rows: of the larger
+        model: ids from there on are never read or written."""
+        if self._tokens[:rows] == other._tokens[:rows]:
             return None
-        ours, theirs = (x._tokens + [None] * (max(self.vocab, other.vocab) - x.vocab) for x in (self, other))
+        length = min(max(self.vocab, other.vocab), rows)
+        ours, theirs = (x._tokens[:length] + [None] * (length - x.vocab) for x in (self, other))
         return next((i, a, b) for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
+
+
+def _bare(spec: str) -> tokenizers.Tokenizer:
+    """The library's tokenizer, which neither pads nor cuts."""
+    tokenizer = tokenizers.Tokenizer.from_str(spec)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+    """A message with its reasoning under the names that templates read."""
+    names = ("reasoning_content", "thinking", "reasoning")
+    reasoning = next((message[x] for x in names if x in message), None)
+    return message if reasoning is None else {"thinking": reasoning, **message, "reasoning_content": reasoning}
 
 
 def _panic(error: BaseException) -> bool:
@@ -238,14 +335,3 @@ def _letters() -> list[str]:
 @lru_cache(maxsize=1)
 def _byte_of() -> dict[str, bytes]:
     return {letter: bytes([x]) for x, letter in enumerate(_letters())}
-
-
-def _replace(text: str, table: dict[str, str]) -> str:
-    """`text` with every key of `table` replaced at once."""
-    return re.sub("|".join(map(re.escape, table)), lambda match: table[match[0]], text)
-
-
-def _split(text: str, marks: list[str]) -> list[str]:
-    """`text` cut before and after every mark, longer marks first; empty parts left out."""
-    longest = sorted(marks, key=len, reverse=True)
-    return [x for x in re.split(f"({'|'.join(map(re.escape, longest))})", text) if x]

@@ -289,7 +289,7 @@ export function answer(element, value) {
   }
   if (value?.shown) showKnobs(value.shown);
   if (value?.memory) needs(value.memory);
-  given(value?.given || "");
+  given(value?.given || "", value?.notes || []);
 }
 
 /** What stands under the prompt. */

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from decodescope.engine.core import files
 from decodescope.engine.core.exactness import VALUES
 from decodescope.engine.decoding import reader
 from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.load import load
+from decodescope.engine.load import SHIPPED, load
 from decodescope.engine.trace import open_trace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -225,6 +226,34 @@ def test_the_command_alone_prints_its_help(said) -> None:
 
 def test_chat_wraps_the_prompt(asked) -> None:
     assert len(asked(*RUN, "--chat")["prompt_tokens"]) > len(asked(*RUN)["prompt_tokens"])
+
+
+def test_special_tokens_in_a_prompt_are_told_in_text_and_json(said) -> None:
+    """In front of a note stands what every note begins with; a prompt without them gets none."""
+    typed = ["run", "--model", "lab-draft", "--prompt", "<|user|>hi", "--max-new-tokens", "2", "--json"]
+    what = "Note: the prompt holds the text of special tokens ('<|user|>'), which is read as plain text"
+    for more, note in (([], f"{what}: --chat lets the chat template write them."), (["--chat"], f"{what}.")):
+        code, out, err = said(*typed, *more)
+        assert code == 0 and json.loads(out)["notes"] == [note] and err == f"{note}\n"
+    code, out, err = said(*RUN, "--chat", "--json")
+    assert code == 0 and json.loads(out)["notes"] == [] and err == ""
+
+
+def test_settings_of_a_tokenizer_that_are_not_followed_are_told_by_every_command(said, tmp_path: Path) -> None:
+    folder, prompts = tmp_path / "m", tmp_path / "prompts.txt"
+    shutil.copytree(SHIPPED / "lab-draft", folder, ignore=shutil.ignore_patterns("heads", "adapters"))
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "split_special_tokens": True}))
+    prompts.write_text("a")
+    note = "Note: m: split_special_tokens is not followed: the marks of a chat template are read as special tokens.\n"
+    model = ("--model", str(folder))
+    for command in (
+        ("run", *model, "--prompt", "a", "--max-new-tokens", "1"),
+        ("batch", *model, "--prompts", str(prompts), "--max-new-tokens", "1"),
+        ("cache", "save", str(tmp_path / "kept"), *model, "--prompt", "a b c"),
+    ):
+        code, _, err = said(*command)
+        assert code == 0 and err == note, (code, err)
 
 
 def test_prompt_comes_from_a_file_byte_by_byte(asked, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from browser import KEPT, Lab
 from toylab import Words
 
 from decodescope.app.refusal import Refused
-from decodescope.app.runs.aside import differences, made_with
+from decodescope.app.runs.aside import differences, made_with, notes
 from decodescope.app.runs.examples import examples
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.recipe import as_json, from_json, recipe, recorded
@@ -75,6 +76,31 @@ def test_a_model_without_a_template_refuses_a_turn(play: Play) -> None:
         play.start(Choice("abc", chat=True))
     header = run(play.models["target"], Method(), [1, 2], max_new_tokens=2).trace.header
     assert not header.chat and header.turn == "" and isinstance(play.models["target"].tokenizer, Words)
+
+
+def test_the_page_has_notes_on_special_tokens_in_a_prompt(play: Play, tmp_path: Path) -> None:
+    shipped = Play("lab-draft", None, tmp_path)
+    try:
+        what = "the prompt holds the text of special tokens ('<|end|>'), which is read as plain text"
+        assert notes(shipped, Choice("a<|end|>")) == [f"{what}: the switch Chat template writes them."]
+        assert notes(shipped, Choice("a<|end|>", chat=True)) == [f"{what}."]
+        assert notes(shipped, Choice("a", chat=True)) == notes(play, Choice("a<|end|>")) == []
+        shipped.reader("lab-draft").tokenizer.remarks.append("x is not followed.")
+        assert notes(shipped, Choice("a")) == ["lab-draft: x is not followed."]
+    finally:
+        shipped.close()
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_a_note_comes_under_the_prompt_and_goes_with_what_it_is_about(shipped: Lab) -> None:
+    page = shipped.open()
+    page.wait_for_selector("#ds-models .room")
+    page.fill("#ds-prompt textarea", "a <|end|> <b>b</b>")
+    page.wait_for_selector(".ds-remarks li >> text=which is read as plain text")
+    assert page.text_content(".ds-remarks").startswith("the prompt holds the text of special tokens ('<|end|>')")
+    page.fill("#ds-prompt textarea", ASKED)
+    page.wait_for_selector(".ds-remarks", state="hidden")
 
 
 @pytest.mark.browser

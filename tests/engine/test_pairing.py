@@ -124,6 +124,15 @@ def test_different_tokenizers_are_refused_with_the_first_id_that_differs(strange
     assert str(error.value).endswith("Use a model with the same tokenizer.")
 
 
+def test_a_mark_without_a_row_in_either_model_is_no_difference(tmp_path: Path) -> None:
+    """Neither can read or write it: a padding mark of tokenizer_config.json is such a one. With a row it is a difference."""
+    target, draft = made(tmp_path / "big", IDS, edit=added), made(tmp_path / "small", IDS, 1)
+    assert target.tokenizer.same_ids(draft.tokenizer) == (IDS, "<|more|>", None)
+    assert finished(session(target, draft, "draft_model")) == run(target, None, PROMPT, max_new_tokens=24).tokens
+    with pytest.raises(MethodError, match="differ at id 4096"):
+        session(target, made(tmp_path / "more", IDS + 1, 1), "draft_model")
+
+
 @pytest.fixture(scope="module", params=[(IDS, IDS + 128), (IDS + 128, IDS), (IDS + 64, IDS + 128), (IDS, IDS)], ids=str)
 def padded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Model, list[int]]:
     """A target and a draft model with so many rows, padding among them, and the target's greedy text."""

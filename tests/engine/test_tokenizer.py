@@ -179,6 +179,8 @@ def test_a_chat_without_template_is_refused(tmp_path: Path) -> None:
     assert not plain.has_chat
     with pytest.raises(ValueError, match="no chat template"):
         plain.chat(turns("a"))
+    with pytest.raises(ValueError, match="without a message has no answer"):
+        SHARED.chat([])
 
 
 @pytest.mark.parametrize("form", ["text", "list", "file"])

@@ -12,6 +12,7 @@ import pytest
 from torch import Tensor
 
 from decodescope.app.commands import batch as command
+from decodescope.engine.checkpoint.chat_template import Templates
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.model.executor import EngineFault, Executor
 from decodescope.engine.model.store import LayerStore
@@ -136,7 +137,7 @@ def test_what_cannot_be_done_is_one_sentence(said, file: Path) -> None:
 
 
 def test_a_chat_that_the_model_has_no_template_for_is_refused(said, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tokenizer, "_template", property(lambda _: None, lambda *_: None), raising=False)
+    monkeypatch.setattr(Tokenizer, "templates", property(lambda _: Templates(), lambda *_: None), raising=False)
     code, out, err = said("batch", *MODEL, "--prompts", str(file), "--chat")
     assert (code, out) == (2, "") and err.startswith("The model has no chat template; ") and err.count("\n") == 1
 
@@ -187,3 +188,13 @@ def test_a_disk_that_fills_loses_no_text(said, file: Path, monkeypatch: pytest.M
     code, text, err = said("batch", *MODEL, "--prompts", str(file), "--out", str(out), "--json")
     assert (code, err.count("\n")) == (1, 1) and f"{out} has 1 of the 3 texts, since no more could be written (" in err
     assert out.read_bytes() == lines[0] and json.loads(text)["texts"] == whole
+
+
+@pytest.mark.parametrize("how", [[], ["--drafter", "prompt_lookup"]], ids=["plain", "by a method"])
+def test_special_tokens_in_the_prompts_are_told_once(said, tmp_path: Path, how: list[str]) -> None:
+    file = tmp_path / "prompts.txt"
+    file.write_text("a <|end|>\nb\n<|user|> c<|end|>\n")
+    note = "Note: the prompt holds the text of special tokens ('<|end|>', '<|user|>'), which is read as plain text"
+    for more, behind in (([], ": --chat lets the chat template write them."), (["--chat"], ".")):
+        code, _, err = said("batch", "--model", "lab-draft", "--max-new-tokens", "2", "--prompts", str(file), *how, *more)
+        assert code == 0 and err == f"{note}{behind}\n"

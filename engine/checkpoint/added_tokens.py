@@ -1,0 +1,160 @@
+"""Added tokens: what the files next to tokenizer.json add to it. They are read as the fast tokenizers of transformers 5 do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .folder import LoadError, read_json
+
+CONFIG, MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+AGAIN = "save the tokenizer again with transformers"
+
+Token = dict[str, Any]  # an added token as tokenizer.json writes it, without its id
+
+
+@dataclass
+class Additions:
+    """What belongs to a tokenizer beyond its tokenizer.json.
+
+    config:   tokenizer_config.json, with what special_tokens_map.json overrides
+    declared: added token -> (the id that a file gives it, that file)
+    changed:  whether the table of tokenizer.json was changed
+    """
+
+    config: dict[str, Any]
+    declared: dict[str, tuple[int, str]] = field(default_factory=dict)
+    changed: bool = False
+    remarks: list[str] = field(default_factory=list)
+
+
+def complete(folder: Path, table: Any, config: dict[str, Any]) -> Additions:
+    """Add to `table`, the contents of tokenizer.json, all tokens that the folder's other files name. Raises LoadError."""
+    entries = table.get("added_tokens") if isinstance(table, dict) else None
+    own = {x["content"]: x for x in entries or () if isinstance(x, dict) and isinstance(x.get("content"), str)}
+    if len(own) != len(entries or ()) or not isinstance(table, dict):
+        return Additions(config)  # the tokenizers library says what is wrong
+    more = Additions(config)
+    more.declared = {x: (entry["id"], "tokenizer.json") for x, entry in own.items() if isinstance(entry.get("id"), int)}
+    given = config.get("added_tokens_decoder") is not None
+    if not given:
+        more.config = _with_map(config, read_json(folder, MAP) or {})
+    named, more.remarks = _named(more.config)
+    tokens = _decoder(folder, config) if given else _legacy(folder, named, own, more.config)
+    marks = {x["content"] for x in named.values()}
+    for at, token in sorted(tokens.items()):
+        ours = more.declared.setdefault(token["content"], (at, CONFIG if given else ADDED))[0]
+        if ours != at:
+            what = f"{token['content']!r} has the id {at} in its {CONFIG} and {ours} in its tokenizer.json"
+            more.remarks.append(f"{what}: {ours} holds.")
+        _put(table, own, {**token, "special": token["special"] or token["content"] in marks}, more)
+    if not given:
+        for content in [x for x in own if x in marks and not own[x].get("special")]:
+            _put(table, own, {**own[content], "special": True}, more)
+    others = [("extra_special_tokens", x) for x in _extra(folder, more.config)]
+    for key, token in [*((key, {**x, "special": True}) for key, x in named.items()), *others]:
+        if token["content"] and token["content"] not in own:
+            _put(table, own, token, more)
+            if token["content"] not in _vocabulary(table):
+                more.remarks.append(f"{key} {token['content']!r} is in no vocabulary of its folder: it becomes a new one.")
+    return more
+
+
+def named_tokens(config: dict[str, Any]) -> dict[str, str]:
+    """Name -> text of the special tokens that have one ("bos_token", ...). A chat template may use each by its name."""
+    return {key: token["content"] for key, token in _named(config)[0].items() if token["content"]}
+
+
+def _named(config: dict[str, Any]) -> tuple[dict[str, Token], list[str]]:
+    """Name -> special token, and remarks on values that are no tokens. A dict of extra tokens names them too."""
+    extra = config.get("extra_special_tokens")
+    values = {x: y for x, y in config.items() if x in NAMED or (x.endswith("_token") and isinstance(y, str | dict))}
+    values |= extra if isinstance(extra, dict) else {}
+    tokens = {key: token for key, value in values.items() if (token := _token(value)) is not None}
+    odd = [key for key, value in values.items() if key not in tokens and value is not None]
+    return tokens, [f"{key} {json.dumps(values[key])[:40]} in its {CONFIG} is no token, so it is left out." for key in odd]
+
+
+def _extra(folder: Path, config: dict[str, Any]) -> list[Token]:
+    """The special tokens that have no name."""
+    listed = config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
+    if isinstance(listed, dict):
+        return []
+    tokens = [_token(x) for x in listed] if isinstance(listed, list) else [None]
+    if None in tokens:
+        raise LoadError(f"{folder / CONFIG}: the extra special tokens are no list of tokens; {AGAIN}.")
+    return [x for x in tokens if x is not None]
+
+
+def _token(value: Any) -> Token | None:
+    """The added token that a value stands for: its text, or its text with flags; None for anything else."""
+    if isinstance(value, str):
+        return {"content": value, **dict.fromkeys(FLAGS, False), "special": True}
+    if not isinstance(value, dict) or not isinstance(value.get("content"), str):
+        return None
+    flags = {x: value.get(x, False) for x in FLAGS}
+    flags["normalized"] = value.get("normalized", not flags["special"])
+    if not all(isinstance(x, bool) for x in flags.values()):
+        return None
+    return {"content": value["content"], **flags}
+
+
+def _decoder(folder: Path, config: dict[str, Any]) -> dict[int, Token]:
+    """Id -> token of `added_tokens_decoder`."""
+    table, tokens = config["added_tokens_decoder"], dict[int, Token]()
+    for at, value in table.items() if isinstance(table, dict) else [("", table)]:
+        token = _token(value) if isinstance(value, dict) else None
+        if token is None or not (at.isascii() and at.isdigit() and len(at) < 10):
+            raise LoadError(f"{folder / CONFIG}: added_tokens_decoder is no table of ids and tokens; {AGAIN}.")
+        tokens[int(at)] = token
+    return tokens
+
+
+def _legacy(folder: Path, named: dict[str, Token], own: dict[str, Token], config: dict[str, Any]) -> dict[int, Token]:
+    """Id -> token of added_tokens.json, without those that tokenizer.json has."""
+    special = {x["content"] for x in [*named.values(), *_extra(folder, config)]}
+    tokens = {}
+    for content, at in (read_json(folder, ADDED) or {}).items():
+        if not isinstance(at, int) or isinstance(at, bool) or not 0 <= at < 10**9:
+            raise LoadError(f"{folder / ADDED} is no table of tokens and ids; {AGAIN}.")
+        if content not in own:
+            mark = content in special
+            tokens[at] = {"content": content, **dict.fromkeys(FLAGS, False), "normalized": not mark, "special": mark}
+    return tokens
+
+
+def _with_map(config: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
+    """The settings with those of special_tokens_map.json, which win. Its lists of extra tokens are joined."""
+    merged = dict(config)
+    if config.get("additional_special_tokens") and not config.get("extra_special_tokens"):
+        merged["extra_special_tokens"] = merged.pop("additional_special_tokens")
+    for key, value in table.items():
+        listed = merged.get(key) or []
+        if key == "extra_special_tokens" and isinstance(value, list) and isinstance(listed, list):
+            merged[key] = [*listed, *(x for x in value if x not in listed)]
+        else:
+            merged[key] = {**value, "special": True} if isinstance(value, dict) and "content" in value else value
+    return merged
+
+
+def _put(table: dict[str, Any], own: dict[str, Token], token: Token, more: Additions) -> None:
+    """Add a token to the table, or give one that it has these flags."""
+    entry = own.get(token["content"])
+    if entry is None:
+        entry = own[token["content"]] = {"id": more.declared.get(token["content"], (0, ""))[0]}
+        table["added_tokens"] = [*(table.get("added_tokens") or []), entry]
+    elif all(entry.get(x) == token.get(x) for x in FLAGS):
+        return
+    entry |= token
+    more.changed = True
+
+
+def _vocabulary(table: dict[str, Any]) -> Any:
+    """The pieces of the model in tokenizer.json: a container."""
+    model = table.get("model")
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    return {x[0] for x in vocab if isinstance(x, list) and x} if isinstance(vocab, list) else vocab or ()

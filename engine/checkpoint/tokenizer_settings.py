@@ -1,0 +1,76 @@
+"""Settings of a tokenizer that a run does not follow: each is named in a sentence where it would change a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from decodescope.engine.core.spec import ModelSpec
+
+CONFIG = "its tokenizer_config.json"
+FILE = "its tokenizer.json"
+SHOWN = 3  # tokens that are named
+
+
+def unread(table: dict[str, Any], config: dict[str, Any], behind: bool) -> list[str]:
+    """Remarks on settings in tokenizer_config.json. table: tokenizer.json;  behind: whether that puts a token behind every
+    text."""
+    remarks = []
+    if behind or config.get("add_eos_token") is True:
+        what = f"{FILE} puts" if behind else "add_eos_token puts"
+        remarks.append(f"{what} an end token behind every text; it is left out, because a prompt goes on.")
+    prefix, holds = config.get("add_prefix_space"), _prefix_space(table)
+    if isinstance(prefix, bool) and holds is not None and prefix != holds:
+        remarks.append(f"add_prefix_space is {prefix} in {CONFIG} and {holds} in {FILE}: {holds} holds.")
+    model = table.get("model")
+    if config.get("clean_up_tokenization_spaces") is True and isinstance(model, dict) and model.get("type", "BPE") != "BPE":
+        remarks.append("clean_up_tokenization_spaces is not followed: text is shown with every space that the model writes.")
+    if config.get("split_special_tokens") is True:
+        remarks.append("split_special_tokens is not followed: the marks of a chat template are read as special tokens.")
+    if config.get("chat_control_tokens"):
+        remarks.append("chat_control_tokens is not followed: where a user types tokens, only special ones stay text.")
+    if config.get("fast_tokenizer_files"):
+        remarks.append(f"fast_tokenizer_files is not followed: {FILE} is read.")
+    if config.get("auto_map"):
+        remarks.append(f"{CONFIG} names a program of its own (auto_map), which is not run: {FILE} is read.")
+    return remarks
+
+
+def beyond(spec: ModelSpec, marks: Mapping[int, Any], stops: Iterable[int], config: dict[str, Any]) -> list[str]:
+    """Remarks on tokens and lengths that the tokenizer's files name and the model does not have.
+
+    marks: id -> text of the special tokens;  stops: ids that end a text;  config: tokenizer_config.json
+    """
+    ends, remarks = sorted(x for x in stops if x >= spec.vocab), []
+    last = f"the model's ids end at {spec.vocab - 1}"
+    if ends:
+        remarks.append(f"no text can end with the id {_some(ends)}: {last}.")
+    lost = [repr(marks[x]) for x in sorted(marks) if x >= spec.vocab]
+    if lost:
+        remarks.append(f"its special tokens {_some(lost)} cannot be read or written: {last}.")
+    longest, positions = config.get("model_max_length"), spec.max_positions
+    if isinstance(longest, int | float) and 0 < longest < positions:
+        remarks.append(f"model_max_length in {CONFIG} is {longest:.0f}: a text may have {positions} tokens, as in config.json.")
+    return remarks
+
+
+def _some(values: list[Any]) -> str:
+    more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
+    return ", ".join(map(str, values[:SHOWN])) + more
+
+
+def _prefix_space(part: Any) -> bool | None:
+    """Whether tokenizer.json puts a space in front of a text; None where it has no such setting."""
+    if isinstance(part, list):
+        return next((x for x in map(_prefix_space, part) if x is not None), None)
+    if not isinstance(part, dict):
+        return None
+    kind = part.get("type")
+    if kind == "ByteLevel" and isinstance(part.get("add_prefix_space"), bool):
+        return bool(part["add_prefix_space"])
+    if kind == "Metaspace":
+        return part.get("prepend_scheme", "always") != "never" and part.get("add_prefix_space", True) is not False
+    if kind == "Prepend":
+        return True
+    inner = ("normalizer", "pre_tokenizer", "normalizers", "pretokenizers")
+    return next((x for x in map(_prefix_space, map(part.get, inner)) if x is not None), None)

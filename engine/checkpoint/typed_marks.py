@@ -1,0 +1,125 @@
+"""Typed marks: texts of special tokens that a user wrote in a message. They stay text, and change no token around them.
+
+The reference is the rendered chat, in which the template's marks are read as marks and only the typed ones as text. So the
+text is encoded in one piece, by a tokenizer whose special tokens have secret names: the template's marks get these names, and
+a typed mark matches none of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Span = tuple[int, int]
+LETTER = "ꀀ"  # has no case, no parts, and means nothing to a normalizer
+FREE = range(0xE000, 0xF8FF)  # private characters
+BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+def strings(value: Any) -> Iterator[str]:
+    """All texts in a plain value, the keys of its objects left out."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for x in value.values() if isinstance(value, dict) else value:
+            yield from strings(x)
+
+
+def changed(value: Any, change: Any) -> Any:
+    """A plain value with `change` applied to all its texts."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: changed(x, change) for key, x in value.items()}
+    return [changed(x, change) for x in value] if isinstance(value, list) else value
+
+
+def pattern_of(marks: Sequence[str]) -> re.Pattern[str]:
+    """Finds any of these marks, of several at one place the longest."""
+    return re.compile("|".join(map(re.escape, sorted(marks, key=len, reverse=True))) or "(?!)")
+
+
+@dataclass(frozen=True)
+class Fence:
+    """Two characters that stand around each typed mark while a template runs, so that it is found again.
+
+    marks: finds a mark
+    """
+
+    marks: re.Pattern[str]
+    begin: str
+    end: str
+
+    @classmethod
+    def around(cls, marks: re.Pattern[str], used: str) -> Fence:
+        """A fence of characters that are not in `used`."""
+        free = (chr(x) for x in FREE if chr(x) not in used)
+        return cls(marks, next(free), next(free))
+
+    def put(self, value: Any) -> Any:
+        """A plain value with a fence around each mark in its texts."""
+        return changed(value, lambda text: self.marks.sub(f"{self.begin}\\g<0>{self.end}", text))
+
+    def take(self, text: str) -> tuple[str, list[Span]]:
+        """The text without its fences, and where the marks between two of them are. A template may have parted some."""
+        parts, spans, length = [], list[Span](), 0
+        whole = f"{self.begin}({self.marks.pattern}){self.end}|[{self.begin}{self.end}]"
+        for i, part in enumerate(re.split(whole, text)):
+            if part is None:  # a fence alone
+                continue
+            if i % 2:
+                spans.append((length, length + len(part)))
+            parts.append(part)
+            length += len(part)
+        return "".join(parts), spans
+
+
+def without(text: str, spans: Sequence[Span], free: str) -> str:
+    """The text with each of these spans replaced by one of its length in which no mark is found. Its letters stay letters and
+    its spaces spaces, since some marks look at their neighbours."""
+    pieces, last = [], 0
+    for begin, end in spans:
+        shape = "".join(x if x.isspace() else LETTER if x.isalnum() or x == "_" else free for x in text[begin:end])
+        pieces += [text[last:begin], shape]
+        last = end
+    return "".join([*pieces, text[last:]])
+
+
+def replaced(text: str, spans: Sequence[tuple[int, int, str]]) -> str:
+    """The text with each (begin, end) replaced by its own text."""
+    pieces, last = [], 0
+    for begin, end, other in spans:
+        pieces += [text[last:begin], other]
+        last = end
+    return "".join([*pieces, text[last:]])
+
+
+def renamed(spec: str, marks: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """A tokenizer.json in which these special tokens have secret names, and the names: mark -> name.
+
+    A mark that is a piece of the model too is renamed there, and no merge makes it: so no text can become it. Pieces of one
+    character and bytes keep their names, because other text needs them.
+    """
+    table, secret = json.loads(spec), "".join(secrets.choice("bcdfghjk") for _ in range(24))
+    letters = {x: "".join("bcdfghjk"[int(d)] for d in oct(i)[2:]) for i, x in enumerate(marks)}
+    names = {x: f"{LETTER}{secret}z{letters[x]}{LETTER}" for x in marks}
+    for entry in table["added_tokens"]:
+        if entry.get("special"):
+            entry["content"] = names.get(entry["content"], entry["content"])
+    model, moved = table["model"], {x: names[x] for x in marks if len(x) > 1 and not BYTE.fullmatch(x)}
+    vocab = model["vocab"]
+    if isinstance(vocab, dict):
+        model["vocab"] = {moved.get(x, x): at for x, at in vocab.items()}
+    else:
+        model["vocab"] = [[moved.get(x, x), score] for x, score in vocab]
+    if model.get("unk_token") in moved:
+        model["unk_token"] = moved[model["unk_token"]]
+    if model.get("merges"):
+        pairs = (x.split(" ", 1) if isinstance(x, str) else x for x in model["merges"])
+        model["merges"] = [[a, b] for a, b in pairs if a not in moved and b not in moved and a + b not in moved]
+    table["post_processor"] = None
+    return json.dumps(table), names
