@@ -39,8 +39,6 @@ def batch(args: argparse.Namespace) -> int:
     model = load_model(args.model, args.dtype, args.device)
     if model.tokenizer is None:
         raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
-    for remark in model.remarks:
-        note(f"Note: {remark}")
     chats = model.tokenizer.has_chat
     asked = [(x.text, args.chat or (x.chat and chats)) for x in prompts]
     ids = [prompt_ids(model, *x) for x in asked]

@@ -133,7 +133,7 @@ def test_a_layer_with_settings_of_its_own_is_refused() -> None:
 
 
 def test_a_loaded_model_keeps_the_remarks_of_its_config_and_of_its_adapter(tmp_path: Path) -> None:
-    folder = made(tmp_path / "m", logit_scale=0.5)
+    folder = made(tmp_path / "m", logit_scale=0.5, eos_token_id=3)
     tensors = {
         "model.layers.0.self_attn.q_proj.weight.A": torch.ones(1, 16),
         "model.layers.0.self_attn.q_proj.weight.B": torch.ones(16, 1),
@@ -163,7 +163,7 @@ def test_a_key_that_no_net_of_ours_reads_is_named(tmp_path: Path) -> None:
 
 
 def test_heads_of_another_model_are_read_with_a_remark(tmp_path: Path) -> None:
-    folder = made(tmp_path / "m")
+    folder = made(tmp_path / "m", eos_token_id=3)
     for kind, mark in (("medusa", "0123456789abcdef"), ("blockwise", fingerprint(folder)), ("specdec", "f" * 16)):
         head = toys.heads(kind, 16)
         head.made_for = mark
@@ -175,7 +175,7 @@ def test_heads_of_another_model_are_read_with_a_remark(tmp_path: Path) -> None:
 
 
 def test_heads_of_no_known_kind_are_named(tmp_path: Path) -> None:
-    folder = made(tmp_path / "m")
+    folder = made(tmp_path / "m", eos_token_id=3)
     for name in ("daisy", "medusa", "rose\x1b"):
         write(toys.heads("medusa", 16), folder / "heads" / name)
     (said,) = load(folder, "float32", "cpu").remarks
