@@ -91,7 +91,7 @@ def _extra(folder: Path, config: dict[str, Any]) -> list[Token]:
 
 
 def _token(value: Any) -> Token | None:
-    """The added token that a value stands for: its text, or its text with flags; None for anything else."""
+    """The added token of a value, which is its text, or its text with flags; None for anything else."""
     if isinstance(value, str):
         return {"content": value, **dict.fromkeys(FLAGS, False), "special": True}
     if not isinstance(value, dict) or not isinstance(value.get("content"), str):

@@ -50,7 +50,7 @@ def prompt_notes(
 
 def _typed(tokenizer: Tokenizer, text: str, ways: Ways | None) -> str:
     """That special tokens in a prompt are text."""
-    marks = tokenizer.typed_marks(text)
+    marks = tokenizer.typed_marks(text, chat=ways is None)
     if not marks:
         return ""
     shown = ", ".join(map(repr, marks[:SHOWN])) + (f" and {len(marks) - SHOWN} more" if len(marks) > SHOWN else "")

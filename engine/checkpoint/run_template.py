@@ -60,7 +60,7 @@ class Dict:
 
 
 class Names(Namespace):
-    """What a template may keep in a namespace: nothing whose name begins with an underscore."""
+    """The namespace of templates. A name in it must not begin with an underscore."""
 
     def __init__(*pairs: Any, **words: Any) -> None:  # without a name for itself, so that namespace(self=1) works
         values = dict(*pairs[1:], **words)

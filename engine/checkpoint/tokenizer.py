@@ -16,7 +16,7 @@ from .added_tokens import AGAIN, Additions, complete, named_tokens
 from .chat_template import TemplateError, Templates, read_templates, render, render_each
 from .folder import TOKENIZER_BYTES, LoadError, read_ends, read_json, read_text
 from .tokenizer_settings import unread
-from .typed_marks import Fence, Span, changed, pattern_of, renamed, replaced, strings, without
+from .typed_marks import Fence, Span, changed, joined, pattern_of, renamed, replaced, strings, without
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _HALF = re.compile("[\ud800-\udfff]")  # half of a surrogate pair is no text
@@ -52,6 +52,7 @@ class Tokenizer:
         added = self._plain.get_added_tokens_decoder()
         self._added: dict[int, str] = {at: x.content for at, x in added.items()}
         self._special: dict[str, int] = {x.content: at for at, x in added.items() if x.special}
+        self._normalized = any(x.normalized for x in added.values())
         self.marks = frozenset(self._special.values())
         self._byte_level = _uses(table.get("decoder"), "ByteLevel") or _uses(table.get("pre_tokenizer"), "ByteLevel")
         self._spaced = _uses(table, "Metaspace") or "▁" in json.dumps(table.get("decoder"), ensure_ascii=False)
@@ -59,6 +60,9 @@ class Tokenizer:
         self.vocab = max(self._ids.values(), default=-1) + 1
         if self.vocab > _MOST_IDS:
             raise ValueError(f"its largest id is {self.vocab - 1}, more than the limit of {_MOST_IDS - 1}")
+        model = table["model"]
+        self._unknown = {self._ids.get(model.get("unk_token")), model.get("unk_id")} - {None}  # any text may become it
+        self._fakes = self.marks - self._unknown  # those that no plain text may become
         self._tokens: list[str | None] = [None] * self.vocab
         for token, at in self._ids.items():
             self._tokens[at] = token
@@ -201,9 +205,10 @@ class Tokenizer:
         """Whether the folder brought a chat template."""
         return self.templates.source is not None
 
-    def typed_marks(self, text: str) -> list[str]:
-        """The texts of special tokens that are in `text`, in their order."""
-        return list(dict.fromkeys(self._pattern.findall(text)))
+    def typed_marks(self, text: str, *, chat: bool = False) -> list[str]:
+        """The marks in `text`, a prompt or a message of a chat, which are read as text there; in their order."""
+        found = (text[a:b] for a, b in self._marks_in(text)) if chat else self._pattern.findall(text)
+        return list(dict.fromkeys(found))
 
     def chat(self, messages: list[dict[str, Any]]) -> list[int]:
         """Ids of a conversation ({"role": ..., "content": ...}) up to where the model answers, by the folder's template.
@@ -216,31 +221,41 @@ class Tokenizer:
         if not messages:
             raise ValueError("A conversation without a message has no answer; give one.")
         words = self.template_words(messages)
-        used = "\0".join([source, *strings(words)])
-        marks = self.typed_marks("\0".join(strings(words["messages"])))
-        if not marks:
+        fence = Fence.of(self._marks_in, "\0".join([source, *strings(words)]))
+        fenced = {**words, "messages": fence.put(words["messages"])}
+        if not fence.marks:
             return self._guarded(self._marked, render(source, words)).ids
-        fence = Fence.around(self._pattern, used)
-        texts = render_each(source, [words, {**words, "messages": fence.put(words["messages"])}])
-        for text in texts[:1]:
-            if isinstance(text, TemplateError):
-                raise text
+        texts = render_each(source, [words, fenced])
+        if isinstance(texts[0], TemplateError):
+            raise texts[0]
         text, spans = ("", []) if isinstance(texts[1], TemplateError) else fence.take(texts[1])
         if text != texts[0]:
-            shown = ", ".join(map(repr, marks[:3]))
+            shown = ", ".join(map(repr, sorted(fence.marks)[:3]))
             raise TemplateError(f"The chat template changes what it writes when a message holds {shown}; leave that out.")
         return self._with_typed(text, spans, fence.begin)
 
     def _with_typed(self, text: str, spans: list[Span], free: str) -> list[int]:
-        """Ids of a rendered chat whose marks are marks but for those at `spans`, which are text. `free` is not in the text."""
-        whole = self._guarded(self._marked, without(text, spans, free))
+        """Ids of a rendered chat. The marks at `spans` are text, all others are marks. `free` is not in the text."""
         inert, names = self._inert
-        cuts = []
-        for at, (begin, end) in zip(whole.ids, whole.offsets, strict=True):
-            mark = self._added.get(at, "") if at in self.marks else ""
-            if mark and (begins := text.find(mark, begin, end)) >= 0:
-                cuts.append((begins, begins + len(mark), names[mark]))
+        cuts = [(a, b, names[mark]) for a, b, mark in self._read_as_marks(without(text, spans, free))]
         return self._guarded(inert, replaced(text, cuts)).ids
+
+    def _marks_in(self, text: str) -> list[Span]:
+        """Where a message holds what would be read as a mark of the template."""
+        spans = [x.span() for x in pattern_of(self._controls).finditer(text)]
+        read = self._read_as_marks(text) if self._normalized else []  # other spellings, which the normalizer makes alike
+        return joined(spans, ((a, b) for a, b, _ in read))
+
+    def _read_as_marks(self, text: str) -> list[tuple[int, int, str]]:
+        """Begin and end of each mark that the library finds in `text`, and the mark, without the spaces that it strips."""
+        whole, found = self._guarded(self._marked, text), []
+        for at, (begin, end) in zip(whole.ids, whole.offsets, strict=True):
+            mark, part = self._added.get(at, ""), text[begin:end]
+            if mark in self._controls and (at not in self._unknown or mark in part):
+                inner = part.find(mark)
+                first, length = (inner, len(mark)) if inner >= 0 else (len(part) - len(part.lstrip()), len(part.strip()))
+                found.append((begin + first, begin + first + length, mark))
+        return found
 
     def template_words(self, messages: list[dict[str, Any]], *, answered: bool = False) -> dict[str, Any]:
         """What a template is given: the names of `apply_chat_template`, and the special tokens by theirs."""
@@ -266,12 +281,17 @@ class Tokenizer:
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         """Finds special tokens by their text."""
-        return pattern_of([*self._special])
+        return pattern_of(self._special)
 
     @cached_property
-    def _fakes(self) -> frozenset[int]:
-        """Special tokens that no plain text may become; the one for what is unknown may come of any."""
-        return self.marks - {self._ids.get(self._named.get("unk_token", ""), -1)}
+    def _controls(self) -> frozenset[str]:
+        """Added tokens that stay text in a message: the special ones, and those that the template writes, as in transformers
+        with sanitize_control_tokens; chat_control_tokens names these."""
+        source, listed = self.templates.source or "", self._config.get("chat_control_tokens")
+        plain = {*self._added.values()} - {*self._special}
+        if isinstance(listed, list):
+            return frozenset(self._special) | {x for x in plain if x in listed}
+        return frozenset(self._special) | {x for x in plain if x in source and not x.isspace()}
 
     @cached_property
     def _marked(self) -> tokenizers.Tokenizer:
@@ -280,13 +300,15 @@ class Tokenizer:
 
     @cached_property
     def _inert(self) -> tuple[tokenizers.Tokenizer, dict[str, str]]:
-        """The same tokenizer, whose marks have secret names, and these names by mark."""
-        spec, names = renamed(self._spec, [*self._special])
+        """The same tokenizer with secret names for its marks, and these names by mark."""
+        spec, names = renamed(self._spec, sorted(self._controls))
         return _bare(spec), names
 
     def same_ids(self, other: Tokenizer, rows: int = _MOST_IDS) -> tuple[int, str | None, str | None] | None:
-        """The first id that stands for something else in `other`, with both tokens; None if there is none. rows: of the larger
-        model: ids from there on are never read or written."""
+        """The first id that has another token in `other`, with both tokens; None if there is none.
+
+        rows: of the larger model: ids from there on are never read or written
+        """
         if self._tokens[:rows] == other._tokens[:rows]:
             return None
         length = min(max(self.vocab, other.vocab), rows)

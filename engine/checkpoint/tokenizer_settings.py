@@ -27,8 +27,8 @@ def unread(table: dict[str, Any], config: dict[str, Any], behind: bool) -> list[
         remarks.append("clean_up_tokenization_spaces is not followed: text is shown with every space that the model writes.")
     if config.get("split_special_tokens") is True:
         remarks.append("split_special_tokens is not followed: the marks of a chat template are read as special tokens.")
-    if config.get("chat_control_tokens"):
-        remarks.append("chat_control_tokens is not followed: where a user types tokens, only special ones stay text.")
+    if not isinstance(config.get("chat_control_tokens") or [], list):
+        remarks.append(f"chat_control_tokens in {CONFIG} is no list of tokens, so it is left out.")
     if config.get("fast_tokenizer_files"):
         remarks.append(f"fast_tokenizer_files is not followed: {FILE} is read.")
     if config.get("auto_map"):

@@ -1,8 +1,8 @@
 """Typed marks: texts of special tokens that a user wrote in a message. They stay text, and change no token around them.
 
 The reference is the rendered chat, in which the template's marks are read as marks and only the typed ones as text. So the
-text is encoded in one piece, by a tokenizer whose special tokens have secret names: the template's marks get these names, and
-a typed mark matches none of them.
+text is encoded in one piece, by a tokenizer with secret names for its marks. The template's marks get these names, and a
+typed mark matches none of them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 Span = tuple[int, int]
@@ -38,36 +38,42 @@ def changed(value: Any, change: Any) -> Any:
     return [changed(x, change) for x in value] if isinstance(value, list) else value
 
 
-def pattern_of(marks: Sequence[str]) -> re.Pattern[str]:
+def pattern_of(marks: Iterable[str]) -> re.Pattern[str]:
     """Finds any of these marks, of several at one place the longest."""
     return re.compile("|".join(map(re.escape, sorted(marks, key=len, reverse=True))) or "(?!)")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Fence:
     """Two characters that stand around each typed mark while a template runs, so that it is found again.
 
-    marks: finds a mark
+    find: where the marks in a text are, in their order;  marks: the texts of those that were found
     """
 
-    marks: re.Pattern[str]
+    find: Callable[[str], list[Span]]
     begin: str
     end: str
+    marks: set[str] = field(default_factory=set)
 
     @classmethod
-    def around(cls, marks: re.Pattern[str], used: str) -> Fence:
+    def of(cls, find: Callable[[str], list[Span]], used: str) -> Fence:
         """A fence of characters that are not in `used`."""
         free = (chr(x) for x in FREE if chr(x) not in used)
-        return cls(marks, next(free), next(free))
+        return cls(find, next(free), next(free))
 
     def put(self, value: Any) -> Any:
         """A plain value with a fence around each mark in its texts."""
-        return changed(value, lambda text: self.marks.sub(f"{self.begin}\\g<0>{self.end}", text))
+        return changed(value, self._put)
+
+    def _put(self, text: str) -> str:
+        spans = self.find(text)
+        self.marks |= {text[a:b] for a, b in spans}
+        return replaced(text, [(a, b, f"{self.begin}{text[a:b]}{self.end}") for a, b in spans])
 
     def take(self, text: str) -> tuple[str, list[Span]]:
         """The text without its fences, and where the marks between two of them are. A template may have parted some."""
-        parts, spans, length = [], list[Span](), 0
-        whole = f"{self.begin}({self.marks.pattern}){self.end}|[{self.begin}{self.end}]"
+        parts, spans, length = list[str](), list[Span](), 0
+        whole = f"{self.begin}({pattern_of(self.marks).pattern}){self.end}|[{self.begin}{self.end}]"
         for i, part in enumerate(re.split(whole, text)):
             if part is None:  # a fence alone
                 continue
@@ -78,15 +84,20 @@ class Fence:
         return "".join(parts), spans
 
 
+def joined(spans: Iterable[Span], more: Iterable[Span]) -> list[Span]:
+    """These spans in their order, with those of the others that overlap none of them."""
+    kept = sorted(spans)
+    return sorted([*kept, *((a, b) for a, b in more if not any(a < d and c < b for c, d in kept))])
+
+
 def without(text: str, spans: Sequence[Span], free: str) -> str:
     """The text with each of these spans replaced by one of its length in which no mark is found. Its letters stay letters and
     its spaces spaces, since some marks look at their neighbours."""
-    pieces, last = [], 0
-    for begin, end in spans:
-        shape = "".join(x if x.isspace() else LETTER if x.isalnum() or x == "_" else free for x in text[begin:end])
-        pieces += [text[last:begin], shape]
-        last = end
-    return "".join([*pieces, text[last:]])
+    return replaced(text, [(a, b, "".join(_shape(x, free) for x in text[a:b])) for a, b in spans])
+
+
+def _shape(letter: str, free: str) -> str:
+    return letter if letter.isspace() else LETTER if letter.isalnum() or letter == "_" else free
 
 
 def replaced(text: str, spans: Sequence[tuple[int, int, str]]) -> str:
@@ -99,7 +110,7 @@ def replaced(text: str, spans: Sequence[tuple[int, int, str]]) -> str:
 
 
 def renamed(spec: str, marks: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """A tokenizer.json in which these special tokens have secret names, and the names: mark -> name.
+    """A tokenizer.json in which these added tokens have secret names, and the names: mark -> name.
 
     A mark that is a piece of the model too is renamed there, and no merge makes it: so no text can become it. Pieces of one
     character and bytes keep their names, because other text needs them.
@@ -108,8 +119,7 @@ def renamed(spec: str, marks: Sequence[str]) -> tuple[str, dict[str, str]]:
     letters = {x: "".join("bcdfghjk"[int(d)] for d in oct(i)[2:]) for i, x in enumerate(marks)}
     names = {x: f"{LETTER}{secret}z{letters[x]}{LETTER}" for x in marks}
     for entry in table["added_tokens"]:
-        if entry.get("special"):
-            entry["content"] = names.get(entry["content"], entry["content"])
+        entry["content"] = names.get(entry["content"], entry["content"])
     model, moved = table["model"], {x: names[x] for x in marks if len(x) > 1 and not BYTE.fullmatch(x)}
     vocab = model["vocab"]
     if isinstance(vocab, dict):

@@ -228,8 +228,8 @@ def test_chat_wraps_the_prompt(asked) -> None:
     assert len(asked(*RUN, "--chat")["prompt_tokens"]) > len(asked(*RUN)["prompt_tokens"])
 
 
-def test_special_tokens_in_a_prompt_are_told_in_text_and_json(said) -> None:
-    """In front of a note stands what every note begins with; a prompt without them gets none."""
+def test_special_tokens_in_a_prompt_are_named_in_text_and_json(said) -> None:
+    """A prompt without them gets no note."""
     typed = ["run", "--model", "lab-draft", "--prompt", "<|user|>hi", "--max-new-tokens", "2", "--json"]
     what = "Note: the prompt holds the text of special tokens ('<|user|>'), which is read as plain text"
     for more, note in (([], f"{what}: --chat lets the chat template write them."), (["--chat"], f"{what}.")):
@@ -239,7 +239,7 @@ def test_special_tokens_in_a_prompt_are_told_in_text_and_json(said) -> None:
     assert code == 0 and json.loads(out)["notes"] == [] and err == ""
 
 
-def test_settings_of_a_tokenizer_that_are_not_followed_are_told_by_every_command(said, tmp_path: Path) -> None:
+def test_settings_of_a_tokenizer_that_are_not_followed_are_named_by_every_command(said, tmp_path: Path) -> None:
     folder, prompts = tmp_path / "m", tmp_path / "prompts.txt"
     shutil.copytree(SHIPPED / "lab-draft", folder, ignore=shutil.ignore_patterns("heads", "adapters"))
     config = json.loads((folder / "tokenizer_config.json").read_text())

@@ -1,4 +1,4 @@
-"""Added tokens: what the files beside tokenizer.json add is read as transformers 5 reads it, refused, or named in a remark."""
+"""Added tokens: files next to tokenizer.json add them. They are read as in transformers 5, refused, or named in a remark."""
 
 from __future__ import annotations
 
@@ -171,14 +171,14 @@ def test_settings_that_would_change_a_text_are_named(tmp_path: Path) -> None:
         "add_prefix_space": True,
         "clean_up_tokenization_spaces": True,
         "split_special_tokens": True,
-        "chat_control_tokens": ["a"],
+        "chat_control_tokens": "a",
         "fast_tokenizer_files": ["tokenizer.4.json"],
         "auto_map": {"AutoTokenizer": ["x.X", None]},
         "bos_token": 5,
     }
     ours = Tokenizer.from_folder(write(tmp_path, spaced, config))
     words = ("bos_token 5 in", "puts an end token behind every text", "add_prefix_space is True", "split_special_tokens is",
-             "chat_control_tokens is", "fast_tokenizer_files is", "a program of its own (auto_map)")  # fmt: skip
+             "chat_control_tokens in", "fast_tokenizer_files is", "a program of its own (auto_map)")  # fmt: skip
     assert len(ours.remarks) == len(words), ours.remarks
     assert all(word in remark for word, remark in zip(words, ours.remarks, strict=True)), ours.remarks
     assert ours.encode("a") == [0], "nothing behind it"

@@ -248,7 +248,7 @@ CONVERSATIONS = {
     "an empty message": [{"role": "user", "content": ""}],
     "lines of Windows": [{"role": "user", "content": "a\r\nb\rc"}],
     "thoughts in the text": [USER, {"role": "assistant", "content": "<think>\nhm\n</think>\n\n4"}, USER],
-    "thoughts beside it": [USER, {"role": "assistant", "content": "4", "reasoning": "hm"}],
+    "thoughts apart from it": [USER, {"role": "assistant", "content": "4", "reasoning": "hm"}],
     "further keys": [{**USER, "name": "Ada", "tool_calls": None, "weight": 1.5}],
     "parts": [{"role": "user", "content": [{"type": "text", "text": " a "}, {"type": "image"}, {"type": "text", "text": "b"}]}],
     "a call": [USER, {"role": "assistant", "content": None, "tool_calls": [CALL]}],
@@ -282,7 +282,7 @@ def theirs(folder: Path) -> Any:
 
 
 def text_of(make: Any) -> str:
-    """What it makes, or that it refuses, with the template's own sentence where that is told."""
+    """The text that it makes, or that it refuses or fails, with the template's own sentence if there is one."""
     from jinja2.exceptions import TemplateError as JinjaError
 
     try:

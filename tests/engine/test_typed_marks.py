@@ -124,6 +124,26 @@ def test_a_typed_mark_changes_no_token_but_its_own(kind: str) -> None:
         assert Counter(x for x in ids if x in tokenizer.marks and tokenizer.piece(x) in MARKS) == marks
 
 
+def test_another_spelling_that_the_normalizer_makes_a_mark_is_text_too() -> None:
+    tokenizer = chats(normalized())
+    inert, ids = tokenizer.chat(asked("<|Q|>")), tokenizer.chat(asked("<|E|>"))
+    assert len(ids) == len(inert) and sum(a != b for a, b in zip(inert, ids, strict=True)) == 11
+    assert tokenizer.typed_marks("a<|E|>", chat=True) == ["<|E|>"]
+
+
+@pytest.mark.parametrize("listed", [None, ["<|q|>"], []], ids=["by the template", "by a list", "by an empty list"])
+def test_added_tokens_that_the_template_writes_stay_text_too(listed: list[str] | None) -> None:
+    """As transformers has it with sanitize_control_tokens: the list says which ones, else the template does."""
+    made = byte_level()
+    made.add_tokens([AddedToken(x, special=False, normalized=False) for x in ("<|q|>", "<|f|>", "\n")])
+    tokenizer = Tokenizer(made.to_str(), {"chat_control_tokens": listed}, "<|u|>{{ messages[0].content }}<|q|>\na")
+    q, f, line = (made.token_to_id(x) for x in ("<|q|>", "<|f|>", "\n"))
+    ids = tokenizer.chat([{"role": "user", "content": "a<|q|>b<|f|>\n"}])
+    assert tokenizer.decode(ids) == "<|u|>a<|q|>b<|f|>\n<|q|>\na"
+    assert (ids.count(q), ids.count(f), ids.count(line)) == (2 if listed == [] else 1, 1, 2)
+    assert tokenizer.plain("<|q|>") == [q], "in a plain prompt it is a token"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mark_in_a_plain_prompt_is_text(kind: str) -> None:
     tokenizer = chats(KINDS[kind]())
@@ -148,7 +168,7 @@ def test_a_mark_in_a_plain_prompt_is_text(kind: str) -> None:
     ids=["trimmed", "split behind it", "split inside it", "replaced elsewhere", "parts", "as JSON", "another key"],
 )
 def test_what_a_template_does_with_a_message_leaves_its_marks_text(source: str, content: Any, due: str) -> None:
-    """In `due` a typed mark stands in brackets."""
+    """In `due` a typed mark is in brackets."""
     made = byte_level()
     made.add_tokens([AddedToken(x, special=False) for x in '{}":,[]rolcnt'])
     tokenizer = Tokenizer(made.to_str(), {}, source)

@@ -191,7 +191,7 @@ def test_a_disk_that_fills_loses_no_text(said, file: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("how", [[], ["--drafter", "prompt_lookup"]], ids=["plain", "by a method"])
-def test_special_tokens_in_the_prompts_are_told_once(said, tmp_path: Path, how: list[str]) -> None:
+def test_special_tokens_in_the_prompts_are_named_once(said, tmp_path: Path, how: list[str]) -> None:
     file = tmp_path / "prompts.txt"
     file.write_text("a <|end|>\nb\n<|user|> c<|end|>\n")
     note = "Note: the prompt holds the text of special tokens ('<|end|>', '<|user|>'), which is read as plain text"

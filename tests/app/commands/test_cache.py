@@ -31,7 +31,7 @@ def test_prompt_is_saved_and_decoded_from_its_file(tmp_path: Path, said: Said) -
     assert code == 2 and out == "" and "is of the model 'lab-draft'" in err and err.count("\n") == 1
 
 
-def test_special_tokens_in_a_prompt_are_told_before_its_cache_is_written(said, tmp_path: Path) -> None:
+def test_special_tokens_in_a_prompt_are_named_before_its_cache_is_written(said, tmp_path: Path) -> None:
     kept = str(tmp_path / "kept")
     code, _, err = said("cache", "save", kept, "--model", "lab-draft", "--prompt", "a<|end|>")
     note = "Note: the prompt holds the text of special tokens ('<|end|>'), which is read as plain text"
