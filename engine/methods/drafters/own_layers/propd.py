@@ -122,7 +122,7 @@ class ProPD(Drafter):
     def _likely(self, ctx: Context, whole: Draft, states: torch.Tensor) -> list[int]:
         """The nodes of the tree, ascending, that the early ranking leaves; states [1, N + 1, d_model] enter the next layer."""
         decoder, inner = ctx.target.decoder, sorted(set(whole.parents))  # places with children
-        logits = decoder.unembed(decoder.normed(states[0, [place + 1 for place in inner]]))  # [P, V]
+        logits = decoder.answer(states[:, [place + 1 for place in inner]])()[0]  # [P, V]
         ctx.target.passes[-1].logits = len(inner)
         best = logits.topk(min(self.top, logits.shape[-1])).indices.tolist()
         likely, stay = {place: set(tokens) for place, tokens in zip(inner, best, strict=True)}, {ROOT}

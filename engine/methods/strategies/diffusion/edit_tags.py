@@ -17,6 +17,7 @@ from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.heads.edit import EditTagger, Places
 from decodescope.engine.heads.files import missing
+from decodescope.engine.model.faults import require_finite
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace.edited import Edits, Tagged, after, tagged
 
@@ -128,7 +129,8 @@ class EditTags(Strategy):
         with torch.inference_mode():
             scores = at.scores(feed.tokens, logits)
             tags, features = head(decoder.embed_rows(feed), hidden[layer], hidden["final"], scores, at)
-            words = self._without(decoder.unembed(features[:, 0]), [mask, *s.stop.tokens]).argmax(-1).T.tolist()
+            corrected = require_finite(decoder.unembed(features[:, 0]), f"the head {head.kind}")
+            words = self._without(corrected, [mask, *s.stop.tokens]).argmax(-1).T.tolist()
             p = tags[0].double().softmax(-1).tolist()
         return Tagged(text, p, words, tagged(p, self.sure))
 
