@@ -8,6 +8,7 @@ import toys
 
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.component import KINDS, build
+from decodescope.engine.core.params import ParamError
 
 WARM = ("temperature", {"temperature": 0.9})
 DRAWS_NOTHING = (  # parts that refuse a sampler which draws
@@ -46,7 +47,7 @@ def opened(made: Method, target: Any, models: dict[str, Any], prompt: list[int] 
     """The run of a method before its first step; None: the method is refused, by one sentence."""
     try:
         return Session(target, made, prompt, models=models, **more)
-    except MethodError as refusal:
+    except (MethodError, ParamError) as refusal:
         said = str(refusal)
         assert said.endswith((".", ".)")) and "\n" not in said and len(said) < 300, said
         return None

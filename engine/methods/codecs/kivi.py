@@ -42,7 +42,7 @@ class Kivi(Packing):
     )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
-        return unfit(self.name, "residual", self.residual, self.group, spec) or super().refuse(method, spec)
+        return unfit(self.name, "residual", self.residual, self.group, int(self.bits), spec) or super().refuse(method, spec)
 
     @property
     def whole(self) -> int:

@@ -67,8 +67,9 @@ def stored_bits(spec: ModelSpec, group: int, bits: int, full: int) -> float:
     return bits + full / group + full / channels(group, spec.head_dim)
 
 
-def unfit(name: str, knob: str, together: int, group: int, spec: ModelSpec) -> str | None:
-    """Why groups of `group` cannot be made of `together` entries (a knob) or of a head's channels; None: they can."""
+def unfit(name: str, knob: str, together: int, group: int, bits: int, spec: ModelSpec) -> str | None:
+    """Why groups of `group` numbers of `bits` cannot be made of `together` entries (a knob) or of a head's channels; None: they
+    can."""
     if together % group:
         fits = group * max(1, together // group)
         return f"{name} packs whole groups of keys: {knob} = {together} is no multiple of group = {group}; set it to {fits}."
@@ -77,4 +78,8 @@ def unfit(name: str, knob: str, together: int, group: int, spec: ModelSpec) -> s
             f"{name}.group = {group} does not divide the {spec.head_dim} channels of {spec.name}'s heads: choose a group that "
             "does, such as 16."
         )
+    each = 8 // bits
+    if channels(group, spec.head_dim) % each:
+        way = f"choose {name}.bits = 4" if each == 4 and not spec.head_dim % 2 else "choose the codec unpacked"
+        return f"{name} packs {each} channels into a byte, and the heads of {spec.name} have {spec.head_dim}: {way}."
     return None

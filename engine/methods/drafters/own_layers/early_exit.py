@@ -83,7 +83,7 @@ class EarlyExit(Drafter):
         if self.layers >= spec.n_layers:
             return (
                 f"early_exit.layers = {self.layers} leaves nothing to check with, {spec.name} has {spec.n_layers} layers; "
-                f"choose 1 to {spec.n_layers - 1}."
+                f"{spec.choose_below('the drafter prompt_lookup')}."
             )
         return None
 

@@ -86,8 +86,8 @@ class ProPD(Drafter):
             )
         if self.layers >= spec.n_layers:
             return (
-                f"propd.layers = {self.layers} leaves nothing to check with, {spec.name} has {spec.n_layers} layers; choose 1 "
-                f"to {spec.n_layers - 1}."
+                f"propd.layers = {self.layers} leaves nothing to check with, {spec.name} has {spec.n_layers} layers; "
+                f"{spec.choose_below('the drafter of its tree')}."
             )
         return tree.refuse(method, spec)
 

@@ -11,7 +11,7 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.candidates import candidates, remembers
+from decodescope.engine.decoding.candidates import candidates, cannot_fill, remembers
 from decodescope.engine.decoding.moved import moved
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
@@ -62,10 +62,8 @@ class EditTags(Strategy):
     )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
-        if spec.mask_token is None:
-            why = f"edit_tags puts mask tokens beside a draft, and {spec.name} knows none"
-            return f"{why}: choose a model whose config.json gives mask_token_id."
-        return missing(EditTagger.kind, spec, "the strategy masked") or remembers(self.name, method.sampler)
+        untrained = missing(EditTagger.kind, spec, "the strategy masked")
+        return cannot_fill(self.name, spec) or untrained or remembers(self.name, method.sampler)
 
     def prefill(self, s: State) -> None:
         """Nothing: each pass reads prompt and draft together."""
