@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from entries import entry
@@ -25,6 +26,8 @@ from decodescope.engine.model.decoder import Decoder, Layer
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.pictured import begins
+
+T = TypeVar("T")
 
 torch.set_num_threads(1)  # a toy's products are too small to share
 
@@ -168,59 +171,66 @@ def draft(dtype: torch.dtype = torch.float32, noise: float = 0.4, seed: int = 0)
     return model(noisy(decoder(seed=seed, dtype=dtype), noise))
 
 
+def by_type(make: Callable[..., T]) -> Callable[..., T]:
+    """Keeps what `make` gives for each type of numbers; without one it is double precision, and the same object."""
+    kept = cache(make)
+    return lambda dtype=torch.float64, *rest, **more: kept(dtype, *rest, **more)
+
+
 LIVELY = 3  # the seed of a target whose greedy text does not run into a loop
 
 
-@cache
-def pair(dtype: torch.dtype = torch.float64, noise: float = 0.08) -> tuple[Model, Model]:
+@by_type
+def pair(dtype: torch.dtype, noise: float = 0.08) -> tuple[Model, Model]:
     """A target with lively greedy text, and a draft model that is right about every second time."""
     return target(dtype, LIVELY), draft(dtype, noise, LIVELY)
 
 
-@cache
-def both() -> Model:
+@by_type
+def both(dtype: torch.dtype) -> Model:
     """A lively target without a causal mask, whose last id is its mask token."""
     spec = shaped(causal=False, heads=("learn2pd", "edit"), mask_token=SPEC.vocab - 1)
-    return model(decoder(spec, LIVELY, torch.float64))
+    return model(decoder(spec, LIVELY, dtype))
 
 
 LEVELS = (0, 2, 6, 7, 8, 10, 11, 12)  # the last token of PROMPT is none: pictures begin behind it
 
 
-@cache
-def raster() -> Model:
+@by_type
+def raster(dtype: torch.dtype) -> Model:
     """A lively target that writes pictures of 8 x 8 cells in raster order."""
-    return model(decoder(shaped(heads=(), picture=Picture(8, 8, LEVELS)), LIVELY, torch.float64))
+    return model(decoder(shaped(heads=(), picture=Picture(8, 8, LEVELS)), LIVELY, dtype))
 
 
-@cache
-def told() -> Model:
+@by_type
+def told(dtype: torch.dtype) -> Model:
     """A lively target that writes the cells of such pictures in any order, each behind an instruction."""
     instructions = tuple(range(SPEC.vocab, SPEC.vocab + 64))
     spec = shaped(heads=(), vocab=SPEC.vocab + 64, picture=Picture(8, 8, LEVELS, instructions))
-    return model(decoder(spec, LIVELY, torch.float64))
+    return model(decoder(spec, LIVELY, dtype))
 
 
-@cache
-def blocks() -> Model:
+@by_type
+def blocks(dtype: torch.dtype) -> Model:
     """A lively token decoder of a Block Transformer, whose blocks have 4 tokens."""
-    return model(decoder(shaped(heads=("block_transformer",), block_length=4), LIVELY, torch.float64))
+    return model(decoder(shaped(heads=("block_transformer",), block_length=4), LIVELY, dtype))
 
 
-def fitting(strategy: Any) -> Model:
+def fitting(strategy: Any, dtype: torch.dtype = torch.float64) -> Model:
     """The lively target that a strategy writes with."""
     if strategy.sides == "both":
-        return both()
-    return {"text": pair()[0], "rows": raster(), "cells": told(), "blocks": blocks()}[strategy.writes]
+        return both(dtype)
+    kinds = {"text": lambda _: pair(dtype)[0], "rows": raster, "cells": told, "blocks": blocks}
+    return kinds[strategy.writes](dtype)
 
 
-@cache
-def helpers() -> dict[str, Model]:
+@by_type
+def helpers(dtype: torch.dtype) -> dict[str, Model]:
     """A model in every role: the lively pair's draft model, who is an amateur too, two more that err elsewhere, and one that
     fills gaps."""
-    target, small = pair()
+    target, small = pair(dtype)
     more = {f"draft{n}": model(noisy(target.decoder, 0.08, seed=n)) for n in (2, 3)}
-    return {"draft": small, "amateur": small, "short": small, "infill": both(), **more}
+    return {"draft": small, "amateur": small, "short": small, "infill": both(dtype), **more}
 
 
 @torch.inference_mode()
@@ -546,9 +556,9 @@ def spoken(silent: Model) -> Model:
     return replace(silent, tokenizer=LETTERS, stop_tokens=[LETTERS.end])  # type: ignore[arg-type] # stands in for one
 
 
-def company(made: Method) -> tuple[Model, dict[str, Model]]:
+def company(made: Method, dtype: torch.dtype = torch.float64) -> tuple[Model, dict[str, Model]]:
     """The target that a method fits, and a model in every role; with a tokenizer where its sampler reads text."""
-    big, others = fitting(made.strategy), helpers()
+    big, others = fitting(made.strategy, dtype), helpers(dtype)
     return (spoken(big), {role: spoken(x) for role, x in others.items()}) if made.sampler.reads_text else (big, others)
 
 
@@ -595,3 +605,16 @@ def same_as_fresh(lane: Lane, atol: float = 1e-9) -> bool:
 def shaped(**changes: Any) -> ModelSpec:
     """The toy's shape with some changes."""
     return replace(SPEC, **changes)
+
+
+def rough(smooth: Model, size: float = 0.05) -> Model:
+    """The same model, but no two rows of its passes round alike: to each logit comes noise of up to `size`. In half types a row
+    differs so from an equal row, and from itself in another pass."""
+    made, noise = copy.copy(smooth.decoder), torch.Generator().manual_seed(5)
+
+    def unembed(feature: torch.Tensor) -> torch.Tensor:
+        logits = Decoder.unembed(made, feature)
+        return logits + (torch.rand(logits.shape, generator=noise) * 2 - 1).to(logits.dtype) * size
+
+    made.unembed = unembed  # type: ignore[method-assign] # of this decoder alone
+    return replace(smooth, decoder=made)

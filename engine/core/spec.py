@@ -198,6 +198,10 @@ class ModelSpec:
         ffn = 3 * d * f + d + (2 * f + d) * self.mlp_bias + d * self.post_norms
         return attn * bool(k) + ffn * bool(f)
 
+    def choose_below(self, instead: str) -> str:
+        """What to choose where a number of layers has to lie below all of them; `instead`: where the model has one."""
+        return f"choose 1 to {self.n_layers - 1}" if self.n_layers > 1 else f"choose {instead}"
+
     @property
     def params(self) -> int:
         """Parameters in all; a tied embedding counts once."""

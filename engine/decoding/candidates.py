@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.company import Chooses
+from decodescope.engine.core.spec import ModelSpec
 
 from .sampler import softmax
 from .state import State
@@ -22,6 +23,15 @@ def candidates(s: State, places: Sequence[int], logits: Tensor) -> tuple[Tensor,
         laws = softmax(s.sampler.warp(logits, s.sampler_state))
         candidate = torch.tensor([x.token for x in s.chance.draws(laws, places)], device=logits.device)
     return candidate, softmax(logits).gather(-1, candidate[:, None])[:, 0]
+
+
+def cannot_fill(name: str, spec: ModelSpec) -> str | None:
+    """Why the strategy `name` cannot fill masks with this model; None: it can."""
+    if spec.mask_token is None:
+        return f"{name} fills mask tokens, and {spec.name} knows none: choose a model whose config.json gives mask_token_id."
+    if spec.vocab == 1:
+        return f"{name} fills mask tokens with other tokens, and {spec.name} has only one token: choose another model."
+    return None
 
 
 def remembers(name: str, sampler: Chooses) -> str | None:

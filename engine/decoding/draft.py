@@ -121,6 +121,18 @@ class Draft:
         return all(parent == i - 1 for i, parent in enumerate(self.parents))
 
     @lazy
+    def first_rows(self) -> list[int] | None:
+        """Per row of the pass, the root's first, the first row that continues the text by the same tokens; None: no two rows
+        do. Such rows have one distribution, but a pass may round them differently: all are judged by the first one's."""
+        if self.is_chain or self.visible is not None:
+            return None
+        firsts: dict[tuple[int, int], int] = {}
+        rows = [0]
+        for node, (token, parent) in enumerate(zip(self.tokens, self.parents, strict=True)):
+            rows.append(firsts.setdefault((rows[parent + 1], token), node + 1))
+        return rows if len(firsts) < len(self.tokens) else None
+
+    @lazy
     def depth(self) -> list[int]:
         """Per node, its distance from the root; children of the root have depth 1."""
         return depths(self.parents)

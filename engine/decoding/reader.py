@@ -13,6 +13,7 @@ from decodescope.engine.model.beside import Vectors
 from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.executor import Executor, guarded
+from decodescope.engine.model.faults import require_finite
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.partial import Skip
 from decodescope.engine.trace.events import Pass
@@ -154,7 +155,8 @@ class Reader:
             feed = Feed.causal([0] * len(x.rows), x.at, self.decoder.device, logits="last")
             feed.embeds, feed.embed_rows, feed.shift = x.rows[None].to(self.decoder.device), rows, self.cache.aside
             held, start = self.cache.lengths(), self.executor.mark()
-            self.executor.run(self.decoder, feed, self.cache, None, None, None)
+            logits = self.executor.run(self.decoder, feed, self.cache, None, None, None)
+            require_finite(logits, f"a prefill pass of {self.name} ({self.decoder.spec.name})")
             us = self.executor.elapsed_us(start, self.executor.mark())
             aside = self.cache.aside or None
             self.passes.append(Pass(self.name, "prefill", feed.length, held, us, slots=feed.length, aside=aside))

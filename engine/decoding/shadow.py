@@ -9,6 +9,7 @@ from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.model.cache import KVCache, LayerStore
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.executor import Executor
+from decodescope.engine.model.faults import require_finite
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace.shadowed import Shadowed
 
@@ -45,12 +46,14 @@ class Shadow:
         own = Feed(feed.tokens[:, rows], feed.positions[:, rows], logits=feed.logits, highest=cache.length - 1)
         self._probe = Probe(self._needs)
         logits = self.executor.run(self.decoder, own, self.cache, self._probe, None, None)
+        require_finite(logits, f"what {self.decoder.spec.name} says with a full cache")
         self.cache.commit(range(len(rows)))
         self._stays = []
         if feed.logits != "last":  # rows of a prompt decide about nothing
             full, mine = (x[0].double().log_softmax(-1) for x in (logits, self.logits[:, rows]))
-            drift = (full.exp() * (full - mine)).sum(-1)
-            self._rows.append((self._lost(cache, len(rows)), drift.clamp(min=0), logits[0].argmax(-1)))
+            parts = full.exp() * (full - mine)
+            drift = parts.masked_fill(full == -torch.inf, 0).sum(-1).clamp(0, torch.finfo(torch.float32).max)
+            self._rows.append((self._lost(cache, len(rows)), drift, logits[0].argmax(-1)))
         self.us += self.executor.elapsed_us(start, self.executor.mark())
 
     def _lost(self, cache: KVCache, rows: int) -> Tensor:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from decodescope.engine.core.spec import Rope
+from decodescope.engine.model.faults import require_finite
 from decodescope.engine.model.matrix import linear, pack, unpack
 from decodescope.engine.model.vocabulary import Vocabulary
 
@@ -175,7 +176,10 @@ class Head(nn.Module):
 
     def logits(self, features: Tensor, decoder: Vocabulary, first: int = 0) -> Tensor:
         """Logits [K, ..., V] of features [K, ..., d], which heads `first`, `first` + 1, ... made; half types come out as
-        float32."""
+        float32. Raises EngineFault if they are not finite."""
+        return require_finite(self._logits(features, decoder, first), f"the heads {self.kind}")
+
+    def _logits(self, features: Tensor, decoder: Vocabulary, first: int) -> Tensor:
         if self.words is None:
             return decoder.unembed(self.spoken(features))
         mine = cast("list[nn.Module]", list(self.words))[first : first + len(features)]

@@ -160,7 +160,7 @@ class Eagle3Layer(PairHead):
         assert self.words is not None
         return unpack(cast(Linear, self.words[0]).weight)
 
-    def logits(self, features: Tensor, decoder: Vocabulary, first: int = 0) -> Tensor:
+    def _logits(self, features: Tensor, decoder: Vocabulary, first: int) -> Tensor:
         """Logits [..., V] of outputs [..., d], -inf for what is not in the draft vocabulary; half types come out as float32."""
         ids, words = self.rows(decoder)
         logits = self.choices(features, words)

@@ -143,7 +143,7 @@ class Decoder:
                 probe.hidden[i] = x[:, -feed.length :] if waiting else x
             if depth is not None:
                 own = feed.deciding(x)
-                if answer is None and depth.leave(i, own, asked := self._answer(own)):
+                if answer is None and depth.leave(i, own, asked := self.answer(own)):
                     answer = asked
                     if not depth.whole:
                         job.fill(range(i, self.spec.n_layers), x, depth.gap, ran)
@@ -173,18 +173,19 @@ class Decoder:
     def _logits(self, x: Tensor, answer: Answer | None, feed: Feed, probe: Probe | None) -> Tensor:
         """Those that a pass asks for, of its last states x [B, T, d_model], or the `answer` of an exit."""
         rows = feed.rows
-        if answer is not None and isinstance(rows, list):
-            rows = slice(None)
         if answer is None:
             if probe is None or "final" not in probe.needs.hidden:
                 x, rows = x[:, rows], slice(None)
-            answer = self._answer(x)
+            answer = self.answer(x)
+        elif isinstance(rows, list):
+            rows = slice(None)
         if probe is not None and "final" in probe.needs.hidden:
             probe.hidden["final"] = answer.feature
         return answer.logits(rows)
 
-    def _answer(self, x: Tensor) -> Answer:
-        return Answer(x, self.normed, self.unembed)
+    def answer(self, x: Tensor) -> Answer:
+        """The logits of the states x [B, T, d_model], which some layer has left: not yet worked out."""
+        return Answer(x, self.normed, self.unembed, self.spec.name)
 
     def shallow(self, feed: Feed, cache: KVCache | None, until: int) -> Tensor:
         """The states [B, T, d_model] that enter layer `until`. The layers below it, from where the feed enters, run and append
@@ -236,8 +237,7 @@ class Decoder:
         return x.index_copy(1, rows, self._ffn(i, x[:, rows])) if len(rows) else x
 
     def added(self, x: Tensor, y: Tensor, norm: Tensor | None, i: int, block: int) -> Tensor:
-        """x + y, the output of a block of layer i (0: attention, 1: feed-forward), normed if it has a `norm`, times its gate. y
-        may be overwritten."""
+        """x + y of a block of layer i (0: attention, 1: feed-forward), normed by its `norm`, times its gate. y may change."""
         return self.gates.whole(i, block, y if norm is None else rms_norm(y, norm, self.spec.norm_eps)).add_(x)
 
     def bare(self, x: Tensor, bias: Tensor | None, norm: Tensor | None, i: int, block: int) -> Tensor:

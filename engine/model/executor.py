@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,46 +11,16 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.probe import Probe
-from decodescope.engine.trace.events import EndReason
 
 from .cache import KVCache
 from .decoder import Decoder
+from .faults import EngineFault as EngineFault  # who runs passes asks for it here
+from .faults import highest
+from .faults import not_finite as not_finite
 from .feed import Feed
 from .partial import Ran, Rule, Skip
 
 T = TypeVar("T")
-
-
-class EngineFault(RuntimeError):
-    """A run cannot go on. `reason` is the end reason of its trace; the message is one sentence for people."""
-
-    def __init__(self, reason: EndReason, message: str):
-        super().__init__(message)
-        self.reason: EndReason = reason
-
-
-def highest(logits: Tensor) -> tuple[Tensor | np.ndarray, list[int]]:
-    """The largest of each row of logits float [B, R, V], as [B, R], and where those of the first sequence stand, the first of
-    equal ones; of a row with a NaN it is NaN. On the CPU by numpy, whose search takes a tenth of the time of torch's."""
-    if logits.device.type == "cpu":
-        z = logits.numpy()
-        rows = z.reshape(-1, z.shape[2])
-        best = rows.argmax(1)  # a NaN counts as the largest
-        return rows[np.arange(len(rows)), best].reshape(z.shape[:2]), best[: z.shape[1]].tolist()
-    peak, best = logits.max(-1)
-    return peak, best[0].tolist()
-
-
-def not_finite(peak: Tensor | np.ndarray, where: str) -> EngineFault | None:
-    """What is wrong with the logits of a pass; None: nothing. peak: the largest of each row, float [B, rows]."""
-    for row, value in enumerate(peak.flatten().tolist()):
-        if not math.isfinite(value):
-            return EngineFault(
-                "non_finite_logits",
-                f"Row {row} of {where} has no finite logits (largest: {value}); the weights are damaged or the type overflows: "
-                "try float32.",
-            )
-    return None
 
 
 class Executor:

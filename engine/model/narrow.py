@@ -100,8 +100,9 @@ class Int4(Matrix):
         return self.group
 
     def dense(self) -> Tensor:
-        scale, zero = (x.repeat_interleave(self.group, 1) for x in self.parts["pair"].transpose(0, 1).unbind(-1))
-        return (self.numbers().to(self.dtype) - 8) * scale + zero
+        scale, zero = (x[..., None] for x in self.parts["pair"].transpose(0, 1).unbind(-1))
+        q = self.numbers().to(self.dtype).unflatten(1, (-1, self.group)) - 8
+        return torch.addcmul(zero, q, scale).flatten(1)  # rounded once, and no product of its own that could overflow
 
     def numbers(self) -> Tensor:
         """q uint8 [out, in]. What the operator has put in its own order it puts back, as products with unit vectors and with

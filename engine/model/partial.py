@@ -11,6 +11,7 @@ from torch import Tensor
 from decodescope.engine.core.probe import Probe
 from decodescope.engine.core.spec import ModelSpec
 
+from .faults import require_finite
 from .waiting import Waiting
 
 Block = Literal["attn", "ffn"]
@@ -153,10 +154,11 @@ class Ran:
 
 
 class Answer:
-    """The logits [B, T, V] of the states x [B, T, d_model], worked out once, however often they are asked for."""
+    """The logits [B, T, V] of the states x [B, T, d_model], worked out once, however often they are asked for. model: its name.
+    Who asks for them inside a pass gets finite ones, or an EngineFault."""
 
-    def __init__(self, x: Tensor, normed: Callable[[Tensor], Tensor], unembed: Callable[[Tensor], Tensor]):
-        self._x, self._normed, self._unembed = x, normed, unembed
+    def __init__(self, x: Tensor, normed: Callable[[Tensor], Tensor], unembed: Callable[[Tensor], Tensor], model: str):
+        self._x, self._normed, self._unembed, self._model = x, normed, unembed, model
         self._feature: Tensor | None = None
         self._logits: Tensor | None = None
 
@@ -173,9 +175,9 @@ class Answer:
 
     def __call__(self) -> Tensor:
         if self._logits is None:
-            self._logits = self._unembed(self.feature)
+            self._logits = require_finite(self._unembed(self.feature), f"an exit of {self._model}")
         return self._logits
 
     def logits(self, rows: slice | list[int]) -> Tensor:
-        """Those of `rows`; the rest is not worked out for them."""
+        """Those of `rows`, with which a pass ends: who runs it looks whether they are finite. The rest is not worked out."""
         return self._unembed(self.feature[:, rows]) if self._logits is None else self._logits[:, rows]

@@ -34,6 +34,7 @@ from .entropy import Coded, EntropyError, decode, encode, frequencies, informati
 SUFFIX = ".dscache"
 MAGIC = b"DSCACHE1"
 HEAD_BYTES = 1 << 16
+_MOST = torch.finfo(torch.bfloat16).max
 _SPLITS = ("layer", "channel")  # whose frequencies are kept: of a layer's keys or values, or of each of their channels
 
 
@@ -87,7 +88,13 @@ def save(path: Path, spec: ModelSpec, fingerprint: str, tokens: list[int], kv: T
     layers, _, heads, entries, width = kv.shape
     shape = Shape(layers, entries, heads * width)
     flat = kv.detach().float().cpu().transpose(2, 3).reshape(layers, 2, entries, heads * width).numpy()
-    codes = quantised(flat, shape, level)
+    with np.errstate(over="ignore", invalid="ignore"):  # asked for in the next line
+        codes = quantised(flat, shape, level)
+    if not bool(np.isfinite(codes.largest).all()):
+        raise SavedCacheError(
+            f"The cache holds numbers or differences above {_MOST:.2g}, the largest that a file takes, so nothing is saved to "
+            f"{path}: try another prompt."
+        )
     streams = [_Stream.of(x, most) for x, most in _symbols(codes, shape, level)]
     parts = [np.array(tokens, "<i4").tobytes(), short(codes.largest).astype("<u2").tobytes()]
     parts += [x for stream in streams for x in stream.parts()]

@@ -44,8 +44,11 @@ class Choice:
         return math.log(score) if score > 0 else -math.inf
 
     def summed(self, i: int) -> float:
-        """The score of a candidate, added up again."""
-        return math.fsum(weight * self.terms[name][i] for name, weight in self.weights.items())
+        """The score of a candidate, added up again; NaN where the terms have no sum."""
+        try:
+            return math.fsum(weight * self.terms[name][i] for name, weight in self.weights.items())
+        except (ValueError, OverflowError):  # infinite terms of both signs, or finite ones whose sum is beyond all numbers
+            return math.nan
 
     def stays(self, i: int) -> bool:
         """Whether no term of a candidate lies below its floor."""

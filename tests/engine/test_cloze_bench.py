@@ -14,7 +14,6 @@ from decodescope.engine.bench.cloze import Cloze, ClozeBench, questions
 from decodescope.engine.bench.questions import LabBenchError
 from decodescope.engine.core.component import written
 from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Answer
 
 RULES = {
     "confidence_exit threshold=0.9": 2, "entropy_exit threshold=0.3": 2, "normalized_entropy_exit threshold=0.2": 2,
@@ -36,7 +35,7 @@ def test_the_row_whose_logits_are_asked_for_decides_alone(words: str, depths: in
         depth = rule.took().depth
         alone.plan(0, asked)
         states = [decoder.shallow(asked, None, i)[:, [6]] for i in range(4)]
-        reads = [Answer(x, decoder.normed, decoder.unembed) for x in states]
+        reads = [decoder.answer(x) for x in states]
         assert depth == next((i for i in range(3) if alone.leave(i, states[i], reads[i])), 3)
         assert logits.shape == (1, 1, 13) and torch.allclose(logits, reads[depth](), atol=1e-9)
         rule.plan(0, every)

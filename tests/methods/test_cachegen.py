@@ -19,7 +19,7 @@ from decodescope.engine.method import MethodError
 from decodescope.engine.replay.fork import Fork
 from decodescope.engine.saved.deltas import ANCHOR, LEVELS, Shape, long, quantised, restored, short, steps
 from decodescope.engine.saved.entropy import decode, encode, frequencies, information
-from decodescope.engine.saved.file import MAGIC, SavedCacheError, _contexts
+from decodescope.engine.saved.file import MAGIC, SavedCacheError, _contexts, save
 from decodescope.engine.saving import load_cache, save_cache
 from decodescope.engine.session import Session
 from decodescope.engine.trace import Trace, check
@@ -32,6 +32,14 @@ def counted(symbols: np.ndarray, contexts: np.ndarray, shape: tuple[int, int]) -
     counts = np.zeros(shape, np.int64)
     np.add.at(counts, (contexts, symbols), 1)
     return counts
+
+
+@pytest.mark.parametrize(("value", "reason"), [(3.4e38, "the largest that a file takes"), (float("inf"), "not finite")])
+def test_numbers_that_a_file_cannot_hold_are_refused_and_nothing_is_written(value: float, reason: str, tmp_path: Path) -> None:
+    kv = torch.full((3, 2, 2, 4, 8), value)
+    with pytest.raises(SavedCacheError, match=reason):
+        save(tmp_path / "x.dscache", toys.SPEC, "0" * 16, [1, 2, 3, 4, 5], kv)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("count", "symbols", "contexts"), [(0, 2, 1), (1, 9, 1), (40_000, 31, 64), (30_001, 255, 3)])

@@ -235,3 +235,14 @@ def test_a_text_that_cannot_go_on_ends_the_run_with_the_place() -> None:
     with pytest.raises(EngineFault, match=r"^No token of this model goes on as the grammar demands behind 1 tokens"):
         stuck.recogniser.mask(stuck.after(0))
     assert stuck.recogniser.mask(stuck).sum() == 1, "the matcher is as good as new"
+
+
+def test_an_end_token_that_a_smaller_second_model_does_not_know_ends_no_text_of_the_grammar() -> None:
+    """The run keeps the ids that both models know: of two end tokens one is left, of one none, which is said in a sentence."""
+    target = toys.spoken(toys.pair()[0])
+    small = toys.spoken(toys.model(toys.decoder(toys.shaped(vocab=10), dtype=torch.float64)))
+    made = toys.method(sampler=("grammar", dict(text="[a-d]{3}")), drafter=("draft_model", dict(length=2)))
+    end = toys.finished(Session(target, made, [1, 2, 3], models={"draft": small}, max_new_tokens=8, stop_tokens=[9, 12])).end
+    assert len(end.tokens) == 4 and end.tokens[-1] == 9 and max(end.tokens[:3]) < 4
+    with pytest.raises(ParamError, match="ends its text with a stop token, and this run has none"):
+        Session(target, made, [1, 2, 3], models={"draft": small}, max_new_tokens=8)

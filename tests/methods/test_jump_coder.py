@@ -340,7 +340,7 @@ def test_the_second_model_has_no_causal_mask_and_knows_a_mask_token() -> None:
             {"infill": big},
             r"^toy reads its text from left to right only, so it cannot be the infill model: .* without a causal",
         ),
-        ({"infill": blind}, r"knows none: its config\.json has to give mask_token_id"),
+        ({"infill": blind}, r"knows none: choose a model whose config\.json gives mask_token_id"),
     ):
         with pytest.raises(MethodError, match=why):
             Session(big, made, toys.PROMPT, models=models)

@@ -87,3 +87,13 @@ def test_groups_that_do_not_fit_are_refused() -> None:
         toys.method(codec=("kivi", dict(residual=40))).check(toys.SPEC)
     with pytest.raises(MethodError, match=r"^kivi\.group = 16 does not divide the 24 channels of toy's heads"):
         toys.method(codec=("kivi", dict(group=16))).check(toys.shaped(head_dim=24))
+
+
+@pytest.mark.parametrize(
+    ("width", "bits", "way"), [(18, "2", "kivi.bits = 4"), (7, "4", "the codec unpacked"), (10, "4", None), (8, "2", None)]
+)
+def test_heads_whose_channels_do_not_fill_bytes_are_refused(width: int, bits: str, way: str | None) -> None:
+    kivi = build("codec", "kivi", dict(bits=bits, group=32, residual=32))
+    said = kivi.refuse(toys.method(codec=("kivi", {})), toys.shaped(head_dim=width))
+    assert (said or "").endswith("" if way is None else f"the heads of toy have {width}: choose {way}.")
+    assert (said is None) == (way is None)

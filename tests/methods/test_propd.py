@@ -137,7 +137,7 @@ def test_a_tree_of_which_nothing_stays_leaves_the_target_alone() -> None:
     def never(feature: torch.Tensor) -> torch.Tensor:
         logits = real(feature).clone()
         whole = session.drafter._drafter.propose(session.context)
-        logits[:, whole.tokens] = -torch.inf
+        logits[..., whole.tokens] = -torch.inf
         return logits
 
     with torch.inference_mode():

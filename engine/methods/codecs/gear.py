@@ -49,7 +49,7 @@ class Gear(Packing):
     outliers: str = param("last", choices=("last", "first"), help="put back behind the low-rank part, or before it")
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
-        return unfit(self.name, "buffer", self.buffer, self.group, spec) or super().refuse(method, spec)
+        return unfit(self.name, "buffer", self.buffer, self.group, int(self.bits), spec) or super().refuse(method, spec)
 
     @property
     def whole(self) -> int:

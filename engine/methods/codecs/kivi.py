@@ -18,7 +18,7 @@ from .shared.groups import dequantise_entries, quantise_entries, stored_bits, un
 class Kivi(Packing):
     """Quantise keys per channel, `group` tokens of one channel together, since some channels are large for all tokens, and
     values per token, `group` channels together. A group runs from its minimum to its maximum in 2^bits - 1 steps, so an
-    entry is at most half a step off. Keys are packed after their rotation.
+    entry is at most half a step off, before it is rounded to its type. Keys are packed after their rotation.
 
     Whenever `residual` entries stand in full precision they are packed at once, so n mod `residual` are left; the prompt is
     read exactly, and packed when its last token is committed. Packed: bits / 8 bytes a number, and per group a scale and a
@@ -42,7 +42,7 @@ class Kivi(Packing):
     )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
-        return unfit(self.name, "residual", self.residual, self.group, spec) or super().refuse(method, spec)
+        return unfit(self.name, "residual", self.residual, self.group, int(self.bits), spec) or super().refuse(method, spec)
 
     @property
     def whole(self) -> int:

@@ -17,6 +17,8 @@ from decodescope.engine.model.partial import Skip
 from decodescope.engine.trace.events import Exit
 from decodescope.engine.trace.exited import Price
 
+from .shared.best_two import best_two
+
 CRITERIA = ("softmax_max", "softmax_diff", "state", "meta", "oracle")
 
 
@@ -96,7 +98,7 @@ class ConfidenceExit(ExitRule):
             return self._heads.meta(x, layer)
         if self._wanted is not None:
             return (read().argmax(-1) == self._wanted).float()
-        best = read().softmax(-1).topk(2, -1).values  # [B, T, 2]
+        best = best_two(read())  # [B, T, 2]
         return best[..., 0] if self.criterion == "softmax_max" else best[..., 0] - best[..., 1]
 
     def took(self) -> Exit | None:

@@ -50,9 +50,10 @@ class FfnSkip(Depth):
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if spec.n_layers - max(self.cold_start, 1) - self.cold_end > 0:
             return None
+        way = "smaller ones" if spec.n_layers > 1 else "the depth all_layers"
         return (
             f"{self.name}: {spec.name} has {spec.n_layers} layers, cold_start {self.cold_start} and cold_end {self.cold_end} "
-            "leave none between them; choose smaller ones."
+            f"leave none between them; choose {way}."
         )
 
     def begin(self, spec: ModelSpec) -> None:

@@ -12,6 +12,8 @@ from decodescope.engine.decoding.exits import ExitRule
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.partial import Skip
 
+from .shared.best_two import best_two
+
 
 @component
 class Free(ExitRule):
@@ -57,7 +59,7 @@ class Free(ExitRule):
         return self.threshold
 
     def score(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> Tensor | None:
-        best = read().softmax(-1).topk(2, -1).values  # [B, T, 2]
+        best = best_two(read())  # [B, T, 2]
         return best[..., 0] - best[..., 1]
 
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:

@@ -10,6 +10,7 @@ from decodescope.engine.core.probe import Needs
 from decodescope.engine.decoding.schedule import Schedule
 from decodescope.engine.heads.cerberus import CerberusGate
 from decodescope.engine.heads.files import missing
+from decodescope.engine.model.faults import require_finite
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,7 +55,8 @@ class Cerberus(Schedule):
         probe = ctx.target.probe
         self._logits: Tensor | None = None  # [V], of the law of the root; None: nothing came before it
         if probe is not None:
-            self._logits = ctx.target.decoder.unembed(probe.hidden["final"][0, -1])
+            logits = ctx.target.decoder.unembed(probe.hidden["final"][0, -1])
+            self._logits = require_finite(logits, f"the prompt's end, read by {ctx.target.decoder.spec.name},")
 
     def now(self, ctx: Context) -> bool:
         if self._logits is None:

@@ -14,9 +14,10 @@ from decodescope.engine.decoding.strategy import Strategy
 class DraftVerify(Strategy):
     """A drafter proposes a tree, the target reads it in one pass, a rule decides, the accepted rows are committed.
 
-    Plain decoding is the empty draft. Where a law stands in the place of the target's, all that follows the pass sees its
-    rows. The verdict is cut at the first stop token and at the length limit before anything is committed: what was never
-    emitted is in no cache, no statistic and no sampler's state.
+    Plain decoding is the empty draft. Nodes that continue the text by the same tokens are judged by one distribution, that of
+    the first of them, however the pass rounds their rows. Where a law stands in the place of the target's, all that follows the
+    pass sees its rows. The verdict is cut at the first stop token and at the length limit before anything is committed: what
+    was never emitted is in no cache, no statistic and no sampler's state.
     """
 
     title = "Draft and verify"
@@ -47,9 +48,12 @@ class DraftVerify(Strategy):
         skip = None if depth is None else depth.plan(position - s.prompt, feed)
         rows = s.target.forward(feed, skip=skip, depth=depth)[0]
         logits, slots = rows[: len(draft) + 1], None if draft.slots is None else rows[len(draft) + 1 :]
-        hidden = {} if s.target.probe is None else s.target.probe.hidden
+        hidden, best = {} if s.target.probe is None else s.target.probe.hidden, s.target.best
+        if (firsts := draft.first_rows) is not None:
+            every = [*firsts, *range(len(firsts), len(rows))]  # those of slots stay
+            logits, best = logits[firsts], [best[row] for row in firsts]
+            hidden = {place: states[:, every] for place, states in hidden.items()}
         final = hidden["final"][0] if "final" in hidden else None
-        best = s.target.best
         if law is not None:
             logits = law.rows(logits, hidden, draft, ctx)
             best = logits.argmax(-1).tolist()

@@ -8,6 +8,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.branches import Branches
+from decodescope.engine.decoding.candidates import cannot_fill
 from decodescope.engine.decoding.infiller import Gap, Infiller
 from decodescope.engine.decoding.linewise import Linewise, said
 from decodescope.engine.decoding.state import Move, State
@@ -74,11 +75,7 @@ class JumpCoder(Strategy):
     newline: str = param("\n", lines=True, most=16, help="what ends a line; an id for a model without a tokenizer")
 
     def lacks(self, role: str, spec: ModelSpec) -> str | None:
-        if spec.mask_token is None:
-            return (
-                f"jump_coder lets {spec.name} fill mask tokens, and it knows none: its config.json has to give mask_token_id."
-            )
-        return None
+        return cannot_fill(self.name, spec)
 
     def begin(self, s: State) -> None:
         s.target.ask(Needs())

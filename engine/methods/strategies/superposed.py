@@ -76,7 +76,9 @@ class Superposed(Strategy):
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if 2 * self.drafts > spec.vocab:
-            return f"superposed.drafts = {self.drafts}: a vocabulary of {spec.vocab} has room for {spec.vocab // 2} at most."
+            room = spec.vocab // 2
+            way = f"choose at most {room}" if room else "choose the strategy draft_verify"
+            return f"superposed.drafts = {self.drafts}: a vocabulary of {spec.vocab} has room for {room} at most; {way}."
         return None
 
     def begin(self, s: State) -> None:

@@ -14,7 +14,8 @@ from .shared.rounding import by_groups, checked
 @component
 class Codes(Rewriting):
     """A scale and an offset for `group` inputs of a row that stand side by side: s = (max - min) / (2^k - 1) and
-    q = round((w - min) / s), of k bits. w is read as q s + min, so it is off by s / 2 at most. Everything else stays as it is.
+    q = round((w - min) / s), of k bits. w is read as q s + min, so it is off by s / 2 at most, before it is rounded to the
+    model's type, in which s is stored. Equal numbers have s = 0 and stay as they are, as does everything else.
 
     k + 2 b / group bits a weight, b being those of the model's type: with 3 bits and groups of 32 they are 5 in float32, 4 in
     bfloat16. Bit i of eight numbers stands in one byte, so 3 bits take 3. No operator reads that: the numbers are made for

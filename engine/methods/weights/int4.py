@@ -15,8 +15,9 @@ from .shared.rounding import by_groups, checked
 class FourBits(Rewriting):
     """Asymmetric, a scale and an offset for `group` inputs of a row that stand side by side: s = (max - min) / 15 and
     q = round((w - min) / s).
-    w is read as (q - 8) s + z with z = min + 8 s, so it is off by s / 2 at most. Activations stay as they are, as do norms,
-    biases, the embedding, and the head unless it is asked for.
+    w is read as (q - 8) s + z with z = min + 8 s. s and z are numbers of the model's type, and s is as large as these need to
+    reach every w: so w is off by s / 2 at most, before it is rounded to that type. Equal numbers have s = 0 and stay as they
+    are. Activations stay as they are, as do norms, biases, the embedding, and the head unless it is asked for.
 
     4 + 2 b / group bits a weight, b being those of the model's type: 5 in float32 and 4.5 in bfloat16 with groups of 64. The
     CPU has an operator for these groups and rows in multiples of 16; other shapes are multiplied the plain way. The offset

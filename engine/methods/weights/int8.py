@@ -13,12 +13,12 @@ from .shared.rounding import by_rows
 
 @component
 class EightBits(Rewriting):
-    """Symmetric, a scale a row: s = max|w| / 127, q = round(w / s); w is read as q s, so |w - q s| <= s / 2. Activations stay
-    as they are; so do norms, biases, the embedding, and the head unless it is asked for.
+    """Symmetric, a scale a row: s = max|w| / 127, q = round(w / s); w is read as q s, so |w - q s| <= s / 2, before q s is
+    rounded to the model's type. Activations stay as they are; so do norms, biases, the embedding, and the head unless it is
+    asked for.
 
     8 bits a weight and one number of the model's type a row. The CPU has an operator that multiplies with q as it stands, in
-    float32, bfloat16 and float16. No text is looked at. Where rows are stored in bfloat16, w / s is rounded to the scale as it
-    is stored.
+    float32, bfloat16 and float16. No text is looked at. w / s is rounded with the scale as it is stored, in a half type too.
     """
 
     title = "8 bits"

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.attention import widened
+from decodescope.engine.model.levels import find_levels, fit_scale
 from decodescope.engine.model.packed import Parts, Side
 
 
@@ -29,12 +30,12 @@ def unpack_bits(words: Tensor, bits: int) -> Tensor:
 def quantise(x: Tensor, group: int, bits: int) -> Parts:
     """x (float [..., N]) in groups of `group` along the last axis: words uint8 [..., N * bits / 8], and scale and zero in the
     type of x, [..., N / group]. A group runs from its smallest number, the zero, to its largest in 2^bits - 1 equal steps: no
-    number is further off than half a step; where all are equal the scale is 0 and they come back as they were."""
-    each = widened(x).unflatten(-1, (-1, group))
+    number is further off than half a step, before it is rounded to its type. Where all are equal the scale is 0 and they come
+    back as they were."""
+    each, top = widened(x).unflatten(-1, (-1, group)), (1 << bits) - 1
     low, high = each.aminmax(dim=-1)
-    scale = ((high - low) / ((1 << bits) - 1)).to(x.dtype)
-    step = widened(scale)[..., None]
-    codes = ((each - low[..., None]) / step.where(step > 0, torch.ones_like(step))).round_().clamp_(0, (1 << bits) - 1)
+    scale = fit_scale(torch.zeros_like(low), high - low, 0, top, x.dtype)
+    codes = find_levels(each - low[..., None], widened(scale)[..., None]).clamp_(0, top)
     return {"words": pack_bits(codes.to(torch.uint8).flatten(-2), bits), "scale": scale, "zero": low.to(x.dtype)}
 
 
@@ -66,8 +67,9 @@ def stored_bits(spec: ModelSpec, group: int, bits: int, full: int) -> float:
     return bits + full / group + full / channels(group, spec.head_dim)
 
 
-def unfit(name: str, knob: str, together: int, group: int, spec: ModelSpec) -> str | None:
-    """Why groups of `group` cannot be made of `together` entries (a knob) or of a head's channels; None: they can."""
+def unfit(name: str, knob: str, together: int, group: int, bits: int, spec: ModelSpec) -> str | None:
+    """Why groups of `group` numbers of `bits` cannot be made of `together` entries (a knob) or of a head's channels; None: they
+    can."""
     if together % group:
         fits = group * max(1, together // group)
         return f"{name} packs whole groups of keys: {knob} = {together} is no multiple of group = {group}; set it to {fits}."
@@ -76,4 +78,8 @@ def unfit(name: str, knob: str, together: int, group: int, spec: ModelSpec) -> s
             f"{name}.group = {group} does not divide the {spec.head_dim} channels of {spec.name}'s heads: choose a group that "
             "does, such as 16."
         )
+    each = 8 // bits
+    if channels(group, spec.head_dim) % each:
+        way = f"choose {name}.bits = 4" if each == 4 and not spec.head_dim % 2 else "choose the codec unpacked"
+        return f"{name} packs {each} channels into a byte, and the heads of {spec.name} have {spec.head_dim}: {way}."
     return None

@@ -58,4 +58,5 @@ def misplaced(name: str, at: tuple[int, ...], spec: ModelSpec) -> str | None:
     """What is wrong with the layers in front of which rows leave, of a model of this shape; None: nothing."""
     if not at or max(at) < spec.n_layers:
         return None
-    return f"{name}.at names layer {max(at)}, and {spec.name} has {spec.n_layers}; choose 1 to {spec.n_layers - 1}."
+    way = spec.choose_below("the depth all_layers")
+    return f"{name}.at names layer {max(at)}, and {spec.name} has {spec.n_layers}; {way}."

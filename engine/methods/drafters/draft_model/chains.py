@@ -15,10 +15,10 @@ class Chains(Drafter):
     """`count` chains of `length` tokens, each drawn from the draft model with replacement, as if the others were not there.
 
     Chains may begin alike. Equal tokens stay separate siblings: two draws of one token are two chances that a rule has to
-    spend, and a merged node would hide one of them. Chains that are equal so far go on from one law, that of the first of
-    them: a pass may round their rows differently, and a rule judges the draws of one place by one law. A chain continues its
-    own tokens only. Under a greedy sampler all chains are the same, and one is drafted. `count` chains cost `length` passes
-    of the draft model, side by side in one pass a level, and count * length rows of the target's pass.
+    spend, and a merged node would hide one of them. Chains that are equal so far go on from one distribution, that of the
+    first of them: a pass may round their rows differently, and a rule judges the draws of one place by one distribution. A
+    chain continues its own tokens only. Under a greedy sampler all chains are the same, and one is drafted. `count` chains
+    cost `length` passes of the draft model, side by side in one pass a level, and count * length rows of the target's pass.
     """
 
     title = "Independent chains"
@@ -39,12 +39,8 @@ class Chains(Drafter):
         tree, count = ModelTree(ctx), 1 if ctx.sampler.greedy else self.count
         rows = tree.root()
         (frontier,) = tree.spread([ROOT], rows, [count], again=True)
-        texts: list[tuple[int, ...]] = [(tree.tokens[node],) for node in frontier]
         for _ in range(1, min(self.length, ctx.room)):
             rows = tree.read(frontier, keep=count == 1)
-            if len({*texts}) < count:
-                rows = rows[[texts.index(text) for text in texts]]
             frontier = [node for (node,) in tree.spread(frontier, rows, [1] * len(frontier))]
-            texts = [(*text, tree.tokens[node]) for text, node in zip(texts, frontier, strict=True)]
         tree.close()
         return tree.draft("iid")

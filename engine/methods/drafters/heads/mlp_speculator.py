@@ -14,6 +14,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.context import Context
 from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.heads.mlp_speculator import MLPSpeculator as Net
+from decodescope.engine.model.faults import require_finite
 
 from ..shared.head_tree import HeadState
 from ..shared.model_tree import MOST, unfit
@@ -63,7 +64,7 @@ class MLPSpeculator(HeadState):
         last = torch.tensor([ctx.tokens[-1]], device=decoder.device)
         for k, width in enumerate(widths):
             state = net.step(k, state, F.embedding(last, decoder.embed))
-            laws = decoder.unembed(net.feature(state)).log_softmax(-1)  # [R, V]
+            laws = require_finite(decoder.unembed(net.feature(state)), f"the heads {net.kind}").log_softmax(-1)  # [R, V]
             best = laws.topk(min(width, laws.shape[-1]))
             n = best.indices.shape[1]
             scores = (scores[:, None] + best.values).flatten()  # [R] -> [R x n]

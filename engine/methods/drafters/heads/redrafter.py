@@ -12,6 +12,7 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.context import Context
 from decodescope.engine.decoding.draft import Draft
 from decodescope.engine.heads.redrafter import ReDrafter as Net
+from decodescope.engine.model.faults import require_finite
 
 from ..shared.head_tree import HeadState
 from ..shared.union import union
@@ -64,6 +65,7 @@ class ReDrafter(HeadState):
         for _ in range(min(self.length, ctx.room)):
             state = net.step(state, F.embedding(last, decoder.embed))
             logits = decoder.unembed(net.feature(h.expand(len(state), -1), state))  # [R, V]
+            logits = require_finite(logits, f"the heads {net.kind}")
             likely = logits.topk(min(self.top, logits.shape[-1]))
             grown = (scores[:, None] + likely.values.log_softmax(-1)).flatten()
             scores, at = grown.topk(min(self.width, len(grown)))

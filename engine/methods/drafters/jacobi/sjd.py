@@ -43,7 +43,8 @@ class SJD(Drafter):
 
     def begin(self, ctx: Context) -> None:
         decoder = ctx.target.decoder
-        self._uniform = torch.full((decoder.vocab,), 1 / decoder.vocab, dtype=decoder.dtype, device=decoder.device)
+        wide = torch.promote_types(decoder.dtype, torch.float32)  # the type of logits and of the laws made of them
+        self._uniform = torch.full((decoder.vocab,), 1 / decoder.vocab, dtype=wide, device=decoder.device)
         self._rows = self._uniform.new_empty(0, decoder.vocab)  # [R, V], the target's logits at the first R places
         self._passes: list[int] = []  # of these places
 

@@ -83,7 +83,7 @@ class EarlyExit(Drafter):
         if self.layers >= spec.n_layers:
             return (
                 f"early_exit.layers = {self.layers} leaves nothing to check with, {spec.name} has {spec.n_layers} layers; "
-                f"choose 1 to {spec.n_layers - 1}."
+                f"{spec.choose_below('the drafter prompt_lookup')}."
             )
         return None
 
@@ -154,7 +154,7 @@ class EarlyExit(Drafter):
         lane = ctx.target
         if self._exits is None:
             x = lane.shallow(feed, self.layers, logits=1)
-            return lane.decoder.unembed(lane.decoder.normed(x))[0, 0], {self.layers: x}, self.layers, self.layers
+            return lane.decoder.answer(x)()[0, 0], {self.layers: x}, self.layers, self.layers
         skip = self._exits.plan(len(ctx.tokens) - ctx.prompt + depth, feed)
         logits = lane.forward(feed, "draft", skip=skip, depth=self._exits)[0, 0]
         return logits, self._exits.entered, self._exits.left, self._exits.sound

@@ -17,6 +17,7 @@ from decodescope.engine.decoding.drafter import Drafter
 from decodescope.engine.decoding.policy import CHUNK
 from decodescope.engine.heads.files import missing
 from decodescope.engine.heads.kangaroo import KangarooAdapter
+from decodescope.engine.model.faults import require_finite
 from decodescope.engine.model.feed import Feed
 
 
@@ -74,7 +75,7 @@ class Kangaroo(Drafter):
             x = lane.shallow(feed, self._enter, logits=1)
             states.append(x)
             feature = self._adapter(x, self._store.n + self._store.m, self._store)
-            logits = lane.decoder.unembed(feature)[0, 0]
+            logits = require_finite(lane.decoder.unembed(feature), "the adapter kangaroo")[0, 0]
             sure.append(float(logits.softmax(-1).amax()))
             if sampler.greedy:
                 token = int((sampler.warp(logits, state) if sampler.stateful else logits).argmax())

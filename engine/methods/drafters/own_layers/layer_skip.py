@@ -78,6 +78,11 @@ def _named(word: str, among: list[SubLayer], spec: ModelSpec) -> SubLayer:
     kind, number = word[:1], word[1:]
     if not number.isdigit() or (kind, int(number)) not in among:
         last = spec.n_layers - 2
+        if last < 1:
+            raise ValueError(
+                f"layer_skip.skip names {word!r}: the first and the last layer always run, and {spec.name} has {spec.n_layers} "
+                "in all; choose the drafter prompt_lookup."
+            )
         raise ValueError(
             f"layer_skip.skip names {word!r}: write a1 to a{last} for attention blocks and f1 to f{last} for feed-forward "
             f"blocks; the first and the last of the {spec.n_layers} layers always run."

@@ -86,8 +86,8 @@ class ProPD(Drafter):
             )
         if self.layers >= spec.n_layers:
             return (
-                f"propd.layers = {self.layers} leaves nothing to check with, {spec.name} has {spec.n_layers} layers; choose 1 "
-                f"to {spec.n_layers - 1}."
+                f"propd.layers = {self.layers} leaves nothing to check with, {spec.name} has {spec.n_layers} layers; "
+                f"{spec.choose_below('the drafter of its tree')}."
             )
         return tree.refuse(method, spec)
 
@@ -122,7 +122,7 @@ class ProPD(Drafter):
     def _likely(self, ctx: Context, whole: Draft, states: torch.Tensor) -> list[int]:
         """The nodes of the tree, ascending, that the early ranking leaves; states [1, N + 1, d_model] enter the next layer."""
         decoder, inner = ctx.target.decoder, sorted(set(whole.parents))  # places with children
-        logits = decoder.unembed(decoder.normed(states[0, [place + 1 for place in inner]]))  # [P, V]
+        logits = decoder.answer(states[:, [place + 1 for place in inner]])()[0]  # [P, V]
         ctx.target.passes[-1].logits = len(inner)
         best = logits.topk(min(self.top, logits.shape[-1])).indices.tolist()
         likely, stay = {place: set(tokens) for place, tokens in zip(inner, best, strict=True)}, {ROOT}

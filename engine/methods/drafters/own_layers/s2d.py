@@ -79,8 +79,8 @@ class S2D(Drafter):
         if exits[-1] < spec.n_layers and all(a < b for a, b in pairwise(exits)):
             return None
         named = ", ".join(map(str, exits))
-        most = spec.n_layers - 1
-        return f"s2d.exits = {named}: they have to rise, and {spec.name} has {spec.n_layers} layers; choose from 1 to {most}."
+        way = spec.choose_below("the drafter prompt_lookup")
+        return f"s2d.exits = {named}: they have to rise, and {spec.name} has {spec.n_layers} layers; {way}."
 
     def places(self, spec: ModelSpec) -> tuple[int, ...]:
         """The layers of each sub-model."""

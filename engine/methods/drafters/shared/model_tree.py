@@ -36,6 +36,8 @@ class ModelTree:
         self._states: dict[int, Any] = {ROOT: ctx.state}  # the sampler's after each node, if it has one
         self._sees: dict[int, int] = {ROOT: 0}  # node read -> the pending rows that it sees, itself among them, as bits
         self._pending = 0
+        self._firsts: dict[tuple[int, int], int] = {}  # first node with the parent's text, token -> first node with this text
+        self._first: list[int] = []  # per node, the first node that continues the text by the same tokens
 
     def root(self) -> Tensor:
         """float [1, V]: the draft model's logits after the root; what the lane lacks of the text is read first."""
@@ -44,8 +46,9 @@ class ModelTree:
     def read(self, nodes: Sequence[int], keep: bool = False) -> Tensor:
         """float [R, V]: the logits after each of `nodes`, in one pass; their parents have been read.
 
-        They stay pending until `close`, each seeing its own ancestors. keep: they are the next token of a chain, committed
-        at once, so that what the target accepts need not be read again.
+        They stay pending until `close`, each seeing its own ancestors. Nodes that continue the text by the same tokens have one
+        distribution, but a pass may round their rows differently: they get the row of the first of them. keep: they are the
+        next token of a chain, committed at once, so that what the target accepts need not be read again.
         """
         start, device = self.ctx.position - 1, self.lane.decoder.device
         if keep:
@@ -60,7 +63,10 @@ class ModelTree:
         ids = [self.tokens[node] for node in nodes]
         fed, at = torch.tensor([ids, places], device=device).chunk(2)  # one copy up for both
         visible = marks(tuple(self._sees[node] for node in nodes), self._pending)[None]
-        return self.lane.forward(Feed(fed, at, visible.to(device), highest=max(places), ids=ids), "draft")[0]
+        logits = self.lane.forward(Feed(fed, at, visible.to(device), highest=max(places), ids=ids), "draft")[0]
+        row: dict[int, int] = {}
+        rows = [row.setdefault(self._first[node], i) for i, node in enumerate(nodes)]
+        return logits if len(row) == len(rows) else logits[rows]
 
     def close(self) -> None:
         """Drop what is pending."""
@@ -132,6 +138,8 @@ class ModelTree:
         self.depth += [self._level(parent) + 1] * count
         self.laws += laws
         self.u += u
+        above = ROOT if parent == ROOT else self._first[parent]
+        self._first += [self._firsts.setdefault((above, token), node) for node, token in zip(nodes, tokens, strict=True)]
         if self.stateful:
             state, update = self._states[parent], self.ctx.sampler.update
             self._states.update((node, update(state, token, logits)) for node, token in zip(nodes, tokens, strict=True))

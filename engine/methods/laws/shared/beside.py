@@ -12,8 +12,10 @@ from decodescope.engine.decoding.lane import Lane
 
 def read_beside(lane: Lane, text: list[int], draft: Draft) -> Tensor:
     """Logits float [N + 1, V] of the root, the last of `text`, and of each node of `draft` behind it, with the tree's own
-    attention, in one pass of `lane`, which has read `text` up to the root then. Its rows are pending."""
+    attention, in one pass of `lane`, which has read `text` up to the root then. Its rows are pending. Nodes that continue the
+    text by the same tokens get the row of the first of them."""
     at = len(text) - 1
     lane.reach(text[:at])
     tree = replace(draft, enter=0, states=None, slots=None, entries=None)  # nodes alone, from its first layer on
-    return lane.forward(tree.feed(text[at], at, lane.decoder.device))[0]
+    logits = lane.forward(tree.feed(text[at], at, lane.decoder.device))[0]
+    return logits if draft.first_rows is None else logits[draft.first_rows]

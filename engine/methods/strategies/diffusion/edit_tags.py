@@ -11,12 +11,13 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.candidates import candidates, remembers
+from decodescope.engine.decoding.candidates import candidates, cannot_fill, remembers
 from decodescope.engine.decoding.moved import moved
 from decodescope.engine.decoding.state import Move, State
 from decodescope.engine.decoding.strategy import Strategy
 from decodescope.engine.heads.edit import EditTagger, Places
 from decodescope.engine.heads.files import missing
+from decodescope.engine.model.faults import require_finite
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace.edited import Edits, Tagged, after, tagged
 
@@ -61,10 +62,8 @@ class EditTags(Strategy):
     )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
-        if spec.mask_token is None:
-            why = f"edit_tags puts mask tokens beside a draft, and {spec.name} knows none"
-            return f"{why}: choose a model whose config.json gives mask_token_id."
-        return missing(EditTagger.kind, spec, "the strategy masked") or remembers(self.name, method.sampler)
+        untrained = missing(EditTagger.kind, spec, "the strategy masked")
+        return cannot_fill(self.name, spec) or untrained or remembers(self.name, method.sampler)
 
     def prefill(self, s: State) -> None:
         """Nothing: each pass reads prompt and draft together."""
@@ -128,7 +127,8 @@ class EditTags(Strategy):
         with torch.inference_mode():
             scores = at.scores(feed.tokens, logits)
             tags, features = head(decoder.embed_rows(feed), hidden[layer], hidden["final"], scores, at)
-            words = self._without(decoder.unembed(features[:, 0]), [mask, *s.stop.tokens]).argmax(-1).T.tolist()
+            corrected = require_finite(decoder.unembed(features[:, 0]), f"the head {head.kind}")
+            words = self._without(corrected, [mask, *s.stop.tokens]).argmax(-1).T.tolist()
             p = tags[0].double().softmax(-1).tolist()
         return Tagged(text, p, words, tagged(p, self.sure))
 

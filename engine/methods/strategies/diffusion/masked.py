@@ -7,7 +7,7 @@ from typing import Any
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.candidates import remembers
+from decodescope.engine.decoding.candidates import cannot_fill, remembers
 from decodescope.engine.decoding.canvas import Canvas
 from decodescope.engine.decoding.moved import moved
 from decodescope.engine.decoding.state import Move, State
@@ -63,10 +63,8 @@ class Masked(Strategy):
         return {**super().says(), "places": self.block}
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
-        if spec.mask_token is None:
-            return (
-                f"masked fills mask tokens, and {spec.name} knows none: choose a model whose config.json gives mask_token_id."
-            )
+        if (no := cannot_fill(self.name, spec)) is not None:
+            return no
         if self.cache == "dual" and method.selector.drops:
             dropped = f"{method.selector.name}, as set, drops places whose entries the cache dual keeps"
             return f"{dropped}: choose strategy.cache = prefix, or set selector.cut = false."

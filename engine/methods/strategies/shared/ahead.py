@@ -52,7 +52,7 @@ class Guess(Depth):
     def ask(self, x: Tensor) -> None:
         """Guess by the state x [1, 1, d_model] that enters layer d, which the lane's last pass has left."""
         decoder = self._state.target.decoder
-        self._read(x, Answer(x, decoder.normed, decoder.unembed))
+        self._read(x, decoder.answer(x))
         self.entered(logits=1)
 
     def _read(self, x: Tensor, answer: Answer) -> None:

@@ -29,7 +29,7 @@ class Step:
 
 @dataclass
 class Grid:
-    """w = q s + z. What it is read as always lies on the grid, whatever moves.
+    """w = (q - middle) s + z. What it is read as always lies on the grid, whatever moves.
 
     q: codes as floats [out, groups, group], 0..2^k - 1;  scale, zero: [out, groups, 1];  wish: as q, how many steps of the grid
     each weight would be from its code if it could, at first what rounding took off;  square: as q, the mean square of its
@@ -50,13 +50,19 @@ class Grid:
     @classmethod
     def of(cls, weight: Tensor, group: int, k: int, dtype: torch.dtype) -> Grid:
         """The rounded `weight` [out, in], to be tuned in `dtype`."""
-        codes, scale, zero = by_groups(weight, group, k)
+        codes, scale, zero = by_groups(weight, group, k, _middle(k))
         q, scale, zero = codes.to(dtype).unflatten(1, (-1, group)), scale.to(dtype)[..., None], zero.to(dtype)[..., None]
-        return cls(q, scale, zero, k, (weight.to(dtype).view_as(q) - zero) / scale - q)
+        lost = weight.to(dtype).view_as(q) - torch.addcmul(zero, q - _middle(k), scale)
+        return cls(q, scale, zero, k, lost / torch.where(scale > 0, scale, 1.0))
+
+    @property
+    def middle(self) -> int:
+        """The code that is read as z."""
+        return _middle(self.k)
 
     def weight(self) -> Tensor:
         """[out, in], with a gradient where scale and offset have one."""
-        return torch.addcmul(self.zero, self.q, self.scale).flatten(1)
+        return torch.addcmul(self.zero, self.q - self.middle, self.scale).flatten(1)
 
     def stepped(self, slope: Tensor, rate: float, share: float) -> int:
         """Let codes follow the slope of the loss at the weights, [out, in]: every wish moves by about `rate` steps of the grid,
@@ -89,4 +95,8 @@ class Grid:
     def stored(self, dtype: torch.dtype) -> Matrix:
         """As a matrix in so few bits."""
         q, scale, zero = self.q.flatten(1).to(torch.uint8), self.scale[..., 0].to(dtype), self.zero[..., 0].to(dtype)
-        return Codes.stored(q, scale, zero, self.k) if self.k < 4 else Int4.stored(q, scale, zero + 8 * scale)
+        return Codes.stored(q, scale, zero, self.k) if self.k < 4 else Int4.stored(q, scale, zero)
+
+
+def _middle(k: int) -> int:
+    return 8 if k == 4 else 0

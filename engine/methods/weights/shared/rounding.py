@@ -7,25 +7,28 @@ from torch import Tensor
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.decoding.weights import Place
+from decodescope.engine.model.levels import find_levels, fit_scale
 
 
 def by_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """q int8 and scale of rows [out, in]: scale = max|w| / 127 in the weight's type, q = round(w / scale)."""
+    """q int8 and scale of rows [out, in]: scale = max|w| / 127 in the weight's type, q = round(w / scale). |w - q scale| is at
+    most half a scale."""
     wide = weight.double()
-    scale = _positive(wide.abs().amax(1) / 127).to(weight.dtype)
-    q = (wide / scale.double()[:, None]).round_().clamp_(-127, 127)
-    return q.to(torch.int8), scale
+    largest = wide.abs().amax(1)
+    scale = fit_scale(largest, largest, 127, 127, weight.dtype)
+    return find_levels(wide, scale.double()[:, None]).clamp_(-127, 127).to(torch.int8), scale
 
 
 def by_groups(weight: Tensor, group: int, k: int, middle: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """q uint8 in 0..2^k - 1 [out, in], scale and zero [out, in / group], with w = (q - middle) scale + zero: from the smallest
-    to the largest number of a group in equal steps. q is rounded to scale and zero as they are stored."""
-    wide = weight.double().unflatten(1, (-1, group))
+    to the largest number of a group in equal steps. Scale and zero are numbers of the weight's type, and q is rounded to
+    these: w is off by half a scale at most. A group of equal numbers has scale 0, and they are its zero."""
+    wide, top = weight.double().unflatten(1, (-1, group)), 2**k - 1
     low, high = wide.aminmax(dim=2)
-    scale = _positive((high - low) / (2**k - 1))
-    zero = (low + middle * scale).to(weight.dtype)
-    scale = scale.to(weight.dtype)
-    q = ((wide - zero.double()[..., None]) / scale.double()[..., None]).round_().add_(middle).clamp_(0, 2**k - 1)
+    zero = (low + middle * ((high - low) / top)).to(weight.dtype)
+    offset = zero.double()
+    scale = fit_scale(offset - low, high - offset, middle, top - middle, weight.dtype)
+    q = find_levels(wide - offset[..., None], scale.double()[..., None]).add_(middle).clamp_(0, top)
     return q.flatten(1).to(torch.uint8), scale, zero
 
 
@@ -37,7 +40,3 @@ def checked(group: int, weight: Tensor, place: Place, owner: str) -> int:
         )
     return group
 
-
-def _positive(scale: Tensor) -> Tensor:
-    """Where all numbers are equal any scale will do."""
-    return torch.where(scale > 0, scale, 1.0)

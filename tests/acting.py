@@ -1,0 +1,53 @@
+"""Methods in which a part acts: alone it would do nothing, or be refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import toys
+
+from decodescope.engine import Method, MethodError, Session
+from decodescope.engine.core.component import KINDS, build
+from decodescope.engine.core.params import ParamError
+
+WARM = ("temperature", {"temperature": 0.9})
+DRAWS_NOTHING = (  # parts that refuse a sampler which draws
+    *("beam", "contrastive_search", "diverse_beam", "exact_extract", "fallback", "jacobi", "jump_coder", "planned"),
+    "superposed",
+    "aligned",  # takes a grammar, which toys.method gives it
+)
+BESIDE: dict[str, dict[str, Any]] = {
+    "schedule": {"drafter": ("draft_model", {"length": 4})},
+    "acceptance": {"drafter": ("draft_model", {"length": 3, "width": 2})},
+    "selector": {"strategy": ("masked", {"block": 8})},
+}
+Part = tuple[str, str, dict[str, Any]]  # kind, name and settings
+PARTS: list[Part] = [(kind, *part) for kind in KINDS for part in toys.variants(kind)]
+ONE_EACH: list[Part] = [(kind, *part) for kind in KINDS for part in toys.representatives(kind)]
+
+
+def method_with(part: Part, warm: bool = True) -> Method:
+    """A method in which this part acts; warm: at a temperature, if that is possible."""
+    kind, name, settings = part
+    parts: dict[str, Any] = {**BESIDE.get(kind, {}), kind: (name, settings)}
+    if kind == "router":
+        parts["strategy"] = toys.routed(name)
+    if kind == "acceptance":
+        rule: Any = build(kind, name, settings)
+        if rule.chain_only:
+            parts["drafter"] = ("draft_model", {"length": 3})
+        elif "without_replacement" not in rule.exact_for:
+            parts["drafter"] = ("chains", {"length": 3, "count": 3})
+    if warm and kind != "sampler" and name not in DRAWS_NOTHING:
+        parts["sampler"] = WARM
+    return toys.method(**parts)
+
+
+def opened(made: Method, target: Any, models: dict[str, Any], prompt: list[int] = toys.PROMPT, **more: Any) -> Session | None:
+    """The run of a method before its first step; None: the method is refused, by one sentence."""
+    try:
+        return Session(target, made, prompt, models=models, **more)
+    except (MethodError, ParamError) as refusal:
+        said = str(refusal)
+        assert said.endswith((".", ".)")) and "\n" not in said and len(said) < 300, said
+        return None

@@ -1,0 +1,119 @@
+"""What every part owes where a model breaks: the run ends as `non_finite_logits`, and what was recorded agrees with itself."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+import toys
+from acting import ONE_EACH, PARTS, Part, method_with
+from sizes import sizes, thinned
+
+from decodescope.engine import Session
+from decodescope.engine.heads.base import Head
+from decodescope.engine.load import Model
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.trace import check
+
+WRONG = {"-inf": -torch.inf, "nan": torch.nan, "inf": torch.inf}  # all logits of a row
+
+
+def changed(model: Model, change: Callable[[torch.Tensor], torch.Tensor]) -> Model:
+    """The same model, whose logits go through `change`, also those of its exits and of its draft heads."""
+    made = copy.copy(model.decoder)
+    made.unembed = lambda feature: change(Decoder.unembed(made, feature))  # type: ignore[method-assign] # of this one alone
+    return replace(model, decoder=made)
+
+
+class Planted:
+    """Puts a value into the last row of the logits that are asked for, once, when they are asked for the `call`-th time."""
+
+    def __init__(self, call: int, value: float):
+        self.call, self.value, self.calls = call, value, 0
+
+    def __call__(self, logits: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.calls == self.call:
+            logits = logits.clone()
+            logits.view(-1, logits.shape[-1])[-1] = self.value
+        return logits
+
+
+def ends_by_a_fault(part: Part, plant: Planted, who: str, warm: bool) -> bool:
+    """Whether a run in which `who` breaks so ended by the fault; False: nobody asked so often. Fails on any other end."""
+    made = method_with(part, warm)
+    target, models = toys.company(made)
+    if who == "target":
+        target = changed(target, plant)
+    else:
+        models = {role: changed(x, plant) for role, x in models.items()}
+    session = Session(target, made, toys.PROMPT, models=models, max_new_tokens=12)
+    try:
+        toys.finished(session)
+    except EngineFault as fault:
+        assert fault.reason == "non_finite_logits" and session.end is not None and session.end.reason == fault.reason
+        assert "has no finite logits" in str(fault) and "\n" not in str(fault)
+    else:
+        assert plant.calls < plant.call, "logits that are not finite were read, and the run went on"
+        return False
+    assert check(session.sink).ok
+    return True
+
+
+@pytest.mark.parametrize("part", [pytest.param(x, id="-".join(map(str, x[:2]))) for x in ONE_EACH])
+@sizes("calls", usual=(2, 4), full=(1, 3, 5, 7))
+def test_a_target_that_breaks_ends_the_run_by_its_reason(part: Part, calls: tuple[int, ...]) -> None:
+    some = [
+        ends_by_a_fault(part, Planted(call, WRONG[name]), "target", warm)
+        for call, name, warm in zip(calls, ("nan", "-inf", "inf", "nan"), (True, False, True, False), strict=False)
+    ]
+    assert any(some) or part[0] in ("router", "selector"), "the test needs a run in which the target breaks"
+
+
+@pytest.mark.parametrize("part", [x for x in PARTS if method_with(x).lanes])
+@pytest.mark.parametrize("call", [1, 3])
+def test_a_second_model_that_breaks_ends_the_run_by_its_reason(part: Part, call: int) -> None:
+    ends_by_a_fault(part, Planted(call, torch.nan), "others", call == 1)
+
+
+READ_HEADS = ("medusa", "hydra", "eagle", "eagle3", "clover", "mlp_speculator", "redrafter", "kangaroo", "blockwise")
+
+
+@pytest.mark.parametrize("kind", READ_HEADS)
+def test_a_draft_head_that_breaks_ends_the_run_by_its_reason(kind: str) -> None:
+    """Its target is sound: no pass of the target's has anything to say of it."""
+    settings = toys.settings_of("drafter", kind)[0]
+    for warm in (True, False):
+        made = method_with(("drafter", kind, settings), warm)
+        target, models = toys.company(made)
+        head: Head = target.decoder.heads[kind]
+        parts = [x for x in head.modules() if x is not head]
+        hooks = [x.register_forward_hook(lambda *seen: torch.full_like(seen[2], torch.nan)) for x in parts]
+        try:
+            session = Session(target, made, toys.PROMPT, models=models, max_new_tokens=4)
+            with pytest.raises(EngineFault, match=f"{kind}.* has no finite logits"):
+                toys.finished(session)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        assert check(session.sink).ok
+
+
+@pytest.mark.parametrize(("part", "who"), thinned(3, ONE_EACH, ["target", "others"]))
+def test_tokens_that_a_model_gives_nothing_to_are_no_fault(part: Part, who: str) -> None:
+    """A logit of -inf takes one token out. A model may do so, and half types do it to a number that is too small for them."""
+
+    def cut(logits: torch.Tensor) -> torch.Tensor:
+        return logits.index_fill(-1, torch.tensor([2, 11]), -torch.inf)
+
+    made = method_with(part)
+    target, models = toys.company(made)
+    if who == "target":
+        target = changed(target, cut)
+    else:
+        models = {role: changed(x, cut) for role, x in models.items()}
+    assert check(toys.finished(Session(target, made, toys.PROMPT, models=models, max_new_tokens=8)).sink).ok
