@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from decodescope.engine.checkpoint import adapter as adapters
+from decodescope.engine.checkpoint.config import remarks as config_remarks
 from decodescope.engine.checkpoint.config import spec_from_config
 from decodescope.engine.checkpoint.folder import LoadError, eos_ids, read_json
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
@@ -52,7 +53,8 @@ class Model:
     path: its folder;  spec.adapter: what of that folder is merged into the weights;  spec.weights: what was made of them
     fingerprint: 16 hex digits over config and weights, the adapter's and the transforms' too; equal ones mean equal models
     stop_tokens: ids that end a text, ascending
-    reports: what each of the transforms found;  remarks: sentences on what was kept of them, or taken from what was
+    reports: what each of the transforms found;  remarks: sentences on what was kept of them, or taken from what was, and on
+             what its config.json says in two ways
     """
 
     name: str
@@ -131,10 +133,10 @@ def load(
         except EngineFault as error:
             what = "memory ran out" if error.reason == "out_of_memory" else "the device failed"
             raise LoadError(f"{name} could not be read: {what} on {place}; use a smaller type or a smaller model.") from None
-    reports, remarks = list[Made](), list[str]()
+    reports, remarks = list[Made](), config_remarks(read_json(folder, "config.json") or {}, spec)
     if parts:
-        decoder, reports, remarks = _transformed(decoder, parts, asked)
-        spec = decoder.spec
+        decoder, reports, more = _transformed(decoder, parts, asked)
+        spec, remarks = decoder.spec, remarks + more
     decoder.heads = read_heads(folder, spec, kind, place, heads, allow_pickle)
     tokenizer = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").exists() else None
     stops = eos_ids(folder) if tokenizer is None else set(tokenizer.stop_ids)
