@@ -108,9 +108,8 @@ def carried_out(session: Session, model: Model, target: Path | None, as_json: bo
     from decodescope.engine.run import LazyWriter, Run, Tee
     from decodescope.engine.trace import Trace
 
-    if (room := session.limit - session.prompt) < session.max_new:
-        many = f"the context of {session.limit} tokens has room for {room} behind this prompt of {session.prompt}"
-        notes = [*notes, f"Note: {many}, so --max-new-tokens {session.max_new} is cut to that."]
+    if cut := session.length.cut(session.prompt, session.max_new):
+        notes = [*notes, f"Note: {cut}, so --max-new-tokens {session.max_new} is cut to that."]
     for text in notes:
         note(text)
     trace = Trace()

@@ -88,8 +88,9 @@ class KVzip(Once):
         self._notes: dict[str, Any] | None = None
         if self.capacity < prompt and prompt + ROOM > spec.max_positions:
             raise ParamError(
-                f"{self.name} repeats the prompt behind itself, and of the {spec.max_positions} tokens that {spec.name} reads "
-                f"this one takes {prompt}: give one of at most {spec.max_positions - ROOM}, or a larger budget."
+                f"{self.name} repeats the prompt behind itself, this prompt has {prompt} tokens, and the model "
+                f"{spec.reading_limit}: give a prompt of at most {spec.max_positions - ROOM} tokens, or a budget of {prompt} "
+                "entries."
             )
 
     def most(self, prompt: int, new: int) -> int:

@@ -13,6 +13,6 @@ const ENDS = {
 /** Why a run ended, as a sentence. */
 export function ending(end) {
   if (!end.message) return ENDS[end.reason] || `The run ended: ${named(end.reason)}.`;
-  if (["stop_token", "max_new_tokens"].includes(end.reason)) return end.message;
+  if (["stop_token", "max_new_tokens", "context_full"].includes(end.reason)) return end.message;
   return `${end.message} ${plural(end.steps, "step")} ${end.steps === 1 ? "is" : "are"} kept and can be looked at.`;
 }
