@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
 from decodescope.engine.core.arguments import shown
 from decodescope.engine.core.component import KINDS, Component, build, recorded, registry
+from decodescope.engine.core.component import roles as all_roles
 from decodescope.engine.core.params import nearest
 from decodescope.engine.core.probe import Needs, union
 from decodescope.engine.core.refusal import Refusal
@@ -206,8 +207,8 @@ class Method:
             if kind not in self.used and part != usual(kind):
                 uses = ", ".join(sorted(self.strategy.uses)) or "none"
                 raise MethodError(
-                    f"{self.strategy.name} uses no {kind}, so {part.name} would be ignored; leave the {kind} out, or choose "
-                    f"the strategy {using(kind)}. ({self.strategy.name} uses: {uses}.)"
+                    f"{self.strategy.name} uses no {kind}, so {part.name} would be ignored; leave the {kind} out"
+                    f"{self._another(kind, spec)}. ({self.strategy.name} uses: {uses}.)"
                 )
             for other in self.parts().values():
                 why = part.conflicts.get(other.name)
@@ -225,6 +226,23 @@ class Method:
                     f"{part.name} needs a model in the role {role!r}: give {' '.join(words(role))} (Python: "
                     f"models={{{role!r}: model}}), e.g. the shipped {_shipped(role)}."
                 )
+
+    def _another(self, kind: str, spec: ModelSpec) -> str:
+        """The strategy that is recommended to those who want a part of `kind`: the first one that goes with all parts and the
+        model, else the first one where the model alone is in the way; empty: none does."""
+        shelf = registry("strategy")
+        for name in dict.fromkeys((using(kind), usual("strategy").name, *shelf)):
+            other = replace(self, strategy=cast(Strategy, shelf[name]()))
+            if any(part != usual(x) and x not in other.used for x, part in other.parts().items()):
+                continue
+            if other.strategy.sides != ("left" if spec.causal else "both"):
+                return f", or choose the strategy {name} and a model {'without' if spec.causal else 'with'} a causal mask"
+            try:
+                other.check(spec, all_roles())
+            except MethodError:
+                continue
+            return f", or choose the strategy {name}"
+        return ""
 
     def _check_reading(self, spec: ModelSpec) -> None:
         """What the strategy writes must be what the model reads: from left to right, or places with text on both sides."""

@@ -69,7 +69,7 @@ class KVzip(Once):
             return None
         return (
             f"{self.name} ranks the entries of all layers together, and under the gap {method.depth.gap} of "
-            f"{method.depth.name} layers lack entries; choose the depth all_layers, or another policy."
+            f"{method.depth.name} layers lack entries; choose the depth all_layers, or the policy h2o."
         )
 
     @property
