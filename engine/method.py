@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
+from decodescope.engine.core.activity import Activity
 from decodescope.engine.core.arguments import shown
 from decodescope.engine.core.component import KINDS, Component, build, recorded, registry
 from decodescope.engine.core.component import roles as all_roles
@@ -157,6 +158,12 @@ class Method:
         """Let every knob that names a file hold its name and hash, as a record does. Raises FileRefusal."""
         for part in self.parts().values():
             part.mark_files()
+
+    def idle(self, did: Activity) -> list[str]:
+        """Of each part that is used and did nothing at all in a run, why, as a sentence."""
+        did.length, did.samplers = self.drafter.knobs().get("length"), len(self.sampler.in_order)
+        parts = [x for kind, x in self.used.items() if kind != "sampler"] + self.sampler.in_order * ("sampler" in self.used)
+        return [why for part in parts if (why := part.idle(did))]
 
     @property
     def needs(self) -> Needs:

@@ -45,6 +45,11 @@ class Run:
         return self._model.tokenizer.decode(self.tokens)
 
     @property
+    def notes(self) -> list[str]:
+        """Once it has ended: a sentence on each part of the method that did nothing in it, and why."""
+        return [] if self.session.end is None else self.session.end.notes
+
+    @property
     def summary(self) -> Summary:
         """The figures of the run."""
         return summarise(self.trace)

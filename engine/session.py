@@ -15,6 +15,7 @@ import torch
 from decodescope.engine.core.arguments import SEEDS, Along, along, choice, ids, texts, whole
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.roles import TARGET, WHOLE
+from decodescope.engine.decoding.activity import count, look
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.decoding.prompt_context import SCORES, Reading
@@ -287,6 +288,8 @@ class Session(State):
             self._leave_out_shadow()
             change = self.recorder.cache(self)
             self.prefilled = Prefill(len(self.target.tokens), passes, change, round(prefill_us, 1), cut)
+            self.did.prompt, self.did.layers = len(self._whole), self.target.decoder.spec.n_layers
+            count(self.did, self.prefilled)
             self._keep(self.prefilled)
         return self.prefilled
 
@@ -328,13 +331,15 @@ class Session(State):
             self.start()
         if (threads := self.threads) is not None:
             threads.step()
-        began, n = time.perf_counter(), len(self.tokens)
+        began, n, room = time.perf_counter(), len(self.tokens), self.room
         with _Faults(self):
             move = self.method.strategy.step(self)
             wall, t_us = (time.perf_counter() - began) * 1e6, (began - self._started) * 1e6
             self._leave_out_shadow()
             record = self.recorder.step(self, move, self.steps, n, t_us, wall)
             record.environment = None if threads is None else threads.look(self._models[TARGET].decoder, record.passes)
+            look(self.did, self, move)
+            count(self.did, record, room)
             self._keep(record)
         self.steps += 1
         if move.end is not None:
@@ -355,6 +360,7 @@ class Session(State):
         if self.end is None:
             wall = (time.perf_counter() - self._started) * 1e6 if self._started else 0.0
             self.end = End(reason, self.tokens[self._begin :], self.steps, message, wall_us=round(wall, 1))
+            self.end.notes = self.method.idle(self.did)
             if self.sink is not None:
                 self._open(self.sink)
                 self.sink.seal(self.end)

@@ -127,9 +127,11 @@ def carried_out(session: Session, model: Model, target: Path | None, as_json: bo
         if not trace.steps:  # nothing was done yet: there is no result to show
             raise
         code, why = 1, sentence(error)
-    show(Run(model, session, trace), target, as_json, notes)
-    if why:
-        note(why)
+    done = Run(model, session, trace)
+    ends = [f"Note: {text}" for text in done.notes]
+    show(done, target, as_json, [*notes, *ends])
+    for text in [*ends, *([why] if why else [])]:
+        note(text)
     return code
 
 

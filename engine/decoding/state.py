@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from decodescope.engine.core.activity import Activity
 from decodescope.engine.trace.answered import Candidates
 from decodescope.engine.trace.chosen import Choice
 from decodescope.engine.trace.drawn import Drawn
@@ -69,6 +70,7 @@ class State:
     scratch: what the strategy keeps between its steps
     encode: text -> its ids, nothing put in front;  piece: id -> its text, or bytes of one; None without a tokenizer
     alphabet: what ids stand for, as samplers are told; None without a tokenizer
+    did: what the parts did so far
     """
 
     tokens: list[int]
@@ -93,6 +95,7 @@ class State:
     piece: Callable[[int], Piece] | None = None
     alphabet: Alphabet | None = None
     whose: str = ""
+    did: Activity = field(default_factory=Activity)
 
     @property
     def left(self) -> int:

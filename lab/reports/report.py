@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from decodescope.engine.core.activity import idle_in_several
 from decodescope.engine.core.roles import WHOLE
 from decodescope.engine.trace import Header, Trace, TraceError
 from decodescope.engine.trace.parts import said
@@ -111,6 +112,7 @@ def report(traces: Trace | Iterable[Trace]) -> Report:
         raise TraceError("There is no trace to report on: give one at least.")
     if not tally.depths:
         raise TraceError("No step of these traces holds a draft: take runs of a method that drafts, such as draft_model.")
+    tally.notes += idle_in_several(tally.idle)
     bins = _bins(tally)
     if not bins:
         tally.notes.append("The draft chose its tokens without chance (one-hot), so there is no q to compare with acceptance.")

@@ -57,6 +57,10 @@ class TidalDecode(CachePolicy):
         AGAIN, low=0, high=255, unit="layer", help="the second that notes; one that is not behind the first: none"
     )
 
+    @property
+    def picks(self) -> int:
+        return self.k
+
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if method.drafter.resumes:
             return (
