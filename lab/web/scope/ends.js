@@ -11,8 +11,8 @@ const ENDS = {
 };
 /** Why a run ended, and what is noted there. */
 export function ending(end) {
-  const full = ["stop_token", "max_new_tokens", "context_full"].includes(end.reason);
+  const all = !end.message || ["stop_token", "max_new_tokens", "context_full"].includes(end.reason);
   return [end.message || ENDS[end.reason] || `The run ended: ${named(end.reason)}.`,
-    !end.message || full ? "" : `${plural(end.steps, "step")} ${end.steps === 1 ? "is" : "are"} kept and can be looked at.`,
+    all ? "" : `${plural(end.steps, "step")} ${end.steps === 1 ? "is" : "are"} kept and can be looked at.`,
     ...(end.notes || [])].filter(Boolean).join(" ");
 }
