@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from decodescope.engine.checkpoint import adapter as adapters
-from decodescope.engine.checkpoint.config import key_remarks, spec_from_config
+from decodescope.engine.checkpoint.config import key_remarks, length_remarks, spec_from_config
 from decodescope.engine.checkpoint.folder import LoadError, printable, read_ends, read_json
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.checkpoint.tokenizer_settings import beyond
@@ -56,7 +56,7 @@ class Model:
     stop_tokens: ids that end a text, ascending
     reports: what each of the transforms found
     remarks: sentences about what was made of its files: keys of a config.json that are not read, of the model, its adapter and
-             its heads, and what was kept of transforms, or taken from what was
+             its heads, what it says in two ways, and what was kept of transforms, or taken from what was
     """
 
     name: str
@@ -137,7 +137,8 @@ def load(
         except EngineFault as error:
             what = "memory ran out" if error.reason == "out_of_memory" else "the device failed"
             raise LoadError(f"{name} could not be read: {what} on {place}; use a smaller type or a smaller model.") from None
-    reports, remarks = list[Made](), key_remarks(read_json(folder, "config.json") or {}, name)
+    config = read_json(folder, "config.json") or {}
+    reports, remarks = list[Made](), key_remarks(config, name) + length_remarks(config, spec)
     remarks += [] if stored.adapter is None else stored.adapter.remarks
     if parts:
         decoder, reports, more = _transformed(decoder, parts, asked)

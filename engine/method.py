@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
+from decodescope.engine.core.activity import Activity
 from decodescope.engine.core.arguments import shown
 from decodescope.engine.core.component import KINDS, Component, build, recorded, registry
+from decodescope.engine.core.component import roles as all_roles
 from decodescope.engine.core.exactness import Exactness
 from decodescope.engine.core.params import nearest
 from decodescope.engine.core.probe import Needs, union
@@ -174,6 +176,12 @@ class Method:
         for part in self.parts().values():
             part.mark_files()
 
+    def idle(self, did: Activity) -> list[str]:
+        """Of each part that is used and did nothing at all in a run, why, as a sentence."""
+        did.length, did.samplers = self.drafter.knobs().get("length"), len(self.sampler.in_order)
+        parts = [x for kind, x in self.used.items() if kind != "sampler"] + self.sampler.in_order * ("sampler" in self.used)
+        return [why for part in parts if (why := part.idle(did))]
+
     @property
     def needs(self) -> Needs:
         """What the parts together ask of the target's passes."""
@@ -238,8 +246,8 @@ class Method:
             if kind not in self.used and part != usual(kind):
                 uses = ", ".join(sorted(self.strategy.uses)) or "none"
                 raise MethodError(
-                    f"{self.strategy.name} uses no {kind}, so {part.name} would be ignored; leave the {kind} out, or choose "
-                    f"the strategy {using(kind)}. ({self.strategy.name} uses: {uses}.)"
+                    f"{self.strategy.name} uses no {kind}, so {part.name} would be ignored; leave the {kind} out"
+                    f"{self._another(kind, spec)}. ({self.strategy.name} uses: {uses}.)"
                 )
             for other in self.parts().values():
                 why = part.conflicts.get(other.name)
@@ -257,6 +265,23 @@ class Method:
                     f"{part.name} needs a model in the role {role!r}: give {' '.join(words(role))} (Python: "
                     f"models={{{role!r}: model}}), e.g. the shipped {_shipped(role)}."
                 )
+
+    def _another(self, kind: str, spec: ModelSpec) -> str:
+        """The strategy that is recommended to those who want a part of `kind`: the first one that goes with all parts and the
+        model, else the first one where the model alone is in the way; empty: none does."""
+        shelf = registry("strategy")
+        for name in dict.fromkeys((using(kind), usual("strategy").name, *shelf)):
+            other = replace(self, strategy=cast(Strategy, shelf[name]()))
+            if any(part != usual(x) and x not in other.used for x, part in other.parts().items()):
+                continue
+            if other.strategy.sides != ("left" if spec.causal else "both"):
+                return f", or choose the strategy {name} and a model {'without' if spec.causal else 'with'} a causal mask"
+            try:
+                other.check(spec, all_roles())
+            except MethodError:
+                continue
+            return f", or choose the strategy {name}"
+        return ""
 
     def _check_reading(self, spec: ModelSpec) -> None:
         """What the strategy writes must be what the model reads: from left to right, or places with text on both sides."""

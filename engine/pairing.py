@@ -148,14 +148,6 @@ def vocabulary(models: Mapping[str, Model]) -> int:
     return min(x.decoder.vocab for x in models.values())
 
 
-def context(models: Mapping[str, Model], bounded: bool) -> tuple[int, str]:
-    """How many tokens all of them read, the answer included, and whose limit that is. `bounded`: the target's cache keeps its
-    size, so that its own limit is none."""
-    counted = [x.spec for role, x in models.items() if not (bounded and role == TARGET)]
-    tightest = min(counted, key=lambda x: x.max_positions, default=None)
-    return (1 << 40, "") if tightest is None else (tightest.max_positions, tightest.name)
-
-
 def continued(method: Method, model: Model, saved: SavedCache | None, prompt: Sequence[int]) -> SavedCache | None:
     """The `saved` cache, if there is one. Raise MethodError if a run of `method` over `prompt` cannot go on from it: it is
     another model's, or a part needs the passes over its tokens, which nobody makes."""

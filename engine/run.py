@@ -50,9 +50,14 @@ class Run:
         return self._model.tokenizer.decode(self.tokens)
 
     @cached_property
-    def notes(self) -> list[str]:
+    def prompt_notes(self) -> list[str]:
         """Sentences on special tokens in the prompt, and on how the chat template ends an answer."""
         return self._notes()
+
+    @property
+    def notes(self) -> list[str]:
+        """Those on the prompt and, once the run has ended, a sentence on each part of the method that did nothing, and why."""
+        return [*self.prompt_notes, *([] if self.session.end is None else self.session.end.notes)]
 
     @property
     def summary(self) -> Summary:

@@ -8,17 +8,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 
 from decodescope.engine.core.arguments import SEEDS, Along, along, choice, ids, texts, whole
-from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.roles import TARGET, WHOLE
+from decodescope.engine.decoding.activity import count, look
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.policy import CachePolicy
 from decodescope.engine.decoding.prompt_context import SCORES, Reading
 from decodescope.engine.decoding.record import Recorder
 from decodescope.engine.decoding.state import State, Stop
@@ -26,15 +25,15 @@ from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.executor import EngineFault, Executor
 from decodescope.engine.saved.file import SavedCache
 from decodescope.engine.timing.measure import measured_before
-from decodescope.engine.timing.reading import reading
 from decodescope.engine.timing.threads import Threads
 from decodescope.engine.trace.causes import causes_of
 from decodescope.engine.trace.events import LEVELS, Cut, End, EndReason, Header, Level, Pass, Prefill, Step
 
 from .heading import further, opening, reports
+from .length import Length, length
 from .load import Model, by_role, loaded
 from .method import Method, MethodError
-from .pairing import context, continued, paired, reader, reading_along, vocabulary
+from .pairing import continued, paired, reader, reading_along, vocabulary
 
 
 class Sink(Protocol):
@@ -57,6 +56,7 @@ class Session(State):
     """Decodes one prompt with one method.
 
     header: the trace's first record, ready before anything was computed;  end: the last one, once there is one
+    length: how long prompt and text may become together, and whose limit that is
     sink:   gets every record before it is shown to anybody; None: nobody keeps them
     halted: asked between two chunks of the prompt whether to stop there, which ends the run; None: nobody may
     threads: who has chosen the number of threads, watches it and may change it between two steps; None: nobody does
@@ -114,12 +114,12 @@ class Session(State):
         vocab = vocabulary(self._models)
         self.recorder = Recorder(level, None if model.tokenizer is None else model.tokenizer.piece, layers)
         lanes, stop, self.run_id = self._lanes(vocab, executor), ending(model, stop_tokens, stop_texts), secrets.token_hex(8)
-        alphabet = model.alphabet(vocab, stop.tokens)
+        alphabet, self.length = model.alphabet(vocab, stop.tokens), self._length(prompt, max_new_tokens, vocab)
         super().__init__(
             tokens=prompt,
             prompt=len(prompt),
             max_new=max_new_tokens,
-            limit=self._limit(prompt, max_new_tokens, vocab),
+            limit=self.length.tokens,
             stop=stop,
             target=lanes.pop(TARGET),
             lanes=lanes,
@@ -142,8 +142,8 @@ class Session(State):
         self._seed, self._stop_texts, self._chat, self._user_turn = seed, stop_texts, chat, turn
         self._whole, self._begin = list(prompt), len(prompt)  # the prompt that is told, and where the trace begins behind it
 
-    def _limit(self, prompt: Sequence[int], max_new: int, vocab: int) -> int:
-        """The length of text and prompt at which the context is full; raises MethodError if it is full already."""
+    def _length(self, prompt: Sequence[int], max_new: int, vocab: int) -> Length:
+        """How long text and prompt may become together; raises MethodError where the prompt leaves no room, or is none."""
         if not prompt:
             raise MethodError("the prompt has no tokens: give at least one.")
         if max_new < 1:
@@ -152,20 +152,7 @@ class Session(State):
         if bad is not None:
             names = " and ".join(x.spec.name for x in self._models.values())
             raise MethodError(f"the prompt holds token id {bad}; the ids of {names} are 0 to {vocab - 1}.")
-        policy, spec = self.method.policy, self._models[TARGET].spec
-        limit, tightest = context(self._models, policy.endless(spec, len(prompt)))
-        limit -= self.method.context.aside(self._models[TARGET].decoder)
-        if len(prompt) >= limit:
-            what = f"the prompt has {len(prompt)} tokens and {tightest} reads at most {limit}, the answer included"
-            if len(prompt) >= context(self._models, bounded=True)[0]:
-                raise MethodError(f"{what}: shorten the prompt.")
-            if policy.bounded:
-                raise MethodError(f"{what}: let {policy.name} keep fewer entries than that, not {policy.budget}.")
-            kept = cast(CachePolicy, build("policy", "streaming_llm")).budget or 0
-            takes = reading(self._models[TARGET].decoder, len(prompt), kept)
-            way = f"use the policy streaming_llm, which keeps {kept} entries: {takes}"
-            raise MethodError(f"{what}: shorten the prompt, or {way}.")
-        return limit
+        return length(self.method, self._models, len(prompt))
 
     def _lanes(self, vocab: int, executor: Executor | None) -> dict[str, Lane]:
         """Role -> the lane that its model reads in, on one executor; the models choose among the first `vocab` ids. Only the
@@ -189,6 +176,7 @@ class Session(State):
     def _surround(self, shadow: bool) -> None:
         """Watch the target's lane, tell it what its policy may use, and let read along who is to. Raises MethodError."""
         self.recorder.attach(self.target)
+        self.whose = self.length.limit
         if "depth" in self.method.used and self.depth.reads:
             self.target.under(self.depth)
         self.target.open = partial(_opened, self._models, self.target.decoder.vocab, self.target.executor)
@@ -300,6 +288,8 @@ class Session(State):
             self._leave_out_shadow()
             change = self.recorder.cache(self)
             self.prefilled = Prefill(len(self.target.tokens), passes, change, round(prefill_us, 1), cut)
+            self.did.prompt, self.did.layers = len(self._whole), self.target.decoder.spec.n_layers
+            count(self.did, self.prefilled)
             self._keep(self.prefilled)
         return self.prefilled
 
@@ -341,17 +331,19 @@ class Session(State):
             self.start()
         if (threads := self.threads) is not None:
             threads.step()
-        began, n = time.perf_counter(), len(self.tokens)
+        began, n, room = time.perf_counter(), len(self.tokens), self.room
         with _Faults(self):
             move = self.method.strategy.step(self)
             wall, t_us = (time.perf_counter() - began) * 1e6, (began - self._started) * 1e6
             self._leave_out_shadow()
             record = self.recorder.step(self, move, self.steps, n, t_us, wall)
             record.environment = None if threads is None else threads.look(self._models[TARGET].decoder, record.passes)
+            look(self.did, self, move)
+            count(self.did, record, room)
             self._keep(record)
         self.steps += 1
         if move.end is not None:
-            self.finish(move.end)
+            self.finish(move.end, self.length.full if move.end == "context_full" else "")
         return record
 
     def stream(self) -> Iterator[Step]:
@@ -368,6 +360,7 @@ class Session(State):
         if self.end is None:
             wall = (time.perf_counter() - self._started) * 1e6 if self._started else 0.0
             self.end = End(reason, self.tokens[self._begin :], self.steps, message, wall_us=round(wall, 1))
+            self.end.notes = self.method.idle(self.did)
             if self.sink is not None:
                 self._open(self.sink)
                 self.sink.seal(self.end)

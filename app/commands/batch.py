@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from decodescope.app.refusal import sentence
 from decodescope.app.runs.prompts import BEGINS, JSON_LINES, Prompt, of_text
+from decodescope.engine.core.activity import idle_in_several
 from decodescope.engine.core.refusal import Refusal
 
 from .batch_method import Together, asked_for, shared
@@ -76,6 +77,7 @@ def _by_method(args: argparse.Namespace, prompts: list[Prompt], out: Path | None
         done = group.run(lambda: bool(seen), progress.add)
     answers = [group.answers[i] for i in sorted(group.answers)]
     kept = out is None or _kept(out, answers)
+    group.notes += (ends := [f"Note: {x}" for x in idle_in_several([answer["notes"] for answer in answers])])
     tokens = sum(len(x["tokens"]) for x in answers)
     rate = f"{tokens} tokens, {tokens / done.wall_s:.1f} tokens/s; {shared(done)}"
     if args.json:
@@ -84,8 +86,8 @@ def _by_method(args: argparse.Namespace, prompts: list[Prompt], out: Path | None
         say_json({"texts": answers, **counts, "faults": group.faults, "notes": group.notes})
     else:
         _say(prompts, answers, out if kept else None, rate + (f"; traces: {args.traces}" if args.traces else ""))
-    for fault in group.faults:
-        note(fault)
+    for text in [*group.faults, *ends]:
+        note(text)
     return 130 if seen else 0 if kept and not group.faults else 1
 
 

@@ -125,6 +125,7 @@ class Together:
             done.trace.write(done.session.header)
         known = figures(done.summary)
         said |= {"end": None if end is None else end.reason, **{name: known[name] for name in TOLD}}
+        said |= {"notes": done.notes}
         return said | ({"trace": str(self._file(i))} if self.folder is not None and self._file(i).exists() else {})
 
 

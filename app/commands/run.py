@@ -122,9 +122,8 @@ def carried_out(session: Session, model: Model, target: Path | None, as_json: bo
     from decodescope.engine.run import LazyWriter, Run, Tee
     from decodescope.engine.trace import Trace
 
-    if (room := session.limit - session.prompt) < session.max_new:
-        many = f"the context of {session.limit} tokens has room for {room} behind this prompt of {session.prompt}"
-        notes = [*notes, f"Note: {many}, so --max-new-tokens {session.max_new} is cut to that."]
+    if cut := session.length.cut(session.prompt, session.max_new):
+        notes = [*notes, f"Note: {cut}, so --max-new-tokens {session.max_new} is cut to that."]
     for text in notes:
         note(text)
     trace = Trace()
@@ -142,9 +141,11 @@ def carried_out(session: Session, model: Model, target: Path | None, as_json: bo
         if not trace.steps:  # nothing was done yet: there is no result to show
             raise
         code, why = 1, sentence(error)
-    show(Run(model, session, trace), target, as_json, notes)
-    if why:
-        note(why)
+    done = Run(model, session, trace)
+    ends = [f"Note: {text}" for text in done.notes]
+    show(done, target, as_json, [*notes, *ends])
+    for text in [*ends, *([why] if why else [])]:
+        note(text)
     return code
 
 

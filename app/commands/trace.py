@@ -22,7 +22,7 @@ def show(args: argparse.Namespace) -> int:
 
     trace = open_trace(args.file)
     try:
-        summary, head = summarise(trace), trace.header
+        summary, head, notes = summarise(trace), trace.header, [] if trace.end is None else trace.end.notes
         tokens = trace.tokens[len(head.prompt) :]
         text = trace.text(tokens) if all(x in trace.pieces for x in tokens) else None
     except TraceError as error:
@@ -33,7 +33,7 @@ def show(args: argparse.Namespace) -> int:
         said: dict[str, Any] = {**figures(summary), "end": summary.end or None}
         said |= {"text": text, "prompt_tokens": head.prompt.tolist(), "tokens": tokens, "model": head.model["name"]}
         said |= {"method": head.method, "seed": head.seed, "dtype": head.dtype, "device": head.device}
-        say_json({**said, "levels": head.levels, "damage": trace.damage, "trace": str(args.file)})
+        say_json({**said, "levels": head.levels, "damage": trace.damage, "notes": notes, "trace": str(args.file)})
         return 0
     chosen = ", ".join(f"{kind} {part['name']}" for kind, part in head.method.items())
     print(f"{args.file}\n  model   {head.model['name']}, {head.dtype} on {head.device}, seed {head.seed}")
@@ -42,6 +42,8 @@ def show(args: argparse.Namespace) -> int:
         print(f"  text    {text[:200]!r}")
     if trace.damage:
         print(f"  damage  {trace.damage}")
+    for text in notes:
+        print(f"  note    {text}")
     return 0
 
 

@@ -85,7 +85,7 @@ def refuse(model: Model, prompts: Sequence[Sequence[int]]) -> None:
             ids = f"the ids of {model.spec.name} are 0 to {model.decoder.vocab - 1}"
             raise MethodError(f"prompt {i} holds token id {bad}; {ids}.")
         if len(prompt) >= limit:
-            what = f"prompt {i} has {len(prompt)} tokens and {model.spec.name} reads at most {limit}, the answer included"
+            what = f"prompt {i} has {len(prompt)} tokens, and the model {model.spec.reading_limit}"
             raise MethodError(f"{what}: shorten it, or leave it out.")
 
 

@@ -180,8 +180,8 @@ class Bench:
 
     def too_long(self, question: Question) -> str:
         """Why the model cannot read the question's first turn; empty if it can."""
-        length, most = len(self.first(question)), self.model.spec.max_positions
-        return "" if length < most else f"The prompt has {length} tokens and {self.model.name} reads at most {most}."
+        length, spec = len(self.first(question)), self.model.spec
+        return "" if length < spec.max_positions else f"The prompt has {length} tokens, and the model {spec.reading_limit}."
 
     def prompt(self, question: Question, said: Sequence[Mapping[str, str]]) -> list[int]:
         """Token ids of a talk up to where the model answers: by its chat template, else as plain text.

@@ -131,9 +131,10 @@ class RepetitionBench:
         before, one = max(texts, key=lambda x: len(x[0]) + self.times * len(x[1]))
         longest, most = len(before) + self.times * len(one), self.model.spec.max_positions
         if longest > most:
+            times = max(1, (most - len(before)) // len(one))
             raise LabBenchError(
                 f"{self.times} copies of the longest sentence have {longest} tokens with what stands before them, and "
-                f"{self.model.name} reads at most {most}: choose --times {max(1, (most - len(before)) // len(one))} or fewer."
+                f"the model {self.model.spec.reading_limit}: choose --times {times} or fewer."
             )
 
 

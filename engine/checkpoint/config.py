@@ -77,8 +77,8 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
     if heads % kv:
         raise LoadError(f"{name} has {heads} query heads, no multiple of its {kv} KV heads; its config.json is damaged.")
     head_dim = _size(config, name, "head_dim", family.head_dim or d // heads)
-    positions = _size(config, name, "max_position_embeddings", 2048)
-    rope, local_rope = _ropes(config, name, family, head_dim, positions)
+    rope, local_rope = _ropes(config, name, family, head_dim, _size(config, name, "max_position_embeddings", 2048))
+    positions = _positions(config, name, rope)
     attention = "attention_bias" in family.biases and _flag(config, name, "attention_bias")
     windows, causal = _windows(config, name, kind, layers), not _flag(config, name, "use_bidirectional_attention")
     if windows and not causal:
@@ -119,6 +119,30 @@ def key_remarks(config: Mapping[str, Any], name: str) -> list[str]:
     tracked = Config(config)
     spec_from_config(tracked, name)
     return remark(tracked, name, "the text is computed all the same")
+
+
+def _positions(config: Mapping[str, Any], name: str, rope: Rope) -> int:
+    """How many tokens the model reads. YaRN extends the original length by its factor: a config may give the extended length
+    as max_position_embeddings, or leave the original one there, as the cards of Qwen 2.5 ask; vLLM multiplies too."""
+    written = _size(config, name, "max_position_embeddings", 2048)
+    if rope.kind != "yarn":
+        return written
+    extended = int(rope.original_positions * rope.factor)
+    if extended > LARGEST:
+        what = f"yarn with factor {rope.factor:g} over {rope.original_positions} positions"
+        raise LoadError(f"{name}: config.json asks for {what}, more than the limit of {LARGEST} tokens; it is damaged.")
+    return max(written, extended)
+
+
+def length_remarks(config: Mapping[str, Any], spec: ModelSpec) -> list[str]:
+    """Sentences about what `config` says in two ways that do not agree, and what was made of it."""
+    written, rope = config.get("max_position_embeddings"), spec.rope
+    if rope.kind != "yarn" or written is None or written == int(rope.original_positions * rope.factor):
+        return []
+    says = f"config.json of {spec.name} gives max_position_embeddings {written}"
+    extended = f"yarn with factor {rope.factor:g} over {rope.original_positions} positions makes"
+    limit = f"the limit is {spec.max_positions} tokens"
+    return [f"{says}, and {extended} {int(rope.original_positions * rope.factor)}: {limit}."]
 
 
 def _gemma(config: Mapping[str, Any], name: str, family: Family, d: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from . import calibrated, files
+from .activity import Activity
 from .company import Company
 from .note import Note
 from .params import TYPES, Param, ParamError, nearest, param
@@ -142,6 +143,16 @@ class Component:
         """What a trace's header tells of; a knob that was not there yet has the value that the component worked by then."""
         older = {p.name: p.before for p in cls.params() if p.before is not None}
         return build(cls.kind, record["name"], {**older, **{k: x for k, x in record.items() if k != "name"}})
+
+    @property
+    def setting(self) -> str:
+        """Its knobs and their values, as a sentence names them; empty: it has none."""
+        return ", ".join(f"{knob} = {value}" for knob, value in self.knobs().items())
+
+    def idle(self, did: Activity) -> str:
+        """Why a run in which `did` happened is as it would be without this component, as a sentence; empty: it did something,
+        it is there to do nothing, or the counts do not say."""
+        return ""
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         """Why this component, as set, cannot work in `method` on a model of shape `spec`; None if it can."""

@@ -144,6 +144,13 @@ class ModelSpec:
         return replace(self, name=name, **usual) if self.weights else self  # type: ignore[arg-type] # of several kinds
 
     @property
+    def reading_limit(self) -> str:
+        """How many tokens it reads, and what says so, behind the words "the model"."""
+        scaled = self.rope.kind == "yarn" and self.max_positions == int(self.rope.original_positions * self.rope.factor)
+        key = "the yarn table of its config.json" if scaled else "max_position_embeddings of its config.json"
+        return f"{self.name} reads at most {self.max_positions} tokens, the answer included ({key})"
+
+    @property
     def group(self) -> int:
         """Query heads that share one KV head."""
         return self.n_heads // self.n_kv_heads

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from decodescope.engine.core.activity import Activity, counted
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.lazy import lazy
 from decodescope.engine.trace.telling import Telling
@@ -130,6 +131,10 @@ class AcceptanceRule(Component):
     def draws(self) -> bool:
         """Whether the token after the path is drawn where the sampler draws, so that a text without drafts is the target's."""
         return True
+
+    def idle(self, did: Activity) -> str:
+        judged = self.lossless or did.drafted or not did.steps
+        return "" if judged else f"{self.name} judged nothing: in {counted(did.steps, 'step')} nothing was drafted."
 
     def begin(self, decoder: Decoder) -> None:
         """Called once, with the target, before the first verdict."""

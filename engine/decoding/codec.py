@@ -7,6 +7,7 @@ from typing import Any, ClassVar, cast
 
 from torch import Tensor
 
+from decodescope.engine.core.activity import Activity
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.note import Note
@@ -83,6 +84,9 @@ class Packing(Codec):
             f"{self.name} packs entries together, and {method.policy.name} would {deed}: choose the policy keep_all, or the "
             "codec unpacked."
         )
+
+    def idle(self, did: Activity) -> str:
+        return "" if did.packed else f"{self.name} packed none of the {did.held} entries: it packs {self.whole} at a time."
 
     @property
     def whole(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
+from decodescope.engine.core.activity import Activity
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.probe import Probe
 from decodescope.engine.core.spec import ModelSpec
@@ -96,6 +97,11 @@ class Depth(Component):
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
         """Whether to stop before `layer`; x float [B, T, d_model] enters it, read() gives the logits [B, T, V] from x."""
         return False
+
+    def idle(self, did: Activity) -> str:
+        if self.exact or self.whole or did.short or not did.steps:
+            return ""
+        return f"{self.name} ran all {did.layers} layers in each of {did.passes} passes: its rule left none out."
 
     def took(self) -> Exit | None:
         """What the last pass decided, for the trace."""

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from decodescope.engine.core.activity import Activity, counted
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
@@ -54,6 +55,19 @@ class Drafter(Component):
     def asks(self, spec: ModelSpec) -> Needs:
         """What it asks of every pass of a target of this shape: `needs`, unless that depends on the shape."""
         return self.needs
+
+    @property
+    def guessless(self) -> str:
+        """Why it may have no guess, in a few words."""
+        return "it had no guess"
+
+    def idle(self, did: Activity) -> str:
+        if not self.drafts or did.drafted or not did.steps:
+            return ""
+        if not did.could_draft:
+            return f"{self.name} drafted nothing: no step had room for a draft."
+        held = "the schedule held every draft back" if did.held_back == did.could_draft else self.guessless
+        return f"{self.name} drafted nothing in {counted(did.could_draft, 'step')}: {held}."
 
     def begin(self, ctx: Context) -> None:
         """Called once, when the prompt has been read up to the root."""

@@ -33,10 +33,12 @@ def unfit(rule: Depth, method: Company) -> str | None:
     if rule.gap not in LACKING:
         return None
     what = f"under the gap {rule.gap} of {rule.name} layers lack entries, and"
+    chosen = "the depth all_layers" if method.depth is rule else "a rule without this gap"
+    way = f"{rule.name} with gap = propagate" if any(p.name == "gap" for p in rule.params()) else chosen
     if method.codec.does:
-        return f"{what} {method.codec.name} packs them as they follow; choose the codec unpacked, or the gap propagate."
+        return f"{what} {method.codec.name} packs them as they follow; choose the codec unpacked, or {way}."
     if "select" in method.policy.does:
-        return f"{what} {method.policy.name} looks for pages of the text; choose the policy keep_all, or the gap propagate."
+        return f"{what} {method.policy.name} looks for pages of the text; choose the policy keep_all, or {way}."
     return None
 
 

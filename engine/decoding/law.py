@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from decodescope.engine.core.activity import Activity, counted
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
@@ -49,6 +50,10 @@ class TargetLaw(Component):
     def asks(self, spec: ModelSpec) -> Needs:
         """What it asks of the passes of a target of this shape, beside `needs`."""
         return Needs()
+
+    def idle(self, did: Activity) -> str:
+        changed = self.own or did.changed(self) or not did.steps
+        return "" if changed else f"{self.name} changed no distribution in {counted(did.steps, 'step')} with {self.setting}."
 
     def notes(self) -> dict[str, Any]:
         """What it tells of the step just taken, for the trace; empty: nothing to say."""

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from decodescope.engine.core.activity import Activity
 from decodescope.engine.model.cache import KVCache, LayerStore
 from decodescope.engine.trace.planned import plan
 
@@ -61,6 +62,10 @@ class Once(Scored):
         self.rank(store, worth, length)
         positions = store.positions().expand(worth.shape)
         store.evict(self.victims(worth, positions, length, store.n - keep))
+
+    def idle(self, did: Activity) -> str:
+        kept = f"{self.name} kept all {did.prompt - did.left_out} entries of the prompt: its budget is {self.capacity}."
+        return kept if super().idle(did) else ""
 
     def compress(self, cache: KVCache) -> None:
         """Nothing: what is written stays."""

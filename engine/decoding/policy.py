@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from decodescope.engine.core.activity import Activity
 from decodescope.engine.core.component import Component, param
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
@@ -170,6 +171,20 @@ class CachePolicy(Component):
     def notes(self) -> dict[str, Any] | None:
         """What it tells of the step that has ended (`tells`), once; None: nothing."""
         return None
+
+    @property
+    def picks(self) -> int | None:
+        """Entries that a query head reads at most, where the policy selects; None: no number says it."""
+        return None
+
+    def idle(self, did: Activity) -> str:
+        if not self.does or did.evicted or did.packed or did.picked:
+            return ""
+        if self.does == {"select"}:
+            why = "" if self.picks is None else f": a query head may read {self.picks}"
+            return f"{self.name} let every pass read all {did.held} entries{why}."
+        why = "no head holds more than it may keep" if self.budget is None else f"its budget is {self.budget}"
+        return f"{self.name} kept all {did.held} entries: {why}."
 
 
 class Scored(CachePolicy):

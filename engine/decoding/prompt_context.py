@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from decodescope.engine.core.activity import Activity
 from decodescope.engine.core.component import Component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.model.beside import State, Vectors
@@ -78,6 +79,17 @@ class PromptContext(Component):
     def begin(self, prompt: int) -> None:
         """Called once before anything is read, with the length of the prompt: a share of it becomes tokens here, in the knobs,
         so that the trace's header tells both. With as many tokens a second call changes nothing."""
+
+    @property
+    def budget(self) -> int | None:
+        """Tokens of a prompt that are read at most; None: no number says it."""
+        return None
+
+    def idle(self, did: Activity) -> str:
+        if self.lossless or did.left_out or did.beside:
+            return ""
+        why = "its rule left nothing out" if self.budget is None else f"its budget is {self.budget}"
+        return f"{self.name} changed nothing of the prompt, all {did.prompt} tokens of which were read: {why}."
 
     def cut(self, reading: Reading) -> Cut | None:
         """What the target reads of the prompt, the last token always; None: all of it."""

@@ -8,7 +8,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from decodescope.engine.core.activity import Activity
 from decodescope.engine.core.component import Component
+from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace.answered import Bet, Candidate, Compared
 from decodescope.engine.trace.events import Piece
 from decodescope.engine.trace.looked import Look, Looked
@@ -95,6 +97,12 @@ class Router(Component):
         """Mean of the last scores, what it is held against, and whose turn it is next. scores: of all tokens so far, which
         may be shortened;  stay: tokens that the active model has made in a row"""
         raise NotImplementedError
+
+    def idle(self, did: Activity) -> str:
+        if len(did.lanes) != 1 or "token" not in self.of:  # one model for one answer is what the router decided
+            return ""
+        which = "large" if did.lanes == {TARGET} else "small"
+        return f"{self.name} never handed over: the {which} model wrote everything."
 
     @property
     def bar(self) -> float:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from decodescope.engine.core.activity import Activity, counted
 from decodescope.engine.core.component import Component
 
 from .alphabet import Alphabet
@@ -79,6 +80,20 @@ class Sampler(Component):
     def show(self, state: Any) -> dict[str, Any] | None:
         """What of the state is worth recording before a step, as plain data."""
         return None
+
+    def acts(self, before: Tensor, after: Tensor) -> bool:
+        """Whether `warp` made other logits [V] of those before; of what a text must obey: whether it refused the likeliest
+        token."""
+        return bool(after[before.argmax()] == -torch.inf) if self.constrains else not torch.equal(before, after)
+
+    def idle(self, did: Activity) -> str:
+        if did.blind or did.changed(self) or not did.steps:
+            return ""
+        if self.constrains:
+            return f"{self.name} refused nothing in {counted(did.steps, 'step')}: the likeliest token always fitted."
+        if did.samplers < 2:
+            return ""  # one alone is at least why tokens are drawn
+        return f"{self.name} changed no distribution in {counted(did.steps, 'step')} with {self.setting}."
 
     def weighs(self, logits: Tensor, state: Any) -> dict[str, Any] | None:
         """What it makes of logits [V] that is worth recording, as plain data; asked only where decisions are recorded."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from decodescope.engine.core.activity import Activity, counted
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.spec import ModelSpec
@@ -40,6 +41,17 @@ class Schedule(Component, Lengths):
         """Whether to draft in this step. If not, the drafter is left no room, as before a text's last token, and hears of the
         step as of any other: so every drafter can be told."""
         return True
+
+    def idle(self, did: Activity) -> str:
+        if not (self.adapts or self.gates) or did.held_back or not did.steps:
+            return ""
+        if not did.drafted:
+            return f"{self.name} changed no draft: in {counted(did.steps, 'step')} nothing was drafted."
+        if self.adapts and (did.length is None or any(n != min(room, did.length) for room, n in did.drafts)):
+            return ""
+        own = f"each had the drafter's own length, {did.length}, or the room that was left"
+        why = own if self.adapts else "it held none back"
+        return f"{self.name} changed no draft in {counted(did.could_draft, 'step')}: {why}."
 
     def observe(self, outcome: Outcome) -> None:
         """Called after the commit: adapt."""

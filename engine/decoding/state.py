@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from decodescope.engine.core.activity import Activity
 from decodescope.engine.trace.answered import Candidates
 from decodescope.engine.trace.chosen import Choice
 from decodescope.engine.trace.drawn import Drawn
@@ -65,10 +66,11 @@ class Stop:
 class State:
     """tokens: prompt and text, the last being the root, which the target has not read; prompt: how many were given.
 
-    limit: length of text and prompt at which the context is full
+    limit: length of text and prompt at which the context is full;  whose: the sentence that says whose limit that is
     scratch: what the strategy keeps between its steps
     encode: text -> its ids, nothing put in front;  piece: id -> its text, or bytes of one; None without a tokenizer
     alphabet: what ids stand for, as samplers are told; None without a tokenizer
+    did: what the parts did so far
     """
 
     tokens: list[int]
@@ -92,6 +94,8 @@ class State:
     law: TargetLaw = field(default_factory=TargetLaw)
     piece: Callable[[int], Piece] | None = None
     alphabet: Alphabet | None = None
+    whose: str = ""
+    did: Activity = field(default_factory=Activity)
 
     @property
     def left(self) -> int:

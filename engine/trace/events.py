@@ -431,6 +431,7 @@ class End:
     """The last record of a sealed trace.
 
     reason: why the run ended; message: one sentence where it was not the plain end
+    notes: a sentence on each part of the method that did nothing in the run, and why
     tokens: ids of the whole text that counts, prompt excluded (a beam search's best, say)
     records: how many records stand before this one; sha256: of all their bodies in order (hex)
     content_hash: the same over the records without times, so that equal runs have equal hashes
@@ -445,6 +446,7 @@ class End:
     sha256: str = ""
     content_hash: str = ""
     wall_us: float = 0.0
+    notes: list[str] = field(default_factory=list)
 
 
 Record = Header | Prefill | Step | End

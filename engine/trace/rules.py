@@ -49,6 +49,7 @@ from .threads import consistent_threads
 
 FORMS = ("soft", "latent", "state")  # of what stands beside the entries of a text
 BITS = 1 << 20  # a number of a saved cache, its file's head and tokens included, takes fewer
+NOTES, NOTE = 32, 400  # of an end record, characters of one
 KINDS = 127  # of heads in a plan, which says in int8 which of them each is
 
 
@@ -106,8 +107,10 @@ def consistent_prefill(prefill: Prefill, header: Header) -> None:
 
 
 def consistent_end(end: End, vocab: int) -> None:
-    """Counts and ids of the end record."""
+    """Counts, ids and notes of the end record."""
     counts([end.steps, end.records], "steps and records")
+    if len(end.notes) > NOTES or any(len(text) > NOTE for text in end.notes):
+        raise TraceError(f"notes must be at most {NOTES}, each of at most {NOTE} characters")
     known(end.tokens, vocab, "tokens")
 
 

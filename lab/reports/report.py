@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from decodescope.engine.core.activity import idle_in_several
 from decodescope.engine.core.exactness import Exactness
 from decodescope.engine.core.roles import WHOLE
 from decodescope.engine.trace import Header, Trace, TraceError
@@ -102,10 +103,20 @@ class Report:
         return record
 
 
+def _undecided(cut: int) -> str:
+    """Why there is nothing to count. cut: drafts inside which a text ended, of which nothing is counted."""
+    if not cut:
+        return "No step of these traces holds a draft: take runs of a method that drafts, such as draft_model."
+    which = "The only draft of these traces was" if cut == 1 else f"All {cut} drafts of these traces were"
+    ends = "a stop token, a text to stop at, or the last token that was asked for"
+    return f"{which} cut by the end of the text ({ends}), so there is nothing to count: take longer runs."
+
+
 def report(traces: Trace | Iterable[Trace]) -> Report:
     """Count over the traces, which are read one after the other, each once from begin to end.
 
-    Raises TraceError where they were not made by one method on one model, do not hold decisions, or hold no draft.
+    Raises TraceError where they were not made by one method on one model, do not hold decisions, or hold no draft that was
+    decided before its text ended.
     """
     tally = Tally()
     for trace in [traces] if isinstance(traces, Trace) else traces:
@@ -114,7 +125,8 @@ def report(traces: Trace | Iterable[Trace]) -> Report:
     if head is None:
         raise TraceError("There is no trace to report on: give one at least.")
     if not tally.depths:
-        raise TraceError("No step of these traces holds a draft: take runs of a method that drafts, such as draft_model.")
+        raise TraceError(_undecided(tally.fates["cut"]))
+    tally.notes += idle_in_several(tally.idle)
     bins = _bins(tally)
     if not bins:
         tally.notes.append("The draft chose its tokens without chance (one-hot), so there is no q to compare with acceptance.")

@@ -105,6 +105,7 @@ class Tally:
         self.examples: dict[tuple[str, str], tuple[str, int, int]] = {}
         self.seen = Seen()
         self.notes: list[str] = []
+        self.idle: list[list[str]] = []  # of each run what its end notes of parts that did nothing
 
     def run(self, trace: Trace) -> None:
         """Take one trace. Of a fork only what its own method decided by itself is counted: steps before it that another
@@ -144,6 +145,7 @@ class Tally:
         before = self.seen.looked_up
         self.seen.looked_up = before[0] + steps, before[1] + tokens, before[2] + sizes
         self.runs += 1
+        self.idle.append([] if trace.end is None else trace.end.notes)
         self.lengths += [sum(self.kept) / len(self.kept)] if self.kept else []
         own = {of: _less(count, counted.get(of, NONE)) for of, count in self.counts().items()}
         self.by_run.append(OfRun(tuple(head.prompt.tolist()), own))

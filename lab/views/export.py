@@ -127,6 +127,7 @@ def run_card(trace: Trace, first: int, last: int) -> str:
         ("tokens", f"{s.tokens} in {s.target_passes} target passes: {s.tau:.2f} per pass, {s.tokens_per_s:.1f} a second"),
         ("acceptance", percent(s.acceptance) + " of trials" if s.acceptance is not None else "no trials"),
         ("end", s.end or "not ended"),
+        *(("note", text) for text in ([] if trace.end is None else trace.end.notes)),
         ("content hash", trace.end.content_hash if trace.end is not None and trace.end.content_hash else "not sealed"),
     ]
     if (first, last) != (0, len(trace.steps) - 1):

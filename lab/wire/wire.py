@@ -380,15 +380,9 @@ def drafted(step: Step, node: int) -> int | None:
 
 
 def end_message(end: End) -> dict[str, Any]:
-    """Why a run ended, for a view."""
-    return {
-        "kind": "end",
-        "reason": end.reason,
-        "message": end.message,
-        "steps": end.steps,
-        "tokens": len(end.tokens),
-        "wall": end.wall_us / 1e6,
-    }
+    """Why a run ended, and what is noted there, for a view."""
+    why = {"kind": "end", "reason": end.reason, "message": end.message, "notes": end.notes}
+    return why | {"steps": end.steps, "tokens": len(end.tokens), "wall": end.wall_us / 1e6}
 
 
 def _model(spec: dict[str, Any]) -> dict[str, Any]:

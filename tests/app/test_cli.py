@@ -184,8 +184,8 @@ def test_a_length_that_the_context_cuts_is_told_in_text_and_json(said, tmp_path:
     many = len(found["prompt_tokens"])
     assert code == 0 and found["end"] == "context_full" and len(found["tokens"]) == 2048 - many < 30
     note = (
-        f"Note: the context of 2048 tokens has room for {2048 - many} behind this prompt of {many}, so --max-new-tokens 30 is "
-        "cut to that."
+        "Note: the model lab-draft reads at most 2048 tokens, the answer included (max_position_embeddings of its "
+        f"config.json), which leaves {2048 - many} behind this prompt of {many}, so --max-new-tokens 30 is cut to that."
     )
     assert found["notes"] == [note] and err == note + "\n"
     assert said(*command)[2] == note + "\n"
@@ -391,7 +391,8 @@ def test_a_prompt_longer_than_the_context_is_refused(said) -> None:
     assert "streaming_llm, which keeps 256 entries: 9 passes over a cache of 0.8 MiB" in err
     draft = ["--draft", "lab-draft", "--drafter", "draft_model", "--policy", "streaming_llm"]
     code, _, err = said("run", "--model", "lab", *draft, "--prompt", "one two three " * 1500)
-    assert code == 2 and err.endswith("the answer included: shorten the prompt.\n"), "the draft model's own context is full"
+    assert code == 2 and "the draft model lab-draft reads at most 2048 tokens" in err, "the draft model's own context is full"
+    assert err.endswith(": shorten the prompt, or name a model that reads more with --draft NAME.\n")
 
 
 # ---- lists

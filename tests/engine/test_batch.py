@@ -127,7 +127,7 @@ def test_what_cannot_be_read_is_named_before_anything_is_computed() -> None:
     target = toys.pair()[0]
     with pytest.raises(MethodError, match=r"^prompt 2 has no tokens: give at least one.$"):
         decode(target, [[1], []], asked())
-    with pytest.raises(MethodError, match=r"^prompt 3 has 512 tokens and toy reads at most 512, the answer included: shorten"):
+    with pytest.raises(MethodError, match=r"^prompt 3 has 512 tokens, and the model toy reads at most 512 tokens, .*: shorten"):
         decode(target, [[1], [2], [1] * 512], asked())
     with pytest.raises(MethodError, match=r"^prompt 2 holds token id 13; the ids of toy are 0 to 12\.$"):
         decode(target, [[1], [3, 13]], asked())

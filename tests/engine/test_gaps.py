@@ -233,8 +233,8 @@ def test_what_does_not_go_together_is_said_in_a_sentence() -> None:
             toys.decode(toys.method(depth=("saturation", dict(gap=gap)), **parts), pair=(DEEP, DEEP))
         return str(error.value)
 
-    assert "choose the codec unpacked, or the gap propagate" in refused("absent", codec="kivi")
-    assert "choose the policy keep_all, or the gap propagate" in refused("absent", policy="quest")
+    assert "choose the codec unpacked, or saturation with gap = propagate" in refused("absent", codec="kivi")
+    assert "choose the policy keep_all, or saturation with gap = propagate" in refused("absent", policy="quest")
     assert isinstance(build("depth", "saturation", {"gap": "copy"}).refuse(Method(), DEEP.spec), type(None))
     lane, _ = opened()
     with pytest.raises(ValueError, match="below layer 0"):

@@ -200,8 +200,10 @@ def test_what_one_method_cannot_read_is_its_fault_alone() -> None:
 
 
 def test_what_the_model_cannot_read_is_left_out() -> None:
+    spec = scripted(RULES).spec
     found = labbench(Bench(scripted(RULES), {}), [question("long", "x" * 200), question("short", "so?", "42")]).record()
-    assert found["skipped"] == [{"question": "long", "why": "The prompt has 200 tokens and script reads at most 96."}]
+    assert "reads at most 96 tokens" in spec.reading_limit
+    assert found["skipped"] == [{"question": "long", "why": f"The prompt has 200 tokens, and the model {spec.reading_limit}."}]
     assert [x["question"] for x in found["rows"]] == ["short"] and found["complete"]
 
 

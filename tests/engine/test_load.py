@@ -17,7 +17,7 @@ from checkpoints import CONFIG, change, made
 from safetensors.torch import load_file, save_file
 
 from decodescope.engine.checkpoint import weights as reading
-from decodescope.engine.checkpoint.config import spec_from_config
+from decodescope.engine.checkpoint.config import remarks, spec_from_config
 from decodescope.engine.checkpoint.folder import LoadError
 from decodescope.engine.checkpoint.weights import shapes
 from decodescope.engine.cost.passes import spec_of
@@ -230,6 +230,27 @@ def test_the_older_words_for_positions_are_read() -> None:
     assert spec_from_config(old, "m") == spec_from_config(new, "m")
     rope = spec_from_config(old, "m").rope
     assert (rope.theta, rope.kind, rope.factor) == (5e5, "linear", 2.0)
+
+
+def test_yarn_extends_the_context_by_its_factor_where_the_config_leaves_the_original_length() -> None:
+    """As the cards of Qwen 2.5 ask, and as vLLM reads them; a config that gives the extended length itself means the same."""
+    table = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+
+    def read(positions: int | None, **more: Any) -> tuple[int, list[str]]:
+        config = {**CONFIG, "max_position_embeddings": positions, "rope_scaling": {**table, **more}}
+        spec = spec_from_config(config, "m")
+        return spec.max_positions, remarks(config, spec)
+
+    says = "config.json of m gives max_position_embeddings {}, and yarn with factor 4 over 64 positions makes 256: the limit is"
+    assert read(64) == (256, [f"{says.format(64)} 256 tokens."])
+    assert read(256) == (256, [])
+    assert read(512) == (512, [f"{says.format(512)} 512 tokens."]), "what the config gives itself is not taken away"
+    assert read(64, original_max_position_embeddings=None)[0] == 256, "without it the length beside the table is the original"
+    assert read(64, factor=0.5)[0] == 64
+    llama3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    assert read(64, **llama3) == read(64, rope_type="linear") == (64, []), "the others give the extended length"
+    with pytest.raises(LoadError, match="factor 1e\\+06 over 64 positions, more than the limit of 16777216 tokens"):
+        read(64, factor=1e6)
 
 
 def test_a_model_without_a_causal_mask_says_so_and_names_its_mask() -> None:

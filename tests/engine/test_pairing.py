@@ -197,7 +197,7 @@ def test_the_shorter_context_counts(tmp_path: Path) -> None:
     assert len(finished(ended)) == 5
     assert ended.end.reason == "context_full"
     short = made(tmp_path / "short", IDS, 1, max_position_embeddings=len(PROMPT))
-    with pytest.raises(MethodError, match=f"has {len(PROMPT)} tokens and short reads at most {len(PROMPT)}"):
+    with pytest.raises(MethodError, match=f"has {len(PROMPT)} tokens, and the draft model short reads at most {len(PROMPT)}"):
         session(target, short, "draft_model")
 
 

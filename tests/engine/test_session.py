@@ -218,7 +218,7 @@ def test_full_context_and_exact_lengths(parts: dict) -> None:
     assert len(session.tokens) == 24 and session.end.reason == "context_full"
     session = toys.decode(toys.method(**parts), toys.PROMPT[:11], 13, pair=pair)
     assert len(session.tokens) == 24 and session.end.reason == "max_new_tokens"
-    with pytest.raises(MethodError, match=r"the prompt has 24 tokens and toy reads at most 24.*\.$"):
+    with pytest.raises(MethodError, match=r"the prompt has 24 tokens, and the model toy reads at most 24 tokens.*\.$"):
         started(parts, [1] * 24, pair)
     for prompt, count in ([2], 9), ([1] * 23, 1):
         assert len(toys.decode(toys.method(**parts), prompt, count, pair=pair).end.tokens) == count

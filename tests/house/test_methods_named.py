@@ -17,6 +17,7 @@ NAMES_METHODS = {
     "engine/trace/older.py": "records of 1.0, whose rules said nothing of themselves",
     "engine/trace/parts.py": "records from before the parts did",
     "engine/method.py": "what a method has where nothing is chosen",
+    "engine/length.py": "a policy is recommended for a prompt beyond the context",
     "engine/session.py": "the caches of further models keep all",
     "engine/replay/whatif.py": "a temperature is asked for",
     "engine/checkpoint/keys.py": "words of other people's config.json, which some samplers share",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,15 @@ import pytest
 import toys
 from toylab import HOSTILE
 
-from decodescope.engine.trace import Header, Step, Trace, TraceError
+from decodescope.engine.trace import Header, Step, Trace, TraceError, open_trace
+from decodescope.engine.trace.conditions import Condition
 from decodescope.engine.trace.events import DraftTree, Extra, Pass, Tops, Trials
 from decodescope.engine.trace.summary import summarise
+from decodescope.engine.trace.tables import frame
 from decodescope.lab import report
+from decodescope.lab.charts import figure
 from decodescope.lab.decision import walk
+from decodescope.lab.decision.table import export_csv
 from decodescope.lab.reports import advice, tally
 from decodescope.lab.reports.report import Report
 from decodescope.lab.reports.tables import headline, tables
@@ -242,13 +247,34 @@ def test_several_traces_are_counted_together_and_the_example_names_its_run() -> 
         ([chain(), trace(*chain().steps, model={"name": "toy", "fingerprint": "g"})], "another model"),
         ([chain(), trace(*chain().steps, lanes={"draft": {"fingerprint": "g"}})], "another draft model"),
         ([chain(), trace(*chain().steps, device="cuda")], "another type or device"),
-        ([trace()], "holds a draft"),
+        ([trace()], "No step of these traces holds a draft"),
+        ([trace(*chain().steps[3:])], "^The only draft of these traces was cut by .*: take longer"),
+        ([trace(*chain().steps[3:]), trace(*chain().steps[3:])], "^All 2 drafts of these traces were cut by the end"),
     ],
 )
 def test_what_cannot_be_counted_is_refused_in_a_sentence(traces: list[Trace], says: str) -> None:
     with pytest.raises(TraceError, match=says) as refused:
         report(traces)
     assert str(refused.value).endswith(".") and "\n" not in str(refused.value)
+
+
+def test_a_draft_inside_which_the_text_ended_is_a_draft_for_every_reader(tmp_path: Path) -> None:
+    """A report counts nothing of it, and says why; tables, conditions, figures and exports show it."""
+    parts, pair = dict(drafter=("draft_model", {"length": 4})), toys.pair(noise=0.0)
+    whole = toys.decode(toys.method(**parts), count=12, pair=pair)
+    (first,) = whole.sink.steps[:1]
+    assert first.accepted > 1, "the test needs a draft that is accepted"
+    cut = toys.decode(toys.method(**parts), count=12, pair=pair, stop_tokens=[first.emitted[0]])
+    assert cut.end.tokens == first.emitted[:1] and cut.sink.steps[0].extra is None and cut.end.notes == []
+    with pytest.raises(TraceError, match="only draft of these traces was cut by the end of the text"):
+        report(cut.sink)
+    rows = frame(cut.sink, "decisions")
+    assert rows.kept.tolist() == [True, *[False] * (len(rows) - 1)] and len(rows) == first.drafted
+    assert Condition("drafted > 0").over(cut.sink.header).see(cut.sink.steps[0], {}).value is True
+    assert len(figure(cut.sink, "tree").data) > 1
+    path = cut.sink.save(tmp_path / "cut.dstrace")
+    table = "".join(export_csv(open_trace(path))).splitlines()
+    assert len(table) == 1 + first.drafted and table[1].endswith("accepted,1")
 
 
 # ---- laws

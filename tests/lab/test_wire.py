@@ -160,7 +160,7 @@ def test_end_says_why() -> None:
     from decodescope.engine.trace import End
 
     assert end_message(End("stop_token", [1, 2], 3, "")) | {"wall": 0} == {
-        "kind": "end", "reason": "stop_token", "message": "", "steps": 3, "tokens": 2, "wall": 0,
+        "kind": "end", "reason": "stop_token", "message": "", "notes": [], "steps": 3, "tokens": 2, "wall": 0,
     }  # fmt: skip
 
 

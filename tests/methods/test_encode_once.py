@@ -100,6 +100,6 @@ def test_bad_questions_are_refused_in_a_sentence() -> None:
         toys.method(strategy=("encode_once", {"questions": "x" * 20_001}))
     small = replace(model, spec=replace(model.spec, max_positions=110), decoder=model.decoder)
     session = Session(small, toys.method(strategy=("encode_once", {"questions": "\n".join(QUESTIONS)})), DOC)
-    with pytest.raises(EngineFault, match=r"^With question 1 the prompt has \d+ tokens, and random reads at most 110, "):
+    with pytest.raises(EngineFault, match=r"^With question 1 the prompt has \d+ tokens, and .* random reads at most 110"):
         session.start()
     assert session.end.reason == "bad_input"

@@ -118,7 +118,7 @@ def test_the_shipped_model_has_four_parts_and_other_depths_have_theirs() -> None
         ({"exits": [2, 6]}, {}, r"s2d\.exits = 2, 6: they have to rise, and toy has 6 layers; choose 1 to 5\."),
         ({"exits": [3, 2]}, {}, r"s2d\.exits = 3, 2: they have to rise"),
         ({}, {"depth": "confidence_exit"}, "choose the depth all_layers"),
-        ({}, {"policy": "quest"}, "quest chooses what the rows of a pass read; choose the policy keep_all, or early_exit"),
+        ({}, {"policy": "quest"}, "quest chooses what the rows of a pass read; choose the policy keep_all."),
     ],
 )
 def test_what_cannot_work_is_refused(knobs: dict, parts: dict, said: str) -> None:

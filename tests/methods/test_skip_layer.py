@@ -84,5 +84,5 @@ def test_what_cannot_work_is_refused() -> None:
         decoded(policy="quest")
     with pytest.raises(MethodError, match="snapkv looks at the queries of the prompt in every layer"):
         decoded(policy=("snapkv", toys.SETTINGS["snapkv"][0]))
-    with pytest.raises(MethodError, match="choose the codec unpacked, or the gap propagate"):
+    with pytest.raises(MethodError, match="choose the codec unpacked, or skip_layer with gap = propagate"):
         decoded(gap="absent", codec="kivi")

@@ -173,7 +173,7 @@ def test_what_is_wider_than_the_context_is_limited_by_it() -> None:
     for more, reason in (({}, "max_new_tokens"), ({"away": 32}, "context_full"), ({"window": 30}, "context_full")):
         policy = ("lm_infinite", {"start": 2, "window": 16, "middle": 2, "above": 0, **more})
         assert toys.decode(toys.method(policy=policy), count=40, pair=(small, small)).end.reason == reason
-    sentence = r"reads at most 32, .*: let streaming_llm keep fewer entries than that, not 42\.$"
+    sentence = r"toy reads at most 32 .* or use the policy streaming_llm with recent = 14, which keeps 16 entries: .*\.$"
     with pytest.raises(MethodError, match=sentence):
         toys.decode(toys.method(policy=("streaming_llm", {"sinks": 2, "recent": 40})), toys.PROMPT * 3, pair=(small, small))
 

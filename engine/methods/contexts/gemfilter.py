@@ -44,6 +44,10 @@ class GemFilter(PromptContext):
             return f"gemfilter.layer = {self.layer}: {spec.name} has the layers 0 to {spec.n_layers - 1}; choose one of them."
         return None if self.kernel % 2 else f"gemfilter.kernel = {self.kernel}: choose an odd number, so that it has a middle."
 
+    @property
+    def budget(self) -> int:
+        return self.keep
+
     def begin(self, prompt: int) -> None:
         if self.share:
             self.keep = portion(self.share, prompt)

@@ -61,6 +61,10 @@ class SpecPC(PromptContext):
     def lane_tokens(self, prompt: int, new: int) -> int:
         return prompt + self.lookahead
 
+    @property
+    def budget(self) -> int:
+        return self.keep
+
     def begin(self, prompt: int) -> None:
         if self.share:
             self.keep = max(self.window, portion(self.share, prompt))

@@ -69,7 +69,7 @@ class KVzip(Once):
             return None
         return (
             f"{self.name} ranks the entries of all layers together, and under the gap {method.depth.gap} of "
-            f"{method.depth.name} layers lack entries; choose the depth all_layers, or another policy."
+            f"{method.depth.name} layers lack entries; choose the depth all_layers, or the policy h2o."
         )
 
     @property
@@ -88,8 +88,9 @@ class KVzip(Once):
         self._notes: dict[str, Any] | None = None
         if self.capacity < prompt and prompt + ROOM > spec.max_positions:
             raise ParamError(
-                f"{self.name} repeats the prompt behind itself, and of the {spec.max_positions} tokens that {spec.name} reads "
-                f"this one takes {prompt}: give one of at most {spec.max_positions - ROOM}, or a larger budget."
+                f"{self.name} repeats the prompt behind itself, this prompt has {prompt} tokens, and the model "
+                f"{spec.reading_limit}: give a prompt of at most {spec.max_positions - ROOM} tokens, or a budget of {prompt} "
+                "entries."
             )
 
     def most(self, prompt: int, new: int) -> int:

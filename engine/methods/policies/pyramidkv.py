@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decodescope.engine.core.activity import Activity
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.policy import share
 
@@ -32,6 +33,16 @@ class PyramidKV(Observed):
 
     beta: int = param(20, low=1, high=100, help="how steep: the last layer keeps the mean divided by it; 1: all alike")
     share: float = share()
+
+    def idle(self, did: Activity) -> str:
+        """Also where something left, and as much in every layer: then there is no pyramid."""
+        if (whole := super().idle(did)) or did.layers == 1:
+            return whole
+        prompt = did.prompt - did.left_out
+        budgets = set(self.plan(did.layers, prompt))
+        short = f"the prompt has {prompt} tokens, and the budgets differ from {2 * self.chosen} on"
+        why = "beta is 1" if self.beta == 1 else short
+        return f"pyramidkv gave all {did.layers} layers the same budget of {min(budgets)}: {why}." if len(budgets) == 1 else ""
 
     def plan(self, layers: int, prompt: int) -> list[int]:
         mean, before = self.chosen, prompt - self.window

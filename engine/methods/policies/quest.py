@@ -47,6 +47,10 @@ class Quest(CachePolicy):
     entries: int = param(256, low=1, high=MOST, unit="entries", help="that a query head reads, in pages of 16, 3 at least")
     dense: int = param(DENSE, low=0, high=256, unit="layers", help="the first ones, which read everything")
 
+    @property
+    def picks(self) -> int:
+        return self.entries
+
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if self.dense < spec.n_layers or self.dense == DENSE:
             return None

@@ -57,11 +57,15 @@ class TidalDecode(CachePolicy):
         AGAIN, low=0, high=255, unit="layer", help="the second that notes; one that is not behind the first: none"
     )
 
+    @property
+    def picks(self) -> int:
+        return self.k
+
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if method.drafter.resumes:
             return (
                 f"{method.drafter.name} lets a pass begin behind the layers that its draft has run, and {self.name} chooses in "
-                "those what the others read: choose another drafter, or the policy keep_all."
+                "those what the others read: choose the drafter prompt_lookup, or the policy keep_all."
             )
         stop, start = method.depth.stops, max(0, min(self.start, spec.n_layers - 2))
         if stop is not None and stop > start:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from decodescope.engine.core.component import component
 from decodescope.engine.decoding.acceptance import Cursor
 from decodescope.engine.decoding.context import Outcome
@@ -39,7 +41,7 @@ class DraftVerify(Strategy):
         ctx, law = s.context, None if s.law.own else s.law
         started = clock.mark()
         if s.schedule.gates and not s.schedule.now(ctx):
-            ctx.room = 0
+            ctx.room, s.did.held_back = 0, s.did.held_back + bool(ctx.room)
         draft = s.drafter.propose(ctx)
         if s.schedule.gates and draft.tokens:
             draft.notes = {**(draft.notes or {}), **s.schedule.notes()}
@@ -55,7 +57,9 @@ class DraftVerify(Strategy):
             hidden = {place: states[:, every] for place, states in hidden.items()}
         final = hidden["final"][0] if "final" in hidden else None
         if law is not None:
-            logits = law.rows(logits, hidden, draft, ctx)
+            raw, logits = logits, law.rows(logits, hidden, draft, ctx)
+            if not s.did.changed(law) and not torch.equal(raw, logits):
+                s.did.acted.append(law)
             best = logits.argmax(-1).tolist()
         at = Cursor(draft, logits, best, s.sampler, s.sampler_state, position, hidden=final)
         verdict = s.acceptance.verify(draft, at, s.chance)

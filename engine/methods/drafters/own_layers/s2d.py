@@ -72,7 +72,7 @@ class S2D(Drafter):
             return f"s2d checks from its exits on, {method.depth.name} may leave before; choose the depth all_layers."
         if "select" in method.policy.does:
             chooses = f"{method.policy.name} chooses what the rows of a pass read"
-            return f"s2d takes tokens deeper one after another, and {chooses}; choose the policy keep_all, or early_exit."
+            return f"s2d takes tokens deeper one after another, and {chooses}; choose the policy keep_all."
         if self.heads != "none" and (no := missing("exits", spec, "s2d.heads = none")):
             return no
         exits = self.places(spec)

@@ -82,7 +82,7 @@ class Randar(Strategy):
             raise EngineFault(
                 "bad_input",
                 f"With {cells.begin} tokens before it a picture takes {due} positions, an instruction and a level for each "
-                f"cell, and {s.target.decoder.spec.name} reads at most {most}: shorten the prompt.",
+                f"cell, and the model {s.target.decoder.spec.reading_limit}: shorten the prompt.",
             )
         s.target.truncate(cells.begin - 1)
         places = list(range(cells.first, cells.behind))

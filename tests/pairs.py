@@ -1,0 +1,55 @@
+"""Any two parts beside each other, of two kinds: the run that they make, or the sentence with which they are refused."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+from pathlib import Path
+
+import toys
+
+from decodescope.engine import MethodError, Session
+from decodescope.engine.core.component import KINDS
+
+SHELVES = {kind: [*enumerate(toys.representatives(kind))] for kind in KINDS}
+CROSSED = [(i + j, {a: x, b: y}) for a, b in combinations(KINDS, 2) for i, x in SHELVES[a] for j, y in SHELVES[b]]
+PAIRS = [parts for _, parts in CROSSED]
+
+
+def name(parts: dict) -> str:
+    return "-".join(x[0] + "".join(f"_{Path(str(v)).name}" for v in x[1].values()) for x in parts.values())
+
+
+def whole(parts: dict) -> dict:
+    """A schedule is for those who draft, a selector for a canvas, a router for two models."""
+    beside = {"drafter": ("draft_model", {"length": 4})} if "schedule" in parts else {}
+    beside |= {"strategy": ("masked", {"block": 8})} if "selector" in parts and "schedule" not in parts else {}
+    beside |= {"strategy": toys.routed(parts["router"][0])} if "router" in parts and "schedule" not in parts else {}
+    return {**beside, **parts}
+
+
+def opened(parts: dict, count: int = 12, **more) -> Session | str:
+    """The run of these parts before its first step, or the sentence with which they are refused before anything runs."""
+    method = toys.method(**whole(parts))
+    target, models = toys.company(method)
+    try:
+        return Session(target, method, toys.PROMPT, models=models, max_new_tokens=count, **more)
+    except MethodError as refusal:
+        said = str(refusal)
+        assert said.endswith((".", ".)")) and "\n" not in said and len(said) < 300
+        assert any(word in said for word in ("choose", "Choose", "leave", "use ")), f"no way out: {said}"
+        assert sum(x[0] in said for x in parts.values()) >= 1, f"names no part: {said}"
+        return said
+
+
+def refusal(parts: dict) -> str:
+    """The sentence of a refusal; empty if the parts fit."""
+    return said if isinstance(said := opened(parts), str) else ""
+
+
+def sort_of(said: str, parts: dict) -> str:
+    """The first clause of a refusal, with kinds in the place of names: what its likes are counted under."""
+    clause = re.split(r"[;.:] |, so ", said)[0]
+    for kind, part in whole(parts).items():
+        clause = re.sub(rf"\b{part[0]}\b", f"[{kind}]", clause)
+    return clause
