@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -147,6 +148,15 @@ def six_columns(record: Mapping[str, Any]) -> list[str]:
     rows = [[name, *six_cells(one)] for name, one in figures.items()]
     unknown = "compute use is of a peak that decodescope hardware measures" if record["settings"].get("peak") is None else ""
     return [table(("method", *SIX), rows) + (f"\nn/a: {unknown}." if unknown else "")]
+
+
+def unused_settings(set_aside: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A sentence for each model with settings of generation in its folder that neither side used."""
+    sentences = []
+    for name, unused in set_aside.items():
+        settings = ", ".join(f"{setting} {json.dumps(value)[:60]}" for setting, value in unused.items())
+        sentences.append(f"{name}: neither side uses these generation settings of its folder: {settings}")
+    return sentences
 
 
 SIX = ("memory", "compute use", "s an answer", "tokens/s", "J a token", "compression")  # as engine/bench/columns.py has them

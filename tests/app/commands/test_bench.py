@@ -44,7 +44,8 @@ def test_a_ratio_is_of_medians_and_then_the_median_over_prompts() -> None:
     field = [pretend(name, "decodescope", mine) for name in names] + [pretend("generate", "transformers", theirs)]
     field[-2].seconds = {p: [x * 1.1 for x in times] for p, times in mine.items()}
     found = bench.compare(field)
-    assert found["ratios"] == [{"name": "autoregressive against generate", "ratio": 2.0, "low": 1.0, "high": 3.0}]
+    figures = {"ratio": 2.0, "low": 1.0, "high": 3.0, "same_texts": 3}
+    assert found["ratios"] == [{"name": "autoregressive against generate", **figures}]
     assert found["recording_percent"] == pytest.approx({"counts": 0.0, "decisions": 10.0})
 
 
