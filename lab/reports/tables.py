@@ -85,7 +85,10 @@ def _depths(report: Report) -> Table:
 
 
 def _entropy(report: Report) -> Table:
-    about = "How open the target's own distribution was at the place: 0 nats is one certain token, 1 about three equal ones."
+    about = (
+        "How open the target's own distribution was at the place: 0 nats is one certain token, 1 about three equal ones. It is "
+        "the distribution before a greedy sampler, else the one after the sampler."
+    )
     tested = [x for x in report.entropy if x.tested]
     head, where = ("entropy, nats", "places", "accepted", "share"), [{"entropy": x.label} for x in tested]
     return Table("By the target's entropy", about, head, *_rows(tested), where=where)
