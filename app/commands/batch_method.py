@@ -54,7 +54,7 @@ class Together:
         self.notes = ignored(args, self.method) + chosen(self.method)
         self.model, self.others = models(args, self.method)
         assert self.model.tokenizer is not None
-        self.chat = [args.chat or (x.chat and self.model.tokenizer.has_chat) for x in prompts]
+        self.chat = [bool(args.chat or (x.chat and self.model.tokenizer.has_chat)) for x in prompts]
         self.ids = [prompt_ids(self.model, x.text, chat) for x, chat in zip(prompts, self.chat, strict=True)]
         self.going: dict[int, Run] = {}  # by number of the prompt
         self.answers: dict[int, dict[str, Any]] = {}

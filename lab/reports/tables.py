@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from decodescope.lab.words.asked import put_as
 from decodescope.lab.words.style import percent
 from decodescope.lab.words.tokens import shown
 
@@ -38,6 +39,7 @@ def headline(report: Report) -> list[str]:
         f"{runs} of {models}: {report.method}, {report.sampler}; {report.device}.",
         f"{report.tokens} tokens in {report.steps} steps, {report.tau:.2f} per target pass, {report.tokens_per_s:.1f} a "
         f"second; {report.accepted} of {report.drafted} drafted tokens ({share}) stayed.",
+        put_as(report.templated, report.runs),
     ]
     best = next((x for x in report.advice if x.kind != "limit"), None)
     if best is not None:

@@ -19,14 +19,15 @@ from decodescope.app.arguments import benched, take_weights
 from decodescope.app.cli import main
 from decodescope.app.commands.bench import USUAL
 from decodescope.app.commands.bench_decode import page
-from decodescope.app.commands.measuring import method_of
+from decodescope.app.commands.measuring import how_questions_were_put, method_of
 from decodescope.app.parser import parser
 from decodescope.app.runs.play import Choice
 from decodescope.app.runs.recipe import as_json, recipe
 from decodescope.engine.bench import speed as bench
-from decodescope.engine.bench.answers import compositions
+from decodescope.engine.bench.answers import about, compositions
 from decodescope.engine.bench.contest import Contestant, Written, agreement, take_turns
 from decodescope.engine.bench.parallel import known as canvases
+from decodescope.engine.bench.questions import Question
 from decodescope.engine.core.refusal import Refusal
 
 
@@ -119,6 +120,23 @@ def test_the_six_columns_are_those_of_the_calls_and_n_a_where_nobody_counted(mea
     text = page(measured)
     assert "s an answer" in text and text.count("n/a") >= 4 * 4
     assert "without the transforms" not in text and "without the transforms" in page({**measured, "theirs": "lab"})
+
+
+@pytest.mark.parametrize(
+    ("chat", "first", "says"),
+    [
+        (True, False, "Every prompt was put as a user's turn, through the model's chat template. All turns were asked; a "
+                      "method's own answers stand in its later prompts."),
+        (False, True, "The prompts were put as raw text, without a chat template. Only first turns were asked. Left out: 3 "
+                      "later turns, of 2 of 3 prompts."),
+    ],
+)  # fmt: skip
+def test_a_measurement_says_how_questions_were_put_and_which_turns_of_them(chat: bool, first: bool, says: str) -> None:
+    asked = [Question(i, "qa", turns) for i, turns in enumerate([("a",), ("b", "c"), ("d", "e", "f")])]
+    settings = {"chat": chat, "questions": about(asked, {})}
+    assert how_questions_were_put(settings, first) == [says]
+    assert "turns" not in how_questions_were_put({"chat": chat, "questions": about(asked[:1], {})}, first)[0]
+    assert how_questions_were_put({}, first) == [], "an older record does not say"
 
 
 def test_transforms_of_weights_are_put_to_the_model_that_a_measurement_takes() -> None:
