@@ -412,6 +412,10 @@ def test_speculation_measures_both_sides_and_writes_its_result(
         r"(?m)^best method on code +2\.50 +- +not asked", printed
     )
     assert "question 2 of 2: talk" in remarks
+    tokens = [row["tokens"] for row in found["rows"] if row["kind"] == "talk"]
+    assert len(tokens) == 7 and len(set(tokens)) == 1 and tokens[0] > 4, "both sides answer both turns, of 4 tokens at most"
+    assert "by Spec-Bench's arithmetic" in printed and "These are not Spec-Bench's questions, so" in printed
+    assert ", published, " not in printed and "All turns were asked" in printed
     markdown = run_script("speculation.py", str(out))
     assert re.search(r"(?m)^\| `two` \| \d\.\d\d \| ", markdown) and "--new-tokens 4 --repeats 1" in markdown
     profile = ["--from", str(out), "--model", "lab-draft", "--threads", "1", "--new-tokens", "4", "--rows", "999"]
@@ -447,7 +451,7 @@ def told(**gains: float) -> dict[str, Any]:
     settings = dict(
         model="lab", drafts={"draft": "lab-draft"}, dtype="bfloat16", threads=2, new_tokens=48, repeats=3, temperature=0.8,
         seed=0, machine="m", device="cpu", torch="2", transformers="5", questions={"count": 2},
-        left_out={"medusa": "no heads."},
+        left_out={"medusa": "no heads."}, set_aside={"lab": {"repetition_penalty": 1.3}},
     )  # fmt: skip
     usual = dict(side="decodescope", drawn=False, plain=False, step_us=3000.0, identity=None, offered_by_position=[4, 2])
     methods = {
@@ -500,6 +504,7 @@ def test_the_section_of_benchmarks_md_is_replaced_between_its_marks(writer: Modu
     first = writer.with_section("# Benchmarks\n\ntext\n", writer.page(told(llma=2.5)))
     assert first.startswith("# Benchmarks\n\ntext\n\n<!--") and "| `llma` | 2.00 | 2.50 | 2.50 to 2.50 |" in first
     assert "| best | 2.00 | 2.50 | met | llma |" in first and "Left out: `medusa`: no heads." in first
+    assert "lab: neither side uses these generation settings of its folder: repetition_penalty 1.3" in first
     second = writer.with_section(first + "\nafter\n", writer.page(told(rest=1.5)))
     assert "`llma` |" not in second and "`rest` |" in second and second.endswith("\nafter\n") and second.count(writer.END) == 1
 
