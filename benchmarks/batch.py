@@ -4,12 +4,14 @@
                                [--prompt-tokens N] [--prompts 32] [--json]
     python benchmarks/batch.py --random 300M [--dtype bfloat16] [--threads 1] [--batches 1,4,8,16]
 
-The first turns of LabBench's questions, spread over its kinds, and cut to N tokens if that is asked for; greedy, no stop token.
+The first turns of LabBench's questions as raw text, without a chat template, spread over its kinds, and cut to N tokens if that
+is asked for; greedy, no stop token.
 There are as many as the largest batch, or as --prompts says, so that a table can be made in pieces with the same texts.
 The time is that of the whole call, the prompts included. Sessions that go together (`engine/batch/together.py`) write
 plainly, with `prompt_lookup` and with `draft_model` (4 tokens); "prefix" is `decodescope batch` without a method, which pads
-and shares what prompts begin with; `generate` gets them padded on the left. After a warm-up all take turns at every batch,
-`--rounds` times, and the median counts.
+and shares what prompts begin with; `generate` gets them padded on the left, and uses no setting of the model's folder. "same
+text" counts the texts of `generate` that equal those of plain sessions; for the others the times of two texts are compared.
+After a warm-up all take turns at every batch, `--rounds` times, and the median counts.
 
 Beside that, where drafting stops paying: its measured gain over plain sessions of the same batch, and SmartSpec's goodput. That
 is tokens by time, (1 - a^(k + 1)) / (1 - a) / (t(rows) + k t_draft), with the share `a` that was accepted in these runs, and
@@ -35,6 +37,7 @@ import numpy as np
 import torch
 
 from decodescope.app.arguments import parameters
+from decodescope.app.commands.measuring import unused_settings
 from decodescope.app.commands.output import table
 from decodescope.engine import Session
 from decodescope.engine.batch.decode import Asked, decode
@@ -73,7 +76,9 @@ class Bench:
         questions, _ = read_questions(QUESTIONS)
         step = max(1, len(questions) // most)
         self.prompts = [model.tokenizer.encode(x.turns[0])[:cut] for x in questions[::step][:most]]
-        self.theirs = Reference(model, None).model
+        reference = Reference(model, None)
+        self.theirs, self.set_aside = reference.model, reference.set_aside
+        self.texts: dict[str, list[list[int]]] = {}  # what a contestant wrote last
         self.passes: dict[str, list[Served]] = {model.name: [], draft.name: []}
         self.judged = self.accepted = 0
         self.contestants: dict[str, Callable[[int], float]] = {
@@ -102,6 +107,7 @@ class Bench:
         figures = together(made, count)
         took = time.perf_counter() - began
         assert all(len(x.tokens) - x.prompt == self.new for x in made)
+        self.texts[name] = [x.tokens[x.prompt :] for x in made]
         self._learn(figures, traces if name == "draft_model" else [])
         return took
 
@@ -127,8 +133,10 @@ class Bench:
         ids = torch.tensor([[0] * (longest - len(x)) + x for x in prompts])
         mask = torch.tensor([[0] * (longest - len(x)) + [1] * len(x) for x in prompts])
         with torch.inference_mode():
-            self.theirs.generate(ids, attention_mask=mask, max_new_tokens=self.new, do_sample=False, pad_token_id=0)
-        return time.perf_counter() - began
+            written = self.theirs.generate(ids, attention_mask=mask, max_new_tokens=self.new, do_sample=False)
+        took = time.perf_counter() - began
+        self.texts["generate"] = written[:, longest:].tolist()
+        return took
 
     def goodput(self, count: int) -> list[float]:
         """Tokens a second of a batch by SmartSpec's formula, for drafts of 0, 1, ... tokens."""
@@ -159,7 +167,9 @@ def measured(bench: Bench, batches: Sequence[int], rounds: int) -> list[dict[str
         for turn in range(rounds):
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 seconds[name].append(bench.contestants[name](count))
-        rows.append({"batch": count, **{name: count * bench.new / statistics.median(x) for name, x in seconds.items()}})
+        same = sum(a == b for a, b in zip(bench.texts["plain"], bench.texts["generate"], strict=True))
+        rates = {name: count * bench.new / statistics.median(x) for name, x in seconds.items()}
+        rows.append({"batch": count, "same": same, **rates})
     for row in rows:
         by_length = bench.goodput(row["batch"])
         row |= {"k": int(np.argmax(by_length)), "goodput": by_length[LENGTH] / by_length[0]}
@@ -254,20 +264,23 @@ def main() -> None:
     about = {"machine": machine(model.decoder.device), "threads": args.threads, "dtype": args.dtype, "accepted": alpha}
     about |= {"prompts": f"{min(lengths)} to {max(lengths)} tokens, {statistics.mean(lengths):.0f} on average"}
     if args.json:
-        print(json.dumps({**about, "rows": rows}))
+        print(json.dumps({**about, "set_aside": bench.set_aside, "rows": rows}))
         return
-    head = ("batch", *bench.contestants, "plain : generate", "draft : plain", "lookup : plain", "goodput", "k")
+    head = ("batch", *bench.contestants, "plain : generate", "same text", "draft : plain", "lookup : plain", "goodput", "k")
     shown = [
         [
             str(x["batch"]),
             *(f"{x[name]:.0f}" for name in bench.contestants),
-            *(f"{x[name]:.2f}" for name in ("ratio", "gain", "lookup", "goodput")),
+            f"{x['ratio']:.2f}",
+            str(x["same"]),
+            *(f"{x[name]:.2f}" for name in ("gain", "lookup", "goodput")),
             str(x["k"]),
         ]
         for x in rows
     ]
     print(table(head, shown))
     print(", ".join(f"{name} {value:.2f}" if isinstance(value, float) else f"{name} {value}" for name, value in about.items()))
+    print("".join(f"{x}.\n" for x in unused_settings(bench.set_aside)), end="")
 
 
 if __name__ == "__main__":

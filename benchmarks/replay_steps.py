@@ -76,9 +76,9 @@ class ReplayResult(SpecResult):
 
 
 class Recording(Speculation):
-    """Lets every method write each answer `repeats` times, and keeps what the steps did."""
+    """Lets every method write the answer to each first turn `repeats` times, and keeps what the steps did."""
 
-    clock, result = Heard, ReplayResult
+    clock, result, turns = Heard, ReplayResult, "first"
 
     def settings(self) -> dict[str, Any]:
         """With the sizes of what may be made larger."""

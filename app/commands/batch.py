@@ -14,12 +14,13 @@ from decodescope.app.refusal import sentence
 from decodescope.app.runs.prompts import BEGINS, JSON_LINES, Prompt, of_text
 from decodescope.engine.core.activity import idle_in_several
 from decodescope.engine.core.refusal import Refusal
+from decodescope.lab.words.asked import how_asked
 
 from .batch_method import Together, asked_for, shared
 from .output import free_file, load_model, note, say_json, size
 from .processors import decided
 from .run import further, given, interrupts, on_prompts, prompt_ids
-from .texts import read_text
+from .texts import read_text, unused_template
 
 if TYPE_CHECKING:
     from decodescope.engine.batch.decode import Asked, Batch
@@ -41,10 +42,11 @@ def batch(args: argparse.Namespace) -> int:
     if model.tokenizer is None:
         raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
     chats = model.tokenizer.has_chat
-    asked = [(x.text, args.chat or (x.chat and chats)) for x in prompts]
-    ids = [prompt_ids(model, *x) for x in asked]
+    templated = [bool(args.chat or (x.chat and chats)) for x in prompts]
+    turns = [(x.text, chat) for x, chat in zip(prompts, templated, strict=True)]
+    ids = [prompt_ids(model, *x) for x in turns]
     refuse(model, ids)
-    for text in on_prompts(args, model, asked, decodes=not args.plan_only):
+    for text in on_prompts(args, model, turns, decodes=not args.plan_only):
         note(text)
     decided(args, model)
     if args.plan_only:
@@ -56,7 +58,8 @@ def batch(args: argparse.Namespace) -> int:
         done = decode(model, ids, _asked(args, model, sampler, lambda: bool(seen), progress))
     answers = [_answer(model, *x) for x in zip(prompts, ids, done.texts, strict=True)]
     kept = out is None or _kept(out, answers)
-    _show(args, prompts, done, answers, out if kept else None)
+    asked = [*how_asked(sum(templated), [x.later for x in prompts]), *unused_template(model, templated)]
+    _show(args, prompts, asked, done, answers, out if kept else None)
     if done.fault is not None:
         so_far = f"{done.ended} of {len(ids)} texts were decoded to their end, the others are kept as far as they came"
         note(f"{so_far}: {sentence(done.fault)}")
@@ -80,23 +83,25 @@ def _by_method(args: argparse.Namespace, prompts: list[Prompt], out: Path | None
     group.notes += (ends := [f"Note: {x}" for x in idle_in_several([answer["notes"] for answer in answers])])
     tokens = sum(len(x["tokens"]) for x in answers)
     rate = f"{tokens} tokens, {tokens / done.wall_s:.1f} tokens/s; {shared(done)}"
+    asked = [*how_asked(sum(group.chat), [x.later for x in prompts]), *unused_template(group.model, group.chat)]
     if args.json:
         counts = {"new_tokens": tokens, "passes": done.shared.total(), "shared": dict(sorted(done.shared.items()))}
         counts |= {"wall_s": done.wall_s, "out": str(out) if out and kept else None, "traces": args.traces}
-        say_json({"texts": answers, **counts, "faults": group.faults, "notes": group.notes})
+        say_json({"texts": answers, **counts, "faults": group.faults, "notes": [*group.notes, *asked]})
     else:
-        _say(prompts, answers, out if kept else None, rate + (f"; traces: {args.traces}" if args.traces else ""))
+        line = rate + (f"; traces: {args.traces}" if args.traces else "")
+        _say(prompts, asked, answers, out if kept else None, line)
     for text in [*group.faults, *ends]:
         note(text)
     return 130 if seen else 0 if kept and not group.faults else 1
 
 
-def _say(prompts: list[Prompt], answers: list[dict[str, Any]], out: Path | None, line: str) -> None:
-    """The texts, unless they stand in a file, and a line with figures."""
+def _say(prompts: list[Prompt], asked: list[str], answers: list[dict[str, Any]], out: Path | None, line: str) -> None:
+    """The texts, unless they stand in a file, sentences on how the prompts were put, and a line with figures."""
     begins = {x.name: f"{x.begins}{'…' if len(x.text) > BEGINS else ''}" for x in prompts}
     for answer in answers if out is None else ():
         print(f"{answer['name']}: {begins[answer['name']]}\n{answer['text']}\n")
-    print(line + (f"; texts: {out}" if out else ""))
+    print("\n".join([*asked, line + (f"; texts: {out}" if out else "")]))
 
 
 def _try(out: Path) -> None:
@@ -198,13 +203,19 @@ def _say_plan(args: argparse.Namespace, prompts: list[Prompt], plan: Plan) -> No
 
 
 def _show(
-    args: argparse.Namespace, prompts: list[Prompt], done: Batch, answers: list[dict[str, Any]], out: Path | None
+    args: argparse.Namespace,
+    prompts: list[Prompt],
+    asked: list[str],
+    done: Batch,
+    answers: list[dict[str, Any]],
+    out: Path | None,
 ) -> None:
     """The texts in the order of the file, and a line with figures; or one JSON object."""
     tokens = sum(len(x.tokens) for x in done.texts)
     figures = {"new_tokens": tokens, "passes": done.passes, "wall_s": done.wall_s, "kv_bytes_peak": done.peak_bytes}
     if args.json:
-        say_json({"texts": answers, **_figures(done.plan), **figures, "out": None if out is None else str(out)})
+        plan = {**_figures(done.plan), **figures, "out": None if out is None else str(out)}
+        say_json({"texts": answers, **plan, "notes": asked})
         return
     rate = f"{tokens} tokens in {done.passes} passes, {tokens / done.wall_s:.1f} tokens/s" if done.wall_s else ""
-    _say(prompts, answers, out, f"{_reading(done.plan)}; {rate}; KV at most {size(done.peak_bytes)}")
+    _say(prompts, asked, answers, out, f"{_reading(done.plan)}; {rate}; KV at most {size(done.peak_bytes)}")

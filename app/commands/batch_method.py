@@ -55,7 +55,7 @@ class Together:
         self.model, self.others = models(args, self.method)
         self.notes += remarks(self.model, *self.others.values())
         assert self.model.tokenizer is not None
-        self.chat = [args.chat or (x.chat and self.model.tokenizer.has_chat) for x in prompts]
+        self.chat = [bool(args.chat or (x.chat and self.model.tokenizer.has_chat)) for x in prompts]
         self.ids = [prompt_ids(self.model, x.text, chat) for x, chat in zip(prompts, self.chat, strict=True)]
         self.notes += on_prompts(args, self.model, zip((x.text for x in prompts), self.chat, strict=True))
         self.going: dict[int, Run] = {}  # by number of the prompt

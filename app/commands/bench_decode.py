@@ -7,7 +7,7 @@ from typing import Any
 
 from decodescope.engine.core.refusal import Refusal
 
-from .measuring import six_columns
+from .measuring import six_columns, unused_settings
 from .output import say_json, steps_told, table
 from .texts import read_text
 
@@ -49,6 +49,7 @@ def page(record: dict[str, Any]) -> str:
     )
     if record["theirs"] != record["model"]:
         head += f"transformers has {record['theirs']} as it is, without the transforms\n"
+    head += "".join(f"{x}\n" for x in unused_settings(record["set_aside"]))
     rows = [
         [
             x["name"],
@@ -60,8 +61,14 @@ def page(record: dict[str, Any]) -> str:
         for x in record["contestants"]
     ]
     speeds = table(("method", "by", "tokens/s", "tokens per pass", "same text"), rows)
-    times = [[x["name"], f"{x['ratio']:.2f}", f"{x['low']:.2f} to {x['high']:.2f}"] for x in record["ratios"]]
-    ratios = table(("times as fast", "median", "over the prompts"), times)
+    count = len(record["prompts"])
+    times = [
+        [x["name"], f"{x['ratio']:.2f}", f"{x['low']:.2f} to {x['high']:.2f}", f"{x['same_texts']} of {count}"]
+        for x in record["ratios"]
+    ]
+    ratios = table(("times as fast", "median", "over the prompts", "same text"), times)
+    if any(x["same_texts"] < count for x in record["ratios"]):
+        ratios += "\nWhere the text is not the same, a ratio compares the times of different texts."
     cost = ", ".join(f"{kept} {percent:+.1f} %" for kept, percent in record["recording_percent"].items())
     six = "".join(f"\n\n{x}" for x in six_columns(record))
     return f"{head}\n{speeds}\n\n{ratios}{six}\n\nWhat recording to a file adds to our autoregressive decoding: {cost}."

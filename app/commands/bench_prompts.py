@@ -26,7 +26,7 @@ def prompts(args: argparse.Namespace) -> int:
     model = load_model(args.model, args.dtype, args.device)
     bench = ShortenedBench(model, methods, models, seed=args.seed)
     result = shortened(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
-    return finished(args, result, told, out)
+    return finished(args, result, told, out, first_turns=True)
 
 
 COLUMNS = ("read", "nats a token", "more than whole", "first token", "of whole", "looking", "operations")

@@ -6,21 +6,28 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .measuring import MET, asked, by_position, figure, finished, named, share, six_columns
+from .measuring import MET, asked, by_position, figure, finished, named, share, six_columns, unused_settings
 from .output import load_model, steps_told, table
 from .run import further
 
 if TYPE_CHECKING:
+    from decodescope.engine.bench.questions import Question
     from decodescope.engine.method import Method
 
 
 def speculation(args: argparse.Namespace) -> int:
     """Measure everything on some questions, and print."""
     from decodescope.engine.bench.questions import even_of_each
+    from decodescope.engine.bench.spec_bench import is_spec_bench, task_of
     from decodescope.engine.bench.speculation import PER_KIND, SHORT, Speculation, speculation
     from decodescope.engine.bench.speed import Reference
 
-    questions, about, out = asked(args, lambda all_: even_of_each(all_, SHORT if args.short else PER_KIND))
+    def choose(questions: list[Question]) -> list[Question]:
+        """So many of each kind; of Spec-Bench's own file of each task, as it has as many of each."""
+        kinds = {"kind_of": task_of} if is_spec_bench(questions) else {}
+        return even_of_each(questions, SHORT if args.short else PER_KIND, **kinds)
+
+    questions, about, out = asked(args, choose)
     methods = None if args.method is None else chosen(args.method)
     dtype = args.dtype or "bfloat16"
     model = load_model(args.model, dtype, args.device)
@@ -99,7 +106,7 @@ def heading(record: Mapping[str, Any]) -> tuple[str, str]:
         f"to {s['new_tokens']} tokens each, medians of {s['repeats']} rounds; drawn at temperature {s['temperature']:g}, seed "
         f"{s['seed']}; {record['seconds']:.0f} s"
     )
-    return where, what
+    return where, ". ".join([what, *unused_settings(s["set_aside"])])
 
 
 def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
@@ -126,21 +133,27 @@ def doubtful(record: Mapping[str, Any]) -> str:
 
 
 def spec_table(record: Mapping[str, Any]) -> list[str]:
-    """The figures by Spec-Bench's arithmetic and kinds, and its published rows of the same methods; none where nothing fits."""
-    from decodescope.engine.bench.spec_bench import KINDS, published
+    """The figures by Spec-Bench's arithmetic: of its own questions by its tasks, beside its published rows of the same methods;
+    of others by their kinds, and alone. None where nothing was timed."""
+    from decodescope.engine.bench.spec_bench import published
 
-    figures = record.get("spec_bench") or {}
+    figures, s = record.get("spec_bench") or {}, record["settings"]
     if not figures:
         return []
+    groups = list(next(iter(figures.values()))["times"])
 
     def row(name: str, one: Mapping[str, Any]) -> list[str]:
-        return [name, *(figure(one["times"][kind]) for kind in KINDS), figure(one["accepted"]), figure(one["overall"])]
+        return [name, *(figure(one["times"][x]) for x in groups), figure(one["accepted"]), figure(one["overall"])]
 
-    book, parts = published(), {x["method"] for x in record["settings"]["contestants"].values()}
-    theirs = [row(f"{x['name']}, published, {x['gpu']}", x) for x in book["rows"] if x["method"] in parts]
-    head = ("by Spec-Bench's arithmetic", *KINDS, "mean accepted", "overall")
     lines = [row(name, figures[name]) for name in quickest(record) if name in figures]
-    return [table(head, [*lines, *theirs]) + f"\nPublished: {book['source']}."]
+    head = ("by Spec-Bench's arithmetic", *groups, "mean accepted", "overall")
+    if not s["questions"]["spec_bench"]:
+        why = "These are not Spec-Bench's questions, so its published rows do not stand here."
+        return [table(head, lines) + f"\n{why} --questions question.jsonl, its own file, has them."]
+    book, parts = published(), {x["method"] for x in s["contestants"].values()}
+    lines += [row(f"{x['name']}, published, {x['gpu']}", x) for x in book["rows"] if x["method"] in parts]
+    here = f"Here: {s['questions']['count']} of its 480 questions, answers of up to {s['new_tokens']} tokens; there up to 1024."
+    return [table(head, lines) + f"\nPublished: {book['source']}. {here}"]
 
 
 SLACK = 1.1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, of_text
 from decodescope.engine.core.calibrated import ENDING, MARK, NAME, Calibration, Conformal, Found, Point, usual, write
 from decodescope.engine.core.refusal import Refusal
+from decodescope.lab.words.asked import how_asked
 
 from .output import note, say_json, table
 from .processors import decided
@@ -132,11 +133,19 @@ def read_texts(args: argparse.Namespace, model: Model) -> list[Text]:
 
     if args.texts != LABBENCH and args.risk != "task":
         lines = of_text(read_text(args.texts), args.texts, args.texts.endswith(JSON_LINES))
+        _say(args, how_asked(len(lines) if args.chat else 0, [x.later for x in lines]))
         return [Text(tuple(prompt_ids(model, x.text, args.chat))) for x in lines]
     asked, _ = read_questions(QUESTIONS if args.texts == LABBENCH else args.texts)
     chat = bool(model.tokenizer and model.tokenizer.has_chat)
     chosen = [x for x in first_of_each(asked, 8) if x.scorer] if args.short else [x for x in asked if x.scorer]
+    _say(args, how_asked(len(chosen) if chat else 0, [len(x.turns) - 1 for x in chosen]))
     return [Text(tuple(prompt_ids(model, x.turns[0], chat)), x.references[0], x.scorer) for x in chosen]
+
+
+def _say(args: argparse.Namespace, sentences: list[str]) -> None:
+    """Print sentences, where the output is text."""
+    if not args.json:
+        print("\n".join(sentences), flush=True)
 
 
 def told(one: Found) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from decodescope.app.refusal import sentence
 from decodescope.engine.core.refusal import Refusal
+from decodescope.lab.words.asked import left_out, put_as
 
 from .output import note, say_json, size, table
 from .run import compose
@@ -56,19 +58,38 @@ def asked(
     return choose(questions), {**about, "short": args.short}, out
 
 
-def finished(args: argparse.Namespace, result: Gathered[Any], text: Callable[[dict[str, Any]], str], out: Path | None) -> int:
-    """Print the result, as JSON or as `text`; the exit code."""
+def finished(
+    args: argparse.Namespace,
+    result: Gathered[Any],
+    text: Callable[[dict[str, Any]], str],
+    out: Path | None,
+    *,
+    first_turns: bool = False,
+) -> int:
+    """Print the result, as JSON or as `text`, with sentences on how the questions were put; the exit code. first_turns: of
+    each the first turn alone was asked."""
     record = result.record()
     if args.json:
         say_json(record)
     elif result.rows:
-        print(text(record))
+        print("\n\n".join([text(record), *how_questions_were_put(record["settings"], first_turns)]))
     else:
         print("Nothing was measured." + "".join(f" {x['why']}" for x in result.skipped[:1]))
     if not result.complete:
         note("Interrupted." + ("" if out is None else f" {out}.partial holds what was measured: --resume goes on from there."))
         return 130
     return 0
+
+
+def how_questions_were_put(settings: Mapping[str, Any], first_turns: bool) -> list[str]:
+    """A line on how questions were put to the model, and which of their turns; none where the settings do not say."""
+    asked = settings.get("questions") or {}
+    if "chat" not in settings or "later_turns" not in asked:
+        return []
+    count, later, having = asked["count"], asked["later_turns"], asked["with_later"]
+    turns = "All turns were asked; a method's own answers stand in its later prompts." if later else ""
+    turns = left_out(later, having, count) if first_turns else turns
+    return [" ".join(x for x in (put_as(count if settings["chat"] else 0, count), turns) if x)]
 
 
 def named(words: Iterable[str], known: Mapping[str, Method], draws: bool = False) -> dict[str, Method]:
@@ -147,6 +168,15 @@ def six_columns(record: Mapping[str, Any]) -> list[str]:
     rows = [[name, *six_cells(one)] for name, one in figures.items()]
     unknown = "compute use is of a peak that decodescope hardware measures" if record["settings"].get("peak") is None else ""
     return [table(("method", *SIX), rows) + (f"\nn/a: {unknown}." if unknown else "")]
+
+
+def unused_settings(set_aside: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A sentence for each model with settings of generation in its folder that neither side used."""
+    sentences = []
+    for name, unused in set_aside.items():
+        settings = ", ".join(f"{setting} {json.dumps(value)[:60]}" for setting, value in unused.items())
+        sentences.append(f"{name}: neither side uses these generation settings of its folder: {settings}")
+    return sentences
 
 
 SIX = ("memory", "compute use", "s an answer", "tokens/s", "J a token", "compression")  # as engine/bench/columns.py has them

@@ -13,11 +13,12 @@ from decodescope.app.runs.batch import drafts
 from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, Prompt, of_kinds, of_labbench, of_text
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS
+from decodescope.lab.words.asked import left_out_of
 
 from .output import note, say_json, size, table
 from .processors import decided
 from .run import PARTS, compose, ignored, interrupts, models, on_prompts, remarks
-from .texts import read_text
+from .texts import read_text, unused_template
 from .trace import free, write
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def report(args: argparse.Namespace) -> int:
 
     runs = Decoded(args) if args.file == [] else None
     tally = count(recorded(args.file) if runs is None else runs.traces())
+    tally.notes += [] if runs is None else runs.notes()
     if target is not None:
         from decodescope.lab.reports.page import page
 
@@ -46,7 +48,7 @@ def report(args: argparse.Namespace) -> int:
     if args.json:
         say_json({**tally.record(), "html": None if target is None else str(target)})
     else:
-        print(told(tally))
+        print("\n\n".join([told(tally), *([] if runs is None else runs.hints())]))
         if target is not None:
             print(f"\n{target}: {size(target.stat().st_size)}")
     return 130 if runs is not None and runs.stopped else 0
@@ -89,7 +91,7 @@ class Decoded:
     """The runs of a method on every prompt. stopped: whether an interrupt ended them early."""
 
     def __init__(self, args: argparse.Namespace):
-        self.args, self.stopped = args, False
+        self.args, self.stopped, self.decoded = args, False, list[int]()  # numbers of the prompts that have a trace
         if args.model is None:
             raise Refusal("--prompts needs a model to decode with: give --model lab, a folder or a hub id.")
         self.folder = None if args.traces is None else _folder(args.traces)
@@ -105,14 +107,26 @@ class Decoded:
         decided(args, self.model)
         assert self.model.tokenizer is not None
         self.has_chat = self.model.tokenizer.has_chat
-        for text in on_prompts(args, self.model, [(x.text, self._chat(x)) for x in self.prompts]):
+        for text in on_prompts(args, self.model, [(x.text, self._chat(i)) for i, x in enumerate(self.prompts)]):
             note(text)
+
+    def notes(self) -> list[str]:
+        """What a report on the runs says of their prompts: turns that were not asked."""
+        return [x for x in [left_out_of([self.prompts[i].later for i in self.decoded])] if x]
+
+    def hints(self) -> list[str]:
+        """What the command line says besides: that a chat template was not used."""
+        return unused_template(self.model, map(self._chat, self.decoded))
+
+    def _chat(self, i: int) -> bool:
+        """Whether prompt number `i` is put through the chat template."""
+        return bool(self.args.chat or (self.prompts[i].chat and self.has_chat))
 
     def traces(self) -> Iterator[Trace]:
         """A run's trace for every prompt, in their order; prompts that cannot be run are left out, with a note."""
         from decodescope.engine.batch.in_step import sets
 
-        left_out: list[str] = []
+        faults: list[str] = []
         count, alone = len(self.prompts), self.args.batch == 1
         with interrupts() as seen:
             for some in [range(i, i + 1) for i in range(count)] if alone else sets(count, self.args.batch):
@@ -122,17 +136,18 @@ class Decoded:
                 for i in sorted(done):
                     trace = done[i]
                     if isinstance(trace, Exception):
-                        left_out.append(f"prompt {i + 1}: {sentence(trace)}")
+                        faults.append(f"prompt {i + 1}: {sentence(trace)}")
                     else:
+                        self.decoded.append(i)
                         yield trace
                 if len(done) < len(some):
                     self.stopped = True
                     note(f"Interrupted: the report is on the {some[0] + len(done)} prompts before.")
                     break
-        if left_out:
-            if len(left_out) == count:
-                raise Refusal(f"No prompt could be decoded; {left_out[0]}")
-            note(f"Left out: {len(left_out)}. The first, {left_out[0]}")
+        if faults:
+            if len(faults) == count:
+                raise Refusal(f"No prompt could be decoded; {faults[0]}")
+            note(f"Left out: {len(faults)}. The first, {faults[0]}")
 
     def run(self, i: int) -> dict[int, Trace | Exception]:
         """The trace of prompt `i`, or why there is none."""
@@ -174,11 +189,7 @@ class Decoded:
         """How a prompt is decoded; number `i` has the i-th seed behind the first."""
         path = None if self.folder is None else self.folder / f"prompt-{i + 1:04d}.dstrace"
         options: dict[str, Any] = {"models": self.drafts, "max_new_tokens": self.args.max_new_tokens}
-        return options | {"seed": self.args.seed + i, "chat": self._chat(self.prompts[i]), "path": path}
-
-    def _chat(self, prompt: Prompt) -> bool:
-        """Whether a prompt is put into the chat template."""
-        return bool(self.args.chat or (prompt.chat and self.has_chat))
+        return options | {"seed": self.args.seed + i, "chat": self._chat(i), "path": path}
 
 
 def _span(numbers: range) -> str:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from decodescope.engine.core.refusal import Refusal
 
 from .output import size
+
+if TYPE_CHECKING:
+    from decodescope.engine.load import Model
 
 LARGEST = 16 << 20  # bytes of a file
 
@@ -29,3 +34,10 @@ def read_text(name: str, what: str = "prompt file") -> str:
 def _head(path: Path) -> bytes:
     with path.expanduser().open("rb") as file:
         return file.read(LARGEST + 1)
+
+
+def unused_template(model: Model, templated: Iterable[bool]) -> list[str]:
+    """A sentence on the chat template of `model`, alone in a list, where not all prompts were put through it; else nothing."""
+    if model.tokenizer is None or not model.tokenizer.has_chat or all(templated):
+        return []
+    return [f"{model.name} has a chat template: --chat puts every prompt through it."]

@@ -13,6 +13,7 @@ from decodescope.app.runs.prompts import JSON_LINES, Prompt, of_text
 from decodescope.engine.answers import Answer, Answers, Totals, served, totals, zipf
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace.lookups import EVICTS, Lookup, replayed
+from decodescope.lab.words.asked import how_asked
 
 from .output import free_file, note, say_json, table
 from .processors import decided
@@ -131,12 +132,13 @@ def sums(one: Totals) -> dict[str, float]:
 
 def _show(args: argparse.Namespace, lookups: list[Lookup], prompts: list[Prompt], out: Path | None) -> None:
     """The sums, beside those that the other rules of eviction would have had on the same requests."""
+    asked = how_asked(len(prompts) if args.chat else 0, [x.later for x in prompts])
     every = {x: totals(lookups if x == args.evicts else replayed(lookups, x, args.capacity)) for x in EVICTS}
     if args.json:
         said: dict[str, Any] = {"requests": len(lookups), "prompts": [x.name for x in prompts], "evicts": args.evicts}
         said |= {"capacity": args.capacity, **sums(every[args.evicts]), "others": {}}
         said["others"] = {x: sums(one) for x, one in every.items() if x != args.evicts}
-        say_json({**said, "lookups": [asdict(x) for x in lookups], "out": None if out is None else str(out)})
+        say_json({**said, "lookups": [asdict(x) for x in lookups], "out": out and str(out), "notes": asked})
         return
     rows = [
         [
@@ -147,4 +149,5 @@ def _show(args: argparse.Namespace, lookups: list[Lookup], prompts: list[Prompt]
         ]
         for x, one in every.items()
     ]
-    print("\n" + table((f"{len(lookups)} requests", "hits", "GFLOP", "saved"), rows) + (f"\nrequests: {out}" if out else ""))
+    lines = [table((f"{len(lookups)} requests", "hits", "GFLOP", "saved"), rows), *asked]
+    print("\n" + "\n".join(lines + ([f"requests: {out}"] if out else [])))

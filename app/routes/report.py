@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from fastapi.responses import Response
 
 from decodescope.app.refusal import Refused, sentence
-from decodescope.app.runs.batch import MOST
+from decodescope.app.runs.batch import MOST, later_turns
 from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.play import GONE, Play
 from decodescope.engine.core.refusal import Refusal
@@ -51,14 +51,14 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         from decodescope.lab.reports.tables import headline
 
         def two() -> bytes:
-            first, second = (_report(_named(play, x)) for x in (runs, others))
+            first, second = (_report(play, _named(play, x)) for x in (runs, others))
             leads = [headline(first)[:2], headline(second)[:2]]
             return _json({"leads": leads, "tables": [asdict(x) for x in changes(first, second)]})
 
         return guarded(two, "application/json", {})
 
     def answer(runs: str, body: Callable[[Report], bytes], kind: str, headers: dict[str, str]) -> Response:
-        return guarded(lambda: body(_report(_named(play, runs))), kind, headers)
+        return guarded(lambda: body(_report(play, _named(play, runs))), kind, headers)
 
     def guarded(work: Callable[[], bytes], kind: str, headers: dict[str, str]) -> Response:
         try:
@@ -94,10 +94,14 @@ def _json(data: Any) -> bytes:
     return json.dumps(data, allow_nan=False).encode("utf-8", "replace")
 
 
-def _report(channels: list[Channel]) -> Report:
+def _report(play: Play, channels: list[Channel]) -> Report:
     from decodescope.lab.reports.report import report
+    from decodescope.lab.words.asked import left_out_of
 
-    return report(_opened(channels))
+    tally = report(_opened(channels))
+    later = later_turns(play.folder, [x.run for x in channels])
+    tally.notes += [x for x in [left_out_of(later)] if x]
+    return tally
 
 
 def _opened(channels: list[Channel]) -> Iterator[Trace]:

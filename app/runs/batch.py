@@ -9,11 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from decodescope.app.limits import SEEDS
 from decodescope.app.refusal import Refused
 from decodescope.engine.trace.parts import called
+from decodescope.lab.words.asked import how_asked
 
 from .aside import has_chat
 from .channel import Channel
@@ -31,6 +33,7 @@ MOST = 128  # prompts of a batch, and runs of one report
 ABREAST = 32  # runs that go in step, at most
 REMEMBERED = 16  # batches in memory
 GONE = "This batch is not here any more; its runs are in the Library."
+BATCHES = "batches"  # the folder beside the traces that keeps their records
 AGAIN = 0.25  # seconds until a place in a full queue is asked for again
 
 
@@ -56,7 +59,8 @@ class Row:
         tokens = self.tokens if self.over or self.channel is None else _tokens(self.channel)
         status = "refused" if self.why else "" if self.channel is None else self.channel.status
         run = "" if self.channel is None else self.channel.run
-        row = {"name": self.prompt.name, "kind": self.prompt.kind, "begins": self.prompt.begins, "run": run}
+        prompt = {"name": self.prompt.name, "kind": self.prompt.kind, "begins": self.prompt.begins}
+        row = {**prompt, "later": self.prompt.later, "run": run}
         return {**row, "status": status, "tokens": tokens, "why": self.why}
 
 
@@ -80,6 +84,12 @@ class Turns:
     def record(self) -> dict[str, Any]:
         """What came out so far, as plain data."""
         raise NotImplementedError
+
+    @property
+    def asked(self) -> list[str]:
+        """How the prompts are put to the model, and which turns of them are not, as sentences."""
+        rows = {id(x.prompt): x for x in self.rows}.values()  # of a set each prompt has a row for each method
+        return how_asked(sum(x.choice.chat for x in rows), [x.prompt.later for x in rows])
 
     def begin(self) -> Self:
         """Begin, in a thread that waits for each run."""
@@ -225,7 +235,7 @@ class Batch(Turns):
     def record(self) -> dict[str, Any]:
         """Where the batch stands. of: prompts;  done: those that are over;  runs: the ids of the runs that a report can be on,
         which are those with a step that did not fail;  called: its method, once a run has begun;  at: when it began, s;
-        most: runs that go in step;  doing: what they wait for"""
+        most: runs that go in step;  doing: what they wait for;  asked: sentences on how the prompts were put"""
         over = self.over  # first: where it is, all rows are in what follows
         runs = [x.channel.run for x in self.rows if x.channel and x.channel.count and x.over and not x.why]
         rows = [row.record() for row in self.rows]
@@ -234,15 +244,24 @@ class Batch(Turns):
         counts = {"of": len(rows), "done": done, "tokens": tokens, "over": over, "stopped": self.stopped}
         begun = (x.channel.wire.header for x in self.rows if x.channel is not None and x.channel.wire is not None)
         name = next((called(header) for header in begun), "")
-        step = {"most": self.most, "doing": self.doing}
+        step = {"most": self.most, "doing": self.doing, "asked": self.asked}
         return {"id": self.id, "called": name, "at": self.at, **counts, **step, "rows": rows, "runs": runs}
+
+
+def later_turns(folder: Path, runs: Sequence[str]) -> list[int]:
+    """Of each of these runs the turns behind the first that its prompt had, by the batches that are kept beside the traces in
+    `folder`; 0 for a run of none."""
+    kept = Kept(folder / BATCHES)
+    rows = [row for name in kept.names() for row in (kept.read(name) or {}).get("rows", ())]
+    later = {row["run"]: row.get("later", 0) for row in rows}  # older records do not say
+    return [later.get(run, 0) for run in runs]
 
 
 class Batches:
     """The batches of a lab."""
 
     def __init__(self, play: Play):
-        self._play, self._works = play, Works[Batch](Kept(play.folder / "batches"), REMEMBERED)
+        self._play, self._works = play, Works[Batch](Kept(play.folder / BATCHES), REMEMBERED)
 
     def start(self, choice: Choice, prompts: Sequence[Prompt], most: int = 1) -> Batch:
         """Begin a batch, at most `most` prompts at a time. Raises Refused."""

@@ -22,12 +22,14 @@ BEGINS = 60  # characters of a prompt by which it is told from others
 @dataclass(frozen=True)
 class Prompt:
     """name: the question's number or name, else the line's number;  kind: of the question, "" where a line tells none
-    chat: whether it is a user's turn, for the chat template of a model that has one"""
+    chat: whether it is a user's turn, for the chat template of a model that has one
+    later: turns behind the first, which are not asked"""
 
     name: str
     kind: str
     text: str
     chat: bool = False
+    later: int = 0
 
     @property
     def begins(self) -> str:
@@ -58,7 +60,7 @@ def of_labbench() -> list[Prompt]:
     from decodescope.engine.bench.questions import read_questions
 
     questions, _ = read_questions(QUESTIONS)
-    return [Prompt(str(x.id), x.kind, x.turns[0], chat=True) for x in questions]
+    return [Prompt(str(x.id), x.kind, x.turns[0], chat=True, later=len(x.turns) - 1) for x in questions]
 
 
 def of_kinds(prompts: Iterable[Prompt], kinds: Sequence[str] = (), each: int = 0) -> list[Prompt]:
@@ -121,10 +123,12 @@ def _object(line: str, number: int, where: str) -> Prompt:
         raise Refused(f"{place} is no JSON ({str(error)[:80]}).") from None
     turns = said.get("turns") if isinstance(said, dict) else None
     text = said.get("prompt") if isinstance(said, dict) else None
-    text = turns[0] if text is None and isinstance(turns, list) and turns else text
+    later = 0
+    if text is None and isinstance(turns, list) and turns:
+        text, later = turns[0], len(turns) - 1
     if not isinstance(text, str) or not text.strip():
         raise Refused(f"{place} has no prompt: write {OBJECT}.")
     kind, name = said.get("category", ""), said.get("question_id", number)
     if re.search("[\ud800-\udfff]", f"{text}{kind}{name}"):
         raise Refused(f"{place} holds half of a surrogate pair, which is no text: mend the line.")
-    return Prompt(str(name)[:NAMED], kind[:NAMED] if isinstance(kind, str) else "", text)
+    return Prompt(str(name)[:NAMED], kind[:NAMED] if isinstance(kind, str) else "", text, later=later)

@@ -110,7 +110,7 @@ class Repeat:
         try:
             for one in self._warm if not self.rounds else []:
                 one.write(self._prompt)
-            one_round(self._field, "", self._prompt, self.rounds, self._device)
+            one_round(self._field, "", [self._prompt] * len(self._field), self.rounds, self._device)
         except _Stopped:
             self.finish("stopped_by_user")
             return Round(self.rounds, 0.0)

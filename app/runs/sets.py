@@ -67,8 +67,9 @@ class PromptSet(Turns):
     def record(self) -> dict[str, Any]:
         """What came out so far, as plain data.
 
-        methods: what each is called;  lines: per prompt its name, kind, beginning, run ids, and per method a Cell or None, and
-        the ratio of its tokens a second to the first method's;  kinds: as `summed`, of all prompts ("all") and of each kind
+        methods: what each is called;  lines: per prompt its name, kind, beginning, how many turns behind the first it has, run
+        ids, and per method a Cell or None, and the ratio of its tokens a second to the first method's
+        kinds: as `summed`, of all prompts ("all") and of each kind;  asked: sentences on how the prompts were put to the model
         """
         # first: what is over then has all its figures in what follows
         state = {"of": len(self.rows), "done": sum(x.over for x in self.rows), "over": self.over, "stopped": self.stopped}
@@ -79,7 +80,7 @@ class PromptSet(Turns):
         rows = [{"kind": "all", **summed(lines, count)}]
         if len(kinds) > 1:
             rows += [{"kind": kind or "none", **summed([x for x in lines if x["kind"] == kind], count)} for kind in kinds]
-        return {"id": self.id, **state, "sure": SURE, "methods": names, "kinds": rows, "lines": lines}
+        return {"id": self.id, **state, "sure": SURE, "asked": self.asked, "methods": names, "kinds": rows, "lines": lines}
 
     def _line(self, line: Sequence[Row]) -> dict[str, Any]:
         known = [self._cells.get(id(row)) for row in line]
@@ -96,7 +97,7 @@ class PromptSet(Turns):
         whys = [row.why for row in line if row.why]
         first = cells[0]
         ratios = [x["rate"] / first["rate"] if x and first and first["rate"] else None for x in cells]
-        about = {"name": prompt.name, "kind": prompt.kind, "begins": prompt.begins, "runs": runs}
+        about = {"name": prompt.name, "kind": prompt.kind, "begins": prompt.begins, "later": prompt.later, "runs": runs}
         return {**about, "why": whys[0] if whys else "", "cells": cells, "ratios": ratios}
 
 

@@ -365,6 +365,7 @@ def labbench(
 
 
 def about(questions: Sequence[Question], asked: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What to remember of the questions: `asked`, how many, and a hash of them."""
+    """What to remember of the questions: `asked`, how many, how many turns behind the first ones, and a hash of them."""
+    later = {"later_turns": sum(len(x.turns) - 1 for x in questions), "with_later": sum(len(x.turns) > 1 for x in questions)}
     key = json.dumps([asdict(x) for x in questions], sort_keys=True).encode("utf-8", "backslashreplace")
-    return {**(asked or {}), "count": len(questions), "sha256": hashlib.sha256(key).hexdigest()}
+    return {**(asked or {}), "count": len(questions), **later, "sha256": hashlib.sha256(key).hexdigest()}

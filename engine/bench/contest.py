@@ -161,14 +161,16 @@ def take_turns(
             for turn in range(repeats):
                 say(f"prompt {name!r}, round {turn + 1} of {repeats}")
                 progress.at(progress.done, phase=f"prompt {name!r}")
-                one_round(contestants, name, prompt, turn, device)
+                one_round(contestants, name, [prompt] * len(contestants), turn, device)
                 progress.add()
 
 
-def one_round(contestants: Sequence[Contestant], name: str, prompt: list[int], turn: int, device: torch.device) -> None:
-    """Time everyone once on the prompt called `name`; who begins moves on with `turn`."""
-    shift = turn % len(contestants)
-    for one in [*contestants[shift:], *contestants[:shift]]:
+def one_round(
+    contestants: Sequence[Contestant], name: str, prompts: Sequence[list[int]], turn: int, device: torch.device
+) -> None:
+    """Time everyone once, each on its own one of `prompts`, which are called `name`; who begins moves on with `turn`."""
+    shift, pairs = turn % len(contestants), list(zip(contestants, prompts, strict=True))
+    for one, prompt in [*pairs[shift:], *pairs[:shift]]:
         gc.collect()
         wait(device)
         before, began = joules(), time.perf_counter()

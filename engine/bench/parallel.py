@@ -94,7 +94,8 @@ class ParallelBench:
         chosen = {name: method.record() for name, method in self.methods.items()}
         weights = dict.fromkeys(self.methods, resident([self.model]))
         forms = {name: chance(task) for name, task in self.tasks.items()}
-        return {**surroundings(self.model), "methods": chosen, "seed": self.seed, "at_once": forms, "weights": weights}
+        settings = {**surroundings(self.model), "methods": chosen, "seed": self.seed, "at_once": forms, "weights": weights}
+        return {**settings, "chat": False}
 
     def rows(self, question: Question, turn: int) -> list[ParallelRow]:
         """What every method makes of a question; they take turns beginning with number `turn`."""

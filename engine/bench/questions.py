@@ -148,13 +148,16 @@ def in_turns(questions: Iterable[Asked]) -> list[Asked]:
     return [x for _, x in sorted(turns, key=lambda turn: turn[0])]
 
 
-def even_of_each(questions: Iterable[Question], count: int) -> list[Question]:
+def even_of_each(
+    questions: Iterable[Question], count: int, kind_of: Callable[[Question], str] = lambda x: x.kind
+) -> list[Question]:
     """`count` questions of every kind (all, if there are fewer), spread evenly over those of the kind, in their order."""
     whole = list(questions)
-    sizes, seen, chosen = kinds(whole), Counter[str](), []
+    sizes, seen, chosen = Counter(map(kind_of, whole)), Counter[str](), []
     for x in whole:
-        size, at = sizes[x.kind], seen[x.kind]
-        seen[x.kind] += 1
+        kind = kind_of(x)
+        size, at = sizes[kind], seen[kind]
+        seen[kind] += 1
         if size <= count or at in {(2 * i + 1) * size // (2 * count) for i in range(count)}:
             chosen.append(x)
     return chosen

@@ -1,11 +1,16 @@
-"""Spec-Bench's own arithmetic by its six kinds, so that a figure here can stand beside a published one.
+"""Spec-Bench's own arithmetic, so that a figure here can stand beside a published one.
 
-Source: Xia et al. 2024, arXiv:2401.07851; hemingkx/Spec-Bench, evaluation/speed.py. Of each question tokens a second of the
-whole call, prompt included; of a method the mean of these rates over the questions; times plain is the ratio of two such means,
-not of times in all; mean accepted tokens is the mean over all steps of all questions, the target's own token included.
+Source: Xia et al. 2024, arXiv:2401.07851; hemingkx/Spec-Bench, evaluation/speed.py. Of each question tokens a second of its
+turns together, prompts included: all their tokens over all their time. Of a method the mean of these rates over the questions.
+Times plain is the ratio of two such means, taken in each round, and then the mean over the rounds. Mean accepted tokens is the
+mean over all steps of all questions, the target's own token included.
+
+Its 13 categories are 6 tasks, and the published rows are of these. Questions of another file keep its kinds, and no published
+row stands beside them: a kind `math` of LabBench is not MT-bench's. Unlike theirs, the tokens of plain decoding are counted as
+they were written; speed.py counts those of its text, tokenized once more.
 
 `bench speculation` itself compares question by question and takes medians, of the steps alone: the two agree where questions
-are alike. A call's time is the mean of its rounds here, as theirs is of three runs.
+are alike.
 """
 
 from __future__ import annotations
@@ -16,20 +21,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from .questions import Question
+
 PUBLISHED = Path(__file__).resolve().parents[2] / "assets" / "bench" / "spec_bench.json"
-KINDS: dict[str, tuple[str, ...]] = {  # theirs -> categories of their file, and behind them LabBench's of the same sort
-    "conversation": (
-        *("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"),
-        "chat",
-    ),
+TASKS: dict[str, tuple[str, ...]] = {  # as in its paper -> categories of its file, as speed.py groups them
+    "conversation": ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"),
     "translation": ("translation",),
-    "summarization": ("summarization", "summary"),
+    "summarization": ("summarization",),
     "question answering": ("qa",),
     "mathematical reasoning": ("math_reasoning",),
-    "retrieval": ("rag", "retrieval"),
+    "retrieval": ("rag",),
 }
-SUMS = "math"  # a category of theirs within conversation; in LabBench it is the kind of mathematical questions
-OURS = "chat"  # what tells LabBench's questions from theirs
+TALKS = "conversation"  # MT-bench's questions, of two turns each
+TASK_OF = {category: task for task, categories in TASKS.items() for category in categories}
 
 
 class Timed(Protocol):
@@ -42,7 +46,7 @@ class Timed(Protocol):
 
     @property
     def kind(self) -> str:
-        """What its file calls questions like it."""
+        """Its category in the file."""
         ...
 
     @property
@@ -57,7 +61,7 @@ class Timed(Protocol):
 
     @property
     def tokens(self) -> int:
-        """Written."""
+        """Written in all turns."""
         ...
 
     @property
@@ -67,52 +71,66 @@ class Timed(Protocol):
 
     @property
     def seconds(self) -> Sequence[float]:
-        """Of each whole call."""
+        """Of each round: the whole calls of all turns."""
         ...
 
 
-def kind_of(category: str, theirs: bool) -> str | None:
-    """Spec-Bench's kind of a category, of its own file or of LabBench's; None: it has none."""
-    if category == SUMS and not theirs:
-        return "mathematical reasoning"
-    return next((kind for kind, categories in KINDS.items() if category in categories), None)
+def is_spec_bench(questions: Iterable[Question]) -> bool:
+    """Whether all questions are as in Spec-Bench's file: of its categories, MT-bench's with two turns and the others with one,
+    and without tags, which only LabBench's have."""
+    return all(
+        x.kind in TASK_OF and not x.tags and len(x.turns) == (2 if TASK_OF[x.kind] == TALKS else 1) for x in questions
+    )
 
 
-def spec_bench(rows: Sequence[Timed], against: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Method -> its figures: `times` by kind and `overall` over plain decoding, `tokens_per_s`, `accepted`; None where there is
-    nothing. against: method -> the plain decoding that it is compared with."""
-    theirs = not any(row.kind == OURS for row in rows)
-    asked = [row for row in rows if kind_of(row.kind, theirs) is not None and not row.fault and row.seconds]
+def task_of(question: Question) -> str:
+    """Spec-Bench's task of one of its questions."""
+    return TASK_OF[question.kind]
+
+
+def spec_bench(rows: Sequence[Timed], against: Mapping[str, str], theirs: bool) -> dict[str, dict[str, Any]]:
+    """Method -> its figures: `times` by group and `overall` over plain decoding, `tokens_per_s`, `accepted`; None where nothing
+    was timed. against: method -> the plain decoding that it is compared with;  theirs: whether the groups are Spec-Bench's
+    tasks, else they are the kinds of the file"""
+    asked = [row for row in rows if not row.fault and row.seconds]
+    groups = {row.kind: TASK_OF[row.kind] if theirs else row.kind for row in asked}
+    names = list(TASKS) if theirs else list(groups)
     figures: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(row.method for row in asked):
         mine = [row for row in asked if row.method == name]
         plain = [row for row in asked if row.method == against.get(name)]
         of = {
-            kind: times(*([x for x in each if kind_of(x.kind, theirs) == kind] for each in (mine, plain))) for kind in KINDS
+            group: times(*([x for x in each if groups[x.kind] == group] for each in (mine, plain))) for group in names
         }
         steps = sum(row.steps for row in mine)
+        rates = [rate(mine, i) for i in range(rounds(mine))]
         figures[name] = {
             "times": of,
             "overall": times(mine, plain),
-            "tokens_per_s": rate(mine),
+            "tokens_per_s": statistics.fmean(rates),
             "accepted": sum(row.tokens for row in mine) / steps if steps else None,
         }
     return figures
 
 
-def rate(rows: Iterable[Timed]) -> float | None:
-    """The mean over questions of tokens a second."""
-    rates = [row.tokens / statistics.fmean(row.seconds) for row in rows]
-    return statistics.fmean(rates) if rates else None
+def rounds(rows: Iterable[Timed]) -> int:
+    """In how many rounds all of these were timed."""
+    return min((len(row.seconds) for row in rows), default=0)
+
+
+def rate(rows: Iterable[Timed], i: int) -> float:
+    """The mean over questions of tokens a second in round `i`."""
+    return statistics.fmean(row.tokens / row.seconds[i] for row in rows)
 
 
 def times(mine: Sequence[Timed], plain: Sequence[Timed]) -> float | None:
-    """The ratio of two mean rates, over the questions that both have."""
+    """The ratio of two mean rates, over the questions that both have: the mean over the rounds."""
     both = {x.question for x in mine} & {x.question for x in plain}
-    a, b = (rate(x for x in each if x.question in both) for each in (mine, plain))
-    return a / b if a and b else None
+    a, b = ([x for x in each if x.question in both] for each in (mine, plain))
+    ratios = [rate(a, i) / rate(b, i) for i in range(rounds([*a, *b])) if rate(b, i)]
+    return statistics.fmean(ratios) if ratios else None
 
 
 def published(path: Path = PUBLISHED) -> dict[str, Any]:
-    """Their rows: `source`, and of each its `gpu`, `name`, our `method`, `times` by kind, `accepted` and `overall`."""
+    """Their rows: `source`, and of each its `gpu`, `name`, our `method`, `times` by task, `accepted` and `overall`."""
     return dict(json.loads(path.read_text(encoding="utf-8")))

@@ -15,15 +15,16 @@ from decodescope.engine.method import Method, MethodError
 from decodescope.engine.session import Session
 
 from .answers import Bench, about
-from .answers_figures import BASELINE
-from .columns import Spent, resident
+from .answers_figures import BASELINE, by_depth
+from .columns import Spent, resident, together
 from .contest import Contestant, agreement, one_round, ours
 from .head_clock import HeadClock, watching
 from .questions import Question
 from .result_file import gather
+from .spec_bench import is_spec_bench
 from .speculation_figures import SpecResult, SpecRow
 from .speed import Reference
-from .talk import Answer
+from .talk import Answer, Talk
 
 PER_KIND, SHORT = 2, 1  # questions of a kind, and in the short form
 NEW_TOKENS, REPEATS = 40, 3
@@ -111,10 +112,11 @@ class Speculation:
 
     methods: name -> method, measured greedily; None: `compositions`, and those of DRAWING at `temperature`, unless it is 0
     left_out: name -> why it cannot run here
-    clock, result: what times heads, and what keeps the rows
+    clock, result: what times heads, and what keeps the rows;  turns: which of a question are asked
     """
 
     clock: type[HeadClock] = HeadClock
+    turns: str = "all"
     result: type[SpecResult] = SpecResult
 
     def __init__(
@@ -167,6 +169,8 @@ class Speculation:
             "temperature": self.temperature,
             "repeats": self.repeats,
             "transformers": None if self.reference is None else self.reference.version,
+            "set_aside": {} if self.reference is None else self.reference.set_aside,
+            "turns": self.turns,
             "contestants": {
                 **{name: self._about(name, entry) for name, entry in self.entries.items()},
                 **{one.name: _theirs(one) for one in theirs},
@@ -193,22 +197,29 @@ class Speculation:
     # ---- one question
 
     def rows(self, question: Question, turn: int, clock: HeadClock) -> Sequence[SpecRow]:
-        """What everyone made of the question's first turn: counted once, then timed in turns. `turn`: number of the question,
-        by which the order goes on."""
-        prompt = self.greedy.first(question)
-        counts = {name: x.bench.answer(x.method, prompt, self.new_tokens) for name, x in self.entries.items()}
-        field = self.field([name for name, answer in counts.items() if not answer.fault], self.new_tokens, clock)
-        for i in range(self.repeats):
-            one_round(field, "", prompt, turn * self.repeats + i, self.model.decoder.device)
+        """What everyone made of the question: counted once, then timed in turns. In the prompt of a later turn stand one's own
+        earlier answers. `turn`: number of the question, by which the order goes on. Where plain decoding does not come to the
+        end, its row alone, with the fault."""
+        talks = {name: x.bench.talk(question, x.method, self.new_tokens) for name, x in self.entries.items()}
+        if fault_of(talks[BASELINE]):
+            return [_row(question, BASELINE, talks[BASELINE], None, None)]
+        field = self.field([name for name, talk in talks.items() if not fault_of(talk)], self.new_tokens, clock)
+        theirs = {one.name: Talk(self.greedy, question, self.new_tokens) for one in field if one.name not in talks}
+        for t in range(len(question.turns)):
+            prompts = [theirs[x.name].asked if x.name in theirs else talks[x.name][t].prompt for x in field]
+            for i in range(self.repeats):
+                one_round(field, str(t), prompts, turn * self.repeats + i, self.model.decoder.device)
+            for one, prompt in zip(field, prompts, strict=True):
+                if one.name in theirs:
+                    theirs[one.name].add(Answer(prompt, one.written[str(t)].tokens))
         timed = {one.name: one for one in field}
         rows = []
-        for name in [*counts, *(one.name for one in field if one.name not in counts)]:
+        for name, talk in {**talks, **{name: x.answers for name, x in theirs.items()}}.items():
             entry = self.entries.get(name, self.entries[BASELINE])  # what theirs write is compared with our greedy text
-            answer = counts.get(name) or Answer(prompt, timed[name].written[""].tokens)
             identity = None
             if entry.method.sampler.greedy:
-                identity = entry.bench.identity(entry.method, [answer], [counts[entry.plain]])
-            rows.append(_row(question, name, answer, timed.get(name), identity))
+                identity = entry.bench.identity(entry.method, talk, talks[entry.plain])
+            rows.append(_row(question, name, talk, timed.get(name), identity))
         return rows
 
     def warm_up(self, question: Question) -> None:
@@ -234,36 +245,45 @@ def _theirs(one: Contestant) -> dict[str, Any]:
     return {**about, "parts": one.settings}
 
 
-def _row(question: Question, name: str, answer: Answer, timed: Contestant | None, identity: str | None) -> SpecRow:
-    """The figures of an answer that was counted, and of the calls that were timed; None: it had a fault."""
+def fault_of(talk: Sequence[Answer]) -> str:
+    """Why a talk has no whole answer to each turn; empty if it has."""
+    return next((x.fault for x in talk if x.fault), "")
+
+
+def _row(
+    question: Question, name: str, talk: Sequence[Answer], timed: Contestant | None, identity: str | None
+) -> SpecRow:
+    """The figures of a talk that was counted, and of the calls that were timed, all turns together; None: it had a fault."""
     row = SpecRow(
         question.id,
         question.kind,
         name,
-        answer.fault,
-        len(answer.prompt),
-        len(answer.tokens),
-        answer.steps,
-        answer.passes,
-        answer.drafted,
-        answer.accepted,
-        answer.offered,
-        answer.reached,
+        fault_of(talk),
+        sum(len(x.prompt) for x in talk),
+        sum(len(x.tokens) for x in talk),
+        sum(x.steps for x in talk),
+        sum(x.passes for x in talk),
+        sum(x.drafted for x in talk),
+        sum(x.accepted for x in talk),
+        by_depth(x.offered for x in talk),
+        by_depth(x.reached for x in talk),
         identity,
-        spent=answer.spent,
+        spent=together([x.spent for x in talk if x.spent]),
     )
     if timed is None:
         return row
-    calls = timed.calls[""]
+    turns = [str(t) for t in range(len(talk))]
+    calls = [call for turn in turns for call in timed.calls[turn]]
     steps = [(step, us) for call in calls for step, us in zip(call.steps, call.heads_us, strict=True)]
-    row = replace(row, seconds=timed.seconds[""], spent=_timed(answer, timed))
+    spent = together([_timed(answer, timed, turn) for answer, turn in zip(talk, turns, strict=True)])
+    row = replace(row, seconds=by_round([timed.seconds[turn] for turn in turns]), spent=spent)
     if not steps:
         return row
     passes = [sum(p.wall_us for p in step.passes) for step, _ in steps]
     own = [step.wall_us - inside - us for (step, us), inside in zip(steps, passes, strict=True)]
     return replace(
         row,
-        decode_s=[call.decode_s for call in calls],
+        decode_s=by_round([[call.decode_s for call in timed.calls[turn]] for turn in turns]),
         draft_s=sum(step.draft_us for step, _ in steps) / 1e6,
         step_us=statistics.median(step.wall_us for step, _ in steps),
         pass_us=statistics.median(passes),
@@ -272,10 +292,15 @@ def _row(question: Question, name: str, answer: Answer, timed: Contestant | None
     )
 
 
-def _timed(answer: Answer, timed: Contestant) -> Spent:
+def by_round(turns: Sequence[Sequence[float]]) -> list[float]:
+    """The sum over the turns for each round; turns: of each the figures of its rounds."""
+    return [sum(each) for each in zip(*turns, strict=True)]
+
+
+def _timed(answer: Answer, timed: Contestant, turn: str) -> Spent:
     """What an answer took, with the medians of the rounds in the place of the times of the one that was counted; of
     transformers, whose passes nobody sees, what there is."""
-    whole, steps = statistics.median(timed.seconds[""]), [x.decode_s for x in timed.calls[""] if x.decode_s]
+    whole, steps = statistics.median(timed.seconds[turn]), [x.decode_s for x in timed.calls[turn] if x.decode_s]
     blank: Spent = {"tokens": len(answer.tokens), "flops": None, "kv_bytes": None, "joules": None}
     return {**blank, **answer.spent, "seconds": whole, "decode_s": statistics.median(steps) if steps else whole}
 
@@ -289,8 +314,9 @@ def speculation(
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> SpecResult:
-    """Put the first turn of every question to everyone. `asked`: what to remember of where the questions came from; the rest
-    as for `gather`, which may be interrupted: what there is until then is returned."""
+    """Put all turns of every question to everyone. `asked`: what to remember of where the questions came from; the rest as for
+    `gather`, which may be interrupted: what there is until then is returned."""
+    asked = {**(asked or {}), "spec_bench": is_spec_bench(questions)}
     result = bench.result({**bench.settings(), "questions": about(questions, asked)})
     for name, why in bench.left_out.items():
         say(f"left out: {name}: {why}")
@@ -298,7 +324,9 @@ def speculation(
 
         def work(i: int, question: Question) -> tuple[Sequence[SpecRow], str]:
             why = bench.greedy.too_long(question)
-            return ([], why) if why else (bench.rows(question, i, clock), "")
+            rows = [] if why else bench.rows(question, i, clock)
+            why = why or next((x.fault for x in rows if x.fault and x.method == BASELINE), "")
+            return ([], why) if why else (rows, "")
 
         gc.collect()
         gc.freeze()  # the many objects of both libraries need not be looked at before every call

@@ -14,16 +14,16 @@ from .result_file import Gathered
 from .spec_bench import spec_bench
 from .speed import ASSISTED, LOOKUP
 
-VERSION = 1  # of the JSON object
+VERSION = 2  # of the JSON object; 1 had the first turn of each question alone
 
 
 @dataclass(frozen=True)
 class SpecRow:
-    """What one method made of one question, in all rounds.
+    """What one method made of one question, all its turns together, in all rounds.
 
-    prompt_tokens, tokens: of one call;  steps, passes, drafted, accepted, offered, reached, identity: as in LabBench's rows;
+    prompt_tokens, tokens: of one round;  steps, passes, drafted, accepted, offered, reached, identity: as in LabBench's rows;
     of transformers, whose steps nobody sees, steps and passes are 0
-    seconds: of each whole call, prompt included;  decode_s: of its steps alone
+    seconds: of each round the whole calls, prompts included;  decode_s: their steps alone
     step_us, pass_us, head_us, own_us: medians over the steps of a step, and in it of passes of models, nets of draft heads,
     and all the rest;  draft_s: of all steps of all rounds, before the check
     """
@@ -92,7 +92,11 @@ class SpecResult(Gathered[SpecRow]):
             "groups": {
                 group: {name: told(name, among)["ratio"] for name in settings["contestants"]} for group, among in GROUPS.items()
             },
-            "spec_bench": spec_bench(self.rows, {x: one["against"] for x, one in settings["contestants"].items()}),
+            "spec_bench": spec_bench(
+                self.rows,
+                {x: one["against"] for x, one in settings["contestants"].items()},
+                bool(settings.get("questions", {}).get("spec_bench")),
+            ),
             "columns": columns(self.settings, self.rows),
             "rows": [asdict(row) for row in self.rows],
         }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from decodescope.engine.checkpoint.folder import LoadError
+from decodescope.engine.checkpoint.folder import LoadError, read_json
 from decodescope.engine.core.reference import without_weights
 from decodescope.engine.load import Model, load
 from decodescope.engine.method import Method
@@ -23,26 +24,32 @@ from .prompts import PROMPTS
 
 class Reference:
     """transformers on the weights of `model` before transforms, in its type and place. A text ends at its length, or with a
-    token of `stop`."""
+    token of `stop`.
+
+    Our side reads only stop tokens of a model's generation config, so transformers reads no more of it: penalties, minimal
+    lengths and suppressed tokens of the folder would act on one side alone. set_aside: model -> the settings of its folder that
+    are not used.
+    """
 
     def __init__(self, model: Model, draft: Model | None, stop: Sequence[int] = ()):
         import transformers
 
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
-        self.version = transformers.__version__
+        self.version, self.set_aside = transformers.__version__, dict[str, dict[str, Any]]()
         self.model, self.draft = self._load(model, stop), None if draft is None else self._load(draft, stop)
 
-    @staticmethod
-    def _load(model: Model, stop: Sequence[int]) -> Any:
-        from transformers import AutoModelForCausalLM
+    def _load(self, model: Model, stop: Sequence[int]) -> Any:
+        from transformers import AutoModelForCausalLM, GenerationConfig
 
         if model.spec.adapter:
             raise LoadError(f"{model.name} has an adapter, which transformers would leave out; measure the model without it.")
+        own = GenerationConfig(eos_token_id=list(stop) or None, pad_token_id=PAD)
+        if unused := chosen_settings(model.path, own._get_default_generation_params()):
+            self.set_aside[model.name] = unused
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            model.path, dtype=model.decoder.dtype, local_files_only=True, trust_remote_code=False
+            model.path, generation_config=own, dtype=model.decoder.dtype, local_files_only=True, trust_remote_code=False
         )
-        loaded.generation_config.eos_token_id = list(stop) or None
         return loaded.to(model.decoder.device).eval()
 
     def contestant(self, name: str, new: int, drafting: dict[str, Any] | None = None, **options: Any) -> Contestant:
@@ -56,8 +63,9 @@ class Reference:
                 assert self.draft is not None
                 self.draft.generation_config.update(**{**DRAFTING, **drafting})
                 more["assistant_model"] = self.draft
-            mask = torch.ones_like(ids)
-            written = self.model.generate(ids, attention_mask=mask, max_new_tokens=new, do_sample=False, pad_token_id=0, **more)
+            written = self.model.generate(
+                ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, do_sample=False, **more
+            )
             return Written(written[0, len(prompt) :].tolist())
 
         settings = {**options, **({} if drafting is None else {**DRAFTING, **drafting})}
@@ -72,6 +80,23 @@ class Reference:
         return contestants
 
 
+def chosen_settings(folder: Path, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of generation in a model's folder that differ from transformers' `defaults`: those of
+    generation_config.json, and of an old config.json, which holds them too. Ids of special tokens are left out, which both
+    sides read alike or not at all."""
+    old = {name: value for name, value in (read_json(folder, "config.json") or {}).items() if name in defaults}
+    chosen = old | (read_json(folder, "generation_config.json") or {})
+    return {
+        name: value
+        for name, value in sorted(chosen.items())
+        if value is not None and value != defaults.get(name) and name not in DESCRIBING
+    }
+
+
+PAD = 0  # any id: each text is alone, so none is padded
+DESCRIBING = frozenset(
+    ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "transformers_version", "_from_model_config")
+)
 # the defaults of assisted generation in transformers 5
 DRAFTING = {"num_assistant_tokens": 20, "assistant_confidence_threshold": 0.4, "num_assistant_tokens_schedule": "constant"}
 LENGTH = 4  # our draft model's, and theirs at equal length
@@ -154,6 +179,7 @@ def decode(
         "torch": torch.__version__,
         "transformers": theirs.version,
         "theirs": str(without_weights(target.name)[0]),
+        "set_aside": theirs.set_aside,
         "model": target.name,
         "draft": None if helper is None else helper.name,
         "dtype": str(target.decoder.dtype).removeprefix("torch."),
@@ -169,14 +195,17 @@ def decode(
 
 
 def compare(contestants: list[Contestant]) -> dict[str, Any]:
-    """The contestants' figures, the ratios between them, and what recording costs in percent of the time without."""
+    """The contestants' figures, the ratios between them, and what recording costs in percent of the time without. A ratio says
+    on how many prompts the two wrote the `same_texts`: on the others it compares the times of different texts."""
     by_name = {x.name: x for x in contestants}
     plain = by_name["autoregressive"]
     ratios = []
     for name, quick, slow in PAIRS:
         if quick in by_name and slow in by_name:
             each = [by_name[slow].median(p) / by_name[quick].median(p) for p in plain.seconds]
-            ratios.append({"name": name, "ratio": statistics.median(each), "low": min(each), "high": max(each)})
+            same = sum(by_name[slow].written[p].tokens == by_name[quick].written[p].tokens for p in plain.seconds)
+            figures = {"ratio": statistics.median(each), "low": min(each), "high": max(each)}
+            ratios.append({"name": name, **figures, "same_texts": same})
     free = by_name["autoregressive, nothing recorded"]
     cost = {}
     for kept in RECORDING:

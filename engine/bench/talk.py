@@ -117,6 +117,12 @@ class Talk:
         self.prompt: list[int] | None = None
         self._ask()
 
+    @property
+    def asked(self) -> list[int]:
+        """The prompt, of a talk that is not over."""
+        assert self.prompt is not None
+        return self.prompt
+
     def _ask(self) -> None:
         self.said.append({"role": "user", "content": self.question.turns[len(self.answers)]})
         self.prompt = self.bench.prompt(self.question, self.said)

@@ -172,8 +172,9 @@ class DraftTree:
 class Trials:
     """The acceptance tests of one step, as columns, in the order in which they were made.
 
-    p: the target's probability of the node's token; r: what was left of it after earlier siblings were refused; q: the
-    proposal's; u: the uniform (None: no draw was needed); threshold: what u had to stay below, or the rule's own bound
+    p: the target's probability of the node's token after the sampler, 1 or 0 under a greedy one (`Tops` then has the one before
+    it); r: what was left of it after earlier siblings were refused; q: the proposal's; u: the uniform (None: no draw was
+    needed); threshold: what u had to stay below, or the rule's own bound
     num, den: what decided: ok is exactly `u * den < num`, in doubles, or, without a draw, `den < num`. A num that is not
     recorded is r, a den that is not recorded q; without a draw and a den ok is `0 < num`
     ok: the verdict, which a rule may also give by something else that it tells of (`also`)
@@ -208,7 +209,7 @@ class Tops:
 
     places: int32 [P]; -1 the root, else the node reached
     ids:    int32 [P, K]; the union of the top tokens of p and q and of the tokens tried; -1 pads
-    p, q:   float32 [P, K]; q is 0 where nothing was proposed by chance
+    p, q:   float32 [P, K]; p before a greedy sampler, else after the sampler; q is 0 where nothing was proposed by chance
     rest:   float32 [P, 3]; over all other tokens the sums of p, q and max(0, p - q)
     entropy: float32 [P]; of p, in nats
     """

@@ -15,6 +15,7 @@ from decodescope.engine.core.tree import depths
 from .events import Header, Level, Piece, Step, Tops
 from .parts import held_at, zones
 from .pieces import join
+from .shares import Shares
 
 Kind = Literal["number", "text", "token", "truth"]
 SURE = 1e-4  # tops are float32: a smaller sum is rounding
@@ -82,6 +83,11 @@ class Facts:
         if step.extra is not None:
             parents.append(step.path[-1] if step.path else -1)
         return parents or list(range(-1, len(step.emitted) - 1))
+
+    @cached_property
+    def shares(self) -> Shares:
+        """Entropies and the model's own probabilities by place."""
+        return Shares(self.header, self.step)
 
     def trial(self, name: str) -> list[Any]:
         """A column of the trials by node; None for one that was not tried. The target's own token ends it."""
@@ -200,7 +206,14 @@ FACTS: dict[str, Fact] = {
     "text": Fact(
         "text", "step", "The text that the step emitted.", 'text contains "the"', lambda f: f.text(f.step.emitted), "counts"
     ),
-    "p": Fact("number", "node", "The target's probability of a tried token.", "p < 0.01", lambda f: f.trial("p")),
+    "p": Fact(
+        "number", "node", "The target's probability of a tried token after the sampler: 1 or 0 under a greedy one.",
+        "p < 0.01", lambda f: f.trial("p"),
+    ),
+    "p_model": Fact(
+        "number", "node", "The model's probability of the token before a greedy sampler; unknown under another one.",
+        "p_model > 0.3 and first reject", lambda f: list(map(f.shares.model, f.parents, f.tokens)),
+    ),
     "q": Fact(
         "number",
         "node",
@@ -228,9 +241,9 @@ FACTS: dict[str, Fact] = {
     "entropy": Fact(
         "number",
         "node",
-        "Of the target's distribution at the node's place, in nats.",
+        "Of the target's distribution at the node's place, in nats: before a greedy sampler, else after the sampler.",
         "entropy > 2",
-        lambda f: f.law(lambda tops, row: float(tops.entropy[row])),
+        lambda f: list(map(f.shares.entropy, f.parents)),
     ),
     "kl": Fact(
         "number", "node", "KL(p‖q) at the node's place, in nats, from the tokens shown: at least.", "kl > 1",

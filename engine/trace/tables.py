@@ -9,6 +9,7 @@ from decodescope.engine.core.tree import depths
 
 from .given import trace_of
 from .notes import singles, told
+from .shares import Shares
 from .trace import Trace
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ def frame(given: Any, table: Table = "steps") -> DataFrame:
     its cache, per pass, or per value that a part told; of those `at` is the node (-1: the root) or the row of a grid.
 
     Units stand in the columns' names. Step -1 is the reading of the prompt; a field that was not recorded is missing.
+
+    Of "decisions", `p` and `r` are of the distribution after the sampler: under a greedy sampler they are 1 or 0. There
+    `p_model` is the model's own probability of the token, before the sampler; under another sampler it was not recorded.
+    `entropy_nats` is that of the model's distribution under a greedy sampler, and that of `p` under another one.
     """
     import pandas
 
@@ -45,11 +50,12 @@ def _decisions(trace: Trace) -> Iterator[tuple[Any, ...]]:
     for s in trace.steps:
         if s.trials is None or s.draft is None:
             continue
-        depth, t, kept = depths(s.draft.parents), s.trials, set(s.path or [])
+        depth, t, kept, shares = depths(s.draft.parents), s.trials, set(s.path or []), Shares(trace.header, s)
         for node, p, r, q, u, threshold, ok in zip(t.node, t.p, t.r, t.q, t.u, t.threshold, t.ok, strict=True):
-            token = s.draft.tokens[node]
-            place = (s.step, node, s.draft.parents[node], depth[node], token, trace.piece(token))
-            yield *place, p, r, q, u, threshold, ok, node in kept
+            token, parent = s.draft.tokens[node], s.draft.parents[node]
+            place = (s.step, node, parent, depth[node], token, trace.piece(token))
+            law = (p, shares.model(parent, token), shares.entropy(parent))
+            yield *place, *law, r, q, u, threshold, ok, node in kept
 
 
 def _cache(trace: Trace) -> Iterator[tuple[Any, ...]]:
@@ -82,7 +88,10 @@ _STEPS = (
     "step", "n", "tokens", "text", "drafted", "tried", "accepted",
     "t_us", "wall_us", "draft_us", "verify_us", "commit_us", "policy_us", "passes", "held", "held_bytes", "evicted",
 )  # fmt: skip
-_DECISIONS = ("step", "node", "parent", "depth", "token", "text", "p", "r", "q", "u", "threshold", "ok", "kept")
+_DECISIONS = (
+    "step", "node", "parent", "depth", "token", "text",
+    "p", "p_model", "entropy_nats", "r", "q", "u", "threshold", "ok", "kept",
+)  # fmt: skip
 _CACHE = ("step", "lane", "appended", "held", "evicted", "held_bytes", "peak_bytes", "full_bytes", "lost_mass", "drift_nats")
 _PASSES = ("step", "lane", "phase", "tokens", "batch", "held", "wall_us", "attn", "ffn", "propagated")
 _NOTES = ("step", "part", "name", "word", "at", "value", "unit")

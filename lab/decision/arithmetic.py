@@ -107,15 +107,15 @@ class Case:
             why.lines.append(Line("What was left after that many rejections is not in the record."))
 
     def _exact(self, node: int, i: int) -> Explanation:
-        t, why = self._trials(), self._begin(node, i)
-        ok = t.ok[i]
-        why.numbers = [("target's choice", "p(x)", t.p[i])]
+        t, why, ok = self._trials(), self._begin(node, i), self._trials().ok[i]
+        assert self.step.draft is not None, "a trial is of a draft"
         why.agrees = ok == (t.p[i] == 1.0)
-        rows = laws(self.trace, self.step, self._place(node), plain=True)
+        rows, token = laws(self.trace, self.step, self._place(node), plain=True), self.step.draft.tokens[node]
+        own = [("model, before it", "p(x)", row.p) for row in rows if row.token == token]
+        why.numbers = [("after the sampler", "p(x)", t.p[i]), *own]
         best = max((row for row in rows if row.token is not None), key=lambda row: row.p, default=None)
         why.lines.append(Line(f"The draft proposed {said(why.token)}."))
         if best is not None:
-            assert self.step.draft is not None, "a trial is of a draft"
             at = depths(self.step.draft.parents)[node] - 1
             over = [x for token in self.step.emitted[at : at + 1] for x in outdone(rows, token)]
             which = "its most likely token" if not over else "the likeliest of what that leaves"
@@ -365,12 +365,10 @@ class Case:
         return Explanation(status, title, shown_id(draft.tokens[node], self.trace.pieces), where, self._rule_name())
 
     def _proposed(self, node: int, p: float, q: float) -> Line:
-        token = self._token(node)
-        if self._onehot():
-            words = f"The draft proposed {token} without a draw, so it counts as certain."
-        else:
-            words = f"The draft proposed {token}, and it does so in {of_100(q)}."
-        return Line(words + f" The target writes it in {of_100(p)}.", (f"q = {f(q)}    p = {f(p)}",))
+        words = f"The draft proposed {self._token(node)}"
+        words += " without a draw, so it counts as certain." if self._onehot() else f", and it does so in {of_100(q)}."
+        words += f" The target writes it in {of_100(p)}" + " after its greedy sampler" * self.greedy
+        return Line(words + ".", (f"q = {f(q)}    p = {f(p)}",))
 
     def _share(self, r: float, q: float) -> str:
         if r >= q:

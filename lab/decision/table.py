@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 
 from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Step, Trace
+from decodescope.engine.trace.shares import Shares
 from decodescope.lab.words.style import PASSENGER, WORDS, word_of
 from decodescope.lab.words.tokens import shown_id
 
 COLUMNS = (
-    *("step", "node", "parent", "depth", "position", "tried", "token", "text", "p", "r", "q", "u", "threshold"),
-    *("verdict", "emitted"),
+    *("step", "node", "parent", "depth", "position", "tried", "token", "text", "p", "p_model", "entropy_nats", "r", "q", "u"),
+    *("threshold", "verdict", "emitted"),
 )
 # what a spreadsheet may take for the beginning of a formula, at the beginning of a cell or behind what it may take for its end
 _FORMULA = re.compile(r"(^|[,;|\"])(?=[=+\-@\uff1d\uff0b\uff0d\uff20])")
@@ -29,6 +30,9 @@ def export_csv(trace: Trace) -> Iterator[str]:
     tried: which trial of its step, from 0; p, r, q, u, threshold: as they stood at the trial; of the target's own tokens r is
     the probability under the law that they were drawn from. Numbers are written in full; what was not recorded is empty.
 
+    p and r are of the distribution after the sampler, so 1 or 0 under a greedy one. p_model, entropy_nats: as in `frame`: the
+    model's probability before a greedy sampler, and the entropy before a greedy sampler, else after the sampler.
+
     Text is shown as on the page, with signs for spaces and line breaks, at most 40 characters; the token's id is exact. In
     front of a sign that a spreadsheet may take for the beginning of a formula stands an apostrophe.
     """
@@ -40,6 +44,7 @@ def export_csv(trace: Trace) -> Iterator[str]:
 def rows(trace: Trace, step: Step) -> Iterator[list[object]]:
     """The rows of one step under COLUMNS."""
     draft, trials, path, pieces = step.draft, step.trials, step.path or [], trace.pieces
+    shares = Shares(trace.header, step)
     if draft is not None:
         at = {} if trials is None else {node: i for i, node in enumerate(trials.node)}
         deep = depths(draft.parents)
@@ -50,6 +55,7 @@ def rows(trace: Trace, step: Step) -> Iterator[list[object]]:
             word = WORDS["accept" if node in path else "reject" if refused else "unreached"]
             word = PASSENGER if node in (draft.passengers or ()) else word
             place = [step.step, node + 1, parent + 1, deep[node], step.n + deep[node] - 1, i]
+            numbers[1:1] = [shares.model(parent, token), shares.entropy(parent)]
             yield [*place, token, safe(shown_id(token, pieces)), *numbers, word, int(node in path)]
     last, free = path[-1] + 1 if path else 0, 1 + (0 if draft is None else len(draft.tokens))
     for k, (token, origin) in enumerate(zip(step.emitted, step.origins, strict=True)):
@@ -57,7 +63,8 @@ def rows(trace: Trace, step: Step) -> Iterator[list[object]]:
             continue
         extra = step.extra if step.extra is not None and k == len(step.emitted) - 1 else None
         share, whole = None if extra is None else extra.high - extra.low, origin in ("bonus", "target")
-        numbers = [share if whole else None, share, None, None if extra is None else extra.u, None]
+        law = [shares.model(last - 1, token), shares.entropy(last - 1)]
+        numbers = [share if whole else None, *law, share, None, None if extra is None else extra.u, None]
         place = [step.step, free, last, k + 1, step.n + k, None]
         yield [*place, token, safe(shown_id(token, pieces)), *numbers, word_of(origin), 1]
         last, free = free, free + 1

@@ -19,6 +19,7 @@ def page(record: Mapping[str, Any]) -> str:
         f"{len(record['lines'])} prompts, {'; '.join(names)}.",
         "Ratios are of tokens a second of decoding, against A on the same prompt, from one run each. An interval "
         f"({100 * record['sure']:.0f} %, percentile bootstrap) is over the prompts; one that holds 1 is marked.",
+        *record.get("asked", []),  # older records do not say
     ]
     count = len(record["methods"])
     head = ("kind", "prompts", *(f"{x} against A" for x in LETTERS[1:count]), *(f"{x} accepted" for x in LETTERS[:count]))

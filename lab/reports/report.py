@@ -53,6 +53,7 @@ class Report:
     notes: what cannot be told, and why
     begins: how the prompt of each run begins;  deaths: the first LISTED places at which a draft was rejected
     lengths: accepted tokens per drafting step, a mean for each run that drafted
+    templated: runs whose prompt was a user's turn, put by the model's chat template; of the others it was raw text
     by_run: the counts of each run, by which another report is compared; not in the record
     """
 
@@ -90,6 +91,7 @@ class Report:
     begins: list[str] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
+    templated: int = 0
     by_run: list[OfRun] = field(default_factory=list)
 
     def record(self) -> dict[str, Any]:
@@ -170,6 +172,7 @@ def report(traces: Trace | Iterable[Trace]) -> Report:
         begins=tally.begins,
         deaths=tally.deaths,
         lengths=tally.lengths,
+        templated=tally.templated,
         by_run=tally.by_run,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from decodescope.engine.core.exactness import label
+from decodescope.lab.words.asked import put_as
 from decodescope.lab.words.style import percent
 from decodescope.lab.words.tokens import shown
 
@@ -39,6 +40,7 @@ def headline(report: Report) -> list[str]:
         f"{runs} of {models}: {report.method}, {report.sampler}; {report.device}.",
         f"{report.tokens} tokens in {report.steps} steps, {report.tau:.2f} per target pass, {report.tokens_per_s:.1f} a "
         f"second; {report.accepted} of {report.drafted} drafted tokens ({share}) stayed.",
+        put_as(report.templated, report.runs),
     ]
     best = next((x for x in report.advice if x.kind != "limit"), None)
     if best is not None:
@@ -87,7 +89,10 @@ def _depths(report: Report) -> Table:
 
 
 def _entropy(report: Report) -> Table:
-    about = "How open the target's own distribution was at the place: 0 nats is one certain token, 1 about three equal ones."
+    about = (
+        "How open the target's own distribution was at the place: 0 nats is one certain token, 1 about three equal ones. It is "
+        "the distribution before a greedy sampler, else the one after the sampler."
+    )
     tested = [x for x in report.entropy if x.tested]
     head, where = ("entropy, nats", "places", "accepted", "share"), [{"entropy": x.label} for x in tested]
     return Table("By the target's entropy", about, head, *_rows(tested), where=where)

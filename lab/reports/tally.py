@@ -88,6 +88,7 @@ class Tally:
         self.kept: list[int] = []  # accepted per drafting step of the present run
         self.lengths: list[float] = []  # their mean, by run
         self.by_run: list[OfRun] = []
+        self.templated = 0  # runs whose prompt a chat template made
         self.runs = self.tokens = self.steps = self.passes = self.drafted = self.accepted = self.again = self.shared = 0
         self.wall = 0.0
         self.spent: Counter[str] = Counter()
@@ -146,6 +147,7 @@ class Tally:
         self.seen.looked_up = before[0] + steps, before[1] + tokens, before[2] + sizes
         self.runs += 1
         self.idle.append([] if trace.end is None else trace.end.notes)
+        self.templated += head.chat
         self.lengths += [sum(self.kept) / len(self.kept)] if self.kept else []
         own = {of: _less(count, counted.get(of, NONE)) for of, count in self.counts().items()}
         self.by_run.append(OfRun(tuple(head.prompt.tolist()), own))

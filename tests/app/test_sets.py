@@ -59,6 +59,16 @@ def test_ratios_are_paired_by_prompt_and_their_interval_is_over_the_prompts(clie
     assert record["kinds"][1]["accepted"][1]["mean"] == pytest.approx(statistics.fmean(kept[:2]))
 
 
+def test_a_set_says_how_prompts_were_put_and_which_turns_were_not(client: TestClient) -> None:
+    text = '{"turns": ["one", "and then?", "why?"]}\n{"turns": ["two"]}'
+    record = ended(client, begun(client, text=text, new=4).json()["id"])
+    raw, left = "The prompts were put as raw text, without a chat template.", "2 later turns, of 1 of 2 prompts."
+    assert record["asked"] == [raw, "Only first turns were asked. Left out: " + left]
+    assert [x["later"] for x in record["lines"]] == [2, 0]
+    page = client.get(f"/ds/compare/set/{record['id']}/page.html").text
+    assert raw in page and left in page
+
+
 def test_who_begins_moves_on_with_the_prompts(client: TestClient, play: Play) -> None:
     record = ended(client, begun(client).json()["id"])
     ends = [[(play.folder / f"{run}.dstrace").stat().st_mtime_ns for run in x["runs"]] for x in record["lines"][:3]]

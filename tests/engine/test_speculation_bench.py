@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import toys
-from bytewise import RULES, letters, question, scripted
+from bytewise import LAST, RULES, WHOLE, letters, question, scripted
 
 from decodescope.engine import Method
 from decodescope.engine.bench.answers import Bench
@@ -29,11 +29,13 @@ DRAFTED = {"drafted": toys.method(drafter=("draft_model", {"length": 4}))}
 ASKED = [question(1, "go A", kind="code"), question(2, "ab A", kind="copy"), question(3, "and A", kind="code")]
 
 
-def made(methods: dict[str, Method] | None = None, wrong: dict[str, str] | None = None, **more: Any) -> Speculation:
+def made(
+    methods: dict[str, Method] | None = None, wrong: dict[str, str] | None = None, template: str = LAST, **more: Any
+) -> Speculation:
     """Scripted models that write BCABCA...; the draft model is `wrong` after some letters."""
     usual = dict(new_tokens=12, repeats=2)
-    drafts = {"draft": scripted({**RULES, **(wrong or {})})}
-    return Speculation(scripted(RULES), drafts, DRAFTED if methods is None else methods, **{**usual, **more})
+    drafts = {"draft": scripted({**RULES, **(wrong or {})}, template)}
+    return Speculation(scripted(RULES, template), drafts, DRAFTED if methods is None else methods, **{**usual, **more})
 
 
 # ---- one question
@@ -66,6 +68,29 @@ def test_every_round_is_timed_and_the_parts_of_a_step_fit_into_it() -> None:
         assert 0 <= row.draft_s < sum(row.decode_s)
     drafted = [row for row in result.rows if row.method == "drafted"]
     assert all(row.draft_s > 0 for row in drafted)
+
+
+def test_all_turns_are_counted_and_timed_each_behind_ones_own_answers() -> None:
+    """The second prompt holds the first answer, so both turns are read by everyone with the text that it wrote itself."""
+    one, two = question(1, ("go A",), kind="writing"), question(2, ("go A", "on A"), kind="writing")
+    result = speculation(made(template=WHOLE, new_tokens=6, repeats=3), [one, two])
+    assert not result.skipped and result.complete
+    single = {row.method: row for row in result.rows if row.question == 1}
+    for row in [row for row in result.rows if row.question == 2]:
+        assert row.tokens == 12 and single[row.method].tokens == 6 and row.identity == "equal"
+        assert row.prompt_tokens == len("go A") + len("go A" + "BCABCA" + "on A")
+        assert row.steps > single[row.method].steps and row.passes > single[row.method].passes
+        assert len(row.seconds) == len(row.decode_s) == 3 and row.spent["tokens"] == 12
+        assert all(a < b for a, b in zip(row.decode_s, row.seconds, strict=True))
+    found = result.record()
+    assert found["settings"]["questions"]["spec_bench"] is False and found["settings"]["turns"] == "all"
+    assert list(found["spec_bench"][BASELINE]["times"]) == ["writing"]
+
+
+def test_a_question_whose_later_turn_does_not_fit_is_skipped_with_its_reason() -> None:
+    result = speculation(made(template=WHOLE), [question(9, ("go A", "A" * 90)), ASKED[0]])
+    assert [x["question"] for x in result.skipped] == [9] and "tokens" in result.skipped[0]["why"]
+    assert {row.question for row in result.rows} == {1}
 
 
 def test_a_ratio_is_of_tokens_a_second_and_its_interval_of_the_medians_over_questions() -> None:

@@ -145,6 +145,14 @@ def test_a_token_that_was_taken_as_the_likeliest_says_whose_doing_that_is() -> N
     assert "The sampler is greedy" in str(explain(known("greedy"), 0))
 
 
+def test_a_card_of_a_greedy_run_has_the_models_own_probability_beside_p() -> None:
+    trace = known("greedy")
+    step = next(x for x in trace.steps if x.trials is not None and x.tops is not None and x.trials.ok[0])
+    told = explain(trace, step.step, 0).numbers
+    assert [word for word, _, _ in told] == ["after the sampler", "model, before it"]
+    assert told[0][2] == 1 and told[1][2] == step.tops.p[step.tops.places.tolist().index(-1)].max() < 1
+
+
 def test_a_greedy_sampler_behind_another_stage_takes_the_likeliest_of_what_that_leaves() -> None:
     """Its own token, and each guess, by whether the target's law has a likelier token than the one that was written."""
     method = Method.named(

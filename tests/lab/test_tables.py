@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import toys
 
 from decodescope.engine.trace import Trace, frame, open_trace
+from decodescope.engine.trace.conditions import Condition
+from decodescope.engine.trace.shares import sampler_is_greedy
 from decodescope.engine.trace.summary import summarise
 from decodescope.lab.decision.table import COLUMNS, rows
 from decodescope.lab.figures import tree
@@ -40,6 +43,46 @@ def test_a_decision_is_the_trial_as_it_was_recorded() -> None:
         assert (row.p, row.r, row.q, row.ok) == (step.trials.p[at], step.trials.r[at], step.trials.q[at], step.trials.ok[at])
         assert row.token == step.draft.tokens[row.node] and row.text == trace.piece(row.token)
         assert row.depth == 1 if row.parent == -1 else row.depth > 1
+
+
+def test_under_a_greedy_sampler_a_decision_has_the_models_own_probability_beside_p() -> None:
+    trace = run("greedy", count=16)
+    table = frame(trace, "decisions")
+    assert set(table["p"]) == {0.0, 1.0}, "the test needs both verdicts"
+    for row in table.itertuples():
+        tops = trace.steps[row.step].tops
+        assert tops is not None
+        at = tops.places.tolist().index(row.parent)
+        assert row.p_model == tops.p[at][tops.ids[at] == row.token] and row.entropy_nats == tops.entropy[at]
+        assert (row.p == 1) == (row.p_model == tops.p[at].max()), "the token that is left is the likeliest one"
+    assert ((table["p_model"] > 0.001) & (table["p_model"] < 0.999)).sum() > len(table) / 2
+    bound = float(table.query("ok")["p_model"].median())
+    doubted = table.query("ok and p_model < @bound")["step"].unique().tolist()
+    over = Condition(f'p_model < {bound!r} and verdict == "accepted"').over(trace.header)
+    assert [s.step for s in trace.steps if over.see(s, {}).value] == doubted and 0 < len(doubted) < len(trace.steps)
+
+
+def test_under_a_sampler_that_draws_the_models_own_probability_is_missing() -> None:
+    table = frame(known("chain"), "decisions")
+    assert ((table["p"] > 0) & (table["p"] < 1)).any() and table["p_model"].isna().all() and table["entropy_nats"].notna().all()
+
+
+def test_the_exported_rows_have_the_models_own_probability_too() -> None:
+    trace = run("greedy", count=16)
+    share, token, written = (COLUMNS.index(x) for x in ("p_model", "token", "emitted"))
+    for step in trace.steps:
+        assert step.tops is not None
+        likeliest = step.tops.p[step.tops.places.tolist().index(-1)].max()
+        first = next(row for row in rows(trace, step) if row[written])
+        assert first[token] == step.emitted[0] and first[share] == likeliest < 1
+
+
+def test_a_step_before_a_fork_has_the_sampler_that_it_was_made_with() -> None:
+    head = run("greedy", count=4).header
+    drawn = {**head.method, "sampler": {"name": "temperature", "temperature": 0.8}}
+    base = {"method": head.method, "seed": 0, "max_new_tokens": 4}
+    fork = replace(head, method=drawn, parts={}, fork={"step": 2, "forced": [], "base": base})
+    assert [sampler_is_greedy(fork, step) for step in (0, 1, 2, 3)] == [True, True, False, False]
 
 
 def test_units_stand_in_the_names_of_times_and_sizes() -> None:

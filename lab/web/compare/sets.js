@@ -70,7 +70,7 @@ export function setTable({ open, refuse, changed }) {
     names.textContent = `${methods.map((name, k) => `${LETTERS[k]}: ${name || "…"}`).join("; ")}. Ratios are of `
       + `tokens/s of decoding on the same prompt, one run each; the median, with a ${100 * sure} % interval over the `
       + "prompts (percentile bootstrap). Accepted: drafted tokens that stayed per drafting step, the mean of the "
-      + "prompts' means.";
+      + `prompts' means. ${(record.asked || []).join(" ")}`;
     const own = [...LETTERS.slice(0, methods.length)];
     kinds.replaceChildren(h("caption", { class: "unseen" }, "Methods by kind of prompt"),
       h("thead", null, h("tr", null, ["kind", "prompts", ...own.slice(1).map((x) => `${x} against A`),

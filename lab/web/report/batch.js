@@ -12,8 +12,9 @@ const ABREAST = 32; // prompts at a time, at most
 /** What of the batch is told: how far it is, and the prompts that were refused. */
 function progress(stop) {
   const bar = h("progress", { max: 1, value: 0 }), words = h("p", { role: "status" }),
-    now = h("p", { class: "quiet" }), refused = h("ul", { class: "refused" }), end = button("Stop", stop);
-  const element = h("div", { class: "progress", hidden: "" }, h("div", { class: "line" }, bar, words, end), now,
+    now = h("p", { class: "quiet" }), put = h("p", { class: "quiet" }), refused = h("ul", { class: "refused" }),
+    end = button("Stop", stop);
+  const element = h("div", { class: "progress", hidden: "" }, h("div", { class: "line" }, bar, words, end), now, put,
     refused);
   const named = ({ name, kind, begins }) => `${[name, kind].filter(Boolean).join(", ")}: “${begins}”`;
   return {
@@ -27,6 +28,7 @@ function progress(stop) {
       words.textContent = `${done} of ${plural(of, "prompt")}, ${plural(tokens, "token")}`
         + (over ? `; ${stopped ? "stopped" : "done"}, ${plural(went, "run")} recorded.` : "");
       end.hidden = over;
+      put.textContent = (record.asked || []).join(" ");
       const going = rows.filter((row) => row.run && !row.why && !["done", "cancelled", "failed"].includes(row.status));
       now.hidden = !(going.length || doing) || over;
       if (going.length)

@@ -7,7 +7,7 @@ export const TERMS = {
   target: "Target: the model whose text is wanted. It reads all drafted tokens in one pass and checks them.",
   pass: "Verify pass: one forward pass of the target over the root and the drafted tokens.",
   root: "Root: the last token of the text before a step, which the whole draft hangs on.",
-  p: "p: the target's probability of a token after the text before it.",
+  p: "p: the target's probability of a token, 1 or 0 after a greedy sampler.",
   q: "q: the probability with which the draft proposed the token; 1 where it chose without a draw.",
   u: "u: a number drawn evenly between 0 and 1, which decides whether a token is accepted, or which is drawn.",
   residual: "Residual r: what p has left when the draft's q, or a rejected token, is taken off, scaled to a sum of 1.",
@@ -21,7 +21,7 @@ export const TERMS = {
   resampled: "Resampled: drawn by the target where drafts were rejected, from the residual by the lossless rule.",
   correction: "Correction: the target's choice where drafts were rejected; nothing is drawn.",
   alone: "Small model's own: the small one of two models wrote the token, and nobody checked it.",
-  unreached: "Not reached: verified in the same pass, but the walk down the tree ended before it.",
+  unreached: "Not reached: verified in the same pass, but the walk ended before it.",
 };
 const ALSO = { "p(x)": "p", "q(x)": "q", "r(x)": "residual", "mean p": "p", "mean q": "q", "tokens / pass": "tau",
   "of trials accepted": "rate", "trials accepted": "rate", "accepted per drafting step": "length", Root: "root",

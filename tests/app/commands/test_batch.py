@@ -48,6 +48,17 @@ def test_texts_are_those_of_single_runs_and_what_is_common_is_read_once(said, fi
     assert code == 0 and all(x["text"] in text for x in done["texts"]) and "2 prompts share 1 prefix; " in text
 
 
+@pytest.mark.parametrize("method", [[], ["--drafter", "prompt_lookup"]], ids=["plain", "by a method"])
+def test_a_batch_says_how_prompts_were_put_and_which_turns_were_not(said, tmp_path: Path, method: list[str]) -> None:
+    (file := tmp_path / "asked.jsonl").write_text('{"turns": ["one", "two"]}\n{"prompt": "three"}', encoding="utf-8")
+    asked = ["--model", "lab-draft", "--max-new-tokens", "2", "--prompts", str(file), *method]
+    raw, left = "The prompts were put as raw text, without a chat template.", "1 later turn, of 1 of 2 prompts."
+    said_so = said("batch", *asked)[1]
+    assert raw in said_so and left in said_so and "lab-draft has a chat template: --chat puts" in said_so
+    notes = " ".join(json.loads(said("batch", *asked, "--chat", "--json")[1])["notes"])
+    assert "Every prompt was put as a user's turn, through the" in notes and left in notes and "--chat" not in notes
+
+
 def test_with_a_method_each_text_is_that_of_its_run_and_has_a_trace(said, file: Path) -> None:
     method = ["--drafter", "prompt_lookup", "--set", "drafter.ngram=1", "--sampler", "temperature"]
     runs = file.with_name("runs")

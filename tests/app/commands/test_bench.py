@@ -19,14 +19,15 @@ from decodescope.app.arguments import benched, take_weights
 from decodescope.app.cli import main
 from decodescope.app.commands.bench import USUAL
 from decodescope.app.commands.bench_decode import page
-from decodescope.app.commands.measuring import method_of
+from decodescope.app.commands.measuring import how_questions_were_put, method_of
 from decodescope.app.parser import parser
 from decodescope.app.runs.play import Choice
 from decodescope.app.runs.recipe import as_json, recipe
 from decodescope.engine.bench import speed as bench
-from decodescope.engine.bench.answers import compositions
+from decodescope.engine.bench.answers import about, compositions
 from decodescope.engine.bench.contest import Contestant, Written, agreement, take_turns
 from decodescope.engine.bench.parallel import known as canvases
+from decodescope.engine.bench.questions import Question
 from decodescope.engine.core.refusal import Refusal
 
 
@@ -44,7 +45,8 @@ def test_a_ratio_is_of_medians_and_then_the_median_over_prompts() -> None:
     field = [pretend(name, "decodescope", mine) for name in names] + [pretend("generate", "transformers", theirs)]
     field[-2].seconds = {p: [x * 1.1 for x in times] for p, times in mine.items()}
     found = bench.compare(field)
-    assert found["ratios"] == [{"name": "autoregressive against generate", "ratio": 2.0, "low": 1.0, "high": 3.0}]
+    figures = {"ratio": 2.0, "low": 1.0, "high": 3.0, "same_texts": 3}
+    assert found["ratios"] == [{"name": "autoregressive against generate", **figures}]
     assert found["recording_percent"] == pytest.approx({"counts": 0.0, "decisions": 10.0})
 
 
@@ -118,6 +120,23 @@ def test_the_six_columns_are_those_of_the_calls_and_n_a_where_nobody_counted(mea
     text = page(measured)
     assert "s an answer" in text and text.count("n/a") >= 4 * 4
     assert "without the transforms" not in text and "without the transforms" in page({**measured, "theirs": "lab"})
+
+
+@pytest.mark.parametrize(
+    ("chat", "first", "says"),
+    [
+        (True, False, "Every prompt was put as a user's turn, through the model's chat template. All turns were asked; a "
+                      "method's own answers stand in its later prompts."),
+        (False, True, "The prompts were put as raw text, without a chat template. Only first turns were asked. Left out: 3 "
+                      "later turns, of 2 of 3 prompts."),
+    ],
+)  # fmt: skip
+def test_a_measurement_says_how_questions_were_put_and_which_turns_of_them(chat: bool, first: bool, says: str) -> None:
+    asked = [Question(i, "qa", turns) for i, turns in enumerate([("a",), ("b", "c"), ("d", "e", "f")])]
+    settings = {"chat": chat, "questions": about(asked, {})}
+    assert how_questions_were_put(settings, first) == [says]
+    assert "turns" not in how_questions_were_put({"chat": chat, "questions": about(asked[:1], {})}, first)[0]
+    assert how_questions_were_put({}, first) == [], "an older record does not say"
 
 
 def test_transforms_of_weights_are_put_to_the_model_that_a_measurement_takes() -> None:
@@ -393,6 +412,10 @@ def test_speculation_measures_both_sides_and_writes_its_result(
         r"(?m)^best method on code +2\.50 +- +not asked", printed
     )
     assert "question 2 of 2: talk" in remarks
+    tokens = [row["tokens"] for row in found["rows"] if row["kind"] == "talk"]
+    assert len(tokens) == 7 and len(set(tokens)) == 1 and tokens[0] > 4, "both sides answer both turns, of 4 tokens at most"
+    assert "by Spec-Bench's arithmetic" in printed and "These are not Spec-Bench's questions, so" in printed
+    assert ", published, " not in printed and "All turns were asked" in printed
     markdown = run_script("speculation.py", str(out))
     assert re.search(r"(?m)^\| `two` \| \d\.\d\d \| ", markdown) and "--new-tokens 4 --repeats 1" in markdown
     profile = ["--from", str(out), "--model", "lab-draft", "--threads", "1", "--new-tokens", "4", "--rows", "999"]
@@ -428,7 +451,7 @@ def told(**gains: float) -> dict[str, Any]:
     settings = dict(
         model="lab", drafts={"draft": "lab-draft"}, dtype="bfloat16", threads=2, new_tokens=48, repeats=3, temperature=0.8,
         seed=0, machine="m", device="cpu", torch="2", transformers="5", questions={"count": 2},
-        left_out={"medusa": "no heads."},
+        left_out={"medusa": "no heads."}, set_aside={"lab": {"repetition_penalty": 1.3}},
     )  # fmt: skip
     usual = dict(side="decodescope", drawn=False, plain=False, step_us=3000.0, identity=None, offered_by_position=[4, 2])
     methods = {
@@ -481,6 +504,7 @@ def test_the_section_of_benchmarks_md_is_replaced_between_its_marks(writer: Modu
     first = writer.with_section("# Benchmarks\n\ntext\n", writer.page(told(llma=2.5)))
     assert first.startswith("# Benchmarks\n\ntext\n\n<!--") and "| `llma` | 2.00 | 2.50 | 2.50 to 2.50 |" in first
     assert "| best | 2.00 | 2.50 | met | llma |" in first and "Left out: `medusa`: no heads." in first
+    assert "lab: neither side uses these generation settings of its folder: repetition_penalty 1.3" in first
     second = writer.with_section(first + "\nafter\n", writer.page(told(rest=1.5)))
     assert "`llma` |" not in second and "`rest` |" in second and second.endswith("\nafter\n") and second.count(writer.END) == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import shlex
 import signal
@@ -47,6 +48,28 @@ def test_runs_over_prompts_are_kept_and_say_the_same_when_read(said, recorded: l
     assert found["accepted"] == sum(s.accepted for x in traces for s in x.steps)
     assert {"depths", "entropy", "kinds", "bins", "confusions", "spent", "advice", "curve", "fates", "notes"} <= set(found)
     assert found["depths"][0]["share"] == 1.0, "the draft model is the target"
+
+
+TURNS = [{"question_id": i, "turns": [text, "And why?", "Go on."]} for i, text in enumerate(PROMPTS)]
+
+
+@pytest.mark.parametrize(
+    ("more", "puts", "hints"),
+    [([], "The prompts were put as raw text, without a chat template.", True),
+     (["--chat"], "Every prompt was put as a user's turn, through the model's chat template.", False)],
+)  # fmt: skip
+def test_a_report_says_how_prompts_were_put_and_which_turns_were_not(
+    said, tmp_path: Path, more: list[str], puts: str, hints: bool
+) -> None:
+    (file := tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, TURNS)), encoding="utf-8")
+    page, runs = tmp_path / "report.html", tmp_path / "runs"
+    given = ["--prompts", str(file), *METHOD, "--max-new-tokens", "4", "--html", str(page), "--traces", str(runs), *more]
+    _, out, _ = said("report", *given)
+    left = "Only first turns were asked. Left out: 4 later turns, of 2 of 2 prompts."
+    for text in (out, html.unescape(page.read_text(encoding="utf-8"))):
+        assert puts in text and left in text
+    assert ("lab-draft has a chat template: --chat puts every prompt through it." in out) == hints
+    assert {open_trace(x).header.chat for x in runs.iterdir()} == {not hints}, "the sentence is what was done"
 
 
 def test_a_file_that_is_named_twice_is_counted_once(said, recorded: list[str], monkeypatch) -> None:

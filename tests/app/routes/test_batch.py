@@ -43,6 +43,19 @@ def test_every_prompt_gets_a_run_with_the_next_seed_and_they_are_reported(client
     assert client.get("/ds/report", params={"runs": ",".join(record["runs"])}).json()["lead"][0].startswith("3 runs of toy")
 
 
+def test_batch_and_report_say_how_prompts_were_put_and_which_turns_were_not(client: TestClient) -> None:
+    text = '{"turns": ["one", "and then?", "why?"]}\n{"turns": ["two"]}\n{"prompt": "three"}'
+    record = ended(client, begun(client, text=text).json()["id"])
+    raw, left = "The prompts were put as raw text, without a chat template.", "2 later turns, of 1 of {} prompts."
+    assert record["asked"] == [raw, "Only first turns were asked. Left out: " + left.format(3)]
+    for runs in (record["runs"], record["runs"][:2]):
+        report = client.get("/ds/report", params={"runs": ",".join(runs)}).json()
+        assert raw in report["lead"] and any(left.format(len(runs)) in x for x in report["notes"])
+        assert left.format(len(runs)) in client.get("/ds/report.html", params={"runs": ",".join(runs)}).text
+    others = client.get("/ds/report", params={"runs": ",".join(record["runs"][1:])}).json()
+    assert not any("later turn" in x for x in others["notes"])
+
+
 def test_the_method_may_be_that_of_a_recorded_run(client: TestClient, play: Any) -> None:
     run = finished(play, max_new=8)
     record = ended(client, begun(client, method=run.run, text="one").json()["id"])
