@@ -39,8 +39,14 @@ def _fused(q: Shape, k: Shape, *_: Any, **__: Any) -> int:
 
 
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
-# operators that torch.utils.flop_counter does not know: those of CPUs, and products with one vector
+# Operators that torch.utils.flop_counter does not know: those of CPUs, and products with one vector. A linear map is counted
+# as one: a decoder multiplies by `linear` where the processor packs no matrix of this type, by `_linear_pointwise` where it
+# does. Left alone the counter takes `linear` apart in Python, into a `bmm` where rows lie apart in memory, as those of a norm
+# over x and -x do. The kernel multiplies by `mm` there, and the `bmm` would pass for attention. The counter asks for the
+# overload where it decides whether to take an operator apart, and for the packet where it counts.
 FORMULAS = {
+    aten.linear: _product,
+    aten.linear.default: _product,
     mkldnn._linear_pointwise: _product,
     aten._weight_int8pack_mm: _product,
     aten._weight_int4pack_mm_for_cpu: _int4,

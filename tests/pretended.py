@@ -23,7 +23,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ENGINE = Path(__file__).resolve().parents[1] / "engine"
+from decodescope import engine
+
+ENGINE = Path(engine.__path__[0])  # as its frames name it, also where the package is imported through a link
 ENGINES = f"{ENGINE}{os.sep}"  # what the paths of its files begin with
 PLACE = torch.device("cuda", 0)
 HERE = torch.device("cpu")

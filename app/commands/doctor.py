@@ -11,11 +11,10 @@ import shutil
 import socket
 import sys
 import tempfile
-import time
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from decodescope.app.limits import Limits
 from decodescope.app.places import data_folder
@@ -23,9 +22,14 @@ from decodescope.app.places import data_folder
 from .output import say_json, size
 from .processors import given_back
 
+if TYPE_CHECKING:
+    from decodescope.engine.timing.instructions import Instructions
+
 State = Literal["good", "note", "bad"]
+Rows = Mapping[int, float]  # number of rows -> microseconds
 NEEDED = ("gradio", "plotly", "transformers", "tokenizers", "safetensors", "jinja2", "anywidget", "ipywidgets", "jupyterlab")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "microsoft-edge", "firefox", "safari")
+WORTH = 1.2  # times as fast as in float32, from which bfloat16 is recommended
 FREE_BYTES = Limits().free << 20  # under this the lab accepts no runs, unless --free says otherwise
 
 
@@ -60,8 +64,10 @@ def program(args: argparse.Namespace) -> Iterator[Finding]:
 
 
 def arithmetic(args: argparse.Namespace) -> Iterator[Finding]:
-    """torch, its threads and devices, and what bfloat16 is worth here."""
+    """torch, its threads and devices, the processor's instructions, and what bfloat16 is worth here."""
     import torch
+
+    from decodescope.engine.timing.instructions import instructions, row_us
 
     cuda = torch.cuda.is_available()
     build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "for the CPU alone"
@@ -70,12 +76,43 @@ def arithmetic(args: argparse.Namespace) -> Iterator[Finding]:
     yield Finding("GPU", "good" if cuda else "note", names if cuda else "none that torch can use; models run on the CPU")
     yield threads()
     yield compiler()
-    gain = bfloat16_gain()
-    if gain > 1.2:
-        words = f"a matrix product is {gain:.1f} times as fast as in float32: --dtype bfloat16 is worth a try"
+    has = instructions()
+    yield say_instructions(has)
+    yield say_bfloat16(has, row_us(torch.float32), row_us(torch.bfloat16))
+
+
+def say_instructions(has: Instructions) -> Finding:
+    """Which kernels torch runs, and what the processor lacks for better ones."""
+    runs, forbids = f"torch runs its {has.kernels} kernels", ", ".join(has.limits)
+    if has.kernels == "AVX512" or has.avx512 is None:
+        return Finding("instructions", "good", runs + ("" if has.kernels == "AVX512" else f" for {has.architecture}"))
+    if has.avx512:
+        why = f"{forbids} in the environment forbids it" if forbids else "this build of torch does not use it"
+        return Finding("instructions", "note", f"{runs} although the processor has AVX-512: {why}")
+    lacks = "AVX-512" if has.kernels == "AVX2" else "AVX2 and no AVX-512"
+    width = ", which compute 8 numbers of float32 at once instead of 16" if has.kernels == "AVX2" else ""
+    return Finding("instructions", "note", f"{runs}{width}: the processor has no {lacks}")
+
+
+def say_bfloat16(has: Instructions, float32: Rows, bfloat16: Rows) -> Finding:
+    """Whether products of bfloat16 numbers run in hardware, and what a check of drafts costs in it, by what a product takes
+    in each type: {number of rows: microseconds}."""
+    names, forbids = ", ".join(has.bfloat16 or ()), ", ".join(has.limits)
+    if names:
+        said = f"products run in hardware ({names})" + (f", unless {forbids} in the environment forbids it" if forbids else "")
     else:
-        words = f"a matrix product runs at {gain:.2f} times the speed of float32: stay with float32 on this processor"
-    yield Finding("bfloat16", "good" if gain > 1.2 else "note", words)
+        said = "no products in hardware" if has.bfloat16 == () else "torch does not say whether products run in hardware"
+    one, many = min(bfloat16), max(bfloat16)
+    times, usual, gain = bfloat16[many] / bfloat16[one], float32[many] / float32[one], float32[many] / bfloat16[many]
+    speed = f"{gain:.1f} times as fast as" if gain >= 1 else f"{1 / gain:.1f} times as long as"
+    said += f". Measured: a product of {many} rows takes {times:.1f} times as long as one of {one} row (float32: {usual:.1f}), "
+    said += f"{speed} in float32. "
+    if gain > WORTH:
+        return Finding("bfloat16", "good", said + "Try --dtype bfloat16.")
+    if times < WORTH * usual:
+        return Finding("bfloat16", "note", said + "It halves the memory of the weights and saves no time here.")
+    said += f"A pass that checks {many - one} drafted tokens costs about as much as {times:.1f} passes of one token. "
+    return Finding("bfloat16", "note", said + "Use --dtype float32 where drafts are checked; see docs/cli.md.")
 
 
 def threads() -> Finding:
@@ -109,21 +146,6 @@ def compiler() -> Finding:
         return Finding("compiler", "good", f"{path('a model')}, for --compile; packages: {many}")
     except CompileError as error:
         return Finding("compiler", "note", f"{error} Packages: {many}.")
-
-
-def bfloat16_gain(n: int = 512, rounds: int = 25) -> float:
-    """How many times faster a square product is in bfloat16 than in float32 on the CPU, by their best times."""
-    import torch
-
-    best = []
-    for dtype in (torch.float32, torch.bfloat16):
-        a, times = torch.ones(n, n, dtype=dtype, device="cpu"), []
-        for _ in range(rounds):
-            began = time.perf_counter()
-            a @ a
-            times.append(time.perf_counter() - began)
-        best.append(min(times))
-    return best[0] / best[1]
 
 
 def assets(args: argparse.Namespace) -> Iterator[Finding]:

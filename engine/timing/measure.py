@@ -28,9 +28,7 @@ CACHE_GAIN = 1.25  # a set counts as resident when it is read this much faster t
 Call = Callable[[], object]
 
 
-def measure(
-    dtype: torch.dtype | str, device: torch.device | str = "cpu", threads: int | None = None
-) -> HardwareProfile:
+def measure(dtype: torch.dtype | str, device: torch.device | str = "cpu", threads: int | None = None) -> HardwareProfile:
     """Measure `device` in `dtype`, on the CPU with `threads` threads (None: as set). Nothing is left changed.
 
     The peak is that of square matrix products in `dtype`; bandwidths are those of the fastest of a sum, a matrix-vector
@@ -81,7 +79,7 @@ def profile_here(
 ) -> HardwareProfile:
     """The profile of this machine: the one kept in the data folder, or a new one, which is kept.
 
-    One is kept per machine, torch version, thread count and dtype.
+    One is kept per machine, torch version, thread count and dtype, on the CPU also per set of torch's kernels (AVX2, AVX512).
     """
     key = profile_key(dtype, device, threads)
     kept = None if refresh else load_profile(key, data_dir)
@@ -102,8 +100,11 @@ def measured_before(dtype: torch.dtype, device: torch.device, threads: int) -> d
 def profile_key(dtype: torch.dtype | str, device: torch.device | str = "cpu", threads: int | None = None) -> Key:
     """What a kept profile is valid for."""
     device = torch.device(device)
+    # a virtual machine may show a processor under the same name with and without its widest instructions
+    kernels = {"kernels": torch.backends.cpu.get_cpu_capability()} if device.type == "cpu" else {}
     return {
         "machine": machine(device),
+        **kernels,
         "torch": torch.__version__,
         "threads": (threads or torch.get_num_threads()) if device.type == "cpu" else 0,
         "dtype": _word(_dtype(dtype)),
@@ -135,9 +136,7 @@ def _peak(dtype: torch.dtype, device: torch.device, budget_s: float = 1.2) -> tu
         times = _times(partial(torch.mm, a, b, out=c), device, budget_s / len(sizes))
         if 2 * n**3 / min(times) > best:
             best, median = 2 * n**3 / min(times), 2 * n**3 / statistics.median(times)
-        if (
-            time.perf_counter() + 3 * 8 * min(times) > end
-        ):  # a larger product does at least three, each eight times as long
+        if time.perf_counter() + 3 * 8 * min(times) > end:  # a larger product does at least three, each eight times as long
             break
     return best, median
 

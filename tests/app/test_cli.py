@@ -431,7 +431,8 @@ def test_models_lists_the_shipped_ones(asked) -> None:
 def test_doctor_speaks_in_words(asked, said, tmp_path: Path) -> None:
     found = asked("doctor", "--data", str(tmp_path))
     assert found["ok"] is True
-    assert {x["what"] for x in found["findings"]} >= {"torch", "threads", "bfloat16", "models", "data", "port", "browser"}
+    due = {"torch", "threads", "instructions", "bfloat16", "models", "data", "port", "browser"}
+    assert {x["what"] for x in found["findings"]} >= due
     (tmp_path / "file").write_text("")
     code, out, _ = said("doctor", "--data", str(tmp_path / "file"))
     assert code == 1 and "NOT OK  data: " in out

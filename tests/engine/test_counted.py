@@ -81,10 +81,25 @@ def test_so_does_one_of_another_shape(shape: str, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("weights", ["", "int8", "int4 group=32", "cut_layers skip=a1,f0", "head_subset keep=7, steps=2"])
 def test_so_does_one_whose_weights_were_changed(weights: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed_weights_agree(weights, monkeypatch)
+
+
+@pytest.mark.parametrize("weights", ["", "head_subset keep=7, steps=2"])
+def test_so_does_one_on_a_processor_that_packs_no_bfloat16(weights: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without AVX-512 a matrix in bfloat16 stays in rows, and its products are other operators; they cost as much."""
+    monkeypatch.setattr("decodescope.engine.model.matrix.can_pack", lambda dtype, device: False)
+    decoder = changed_weights_agree(weights, monkeypatch)
+    assert not decoder.unembedding.is_mkldnn and not decoder.layers[0].qkv.is_mkldnn
+    assert decoder.norm.dim() == 2, "the test needs norms that leave rows apart in memory"
+
+
+def changed_weights_agree(weights: str, monkeypatch: pytest.MonkeyPatch) -> Decoder:
+    """Count and price a run of a bfloat16 model with these `weights`; return its decoder."""
     made = toys.decoder(dtype=torch.bfloat16)
     decoder = (toys.made_by(weights, made) if weights else made).packed()
     ran = counted.counting(monkeypatch)
     agree(counted.compared(toys.finished(Session(toys.model(decoder), toys.method(), toys.PROMPT, max_new_tokens=8)), ran))
+    return decoder
 
 
 WEIGHTS = [

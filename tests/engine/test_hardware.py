@@ -222,6 +222,15 @@ def test_another_dtype_or_thread_count_or_a_refresh_is_another_measurement(
         here("int8", data_dir=tmp_path)
 
 
+def test_the_same_processor_with_other_instructions_is_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual machine may hide AVX-512 and keep the processor's name."""
+    keys = []
+    for kernels in ("AVX2", "AVX512"):
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda kernels=kernels: kernels)
+        keys.append(bench.profile_key("bfloat16"))
+    assert keys[0]["machine"] == keys[1]["machine"] and profile_path(keys[0]) != profile_path(keys[1])
+
+
 def test_what_reading_a_prompt_takes_is_its_passes_and_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = toys.target().decoder
     spec, bits = decoder.spec, 8 * decoder.dtype.itemsize

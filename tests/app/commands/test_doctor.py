@@ -1,0 +1,104 @@
+"""What `doctor` says of a processor: what it lacks, and what that costs by measured times."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+
+from decodescope.app.commands.doctor import say_bfloat16, say_instructions
+from decodescope.engine.timing.instructions import ROWS, Instructions, instructions, row_us
+
+ZEN4 = Instructions("x86_64", "AVX512", True, ("AVX512_BF16",))
+XEON = Instructions("x86_64", "AVX512", True, ("AMX", "AVX512_BF16"))
+SKYLAKE = Instructions("x86_64", "AVX512", True, ())
+ZEN3 = Instructions("x86_64", "AVX2", False, ())
+HELD = Instructions("x86_64", "AVX2", True, ("AVX512_BF16",), ("ATEN_CPU_CAPABILITY=avx2",))
+OLD_BUILD = Instructions("x86_64", "DEFAULT", True, ("AVX512_BF16",))
+ATOM = Instructions("x86_64", "DEFAULT", False, ())
+UNKNOWN = Instructions("x86_64", "AVX2", None, None)
+MAC = Instructions("arm64", "DEFAULT", None, ("Arm BF16",))
+PI = Instructions("aarch64", "DEFAULT", None, None)
+
+NARROW = "torch runs its AVX2 kernels, which compute 8 numbers of float32 at once instead of 16: the processor has no AVX-512"
+ALTHOUGH = "kernels although the processor has AVX-512"
+KERNELS = {
+    ZEN4: ("good", "torch runs its AVX512 kernels"),
+    SKYLAKE: ("good", "torch runs its AVX512 kernels"),
+    ZEN3: ("note", NARROW),
+    HELD: ("note", f"torch runs its AVX2 {ALTHOUGH}: ATEN_CPU_CAPABILITY=avx2 in the environment forbids it"),
+    OLD_BUILD: ("note", f"torch runs its DEFAULT {ALTHOUGH}: this build of torch does not use it"),
+    ATOM: ("note", "torch runs its DEFAULT kernels: the processor has no AVX2 and no AVX-512"),
+    UNKNOWN: ("good", "torch runs its AVX2 kernels for x86_64"),
+    MAC: ("good", "torch runs its DEFAULT kernels for arm64"),
+}
+
+
+@pytest.mark.parametrize("has", KERNELS, ids=str)
+def test_doctor_names_the_kernels_and_what_the_processor_lacks(has: Instructions) -> None:
+    assert say_instructions(has) == ("instructions", *KERNELS[has])
+
+
+PLAIN = {1: 80.0, 8: 190.0}  # float32, microseconds
+QUICK, SLOW, EVEN = {1: 50.0, 8: 95.0}, {1: 100.0, 8: 760.0}, {1: 80.0, 8: 180.0}
+IN_HARDWARE = (
+    "8 rows takes 1.9 times as long as one of 1 row (float32: 2.4), 2.0 times as fast as in float32. Try --dtype bfloat16."
+)
+FORBIDDEN = "in hardware (AVX512_BF16), unless ATEN_CPU_CAPABILITY=avx2 in the environment forbids it. "
+IN_ROWS = (
+    "Measured: a product of 8 rows takes 7.6 times as long as one of 1 row (float32: 2.4), 4.0 times as long as in float32. "
+    "A pass that checks 7 drafted tokens costs about as much as 7.6 passes of one token. "
+    "Use --dtype float32 where drafts are checked; see docs/cli.md."
+)
+BFLOAT16 = [
+    (ZEN4, QUICK, "good", ["products run in hardware (AVX512_BF16). ", IN_HARDWARE]),
+    (XEON, QUICK, "good", ["products run in hardware (AMX, AVX512_BF16). "]),
+    (SKYLAKE, SLOW, "note", ["no products in hardware. ", IN_ROWS]),
+    (ZEN3, SLOW, "note", ["no products in hardware. ", IN_ROWS]),
+    (HELD, SLOW, "note", [FORBIDDEN, IN_ROWS]),
+    (PI, SLOW, "note", ["torch does not say whether products run in hardware. ", IN_ROWS]),
+    (MAC, EVEN, "note", ["products run in hardware (Arm BF16). ", "1.1 times as fast", "saves no time here."]),
+]
+
+
+@pytest.mark.parametrize(("has", "us", "state", "parts"), BFLOAT16, ids=str)
+def test_doctor_says_what_bfloat16_costs_here(has: Instructions, us: dict[int, float], state: str, parts: list[str]) -> None:
+    """The advice follows what was measured, whatever the processor's instructions are called."""
+    said = say_bfloat16(has, PLAIN, us)
+    assert said.state == state and all(part in said.words for part in parts), said.words
+    assert ("float32 where drafts" in said.words) is (us is SLOW) and ("Try --dtype" in said.words) is (us is QUICK)
+
+
+def test_this_processor_is_described_as_torch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    has = instructions()
+    assert has.kernels == torch.backends.cpu.get_cpu_capability() and "ONEDNN_MAX_CPU_ISA=AVX2" in has.limits
+    assert has.avx512 is not False or has.kernels != "AVX512"
+
+
+@pytest.mark.parametrize(
+    ("machine", "due"),
+    [("x86_64", (True, ("AVX512_BF16",))), ("AMD64", (True, ("AVX512_BF16",))), ("arm64", (None, None))],
+)
+def test_an_older_torch_is_asked_by_its_own_names(machine: str, due: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch 2.9 has no list of capabilities, a function for each of some of x86 instead."""
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    for name, answer in {"avx512": True, "avx512_bf16": True, "amx_tile": False}.items():
+        monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", lambda answer=answer: answer, raising=False)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    has = instructions()
+    assert (has.avx512, has.bfloat16) == due and has.architecture == machine.lower()
+
+
+def test_no_instruction_is_claimed_where_torch_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"architecture": "riscv64"}, raising=False)
+    has = instructions()
+    assert (has.architecture, has.avx512, has.bfloat16) == ("riscv64", None, None)
+
+
+def test_products_of_few_rows_are_timed_in_one_thread_and_soon() -> None:
+    threads, began = torch.get_num_threads(), time.perf_counter()
+    for dtype in (torch.float32, torch.bfloat16):
+        assert list(us := row_us(dtype)) == list(ROWS) and 0 < us[1] < 1e6
+    assert time.perf_counter() - began < 5 and torch.get_num_threads() == threads  # 0.1 s on two cores that nobody else uses
