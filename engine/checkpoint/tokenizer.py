@@ -207,8 +207,8 @@ class Tokenizer:
 
     def typed_marks(self, text: str, *, chat: bool = False) -> list[str]:
         """The marks in `text`, a prompt or a message of a chat, which are read as text there; in their order."""
-        found = (text[a:b] for a, b in self._marks_in(text)) if chat else self._pattern.findall(text)
-        return list(dict.fromkeys(found))
+        marks = (text[a:b] for a, b in self._marks_in(text)) if chat else self._pattern.findall(text)
+        return list(dict.fromkeys(marks))
 
     def chat(self, messages: list[dict[str, Any]]) -> list[int]:
         """Ids of a conversation ({"role": ..., "content": ...}) up to where the model answers, by the folder's template.
@@ -248,14 +248,14 @@ class Tokenizer:
 
     def _read_as_marks(self, text: str) -> list[tuple[int, int, str]]:
         """Begin and end of each mark that the library finds in `text`, and the mark, without the spaces that it strips."""
-        whole, found = self._guarded(self._marked, text), []
+        whole, marks = self._guarded(self._marked, text), []
         for at, (begin, end) in zip(whole.ids, whole.offsets, strict=True):
             mark, part = self._added.get(at, ""), text[begin:end]
             if mark in self._controls and (at not in self._unknown or mark in part):
                 inner = part.find(mark)
                 first, length = (inner, len(mark)) if inner >= 0 else (len(part) - len(part.lstrip()), len(part.strip()))
-                found.append((begin + first, begin + first + length, mark))
-        return found
+                marks.append((begin + first, begin + first + length, mark))
+        return marks
 
     def template_words(self, messages: list[dict[str, Any]], *, answered: bool = False) -> dict[str, Any]:
         """What a template is given: the names of `apply_chat_template`, and the special tokens by theirs."""
