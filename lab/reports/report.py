@@ -128,7 +128,6 @@ def report(traces: Trace | Iterable[Trace]) -> Report:
         raise TraceError("There is no trace to report on: give one at least.")
     if not tally.depths:
         raise TraceError(_undecided(tally.fates["cut"]))
-    tally.notes += idle_in_several(tally.idle)
     bins = _bins(tally)
     if not bins:
         tally.notes.append("The draft chose its tokens without chance (one-hot), so there is no q to compare with acceptance.")
@@ -168,7 +167,7 @@ def report(traces: Trace | Iterable[Trace]) -> Report:
         advice=tried,
         curve=curve,
         clock=speed / modelled if modelled else None,
-        notes=[*tally.notes, *_shared(tally), *more],
+        notes=[*tally.notes, *idle_in_several(tally.idle), *_shared(tally), *more],
         begins=tally.begins,
         deaths=tally.deaths,
         lengths=tally.lengths,
