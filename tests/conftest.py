@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sizes
 
 # why a test may be skipped -> where it runs
 REASONS = {
@@ -44,6 +45,7 @@ class Closing:
         self.skipped: dict[str, list[str]] = defaultdict(list)
         self.counted: dict[str, Counter[str]] = defaultdict(Counter)
         self.left: Counter[str] = Counter()
+        self.unmade = 0  # nightly cases that the processes of xdist did not make
         self.largest: dict[str, float] = {}
         self.again: list[tuple[str, str]] = []
 
@@ -79,12 +81,13 @@ class Closing:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
         """A process of xdist has ended; all of them have collected, and left out, the same tests."""
-        self.left = Counter(getattr(node, "workeroutput", {}).get("left", self.left))
+        given = getattr(node, "workeroutput", {})
+        self.left, self.unmade = Counter(given.get("left", self.left)), given.get("unmade", self.unmade)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if hasattr(session.config, "workeroutput"):
-            session.config.workeroutput["left"] = dict(self.left)
+            session.config.workeroutput |= {"left": dict(self.left), "unmade": sizes.left_out}
         elif self.unknown() and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -107,7 +110,7 @@ class Closing:
             terminalreporter.section("tried again")
         for test, failure in self.again:
             say(f"{test}\n{failure}\n", yellow=True)
-        if not self.skipped and not self.left:
+        if not self.skipped and not self.left and not self.unmade and not sizes.left_out:
             return
         terminalreporter.section("not run")
         for reason, tests in sorted(self.skipped.items()):
@@ -116,6 +119,8 @@ class Closing:
                 say(f"       {test}")
         for mark, count in self.left.most_common():
             say(f"{count:6} {mark}: pytest -m {mark}")
+        if unmade := max(self.unmade, sizes.left_out):
+            say(f"{unmade:6} nightly or more, which this run did not make: pytest -m nightly")
         for reason in self.unknown():
             say(f"FAILED: skipped for a reason that tests/conftest.py does not know: {reason}", red=True)
 
@@ -143,4 +148,5 @@ def closed(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    sizes.prepare(config)
     config.pluginmanager.register(Closing(), "closing")

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import re
-from itertools import combinations
-from pathlib import Path
 
 import toys
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.core.component import KINDS
-
-SHELVES = {kind: [*enumerate(toys.representatives(kind))] for kind in KINDS}
-CROSSED = [(i + j, {a: x, b: y}) for a, b in combinations(KINDS, 2) for i, x in SHELVES[a] for j, y in SHELVES[b]]
-PAIRS = [parts for _, parts in CROSSED]
-
-
-def name(parts: dict) -> str:
-    return "-".join(x[0] + "".join(f"_{Path(str(v)).name}" for v in x[1].values()) for x in parts.values())
 
 
 def whole(parts: dict) -> dict:

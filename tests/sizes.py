@@ -1,12 +1,47 @@
-"""Tests in two sizes: the small one runs with every commit, the full one with `make nightly`."""
+"""Tests in two sizes: the small one runs with every commit, the full one with `make nightly`.
+
+Nightly cases are as many as all others together. They are made only where a run can reach them: see `reaches_nightly`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import product
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress, product
 from typing import Any
 
 import pytest
+from _pytest.mark.expression import Expression
+
+left_out = 0  # nightly cases that were not made, one parameter list at a time: crossings of several lists would be more
+making = True  # whether nightly cases are made; tests/conftest.py says so before any test is collected
+
+
+def reaches_nightly(markers: str, arguments: Sequence[str]) -> bool:
+    """Whether a run with this `-m` and these arguments can hold a nightly case: the expression is true of some test with this
+    marker, or a case is named by its id."""
+    if not markers or any("[" in argument for argument in arguments):
+        return True
+    named = {word for word in markers.replace("(", " ").replace(")", " ").split() if word not in ("and", "or", "not")}
+    others = sorted(named - {"nightly"})
+    sets = [{"nightly", *compress(others, row)} for row in product((0, 1), repeat=len(others))]
+    expression = Expression.compile(markers)
+    return any(expression.evaluate(lambda name, there=there: name in there) for there in sets)
+
+
+def prepare(config: pytest.Config) -> None:
+    """Decide for this run whether nightly cases are made."""
+    global making
+    making = reaches_nightly(config.option.markexpr, config.args)
+
+
+def nightly(cases: Iterable[Any]) -> Iterator[Any]:
+    """The `cases`, made with `pytest.param`, but for the nightly ones where no run of this session can reach them."""
+    global left_out
+    for case in cases:
+        if making or not any(mark.name == "nightly" for mark in case.marks):
+            yield case
+        else:
+            left_out += 1
 
 
 def sizes(names: str, *, usual: Any, full: Any) -> Callable[[Any], Any]:
@@ -14,13 +49,28 @@ def sizes(names: str, *, usual: Any, full: Any) -> Callable[[Any], Any]:
     several = "," in names
     both = [(usual, "usual", ()), (full, "full", pytest.mark.nightly)]
     values = [pytest.param(*(x if several else (x,)), id=name, marks=marks) for x, name, marks in both]
-    return pytest.mark.parametrize(names, values)
+    return pytest.mark.parametrize(names, [*nightly(values)])
 
 
 def thinned(every: int, *values: Iterable[Any]) -> list[Any]:
     """All crossings of `values`, for `pytest.mark.parametrize`. A commit takes one of `every`, in turns, so that each value
     meets several of the others; the rest is nightly."""
+    crossings = product(*map(enumerate, values))
     return [
-        pytest.param(*(x for _, x in crossing), marks=pytest.mark.nightly if sum(i for i, _ in crossing) % every else ())
-        for crossing in product(*map(enumerate, values))
+        *nightly(
+            pytest.param(*(x for _, x in crossing), marks=pytest.mark.nightly if sum(i for i, _ in crossing) % every else ())
+            for crossing in crossings
+        )
     ]
+
+
+def in_turns(variants: Iterable[tuple[str, Any]], *values: Iterable[Any]) -> list[Any]:
+    """All crossings of parts in their settings, (name, settings), with `values`, for `pytest.mark.parametrize`. A commit takes
+    all crossings of a part's first settings, and one crossing, in turns, of each further settings; the rest is nightly."""
+    crossings, names, cases = [*product(*values)], set[str](), []
+    for turn, (name, settings) in enumerate(variants):
+        for i, crossing in enumerate(crossings):
+            here = name not in names or i == turn % len(crossings)
+            cases.append(pytest.param(name, settings, *crossing, marks=() if here else pytest.mark.nightly))
+        names.add(name)
+    return [*nightly(cases)]

@@ -46,8 +46,9 @@ UNKNOWN = "FAILED: skipped for a reason that tests/conftest.py does not know: I 
 
 def closing(tests: str, folder: Path, *options: str) -> tuple[int, list[str]]:
     """The exit code of these tests under our conftest, and the lines of its output."""
-    shutil.copy(HERE / "conftest.py", folder)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers = gpu")
+    for name in ("conftest.py", "sizes.py"):
+        shutil.copy(HERE / name, folder)
+    (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers = gpu\n  nightly")
     (folder / "test_these.py").write_text(tests)
     env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", *OPTIONS, *options]
@@ -60,11 +61,42 @@ def test_skips_counts_and_what_is_left_out_are_said(tmp_path: Path) -> None:
     assert code == 0 and set(SAID) <= set(lines), lines
 
 
-@pytest.mark.parametrize("options", [[], ["-p", "xdist", "-n", "2", "--dist", "loadgroup"]], ids=["one", "two processes"])
+PROCESSES = pytest.mark.parametrize(
+    "options", [[], ["-p", "xdist", "-n", "2", "--dist", "loadgroup"]], ids=["one", "two processes"]
+)
+
+
+@PROCESSES
 def test_skip_for_a_reason_that_is_not_written_down_fails(tmp_path: Path, options: list[str]) -> None:
     code, lines = closing(TESTS + SILENT, tmp_path, *options)
     assert code == 1 and set(SAID) <= set(lines), lines
     assert UNKNOWN in lines, lines
+
+
+SIZED = """
+import pytest
+from sizes import sizes, thinned
+
+@pytest.mark.parametrize("a, b", thinned(2, range(3), range(3)))
+def test_thinned(a, b):
+    assert not (a + b) % 2
+
+@sizes("n", usual=1, full=2)
+def test_sized(n):
+    assert n == 1
+"""
+
+
+@PROCESSES
+def test_nightly_cases_are_not_made_for_a_run_that_leaves_them_out_and_that_is_said(tmp_path: Path, options: list[str]) -> None:
+    code, lines = closing(SIZED, tmp_path, "-m", "not nightly", *options)
+    assert code == 0 and "     5 nightly or more, which this run did not make: pytest -m nightly" in lines, lines
+    assert not any("deselected" in line for line in lines)
+
+
+def test_nightly_cases_are_made_for_a_run_that_asks_for_them(tmp_path: Path) -> None:
+    code, lines = closing(SIZED, tmp_path, "-m", "nightly")
+    assert code == 1 and sum(line.startswith("FAILED test_these.py::test_") for line in lines) == 5, lines
 
 
 def test_reasons_that_are_written_down_are_those_in_the_tests() -> None:

@@ -15,6 +15,7 @@ import math
 import struct
 import zlib
 from dataclasses import fields, is_dataclass
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ MAGIC = b"DSTRACE\x01"
 DTYPES = frozenset(["|b1", "|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8"])
 DEFLATE_ABOVE = 4096
 _NAMES: dict[type, tuple[str, ...]] = {}
+_FINITE = frozenset([int, bool, str, NoneType])  # most values of a record: none of them has to be looked into
 _HEAD = struct.Struct("<I")
 
 
@@ -80,9 +82,9 @@ def _nonfinite(value: Any) -> bool:
     if isinstance(value, float | np.floating):
         return not math.isfinite(value)
     if isinstance(value, list | tuple):
-        return any(_nonfinite(x) for x in value if x is not None)
+        return any(_nonfinite(x) for x in value if type(x) not in _FINITE)
     if isinstance(value, dict):
-        return any(_nonfinite(x) for x in value.values())
+        return any(_nonfinite(x) for x in value.values() if type(x) not in _FINITE)
     return is_dataclass(value) and _nonfinite(vars(value))
 
 

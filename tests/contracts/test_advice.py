@@ -9,6 +9,7 @@ from typing import Any
 import pairs
 import pytest
 import toys
+from covering import every_pair
 from sizes import sizes
 
 from decodescope.engine.core.component import KINDS, registry
@@ -55,7 +56,7 @@ def followed(way: str, parts: Parts) -> Parts | None:
 def refused(every: int) -> Iterator[tuple[Parts, str]]:
     """Pairs that do not go together, and what is said: of each sort of refusal a few."""
     seen: dict[str, int] = {}
-    for parts in pairs.PAIRS[::every]:
+    for parts in [*every_pair()][::every]:
         if said := pairs.refusal(parts):
             sort = pairs.sort_of(said, parts)
             seen[sort] = seen.get(sort, 0) + 1

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 import toys
-from sizes import sizes
+from sizes import in_turns, sizes
 
 from decodescope.engine import Session
 from decodescope.engine.core.component import build
@@ -37,7 +37,7 @@ def proposals(session: Session) -> Iterator[tuple[Draft, int]]:
 
 
 @pytest.mark.parametrize(("name", "settings"), DRAFTERS)
-@sizes("count, more", usual=(20, 1), full=(40, 3))
+@sizes("count, more", usual=(20, 0), full=(40, 3))
 def test_greedy_text_is_the_targets_own(name: str, settings: dict, count: int, more: int) -> None:
     target, _ = toys.pair()
     for prompt in [toys.PROMPT, [5], *toys.prompts(more)]:
@@ -46,10 +46,10 @@ def test_greedy_text_is_the_targets_own(name: str, settings: dict, count: int, m
         assert check(session.sink).ok
 
 
-@pytest.mark.parametrize("sampler", ["greedy", "temperature"])
-@pytest.mark.parametrize(("name", "settings"), DRAFTERS)
-def test_draft_is_a_tree_that_fits(name: str, settings: dict, sampler: str) -> None:
-    session = drafting(name, settings, sampler, seed=4)
+@pytest.mark.parametrize(("name", "settings", "sampler"), in_turns(DRAFTERS, ["greedy", "temperature"]))
+@sizes("count", usual=20, full=40)
+def test_draft_is_a_tree_that_fits(name: str, settings: dict, sampler: str, count: int) -> None:
+    session = drafting(name, settings, sampler, seed=4, max_new_tokens=count)
     for draft, room in proposals(session):
         assert max(draft.depth, default=0) <= room, "a deeper draft would be cut"
         assert all(-1 <= parent < node for node, parent in enumerate(draft.parents)), "a parent stands before its children"
@@ -97,8 +97,7 @@ def branches(text: list[int], draft: Draft) -> list[list[int]]:
     return made
 
 
-@pytest.mark.parametrize("sampler", ["greedy", "temperature"])
-@pytest.mark.parametrize(("name", "settings"), DRAFTERS)
+@pytest.mark.parametrize(("name", "settings", "sampler"), in_turns(DRAFTERS, ["greedy", "temperature"]))
 def test_one_pass_over_a_draft_equals_reading_every_branch_alone(name: str, settings: dict, sampler: str) -> None:
     session = drafting(name, settings, sampler, seed=2)
     session.start()
@@ -138,8 +137,7 @@ def test_recorded_law_is_that_of_the_draft_model_reading_the_branch_alone(name: 
     assert drawn > 5, "the test needs drawn nodes"
 
 
-@pytest.mark.parametrize("sampler", ["greedy", "temperature"])
-@pytest.mark.parametrize(("name", "settings"), DRAFTERS)
+@pytest.mark.parametrize(("name", "settings", "sampler"), in_turns(DRAFTERS, ["greedy", "temperature"]))
 @sizes("count, wrong", usual=(20, 4), full=(40, 10))
 def test_guesses_leave_no_trace(name: str, settings: dict, sampler: str, count: int, wrong: int) -> None:
     """After a proposal nothing is pending in the target but the layers that the check need not run again; after a commit
@@ -175,8 +173,7 @@ def test_drafter_makes_progress_and_keeps_its_books(name: str, settings: dict) -
     assert sum(len(step.emitted) for step in trace.steps) == 30
 
 
-@pytest.mark.parametrize(("name", "settings"), DRAFTERS)
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize(("name", "settings", "count"), in_turns(DRAFTERS, [1, 2, 3]))
 def test_short_answer_has_its_exact_length(name: str, settings: dict, count: int) -> None:
     session = toys.decode(toys.method(drafter=(name, settings)), count=count)
     assert len(session.tokens) == len(toys.PROMPT) + count and session.end.reason == "max_new_tokens"

@@ -38,7 +38,7 @@ class EveryThird(Schedule):
 def test_a_drafter_that_is_told_not_now_drafts_and_runs_nothing(name: str, settings: dict) -> None:
     method = Method(drafter=build("drafter", name, settings), schedule=EveryThird())  # type: ignore[arg-type] # of that kind
     run = toys.decode(method, count=18)
-    assert run.end.tokens == toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 18)
+    assert run.end.tokens == toys.due(toys.pair()[0], toys.PROMPT, 18)
     off = [step for i, step in enumerate(run.sink.steps) if i % 3]
     assert len(off) > 5 and not any(step.drafted for step in off)
     for step in off:

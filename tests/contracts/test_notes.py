@@ -36,7 +36,7 @@ def runs(kind: str, name: str) -> Iterator[Trace]:
         beside = {x: part for x, part in BESIDE[kind].items() if x in uses}
         for sampler in ("greedy", "temperature") if "drafter" in (kind, *beside) else ("greedy",):
             parts = {**({} if sampler == "greedy" else {"sampler": sampler}), **beside, kind: (name, settings)}
-            yield toys.decode(toys.method(**parts), count=24).sink
+            yield toys.decode(toys.method(**parts), count=16).sink
 
 
 def names(values: Mapping[str, Any], notes: Mapping[str, Note], before: str = "") -> Iterator[str]:

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from typing import Any
 
 import pytest
 import toys
-from pairs import CROSSED, PAIRS, name, opened, refusal, sort_of
-from sizes import sizes
+from covering import SAMPLED, Parts, recorded, runs, stand_ins
+from pairs import opened, refusal, sort_of
+from sizes import nightly, sizes
 
 from decodescope.engine import Session
 from decodescope.engine.core.component import KINDS
 from decodescope.engine.trace import check
 
-EVERY = 3  # a commit runs one of so many pairs, so that every part meets a third of every other family: pairs grow with the
-# square of the parts, and ten thousand of them were a quarter of all the time
-FLOOR = 5961  # pairs that ran when they were last counted; a new method adds to it, a lower number needs a reason
-SAMPLED = {"sampler": ("temperature", {"temperature": 0.9})}
-GREEDY_ONLY = ("beam", "contrastive_search", "diverse_beam", "jacobi", "superposed")  # strategies that draw nothing
+# pairs of each kind with the kinds that it answers for, `partners`, that ran when they were last counted; a new method adds to
+# them, a lower number needs a reason
+FLOORS = {
+    "strategy": 546,
+    "drafter": 840,
+    "schedule": 343,
+    "acceptance": 368,
+    "context": 674,
+    "policy": 1066,
+    "codec": 267,
+    "depth": 1039,
+    "selector": 70,
+    "router": 35,
+    "law": 165,
+    "sampler": 1091,
+}
 Tell = Callable[[str], None]
 
 
@@ -31,62 +44,72 @@ def tell(record_property: Callable[[str, object], None]) -> Iterator[Tell]:
     assert told, "neither run nor refused"
 
 
-def tried(parts: dict, tell: Tell, count: int = 12, **more) -> Session | None:
-    """The run's session, or None if the parts are refused, with a clear sentence."""
-    made = opened(parts, count, **more)
-    tell(sort_of(made, parts) if isinstance(made, str) else "ran")
-    return None if isinstance(made, str) else toys.finished(made)
+def that_run(parts: Parts, tell: Tell) -> list[Parts]:
+    """The parts, or where they are refused those that stand in for them."""
+    said = refusal(parts)
+    tell(sort_of(said, parts) if said else "ran")
+    if not said:
+        return [parts]
+    drawn = SAMPLED if len(parts) == 3 else {}  # a pair and the way in which it is drawn
+    pair = {kind: part for kind, part in parts.items() if kind not in drawn}
+    several = [x | drawn for x in stand_ins(pair, lambda x: bool(refusal(x | drawn)))]
+    for _ in several:
+        tell("another of its family ran")
+    return several
 
 
-def runs() -> Iterator[Any]:
-    """Every pair as it comes, which is greedy, and with a temperature where it leaves that open. A commit takes one of `EVERY`
-    pairs, and one of the two ways, in turns."""
-    for place, parts in CROSSED:
-        turn, left = divmod(place, EVERY)
-        either = "sampler" not in parts and parts.get("strategy", ("",))[0] not in GREEDY_ONLY
-        marks = [pytest.mark.nightly if left or (either and turn % 2 != way) else () for way in (0, 1)]
-        yield pytest.param(parts, id=name(parts), marks=marks[0])
-        if either:
-            yield pytest.param({**parts, **SAMPLED}, id=name(parts) + "-drawn", marks=marks[1])
+def ended(parts: Parts, count: int = 12, **more: Any) -> Session:
+    """The run of parts that fit, at its end."""
+    session = opened(parts, count, **more)
+    assert isinstance(session, Session), session
+    return toys.finished(session)
 
 
-def recorded() -> Iterator[Any]:
-    """A third of the pairs of a strategy or a policy; a commit takes one of `EVERY` of these."""
-    for place, parts in CROSSED:
-        if place % 3 == 0 and ("strategy" in parts or "policy" in parts):
-            yield pytest.param(parts, id=name(parts), marks=pytest.mark.nightly if place // 3 % EVERY else ())
-
-
-@pytest.mark.parametrize("parts", [*runs()])
-def test_pair_runs_or_says_why_not(parts: dict, tell: Tell) -> None:
-    run = tried(parts, tell)
-    if run is not None:
+@pytest.mark.parametrize("parts", [*nightly(runs())])
+def test_pair_runs_or_says_why_not(parts: Parts, tell: Tell) -> None:
+    for run in map(ended, that_run(parts, tell)):
         assert len(run.end.tokens) == 12 and run.end.reason == "max_new_tokens"
         report = check(run.sink)
         assert report.ok, str(report)
 
 
-def test_most_pairs_run_and_every_part_is_in_one_of_them() -> None:
-    """Else a refusal that is too wide would turn the tests of the product off, one by one."""
-    ran = [parts for parts in PAIRS if not refusal(parts)]
-    print(f"{len(ran)} of {len(PAIRS)} pairs run")
-    assert len(ran) >= FLOOR, f"{len(ran)} of {len(PAIRS)} pairs run, {FLOOR} did; refused are " + str(
-        Counter(sort_of(said, parts) for parts in PAIRS if (said := refusal(parts))).most_common()
+def partners(kind: str) -> list[str]:
+    """The kinds whose pairs with `kind` its test opens: of two kinds one answers for the other, so that each has as many."""
+    own = KINDS.index(kind)
+    return [x for i, x in enumerate(KINDS) if x != kind and (i > own) == ((i + own) % 2 == 1)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_most_pairs_run_and_every_part_is_in_one_of_them(kind: str) -> None:
+    """Else a refusal that is too wide would turn the tests of the product off, one by one. Every pair is opened, and refused in
+    a clear sentence if it is."""
+    pairs = [
+        {kind: x, other: y} for other in partners(kind) for x in toys.representatives(kind) for y in toys.representatives(other)
+    ]
+    refused = {i: said for i, parts in enumerate(pairs) if (said := refusal(parts))}
+    ran = [parts for i, parts in enumerate(pairs) if i not in refused]
+    print(f"{len(ran)} of {len(pairs)} pairs run")
+    assert len(ran) >= FLOORS[kind], f"{len(ran)} of {len(pairs)} pairs run, {FLOORS[kind]} did; refused are " + str(
+        Counter(sort_of(said, pairs[i]) for i, said in refused.items()).most_common()
     )
-    alone = {(kind, part[0]) for kind in KINDS for part in toys.representatives(kind)}
-    assert alone == {(kind, part[0]) for parts in ran for kind, part in parts.items()}
+    assert {part[0] for part in toys.representatives(kind)} == {parts[kind][0] for parts in ran}
 
 
-@pytest.mark.parametrize("parts", [*recorded()])
-def test_level_changes_the_cost_and_never_the_text(parts: dict, tell: Tell) -> None:
-    first = tried(parts, tell, 10, level="counts", seed=3)
-    if first is None:
-        return
-    runs = [first, *(tried(parts, tell, 10, level=level, seed=3) for level in ("decisions", "fields"))]
-    assert runs[0].end.tokens == runs[1].end.tokens == runs[2].end.tokens
-    shapes = [[(s.emitted, s.origins, s.drafted, s.accepted, s.path) for s in run.sink.steps] for run in runs]
-    assert shapes[0] == shapes[1] == shapes[2]
-    assert all(check(run.sink).ok for run in runs)
+def test_every_pair_is_opened_by_the_test_of_one_of_its_kinds() -> None:
+    both = [(kind, other) for kind in KINDS for other in partners(kind)]
+    assert {frozenset(x) for x in both} == {*map(frozenset, combinations(KINDS, 2))} and len(both) == len(
+        {*map(frozenset, both)}
+    )
+
+
+@pytest.mark.parametrize("parts", [*nightly(recorded())])
+def test_level_changes_the_cost_and_never_the_text(parts: Parts, tell: Tell) -> None:
+    for one in that_run(parts, tell):
+        runs = [ended(one, 10, level=level, seed=3) for level in ("counts", "decisions", "fields")]
+        assert runs[0].end.tokens == runs[1].end.tokens == runs[2].end.tokens
+        shapes = [[(s.emitted, s.origins, s.drafted, s.accepted, s.path) for s in run.sink.steps] for run in runs]
+        assert shapes[0] == shapes[1] == shapes[2]
+        assert all(check(run.sink).ok for run in runs)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,6 +117,5 @@ def test_level_changes_the_cost_and_never_the_text(parts: dict, tell: Tell) -> N
 def test_same_seed_same_trace(kind: str, times: int, tell: Tell) -> None:
     for part in toys.representatives(kind):
         parts = {kind: part} if kind in ("sampler", "strategy") else {kind: part, **SAMPLED}
-        runs = [tried(parts, tell, seed=11) for _ in range(times)]
-        if runs[0] is not None:
-            assert len({run.end.content_hash for run in runs}) == 1, part
+        for one in that_run(parts, tell):
+            assert len({ended(one, seed=11).end.content_hash for _ in range(times)}) == 1, one

@@ -8,6 +8,7 @@ import pytest
 import torch
 import toys
 from entries import entry
+from sizes import sizes
 
 from decodescope.engine import Method, MethodError
 from decodescope.engine.core.component import KINDS, build, registry
@@ -17,6 +18,7 @@ from decodescope.engine.trace import check
 
 STRATEGIES = toys.variants("strategy")
 PROMPTS = [toys.PROMPT, *toys.prompts(4, seed=3)]
+AT_LEAST = sizes("prompts", usual=2, full=len(PROMPTS))  # how many of them are read
 # how a strategy that may change the text is set to leave it alone, and a depth rule to run all layers
 PLAIN = {
     "aligned": dict(samples=1),
@@ -63,26 +65,33 @@ NEVER = {
 }
 
 
+BOTH = pytest.mark.parametrize("prompt", [[4], toys.PROMPT], ids=["one token", "several"])
+
+
 @pytest.mark.parametrize(("name", "settings"), STRATEGIES)
 @pytest.mark.parametrize("count", [1, 2, 7, 30])
-@pytest.mark.parametrize("prompt", [[4], toys.PROMPT], ids=["one token", "several"])
-def test_strategy_emits_within_its_limit_and_ends_with_a_reason(
-    name: str, settings: dict, count: int, prompt: list[int]
-) -> None:
+@BOTH
+def test_strategy_emits_within_its_limit_and_says_so(name: str, settings: dict, count: int, prompt: list[int]) -> None:
     session = toys.decode(toys.method(strategy=(name, settings)), prompt, count)
     assert len(session.end.tokens) == count and session.end.reason == "max_new_tokens"
     texts = settings["samples"] if name in ONE_AFTER_ANOTHER else 1
     assert 1 <= len(session.sink.steps) <= count * texts, "every step brings a text forward"
-    stop = session.end.tokens[0]
+
+
+@pytest.mark.parametrize(("name", "settings"), STRATEGIES)
+@BOTH
+def test_strategy_ends_with_a_stop_token_and_says_so(name: str, settings: dict, prompt: list[int]) -> None:
+    stop = toys.decode(toys.method(strategy=(name, settings)), prompt, 2).end.tokens[0]
     ended = toys.decode(toys.method(strategy=(name, settings)), prompt, 60, stop_tokens=[stop])
     assert (ended.end.reason, ended.end.tokens[-1]) == ("stop_token", stop) or stop not in ended.end.tokens
     assert len(ended.end.tokens) <= 60
 
 
 @pytest.mark.parametrize(("name", "settings"), [x for x in STRATEGIES if registry("strategy")[x[0]].lossless])
-def test_strategy_that_promises_the_targets_text_keeps_it(name: str, settings: dict) -> None:
+@AT_LEAST
+def test_strategy_that_promises_the_targets_text_keeps_it(name: str, settings: dict, prompts: int) -> None:
     target = toys.fitting(registry("strategy")[name])
-    for prompt in PROMPTS:
+    for prompt in PROMPTS[:prompts]:
         session = toys.decode(toys.method(strategy=(name, settings)), prompt)
         assert session.header.lossless and check(session.sink).ok
         assert session.end.tokens == toys.due(target, prompt)
@@ -90,8 +99,9 @@ def test_strategy_that_promises_the_targets_text_keeps_it(name: str, settings: d
 
 
 @pytest.mark.parametrize(("name", "settings"), [x for x in STRATEGIES if not registry("strategy")[x[0]].lossless])
+@AT_LEAST
 def test_strategy_that_promises_nothing_says_so_repeats_itself_and_has_a_setting_that_keeps_the_text(
-    name: str, settings: dict
+    name: str, settings: dict, prompts: int
 ) -> None:
     target = toys.fitting(registry("strategy")[name])
     beside = {"router": ("entropy", dict(tau=-1.0))} if "router" in registry("strategy")[name].uses else {}
@@ -100,7 +110,9 @@ def test_strategy_that_promises_nothing_says_so_repeats_itself_and_has_a_setting
         knobs = {"grammar": {"text": "(?s:.*)"}, "temperature": {"temperature": 0.01}}
         plain = replace(plain, sampler=Method.named({"sampler": ["grammar", "temperature"]}, knobs).sampler)
     warm, other = dict(sampler="temperature") if name in DRAWN else {}, 0
-    for prompt in PROMPTS:
+    for number, prompt in enumerate(PROMPTS):
+        if number >= prompts and other:
+            break
         runs = [toys.decode(toys.method(strategy=(name, settings), **warm), prompt) for _ in range(2)]
         due = toys.due(target, prompt)
         assert not runs[0].header.lossless and check(runs[0].sink).ok

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import toys
+from sizes import in_turns
 
 from decodescope.engine.core.component import KINDS, OF_MODEL, build, registry
 from decodescope.engine.core.params import ParamError
@@ -48,8 +49,7 @@ def test_the_model_that_it_was_made_of_stays_as_it_was(name: str, settings: dict
     assert before.embed is after.embed or after.embed.shape != before.embed.shape
 
 
-@pytest.mark.parametrize(("name", "settings"), EVERY)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(("name", "settings", "dtype"), in_turns(EVERY, [torch.float32, torch.bfloat16, torch.float64]))
 def test_a_text_has_one_law_however_it_is_read(name: str, settings: dict[str, Any], dtype: torch.dtype) -> None:
     """At once, token by token behind a cache, and by the same weights as plain tensors."""
     _, after = transformed(name, settings, dtype)
