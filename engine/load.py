@@ -18,9 +18,10 @@ import torch
 from decodescope.engine.checkpoint import adapter as adapters
 from decodescope.engine.checkpoint.config import key_remarks, length_remarks, spec_from_config
 from decodescope.engine.checkpoint.folder import LoadError, printable, read_ends, read_json
+from decodescope.engine.checkpoint.generation import generation_remarks
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.checkpoint.tokenizer_settings import beyond
-from decodescope.engine.checkpoint.weights import Weights, files, read_adapter
+from decodescope.engine.checkpoint.weights import Weights, files, odd_frequencies, read_adapter
 from decodescope.engine.core.arguments import shown
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.progress import Progress
@@ -139,6 +140,7 @@ def load(
             raise LoadError(f"{name} could not be read: {what} on {place}; use a smaller type or a smaller model.") from None
     config = read_json(folder, "config.json") or {}
     reports, remarks = list[Made](), key_remarks(config, name) + length_remarks(config, spec)
+    remarks += generation_remarks(folder, name) + odd_frequencies(stored.frequencies, [spec.rope, spec.local_rope], name)
     remarks += [] if stored.adapter is None else stored.adapter.remarks
     if parts:
         decoder, reports, more = _transformed(decoder, parts, asked)
@@ -148,8 +150,8 @@ def load(
     remarks += [x for net in nets.values() for x in net.remarks] + _strangers(nets, folder, name) + unknown(folder)
     tokenizer = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").exists() else None
     stops, odd = read_ends(folder) if tokenizer is None else (set(tokenizer.stop_ids), tokenizer.remarks)
-    marks = {} if tokenizer is None else {x: tokenizer.piece(x) for x in tokenizer.marks}
-    odd = [*odd, *beyond(spec, marks, stops, read_json(folder, "tokenizer_config.json") or {})]
+    added = {} if tokenizer is None else tokenizer.added
+    odd = [*odd, *beyond(spec, added, stops, read_json(folder, "tokenizer_config.json") or {})]
     remarks = [*(f"{name}: {x}" for x in odd), *remarks]
     if tokenizer is not None and tokenizer.vocab < spec.vocab:
         decoder.usable = tokenizer.vocab  # the rows above pad the matrix to a round size
@@ -340,6 +342,7 @@ def describe(
     of its shape is known only when they have made it."""
     config = read_json(folder, "config.json")
     if config is None:
+        adapters.refuse_peft(folder)
         raise LoadError(f"{folder} has no config.json; give the folder of a complete checkpoint.")
     return replace(spec_from_config(config, name), heads=tuple(folders(folder, heads)), adapter=adapter, weights=weights)
 

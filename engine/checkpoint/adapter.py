@@ -21,11 +21,12 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from .folder import LoadError, read_json
+from .folder import LoadError, member, read_json
 from .keys import Config, remark
 
 NAME = re.compile(r"[\w-]{1,64}")
 FOLDER = "adapters"
+PEFT = "adapter_config.json"
 MOST_RANK = 1024
 MOST_ALPHA = 1e6
 NOTES = ("made_with", "measured")  # of config.json, for people
@@ -80,10 +81,18 @@ def names(model: Path) -> list[str]:
     return [x.name for x in there if NAME.fullmatch(x.name) and (x / "config.json").is_file()]
 
 
+def refuse_peft(folder: Path) -> None:
+    """Raises LoadError if the folder holds an adapter in the form of PEFT, which is not read."""
+    if member(folder, PEFT) is not None:
+        what = f"{folder} holds an adapter, which would be left out ({PEFT}, the form of PEFT)"
+        raise LoadError(f"{what}; merge it into the weights of its model first.")
+
+
 def home(model: Path, title: str, adapter: str) -> Path:
     """The folder of an adapter of the model called `title`. Raises LoadError where there is none, or it lies elsewhere."""
     known = names(model)
     if adapter not in known:
+        refuse_peft(model / FOLDER / adapter)
         some = f"it has {', '.join(known[:9])}" if known else "it has none"
         raise LoadError(f"{title} has no adapter {adapter[:64]!r} ({some}); name the model without it, or train one.")
     path = model / FOLDER / adapter

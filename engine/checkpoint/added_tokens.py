@@ -49,12 +49,16 @@ def complete(folder: Path, table: Any, config: dict[str, Any]) -> Additions:
     for at, token in sorted(tokens.items()):
         ours = more.declared.setdefault(token["content"], (at, CONFIG if given else ADDED))[0]
         if ours != at:
-            what = f"{token['content']!r} has the id {at} in its {CONFIG} and {ours} in its tokenizer.json"
+            what = f"{token['content']!r} has the id {at} in its {CONFIG if given else ADDED} and {ours} in its tokenizer.json"
             more.remarks.append(f"{what}: {ours} holds.")
+            if not given:
+                continue
         _put(table, own, {**token, "special": token["special"] or token["content"] in marks}, more)
     if not given:
         for content in [x for x in own if x in marks and not own[x].get("special")]:
             _put(table, own, {**own[content], "special": True}, more)
+    else:
+        more.remarks += _overruled(folder, table, more)
     others = [("extra_special_tokens", x) for x in _extra(folder, more.config)]
     for key, token in [*((key, {**x, "special": True}) for key, x in named.items()), *others]:
         if token["content"] and token["content"] not in own:
@@ -69,10 +73,15 @@ def named_tokens(config: dict[str, Any]) -> dict[str, str]:
     return {key: token["content"] for key, token in _named(config)[0].items() if token["content"]}
 
 
+def is_token(key: str, value: Any) -> bool:
+    """Whether an entry of tokenizer_config.json names a special token."""
+    return key in NAMED or (key.endswith("_token") and isinstance(value, str | dict))
+
+
 def _named(config: dict[str, Any]) -> tuple[dict[str, Token], list[str]]:
     """Name -> special token, and remarks on values that are no tokens. A dict of extra tokens names them too."""
     extra = config.get("extra_special_tokens")
-    values = {x: y for x, y in config.items() if x in NAMED or (x.endswith("_token") and isinstance(y, str | dict))}
+    values = {x: y for x, y in config.items() if is_token(x, y)}
     values |= extra if isinstance(extra, dict) else {}
     tokens = {key: token for key, value in values.items() if (token := _token(value)) is not None}
     odd = [key for key, value in values.items() if key not in tokens and value is not None]
@@ -115,16 +124,32 @@ def _decoder(folder: Path, config: dict[str, Any]) -> dict[int, Token]:
 
 
 def _legacy(folder: Path, named: dict[str, Token], own: dict[str, Token], config: dict[str, Any]) -> dict[int, Token]:
-    """Id -> token of added_tokens.json, without those that tokenizer.json has."""
+    """Id -> token of added_tokens.json, without those that tokenizer.json has under the same id."""
     special = {x["content"] for x in [*named.values(), *_extra(folder, config)]}
     tokens = {}
     for content, at in (read_json(folder, ADDED) or {}).items():
         if not isinstance(at, int) or isinstance(at, bool) or not 0 <= at < 10**9:
             raise LoadError(f"{folder / ADDED} is no table of tokens and ids; {AGAIN}.")
-        if content not in own:
+        if content not in own or own[content].get("id") != at:
             mark = content in special
             tokens[at] = {"content": content, **dict.fromkeys(FLAGS, False), "normalized": not mark, "special": mark}
     return tokens
+
+
+def _overruled(folder: Path, table: dict[str, Any], more: Additions) -> list[str]:
+    """Remarks on what the older files say otherwise than `added_tokens_decoder` and its neighbours, which win."""
+    vocab, remarks = _vocabulary(table), []
+    known = {**(vocab if isinstance(vocab, dict) else {}), **{x: at for x, (at, _) in more.declared.items()}}
+    for content, at in (read_json(folder, ADDED) or {}).items():
+        if known.get(content) != at:
+            holds = f"its {CONFIG} holds" if content in known else "it is left out"
+            what = f"{content!r} has the id {json.dumps(at)[:40]} in its {ADDED} and {known.get(content, 'none')} elsewhere"
+            remarks.append(f"{what}: {holds}.")
+    for key, value in (read_json(folder, MAP) or {}).items():
+        theirs, ours = _token(value), _token(more.config.get(key))
+        if is_token(key, value) and theirs is not None and (ours is None or ours["content"] != theirs["content"]):
+            remarks.append(f"{key} is {theirs['content']!r} in its {MAP} and not in its {CONFIG}, which holds.")
+    return remarks
 
 
 def _with_map(config: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:

@@ -80,7 +80,8 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
     rope, local_rope = _ropes(config, name, family, head_dim, _size(config, name, "max_position_embeddings", 2048))
     positions = _positions(config, name, rope)
     attention = "attention_bias" in family.biases and _flag(config, name, "attention_bias")
-    windows, causal = _windows(config, name, kind, layers), not _flag(config, name, "use_bidirectional_attention")
+    both_ways = _flag(config, name, "use_bidirectional_attention") or not _flag(config, name, "is_causal", True)
+    windows, causal = _windows(config, name, kind, layers), not both_ways
     if windows and not causal:
         raise LoadError(f"{name} reads windows of its text both ways, which is not supported; choose another model.")
     return ModelSpec(
@@ -191,9 +192,10 @@ def _cap(config: Mapping[str, Any], name: str, key: str, otherwise: float | None
 def _refuse(config: Config, name: str, family: Family) -> None:
     given = config.get("architectures") or [family.architecture]
     if given != [family.architecture]:
-        raise LoadError(f"{name} is a {str(given)[:80]}, no {family.architecture}; choose a checkpoint of the language model.")
-    if any(config.get(x) is not None for x in QUANTISED):
-        raise LoadError(f"{name} is quantised, which is not supported; choose the original checkpoint in a float type.")
+        what = f"{name} is a {str(given)[:80]}, no {family.architecture} (architectures)"
+        raise LoadError(f"{what}; choose a checkpoint of the language model.")
+    if (key := quantised(config)) is not None:
+        raise LoadError(f"{name} is quantised ({key}), which is not supported; choose the original checkpoint in a float type.")
     if config.get("per_layer_config") is not None:
         raise LoadError(f"{name} gives each layer its own settings (per_layer_config), which is not supported; choose another.")
     word, known = ("hidden_activation", "gelu_pytorch_tanh") if family.gemma else ("hidden_act", "silu")
@@ -201,6 +203,11 @@ def _refuse(config: Config, name: str, family: Family) -> None:
     if act != known:
         raise LoadError(f"{name} uses the activation {str(act)[:40]!r}; only {known!r} is supported, choose another model.")
     config.agree("hidden_act", known)  # Gemma's configs repeat theirs under the other word
+
+
+def quantised(config: Mapping[str, Any]) -> str | None:
+    """The key of a config that says that its weights are quantised; None where there is none."""
+    return next((x for x in QUANTISED if config.get(x) is not None), None)
 
 
 def _size(config: Mapping[str, Any], name: str, key: str, otherwise: int | None = None) -> int:
@@ -268,14 +275,15 @@ def _ropes(config: Config, name: str, family: Family, head_dim: int, positions: 
 
 def _rope(config: Config, name: str, family: Family, head_dim: int, positions: int) -> Rope:
     """The rotation, from `rope_parameters` or the older `rope_theta` and `rope_scaling`."""
-    said = config.get("rope_scaling") or config.get("rope_parameters") or Config({})
+    place = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
+    said = config.get(place) or Config({})
     if not isinstance(said, Config) or said.has_tables:
-        raise LoadError(f"{name} rotates its layers differently; only one rotation for all layers is supported.")
+        raise LoadError(f"{name} rotates its layers differently ({place}); only one rotation for all layers is supported.")
     kind = said.get("rope_type") if "rope_type" in said else said.get("type", "default")
     if kind not in ROPE_KINDS:
         raise LoadError(
-            f"{name} scales its positions by the rule {str(kind)[:40]!r}, which is not supported; choose one that scales by "
-            f"one of {', '.join(ROPE_KINDS)}."
+            f"{name} scales its positions by the rule {str(kind)[:40]!r}, which is not supported ({place}); choose one "
+            f"that scales by one of {', '.join(ROPE_KINDS)}."
         )
     words = {key: _inside(said, config, key) for key in ("partial_rotary_factor", "rope_theta")}
     said.agree("type", kind)
@@ -283,7 +291,9 @@ def _rope(config: Config, name: str, family: Family, head_dim: int, positions: i
         config.repeats("rope_parameters", said)  # some files give both
     part = _number(words, name, "partial_rotary_factor", 1.0)
     if part != 1 and not family.partial:
-        raise LoadError(f"{name} rotates {part:g} of each head; only phi3 is supported with a partial rotation.")
+        raise LoadError(
+            f"{name} rotates {part:g} of each head (partial_rotary_factor); only phi3 is supported with a partial rotation."
+        )
     dim = int(head_dim * part)
     if dim % 2 or not 0 < dim <= head_dim:
         raise LoadError(f"{name} rotates {dim} of the {head_dim} features of a head; it must be an even number of them.")

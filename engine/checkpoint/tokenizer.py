@@ -15,7 +15,7 @@ from decodescope.engine.trace.events import Piece
 from .added_tokens import AGAIN, Additions, complete, named_tokens
 from .chat_template import TemplateError, Templates, read_templates, render, render_each
 from .folder import TOKENIZER_BYTES, LoadError, read_ends, read_json, read_text
-from .tokenizer_settings import unread
+from .tokenizer_settings import unread, without_chance
 from .typed_marks import Fence, Span, changed, joined, pattern_of, renamed, replaced, strings, without
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -31,6 +31,7 @@ class Tokenizer:
     vocab:     the largest id plus one
     stop_ids:  ids that end a text, ascending
     front:     ids that stand before every text (a BOS, for some models)
+    added:     id -> text of the added tokens, special or not
     marks:     ids of special tokens
     templates: the folder's chat templates
     remarks:   sentences on settings of the folder that are not followed
@@ -50,7 +51,7 @@ class Tokenizer:
         self._plain.encode_special_tokens = True  # a mark typed by a user is text
         table = json.loads(spec) if table is None else table
         added = self._plain.get_added_tokens_decoder()
-        self._added: dict[int, str] = {at: x.content for at, x in added.items()}
+        self.added: dict[int, str] = {at: x.content for at, x in added.items()}
         self._special: dict[str, int] = {x.content: at for at, x in added.items() if x.special}
         self._normalized = any(x.normalized for x in added.values())
         self.marks = frozenset(self._special.values())
@@ -84,7 +85,8 @@ class Tokenizer:
         try:
             table = json.loads(spec)
             more = complete(folder, table, config)
-            spec = json.dumps(table, ensure_ascii=False) if more.changed else spec
+            chance = without_chance(table)
+            spec = json.dumps(table, ensure_ascii=False) if more.changed or chance else spec
             tokenizer = cls(spec, more.config, templates, ends.ids, table)
         except LoadError:
             raise
@@ -93,7 +95,7 @@ class Tokenizer:
                 raise
             why = str(error).split(". ")[0][:80]
             raise LoadError(f"{folder / 'tokenizer.json'} cannot be read ({why}); download it again.") from None
-        tokenizer.remarks = [*more.remarks, *tokenizer._moved(folder, more), *tokenizer.remarks, *ends.remarks]
+        tokenizer.remarks = [*more.remarks, *chance, *tokenizer._moved(folder, more), *tokenizer.remarks, *ends.remarks]
         return tokenizer
 
     def _moved(self, folder: Path, more: Additions) -> list[str]:
@@ -174,8 +176,8 @@ class Tokenizer:
         text = self._tokens[token] if 0 <= token < self.vocab else None
         if text is None:
             return f"<#{token}>".encode()
-        if token in self._added:
-            mark = self._added[token]
+        if token in self.added:
+            mark = self.added[token]
             spaces = self._spaced and mark not in self._special  # Gemma adds runs of spaces and newlines as tokens
             return (mark.replace("▁", " ") if spaces else mark).encode()
         if self._byte_level:
@@ -250,7 +252,7 @@ class Tokenizer:
         """Begin and end of each mark that the library finds in `text`, and the mark, without the spaces that it strips."""
         whole, marks = self._guarded(self._marked, text), []
         for at, (begin, end) in zip(whole.ids, whole.offsets, strict=True):
-            mark, part = self._added.get(at, ""), text[begin:end]
+            mark, part = self.added.get(at, ""), text[begin:end]
             if mark in self._controls and (at not in self._unknown or mark in part):
                 inner = part.find(mark)
                 first, length = (inner, len(mark)) if inner >= 0 else (len(part) - len(part.lstrip()), len(part.strip()))
@@ -276,7 +278,7 @@ class Tokenizer:
             return []
         between = text[text.rfind(_ANSWERED) + len(_ANSWERED) : max(0, text.rfind(_ASKED))] if _ANSWERED in text else ""
         ids = self._guarded(self._marked, between).ids
-        return [x for x in ids if self._added.get(x, "").strip("▁ \n\t")]
+        return [x for x in ids if self.added.get(x, "").strip("▁ \n\t")]
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:

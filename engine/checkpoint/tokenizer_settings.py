@@ -7,9 +7,26 @@ from typing import Any
 
 from decodescope.engine.core.spec import ModelSpec
 
+from .added_tokens import is_token
+from .keys import Config, remark
+
 CONFIG = "its tokenizer_config.json"
 FILE = "its tokenizer.json"
 SHOWN = 3  # tokens that are named
+# keys of tokenizer_config.json that are read here or elsewhere
+READ = (
+    *("add_bos_token", "add_eos_token", "add_prefix_space", "added_tokens_decoder", "additional_special_tokens", "auto_map"),
+    *("chat_control_tokens", "chat_template", "clean_up_tokenization_spaces", "extra_special_tokens", "fast_tokenizer_files"),
+    *("model_max_length", "split_special_tokens"),
+)
+# keys that change no id and no text: where files are, how batches are filled, what an answer is parsed into
+HARMLESS = (
+    *("backend", "device_map", "errors", "from_slow", "init_inputs", "is_local", "legacy", "local_files_only", "max_len"),
+    *("max_length", "merges_file", "model_input_names", "model_specific_special_tokens", "pad_to_multiple_of"),
+    *("pad_token_type_id", "padding", "padding_side", "processor_class", "response_schema", "return_tensors"),
+    *("spaces_between_special_tokens", "special_tokens_map_file", "stride", "tokenizer_file", "trim_offsets", "truncation"),
+    *("truncation_side", "truncation_strategy", "trust_remote_code", "use_fast", "verbose", "vocab_file"),
+)
 
 
 def unread(table: dict[str, Any], config: dict[str, Any], behind: bool) -> list[str]:
@@ -33,21 +50,37 @@ def unread(table: dict[str, Any], config: dict[str, Any], behind: bool) -> list[
         remarks.append(f"fast_tokenizer_files is not followed: {FILE} is read.")
     if config.get("auto_map"):
         remarks.append(f"{CONFIG} names a program of its own (auto_map), which is not run: {FILE} is read.")
-    return remarks
+    return remarks + _unknown(config)
 
 
-def beyond(spec: ModelSpec, marks: Mapping[int, Any], stops: Iterable[int], config: dict[str, Any]) -> list[str]:
+def _unknown(config: dict[str, Any]) -> list[str]:
+    """A remark on keys of tokenizer_config.json that nobody reads. Where one is false or empty, it asks for nothing: how a text
+    is split is in tokenizer.json."""
+    asked = {key: x for key, x in config.items() if x and not is_token(key, x) and key not in READ}
+    return remark(Config(asked), "this tokenizer", f"{FILE} alone says how a text is split", HARMLESS, "tokenizer_config.json")
+
+
+def without_chance(table: Any) -> list[str]:
+    """Switch off the dropout of merges in `table`, the contents of tokenizer.json; a remark if there was any."""
+    model = table.get("model") if isinstance(table, dict) else None
+    if not isinstance(model, dict) or not model.get("dropout"):
+        return []
+    rate, model["dropout"] = str(model["dropout"])[:40], None
+    return [f"dropout is {rate} in {FILE}, which leaves out merges by chance: it is switched off."]
+
+
+def beyond(spec: ModelSpec, added: Mapping[int, Any], stops: Iterable[int], config: dict[str, Any]) -> list[str]:
     """Remarks on tokens and lengths that the tokenizer's files name and the model does not have.
 
-    marks: id -> text of the special tokens;  stops: ids that end a text;  config: tokenizer_config.json
+    added: id -> text of the added tokens;  stops: ids that end a text;  config: tokenizer_config.json
     """
     ends, remarks = sorted(x for x in stops if x >= spec.vocab), []
     last = f"the model's ids end at {spec.vocab - 1}"
     if ends:
         remarks.append(f"no text can end with the id {_some(ends)}: {last}.")
-    lost = [repr(marks[x]) for x in sorted(marks) if x >= spec.vocab]
+    lost = [repr(added[x]) for x in sorted(added) if x >= spec.vocab]
     if lost:
-        remarks.append(f"its special tokens {_some(lost)} cannot be read or written: {last}.")
+        remarks.append(f"its added tokens {_some(lost)} cannot be read or written: {last}.")
     longest, positions = config.get("model_max_length"), spec.max_positions
     if isinstance(longest, int | float) and 0 < longest < positions:
         remarks.append(f"model_max_length in {CONFIG} is {longest:.0f}: a text may have {positions} tokens, as in config.json.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -12,16 +12,18 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.core.spec import ModelSpec, Rope
 from decodescope.engine.model.decoder import Decoder, Layer
+from decodescope.engine.model.rope import frequencies
 
-from .adapter import CPU, Adapter, home, key_remarks, settings, wanted
-from .folder import LoadError, member, read_json
+from .adapter import CPU, Adapter, home, key_remarks, refuse_peft, settings, wanted
+from .folder import LoadError, member, printable, read_json
 
 HEADER_BYTES = 16 << 20
 TENSORS = 10_000
 FLOATS = ("F64", "F32", "F16", "BF16")
 WHOLE = ("I64", "I32", "BOOL")
+FREQUENCIES = "rotary_emb.inv_freq"  # how names of tensors end that follow from the config
 ZERO_NORMS = ("gemma2", "gemma3_text")  # families whose norm weights are stored less one
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
@@ -30,8 +32,7 @@ Shape = tuple[int, ...]
 
 def files(folder: Path) -> list[Path]:
     """The weight files of a folder; LoadError when it has none that we may open."""
-    if member(folder, "adapter_config.json") is not None:
-        raise LoadError(f"{folder} holds an adapter, which would be left out; merge it into the weights of its model first.")
+    refuse_peft(folder)
     single = member(folder, "model.safetensors")
     if single is not None:
         return [single]
@@ -64,6 +65,7 @@ class Weights:
         self._open: dict[str, Any] = {}  # tensor -> the open file that holds it
         self.adapter: Adapter | None = None  # merged into what is read
         self.shapes: dict[str, Shape] = {}
+        self.frequencies: dict[str, Tensor] = {}  # of old checkpoints, which are compared and not used
         self._files = ExitStack()
 
     def __enter__(self) -> Weights:
@@ -95,8 +97,9 @@ class Weights:
         if len(self.shapes) + len(names) > TENSORS:
             raise LoadError(f"{self.folder} holds more than {TENSORS} tensors; this is no checkpoint of a known model.")
         for name in names:
-            if name.endswith("rotary_emb.inv_freq"):
-                continue  # old checkpoints carry the frequencies, which follow from the config
+            if name.endswith(FREQUENCIES):  # old checkpoints carry them; they follow from the config
+                self.frequencies[name] = file.get_tensor(name)
+                continue
             if name in self.shapes:
                 raise LoadError(f"{path} holds {name} a second time; keep one of the two files and download the index again.")
             part = file.get_slice(name)
@@ -203,6 +206,20 @@ def read_adapter(model: Path, spec: ModelSpec, base: str) -> Adapter | None:
     if len(rows) < len(config["rows"]):
         raise LoadError(f"{path}: config.json names rows that model.safetensors does not hold; train the adapter again.")
     return Adapter(config["alpha"] / config["rank"], deltas, rows, key_remarks(path, config))
+
+
+def odd_frequencies(stored: Mapping[str, Tensor], ropes: Sequence[Rope | None], where: str) -> list[str]:
+    """A remark on frequencies in a file that are those of none of these rotations, scaled or not; none where all agree."""
+    known = [frequencies(x) for rope in ropes if rope is not None for x in (rope, Rope(rope.theta, rope.dim))]
+
+    def agrees(x: Tensor) -> bool:
+        return any(x.shape == y.shape and torch.allclose(x.double(), y, rtol=0.01, atol=1e-6) for y in known)
+
+    odd = sorted(name for name, x in stored.items() if not agrees(x))
+    if not odd:
+        return []
+    what = f"{where} holds other frequencies than its config.json gives ({_some(odd)})"
+    return [printable(f"{what}: those of config.json are used.")]
 
 
 def layer_plan(spec: ModelSpec) -> dict[str, dict[str, Shape]]:

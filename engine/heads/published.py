@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from decodescope.engine.checkpoint.folder import LoadError, read_json
-from decodescope.engine.checkpoint.keys import Config, remark
+from decodescope.engine.checkpoint.keys import GENERATION, Config, remark
+from decodescope.engine.checkpoint.weights import odd_frequencies
 from decodescope.engine.core.spec import ModelSpec
 
-from .base import Head
+from .base import Head, Rotating
 from .published_eagle import STEMS, eagle, eagle3
 from .published_hydra import hydra
 from .published_medusa import medusa
@@ -41,7 +42,7 @@ class Family:
 
 # what a config says of the target, whose last states such heads read
 TARGET = (
-    *("attention_bias", "head_dim", "hidden_act", "intermediate_size", "layer_types", "max_position_embeddings", "mlp_bias"),
+    *("attention_bias", "head_dim", "intermediate_size", "layer_types", "max_position_embeddings", "mlp_bias"),
     *("num_attention_heads", "num_hidden_layers", "num_key_value_heads", "rms_norm_eps", "rope_parameters", "rope_scaling"),
     *("rope_theta", "sliding_window", "tie_word_embeddings", "use_sliding_window"),
 )
@@ -52,7 +53,12 @@ FAMILIES: dict[str, Family] = {
     "eagle3": Family("EAGLE-3 heads", STEMS, eagle3, says="draft_vocab_size"),
     "eagle": Family("EAGLE heads", STEMS, eagle, harmless=("tie_word_embeddings",)),  # the target's unembedding serves
 }
-SPECULATORS = ("speculators_model_type", "speculators_config", "transformer_layer_config")  # keys of that layout
+# library -> keys of its layout, in which heads cannot be read
+LAYOUTS = {
+    "speculators": ("speculators_model_type", "speculators_config", "transformer_layer_config"),
+    "DFlash": ("dflash_config",),
+}
+WRAPPED = ("eagle", "eagle3", "medusa", "mlp_speculator")  # a model_type of configs of vLLM's own layout
 
 
 def recognised(folder: Path) -> str | None:
@@ -62,15 +68,24 @@ def recognised(folder: Path) -> str | None:
     return next(fits, None)
 
 
+def _refuse_layout(folder: Path, config: dict[str, Any]) -> None:
+    """Raises LoadError for the layouts of libraries that keep other nets or names in the same files."""
+    layouts = [(who, key) for who, keys in LAYOUTS.items() for key in keys if key in config]
+    own = any(file_of(folder, x.stems) is not None for x in FAMILIES.values() if x.stems != STEMS)
+    if config.get("model_type") in WRAPPED and not own:
+        layouts.append(("vLLM", f"model_type = {config['model_type']}"))
+    if layouts:
+        who, key = layouts[0]
+        raise LoadError(
+            f"{folder} is in the layout of the library {who} ({key} in its config.json), which cannot be read; give "
+            "heads in the layout of their authors."
+        )
+
+
 def read_published(folder: Path, config: dict[str, Any], spec: ModelSpec, wished: str, allow_pickle: bool = False) -> Head:
     """Our net of the kind `wished` around the heads that a folder holds, in float32 on the CPU. Nobody can tell from the
     files which weights of the target they were trained with, only its shape: others cost speed, never a word of the text."""
-    layout = next((x for x in SPECULATORS if x in config), None)
-    if layout is not None:
-        raise LoadError(
-            f"{folder} is in the layout of the library speculators ({layout} in its config.json), which cannot be read; give "
-            "heads in the layout of their authors."
-        )
+    _refuse_layout(folder, config)
     kind = recognised(folder)
     if kind is None:
         names = ", ".join(f"{x.title} ({x.stems[0]}.safetensors)" for x in FAMILIES.values())
@@ -82,6 +97,8 @@ def read_published(folder: Path, config: dict[str, Any], spec: ModelSpec, wished
     with opened(path, allow_pickle) as tensors:
         stored = Stored(folder, FAMILIES[kind].title, Config(config), spec, tensors)
         head = FAMILIES[kind].convert(stored)
+        odd = odd_frequencies(tensors.frequencies, [x.rope for x in head.modules() if isinstance(x, Rotating)], str(folder))
     then = "if they change the net, it drafts worse than its authors say"
-    head.remarks = stored.remarks + remark(stored.config, str(folder), then, FAMILIES[kind].harmless)
+    harmless = (*FAMILIES[kind].harmless, *GENERATION)  # which old configs repeat; a head chooses no text
+    head.remarks = [*stored.remarks, *odd, *remark(stored.config, str(folder), then, harmless)]
     return head

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decodescope.engine.checkpoint.config import QUANTISED, read_rope
+from decodescope.engine.checkpoint.config import quantised, read_rope
 from decodescope.engine.checkpoint.folder import printable
 from decodescope.engine.checkpoint.weights import Shape
 from decodescope.engine.core.spec import Rope
@@ -119,11 +119,13 @@ def _sizes(stored: Stored) -> tuple[dict[str, int], Rope]:
     """What config.json says of the layer, as far as both kinds have it, and its rotation."""
     config, d, spec = stored.config, stored.spec.d_model, stored.spec
     if stored.number("hidden_size", d, MOST) != d:
-        raise stored.refusal(f"reads states of width {config['hidden_size']}, those of {spec.name} have {d}; give another.")
+        what = f"reads states of width {config['hidden_size']} (hidden_size)"
+        raise stored.refusal(f"{what}, those of {spec.name} have {d}; give another.")
     if (size := stored.number("vocab_size", spec.vocab, 1 << 24)) != spec.vocab:
-        raise stored.refusal(f"was made for a vocabulary of {size} ids, {spec.name} has {spec.vocab}; give another.")
-    if any(config.get(x) is not None for x in QUANTISED):
-        raise stored.refusal("is quantised, which cannot be read; give the layer in a float type.")
+        what = f"was made for a vocabulary of {size} ids (vocab_size)"
+        raise stored.refusal(f"{what}, {spec.name} has {spec.vocab}; give another.")
+    if (key := quantised(config)) is not None:
+        raise stored.refusal(f"is quantised ({key}), which cannot be read; give the layer in a float type.")
     stored.expect(PLAIN)
     _no_window(stored)
     n_heads = stored.number("num_attention_heads", spec.n_heads, MOST)

@@ -23,13 +23,16 @@ def hydra(stored: Stored) -> HydraHeads:
     """
     arch = stored.config.get("hydra_head_arch", "mlp")
     if arch not in ("mlp", "prefix-mlp"):
-        raise stored.refusal(f"holds Hydra heads of the form {str(arch)[:40]!r}; mlp and prefix-mlp can be read.")
+        what = f"holds Hydra heads of the form {str(arch)[:40]!r} (hydra_head_arch)"
+        raise stored.refusal(f"{what}; mlp and prefix-mlp can be read.")
     if stored.number("hidden_state_offset", 0, 1000):
         raise stored.refusal("holds Hydra heads that read an earlier layer (hidden_state_offset); only the last can be read.")
     plus, shapes, d, vocab = arch == "prefix-mlp", stored.shapes, stored.spec.d_model, stored.spec.vocab
+    stored.config.agree("hidden_act", "silu")
     stored.expect({"hidden_size": (d,), "vocab_size": (vocab,), "grounded_heads": (True,)})
     if not _has(stored, _block(plus, 0, 0)):
-        raise stored.refusal(f"names no Hydra heads in its file of weights ({_block(plus, 0, 0)}.linear); download it again.")
+        what = f"names no Hydra heads of the form {arch} (hydra_head_arch) in its file of weights ({_block(plus, 0, 0)}.linear)"
+        raise stored.refusal(f"{what}; download it again.")
     heads = next((k for k in range(MOST) if not _has(stored, _block(plus, k, 0))), MOST)
     if f"{_block(plus, 0, 0)}.res_connection.weight" not in shapes:
         raise stored.refusal("holds heads that read no drafted tokens (grounded_heads is false); give grounded Hydra heads.")
@@ -52,7 +55,8 @@ def hydra(stored: Stored) -> HydraHeads:
         shape |= dict(prefix=s.d_ff, n_heads=s.n_heads, n_kv_heads=s.n_kv_heads, head_dim=s.head_dim)
         shape |= dict(theta=round(s.rope.theta), eps=round(s.norm_eps * 1e9))
     # a Llama model has an embedding; its layer is fed with features, so the authors' code never looks into it
-    tensors = stored.linear(parts, {f"{x}.weight": (vocab, d) for x in (EMBEDDING, f"{PREFIX}.embed_tokens")})
+    spare = (EMBEDDING, *([f"{PREFIX}.embed_tokens"] if plus else []))
+    tensors = stored.linear(parts, {f"{x}.weight": (vocab, d) for x in spare})
     if own:
         tensors = {f"words.{k}.bias": torch.zeros(vocab) for k in range(heads)} | tensors
     if f"{EMBEDDING}.weight" in shapes:

@@ -17,6 +17,7 @@ def medusa(stored: Stored) -> MedusaHeads:
     d, vocab = stored.spec.d_model, stored.spec.vocab
     heads = next((k for k in range(MOST) if f"{k}.0.linear.weight" not in stored.shapes), MOST)
     layers = next((j for j in range(1, MOST + 1) if f"0.{j}.weight" in stored.shapes), 0)
+    stored.config.agree("hidden_act", "silu")  # of its blocks, in other libraries
     stored.expect({"hidden_size": (d,), "vocab_size": (vocab,), "truncated_vocab_size": (vocab,)})
     if not heads or not layers:
         raise stored.refusal("names no Medusa heads in its file of weights (0.0.linear.weight, 0.1.weight); download it again.")

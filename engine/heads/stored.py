@@ -14,7 +14,7 @@ from torch import Tensor
 
 from decodescope.engine.checkpoint.folder import LoadError, member, printable
 from decodescope.engine.checkpoint.keys import Config
-from decodescope.engine.checkpoint.weights import HEADER_BYTES, TENSORS, Shape, Weights
+from decodescope.engine.checkpoint.weights import FREQUENCIES, HEADER_BYTES, TENSORS, Shape, Weights
 from decodescope.engine.core.spec import ModelSpec
 
 LARGEST = 1 << 24  # of a number in a config
@@ -28,6 +28,7 @@ class Tensors(Protocol):
     """What can be read by name: see `Weights`, which does it for safetensors."""
 
     shapes: dict[str, Shape]
+    frequencies: dict[str, Tensor]
 
     def read(self, names: list[str], dtype: torch.dtype, device: torch.device) -> Tensor:
         """The tensors `names`, stacked along their first axis, every number finite."""
@@ -179,7 +180,8 @@ class Pickled:
             raise LoadError(f"{path} cannot be read as tensors alone ({type(error).__name__}); download it again.") from None
         if not isinstance(loaded, Mapping) or len(loaded) > TENSORS or not all(map(_is_plain, loaded, loaded.values())):
             raise LoadError(f"{path} is no dictionary of whole float tensors; save its tensors as safetensors.")
-        self._tensors: dict[str, Tensor] = {k: x for k, x in loaded.items() if not k.endswith("rotary_emb.inv_freq")}
+        self._tensors: dict[str, Tensor] = {k: x for k, x in loaded.items() if not k.endswith(FREQUENCIES)}
+        self.frequencies: dict[str, Tensor] = {k: x.clone() for k, x in loaded.items() if k.endswith(FREQUENCIES)}
         self.shapes: dict[str, Shape] = {name: tuple(x.shape) for name, x in self._tensors.items()}
 
     def read(self, names: list[str], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -206,7 +206,7 @@ def test_what_the_model_has_no_room_for_is_named(tmp_path: Path) -> None:
         "eos_token_id -4 in its generation_config.json is no id of a token, so it ends no text.",
         'eos_token_id "x\\u001b" in its generation_config.json is no id of a token, so it ends no text.',
         "no text can end with the id 6, 9: the model's ids end at 5.",
-        "its special tokens '<e>' cannot be read or written: the model's ids end at 5.",
+        "its added tokens '<e>' cannot be read or written: the model's ids end at 5.",
         "model_max_length in its tokenizer_config.json is 5: "
         f"a text may have {model.spec.max_positions} tokens, as in config.json.",
     ]

@@ -192,7 +192,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(tmp_path: Path) -> None:
     wrong = {
         "lack": (without(eagle1(), "fc.weight"), {}, "fc.weight is missing"),
         "more": (eagle1() | {"layers.1.mlp.up_proj.weight": torch.zeros(F, D)}, {}, "up_proj.weight is missing, unknown"),
-        "wide": (eagle1(), dict(hidden_size=64), "reads states of width 64, those of toy have 32"),
+        "wide": (eagle1(), dict(hidden_size=64), r"reads states of width 64 \(hidden_size\), those of toy have 32"),
         "heads": (eagle1(), dict(num_key_value_heads=3), "do not go into each other"),
         "odd": (eagle1(), dict(num_attention_heads="4"), "num_attention_heads is 4 and must be a whole number"),
         # linear scaling is read now; the rule and the base are judged by the reader of models, in its words
@@ -388,7 +388,7 @@ def test_norms_that_do_not_go_together_or_lack_their_tensor_are_refused(tmp_path
 
 
 @pytest.mark.parametrize("key", [IDS, "aux_hidden_state_layer_ids", "target_layer_ids"])
-@pytest.mark.parametrize("table", ["", "eagle_config", "dflash_config"])
+@pytest.mark.parametrize("table", ["", "eagle_config", "draft_config"])  # a dflash_config is refused: it is of another net
 def test_layer_ids_are_looked_at_wherever_they_are_named(tmp_path: Path, key: str, table: str) -> None:
     def named(name: str, ids: object) -> Path:
         more = {key: ids} if not table else {table: {key: ids}}
@@ -405,7 +405,7 @@ def test_layer_ids_are_looked_at_wherever_they_are_named(tmp_path: Path, key: st
 
 
 OTHERWISE = {  # of both kinds: what another net would be
-    "vocab_size": (V + 1, "was made for a vocabulary of 14 ids, toy has 13"),
+    "vocab_size": (V + 1, r"was made for a vocabulary of 14 ids \(vocab_size\), toy has 13"),
     "num_hidden_layers": (2, "says num_hidden_layers = 2"),
     "mlp_bias": (True, "says mlp_bias = True"),
     "attention_bias": (True, "says attention_bias = True"),

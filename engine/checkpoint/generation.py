@@ -1,0 +1,18 @@
+"""generation_config.json: a sentence about the settings that would change a text in transformers and are not followed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .folder import read_json
+from .keys import Config, remark
+
+FILE = "generation_config.json"
+# ids of the tokenizer, which are read elsewhere or only fill batches, and notes on who wrote the file
+HARMLESS = ("_from_model_config", "cache_config", "disable_compile", "generation_kwargs", "output_logits", "token_healing")
+
+
+def generation_remarks(folder: Path, name: str) -> list[str]:
+    """A sentence about the settings of the model called `name`; none where all have values that change no text."""
+    config = Config(read_json(folder, FILE) or {})
+    return remark(config, name, "the samplers of a run alone choose its text", HARMLESS, FILE)
