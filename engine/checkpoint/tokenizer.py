@@ -290,7 +290,7 @@ class Tokenizer:
         """Added tokens that stay text in a message: the special ones, and those that the template writes, as in transformers
         with sanitize_control_tokens; chat_control_tokens names these."""
         source, listed = self.templates.source or "", self._config.get("chat_control_tokens")
-        plain = {*self._added.values()} - {*self._special}
+        plain = {*self.added.values()} - {*self._special}
         if isinstance(listed, list):
             return frozenset(self._special) | {x for x in plain if x in listed}
         return frozenset(self._special) | {x for x in plain if x in source and not x.isspace()}
