@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decodescope.engine.trace.events import Tops
+from decodescope.engine.trace.events import TOP, Tops
 
 from .draft import Draft, Verdict
 
-TOP = 5  # tokens shown of each law
 # Half types round near-equal logits together: a choice between them is a tie (docs/trace.md, `tie`)
 TIE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.25}
 
@@ -133,12 +132,17 @@ def _entropy_of_softmax(law: Tensor, z: Tensor, p: list[list[float]]) -> list[fl
 
 def _best(p: Tensor) -> tuple[list[list[int]], list[list[float]]]:
     """The TOP largest of each row [P, V], ids and values: the largest first, the lowest id first among equal ones."""
-    best = p.topk(min(TOP, p.shape[1]), -1)
+    best = p.topk(min(TOP + 1, p.shape[1]), -1)  # one more says whether others are equal to the last one shown
     ids, values = best.indices.tolist(), best.values.tolist()
-    for row_ids, row_values in zip(ids, values, strict=True):
+    for i, (row_ids, row_values) in enumerate(zip(ids, values, strict=True)):
         if len(set(row_values)) < len(row_values):
-            order = sorted(range(len(row_ids)), key=lambda i: (-row_values[i], row_ids[i]))  # used at once
-            row_ids[:], row_values[:] = [row_ids[i] for i in order], [row_values[i] for i in order]
+            if len(row_values) > TOP and row_values[-2] == row_values[-1] > 0:  # which of the impossible ones is all the same
+                above = [x for x, value in zip(row_ids, row_values, strict=True) if value > row_values[-1]]
+                row_ids[:] = above + (p[i] == row_values[-1]).nonzero()[: TOP - len(above), 0].tolist()
+                row_values[len(row_ids) :] = []
+            order = sorted(range(len(row_ids)), key=lambda k: (-row_values[k], row_ids[k]))  # used at once
+            row_ids[:], row_values[:] = [row_ids[k] for k in order], [row_values[k] for k in order]
+        row_ids[TOP:], row_values[TOP:] = [], []
     return ids, values
 
 

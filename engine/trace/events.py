@@ -203,6 +203,9 @@ class Extra:
     high: float = 1.0
 
 
+TOP = 5  # tokens of each distribution that tops list at least, the likeliest ones, where there are so many
+
+
 @dataclass
 class Tops:
     """The most likely tokens at each visited place, for people and for the residual's picture.

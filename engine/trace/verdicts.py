@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from .decided import Decided
-from .events import DraftTree, Step, Tops, Trials
+from .events import TOP, DraftTree, Step, Tops, Trials
 from .formula import relation
 
 # Tops are float32: what is compared with them may differ by their rounding.
@@ -69,8 +69,8 @@ def check_iteration(step: Step) -> Iterator[str]:
     if tops is None:
         return
     for k, token in enumerate(step.emitted):
-        p = _top(tops, k - 1, token, "p")
-        if p is None or (it.p is not None and not _near(p, it.p[k])) or p < float(tops.p[k].max()) * (1 - 1e-6):
+        own = _own_share(tops, k - 1, token)
+        if own is None or (it.p is not None and not _near(own, it.p[k])) or own < _best_share(tops, k - 1) * (1 - 1e-6):
             yield f"token {k} of the block is not the likeliest that its place shows, with the probability that it is given"
 
 
@@ -81,7 +81,7 @@ def _likeliest(step: Step) -> Iterator[str]:
     last = step.path[-1] if step.path else -1
     if tops is None or last not in tops.places:
         return
-    best, p = float(tops.p[tops.places == last].max()), _top(tops, last, extra.token, "p")
+    best, p = _best_share(tops, last), _own_share(tops, last, extra.token)
     if p is None or (p < best and not _near(p, best)):
         own = "is not shown" if p is None else f"has p = {p:.6g}"
         yield f"the extra token was taken as the likeliest and {own}, but another token has p = {best:.6g} there"
@@ -241,6 +241,22 @@ def _top(tops: Tops | None, place: int, token: int, name: str) -> float | None:
             for column in np.flatnonzero(tops.ids[row] == token):
                 return float(getattr(tops, name)[row, column])
     return None
+
+
+def _best_share(tops: Tops, place: int) -> float:
+    """The probability of the likeliest token after `place`, which the tops show."""
+    return float(tops.p[tops.places == place].max())
+
+
+def _own_share(tops: Tops, place: int, token: int) -> float | None:
+    """The probability of `token` after `place`; None: the tops neither show it nor leave it open. They list the TOP likeliest
+    tokens: where these are equal, and the rest has room for another, one that they do not list may be equal to them."""
+    p = _top(tops, place, token, "p")
+    if p is None and place in tops.places:
+        row, best = int(np.flatnonzero(tops.places == place)[0]), _best_share(tops, place)
+        equal = (tops.ids[row] >= 0) & (tops.p[row] >= best * (1 - 1e-6))
+        p = best if equal.sum() >= TOP and tops.rest[row, 0] >= best * (1 - 1e-3) else None
+    return p
 
 
 def _near(a: float, b: float) -> bool:
