@@ -67,6 +67,7 @@ class Head(nn.Module):
     kind:  its name, and that of its folder;  shape: the sizes that it was made with, as its file keeps them
     rates: per level of a draft (the last one serves all deeper levels), how often the guess of rank 0, 1, ... was the
            target's choice on held-out text; empty if nobody measured
+    threshold: of a head that says when to stop, the value that it was calibrated for: its file has it; None: nobody chose one
     made_for: fingerprint of the target that it was trained on; empty: of none, or nobody said
     words: the heads' own vocabulary matrices, one each; None: they share the target's
     works: methods that drafting calls beside the net itself, for clocks
@@ -81,6 +82,7 @@ class Head(nn.Module):
         super().__init__()
         self.shape = shape
         self.rates: tuple[tuple[float, ...], ...] = ()
+        self.threshold: float | None = None
         self.made_for = ""
         self.words: nn.ModuleList | None = None
 
@@ -129,7 +131,7 @@ class Head(nn.Module):
 
     def _with(self, tensors: Mapping[str, Tensor]) -> Self:
         head = self.around(self.shape, tensors)
-        head.rates, head.made_for = self.rates, self.made_for
+        head.rates, head.made_for, head.threshold = self.rates, self.made_for, self.threshold
         return head
 
     def spoken(self, features: Tensor) -> Tensor:

@@ -140,6 +140,7 @@ def read(folder: Path, spec: ModelSpec, wished: str, allow_pickle: bool = False)
         cpu = torch.device("cpu")
         head = NETS[kind].around(shape, {name: weights.read([name], torch.float32, cpu) for name in wanted})
     head.rates, head.made_for = _rates(config, folder), str(config.get("target", ""))
+    head.threshold = _threshold(config, folder)
     return head
 
 
@@ -176,10 +177,22 @@ def _rates(config: Mapping[str, Any], folder: Path) -> tuple[tuple[float, ...], 
     return tuple(tuple(map(float, row)) for row in said)
 
 
+def _threshold(config: Mapping[str, Any], folder: Path) -> float | None:
+    """The value that a head was calibrated for, from 0 to 1; None where its file has none."""
+    chosen = config.get("threshold")
+    if chosen is None:
+        return None
+    if type(chosen) not in (int, float) or not 0 <= chosen <= 1:
+        raise LoadError(f"{folder}: threshold = {str(chosen)[:40]} must be a number from 0 to 1; train the head again.")
+    return float(chosen)
+
+
 def write(head: Head, folder: Path, notes: Mapping[str, Any] | None = None) -> None:
     """Write the heads to `folder` (.../heads/KIND), each file whole under another name first; `notes` join the config."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = {"kind": head.kind, "shape": head.shape, "target": head.made_for, "rates": [list(x) for x in head.rates]}
+    config: dict[str, Any] = {"kind": head.kind, "shape": head.shape, "target": head.made_for}
+    config |= {"rates": [list(x) for x in head.rates]}
+    config |= {} if head.threshold is None else {"threshold": head.threshold}
     tensors = {name: x.detach().to("cpu", torch.bfloat16).contiguous() for name, x in head.tensors().items()}
     (folder / "model.safetensors.partial").write_bytes(save(tensors, {"format": "pt"}))
     (folder / "config.json.partial").write_text(json.dumps({**config, **(notes or {})}, indent=2) + "\n")
