@@ -2,6 +2,7 @@
 
     python assets/training/specdec.py
     python assets/training/specdec.py --target lab --draft lab-draft --text 0.4
+    python assets/training/specdec.py --threshold-only      # of the head that lies there; some minutes
 
 The head reads the draft model's last state after a token and says with what probability the target accepts that token
 (Huang et al. 2024, arXiv:2405.19715, section 3.3; Kaffaljidhmah2/SpecDec_pp, specdec_pp/train.py). The target first writes
@@ -11,6 +12,11 @@ or, with probability 0.15, the target's own; the head learns from the drawn ones
 which refusals weigh 6 times. So what it says is no share accepted, but label / (label + 6 (1 - label)): the table of
 calibration at the end has a column that undoes the weight.
 
+At the end a threshold h is chosen for this head and these two models, and kept in its config.json. The schedule `specdec_pp`
+takes it where its knob is auto. A low h ends nearly every draft at its least length; here the paper's example, 0.3, does so.
+Chosen is the least h of GRID whose drafts write nearly as many tokens a pass as those of the fixed length that `draft_model`
+has, on prompts of unseen tasks and texts (`correctness.py`), greedily.
+
 The sizes are those of the paper's code, the number of tokens is ours. It takes some minutes on two CPU cores, most of them
 for the target's text. Where this package is not installed, put a folder on PYTHONPATH in which `decodescope` is a link to the
 checkout.
@@ -19,6 +25,7 @@ checkout.
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,10 +37,16 @@ from heads import MODELS, ROWS, UNSEEN, fit, go_on, texts
 from net import Net
 from torch import Tensor
 
-from decodescope.engine.heads.files import write
+from decodescope.engine import Method, Session
+from decodescope.engine.heads.files import read, write
 from decodescope.engine.heads.specdec import AcceptanceHead
+from decodescope.engine.load import Model, fingerprint, load
+from decodescope.engine.trace.phases import decides
 
 BLOCKS = 3
+GRID = (0.1, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)  # thresholds that are tried
+NEARLY = 0.98  # share of the tokens a pass of a fixed length that is enough
+ASKED, WRITTEN = 2, 32  # prompts of each kind on which a threshold is chosen, and tokens behind each
 MIXED = 0.15  # share of the target's own tokens in what the draft model reads
 WEIGHT = 6.0  # of a refusal
 BINS = 10  # of the table of calibration
@@ -161,6 +174,63 @@ def _entropy(a: Tensor, labels: Tensor, weight: float) -> float:
     return float(-(labels * a.log() + weight * (1 - labels) * (1 - a).log()).mean())
 
 
+@dataclass
+class Chosen:
+    """A threshold, and what was measured: (h, tokens a pass, drafted a pass) of each that was tried; `fixed`: the length that
+    they are held against, and the same of it."""
+
+    threshold: float
+    tried: list[tuple[float, float, float]]
+    fixed: tuple[int, float, float]
+
+    def notes(self) -> dict[str, object]:
+        """What its file says of it beside the threshold."""
+        return {"thresholds": [list(row) for row in self.tried], "fixed": list(self.fixed)}
+
+
+def drafted(
+    target: Model, draft: Model, prompts: Sequence[Sequence[int]], method: Method, new: int
+) -> tuple[float, float]:
+    """Tokens and drafted tokens a pass of the target, over texts of `new` tokens behind the prompts."""
+    tokens = guesses = passes = 0
+    for prompt in prompts:
+        session = Session(target, method, list(prompt), models={"draft": draft}, max_new_tokens=new, level="counts")
+        for step in session.stream():
+            tokens += len(step.emitted)
+            guesses += step.drafted
+            passes += sum(map(decides, step.passes))
+    return round(tokens / passes, 4), round(guesses / passes, 4)
+
+
+def chosen(target: Model, draft: Model, prompts: Sequence[Sequence[int]], new: int = WRITTEN) -> Chosen:
+    """The least threshold of GRID whose drafts write NEARLY as many tokens a pass as drafts of a fixed length; the last one
+    where none does. What lies behind the first that is enough is not tried."""
+    parts: dict[str, str] = {"drafter": "draft_model"}
+    plain = Method.named(parts)
+    fixed = (int(plain.drafter.knobs()["length"]), *drafted(target, draft, prompts, plain, new))
+    tried = list[tuple[float, float, float]]()
+    for h in GRID:
+        method = Method.named({**parts, "schedule": "specdec_pp"}, {"schedule": {"h": h}})
+        tried.append((h, *drafted(target, draft, prompts, method, new)))
+        print(f"h = {h:g}: {tried[-1][1]:.2f} tokens and {tried[-1][2]:.2f} drafted ones a pass", flush=True)
+        if tried[-1][1] >= NEARLY * fixed[1]:
+            break
+    print(f"threshold {tried[-1][0]:g}; {fixed[1]:.2f} tokens a pass with drafts of {fixed[0]}", flush=True)
+    return Chosen(tried[-1][0], tried, fixed)
+
+
+def calibrate(target: str, draft: str, folder: Path, each: int, seed: int) -> None:
+    """Choose the threshold of the head in `folder`, and keep it in its config."""
+    from correctness import prompts
+
+    big, small = load(str(MODELS / target), "float32", "cpu"), load(str(MODELS / draft), "float32", "cpu", {"specdec": folder})
+    found = chosen(big, small, [ids for _, ids in prompts(big, "valid", each, seed)])
+    head, config = read(folder, small.spec, "specdec"), json.loads((folder / "config.json").read_text())
+    head.threshold = found.threshold
+    kept = {name: x for name, x in config.items() if name not in ("kind", "shape", "target", "rates", "threshold")}
+    write(head, folder, {**kept, **found.notes()})
+
+
 def shuffled(rows: np.ndarray, seed: int, device: str, size: int = ROWS) -> Iterator[Tensor]:
     """Batches int64 [size, T] without end: all rows in random order, then again in another."""
     r = np.random.default_rng(seed)
@@ -183,14 +253,21 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--threshold-only", action="store_true", help="choose the threshold of the head there is")
+    parser.add_argument("--asked", type=int, default=ASKED, help="prompts of each kind on which the threshold is chosen")
     parser.add_argument("--into", type=Path, help="folder in which specdec/ is written; by default the draft model's heads/")
     args = parser.parse_args(words)
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
+    folder = (args.into or MODELS / args.draft / "heads") / AcceptanceHead.kind
+    if not args.threshold_only:
+        trained(args, folder)
+    calibrate(args.target, args.draft, folder, args.asked, args.seed + 7)
 
-    from decodescope.engine.load import fingerprint
 
+def trained(args: argparse.Namespace, folder: Path) -> None:
+    """Train a head, measure it, and write it without a threshold."""
     target, draft = (Net.from_folder(MODELS / x).to(args.device).requires_grad_(False) for x in (args.target, args.draft))
     made_for = fingerprint(MODELS / args.target)
     _, own, held_out = texts(target, made_for, args.text, args.seed, args.unseen)
@@ -211,7 +288,7 @@ def main(words: Sequence[str] | None = None) -> None:
         "constant": round(found.constant, 5),
         "made_with": {k: v for k, v in vars(args).items() if k in ("text", "epochs", "lr", "seed")} | earlier,
     }
-    write(head, (args.into or MODELS / args.draft / "heads") / head.kind, notes)
+    write(head, folder, notes)
 
 
 if __name__ == "__main__":

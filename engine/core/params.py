@@ -15,6 +15,7 @@ from .refusal import Refusal
 TYPES: dict[str, tuple[type, type | None]] = {
     "int": (int, None),
     "float": (float, None),
+    "float | str": (float, None),  # a number, or AUTO
     "bool": (bool, None),
     "str": (str, None),
     "tuple[int, ...]": (tuple, int),
@@ -22,6 +23,7 @@ TYPES: dict[str, tuple[type, type | None]] = {
     "tuple[str, ...]": (tuple, str),
 }
 SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+AUTO = "auto"  # in the place of a number: the one that belongs to the trained part at hand
 WORDS = 2000  # characters of a text for which no other limit is declared
 SHOWN = 60  # characters of a value in a message
 
@@ -40,6 +42,7 @@ class Param:
     least, most: how many items a list has; most: also characters of a text, bytes of a file
     lines:       its text may have several lines
     file:        its text is the path of a file, which a page must not open for whoever typed it
+    auto:        a number that may also be the word AUTO; the part puts the number in its place when a run begins
     """
 
     name: str
@@ -57,11 +60,14 @@ class Param:
     least: int = 1
     most: int | None = None
     lines: bool = False
+    auto: bool = False
 
     def check(self, value: Any, owner: str) -> Any:
         """Return `value` as this knob's type, or raise ParamError. `owner` is the component's name. A list may come as the text
         that stands for it in a record."""
         where = f"{owner}.{self.name} = {_short(value)}"
+        if self.auto and value == AUTO:
+            return AUTO
         if self.choices:
             if value not in self.choices:
                 raise ParamError(f"{where}: choose one of {', '.join(map(str, self.choices))}.")
@@ -119,7 +125,7 @@ class Param:
         """The allowed interval in words, e.g. `[1, 64] tokens`."""
         low = "-inf" if self.low is None else f"{self.low:g}"
         high = "inf" if self.high is None else f"{self.high:g}"
-        return f"[{low}, {high}] {self.unit}".rstrip()
+        return f"[{low}, {high}] {self.unit}".rstrip() + (f", or be {AUTO}" if self.auto else "")
 
     @property
     def numbers(self) -> bool:
@@ -134,7 +140,7 @@ class Param:
     def _what(self) -> str:
         if self.item is not None:
             return f"a list of {_PLURAL[self.item]}, {self._such}"
-        return _ARTICLE.get(self.type, f"a {self.type.__name__}")
+        return (f"{AUTO} or " if self.auto else "") + _ARTICLE.get(self.type, f"a {self.type.__name__}")
 
     def parse(self, text: str, owner: str) -> Any:
         """The knob's value from command-line text, e.g. `4`, `0.5`, `true`, `exact`, `3,2,1`; checked."""
@@ -142,7 +148,7 @@ class Param:
             if text.lower() not in SWITCH:
                 raise ParamError(f"{owner}.{self.name} = {_short(text)}: must be true or false.")
             return SWITCH[text.lower()]
-        if self.type in (int, float):
+        if self.type in (int, float) and not (self.auto and text.strip() == AUTO):
             try:
                 value: Any = float(text)
             except ValueError:
@@ -150,7 +156,7 @@ class Param:
             if self.type is int and math.isfinite(value) and value == int(value):
                 value = int(value)
             return self.check(value, owner)
-        return self.check(text, owner)
+        return self.check(text.strip() if self.auto else text, owner)
 
     def read(self, value: Any, owner: str) -> Any:
         """The knob's value from a value or from text as it is typed; checked."""
@@ -191,10 +197,11 @@ def param(
     least: int = 1,
     most: int | None = None,
     lines: bool = False,
+    auto: bool = False,
 ) -> Any:
     """A dataclass field that is a knob. Range, unit and help serve control, check and message alike."""
     said = dict(low=low, high=high, step=step, choices=tuple(choices), unit=unit, help=help, file=file, before=before)
-    return field(default=default, metadata={"param": {**said, "least": least, "most": most, "lines": lines}})
+    return field(default=default, metadata={"param": {**said, "least": least, "most": most, "lines": lines, "auto": auto}})
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -40,8 +40,11 @@ def _cache(did: Activity, change: CacheChange) -> None:
 
 
 def look(did: Activity, s: State, move: Move) -> None:
-    """Note the samplers that changed the distribution of a token just emitted. Each is looked at until it did so once."""
+    """Note the samplers that changed the distribution of a token just emitted. Each is looked at until it did so once. A single
+    one that constrains nothing is not looked at: it is why tokens are drawn, or it takes the likeliest, which costs no look."""
     stages = s.sampler.in_order
+    if len(stages) < 2 and not any(stage.constrains for stage in stages):
+        return
     if did.blind or not move.emitted or all(map(did.changed, stages)):
         return
     path = [] if move.verdict is None else move.verdict.path

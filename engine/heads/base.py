@@ -76,6 +76,7 @@ class Head(nn.Module):
     kind:  its name, and that of its folder;  shape: the sizes that it was made with, as its file keeps them
     rates: per level of a draft (the last one serves all deeper levels), how often the guess of rank 0, 1, ... was the
            target's choice on held-out text; empty if nobody measured
+    threshold: of a head that says when to stop, the value that it was calibrated for: its file has it; None: nobody chose one
     made_for: fingerprint of the target that it was trained on; empty: of none, or nobody said
     remarks: sentences about what its files say and what was made of it: keys that are not read, an embedding of its own
     words: the heads' own vocabulary matrices, one each; None: they share the target's
@@ -92,6 +93,7 @@ class Head(nn.Module):
         super().__init__()
         self.shape = shape
         self.rates: tuple[tuple[float, ...], ...] = ()
+        self.threshold: float | None = None
         self.made_for = ""
         self.remarks: list[str] = []
         self.words: nn.ModuleList | None = None
@@ -146,6 +148,7 @@ class Head(nn.Module):
     def _keep(self, head: Self) -> Self:
         """`head`, another form of this net, with what is known of this one beside its tensors."""
         head.rates, head.made_for, head.remarks = self.rates, self.made_for, self.remarks
+        head.threshold = self.threshold
         for name, part in self.named_modules():
             if isinstance(part, Rotating):
                 cast(Rotating, head.get_submodule(name)).rope = part.rope

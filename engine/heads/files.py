@@ -165,6 +165,7 @@ def read(folder: Path, spec: ModelSpec, wished: str, allow_pickle: bool = False)
     head.rates, head.made_for = _rates(config, folder), config.get("target") or ""
     if not isinstance(head.made_for, str):
         raise LoadError(f"{folder}: target = {str(head.made_for)[:40]} must be a model's fingerprint; train the heads again.")
+    head.threshold = _threshold(config, folder)
     _rotate(head, config, folder, spec)
     head.remarks = remark(config, str(folder), "the heads are read all the same", NOTES)
     return head
@@ -215,6 +216,16 @@ def _rates(config: Mapping[str, Any], folder: Path) -> tuple[tuple[float, ...], 
     if not good or not all(isinstance(x, int | float) and 0 <= x <= 1 for row in said for x in row):
         raise LoadError(f"{folder}: rates must be lists of numbers from 0 to 1, one list a level; train the heads again.")
     return tuple(tuple(map(float, row)) for row in said)
+
+
+def _threshold(config: Mapping[str, Any], folder: Path) -> float | None:
+    """The value that a head was calibrated for, from 0 to 1; None where its file has none."""
+    chosen = config.get("threshold")
+    if chosen is None:
+        return None
+    if type(chosen) not in (int, float) or not 0 <= chosen <= 1:
+        raise LoadError(f"{folder}: threshold = {str(chosen)[:40]} must be a number from 0 to 1; train the head again.")
+    return float(chosen)
 
 
 def write(head: Head, folder: Path, notes: Mapping[str, Any] | None = None) -> None:

@@ -161,7 +161,7 @@ def drawn(knob: Knob) -> ipywidgets.ValueWidget:
         return ipywidgets.Dropdown(options=list(param.choices), value=knob.value, **look)
     if param.type is bool:
         return ipywidgets.Checkbox(value=knob.value, **look)
-    if param.type in (int, float) and param.low is not None and param.high is not None:
+    if param.type in (int, float) and param.low is not None and param.high is not None and not param.auto:
         bounds = dict(min=param.low, max=param.high, value=knob.value)
         if param.type is int:
             few = param.high - param.low <= SLIDERS

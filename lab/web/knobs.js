@@ -21,9 +21,11 @@ async function asked() {
 }
 
 /** The input of a knob that is no file. A list is written as text, with commas; the server reads it. */
-export function boxOf({ type, choices = [], lines, low, high, step }) {
+export function boxOf({ type, choices = [], lines, low, high, step, auto }) {
   if (choices.length) return h("select", null, choices.map((x) => h("option", { value: x }, String(x))));
   if (type === "bool") return h("input", { type: "checkbox" });
+  if (auto) // a number, or the word auto
+    return h("input", { type: "text", autocomplete: "off", spellcheck: "false", "data-auto": "auto" });
   if (type === "int" || type === "float")
     return h("input", { type: "number", min: low, max: high, step: step ?? "any" });
   return lines ? h("textarea", { rows: 3, spellcheck: "false" })
@@ -31,6 +33,7 @@ export function boxOf({ type, choices = [], lines, low, high, step }) {
 }
 /** What an input says; null: nothing. */
 export const said = (box) => (box.type === "checkbox" ? box.checked
+  : box.dataset.auto && !Number.isNaN(Number(box.value)) ? (box.value.trim() === "" ? null : Number(box.value))
   : box.type !== "number" ? box.value : box.value === "" ? null : Number(box.value));
 /** Let an input say this; one that says it already is left alone, with the place at which somebody writes. */
 export function say(box, value) {
@@ -39,10 +42,10 @@ export function say(box, value) {
 }
 
 /** A slider for a number between two bounds, unless it had too many positions to be met. */
-function sliderOf({ type, choices = [], low, high, step }, word) {
+function sliderOf({ type, choices = [], low, high, step, auto }, word) {
   const by = step ?? (type === "int" ? 1 : 0.01);
-  if (choices.length || !["int", "float"].includes(type) || low == null || high == null || (high - low) / by > SLIDER)
-    return null;
+  if (auto || choices.length || !["int", "float"].includes(type)) return null;
+  if (low == null || high == null || (high - low) / by > SLIDER) return null;
   return h("input", { type: "range", min: low, max: high, step: by, "aria-label": `${word}, slider` });
 }
 

@@ -407,7 +407,7 @@ def test_methods_lists_every_part_with_its_knobs(asked, said) -> None:
         assert part["exactness"] in VALUES
         for knob in part["params"]:
             told = ["name", "type", "default", "low", "high", "choices", "unit", "help", "file"]
-            assert list(knob) == [*told, "item", "least", "most", "lines"]
+            assert list(knob) == [*told, "item", "least", "most", "lines", "auto"]
             assert knob["type"] in ("int", "float", "bool", "str", "list") and (knob["type"] == "list") == bool(knob["item"])
     by_name = {x["name"]: x for x in found}
     assert by_name["draft_model"]["exactness"] == "lossless" and by_name["draft_model"]["needs"]["models"] == ["draft"]

@@ -13,13 +13,16 @@ from browser import KEPT, Lab, option
 from fastapi.testclient import TestClient
 from waiting import eventually
 
+from decodescope.app.commands.run import compose
 from decodescope.app.http.guard import Guard
 from decodescope.app.page import controls
+from decodescope.app.parser import parser
 from decodescope.app.runs import knobs
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.presets import PRESETS
-from decodescope.app.runs.recipe import recorded
+from decodescope.app.runs.recipe import as_json, from_json, recorded
 from decodescope.app.server import app
+from decodescope.engine import Method
 from decodescope.engine.core import files
 from decodescope.engine.core.component import registry
 from decodescope.engine.trace import read_header
@@ -47,6 +50,19 @@ def test_what_is_declared_is_what_a_record_holds() -> None:
             assert {x["name"]: x["value"] for x in part["knobs"]} == table.begins[kind][name]
             assert [(x.get("low"), x.get("high")) for x in part["knobs"]] == [(x.low, x.high) for x in params], "0 is a bound"
     assert table.begins["drafter"]["rsd_c"]["branching"] == "3,2,1,1"
+
+
+def test_a_number_that_may_be_auto_is_declared_so_and_goes_into_a_recipe_and_a_command() -> None:
+    told = json.loads(knobs.declared().text)["schedule"]["specdec_pp"]["knobs"]
+    assert [(x["name"], x["value"], x.get("auto", False)) for x in told] == [("h", "auto", True), ("most", 20, False)]
+    names = {"drafter": "draft_model", "schedule": "specdec_pp"}
+    for typed, value in (("auto", "auto"), ("0.9", 0.9), (0.9, 0.9)):
+        choice = Choice("x", names, {"schedule": {"h": typed}})
+        again = from_json(as_json(choice))
+        assert Method.named(again.names, again.settings).schedule.record() == {"name": "specdec_pp", "h": value, "most": 20}
+        words = ["run", "--model", "lab", "--prompt", "x", "--drafter", "draft_model", "--schedule", "specdec_pp"]
+        made = compose(parser().parse_args([*words, "--set", f"schedule.h={typed}"]))
+        assert made.schedule.record()["h"] == value
 
 
 def test_the_page_holds_no_declaration_and_asks_for_all_of_them_once(play: Play) -> None:

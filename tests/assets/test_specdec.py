@@ -145,3 +145,16 @@ def test_the_trained_head_stops_each_draft_where_it_went_wrong(tmp_path: Path) -
             assert first == len(a) - 1 == step.accepted, "refused where the head said so, and not drafted far beyond"
             assert step.drafted == len(a) + 1
     assert stopped > 5, "the test needs drafts that went wrong"
+
+
+def test_the_threshold_is_the_least_that_writes_nearly_as_many_tokens_a_pass_as_a_fixed_length(tmp_path: Path) -> None:
+    """A fresh head says one half of each token, so the length follows from h alone: 2 below 0.5, then 3, and 4 from 0.75 on."""
+    target, draft = models()
+    target.to_folder(tmp_path / "big")
+    draft.to_folder(tmp_path / "small")
+    write(training.new_head(draft), tmp_path / "small" / "heads" / "specdec")
+    big, small = (load(tmp_path / x, "float32", "cpu") for x in ("big", "small"))
+    found = training.chosen(big, small, [[3, 1, 0], [5, 2]], 40)
+    assert found.fixed[0] == 4 and found.threshold == 0.75 and found.tried[-1] == (0.75, *found.fixed[1:])
+    assert [row[0] for row in found.tried] == [0.1, 0.3, 0.5, 0.6, 0.7, 0.75], "from the least, and no further than needed"
+    assert found.tried[0][1] < found.tried[3][1] < training.NEARLY * found.fixed[1]

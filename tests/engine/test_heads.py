@@ -62,12 +62,12 @@ def test_rows_of_a_text_line_up(kind: str) -> None:
 @pytest.mark.parametrize("kind", HEADS)
 def test_heads_are_written_and_read_back(kind: str, tmp_path: Path) -> None:
     head = toys.heads(kind, 32)
-    head.rates, head.made_for = ((0.5, 0.25), (0.375,)), "abc"
+    head.rates, head.made_for, head.threshold = ((0.5, 0.25), (0.375,)), "abc", 0.75
     write(head, tmp_path / "heads" / kind, {"more": 1})
     assert folders(tmp_path) == {kind: tmp_path / "heads" / kind}
     found = read_heads(tmp_path, toys.SPEC, torch.float64, torch.device("cpu"))[kind]
     assert type(found) is type(head) and found.shape == head.shape and found.dtype == torch.float64
-    assert (found.rates, found.made_for) == (head.rates, head.made_for)
+    assert (found.rates, found.made_for, found.threshold) == (head.rates, head.made_for, 0.75)
     for name, x in head.tensors().items():
         assert torch.equal(found.tensors()[name], x.bfloat16().double())
     assert not any(p.requires_grad for p in found.parameters())
@@ -146,6 +146,9 @@ def held(model: Path, given: dict[str, Path] | None = None) -> dict[str, Head]:
         (config(heads=4), "blocks.3.bias is missing, unknown, or of another shape"),
         (config(rates=[[2.0]]), "rates must be lists of numbers from 0 to 1"),
         (config(rates={"0": 1}), "rates must be lists"),
+        (config(threshold=1.5), "threshold = 1.5 must be a number from 0 to 1; train the head again."),
+        (config(threshold="low"), "threshold = low must be a number from 0 to 1"),
+        (config(threshold=True), "threshold = True must be a number from 0 to 1"),
         (tensors(lambda x: x.pop("blocks.0.bias")), "blocks.0.bias is missing"),
         (tensors(lambda x: x.update(more=torch.zeros(2))), "more is missing, unknown"),
         (lambda folder: (folder / "config.json").write_text("{"), "is not JSON"),

@@ -20,6 +20,7 @@ WIDTHS = Param("widths", tuple, (4, 2), low=1, high=64, unit="nodes", item=int, 
 SHARES = Param("shares", tuple, (), low=0, high=1, item=float, least=0)
 NAMES = Param("names", tuple, (), item=str, least=0)
 TEXT = Param("text", str, "", lines=True, most=12)
+BOUND = Param("bound", float, "auto", low=0.0, high=1.0, auto=True)
 
 
 def test_values_come_out_in_the_knobs_type() -> None:
@@ -52,6 +53,9 @@ def test_values_come_out_in_the_knobs_type() -> None:
         (WIDTHS, "4," * 30, f"p.widths = '{'4,' * 28}... has 31 items: must have 1 to 5, such as 4,2."),
         (SHARES, 0.5, "p.shares = 0.5: must be a list of numbers, with commas between them."),
         (NAMES, ["a b"], "p.names, item 1 = 'a b': must be one word, without a comma or blank."),
+        (BOUND, "often", "p.bound = 'often': must be auto or a number."),
+        (BOUND, 1.5, "p.bound = 1.5: must lie in [0, 1], or be auto."),
+        (SHARE, "auto", "p.share = 'auto': must be a number."),
         (TEXT, "a" * 13, "p.text has 13 characters, above the limit of 12; shorten it."),
         (TEXT, "a\ud800", "p.text holds a character that is not UTF-8, at place 2; leave it out."),
         (TEXT, b"a", "p.text = b'a': must be text."),
@@ -82,6 +86,7 @@ SIZES = st.integers(1, 64)
 VALUES: list[tuple[Param, Any]] = [
     (LENGTH, SIZES),
     (SHARE, st.floats(0, allow_infinity=False)),
+    (BOUND, st.one_of(st.just("auto"), st.floats(0, 1))),
     (SWITCH, st.booleans()),
     (MODE, st.sampled_from(MODE.choices)),
     (WIDTHS, st.lists(SIZES, min_size=1, max_size=5).map(tuple)),

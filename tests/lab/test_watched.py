@@ -15,6 +15,7 @@ from decodescope.engine.methods.drafters.lookup.prompt_lookup import PromptLooku
 from decodescope.engine.start import Running
 from decodescope.lab import controls, show
 from decodescope.lab.notebook import Scope, Watched
+from decodescope.lab.views.controls import drawn, knobs
 
 LONG = 1000
 
@@ -81,6 +82,14 @@ def test_every_kind_of_knob_has_its_widget() -> None:
     drawn = controls(begun(looked_up(match="first"), 1)).panels[0].knobs
     kinds = {name: type(widget).__name__ for name, widget in drawn.items()}
     assert kinds["drafter.match"] == "Dropdown" and kinds["sampler.temperature"] == "FloatSlider"
+
+
+def test_a_number_that_may_be_auto_is_a_line_of_text() -> None:
+    method = Method.named({"drafter": "draft_model", "schedule": "specdec_pp"})
+    knob = next(x for x in knobs(method) if x.param.name == "h")
+    widget = drawn(knob)
+    assert isinstance(widget, ipywidgets.Text) and widget.value == "auto"
+    assert [knob.param.read(text, "x") for text in ("0.9", " auto ")] == [0.9, "auto"]
 
 
 def test_what_does_not_go_together_is_said_in_a_line() -> None:

@@ -29,6 +29,7 @@ from decodescope.engine.methods.schedules import confidence, goodput
 from decodescope.engine.methods.schedules.confidence import best_threshold
 from decodescope.engine.methods.schedules.goodput import Goodput
 from decodescope.engine.methods.schedules.heuristic import Heuristic
+from decodescope.engine.methods.schedules.specdec_pp import USUAL
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.timing.pass_time import ROWS, Linear
 from decodescope.engine.trace import Trace, check
@@ -270,6 +271,24 @@ def test_h_one_never_stops_and_h_zero_stops_at_two(h: float, length: int) -> Non
     session = scheduled(("specdec_pp", {"h": h, "most": 5}), sampler="temperature")
     room = [len(toys.PROMPT) + 39 - step.n for step in session.sink.steps]
     assert [step.drafted for step in session.sink.steps] == [min(length, x) for x in room]
+
+
+@pytest.mark.parametrize(("threshold", "takes"), [(0.85, 0.85), (None, USUAL)], ids=["calibrated", "without a calibration"])
+def test_auto_takes_the_value_that_the_head_was_calibrated_for_and_the_header_has_the_number(
+    threshold: float | None, takes: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = toys.pair()
+    monkeypatch.setattr(pair[1].decoder.heads["specdec"], "threshold", threshold)
+    method = toys.method(drafter=("draft_model", {"length": 4}), schedule="specdec_pp")
+    session, named = (
+        toys.decode(x, pair=pair) for x in (method, replace(method, schedule=build("schedule", "specdec_pp", {"h": takes})))
+    )
+    assert session.header.method["schedule"] == {"name": "specdec_pp", "h": takes, "most": 20}
+    assert {note["h"] for note in said(session)} == {takes} and said(session) == said(named)
+    assert method.record()["schedule"]["h"] == "auto", "the method that a run was made with stays as it was"
+    assert Method.from_record(method.record()) == method
+    other = toys.decode(replace(method, schedule=build("schedule", "specdec_pp", {"h": 0.6})), pair=pair)
+    assert said(other) != said(session), "the test needs a value that matters"
 
 
 @torch.inference_mode()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
+from decodescope.engine.core.params import AUTO
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.context import Drafted
@@ -14,6 +15,8 @@ from decodescope.engine.heads.specdec import AcceptanceHead
 
 if TYPE_CHECKING:
     from decodescope.engine.decoding.context import Context
+
+USUAL = 0.3  # h of the authors' example
 
 
 @component
@@ -26,8 +29,12 @@ class SpecDecPP(Schedule):
     the product is looked at, and checked with the others: one token without a score, as in the original, and never fewer
     than two. The root has been checked before and has no score. h = 1 never stops, h = 0 stops at two.
 
-    Lossless: the head sees the drafted prefix alone. It costs three products with a matrix d x d a token. It was trained
-    with rejections weighing more, so its a_i are lower than the shares accepted. The authors use h = 0.3 in their example.
+    Lossless: the head sees the drafted prefix alone. It costs three products with a matrix d x d a token.
+
+    Which h is sensible depends on the head. It was trained with rejections weighing more, so its a_i are lower than the
+    shares accepted, and by how much follows from that weight and from the two models. h = auto takes the value that the head
+    was calibrated for, `threshold` of its config.json, and USUAL, the authors' example, where its file has none. A trace has
+    the number.
     """
 
     title = "SpecDec++ (acceptance head)"
@@ -42,7 +49,10 @@ class SpecDecPP(Schedule):
         "stop": Note("set", "ended by", what="what ended the draft"),
     }
 
-    h: float = param(0.3, low=0.0, high=1.0, step=0.05, help="probability of a rejection above which drafting stops")
+    h: float | str = param(
+        AUTO, low=0.0, high=1.0, step=0.05, auto=True,
+        help="probability of a rejection above which drafting stops; auto: the one that the head was calibrated for",
+    )  # fmt: skip
     most: int = param(20, low=2, high=64, unit="tokens", help="longest draft")
 
     def lacks(self, role: str, spec: ModelSpec) -> str | None:
@@ -55,6 +65,9 @@ class SpecDecPP(Schedule):
 
     def begin(self, ctx: Context) -> None:
         self._head = cast(AcceptanceHead, ctx.lanes["draft"].decoder.heads["specdec"])
+        if self.h == AUTO:
+            self.h = USUAL if self._head.threshold is None else self._head.threshold
+        self._bound = float(self.h)
         self._a: list[float] = []
         self._product = 1.0
         self._written = 0
@@ -70,9 +83,9 @@ class SpecDecPP(Schedule):
         assert drafted.hidden is not None
         self._a.append(float(self._head.accepted(drafted.hidden)))
         self._product *= self._a[-1]
-        return 1 - self._product <= self.h
+        return 1 - self._product <= self._bound
 
     def notes(self) -> dict[str, Any]:
-        stopped = "rejection likely" if 1 - self._product > self.h else "length"
-        said = {"a": [round(x, 4) for x in self._a], "product": round(self._product, 4), "h": self.h, "stop": stopped}
+        stopped = "rejection likely" if 1 - self._product > self._bound else "length"
+        said = {"a": [round(x, 4) for x in self._a], "product": round(self._product, 4), "h": self._bound, "stop": stopped}
         return {"schedule": said}
