@@ -8,7 +8,7 @@ from .folder import read_json
 from .keys import Config, remark
 
 FILE = "generation_config.json"
-# ids of the tokenizer, which are read elsewhere or only fill batches, and notes on who wrote the file
+# who wrote the file, how a library computes the same text, and what it returns with it
 HARMLESS = ("_from_model_config", "cache_config", "disable_compile", "generation_kwargs", "output_logits", "token_healing")
 
 

@@ -148,7 +148,7 @@ def test_pickles_alone_are_refused_by_name_and_never_opened(suffix: str, tmp_pat
 def test_an_adapter_is_refused(tmp_path: Path) -> None:
     folder = made(tmp_path / "m")
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "someone/else"}')
-    refused(folder, "holds an adapter, which would be left out; merge it")
+    refused(folder, r"holds an adapter, which would be left out \(adapter_config\.json, .*; merge it")
 
 
 def test_what_is_no_plain_file_is_refused(tmp_path: Path) -> None:
