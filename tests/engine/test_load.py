@@ -17,7 +17,7 @@ from checkpoints import CONFIG, change, made
 from safetensors.torch import load_file, save_file
 
 from decodescope.engine.checkpoint import weights as reading
-from decodescope.engine.checkpoint.config import remarks, spec_from_config
+from decodescope.engine.checkpoint.config import length_remarks, spec_from_config
 from decodescope.engine.checkpoint.folder import LoadError
 from decodescope.engine.checkpoint.weights import shapes
 from decodescope.engine.cost.passes import spec_of
@@ -239,7 +239,7 @@ def test_yarn_extends_the_context_by_its_factor_where_the_config_leaves_the_orig
     def read(positions: int | None, **more: Any) -> tuple[int, list[str]]:
         config = {**CONFIG, "max_position_embeddings": positions, "rope_scaling": {**table, **more}}
         spec = spec_from_config(config, "m")
-        return spec.max_positions, remarks(config, spec)
+        return spec.max_positions, length_remarks(config, spec)
 
     says = "config.json of m gives max_position_embeddings {}, and yarn with factor 4 over 64 positions makes 256: the limit is"
     assert read(64) == (256, [f"{says.format(64)} 256 tokens."])
