@@ -7,22 +7,49 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from decodescope.engine.core.paths import PathRefusal, expanded, shown
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import TARGET
 
 BAD_INPUT = 2  # exit code
+PATHS = ("DIR", "F", "FILE", "OUT", "TRACE")  # how the values of options and arguments are shown that are files or folders
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are one sentence and exit code 2."""
+    """An ArgumentParser whose errors are one sentence and exit code 2. What an option shows as a file or folder (PATHS) is
+    read as a path, what it shows as M as a model's name."""
+
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        """As in argparse."""
+        return super().add_argument(*names, **with_type(options))
+
+    def add_mutually_exclusive_group(self, **options: Any) -> Any:
+        """As in argparse; what is added to the group is read in the same way."""
+        group = super().add_mutually_exclusive_group(**options)
+        add = group.add_argument
+        group.add_argument = lambda *names, **more: add(*names, **with_type(more))  # type: ignore[method-assign] # as above
+        return group
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As in argparse; a word that is empty is shown as one."""
+        read, rest = self.parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(x if x.strip() else repr(x) for x in rest)}")
+        return read
 
     def error(self, message: str) -> NoReturn:
         """Refuse the arguments."""
         text = " ".join(message.split()).rstrip(".")
         print(f"{text[:1].upper()}{text[1:]}; see {self.prog} --help.", file=sys.stderr)
         raise SystemExit(BAD_INPUT)
+
+
+def with_type(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of an argument, with the type of a path where it is shown as one."""
+    kind = where if options.get("metavar") in PATHS else model if options.get("metavar") == "M" else None
+    return options if kind is None else {"type": kind, **options}
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
@@ -71,12 +98,31 @@ def verdict(text: str) -> tuple[int, bool]:
     return int(match[2]), match[1] == "accept"
 
 
+def where(text: str) -> str:
+    """A type for argparse: the name of a file or folder, or -; ~ is written out."""
+    try:
+        there = expanded(text)
+    except PathRefusal as error:
+        raise argparse.ArgumentTypeError(str(error).rstrip(".")) from None
+    return str(there) if text.startswith("~") else text
+
+
+def model(text: str) -> str:
+    """A type for argparse: a model's name, with its adapter and transforms. Whether it is there is found out later."""
+    base = text.partition("@")[0]
+    try:
+        expanded(base.partition("+")[0] or base)
+    except PathRefusal as error:
+        raise argparse.ArgumentTypeError(f"{shown(text)!r} is no name of a model: {error.why}") from None
+    return text
+
+
 def named(text: str) -> tuple[str, Path]:
     """A type for argparse: NAME=PATH."""
     name, sign, path = text.partition("=")
     if not (name and sign and path):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} must be NAME=PATH, such as medusa=./heads/medusa")
-    return name, Path(path).expanduser()
+    return name, Path(where(path))
 
 
 def role(text: str) -> tuple[str, str]:
@@ -84,7 +130,7 @@ def role(text: str) -> tuple[str, str]:
     match = re.fullmatch(r"([a-z]\w{0,39})=(.+)", text)
     if match is None or match[1] == TARGET:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} must be ROLE=NAME, such as large=lab")
-    return match[1], match[2]
+    return match[1], model(match[2])
 
 
 def device(text: str) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from decodescope.engine.core import files
+from decodescope.engine.core.paths import expanded, shown
+from decodescope.engine.core.refusal import Refusal
 
 STAR = ".star"  # beside a trace that is kept in any case: RUN.dstrace.star
 UPLOAD = ".upload"  # a trace that is being brought to the page: .XXXXXXXXXXXXXXXX.upload
@@ -16,7 +19,18 @@ NAME = ".name"  # beside a trace that its owner gave a name: RUN.dstrace.name
 
 def data_folder(chosen: str | Path | None = None) -> Path:
     """The folder of the user's data: the one chosen with --data, else the usual one. Not created here."""
-    return files.data_folder() if chosen is None else Path(chosen).expanduser()
+    return files.data_folder() if chosen is None else expanded(chosen)
+
+
+def writable(folder: Path) -> Path:
+    """The folder, made if it is not there. Raises Refusal where nothing can be written into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except (OSError, ValueError) as error:
+        why = "it is a file" if folder.is_file() else getattr(error, "strerror", None) or error
+        raise Refusal(f"Nothing can be kept in {shown(str(folder))} ({why}): choose another folder with --data.") from None
 
 
 def traces(chosen: str | Path | None = None) -> Path:

@@ -34,10 +34,11 @@ from decodescope.app.routes import library as files
 from decodescope.app.routes import recipe as recipes
 from decodescope.app.routes import report as reports
 from decodescope.app.runs.play import Play
+from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.refusal import Refusal
 
 from .limits import Limits
-from .places import traces
+from .places import traces, writable
 from .refusal import Refused
 
 PORT = 7860
@@ -177,9 +178,10 @@ def serve(
     """Open the lab and serve it until it is interrupted. threads: of a pass; None: chosen by timing, and watched. compile:
     short passes run compiled. Raises ServeError for settings that cannot work."""
     names = names_of(host, allow_host)
-    folder = None if models is None else Path(models).expanduser()
+    folder = None if models is None else expanded(models)
     if folder is not None and not folder.is_dir():
         raise ServeError(f"There is no folder {str(folder)[:200]}: give --models one that holds folders of models.")
+    kept = writable(traces(data))
     token = None if loopback(host) else secrets.token_urlsafe(24)
     listening = bind(host, port)
     number = listening.getsockname()[1]
@@ -189,7 +191,7 @@ def serve(
     if token:
         address += f"?token={token}"
 
-    play = Play(model, draft, traces(data), folder, limits, further)
+    play = Play(model, draft, kept, folder, limits, further)
     play.choose_threads(threads)
     play.compile = compile
 

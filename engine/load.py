@@ -24,6 +24,8 @@ from decodescope.engine.checkpoint.tokenizer_settings import beyond
 from decodescope.engine.checkpoint.weights import Weights, files, odd_frequencies, read_adapter
 from decodescope.engine.core.arguments import shown
 from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.paths import PathRefusal, expanded
+from decodescope.engine.core.paths import shown as path_shown
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.spec import ModelSpec
@@ -35,6 +37,7 @@ from decodescope.engine.heads.files import GATES, folders, read_heads, unknown
 from decodescope.engine.model import straight
 from decodescope.engine.model.compiled import CompileError, Unfit, compiled
 from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.devices import DeviceRefusal, device_named
 from decodescope.engine.model.executor import EngineFault, guarded
 from decodescope.engine.model.gates import OPEN
 from decodescope.engine.model.matrix import can_pack
@@ -293,17 +296,20 @@ def changes_of(reference: str | Path) -> dict[str, str]:
 def _found(name_or_path: str | Path) -> tuple[str, Path]:
     """Name and folder of a model without an adapter."""
     name = str(name_or_path)
+    try:
+        folder = expanded(name)
+    except PathRefusal as error:
+        raise LoadError(f"{path_shown(name)!r} is no name of a model: {error.why}; {_ways()}") from None
     if isinstance(name_or_path, str) and re.fullmatch(r"[\w-]+", name) and (SHIPPED / name).is_dir():
         return name, SHIPPED / name
-    folder = Path(name).expanduser()
     if isinstance(name_or_path, Path) or folder.is_absolute() or re.search(r"[/\\]", name):
         if folder.is_dir():
             return folder.resolve().name, folder
         hub = isinstance(name_or_path, str) and re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name)
         if not hub:
-            raise LoadError(f"There is no folder {name[:200]}; {_ways()}")
+            raise LoadError(f"There is no folder {path_shown(name)}; {_ways()}")
     elif not re.fullmatch(r"[\w-][\w.-]*", name):
-        raise LoadError(f"{name[:200]!r} is no name of a model; {_ways()}")
+        raise LoadError(f"{path_shown(name)!r} is no name of a model; {_ways()}")
     return name, fetch(name)
 
 
@@ -348,15 +354,10 @@ def describe(
 
 
 def _device(device: str | None) -> torch.device:
-    if device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        place = torch.device(device)
-    except RuntimeError:
-        raise LoadError(f"There is no device {device[:40]!r}; use 'cpu', or 'cuda' where there is one.") from None
-    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
-        raise LoadError(f"{device} was asked for and {torch.cuda.device_count()} CUDA devices are here; use 'cpu'.")
-    return place
+        return device_named(device)
+    except DeviceRefusal as error:
+        raise LoadError(str(error)) from None
 
 
 def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from decodescope.engine.core.arguments import choice
+from decodescope.engine.core.paths import expanded
 from decodescope.engine.saved.deltas import LEVELS
 from decodescope.engine.saved.file import SavedCache, SavedCacheError, load, save
 
@@ -24,10 +25,10 @@ def save_cache(model: Model, prompt: Sequence[int], path: str | Path, quality: s
     session = Session(model, None, prompt, max_new_tokens=1)
     session.start()
     kv = torch.stack([torch.stack([store.k[0], store.v[0]]) for store in session.target.cache.layers])
-    return save(Path(path).expanduser(), model.spec, model.fingerprint, list(prompt), kv, quality)
+    return save(expanded(path), model.spec, model.fingerprint, list(prompt), kv, quality)
 
 
 def load_cache(model: Model, path: str | Path) -> SavedCache:
     """The cache in a file that `save_cache` wrote with this model: Session(..., saved=...) goes on from it. Raises
     SavedCacheError."""
-    return load(Path(path).expanduser(), model.spec, model.fingerprint, model.spec.max_positions)
+    return load(expanded(path), model.spec, model.fingerprint, model.spec.max_positions)

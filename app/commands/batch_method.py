@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from decodescope.app.refusal import sentence
 from decodescope.app.runs.prompts import Prompt
+from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.refusal import Refusal
 
 from .run import PARTS, chosen, compose, figures, ignored, models, on_prompts, prompt_ids, remarks
@@ -31,7 +32,7 @@ def folder(name: str | None) -> Path | None:
     """Where the traces go, made if it is not there; a Refusal where something is in it."""
     if name is None:
         return None
-    place = Path(name).expanduser()
+    place = expanded(name)
     try:
         place.mkdir(exist_ok=True)
         if any(place.iterdir()):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
+
+from decodescope.engine.core.paths import expanded
 
 from .measuring import six_columns
 from .output import load_model, say_json, steps_told, table
@@ -17,7 +18,7 @@ def cloze(args: argparse.Namespace) -> int:
     from decodescope.engine.bench.cloze import SHORT, ClozeBench, cloze, questions
     from decodescope.engine.bench.result_file import check_place
 
-    out = None if args.out is None else Path(args.out).expanduser()
+    out = None if args.out is None else expanded(args.out)
     if out is not None:
         check_place(out, False)
     bench = ClozeBench(load_model(args.model, args.dtype, args.device), questions(each=SHORT if args.short else None))

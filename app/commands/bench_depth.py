@@ -42,9 +42,7 @@ def cells(one: Mapping[str, Any]) -> list[str]:
 
 def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
     """The goals: of which rule, how much faster it is and should be, what it loses, and whether that is enough."""
-    return [
-        [x["what"], figure(x["times"]), figure(x["due"]), figure(x["lost"], 3), MET[x["met"]]] for x in record["goals"]
-    ]
+    return [[x["what"], figure(x["times"]), figure(x["due"]), figure(x["lost"], 3), MET[x["met"]]] for x in record["goals"]]
 
 
 def told(record: Mapping[str, Any]) -> str:

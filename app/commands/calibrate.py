@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, of_text
 from decodescope.engine.core.calibrated import ENDING, MARK, NAME, Calibration, Conformal, Found, Point, usual, write
+from decodescope.engine.core.paths import PathRefusal, expanded, shown
 from decodescope.engine.core.refusal import Refusal
 from decodescope.lab.words.asked import how_asked
 
@@ -101,7 +102,10 @@ def place(name: str) -> Path:
     if NAME.fullmatch(name):
         target = usual() / f"{name}{ENDING}"
     else:
-        target = Path(name).expanduser()
+        try:
+            target = expanded(name)
+        except PathRefusal as error:
+            raise Refusal(f"--name {shown(name)!r} is no path: {error.why}.") from None
         stem = target.name.removesuffix(ENDING)
         if not target.name.endswith(ENDING) or not NAME.fullmatch(stem) or not target.parent.is_dir():
             raise Refusal(f"--name {name[:80]!r} is neither a name of letters, digits, - and _, nor FOLDER/NAME{ENDING}.")

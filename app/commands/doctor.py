@@ -10,14 +10,14 @@ import platform
 import shutil
 import socket
 import sys
-import tempfile
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from decodescope.app.limits import Limits
-from decodescope.app.places import data_folder
+from decodescope.app.places import data_folder, writable
+from decodescope.engine.core.refusal import Refusal
 
 from .output import say_json, size
 from .processors import given_back
@@ -164,13 +164,9 @@ def storage(args: argparse.Namespace) -> Iterator[Finding]:
     """Whether the user's data can be written, and how much room is left."""
     folder = data_folder(args.data)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-        room = shutil.disk_usage(folder).free
-    except OSError as error:
-        why = error.strerror or str(error)
-        yield Finding("data", "bad", f"{folder} cannot be written ({why}); choose another folder with --data")
+        room = shutil.disk_usage(writable(folder)).free
+    except (OSError, Refusal) as error:
+        yield Finding("data", "bad", str(error).rstrip("."))
         return
     used = size(sum(x.stat().st_size for x in folder.rglob("*") if x.is_file()))
     enough, lacks = room >= FREE_BYTES, f"; the lab needs {size(FREE_BYTES)} to accept runs, or a lower --free"

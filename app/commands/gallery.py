@@ -14,6 +14,7 @@ from decodescope.app.refusal import sentence
 from decodescope.app.runs.examples import examples
 from decodescope.app.runs.families import family, order
 from decodescope.app.runs.tours import tours
+from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.refusal import Refusal
 
@@ -63,7 +64,7 @@ def places(names: list[str]) -> list[Path]:
     known = {x.name: x.path for x in examples()}
     files: dict[Path, Path] = {}
     for name in names or known:
-        path = Path(name).expanduser()
+        path = expanded(name)
         try:
             there = path.is_file()
         except (OSError, ValueError):
@@ -82,7 +83,7 @@ def places(names: list[str]) -> list[Path]:
 
 def empty(name: str) -> tuple[Path, bool]:
     """The folder for the pages, made if it is not there, and whether it was made."""
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     try:
         fresh = not folder.exists()
         folder.mkdir(exist_ok=True)

@@ -13,23 +13,23 @@ PROFILED = ("float32", "bfloat16")
 
 def hardware(args: argparse.Namespace) -> int:
     """Print what was measured of this machine; it is measured now where it was not before."""
-    import torch
-
-    from decodescope.app.places import data_folder
+    from decodescope.app.places import data_folder, writable
     from decodescope.engine.cost.hardware import DEVICES
+    from decodescope.engine.model.devices import device_named
     from decodescope.engine.timing.measure import profile_here
 
-    place = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    place = device_named(args.device)
+    kept = data_folder() if args.data is None else writable(data_folder(args.data))
     if not args.json:
         note("Measuring this machine where that was not done before; this takes some seconds.")
-    kept = [profile_here(dtype, place, data_folder(args.data), args.refresh) for dtype in PROFILED]
-    here = {dtype: profile.record() for dtype, profile in zip(PROFILED, kept, strict=True)}
+    profiles = [profile_here(dtype, place, kept, args.refresh) for dtype in PROFILED]
+    here = {dtype: profile.record() for dtype, profile in zip(PROFILED, profiles, strict=True)}
     if args.json:
         say_json({"here": here, "known": {name: profile.record() for name, profile in DEVICES.items()}})
         return 0
     rows = [
         [p.name, f"{p.peak(dtype) / 1e9:,.0f}", f"{p.bandwidth / 1e9:.1f}", cached(p), f"{p.launch_us:.1f}"]
-        for dtype, p in zip(PROFILED, kept, strict=True)
+        for dtype, p in zip(PROFILED, profiles, strict=True)
     ]
     print(table(("machine", "GFLOP/s", "memory GB/s", "cache GB/s", "launch us"), rows))
     print("\nAlso known, from published figures:\n")

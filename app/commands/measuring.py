@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decodescope.app.refusal import sentence
+from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.refusal import Refusal
 from decodescope.lab.words.asked import left_out, put_as
 
@@ -40,7 +41,7 @@ def place(args: argparse.Namespace) -> Path | None:
 
     if args.resume and args.out is None:
         raise Refusal("--resume goes on with a file: give --out with the name that the measurement had.")
-    out = None if args.out is None else Path(args.out).expanduser()
+    out = None if args.out is None else expanded(args.out)
     if out is not None:
         check_place(out, args.resume)
     return out

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.progress import SETTING, Progress
 from decodescope.engine.core.refusal import Refusal
 
@@ -24,7 +25,7 @@ KERNEL = "python3"
 
 def notebooks(args: argparse.Namespace) -> int:
     """Copy the course into a folder, which is made if it is not there. What the reader wrote there is never written over."""
-    folder = Path(args.folder).expanduser()
+    folder = expanded(args.folder)
     files = [*sorted(COURSE.glob("*.ipynb")), COURSE / "README.md"]
     try:
         folder.mkdir(parents=True, exist_ok=True)

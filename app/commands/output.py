@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Live:
 def free_file(name: str, option: str, what: str, *endings: str) -> Path:
     """The path that `name` says, where neither it nor it with one of `endings` is taken; a Refusal before anything was loaded
     if it cannot be written. option: what gives the name;  what: is written there."""
-    target = Path(name).expanduser()
+    target = expanded(name)
     try:
         for taken in (target, *(target.with_name(target.name + ending) for ending in endings)):
             if taken.exists():

@@ -65,10 +65,10 @@ def machine_named(name: str, data: str | None) -> HardwareProfile:
 
     if name != HERE:
         return device(name)
-    from decodescope.app.places import data_folder
+    from decodescope.app.places import data_folder, writable
     from decodescope.engine.timing.measure import profile_here
 
-    return profile_here("bfloat16", "cpu", data_folder(data))
+    return profile_here("bfloat16", "cpu", None if data is None else writable(data_folder(data)))
 
 
 def record(both: Beside, spec: ModelSpec, machine: HardwareProfile, args: argparse.Namespace, bits: Bits) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from decodescope.app.refusal import sentence
 from decodescope.app.runs.batch import drafts
 from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, Prompt, of_kinds, of_labbench, of_text
+from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS
 from decodescope.lab.words.asked import left_out_of
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 def report(args: argparse.Namespace) -> int:
     """Report on traces, or on prompts that are decoded first; the exit code."""
-    target = None if args.html is None else Path(args.html).expanduser()
+    target = None if args.html is None else expanded(args.html)
     if target is not None:
         free(target)
     if bool(args.file) == (args.prompts is not None):
@@ -79,7 +80,7 @@ def recorded(names: list[str]) -> Iterator[Trace]:
 
     counted: set[Path] = set()
     for name in names:
-        if (place := Path(name).expanduser().resolve()) in counted:
+        if (place := expanded(name).resolve()) in counted:
             note(f"Note: {name} is there twice and is counted once.")
             continue
         counted.add(place)
@@ -199,7 +200,7 @@ def _span(numbers: range) -> str:
 
 def _folder(name: str) -> Path:
     """A folder for traces that holds none yet, made if it is not there."""
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     try:
         folder.mkdir(exist_ok=True)
         if next(folder.glob("*.dstrace*"), None) is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from decodescope.app.refusal import sentence
 from decodescope.engine.core.calibrated import MARK, NAME, read
 from decodescope.engine.core.exactness import label
+from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS, TARGET, words
 
@@ -294,7 +295,7 @@ def _typed(names: dict[str, Any], part: str, knob: str, text: str) -> Any:
 
     known = declared(names, part).get(knob)
     if known is not None and known.numbers and text.startswith(MARK) and not NAME.fullmatch(text[len(MARK) :]):
-        return read(Path(text[len(MARK) :]).expanduser())
+        return read(expanded(text[len(MARK) :]))
     if known is not None and known.file and text:
         try:
             return mark(text, known.most or 0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from decodescope.engine.core.paths import PathRefusal, expanded, shown
 from decodescope.engine.core.refusal import Refusal
 
 from .output import size
@@ -19,20 +19,23 @@ LARGEST = 16 << 20  # bytes of a file
 
 def read_text(name: str, what: str = "prompt file") -> str:
     """The text of a file; `-` is standard input. what: the file, in messages."""
+    called = f"The {what} {shown(name)}"
     try:
-        data = sys.stdin.buffer.read(LARGEST + 1) if name == "-" else _head(Path(name))
+        data = sys.stdin.buffer.read(LARGEST + 1) if name == "-" else _head(name)
+    except PathRefusal as error:
+        raise Refusal(f"{called} cannot be read: {error.why}.") from None
     except (OSError, ValueError) as error:
-        raise Refusal(f"The {what} {name} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+        raise Refusal(f"{called} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     if len(data) > LARGEST:
-        raise Refusal(f"The {what} {name} is larger than {size(LARGEST)}, the limit: give a shorter one.")
+        raise Refusal(f"{called} is larger than {size(LARGEST)}, the limit: give a shorter one.")
     try:
         return data.decode("utf-8").removeprefix("\ufeff")  # some editors begin a file with a mark that is no text
     except UnicodeDecodeError as error:
-        raise Refusal(f"The {what} {name} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
+        raise Refusal(f"{called} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
 
 
-def _head(path: Path) -> bytes:
-    with path.expanduser().open("rb") as file:
+def _head(name: str) -> bytes:
+    with expanded(name).open("rb") as file:
         return file.read(LARGEST + 1)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.refusal import Refusal
 
 from .output import say_json, size
@@ -70,7 +71,7 @@ WAYS = ("html", "perfetto", "csv")
 
 def export(args: argparse.Namespace) -> int:
     """Write the trace as HTML, as trace events, as a table of decisions, or several of them. Nothing is overwritten."""
-    wanted = {way: Path(name).expanduser() for way in WAYS if (name := getattr(args, way)) is not None}
+    wanted = {way: expanded(name) for way in WAYS if (name := getattr(args, way)) is not None}
     if not wanted:
         raise Refusal("Say what to write: --html OUT, --perfetto OUT, --csv OUT, or several.")
     if len(set(wanted.values())) < len(wanted):

@@ -39,10 +39,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     @api.get("/ds/compare")
     def choices(request: Request) -> Response:
         begin = replace(opening(), models=models_of(request))
-        rows = [
-            {"key": key, "title": x.title, "why": play.check(taken(begin, key, play.names))}
-            for key, x in PRESETS.items()
-        ]
+        rows = [{"key": key, "title": x.title, "why": play.check(taken(begin, key, play.names))} for key, x in PRESETS.items()]
         of = play.state(models_of(request))["models"]
         return answer({"presets": rows, "models": of, "prompt": begin.prompt, "seed": begin.seed, "new": begin.max_new})
 

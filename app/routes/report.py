@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from decodescope.lab.reports.report import Report
 
 
-
 def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
     """Add the routes; refused(status, sentence) makes a refusal."""
 

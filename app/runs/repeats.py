@@ -160,6 +160,7 @@ class Repeat:
         recorded run;  ratios: run -> run -> how many times as fast as the first the second was, round by round: the median
         over the rounds, its interval, and n
         """
+
         def middle(values: list[float]) -> dict[str, Any]:
             return {"median": statistics.median(values), "interval": interval(values, sure=SURE), "n": len(values)}
 

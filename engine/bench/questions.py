@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.refusal import Refusal
 
 from .score import SCORERS
@@ -44,7 +45,7 @@ def read_questions(path: str | Path) -> tuple[list[Question], dict[str, Any]]:
     scorer is timed, not judged. Raises LabBenchError with one sentence for each bad line.
     """
     try:
-        with Path(path).expanduser().open("rb") as file:
+        with expanded(path).open("rb") as file:
             data = file.read(FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         raise LabBenchError(f"The questions {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None

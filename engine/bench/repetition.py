@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.decoding.lane import Lane
 from decodescope.engine.decoding.policy import CachePolicy
@@ -80,7 +81,7 @@ def sentences(text: str) -> Iterator[tuple[str, str]]:
 def read(path: str | Path) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """The sentences of a file, and its name and SHA-256. Raises LabBenchError if it cannot be read, or has none."""
     try:
-        data = Path(path).expanduser().read_bytes()
+        data = expanded(path).read_bytes()
         pairs = list(sentences(data.decode("utf-8")))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8 text"

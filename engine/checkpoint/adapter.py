@@ -21,6 +21,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from decodescope.engine.core.paths import is_folder
+
 from .folder import LoadError, member, read_json
 from .keys import Config, remark
 
@@ -64,7 +66,7 @@ def parted(reference: str | Path) -> tuple[str | Path, str]:
     """A model's reference without its adapter, and the name of that: `lab+cllm` is `lab` and `cllm`; empty where it names none,
     or where a folder is called so."""
     base, plus, name = str(reference).rpartition("+")
-    if not plus or not base or not NAME.fullmatch(name) or Path(reference).expanduser().is_dir():
+    if not plus or not base or not NAME.fullmatch(name) or is_folder(reference):
         return reference, ""
     return (Path(base) if isinstance(reference, Path) else base), name
 

@@ -14,6 +14,7 @@ from .activity import Activity
 from .company import Company
 from .note import Note
 from .params import TYPES, Param, ParamError, nearest, param
+from .paths import shown
 from .probe import Needs
 from .spec import ModelSpec
 
@@ -213,7 +214,7 @@ def lookup(kind: str, name: str) -> type[Component]:
     """The component class `name` of `kind`; raises ParamError with the nearest name otherwise."""
     shelf = registry(kind)
     if name not in shelf:
-        raise ParamError(f"no {kind} is called {name!r}.{nearest(name, shelf)} There are: {', '.join(shelf)}.")
+        raise ParamError(f"no {kind} is called {shown(name)!r}.{nearest(name, shelf)} There are: {', '.join(shelf)}.")
     return shelf[name]
 
 

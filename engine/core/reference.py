@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from .component import registry
+from .paths import is_folder
 
 
 def with_weights(reference: str | Path, weights: str) -> str | Path:
@@ -20,7 +21,7 @@ def without_weights(reference: str | Path) -> tuple[str | Path, str]:
     """A model's reference without its transforms, and these: `lab+cllm@int4 group=64` is `lab+cllm` and `int4 group=64`; empty
     where it names none, or where a folder is called so."""
     text = str(reference)
-    if "@" not in text or Path(text).expanduser().is_dir():
+    if "@" not in text or is_folder(text):
         return reference, ""
     at = next((x.start() for x in re.finditer("@", text) if _names_transform(text[x.end() :])), None)
     at = text.index("@") if at is None and re.fullmatch(r"[\w+-]+@.+", text) else at

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from decodescope.engine.core.files import data_folder
 from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.paths import shown
 
 from .devices import DEVICES
 from .roofline import ByteRule, Estimate, HardwareProfile, critical_tokens, mbu, mfu, roof, verify_curve
@@ -39,7 +40,7 @@ __all__ = [
 def device(name: str) -> HardwareProfile:
     """The known machine `name`, a key of DEVICES."""
     if name not in DEVICES:
-        raise ParamError(f"No machine {name!r}; known: {', '.join(DEVICES)}. Or give peak_flops and bandwidth.")
+        raise ParamError(f"No machine {shown(name)!r}; known: {', '.join(DEVICES)}. Or give peak_flops and bandwidth.")
     return DEVICES[name]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from decodescope.engine.core.paths import expanded
+
 from .file import SUFFIX
 from .limits import TraceError
 from .trace import Trace, open_trace
@@ -26,7 +28,7 @@ def trace_of(given: Any) -> Trace:
 
 def open_named(name: str | Path) -> Trace:
     """A trace by path, or one of the shipped examples by name."""
-    path = Path(name).expanduser()
+    path = expanded(name)
     if path.suffix == SUFFIX or path.exists():
         return open_trace(path)
     example = EXAMPLES / f"{name}{SUFFIX}"

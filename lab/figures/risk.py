@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from decodescope.engine.calibration import risk
 from decodescope.engine.core.calibrated import MARK, NAME, Calibration, named, read
 from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.paths import expanded
 
 from .chart import ACCEPT, INK, MUTED, REJECT, chart, plain
 
@@ -84,7 +85,7 @@ def calibration_of(given: Calibration | str | Path) -> Calibration:
     if isinstance(given, Calibration):
         return given
     text = str(given).removeprefix(MARK)
-    one = named(text) if NAME.fullmatch(text) else read(Path(text).expanduser())
+    one = named(text) if NAME.fullmatch(text) else read(expanded(text))
     if not isinstance(one, Calibration):
         raise ParamError(f"{one.name} holds thresholds by exit, which have no curve: choose one of calibrate --knob.")
     return one
