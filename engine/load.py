@@ -87,7 +87,7 @@ class Model:
         """What a sampler is told of the first `vocab` ids, in a run that ends at `stops`; None without a tokenizer."""
         if self.tokenizer is None:
             return None
-        marks = getattr(self.tokenizer, "marks", frozenset())
+        marks: frozenset[int] = getattr(self.tokenizer, "marks", frozenset())
         stops, marks = (frozenset(x for x in ids if x < vocab) for ids in (stops, marks))  # a second model may know fewer ids
         return Alphabet(vocab, stops, marks, lambda: self.pieces)
 

@@ -64,9 +64,9 @@ class ModelTree:
         fed, at = torch.tensor([ids, places], device=device).chunk(2)  # one copy up for both
         visible = marks(tuple(self._sees[node] for node in nodes), self._pending)[None]
         logits = self.lane.forward(Feed(fed, at, visible.to(device), highest=max(places), ids=ids), "draft")[0]
-        row: dict[int, int] = {}
-        rows = [row.setdefault(self._first[node], i) for i, node in enumerate(nodes)]
-        return logits if len(row) == len(rows) else logits[rows]
+        firsts: dict[int, int] = {}
+        rows = [firsts.setdefault(self._first[node], i) for i, node in enumerate(nodes)]
+        return logits if len(firsts) == len(rows) else logits[rows]
 
     def close(self) -> None:
         """Drop what is pending."""
