@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import covering
 import pairs
 import pytest
 import toys
-from covering import every_pair
 from sizes import sizes
 
 from decodescope.engine.core.component import KINDS, registry
@@ -56,7 +56,7 @@ def followed(way: str, parts: Parts) -> Parts | None:
 def refused(every: int) -> Iterator[tuple[Parts, str]]:
     """Pairs that do not go together, and what is said: of each sort of refusal a few."""
     seen: dict[str, int] = {}
-    for parts in [*every_pair()][::every]:
+    for parts in [*covering.every_pair()][::every]:
         if said := pairs.refusal(parts):
             sort = pairs.sort_of(said, parts)
             seen[sort] = seen.get(sort, 0) + 1
@@ -92,7 +92,7 @@ ONCE_WRONG: list[Parts] = [
 ]
 
 
-@pytest.mark.parametrize("parts", ONCE_WRONG, ids=pairs.name)
+@pytest.mark.parametrize("parts", ONCE_WRONG, ids=covering.name)
 def test_advice_that_was_wrong_is_mended(parts: Parts) -> None:
     parts = {kind: (name, knobs or toys.settings_of(kind, name)[0]) for kind, (name, knobs) in parts.items()}
     said = pairs.refusal(parts)
