@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import atexit
+import contextlib
 import os
 import shutil
+import subprocess
+import threading
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.progress import SETTING, Progress
@@ -16,11 +22,14 @@ from decodescope.engine.core.refusal import Refusal
 from .output import say_json
 
 if TYPE_CHECKING:
+    from nbclient import NotebookClient
+
     from decodescope.lab.views.chapter import Chapter
 
 COURSE = Path(__file__).resolve().parents[2] / "notebooks"
 SECONDS = 600  # that one cell may take
 KERNEL = "python3"
+PATIENCE = 30  # seconds that a kernel may take to stop
 
 
 def notebooks(args: argparse.Namespace) -> int:
@@ -37,7 +46,7 @@ def notebooks(args: argparse.Namespace) -> int:
                 "yours away."
             )
         for file in files:
-            shutil.copyfile(file, folder / file.name)
+            _copy(file, folder / file.name)
     except OSError as error:
         raise Refusal(f"{str(folder)[:200]} cannot be written: {error.strerror or error}.") from None
     names = [file.name for file in files]
@@ -46,6 +55,58 @@ def notebooks(args: argparse.Namespace) -> int:
     else:
         print(f"{folder}: {len(names) - 1} notebooks. Open them with: python -m jupyterlab {folder}")
     return 0
+
+
+def _copy(file: Path, to: Path) -> None:
+    """Copy a file, in one piece or not at all."""
+    part = to.with_name(f".{to.name}.part")
+    try:
+        shutil.copyfile(file, part)
+        os.replace(part, to)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _execute(client: NotebookClient, surroundings: dict[str, str]) -> None:
+    """Run a notebook to its end. It runs in a thread of its own, where nbclient takes no interrupt for itself: one that comes
+    to us stops the kernel first."""
+    failed: list[BaseException] = []
+    loop = asyncio.new_event_loop()
+
+    def work() -> None:
+        try:
+            # what a kernel writes about itself is no part of the page
+            loop.run_until_complete(client.async_execute(env=surroundings, stderr=subprocess.DEVNULL))
+        except BaseException as error:  # it belongs to who waits
+            failed.append(error)
+        finally:
+            loop.close()
+
+    worker = threading.Thread(target=work, name="decodescope-notebook", daemon=True)
+    try:
+        worker.start()
+        while worker.is_alive():
+            worker.join(0.2)
+    except KeyboardInterrupt:
+        _stop(client, loop, worker)
+        raise
+    finally:
+        atexit.unregister(client._cleanup_kernel)  # nbclient leaves it where a kernel ends early
+    if failed:
+        raise failed[0]
+
+
+def _stop(client: NotebookClient, loop: asyncio.AbstractEventLoop, worker: threading.Thread) -> None:
+    """End the kernel of a notebook that runs in `worker`; the notebook then ends by itself."""
+    asked, until = False, time.monotonic() + PATIENCE
+    while worker.is_alive() and time.monotonic() < until:
+        kernel = client.km
+        if not asked and kernel is not None and kernel.has_kernel:
+            asked = True
+            with contextlib.suppress(RuntimeError):  # it ended in this moment, and its loop with it
+                ended: Any = kernel.shutdown_kernel(now=True)  # a coroutine of the manager that nbclient uses
+                asyncio.run_coroutine_threadsafe(ended, loop)
+        worker.join(0.2)
 
 
 def chapters(left: dict[str, str], folder: Path = COURSE) -> list[Chapter]:
@@ -70,7 +131,7 @@ def chapters(left: dict[str, str], folder: Path = COURSE) -> list[Chapter]:
             try:
                 if not any(cell.get("outputs") for cell in book.cells):
                     resources = {"metadata": {"path": place}}
-                    NotebookClient(book, timeout=SECONDS, kernel_name=KERNEL, resources=resources).execute(env=surroundings)
+                    _execute(NotebookClient(book, timeout=SECONDS, kernel_name=KERNEL, resources=resources), surroundings)
                 pages.append(chapter(path.stem.replace("_", "-"), book))
             except NoSuchKernel:
                 raise Refusal("Jupyter has no kernel python3 here: python -m ipykernel install --user makes one.") from None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import _thread
+import asyncio
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
 from decodescope.app.cli import main
+from decodescope.app.commands import notebooks
 from decodescope.app.commands.notebooks import COURSE
 
 BAD_INPUT = 2
@@ -36,3 +40,31 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "file").write_text("")
     assert main(["notebooks", str(tmp_path / "file" / "course")]) == BAD_INPUT
     assert "cannot be written" in capsys.readouterr().err
+
+
+class Running:
+    """A notebook client whose notebook goes on until its kernel is shut down."""
+
+    def __init__(self) -> None:
+        self.km, self.has_kernel, self.ended = self, True, asyncio.Event()
+
+    async def async_execute(self, **_: object) -> None:
+        _thread.interrupt_main()
+        await self.ended.wait()
+        raise RuntimeError("the kernel died")
+
+    async def shutdown_kernel(self, *, now: bool) -> None:
+        assert now
+        self.ended.set()
+
+    def _cleanup_kernel(self) -> None:
+        raise AssertionError("the kernel has ended")
+
+
+def test_an_interrupt_stops_the_kernel_of_a_notebook_and_goes_on() -> None:
+    """It once met nbclient's own handler, and ended in an AssertionError."""
+    client = Running()
+    with pytest.raises(KeyboardInterrupt):
+        notebooks._execute(client, {})  # type: ignore[arg-type] # stands in for one
+    assert client.ended.is_set()
+    assert not any(x.name == "decodescope-notebook" and x.is_alive() for x in threading.enumerate())
