@@ -15,6 +15,7 @@ from sizes import sizes
 
 from decodescope.app.arguments import PATHS, device, model, named, role, where
 from decodescope.app.parser import parser
+from decodescope.engine.core.paths import shown
 from decodescope.engine.trace.given import EXAMPLES
 
 Said = Callable[..., tuple[int, str, str]]
@@ -257,8 +258,9 @@ def test_a_lab_that_could_record_nothing_is_not_opened(folder: Path, said: Said,
         making(self, *rest, **more)
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
-    why = "/closed/traces (Permission denied): choose another folder with --data.\n"
-    assert said("app", "--no-browser", "--data", str(folder / "closed")) == (2, "", f"Nothing can be kept in {folder}{why}")
+    place = shown(str(folder / "closed" / "traces"))
+    why = f"Nothing can be kept in {place} (Permission denied): choose another folder with --data.\n"
+    assert said("app", "--no-browser", "--data", str(folder / "closed")) == (2, "", why)
     assert said("hardware", "--data", str(folder / "closed"))[0] == 2
     file = "Nothing can be kept in plain (it is a file): choose another folder with --data.\n"
     assert said("hardware", "--data", "plain")[2] == file
