@@ -232,6 +232,7 @@ def write(head: Head, folder: Path, notes: Mapping[str, Any] | None = None) -> N
     """Write the heads to `folder` (.../heads/KIND), each file whole under another name first; `notes` join the config."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {"kind": head.kind, "shape": head.shape, "target": head.made_for, "rates": [list(x) for x in head.rates]}
+    config |= {} if head.threshold is None else {"threshold": head.threshold}
     parts = ((name, part.rope) for name, part in head.named_modules() if isinstance(part, Rotating))
     plain = Rope(head.shape.get("theta", THETA))
     if rotations := {name: rope_table(x) for name, x in parts if x != replace(plain, dim=x.dim)}:
