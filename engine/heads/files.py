@@ -231,7 +231,8 @@ def _threshold(config: Mapping[str, Any], folder: Path) -> float | None:
 def write(head: Head, folder: Path, notes: Mapping[str, Any] | None = None) -> None:
     """Write the heads to `folder` (.../heads/KIND), each file whole under another name first; `notes` join the config."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = {"kind": head.kind, "shape": head.shape, "target": head.made_for, "rates": [list(x) for x in head.rates]}
+    config: dict[str, Any] = {"kind": head.kind, "shape": head.shape, "target": head.made_for}
+    config |= {"rates": [list(x) for x in head.rates]}
     config |= {} if head.threshold is None else {"threshold": head.threshold}
     parts = ((name, part.rope) for name, part in head.named_modules() if isinstance(part, Rotating))
     plain = Rope(head.shape.get("theta", THETA))
