@@ -1,4 +1,4 @@
-"""Length: how many tokens of text the models of a run read, whose limit that is, and what to do about a longer prompt."""
+"""Length: how many tokens of text the models of a run read, which model sets that, and what to do about a longer prompt."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ENDLESS = 1 << 40  # tokens: nothing limits a text but the number that was asked
 
 @dataclass(frozen=True)
 class Length:
-    """tokens: of prompt and answer together;  limit: the sentence that says whose limit it is, what sets it and how many they
-    are, without its full stop."""
+    """tokens: of prompt and answer together;  limit: a sentence without its full stop, which names the model, the number and
+    the key that sets it."""
 
     tokens: int
     limit: str = ""
@@ -59,7 +59,7 @@ def length(method: Method, models: Mapping[str, Model], prompt: int) -> Length:
 
 
 def _of_target(method: Method, model: Model) -> Length:
-    """What the target reads of a text, less what a context puts beside it."""
+    """What the target reads of a text, less the entries that a context adds."""
     aside = method.context.aside(model.decoder)
     less = f", {aside} of them taken by {method.context.name}" if aside else ""
     return Length(model.spec.max_positions - aside, f"the model {model.spec.reading_limit}{less}")

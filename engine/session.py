@@ -56,7 +56,7 @@ class Session(State):
     """Decodes one prompt with one method.
 
     header: the trace's first record, ready before anything was computed;  end: the last one, once there is one
-    length: how long prompt and text may become together, and whose limit that is
+    length: how long prompt and text may become together, and the model that sets that
     sink:   gets every record before it is shown to anybody; None: nobody keeps them
     halted: asked between two chunks of the prompt whether to stop there, which ends the run; None: nobody may
     threads: who has chosen the number of threads, watches it and may change it between two steps; None: nobody does
@@ -176,7 +176,7 @@ class Session(State):
     def _surround(self, shadow: bool) -> None:
         """Watch the target's lane, tell it what its policy may use, and let read along who is to. Raises MethodError."""
         self.recorder.attach(self.target)
-        self.whose = self.length.limit
+        self.limited_by = self.length.limit
         if "depth" in self.method.used and self.depth.reads:
             self.target.under(self.depth)
         self.target.open = partial(_opened, self._models, self.target.decoder.vocab, self.target.executor)

@@ -1,7 +1,7 @@
 """Activity: what a run's parts did so far, in counts that every level of recording has. No torch.
 
-A part says by them whether it did anything at all (`Component.idle`): a cache policy whose budget was never reached, a drafter
-that never had a guess. A run then says so at its end.
+By these counts a part says whether it did anything at all (`Component.idle`): a cache policy below its budget did nothing, nor
+did a drafter without a guess. The run then says so at its end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Activity:
     """Counts of one run.
 
     steps:    that were made;  layers: of the target
-    prompt:   tokens of the prompt as it was given;  left_out: of them not read;  beside: what was put beside the text
+    prompt:   tokens of the prompt as it was given;  left_out: of them not read;  added: what a context added to the text
     held:     entries of the KV head that holds most, now
     evicted:  entries that left, merged ones too;  packed: entries in fewer bits;  picked: passes that read some entries alone
     passes:   of the target behind the prompt;  short: of the target, those that left out layers or rows
@@ -33,7 +33,7 @@ class Activity:
     steps: int = 0
     prompt: int = 0
     left_out: int = 0
-    beside: int = 0
+    added: int = 0
     held: int = 0
     evicted: int = 0
     packed: int = 0

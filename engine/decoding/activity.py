@@ -36,7 +36,7 @@ def _cache(did: Activity, change: CacheChange) -> None:
     did.held = change.held
     did.evicted += change.evicted_count
     did.packed += 0 if change.packed is None else change.packed.stop - change.packed.first
-    did.beside += len(change.augmented or ())
+    did.added += len(change.augmented or ())
 
 
 def look(did: Activity, s: State, move: Move) -> None:

@@ -86,10 +86,10 @@ class PromptContext(Component):
         return None
 
     def idle(self, did: Activity) -> str:
-        if self.lossless or did.left_out or did.beside:
+        if self.lossless or did.left_out or did.added:
             return ""
         why = "its rule left nothing out" if self.budget is None else f"its budget is {self.budget}"
-        return f"{self.name} changed nothing of the prompt, all {did.prompt} tokens of which were read: {why}."
+        return f"{self.name} changed nothing: all {did.prompt} tokens of the prompt were read, {why}."
 
     def cut(self, reading: Reading) -> Cut | None:
         """What the target reads of the prompt, the last token always; None: all of it."""

@@ -66,7 +66,7 @@ class Stop:
 class State:
     """tokens: prompt and text, the last being the root, which the target has not read; prompt: how many were given.
 
-    limit: length of text and prompt at which the context is full;  whose: the sentence that says whose limit that is
+    limit: length of text and prompt at which the context is full;  limited_by: the model and the key that set it, in words
     scratch: what the strategy keeps between its steps
     encode: text -> its ids, nothing put in front;  piece: id -> its text, or bytes of one; None without a tokenizer
     alphabet: what ids stand for, as samplers are told; None without a tokenizer
@@ -94,7 +94,7 @@ class State:
     law: TargetLaw = field(default_factory=TargetLaw)
     piece: Callable[[int], Piece] | None = None
     alphabet: Alphabet | None = None
-    whose: str = ""
+    limited_by: str = ""
     did: Activity = field(default_factory=Activity)
 
     @property

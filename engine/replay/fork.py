@@ -211,7 +211,8 @@ class Fork(Session):
             self.chance, self._drawn_from = Chance(leg.seed), leg.seed
         parts = {kind: part if kind in changed else getattr(old, kind) for kind, part in fresh.method.parts().items()}
         self.method = Method(**parts)  # type: ignore[arg-type]  # parts by kind
-        self.max_new, self.limit, self.whose, self.length = leg.max_new, fresh.limit, fresh.whose, fresh.length
+        self.max_new, self.length = leg.max_new, fresh.length
+        self.limit, self.limited_by = fresh.limit, fresh.limited_by
         if anew:
             self.scratch = None
             self.method.strategy.begin(self)

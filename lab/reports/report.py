@@ -106,7 +106,7 @@ class Report:
 
 
 def _undecided(cut: int) -> str:
-    """Why there is nothing to count. cut: drafts inside which a text ended, of which nothing is counted."""
+    """Why there is nothing to count. cut: drafts that the end of a text cut, which are not counted."""
     if not cut:
         return "No step of these traces holds a draft: take runs of a method that drafts, such as draft_model."
     which = "The only draft of these traces was" if cut == 1 else f"All {cut} drafts of these traces were"

@@ -82,14 +82,14 @@ def test_every_command_and_every_option_that_shows_a_path_is_among_them() -> Non
 
 
 NOWHERE = ("", "a\0b", "~nobody-lives-here/x", "n" * 300, "n/" * 2100)  # no file can be called so
-BAD = {  # by metavar: what is there and is the wrong thing, or is not there
+BAD = {  # by metavar: a thing of the wrong kind, or one that is not there
     "F": ("box", "missing", "no/folder/x", "plain/x", "latin"),
     "FILE": ("box", "missing", "no/folder/x", "plain/x", "latin"),
     "TRACE": ("box", "missing", "no/folder/x", "plain/x"),
     "OUT": ("box", "plain", "no/folder/x", "plain/x"),
     "DIR": ("plain", "plain/x"),
 }
-TOLD = ("doctor",)  # what is wrong with a folder is what this command is there to tell
+REPORTING = ("doctor",)  # reports what is wrong with a folder, instead of a refusal
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_a_name_that_no_file_can_have_is_refused_by_the_types_of_the_options() -
 @sizes("every", usual=2, full=1)
 def test_what_is_no_file_or_folder_is_refused(every: int, name: str, action: argparse.Action, folder: Path, said: Said) -> None:
     refused(said, argv(name, action, turn(name, action)), "is no path: ")
-    for value in () if name in TOLD else BAD[str(action.metavar)][len(name) % every :: every]:
+    for value in () if name in REPORTING else BAD[str(action.metavar)][len(name) % every :: every]:
         refused(said, argv(name, action, value), value.removesuffix("/x"))
 
 

@@ -46,7 +46,7 @@ IDLE: dict[str, tuple[dict[str, Any], int, str]] = {
     "an empty plan": (dict(depth="layer_plan"), 4, "layer_plan ran all 3 layers in each of 4 passes: its rule left none out."),
     "a short prompt": (
         dict(context="gemfilter"), 4,
-        "gemfilter changed nothing of the prompt, all 12 tokens of which were read: its budget is 64.",
+        "gemfilter changed nothing: all 12 tokens of the prompt were read, its budget is 64.",
     ),
     "no match": (dict(drafter=("prompt_lookup", {"ngram": 3})), 2, "prompt_lookup drafted nothing in 1 step: it had no guess."),
     "no room": (dict(drafter="draft_model"), 1, "draft_model drafted nothing: no step had room for a draft."),

@@ -1,4 +1,4 @@
-"""How long a text may become: whose limit it is, what sets it, and that what a refusal recommends is accepted."""
+"""How long a text may become: the model and the key that set it, and that what a refusal recommends is accepted."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def ids_of(s: State, text: str) -> list[int]:
 def fitting(s: State, length: int, what: str) -> None:
     """Raise EngineFault where a prompt of `length` tokens leaves no room for an answer. what: is put behind it."""
     if length >= s.limit:
-        raise EngineFault("bad_input", f"With {what} the prompt has {length} tokens, and {s.whose}: shorten one of them.")
+        raise EngineFault("bad_input", f"With {what} the prompt has {length} tokens, and {s.limited_by}: shorten one of them.")
 
 
 def side_by_side(s: State, writing: Writing, asked: list[list[int]], most: Sequence[int], what: str) -> list[Thread]:
