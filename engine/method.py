@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
@@ -283,6 +284,15 @@ class Method:
             return f", or choose the strategy {name}"
         return ""
 
+    def _filling(self, spec: ModelSpec) -> str:
+        """A strategy for models that read both sides of a text: the first one that goes with all parts and the model."""
+        names = [name for name, cls in registry("strategy").items() if cls.sides == "both"]  # type: ignore[attr-defined] # a Strategy's
+        for name in names:
+            with suppress(MethodError):
+                replace(self, strategy=cast(Strategy, build("strategy", name))).check(spec, all_roles())
+                return name
+        return names[0]
+
     def _check_reading(self, spec: ModelSpec) -> None:
         """What the strategy writes must be what the model reads: from left to right, or places with text on both sides."""
         if spec.causal and self.strategy.sides == "both":
@@ -293,7 +303,7 @@ class Method:
         if not spec.causal and self.strategy.sides == "left":
             raise MethodError(
                 f"{self.strategy.name} writes from left to right, and {spec.name} reads its text in both directions: choose a "
-                f"model with a causal mask, or the strategy {_filling()}."
+                f"model with a causal mask, or the strategy {self._filling(spec)}."
             )
         self._check_blocks(spec)
         self._check_picture(spec)
@@ -411,11 +421,6 @@ def using(kind: str) -> str:
 def _shipped(role: str) -> str:
     """A model that may have this role."""
     return "lab-draft" if role in SMALL else "lab-mdm" if role in BOTH else "lab"
-
-
-def _filling() -> str:
-    """The name of a strategy for models that read both sides of a text."""
-    return next(name for name, cls in registry("strategy").items() if cls.sides == "both")  # type: ignore[attr-defined] # a Strategy's
 
 
 def _writing(what: str) -> str:

@@ -22,6 +22,9 @@ def save_cache(model: Model, prompt: Sequence[int], path: str | Path, quality: s
     choice(quality, "quality", tuple(LEVELS))
     if len(prompt) < 2:
         raise SavedCacheError("The prompt has one token, which is read with the first step: there is no cache to save.")
+    if len(prompt) >= model.spec.max_positions:
+        what = f"The prompt has {len(prompt)} tokens, and the model {model.spec.reading_limit}"
+        raise SavedCacheError(f"{what}: shorten the prompt.")
     session = Session(model, None, prompt, max_new_tokens=1)
     session.start()
     kv = torch.stack([torch.stack([store.k[0], store.v[0]]) for store in session.target.cache.layers])

@@ -178,10 +178,12 @@ def _write(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.rename(path)
-    except OSError as error:
+    except BaseException as error:
         if begun:
             with contextlib.suppress(OSError):
                 partial.unlink()
+        if not isinstance(error, OSError):
+            raise
         raise SavedCacheError(f"The cache cannot be saved to {path}: {error.strerror or error}.") from None
 
 
@@ -255,7 +257,7 @@ def _most(stream: int, level: str, layers: int) -> int:
 def _symbols(codes: Codes, shape: Shape, level: str) -> list[tuple[np.ndarray, int]]:
     """Anchors and differences, uint8 [2 L, T, C], with the number of symbols."""
     both = (codes.anchors, codes.differences)
-    return [(x.reshape(-1, *x.shape[2:]), _most(i, level, shape.layers)) for i, x in enumerate(both)]
+    return [(x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), _most(i, level, shape.layers)) for i, x in enumerate(both)]
 
 
 def _contexts(layers: int, tokens: int, channels: int, split: str) -> np.ndarray:
