@@ -369,8 +369,9 @@ class Session(State):
     def _open(self, sink: Sink) -> None:
         """Write the header, unless it is written."""
         if not self._opened:
+            header = self.header  # an interrupt while it is made leaves the trace unopened
             self._opened = True
-            sink.write(self.header)
+            sink.write(header)
 
     def _leave_out_shadow(self) -> None:
         """Let the run have begun later by what a full cache beside it took since the last record, which is not timed."""

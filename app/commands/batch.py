@@ -126,6 +126,9 @@ def _kept(out: Path, answers: list[dict[str, Any]]) -> bool:
                 whole, lines = whole + len(line), lines + 1
     except OSError as raised:
         error = raised.strerror
+    except KeyboardInterrupt:
+        out.unlink(missing_ok=True)
+        raise
     if error is not None:
         with contextlib.suppress(OSError):  # a device has no length
             os.truncate(out, whole)

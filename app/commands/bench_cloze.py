@@ -11,6 +11,7 @@ from decodescope.engine.core.paths import expanded
 
 from .measuring import six_columns
 from .output import load_model, say_json, steps_told, table
+from .trace import write
 
 
 def cloze(args: argparse.Namespace) -> int:
@@ -24,7 +25,7 @@ def cloze(args: argparse.Namespace) -> int:
     bench = ClozeBench(load_model(args.model, args.dtype, args.device), questions(each=SHORT if args.short else None))
     record = cloze(bench, steps_told(args.json))
     if out is not None:
-        out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write(out, [json.dumps(record, indent=1), "\n"])
     if args.json:
         say_json(record)
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from decodescope.engine.core.refusal import Refusal
@@ -14,6 +13,7 @@ from decodescope.engine.trace.repeats import Repeat, repeats, said_again
 from .measuring import figure, measured, share
 from .output import free_file, load_model, say_json, table
 from .texts import read_text
+from .trace import write
 
 MOST = 10  # stretches that are listed
 
@@ -34,23 +34,16 @@ def _repetition(args: argparse.Namespace) -> int:
     bench = RepetitionBench(load_model(args.model, args.dtype, args.device), args.times)
     record = repetition(bench, spread(pairs, args.sentences), about)
     if out is not None:
-        _write(out, json.dumps(record) + "\n")
+        write(out, [json.dumps(record), "\n"])
     if html is not None:
         from decodescope.lab.figures.repetition import figure as drawn
 
-        _write(html, drawn(record).to_html(include_plotlyjs=True))
+        write(html, [drawn(record).to_html(include_plotlyjs=True)])
     if args.json:
         say_json(record)
     else:
         print(repetition_told(record))
     return 0
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise Refusal(f"{file} cannot be written: {error.strerror}.") from None
 
 
 COLUMNS = ("copy", "TP", "IP", "WR")

@@ -19,6 +19,7 @@ from .output import free_file, note, say_json, table
 from .processors import decided
 from .run import compose, ignored, models, on_prompts, prompt_ids, remarks, typed
 from .texts import read_text
+from .trace import write
 
 if TYPE_CHECKING:
     from decodescope.engine.trace import Trace
@@ -108,10 +109,7 @@ def _write(out: Path, lookups: list[Lookup], prompts: list[Prompt], texts: dict[
         query = int(one.query)
         said = {**asdict(one), "name": prompts[query].name, **({} if one.hit else {"text": texts[query]})}
         lines.append(json.dumps(said, ensure_ascii=False) + "\n")
-    try:
-        out.write_text("".join(lines), encoding="utf-8")
-    except OSError as error:
-        raise Refusal(f"The requests cannot be written to {out}: {error.strerror}.") from None
+    write(out, lines)
 
 
 def _draw(args: argparse.Namespace, html: Path, lookups: list[Lookup], prompts: list[Prompt]) -> None:
@@ -119,10 +117,7 @@ def _draw(args: argparse.Namespace, html: Path, lookups: list[Lookup], prompts: 
     from decodescope.lab.figures.workload import figure
 
     drawing = figure(lookups, args.capacity, args.evicts, {i: x.name for i, x in enumerate(prompts)})
-    try:
-        html.write_text(drawing.to_html(include_plotlyjs=True), encoding="utf-8")
-    except OSError as error:
-        raise Refusal(f"The picture cannot be written to {html}: {error.strerror}.") from None
+    write(html, [drawing.to_html(include_plotlyjs=True)])
 
 
 def sums(one: Totals) -> dict[str, float]:

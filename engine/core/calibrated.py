@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -256,6 +258,11 @@ def _number(x: Any) -> bool:
 
 
 def write(one: Found, path: Path) -> None:
-    """Keep it. Raises OSError."""
+    """Keep it, in one piece or not at all. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(one.record(), allow_nan=False) + "\n", encoding="utf-8")
+    part = path.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        part.write_text(json.dumps(one.record(), allow_nan=False) + "\n", encoding="utf-8")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

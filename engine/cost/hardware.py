@@ -59,9 +59,12 @@ def save_profile(profile: HardwareProfile, key: Key, data_dir: str | Path | None
     path = profile_path(key, data_dir)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump({"key": dict(key), "profile": profile.record()}, file, indent=1)
-    os.replace(part, path)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump({"key": dict(key), "profile": profile.record()}, file, indent=1)
+        os.replace(part, path)
+    finally:
+        Path(part).unlink(missing_ok=True)
     return path
 
 

@@ -11,6 +11,7 @@ import torch
 import toys
 
 from decodescope.engine import Method, MethodError, Session, run
+from decodescope.engine import session as sessions
 from decodescope.engine.decoding import reader
 from decodescope.engine.load import Model
 from decodescope.engine.model.decoder import Decoder
@@ -137,6 +138,20 @@ def test_a_session_that_nobody_has_gives_its_memory_back_at_once(parts: dict) ->
         assert gone() is None, "no circle of references waits for the collector"
     finally:
         gc.enable()
+
+
+def test_an_interrupt_while_the_header_is_made_leaves_a_whole_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = iter([KeyboardInterrupt])
+
+    def measured(*rest: object) -> None:
+        for error in asked:
+            raise error
+
+    monkeypatch.setattr(sessions, "measured_before", measured)
+    session = started({})
+    with pytest.raises(KeyboardInterrupt):
+        session.step()
+    assert session.end.reason == "stopped_by_user" and session.sink.header.run == session.run_id and check(session.sink).ok
 
 
 def test_closing_the_stream_stops_the_run() -> None:

@@ -1,0 +1,132 @@
+"""An interrupt in a command that takes long: exit status 130, no stack trace, and nothing half written under a final name."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from decodescope.app.commands.notebooks import COURSE
+from decodescope.app.parser import BENCHES
+from decodescope.engine.batch import together
+from decodescope.engine.bench import repetition as repetition_bench
+from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.timing import measure
+from decodescope.engine.trace.given import EXAMPLES
+from decodescope.lab.views import export
+from decodescope.lab.views import gallery as pages
+
+Said = Callable[..., tuple[int, str, str]]
+MODEL = ("--model", "lab-draft")
+LOOKUP = (*MODEL, "--drafter", "prompt_lookup")
+LENGTH = ("--max-new-tokens", "12", "--ignore-eos")
+PASSES = {  # commands that run passes of a model
+    "run": ("run", *LOOKUP, "--prompt", "one two one two", *LENGTH, "--json"),
+    "batch": ("batch", *MODEL, "--prompts", "prompts", *LENGTH, "--out", "out.jsonl"),
+    "batch by a method": ("batch", *LOOKUP, "--prompts", "prompts", *LENGTH, "--out", "out.jsonl"),
+    "workload": ("workload", *MODEL, "--prompts", "prompts", *LENGTH, "--out", "out.jsonl", "--html", "out.html"),
+    "calibrate": (
+        *("calibrate", *MODEL, "--texts", "prompts", "--knob", "policy.size", "--grid", "9,8", "--policy", "window"),
+        *("--name", "./out.json", "--max-new-tokens", "12"),
+    ),
+    "cache save": ("cache", "save", "out.dscache", *MODEL, "--prompt", "one two three " * 600),
+    **{f"bench {x}": ("bench", x, "--short", "--out", "out.json") for x in BENCHES if x not in ("decode", "cloze", "models")},
+}
+LINES = ("batch", "batch by a method")  # an interrupted batch keeps the texts that it has, a whole line each
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "prompts").write_text("one two one two\nthree four three four\n")
+    shutil.copy(EXAMPLES / "h2o.dstrace", tmp_path / "run.dstrace")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return tmp_path
+
+
+def after(number: int, call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call`, with Ctrl-C before its call of this number, counted from 1."""
+    numbers = itertools.count(1)
+
+    def interrupted(*rest: Any, **more: Any) -> Any:
+        if next(numbers) == number:
+            signal.raise_signal(signal.SIGINT)
+        return call(*rest, **more)
+
+    return interrupted
+
+
+def written(folder: Path) -> Iterator[Path]:
+    """The files under final names that a command left."""
+    for path in folder.rglob("*"):
+        first = path.relative_to(folder).parts[0]
+        if path.is_file() and first not in ("prompts", "run.dstrace", "data") and path.suffix not in (".partial", ".part"):
+            yield path
+
+
+def interrupted(said: Said, *words: str) -> None:
+    """The command ends with status 130 and without a stack trace."""
+    code, _, err = said(*words)
+    assert code == 130, (words, code, err)
+    assert not [x for x in ("Traceback", "went wrong inside", "Error") if x in err], err
+
+
+SLOW = ("bench labbench", "bench speculation", "bench cascade", "bench depth")  # seconds until their first pass
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.nightly if x in SLOW else ()) for x in PASSES])
+def test_an_interrupt_inside_a_pass(name: str, folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = together if name == "batch by a method" else Decoder  # there several texts share a pass
+    monkeypatch.setattr(home, "forward", after(3, home.forward))
+    interrupted(said, *PASSES[name])
+    files = [*written(folder)]
+    assert name in LINES or not files, files
+    for path in files:
+        assert all(isinstance(json.loads(line)["tokens"], list) for line in path.read_text().splitlines())
+
+
+def test_a_run_that_is_interrupted_keeps_its_steps(folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its trace is whole: it is sealed, and its end says why."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Decoder, "forward", after(6, Decoder.forward))
+        interrupted(said, "run", *LOOKUP, "--prompt", "one two one two", *LENGTH, "--trace", "out.dstrace")
+    assert [x.name for x in written(folder)] == ["out.dstrace"]
+    code, out, _ = said("trace", "show", "out.dstrace", "--json")
+    assert code == 0 and json.loads(out)["end"] == "stopped_by_user" and json.loads(out)["steps"] > 0
+    assert said("trace", "check", "out.dstrace")[0] == 0
+
+
+WORK: dict[str, tuple[tuple[str, ...], Any, str, int]] = {  # words, where the interrupt comes: in which call of what
+    "hardware": (("hardware", "--data", "data"), measure, "_bandwidth", 1),
+    "measure repetition": (("measure", "repetition", "--out", "out.json", "--html", "out.html"), repetition_bench, "copies", 1),
+    "trace export": (("trace", "export", "run.dstrace", "--html", "out.html"), export, "export_html", 1),
+    "gallery": (("gallery", "out", "h2o", "beam"), pages, "_write", 2),
+    "notebooks": (("notebooks", "out"), shutil, "copyfile", 3),
+}
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_an_interrupt_in_other_long_work(name: str, folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    words, home, call, count = WORK[name]
+    monkeypatch.setattr(home, call, after(count, getattr(home, call)))
+    interrupted(said, *words)
+    files = [*written(folder)]
+    if name == "notebooks":  # whole copies
+        assert len(files) == count - 1 and all(x.read_bytes() == (COURSE / x.name).read_bytes() for x in files)
+    else:
+        assert not files, files
+
+
+def test_an_interrupt_while_texts_are_written_takes_their_file_away(
+    folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two lines was written."""
+    monkeypatch.setattr(json, "dumps", after(2, json.dumps))
+    interrupted(said, *PASSES["batch"])
+    assert not [*written(folder)]
