@@ -35,7 +35,8 @@ def bare(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]
     more = tmp_path_factory.mktemp("models")
     shutil.copytree(SHIPPED / "lab-draft", more / "other")
     table = json.loads((more / "other" / "tokenizer.json").read_text())
-    table["added_tokens"][-1]["content"] = "<|other|>"
+    words = {place: word for word, place in table["model"]["vocab"].items()}
+    table["model"]["vocab"] |= {words[300]: 301, words[301]: 300}
     (more / "other" / "tokenizer.json").write_text(json.dumps(table))
     play = Play("lab", "lab-draft", tmp_path_factory.mktemp("traces"), more)
     with served(lambda port: Guard(app(play), port)) as address:

@@ -46,7 +46,7 @@ def followed(way: str, parts: Parts) -> Parts | None:
         return {kind: part for kind, part in parts.items() if left[1] not in (kind, part[0])}
     knobs = {knob: int(x) if x.isdigit() else x for knob, x in re.findall(r"(\w+) = (\w+)", way)}
     for kind, name in [*re.findall(rf"\b({'|'.join(KINDS)}) (\w+)", way), *(("", x) for x in re.findall(r"\w+", way))]:
-        home = kind or (HOMES.get(name, "") if name not in {*WORDS, *KINDS} else "")
+        home = kind or (HOMES[name] if name in HOMES and name not in {*WORDS, *KINDS} else "")
         if home and name in registry(home):
             before = parts[home][1] if home in parts and parts[home][0] == name else toys.settings_of(home, name)[0]
             return {**parts, home: (name, {**before, **knobs})}

@@ -302,6 +302,7 @@ def test_an_embedding_of_its_own_is_written_and_read_back(tmp_path: Path) -> Non
 
 
 SCALED = {
+    "default": {},
     "linear": {"factor": 4.0},
     "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
     "yarn": {"factor": 4.0, "original_max_position_embeddings": 64, "truncate": False},
@@ -309,10 +310,10 @@ SCALED = {
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
-@pytest.mark.parametrize("rule", ["default", *SCALED])
+@pytest.mark.parametrize("rule", SCALED)
 def test_the_rotation_is_read_as_a_models_is(tmp_path: Path, kind: str, rule: str) -> None:
     """In the newer word and in the older ones, by the reader of models; and it is the one that the layer turns by."""
-    tensors, table = eagle1() if kind == "eagle" else eagle3(), SCALED.get(rule, {})
+    tensors, table = eagle1() if kind == "eagle" else eagle3(), SCALED[rule]
     plain = {name: x for name, x in CONFIG.items() if name != "rope_theta"}
     due = spec_from_config(
         plain | {"head_dim": W, "rope_parameters": {"rope_type": rule, "rope_theta": 3e4, **table}}, "m"
