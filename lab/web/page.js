@@ -415,7 +415,7 @@ function racked(state) {
       `${short(m.params)} parameters, ${short(m.bytes)}B`,
       m.loaded || m.trouble ? "" : ", loaded by the run that needs it",
       m.trouble ? h("span", { class: "ds-refusal" }, m.trouble) : "",
-      ...(m.remarks || []).map((text) => h("span", { class: "quiet" }, text)))
+      ...(m.remarks || []).map((text) => h("small", { class: "quiet" }, text)))
   );
   if (state.phase) rows.push(h("span", { class: "quiet" }, `${state.phase}, ${Math.round(state.seconds || 0)} s`));
   else if (state.error && !state.models.some((m) => m.trouble === state.error))
