@@ -56,7 +56,7 @@ def settings(name: str, prompt: Asked) -> str:
     """A digest of all that an example's text behind a prompt depends on, but for the program itself."""
     what = recording().EXAMPLES[name]
     lanes = Method.named(what["names"], what["settings"]).lanes
-    models = {"target": what.get("model", "lab"), **{x: y for x, y in recording().DRAFTS.items() if x in lanes}}
+    models = {"target": what.get("model", "lab"), **{x: y for x, y in recording().ROLES.items() if x in lanes}}
     said = [what["names"], what["settings"], what["new"], what["seed"], models, prompt.prompt, prompt.chat]
     return hashlib.sha256(json.dumps([said, [weights(x) for x in models.values()]]).encode()).hexdigest()[:16]
 
@@ -64,9 +64,9 @@ def settings(name: str, prompt: Asked) -> str:
 def written(name: str, prompt: Asked) -> dict[str, Any]:
     """A run of the example behind a prompt: its settings, how it begins, its tokens and steps, and the share of 4-grams that is
     said again."""
-    what, drafts = recording().EXAMPLES[name], recording().DRAFTS
+    what, roles = recording().EXAMPLES[name], recording().ROLES
     method = Method.named(what["names"], what["settings"])
-    models = {role: model(x) for role, x in drafts.items() if role in method.lanes}
+    models = {role: model(x) for role, x in roles.items() if role in method.lanes}
     more: dict[str, Any] = {"models": models, "chat": prompt.chat, "max_new_tokens": what["new"], "seed": what["seed"]}
     done = run(model(what.get("model", "lab")), method, prompt.prompt, level="counts", **more)
     found = {"settings": settings(name, prompt), "tokens": len(done.tokens), "steps": len(done.trace.steps)}

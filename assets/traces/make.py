@@ -393,6 +393,77 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "seed": 7,
         "level": "decisions",
     },
+    "units": {
+        "title": "Sure tokens, taken unread",
+        "about": "LUD: each pass also predicts the four tokens after the next; those with p of 0.6 or more stay, unchecked.",
+        "model": "lab+lud",
+        "names": {"strategy": "lexical_units"},
+        "settings": {"strategy": {"beta": 0.6}},
+        **COPY,
+        "prompts": ['{"id": 891, "name": "Rufus", "city": "Cairo", "tags": ["blue"], "active": false}\nRepeat this.'],
+    },
+    "joint": {
+        "title": "Two tokens, one draw",
+        "about": "DynaMo: the next token and the one after it are drawn as a pair, where a pair is likely enough.",
+        "names": {"strategy": "joint_tokens", "sampler": ["temperature"]},
+        "settings": {"strategy": {"tokens": 2, "threshold": 0.25, "share": 0.2}, "temperature": {"temperature": 0.7}},
+        "prompts": ["One day, a girl named"],
+        "new": 40,
+        "seed": 2,
+        "level": "decisions",
+    },
+    "labels": {
+        "title": "All labels at once",
+        "about": "PaDeLLM-NER: person, job and colour are counted side by side, then each mention is written by itself.",
+        "model": "lab+outline",
+        "names": {"strategy": "label_parallel"},
+        "settings": {"strategy": {"labels": "person\njob\ncolour"}},
+        "prompts": [
+            "Lena from Prague is a musician, has a ring and likes turquoise. Cedric is a doctor in Madrid and likes black.",
+        ],
+        "new": 96,
+        "seed": 7,
+        "level": "decisions",
+        "enough": 6,
+    },
+    "lines": {
+        "title": "A line in between",
+        "about": "JumpCoder: lab-mdm proposes lines for earlier places, and one that makes what follows likelier goes in.",
+        "names": {"strategy": "jump_coder"},
+        "settings": {"strategy": {"program": "none", "tau": 0.1}},
+        "prompts": ["On Sunday, Bertha and Oliver went to the"],
+        "new": 93,
+        "seed": 7,
+        "level": "decisions",
+        "enough": 5,
+    },
+    "edits": {
+        "title": "A draft, edited all over",
+        "about": "PIE: one pass drafts five names to shuffle; each further pass edits all places at once, until none changes.",
+        "model": "lab-mdm",
+        "names": {"strategy": "edit_tags"},
+        "settings": {"strategy": {"block": 8}},
+        "prompts": ["shuffle: Clara Ella Hugo Ada Iris ->"],
+        "new": 8,
+        "seed": 7,
+        "level": "decisions",
+        "enough": 1,
+    },
+    "extract": {
+        "title": "The likeliest span",
+        "about": "Exact-extract: all spans of the text are read as the answer; the likeliest is right, greedy decoding is not.",
+        "names": {"strategy": "exact_extract"},
+        "settings": {"strategy": {"after": "<|user|>\n", "until": "\n\nQuestion", "longest": 8}},
+        "prompts": [
+            "Sam likes soup. Freya put the hammer on the highest shelf. On Monday Freya went to the workshop. "
+            "Freya is a shepherd.\n\nQuestion: Who likes soup?",
+        ],
+        "chat": True,
+        "new": 16,
+        "seed": 7,
+        "level": "decisions",
+        "enough": 1,
+    },
     "snapkv": {
         "title": "The last tokens vote",
         "about": "SnapKV: the prompt's last four tokens choose 20 of its entries; the other 50 leave, and the name stays.",
@@ -504,7 +575,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
 }
 ROUND = {"loop", "digit"}  # what they show goes round: a loop, cells that are white
-DRAFTS = {"draft": "lab-draft", "draft2": "lab-draft-plain"}  # a second one goes only to a method that asks for it
+# role -> the model beside the target; all but the draft only where a method asks for them
+ROLES = {"draft": "lab-draft", "draft2": "lab-draft-plain", "infill": "lab-mdm"}
 LARGEST = 300_000  # bytes of one file
 
 
@@ -549,7 +621,7 @@ def record(path: Path, what: dict[str, Any], prompt: str, models: dict[str, Any]
         target,
         method,
         encode(target, prompt, chat),
-        models={role: models[name] for role, name in DRAFTS.items() if role == "draft" or role in method.lanes},
+        models={role: models[name] for role, name in ROLES.items() if role == "draft" or role in method.lanes},
         max_new_tokens=what["new"],
         seed=what["seed"],
         chat=chat,
@@ -572,7 +644,7 @@ def again(path: Path) -> float:
 
 def current(name: str, fingerprints: dict[str, str]) -> bool:
     """Whether the models that recorded an example are those that lie there now, by name and fingerprint."""
-    path, names = HERE / f"{name}.dstrace", {"target": EXAMPLES[name].get("model", "lab"), **DRAFTS}
+    path, names = HERE / f"{name}.dstrace", {"target": EXAMPLES[name].get("model", "lab"), **ROLES}
     if not path.exists():
         return False
     with closing(open_trace(path)) as trace:
@@ -590,7 +662,7 @@ def main() -> None:
         parser.error(f"there is no example {strange[0]!r}: choose of {', '.join(EXAMPLES)}")
     bad, some = list[str](), list(EXAMPLES) if args.old else args.names or list(EXAMPLES)
     named = {EXAMPLES[name].get("model", "lab") for name in some}
-    models = {name: load(name, "float32", "cpu") for name in sorted({*named, *DRAFTS.values()})}
+    models = {name: load(name, "float32", "cpu") for name in sorted({*named, *ROLES.values()})}
     index = HERE / "index.json"
     kept = {row["name"]: row for row in json.loads(index.read_text())} if index.exists() else {}
     fingerprints = {name: one.fingerprint for name, one in models.items()}

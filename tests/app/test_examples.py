@@ -28,7 +28,7 @@ def test_an_example_was_recorded_by_the_weights_that_lie_there(prompts: ModuleTy
     """So that a fork goes on from it. Of models without transforms, whose fingerprints need no weights in memory."""
     made = prompts.recording()
     targets = {name: x.get("model", "lab") for name, x in made.EXAMPLES.items() if "@" not in x.get("model", "lab")}
-    names = {*targets.values(), *made.DRAFTS.values()}
+    names = {*targets.values(), *made.ROLES.values()}
     marks = {x: fingerprint(SHIPPED / x.partition("+")[0], x.partition("+")[2]) for x in names}
     old = [name for name in targets if not made.current(name, marks)]
     assert not old and len(targets) > 40, f"run python assets/traces/make.py --old: {old}"
