@@ -74,7 +74,11 @@ def test_what_is_said_of_labels_side_by_side() -> None:
     assert [x["alive"] for x in rounds[:4]] == [[0, 1, 2]] * 3 + [[3, 4, 5, 6, 7, 8, 9]]
     assert [x[0] for x in rounds[0]["begun"]] == [0, 1, 2] and len(rounds[2]["begun"]) == 7
     assert [piece for _, piece in rounds[1]["tokens"]] == ["2", "3", "2"]
-    assert rounds[6]["ended"][0] == [3, "stop_token"] and text_of(steps[6:7]) == " Cedric" and len(steps[6]["made"]) == 4
+    assert (
+        rounds[6]["ended"][0] == [3, "stop_token"]
+        and text_of(steps[6:7]) == " Cedric"
+        and len(steps[6]["made"]) == 4
+    )
     found = [(labels.names[x.label], x.text, x.dropped) for x in labels.mentions]
     assert found == [
         ("person", "Lena", ""),
@@ -87,7 +91,9 @@ def test_what_is_said_of_labels_side_by_side() -> None:
     ]
     says(tour[5], labels.mentions[3].logp, labels.mentions[5].logp, digits=2)
     assert rounds[8]["alive"] == [6, 8] and labels.mentions[3].thread == 6
-    assert (len(steps), sum(len(x["tokens"]) for x in rounds)) == (9, 41) and tour[6].text.startswith("9 passes for 41")
+    assert (len(steps), sum(len(x["tokens"]) for x in rounds)) == (9, 41) and tour[6].text.startswith(
+        "9 passes for 41"
+    )
     with opened("labels") as trace:
         text = trace.text([int(x) for x in trace.header.prompt])
     assert "Lena from Prague is a musician" in text and "Cedric is a doctor" in text and "turquoise. " in text
@@ -100,15 +106,28 @@ def test_what_is_said_of_a_line_in_between() -> None:
     assert [[x.at for x in one.infills] for one in rounds[2:]] == [[1], [1, 2], [1, 2, 3]]
     says(tour[1], rounds[2].first[1], digits=2)
     assert rows(steps, 2)[0][1] == 0 and "0 lines gain" in tour[1].text
-    assert rows(steps, 3)[0][1] == 2 and "0.34 in all" in rows(steps, 3)[0][4] and "0.35 in all" in rows(steps, 3)[1][4]
+    assert (
+        rows(steps, 3)[0][1] == 2
+        and "0.34 in all" in rows(steps, 3)[0][4]
+        and "0.35 in all" in rows(steps, 3)[1][4]
+    )
     (inserted,) = [x for x in rounds[3].infills if x.outcome == "inserted"]
     gain = inserted.after[0] - rounds[3].mean[2]
     says(tour[3], gain, digits=2)
     assert len(rounds[3].mean) == 3 and not rounds[3].written and gain > 0.1
     assert all(x.after[0] - rounds[4].mean[x.at] < 0.1 for x in rounds[4].infills)
-    assert [len(x["made"]) for x in steps] == [0, 0, 0, 0, 93] and '"It was a friend, a white," said Leo.\n' in text_of(steps)
+    assert [len(x["made"]) for x in steps] == [
+        0,
+        0,
+        0,
+        0,
+        93,
+    ] and '"It was a friend, a white," said Leo.\n' in text_of(steps)
     with opened("lines") as trace:
-        assert trace.header.lanes["infill"]["name"] == "lab-mdm" and trace.header.method["strategy"]["tau"] == 0.1
+        assert (
+            trace.header.lanes["infill"]["name"] == "lab-mdm"
+            and trace.header.method["strategy"]["tau"] == 0.1
+        )
 
 
 def test_what_is_said_of_edits_all_over_a_draft() -> None:
@@ -129,7 +148,14 @@ def test_what_is_said_of_edits_all_over_a_draft() -> None:
     for stop, row in ((2, 5), (3, 6), (4, 9), (5, 10)):
         says(tour[stop], tried[row][2], digits=3)
     assert [tried[x.node - 1][4][:15] for x in tour[:6]] == [
-        *("pass 1, place 1", "pass 1, place 3", "pass 2, place 2", "pass 2, place 3", "pass 3, place 4", "pass 3, place 5"),
+        *(
+            "pass 1, place 1",
+            "pass 1, place 3",
+            "pass 2, place 2",
+            "pass 2, place 3",
+            "pass 3, place 4",
+            "pass 3, place 5",
+        ),
     ]
     changed = sum(a != b for old, new in pairwise(drafts) for a, b in zip(old, new, strict=True))
     assert changed == 9 and one.why == "fixed" and asked.split()[1:6] != drafts[-1]
@@ -148,4 +174,6 @@ def test_what_is_said_of_the_likeliest_span() -> None:
     assert [tried[k][0] for k in (0, 1, 2, 4, 5)] == ["Sam", " Freya", " Freya", "Sam likes soup", "am"]
     assert len(record.passes) == 8 and len(step["made"]) == 3
     with opened("extract") as trace:
-        assert trace.text([int(x) for x in trace.header.prompt]).startswith("<|user|>\nSam likes soup. Freya ")
+        assert trace.text([int(x) for x in trace.header.prompt]).startswith(
+            "<|user|>\nSam likes soup. Freya "
+        )
