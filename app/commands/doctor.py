@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from decodescope import __version__
 from decodescope.app.limits import Limits
 from decodescope.app.places import data_folder, writable
 from decodescope.engine.core.refusal import Refusal
@@ -56,7 +56,7 @@ def doctor(args: argparse.Namespace) -> int:
 
 def program(args: argparse.Namespace) -> Iterator[Finding]:
     """Versions of ourselves and of Python, and what else has to be installed."""
-    yield Finding("decodescope", "good", importlib.metadata.version("decodescope"))
+    yield Finding("decodescope", "good", __version__)
     yield Finding("Python", "good", f"{platform.python_version()} at {sys.executable}")
     gone = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     words = f"missing: {', '.join(gone)}; install them with pip" if gone else f"all {len(NEEDED)} are installed"
