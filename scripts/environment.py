@@ -150,7 +150,7 @@ def install(arguments: list[str]) -> int:
     constraints.write_text(constraints_for(torch_version(PYTHON)), encoding="utf-8")
     quiet = [] if sys.stdout.isatty() else ["-qq"]  # a log gets errors only, a terminal the progress of the download
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *quiet]
-    status = call([*pip, "--constraint", str(constraints), "--editable", f"{ROOT}[dev]"])
+    status = call([*pip, "--constraint", str(constraints), "--editable", f"{ROOT}[all,dev]"])
     if status:
         raise Refusal(f"pip could not install the packages (exit status {status}); its message stands above.")
     STAMP.write_text(wanted(), encoding="utf-8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import platform
 import shutil
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from decodescope import __version__
 from decodescope.app.limits import Limits
 from decodescope.app.places import data_folder, writable
+from decodescope.engine.core.extras import EXTRAS, command, missing
 from decodescope.engine.core.refusal import Refusal
 
 from .output import say_json, size
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 State = Literal["good", "note", "bad"]
 Rows = Mapping[int, float]  # number of rows -> microseconds
-NEEDED = ("gradio", "plotly", "transformers", "tokenizers", "safetensors", "jinja2", "anywidget", "ipywidgets", "jupyterlab")
+NEEDED = (
+    *("torch", "transformers", "tokenizers", "safetensors", "huggingface_hub", "jinja2", "numpy"),
+    *("orjson", "bm25s", "lark", "llguidance", "platformdirs", "tqdm"),
+)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "microsoft-edge", "firefox", "safari")
 WORTH = 1.2  # times as fast as in float32, from which bfloat16 is recommended
 FREE_BYTES = Limits().free << 20  # under this the lab accepts no runs, unless --free says otherwise
@@ -58,9 +61,13 @@ def program(args: argparse.Namespace) -> Iterator[Finding]:
     """Versions of ourselves and of Python, and what else has to be installed."""
     yield Finding("decodescope", "good", __version__)
     yield Finding("Python", "good", f"{platform.python_version()} at {sys.executable}")
-    gone = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    gone = missing(NEEDED)
     words = f"missing: {', '.join(gone)}; install them with pip" if gone else f"all {len(NEEDED)} are installed"
     yield Finding("packages", "bad" if gone else "good", words)
+    for extra, needs in EXTRAS.items():
+        gone = missing(needs)
+        words = f"missing: {', '.join(gone)}; install with {command(extra)}" if gone else f"all {len(needs)} are installed"
+        yield Finding(f"packages [{extra}]", "note" if gone else "good", words)
 
 
 def arithmetic(args: argparse.Namespace) -> Iterator[Finding]:

@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from source import ROOMS, ROOT, broken, files, imported, modules, parsed, within
 
+from decodescope.engine.core.extras import EXTRAS
+
 
 @pytest.mark.parametrize(
     "pattern",
@@ -99,13 +101,21 @@ def requirements() -> list[str]:
     """The names of our direct requirements, those for development included."""
     project = pyproject()["project"]
     lists = [project["dependencies"], *project["optional-dependencies"].values()]
-    return [re.split(r"[\[<>=!~; ]", line)[0] for lines in lists for line in lines]
+    names = {re.split(r"[\[<>=!~; ]", line)[0] for lines in lists for line in lines}
+    return sorted(names - {"decodescope"})  # the extra `all` is made of the others
 
 
 def test_every_requirement_is_pinned_and_explained() -> None:
     pins = re.findall(r"(?m)^([\w.-]+)==[\w.]+$", (ROOT / "constraints.txt").read_text(encoding="utf-8"))
     page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     assert not (bad := [r for r in requirements() if r not in pins or f"`{r}`" not in page]), broken(bad)
+
+
+def test_the_extras_are_those_that_a_refusal_names() -> None:
+    wanted = pyproject()["project"]["optional-dependencies"]
+    parts = {name: {re.split(r"[<>=]", x)[0] for x in wanted[name]} for name in EXTRAS}
+    assert parts == {name: set(packages) - {"fastapi", "uvicorn"} for name, packages in EXTRAS.items()}, "those two come with gradio"
+    assert set(wanted) == {*EXTRAS, "all", "dev"} and wanted["all"] == [f"decodescope[{','.join(EXTRAS)}]"]
 
 
 def test_what_is_imported_is_required() -> None:
