@@ -33,10 +33,9 @@ def command(extra: str) -> str:
 
 
 def require(extra: str, what: str, packages: Sequence[str] = ()) -> None:
-    """Raise MissingExtra unless `packages` are installed, by default all of the extra; `what` is the feature that needs them."""
+    """Raise MissingExtra unless `packages` (default: all of the extra) are installed. `what` is the feature that needs them."""
     if gone := missing(packages or EXTRAS[extra]):
-        listed = " and ".join([", ".join(gone[:-1]), gone[-1]] if gone[1:] else gone)
-        raise MissingExtra(f"{what} needs {listed}: install {'them' if gone[1:] else 'it'} with {command(extra)}")
+        raise MissingExtra(f"{what} needs packages that are not installed ({', '.join(gone)}): {command(extra)}")
 
 
 def _installed(package: str) -> bool:
