@@ -23,7 +23,7 @@ MODEL = "a shipped one (see docs/models.md), a folder written with a path separa
 WEIGHTS = "make another model of it first, such as 'int4 group=64'; several with + between them"
 
 
-def parser() -> Parser:
+def parser() -> Parser:  # noqa: PLR0915
     """The whole command line."""
     top = Parser(prog="decodescope", description="See how fast LLM decoding works, step by step, on real models.")
     top.add_argument("--version", action=Version, help="print the version and exit")

@@ -161,7 +161,7 @@ def bind(host: str, port: int | None) -> socket.socket:
     raise ServeError(f"The address {host}:{candidate} cannot be opened ({why}): choose another with --port.")
 
 
-def serve(
+def serve(  # noqa: PLR0913, PLR0915
     model: str = "lab",
     draft: str | None = "lab-draft",
     host: str = "127.0.0.1",

@@ -96,7 +96,7 @@ class Tee:
             sink.seal(end)
 
 
-def run(
+def run(  # noqa: PLR0913
     model: Model | str | Path,
     method: Method | str | Mapping[str, str] | None = None,
     text_or_ids: str | Sequence[int] = "",

@@ -82,7 +82,7 @@ class Session(State):
     _opened = False
     _started = 0.0
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         model: Model | str | Path,
         method: Method | str | Mapping[str, str] | None,

@@ -50,7 +50,7 @@ class Chart(NamedTuple):
     takes: tuple[str, ...] = ()
 
 
-def figure(
+def figure(  # noqa: PLR0913
     given: Any,
     name: str,
     *,

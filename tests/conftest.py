@@ -95,7 +95,7 @@ class Closing:
         """Reasons that are not written above."""
         return sorted(set(self.skipped) - set(REASONS))
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:  # noqa: C901
         say = terminalreporter.write_line
         if any(self.counted.values()):
             terminalreporter.section("counted")

@@ -71,7 +71,7 @@ USUAL: dict[str, dict[str, Any]] = {
 }
 
 
-def bench(args: argparse.Namespace) -> int:
+def bench(args: argparse.Namespace) -> int:  # noqa: C901
     """Measure and print."""
     mine = USUAL[args.what]
     own = benched(args)

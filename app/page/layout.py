@@ -257,7 +257,7 @@ def _runs(play: Play, table: controls.Controls, run: gr.Button, started: gr.HTML
     run.click(start, [other, *first, *table.inputs], started, **once)
 
 
-def _settings(
+def _settings(  # noqa: PLR0913
     play: Play,
     table: controls.Controls,
     demo: gr.Blocks,

@@ -68,7 +68,7 @@ class _Known:
         return lives
 
 
-def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:  # noqa: C901
     """Add the routes; refused(status, sentence) makes a refusal."""
     known, headers = _Known(), Headers(play)
 

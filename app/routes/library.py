@@ -138,7 +138,7 @@ def _forms(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) ->
         return StreamingResponse(lines(), media_type="text/csv; charset=utf-8", headers=headers)
 
 
-def _library(api: FastAPI, library: Library, refused: Callable[[int, str], Response]) -> None:
+def _library(api: FastAPI, library: Library, refused: Callable[[int, str], Response]) -> None:  # noqa: C901
     """The routes of the traces in the folder."""
 
     @api.get("/ds/library")

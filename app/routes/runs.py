@@ -22,7 +22,7 @@ NUMBER = re.compile(r"-?[0-9]{1,11}")
 STREAMS = 200  # open event streams in all
 
 
-def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:  # noqa: C901
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
 
     @api.get("/ds/run/{run}")

@@ -49,7 +49,7 @@ EMBEDDING = "model.embed_tokens.weight"
 KEPT = 100  # steps between two states that are kept
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words: Sequence[str] | None = None) -> None:  # noqa: PLR0915
     """Train, measure, and keep the adapter."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("name", choices=ADAPTERS)

@@ -135,7 +135,7 @@ def descend(
     head.requires_grad_(False)
 
 
-def train(
+def train(  # noqa: PLR0913
     head: ShotPolicies,
     decoder: Decoder,
     episodes: Iterable[Episode],

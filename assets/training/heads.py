@@ -235,7 +235,7 @@ def fit(
     head.requires_grad_(False)
 
 
-def train(
+def train(  # noqa: PLR0913
     net: Net,
     heads: Sequence[Head],
     batches: Iterator[Read],
@@ -440,7 +440,7 @@ def go_on(head: Head, source: Path) -> dict[str, Any]:
     return json.loads((folder / "config.json").read_text())["made_with"]
 
 
-def main() -> None:
+def main() -> None:  # noqa: PLR0915
     """Write text, train, measure, and keep the heads."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("kinds", nargs="+", choices=HEADS, metavar="KIND", help=", ".join(HEADS))

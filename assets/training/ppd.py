@@ -52,7 +52,7 @@ def new_head(net: Net, ensemble: int, seed: int = 0, heads: int = HEADS) -> Prom
     return head
 
 
-def train(
+def train(  # noqa: PLR0913
     net: Net, head: PromptTokens, batches: Iterator[Tensor], steps: int, lr: float = 1e-2, seed: int = 0,
     places: int = PLACES, half: bool = False, say: Callable[[str], None] = lambda text: None,
 ) -> None:

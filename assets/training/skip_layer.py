@@ -178,7 +178,7 @@ def train(
     return step
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words: Sequence[str] | None = None) -> None:  # noqa: PLR0915
     """Train, calibrate, measure, and keep both."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--within", type=float, required=True, metavar="MINUTES", help="of training; measuring comes after")

@@ -135,7 +135,7 @@ def new_head(kind: str, net: Net, seed: int = 0, **shape: int) -> SlotTokens:
     return head
 
 
-def train(
+def train(  # noqa: PLR0913
     net: Net, head: SlotTokens, rows: Tensor, steps: int, seconds: float = math.inf, *, lr: float = LR, seed: int = 0,
     windows: int = WINDOWS, places: int = PLACES, half: bool = False, kept: Path | None = None,
     say: Callable[[str], None] = lambda text: None,

@@ -373,7 +373,7 @@ def resumed(training: Steps, file: Path, args: argparse.Namespace, fits: Callabl
     return True
 
 
-def main() -> None:
+def main() -> None:  # noqa: PLR0915
     """Train, write the folder, and note how it was made."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("name", choices=SHAPES)

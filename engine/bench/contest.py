@@ -109,7 +109,7 @@ def agreement(a: Sequence[int], b: Sequence[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def ours(
+def ours(  # noqa: PLR0913
     name: str,
     model: Model,
     method: Method,

@@ -138,7 +138,7 @@ PAIRS = (
 RECORDING = ("counts", "decisions")
 
 
-def decode(
+def decode(  # noqa: PLR0913
     model: str = "lab",
     draft: str | None = "lab-draft",
     *,

@@ -69,7 +69,7 @@ def under(method: Method, kind: str, knob: str, value: float | tuple[float, ...]
     return replace(method, **changed)
 
 
-def calibrate(
+def calibrate(  # noqa: PLR0913
     model: Model,
     method: Method,
     knob: str,

@@ -183,7 +183,7 @@ def _short(value: Any) -> str:
     return said if len(said) <= SHOWN else f"{said[: SHOWN - 3]}..."
 
 
-def param(
+def param(  # noqa: PLR0913
     default: Any,
     *,
     low: float | None = None,

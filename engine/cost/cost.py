@@ -80,7 +80,7 @@ class PassOptions(TypedDict, total=False):
     entering: Sequence[int] | None
 
 
-def pass_ops(
+def pass_ops(  # noqa: PLR0913
     spec: ModelSpec,
     tokens: int,
     held: Held,
@@ -265,7 +265,7 @@ def cost_of(spec: ModelSpec, record: Pass, **options: Unpack[RecordOptions]) -> 
     return cost + Cost.of(asked) if asked else cost
 
 
-def _recorded(
+def _recorded(  # noqa: PLR0913
     spec: ModelSpec,
     record: Pass,
     *,

@@ -145,7 +145,7 @@ class Prices:
         elements = width * (self.n if rows is None else rows) * self.batch
         return Op(name, layer, flops * elements, act_bytes=size(tensors * elements, self.a))
 
-    def attention(
+    def attention(  # noqa: PLR0913
         self,
         layer: int,
         heads: int,

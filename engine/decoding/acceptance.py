@@ -31,7 +31,7 @@ class Cursor:
 
     whole: ClassVar[bool] = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         draft: Draft,
         logits: Tensor,

@@ -143,7 +143,7 @@ class Recorder:
                 step.fields = whole_laws(step.fields or Fields(), move.draft, move.logits)
         return step
 
-    def _decisions(self, s: State, step: Step, move: Move) -> None:
+    def _decisions(self, s: State, step: Step, move: Move) -> None:  # noqa: C901, PLR0915
         verdict, draft = move.verdict, move.draft
         shown = list(move.emitted)
         if draft is not None and verdict is not None:
@@ -192,7 +192,7 @@ class Recorder:
         """What each lane's cache did since the last call."""
         return [self._change(lane) for lane in (s.target, *s.lanes.values())]
 
-    def _change(self, lane: Lane) -> CacheChange:
+    def _change(self, lane: Lane) -> CacheChange:  # noqa: C901, PLR0915
         cache, spec = lane.cache, lane.decoder.spec
         held, read = _held(cache, spec), cache.length
         before, was = self._held.get(lane.name), self._read.get(lane.name, 0)

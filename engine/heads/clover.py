@@ -58,7 +58,7 @@ class CloverHeads(PairHead):
     kind = "clover"
     works = ("step", "feature")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self, d: int, heads: int, gates: int, gate_dim: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int, rank: int
     ) -> None:
         super().__init__(

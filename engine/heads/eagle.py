@@ -47,7 +47,7 @@ class EagleLayer(PairHead):
 
     kind = "eagle"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self, d: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int,
         plain: int = 0, unbiased: int = 0, qkv_bias: int = 0, theta: int = THETA, eps: int = EPS, own_embed: int = 0,
     ) -> None:  # fmt: skip

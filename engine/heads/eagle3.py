@@ -49,7 +49,7 @@ class Eagle3Layer(PairHead):
     kind = "eagle3"
     works = ("logits", "enter")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self, d: int, vocab: int, kept: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int,
         rank: int = 0, own: int = 0, theta: int = THETA, eps: int = EPS, own_embed: int = 0,
         norm_before_residual: int = 0, norm_before_fc: int = 0, fc_norm: int = 0, norm_output: int = 0,

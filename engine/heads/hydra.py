@@ -47,7 +47,7 @@ class HydraHeads(Head):
 
     kind = "hydra"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self, d: int, heads: int, rank: int = 0, layers: int = 1, vocab: int = 0, learnt: int = 0, plain: int = 0,
         prefix: int = 0, n_heads: int = 1, n_kv_heads: int = 1, head_dim: int = 2, theta: int = THETA, eps: int = EPS,
         own_embed: int = 0,

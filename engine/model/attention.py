@@ -74,7 +74,7 @@ def by_head(q: Tensor, heads: HeadStore, n: int, m: int, mask: Tensor | None, sc
     return y
 
 
-def explicit(
+def explicit(  # noqa: PLR0913
     q: Tensor,
     k: Tensor,
     v: Tensor,

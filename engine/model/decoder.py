@@ -109,7 +109,7 @@ class Decoder:
         decoder.costs = {}
         return decoder
 
-    def forward(
+    def forward(  # noqa: C901, PLR0915
         self,
         feed: Feed,
         cache: KVCache | None,

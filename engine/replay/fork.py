@@ -40,7 +40,7 @@ class Fork(Session):
     recorded ends the fork with the reason "bad_input".
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         model: Model,
         header: Header,
@@ -182,7 +182,7 @@ class Fork(Session):
             shadow=self.along,
         )
 
-    def _turn(self, leg: Leg) -> None:
+    def _turn(self, leg: Leg) -> None:  # noqa: C901, PLR0915
         """Put the parts of a leg in the place of those that were there, as far as they are others."""
         fresh, old = self._fresh(leg, self.tokens), self.method
         changed = {kind for kind, part in fresh.method.parts().items() if part != getattr(old, kind)}

@@ -78,7 +78,7 @@ class Report:
         return "\n".join([f"{begins} {verdict} ({counted}).", *self.problems, *self.notes])
 
 
-def check(trace: Trace) -> Report:
+def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
     """Re-derive tokens, verdicts, counts, cache entries and hashes of `trace` from its records."""
     report = Report()
     if trace.damage:
@@ -244,7 +244,7 @@ def _check_tokens(report: Report, where: str, step: Step, n: int | None) -> int 
     return None if step.beams is not None else step.n + len(step.emitted)
 
 
-def _check_decisions(report: Report, where: str, step: Step, header: Header) -> None:
+def _check_decisions(report: Report, where: str, step: Step, header: Header) -> None:  # noqa: C901, PLR0915
     if step.forced:
         report.counts["forced steps"] += 1
         return

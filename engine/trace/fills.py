@@ -145,7 +145,7 @@ class FillBooks:
         if fill.open.tolist() != due:
             yield f"it says that {fill.open.tolist()} are open, and the fills before it leave {due}"
 
-    def _choice(self, step: Step, fill: Fill, canvas: _Canvas) -> Iterator[str]:
+    def _choice(self, step: Step, fill: Fill, canvas: _Canvas) -> Iterator[str]:  # noqa: C901
         """What is committed follows from ranks and bars, these from the selector's knobs, and tokens are the candidates."""
         taken = chosen(fill.count, fill.confidence, fill.bars, fill.order) & ~np.isin(fill.open, [*fill.refused])
         if fill.reopened is not None and len(fill.places) < len(fill.open):

@@ -60,7 +60,7 @@ def settle(mentions: list[Mention]) -> None:
         one.dropped = "duplicate" if best[one.text].label != one.label else ""
 
 
-def check_labels(labels: Labels, tree: ThreadTree, text: Callable[[list[int]], str] | None) -> Iterator[str]:
+def check_labels(labels: Labels, tree: ThreadTree, text: Callable[[list[int]], str] | None) -> Iterator[str]:  # noqa: C901
     """What is wrong with the labels of a run whose threads are `tree`; text: of ids, None where the trace does not show it."""
     every = tree.strands
     if not len(labels.names) == len(labels.threads) == len(labels.counts):

@@ -114,7 +114,7 @@ def consistent_end(end: End, vocab: int) -> None:
     known(end.tokens, vocab, "tokens")
 
 
-def consistent_step(step: Step, index: int, vocab: int) -> None:
+def consistent_step(step: Step, index: int, vocab: int) -> None:  # noqa: C901, PLR0915
     """Everything about a step that can be told without its neighbours; `index` is its place among the steps."""
     if step.step != index:
         raise TraceError(f"step is {step.step}, where {index} is due")
@@ -322,7 +322,7 @@ def _read(read: list[list[int]], held: int | list[int] | list[list[int]], where:
             raise TraceError(f"{where} reads more entries of a layer than are held")
 
 
-def _change(change: CacheChange, where: str) -> None:
+def _change(change: CacheChange, where: str) -> None:  # noqa: C901
     counts([change.appended, change.held, change.held_bytes, change.full_bytes, change.evicted_count], where)
     if change.evicted_all is not None:
         shaped(change.evicted_all, f"{where}.evicted_all", 1, "iu")

@@ -171,7 +171,7 @@ def consistent_search(search: Search | None, vocab: int) -> None:
         raise TraceError("search names a node or rollout that there is not")
 
 
-def search_problems(
+def search_problems(  # noqa: C901
     search: Search,
     emitted: Sequence[int],
     knobs: Mapping[str, Any],

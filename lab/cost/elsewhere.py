@@ -30,7 +30,7 @@ LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # of the draft, on the surface
 SHARES = tuple(x / 10 for x in range(10, 0, -1))  # of drafted tokens that are accepted
 
 
-def _shape(
+def _shape(  # noqa: PLR0913
     name: str, layers: int, heads: int, kv: int, width: int, d_model: int, d_ff: int, vocab: int, qwen: bool = False
 ) -> ModelSpec:
     """qwen: with biases of queries, keys and values, and one matrix for embedding and unembedding."""

@@ -290,7 +290,7 @@ class Case:
 
     # ---- the target's own token
 
-    def extra(self) -> Explanation:
+    def extra(self) -> Explanation:  # noqa: PLR0915
         """Where the target's own token of the step came from."""
         step, x = self.step, self.step.extra
         if (own := undrafted(self.trace, step)) is not None:

@@ -25,7 +25,7 @@ ROWS = 2000  # steps in the table for readers without JavaScript
 _AS_CODES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
-def export_html(
+def export_html(  # noqa: PLR0913
     given: Any,
     path: str | Path | None = None,
     *,

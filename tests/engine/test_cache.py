@@ -196,7 +196,7 @@ def test_commit_of_a_tree_path_equals_a_fresh_prefill() -> None:
 
 @pytest.mark.parametrize("even", [True, False], ids=["even heads", "uneven heads"])
 @pytest.mark.parametrize("seed", range(6))
-def test_random_histories_equal_a_reference_of_sets(seed: int, even: bool) -> None:
+def test_random_histories_equal_a_reference_of_sets(seed: int, even: bool) -> None:  # noqa: C901, PLR0915
     """Some hundred operations; the reference keeps, per sequence and head, a dict position -> column value. Where heads keep
     different numbers of entries memory is laid out by head; while they are even it never is."""
     g = torch.Generator().manual_seed(seed)

@@ -39,7 +39,7 @@ def header(rule: str = "lossless", **more: Any) -> Header:
     return Header(**{**usual, "levels": ["counts", "decisions"], "pieces": dict(PIECES), "stop_tokens": [END], **more})
 
 
-def step(
+def step(  # noqa: PLR0913
     number: int,
     tokens: list[int],
     parents: list[int],

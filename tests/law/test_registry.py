@@ -31,7 +31,7 @@ RULES = [name for name, cls in registry("acceptance").items() if cls.lossless]
 WEIGHTS = os.environ.get("DECODESCOPE_WEIGHTS", "")  # transforms that make the target, joined with +; empty: none
 MADE = ("int8 head=true", "head_sensitivity cut=0.3 tokens=128 rounds=2 + int8", "cut_layers skip=a1,f2")
 FREE = {"judge": {"threshold": 0.05}, "lantern": {"delta": 1.0, "nearest": 3}}  # settings that keep more than the usual ones
-LOSSY = [(name, FREE[name] if name in FREE else {}) for name, cls in registry("acceptance").items() if not cls.lossless]
+LOSSY = [*({name: {} for name, cls in registry("acceptance").items() if not cls.lossless} | FREE).items()]
 WAYS: list[tuple[str, dict]] = [("draft_model", {"length": 2}), ("layer_skip", {"length": 2, "ratio": 0.5}), ("medusa", {})]
 
 

@@ -70,7 +70,7 @@ def working(trace: Trace, seconds: float) -> int:
     return next((k for k, end in enumerate(ends) if end > seconds), len(trace.steps) - 1)
 
 
-def test_three_methods_run_on_one_prompt_and_one_slider_moves_them(lab: Lab) -> None:
+def test_three_methods_run_on_one_prompt_and_one_slider_moves_them(lab: Lab) -> None:  # noqa: PLR0915
     page = lab.open("/#compare", ready=False)
     page.click(f"{P} >> text=Run methods on one prompt")
     page.wait_for_function(f"document.querySelectorAll('{P} .methods select')[2]?.value == 'lookup'")
