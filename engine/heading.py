@@ -36,7 +36,11 @@ def opening(method: Method, run: str, prompt: Sequence[int], recorder: Recorder)
 
 def further(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:
     """Role -> what a trace's header tells of the model, of all but the target."""
-    return {role: {**x.spec.record(), "fingerprint": x.fingerprint} for role, x in models.items() if role != TARGET}
+    return {
+        role: {**x.spec.record(), "fingerprint": x.fingerprint}
+        for role, x in models.items()
+        if role != TARGET
+    }
 
 
 def reports(models: Mapping[str, Model]) -> dict[str, list[Made]] | None:

@@ -40,7 +40,13 @@ _HOME = {  # name -> its module, and its name there
     "show": (_LAB + "notebook", "show"),
 }
 _WIDGETS = ("anywidget", "ipywidgets", "plotly")
-_NEEDS = {"Scope": _WIDGETS, "compare": _WIDGETS, "controls": _WIDGETS, "show": _WIDGETS, "figure": ("plotly",)}
+_NEEDS = {
+    "Scope": _WIDGETS,
+    "compare": _WIDGETS,
+    "controls": _WIDGETS,
+    "show": _WIDGETS,
+    "figure": ("plotly",),
+}
 __all__ = list(_HOME)
 
 

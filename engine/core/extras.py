@@ -35,7 +35,9 @@ def command(extra: str) -> str:
 def require(extra: str, what: str, packages: Sequence[str] = ()) -> None:
     """Raise MissingExtra unless `packages` (default: all of the extra) are installed. `what` is the feature that needs them."""
     if gone := missing(packages or EXTRAS[extra]):
-        raise MissingExtra(f"{what} needs packages that are not installed ({', '.join(gone)}): {command(extra)}")
+        raise MissingExtra(
+            f"{what} needs packages that are not installed ({', '.join(gone)}): {command(extra)}"
+        )
 
 
 def _installed(package: str) -> bool:

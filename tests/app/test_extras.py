@@ -11,7 +11,9 @@ from source import ROOT
 
 from decodescope.engine.core.extras import EXTRAS
 
-LEFT_OUT = sorted({*sum(EXTRAS.values(), ()), "starlette", "h11", "IPython"})  # the last three come along with them
+LEFT_OUT = sorted(
+    {*sum(EXTRAS.values(), ()), "starlette", "h11", "IPython"}
+)  # the last three come along with them
 BARE = """
 import sys
 class Bare:
@@ -50,12 +52,16 @@ def said_bare(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     ],
     ids=["app", "gallery --course", "workload --html", "measure --html"],
 )
-def test_a_command_names_the_extra_that_it_needs_before_it_begins(extra: str, argv: list[str], tmp_path: Path) -> None:
+def test_a_command_names_the_extra_that_it_needs_before_it_begins(
+    extra: str, argv: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "prompts.txt").write_text(PROMPTS, encoding="utf-8")
     done = said_bare(tmp_path, *argv)
     assert done.returncode == 2 and not done.stdout
     (sentence,) = done.stderr.splitlines()
-    assert sentence.startswith(f"decodescope {argv[0]}") and sentence.endswith(f'pip install "decodescope[{extra}]"')
+    assert sentence.startswith(f"decodescope {argv[0]}") and sentence.endswith(
+        f'pip install "decodescope[{extra}]"'
+    )
     assert sorted(p.name for p in tmp_path.iterdir()) == ["prompts.txt"]
 
 
@@ -103,7 +109,9 @@ for call in (lambda: frame(trace), lambda: __import__(course), lambda: __import_
     done = bare(code, tmp_path)
     assert done.returncode == 0, done.stderr
     refused = [line for line in done.stdout.splitlines() if line.startswith("refused: ")]
-    assert len(refused) == 8 and all(line.endswith('pip install "decodescope[notebooks]"') for line in refused)
+    assert len(refused) == 8 and all(
+        line.endswith('pip install "decodescope[notebooks]"') for line in refused
+    )
 
 
 NEED_THEM = (

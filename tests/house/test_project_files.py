@@ -34,7 +34,10 @@ def test_the_workflow_runs_the_commands_of_the_readme_and_may_write_nothing() ->
     workflow = read_yaml(WORKFLOW)
     steps = workflow["jobs"]["test"]["steps"]
     tests = {step["if"]: step["run"] for step in steps if "test" in step.get("run", "")}
-    assert tests == {"runner.os != 'Windows'": "make test", "runner.os == 'Windows'": "python scripts/environment.py test"}
+    assert tests == {
+        "runner.os != 'Windows'": "make test",
+        "runner.os == 'Windows'": "python scripts/environment.py test",
+    }
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "\n    make test " in readme and "\n    python3 scripts/environment.py test\n" in readme
     assert workflow["permissions"] == {"contents": "read"} and "permissions" not in workflow["jobs"]["test"]
@@ -44,7 +47,10 @@ def test_the_workflow_runs_the_commands_of_the_readme_and_may_write_nothing() ->
 def test_the_workflow_asks_the_script_for_a_browser() -> None:
     """The function that its one line of Python calls."""
     text = (ROOT / "scripts" / "environment.py").read_text(encoding="utf-8")
-    assert "environment.find_browser()" in WORKFLOW.read_text(encoding="utf-8") and "\ndef find_browser() -> str:" in text
+    assert (
+        "environment.find_browser()" in WORKFLOW.read_text(encoding="utf-8")
+        and "\ndef find_browser() -> str:" in text
+    )
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
@@ -69,7 +75,10 @@ def test_the_hooks_run_the_ruff_of_the_constraints() -> None:
     repos = read_yaml(ROOT / ".pre-commit-config.yaml")["repos"]
     (ruff,) = [repo for repo in repos if repo["repo"].endswith("/ruff-pre-commit")]
     (pin,) = re.findall(r"(?m)^ruff==(.+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"))
-    assert ruff["rev"] == f"v{pin}" and [hook["id"] for hook in ruff["hooks"]] == ["ruff-check", "ruff-format"]
+    assert ruff["rev"] == f"v{pin}" and [hook["id"] for hook in ruff["hooks"]] == [
+        "ruff-check",
+        "ruff-format",
+    ]
 
 
 def test_the_changes_begin_with_this_version() -> None:
