@@ -14,7 +14,13 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import TARGET
 
 BAD_INPUT = 2  # exit code
-PATHS = ("DIR", "F", "FILE", "OUT", "TRACE")  # how the values of options and arguments are shown that are files or folders
+PATHS = (
+    "DIR",
+    "F",
+    "FILE",
+    "OUT",
+    "TRACE",
+)  # how the values of options and arguments are shown that are files or folders
 
 
 class Parser(argparse.ArgumentParser):
@@ -94,7 +100,9 @@ def verdict(text: str) -> tuple[int, bool]:
     """A type for argparse: accept:NODE or reject:NODE."""
     match = re.fullmatch(r"(accept|reject):(\d{1,9})", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be accept:NODE or reject:NODE, such as accept:3")
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} must be accept:NODE or reject:NODE, such as accept:3"
+        )
     return int(match[2]), match[1] == "accept"
 
 
@@ -154,7 +162,9 @@ def take_weights(args: argparse.Namespace) -> None:
     for option, of in (("weights", "model"), ("draft_weights", "draft")):
         if text := getattr(args, option, None):
             if (name := getattr(args, of, None) or usual.get(of)) is None:
-                raise Refusal(f"--{option.replace('_', '-')} is given and no --{of}: name the model that it is to change.")
+                raise Refusal(
+                    f"--{option.replace('_', '-')} is given and no --{of}: name the model that it is to change."
+                )
             from decodescope.engine.core.reference import with_weights
 
             setattr(args, of, str(with_weights(name, text)))

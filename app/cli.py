@@ -20,7 +20,9 @@ FAILED, INTERRUPTED, PIPE_CLOSED = 1, 130, 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the arguments say; the exit code."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, ValueError):  # a stream of another kind, or one that was closed
+        with contextlib.suppress(
+            AttributeError, ValueError
+        ):  # a stream of another kind, or one that was closed
             stream.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal that knows no umlaut gets a ?
     try:
         code = _do(argv)
@@ -61,5 +63,8 @@ def _do(argv: Sequence[str] | None) -> int:
         if os.environ.get("DECODESCOPE_TRACEBACK"):
             raise
         what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        print(f"Something went wrong inside ({what}); DECODESCOPE_TRACEBACK=1 shows where, please report it.", file=sys.stderr)
+        print(
+            f"Something went wrong inside ({what}); DECODESCOPE_TRACEBACK=1 shows where, please report it.",
+            file=sys.stderr,
+        )
         return FAILED

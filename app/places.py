@@ -30,7 +30,9 @@ def writable(folder: Path) -> Path:
             return folder
     except (OSError, ValueError) as error:
         why = "it is a file" if folder.is_file() else getattr(error, "strerror", None) or error
-        raise Refusal(f"Nothing can be kept in {shown(str(folder))} ({why}): choose another folder with --data.") from None
+        raise Refusal(
+            f"Nothing can be kept in {shown(str(folder))} ({why}): choose another folder with --data."
+        ) from None
 
 
 def traces(chosen: str | Path | None = None) -> Path:

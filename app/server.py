@@ -180,7 +180,9 @@ def serve(  # noqa: PLR0913, PLR0915
     names = names_of(host, allow_host)
     folder = None if models is None else expanded(models)
     if folder is not None and not folder.is_dir():
-        raise ServeError(f"There is no folder {str(folder)[:200]}: give --models one that holds folders of models.")
+        raise ServeError(
+            f"There is no folder {str(folder)[:200]}: give --models one that holds folders of models."
+        )
     kept = writable(traces(data))
     token = None if loopback(host) else secrets.token_urlsafe(24)
     listening = bind(host, port)
@@ -208,7 +210,9 @@ def serve(  # noqa: PLR0913, PLR0915
 
     late = Late(build)
     guard = Guard(late, number, names, token, play.limits.upload << 20)
-    config = uvicorn.Config(guard, http="h11", log_level="warning", server_header=False, timeout_graceful_shutdown=2)
+    config = uvicorn.Config(
+        guard, http="h11", log_level="warning", server_header=False, timeout_graceful_shutdown=2
+    )
     server = uvicorn.Server(config)
     threading.Thread(target=_announce, args=(server, address, open_browser), daemon=True).start()
     try:

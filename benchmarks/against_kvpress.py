@@ -66,8 +66,18 @@ PAIRS = (
     Pair("streaming_llm", lambda b: {"sinks": 4, "recent": b - 4}, "StreamingLLMPress", {"n_sink": 4}),
     Pair("key_norm", lambda b: {"short": b, "recent": 0}, "KnormPress"),
     Pair("tova", lambda b: {"size": b}, "TOVAPress"),
-    Pair("snapkv", lambda b: {"chosen": b - 64, "window": 64}, "SnapKVPress", {"window_size": 64, "kernel_size": 5}),
-    Pair("pyramidkv", lambda b: {"chosen": b - 64, "window": 64}, "PyramidKVPress", {"window_size": 64, "kernel_size": 5}),
+    Pair(
+        "snapkv",
+        lambda b: {"chosen": b - 64, "window": 64},
+        "SnapKVPress",
+        {"window_size": 64, "kernel_size": 5},
+    ),
+    Pair(
+        "pyramidkv",
+        lambda b: {"chosen": b - 64, "window": 64},
+        "PyramidKVPress",
+        {"window_size": 64, "kernel_size": 5},
+    ),
     Pair(
         "adakv",
         lambda b: {"chosen": b - 64, "window": 64, "reach": 2, "pool": "mean", "floor": 0.5},
@@ -75,7 +85,9 @@ PAIRS = (
         {"window_size": 64, "kernel_size": 5},
         ("AdaKVPress", {"alpha_safeguard": 0.5}),
     ),
-    Pair("expected_attention", lambda b: {"sinks": 4, "chosen": b - 4, "future": 512}, "ExpectedAttentionPress"),
+    Pair(
+        "expected_attention", lambda b: {"sinks": 4, "chosen": b - 4, "future": 512}, "ExpectedAttentionPress"
+    ),
 )
 
 
@@ -101,7 +113,11 @@ def ours(model: Model, pair: Pair, budget: int, prompt: Sequence[int]) -> Found:
     kept = np.zeros((model.spec.n_layers, model.spec.n_kv_heads, len(prompt)), bool)
     for store, heads in zip(session.target.cache.layers, kept, strict=True):
         places = store.positions()[0].expand(len(heads), -1)
-        here = torch.ones_like(places, dtype=torch.bool) if store.present is None else store.present[0, :, : store.n]
+        here = (
+            torch.ones_like(places, dtype=torch.bool)
+            if store.present is None
+            else store.present[0, :, : store.n]
+        )
         for h, row in enumerate(heads):
             row[places[h][here[h]].numpy()] = True
     nbytes, seconds = session.target.cache.nbytes, []
@@ -112,18 +128,26 @@ def ours(model: Model, pair: Pair, budget: int, prompt: Sequence[int]) -> Found:
     return Found(kept, read, statistics.median(seconds), nbytes)
 
 
-def theirs(peer: str, model: Model, threads: int, prompts: Sequence[Sequence[int]], presses: list[Any]) -> Any:
+def theirs(
+    peer: str, model: Model, threads: int, prompts: Sequence[Sequence[int]], presses: list[Any]
+) -> Any:
     """What kvpress makes of all prompts under all presses: the arrays that `kvpress_peer.py` tells of."""
     if model.spec.adapter:
-        raise Refusal(f"{model.name} has an adapter, which kvpress would leave out: measure the model without it.")
+        raise Refusal(
+            f"{model.name} has an adapter, which kvpress would leave out: measure the model without it."
+        )
     job = dict(model=str(find(model.name)[1]), threads=threads, new=NEW, prompts=prompts, presses=presses)
     with tempfile.TemporaryDirectory() as folder:
         asked, found = Path(folder) / "job.json", Path(folder) / "found.npz"
         asked.write_text(json.dumps(job))
         script = Path(__file__).with_name("kvpress_peer.py")
-        done = subprocess.run([peer, str(script), str(asked), str(found)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [peer, str(script), str(asked), str(found)], capture_output=True, text=True, check=False
+        )
         if done.returncode:
-            raise Refusal(f"{peer} could not run kvpress: {(done.stderr.strip().splitlines() or ['no word'])[-1][:200]}")
+            raise Refusal(
+                f"{peer} could not run kvpress: {(done.stderr.strip().splitlines() or ['no word'])[-1][:200]}"
+            )
         with np.load(found) as arrays:
             return dict(arrays)
 
@@ -138,7 +162,9 @@ def agreement(mine: np.ndarray, other: np.ndarray, score: np.ndarray) -> tuple[i
     for a, b, worth in zip(*(x.reshape(-1, x.shape[-1]) for x in (mine, other, score)), strict=True):
         more, less = np.sort(worth[a & ~b]), np.sort(worth[b & ~a])
         free = worth[worth < worth.max()]
-        alike = len(more) == len(less) and bool((np.abs(more - less) <= 1e-6 * np.abs(free).max(initial=0)).all())
+        alike = len(more) == len(less) and bool(
+            (np.abs(more - less) <= 1e-6 * np.abs(free).max(initial=0)).all()
+        )
         same += not (a ^ b).any()
         tied += bool((a ^ b).any()) and alike
         moved += 0 if alike else len(more)
@@ -153,11 +179,15 @@ def compare(args: argparse.Namespace) -> None:
     chosen = [x for x in texts(read_questions(QUESTIONS)[0], args.texts) if x.kind == "text"]
     prompts = [bench.first(x)[:PROMPT] for x in chosen]
     entries = [(pair, round(share * PROMPT)) for pair in PAIRS for share in SHARES]
-    other = theirs(args.peer, model, args.threads, prompts, [pair.theirs(budget, PROMPT) for pair, budget in entries])
+    other = theirs(
+        args.peer, model, args.threads, prompts, [pair.theirs(budget, PROMPT) for pair, budget in entries]
+    )
     rows = []
     for p, (pair, budget) in enumerate(entries):
         found = [ours(model, pair, budget, prompt) for prompt in prompts]
-        told = [agreement(x.kept, other[f"kept.{p}.{i}"], other[f"score.{p}.{i}"]) for i, x in enumerate(found)]
+        told = [
+            agreement(x.kept, other[f"kept.{p}.{i}"], other[f"score.{p}.{i}"]) for i, x in enumerate(found)
+        ]
         heads, same, tied, moved = (sum(column) for column in zip(*told, strict=True))
         ratios = [
             statistics.median(float(other[f"{name}.{p}.{i}"]) / getattr(x, mine) for i, x in enumerate(found))
@@ -170,17 +200,36 @@ def compare(args: argparse.Namespace) -> None:
             + [f"{100 * x / full:.1f} %" for x in sizes]
             + [f"{x:.2f}" for x in ratios]
         )
-    head = ("ours / theirs", "kept", "heads", "same", "tied", "other entries", "our bytes", "their bytes", "reading", "a step")
-    print(f"{model.name}, float32, {args.threads} threads; {len(prompts)} prompts of {PROMPT} tokens, then {NEW} tokens")
-    print("tied: what was exchanged is worth the same; bytes: of the full cache's; reading, a step: their time over ours")
+    head = (
+        "ours / theirs",
+        "kept",
+        "heads",
+        "same",
+        "tied",
+        "other entries",
+        "our bytes",
+        "their bytes",
+        "reading",
+        "a step",
+    )
+    print(
+        f"{model.name}, float32, {args.threads} threads; {len(prompts)} prompts of {PROMPT} tokens, then {NEW} tokens"
+    )
+    print(
+        "tied: what was exchanged is worth the same; bytes: of the full cache's; reading, a step: their time over ours"
+    )
     print()
     print(table(head, rows))
 
 
 def main() -> int:
     """Read the command line and compare."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", required=True, metavar="PYTHON", help="the Python of an environment with kvpress")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--peer", required=True, metavar="PYTHON", help="the Python of an environment with kvpress"
+    )
     parser.add_argument("--model", default="lab")
     parser.add_argument("--texts", type=int, default=4)
     parser.add_argument("--threads", type=int, default=1)

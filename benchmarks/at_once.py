@@ -34,7 +34,9 @@ def drawn_at_once(model: Model, question: Question) -> float:
     logits = model.decoder.forward(Feed.causal(text, 0), None)[0, len(prompt) :].double()
     laws = logits.index_fill(-1, torch.tensor([mask]), -torch.inf).softmax(-1)
     ids = {word: model.tokenizer.plain(" " + word)[0] for word in question.items}
-    right = sum(prod(float(laws[i, ids[word]]) for i, word in enumerate(answer)) for answer in answers(question))
+    right = sum(
+        prod(float(laws[i, ids[word]]) for i, word in enumerate(answer)) for answer in answers(question)
+    )
     return right * float(laws[-1, model.stop_tokens].sum())
 
 
@@ -50,13 +52,24 @@ def main() -> None:
             if question.kind == "shuffle":
                 x = bench.tasks[str(question.id)]
                 right = float(bench.row(question, drawing).right)
-                found[x.length].append((right, drawn_at_once(model, x), chance(x), float(at_once(x.task, x.length))))
+                found[x.length].append(
+                    (right, drawn_at_once(model, x), chance(x), float(at_once(x.task, x.length)))
+                )
     every = [row for rows in found.values() for row in rows]
     lines = [
-        [str(name), str(len(rows)), *(f"{100 * statistics.mean(column):.1f} %" for column in zip(*rows, strict=True))]
+        [
+            str(name),
+            str(len(rows)),
+            *(f"{100 * statistics.mean(column):.1f} %" for column in zip(*rows, strict=True)),
+        ]
         for name, rows in [*sorted(found.items()), ("all", every)]
     ]
-    print(table(("names", "questions", "drawn", "lab-mdm", "perfect, of right answers", "perfect, of all orders"), lines))
+    print(
+        table(
+            ("names", "questions", "drawn", "lab-mdm", "perfect, of right answers", "perfect, of all orders"),
+            lines,
+        )
+    )
 
 
 if __name__ == "__main__":

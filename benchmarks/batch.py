@@ -122,7 +122,9 @@ class Bench:
     def plainly(self, count: int) -> float:
         """Seconds of `decodescope batch` without a method."""
         began = time.perf_counter()
-        done = decode(self.model, self.prompts[:count], Asked(METHODS["plain"].sampler, Stop(), self.new, most=count))
+        done = decode(
+            self.model, self.prompts[:count], Asked(METHODS["plain"].sampler, Stop(), self.new, most=count)
+        )
         assert all(len(x.tokens) == self.new for x in done.texts)
         return time.perf_counter() - began
 
@@ -151,7 +153,9 @@ def fitted(passes: Sequence[Served]) -> Callable[[int, int], float]:
     seconds = np.array([x.seconds for x in passes])
     columns = np.array([(1, x.rows, x.sequences) for x in passes]) / seconds[:, None]
     kept = [0, 1, 2]
-    while (weights := np.linalg.lstsq(columns[:, kept], np.ones(len(passes)), rcond=None)[0]).min() < 0 and len(kept) > 1:
+    while (
+        weights := np.linalg.lstsq(columns[:, kept], np.ones(len(passes)), rcond=None)[0]
+    ).min() < 0 and len(kept) > 1:
         kept.pop(int(weights.argmin()))
     return lambda rows, sequences: float(weights @ np.array([1, rows, sequences])[kept])
 
@@ -178,7 +182,9 @@ def measured(bench: Bench, batches: Sequence[int], rounds: int) -> list[dict[str
     return rows
 
 
-def larger(params: int, dtype: str, batches: Sequence[int], rounds: int, alpha: float) -> list[dict[str, Any]]:
+def larger(
+    params: int, dtype: str, batches: Sequence[int], rounds: int, alpha: float
+) -> list[dict[str, Any]]:
     """A row for each batch: milliseconds of passes of a random target and its draft model, and what drafting would gain."""
     kind = getattr(torch, dtype)
     target, draft = (random_decoder(count, kind).packed() for count in (params, params // 10))
@@ -205,7 +211,10 @@ def shared(decoder: Decoder, count: int, fed: int) -> Callable[[], None]:
     for _ in range(count):
         caches.append(cache := KVCache(spec, dtype=decoder.dtype))
         for store in cache.layers:
-            store.append(torch.randn(2, 1, spec.n_kv_heads, HELD, spec.head_dim).to(decoder.dtype), torch.arange(HELD)[None])
+            store.append(
+                torch.randn(2, 1, spec.n_kv_heads, HELD, spec.head_dim).to(decoder.dtype),
+                torch.arange(HELD)[None],
+            )
         cache.commit(range(HELD))
     asked = [Pass(decoder, Feed.causal([7] * fed, HELD, decoder.device), cache) for cache in caches]
 
@@ -220,8 +229,15 @@ def shared(decoder: Decoder, count: int, fed: int) -> Callable[[], None]:
 
 def tell_larger(args: argparse.Namespace) -> None:
     """Print what `larger` measures."""
-    rows = larger(args.random, args.dtype, [int(x) for x in args.batches.split(",")], args.rounds, args.accepted)
-    about = {"machine": machine(torch.device("cpu")), "threads": args.threads, "dtype": args.dtype, "accepted": args.accepted}
+    rows = larger(
+        args.random, args.dtype, [int(x) for x in args.batches.split(",")], args.rounds, args.accepted
+    )
+    about = {
+        "machine": machine(torch.device("cpu")),
+        "threads": args.threads,
+        "dtype": args.dtype,
+        "accepted": args.accepted,
+    }
     if args.json:
         print(json.dumps({**about, "params": args.random, "rows": rows}))
         return
@@ -248,8 +264,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--prompt-tokens", type=int)
     parser.add_argument("--prompts", type=int, help="prompts among which those of a batch are the first")
-    parser.add_argument("--random", type=parameters, metavar="N", help="time passes of N random weights, such as 300M")
-    parser.add_argument("--accepted", type=float, default=0.59, help="share of judged tokens that --random reckons with")
+    parser.add_argument(
+        "--random", type=parameters, metavar="N", help="time passes of N random weights, such as 300M"
+    )
+    parser.add_argument(
+        "--accepted", type=float, default=0.59, help="share of judged tokens that --random reckons with"
+    )
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -261,12 +281,28 @@ def main() -> None:
     bench = Bench(model, draft, max(*batches, args.prompts or 1), args.new_tokens, args.prompt_tokens)
     rows, alpha = measured(bench, batches, args.rounds), bench.accepted / bench.judged
     lengths = [len(x) for x in bench.prompts]
-    about = {"machine": machine(model.decoder.device), "threads": args.threads, "dtype": args.dtype, "accepted": alpha}
-    about |= {"prompts": f"{min(lengths)} to {max(lengths)} tokens, {statistics.mean(lengths):.0f} on average"}
+    about = {
+        "machine": machine(model.decoder.device),
+        "threads": args.threads,
+        "dtype": args.dtype,
+        "accepted": alpha,
+    }
+    about |= {
+        "prompts": f"{min(lengths)} to {max(lengths)} tokens, {statistics.mean(lengths):.0f} on average"
+    }
     if args.json:
         print(json.dumps({**about, "set_aside": bench.set_aside, "rows": rows}))
         return
-    head = ("batch", *bench.contestants, "plain : generate", "same text", "draft : plain", "lookup : plain", "goodput", "k")
+    head = (
+        "batch",
+        *bench.contestants,
+        "plain : generate",
+        "same text",
+        "draft : plain",
+        "lookup : plain",
+        "goodput",
+        "k",
+    )
     shown = [
         [
             str(x["batch"]),
@@ -279,7 +315,12 @@ def main() -> None:
         for x in rows
     ]
     print(table(head, shown))
-    print(", ".join(f"{name} {value:.2f}" if isinstance(value, float) else f"{name} {value}" for name, value in about.items()))
+    print(
+        ", ".join(
+            f"{name} {value:.2f}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in about.items()
+        )
+    )
     print("".join(f"{x}.\n" for x in unused_settings(bench.set_aside)), end="")
 
 

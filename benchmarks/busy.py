@@ -19,7 +19,11 @@ import sys
 import time
 from typing import Any
 
-METHODS = {"autoregressive": {}, "prompt_lookup": {"drafter": "prompt_lookup"}, "draft_model": {"drafter": "draft_model"}}
+METHODS = {
+    "autoregressive": {},
+    "prompt_lookup": {"drafter": "prompt_lookup"},
+    "draft_model": {"drafter": "draft_model"},
+}
 BARS = {1: 0.70, 2: 0.45}  # busy processes -> the share of the undisturbed speed that is to be left
 BUSY = "while True: pass"
 PROMPT = '''class Account:
@@ -62,7 +66,9 @@ def child(arm: dict[str, Any]) -> dict[str, Any]:
         tokens, spent, runs = 0, 0.0, 0
         while spent < arm["seconds"]:
             models = {"draft": draft} if name == "draft_model" else {}
-            session = Session(model, method, prompt, models=models, max_new_tokens=96, stop_tokens=[], level="counts")
+            session = Session(
+                model, method, prompt, models=models, max_new_tokens=96, stop_tokens=[], level="counts"
+            )
             session.threads = threads
             session.start()
             began, before = time.perf_counter(), len(session.tokens)
@@ -78,7 +84,11 @@ def child(arm: dict[str, Any]) -> dict[str, Any]:
 
 def measured(arm: dict[str, Any], busy: int) -> dict[str, Any]:
     """What the child says beside so many busy processes."""
-    environ = {k: v for k, v in os.environ.items() if k not in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    environ = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    }
     if arm["spins"]:
         environ["GOMP_SPINCOUNT"] = arm["spins"]
     others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(busy)]

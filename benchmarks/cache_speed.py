@@ -39,7 +39,9 @@ SPEC = ModelSpec(
     "random-100m", n_layers=12, n_heads=12, n_kv_heads=12, head_dim=64, d_model=768, d_ff=2048, vocab=16_384,
     max_positions=32_768, rope=Rope(dim=64),
 )  # fmt: skip
-TINY = replace(SPEC, name="random-tiny", n_layers=2, d_model=64, head_dim=8, d_ff=128, vocab=64, rope=Rope(dim=8))
+TINY = replace(
+    SPEC, name="random-tiny", n_layers=2, d_model=64, head_dim=8, d_ff=128, vocab=64, rope=Rope(dim=8)
+)
 HEADS = {"12 KV heads": 12, "4 KV heads": 4}
 SHARE = 0.1
 # knobs for so many entries
@@ -48,7 +50,16 @@ POLICIES = {
     "key_norm": lambda entries: dict(short=entries - entries // 2, recent=entries // 2),
     "h2o": lambda entries: dict(heavy=entries - entries // 2, recent=entries // 2),
 }
-HEAD = ("shape", "entries", "policy", "ms a pass", "full / this", "of the cost model's", "bytes of full", "policy of a pass")
+HEAD = (
+    "shape",
+    "entries",
+    "policy",
+    "ms a pass",
+    "full / this",
+    "of the cost model's",
+    "bytes of full",
+    "policy of a pass",
+)
 
 
 def decoder(spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> Decoder:
@@ -57,12 +68,16 @@ def decoder(spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> Decode
     return made.packed() if device.type == "cpu" else made
 
 
-def filled(model: Decoder, entries: int, name: str, knobs: dict[str, int], needs: Needs | None = None) -> Lane:
+def filled(
+    model: Decoder, entries: int, name: str, knobs: dict[str, int], needs: Needs | None = None
+) -> Lane:
     """A lane whose cache holds what the policy keeps of so many random entries, as behind a prompt of that length."""
     lane = Lane("target", model, build("policy", name, knobs), needs=needs)
     lane.policy.begin(model.spec, entries)
     spec, piece = model.spec, min(entries, 1024)
-    kv = torch.randn(2, 1, spec.n_kv_heads, piece, spec.head_dim, generator=torch.Generator().manual_seed(1)).to(model.embed)
+    kv = torch.randn(
+        2, 1, spec.n_kv_heads, piece, spec.head_dim, generator=torch.Generator().manual_seed(1)
+    ).to(model.embed)
     for start in range(0, entries, piece):
         positions = torch.arange(start, start + piece, device=model.device)[None]
         for store in lane.cache.layers:
@@ -91,7 +106,9 @@ def timed(lanes: Sequence[Lane], rounds: int) -> list[tuple[float, float]]:
     return [tuple(statistics.median(x) for x in zip(*times[2:], strict=True)) for times in took]  # type: ignore[misc] # two each
 
 
-def rows(model: Decoder, shape: str, sizes: Sequence[int], rounds: int, machine: HardwareProfile) -> Iterator[list[str]]:
+def rows(
+    model: Decoder, shape: str, sizes: Sequence[int], rounds: int, machine: HardwareProfile
+) -> Iterator[list[str]]:
     """The table's rows of one shape; a pass with rows beside the fused one is the last of each size."""
     spec, bits = model.spec, 8 * model.dtype.itemsize
     for entries in sizes:
@@ -116,7 +133,16 @@ def rows(model: Decoder, shape: str, sizes: Sequence[int], rounds: int, machine:
                 shape, f"{entries:,}", f"{lane.policy.name}, {kept:,}", f"{pass_us / 1e3:.2f}", f"{ratio:.2f}",
                 f"{ratio / due:.0%} of {due:.2f}", part, f"{policy_us / pass_us:.1%}",
             ]  # fmt: skip
-        yield [shape, f"{entries:,}", "full, with rows", f"{times[-1][0] / 1e3:.2f}", f"{us / times[-1][0]:.2f}", "", "", ""]
+        yield [
+            shape,
+            f"{entries:,}",
+            "full, with rows",
+            f"{times[-1][0] / 1e3:.2f}",
+            f"{us / times[-1][0]:.2f}",
+            "",
+            "",
+            "",
+        ]
 
 
 @torch.inference_mode()
@@ -137,9 +163,13 @@ def prefill(model: Decoder, tokens: int, rounds: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a tiny model, to see that it runs")
-    parser.add_argument("--rounds", type=int, default=15, help="passes of each cache, of which the median counts")
+    parser.add_argument(
+        "--rounds", type=int, default=15, help="passes of each cache, of which the median counts"
+    )
     parser.add_argument("--threads", type=int, default=None)
-    parser.add_argument("--shape", choices=[x for x in SHAPES if x != "draft"], help="one of benchmarks/large.py, in bfloat16")
+    parser.add_argument(
+        "--shape", choices=[x for x in SHAPES if x != "draft"], help="one of benchmarks/large.py, in bfloat16"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--entries", type=int, nargs="+", help="that a cache holds")
     words = parser.parse_args()

@@ -21,7 +21,10 @@ def page(found: Mapping[str, Any]) -> str:
     """The result in Markdown: how it was taken, a line for each router and threshold, and the goal."""
     s = found["settings"]
     about = f"`{s['model']}` and `{s['draft']}`, {s['dtype']}; {sum(found['kinds'].values())} questions; torch {s['torch']}."
-    parts = [about, table(("method", *COLUMNS), [[name, *cells(one)] for name, one in found["methods"].items()])]
+    parts = [
+        about,
+        table(("method", *COLUMNS), [[name, *cells(one)] for name, one in found["methods"].items()]),
+    ]
     if rows := goal_rows(found):
         parts.append(table(GOAL, rows))
     return "\n\n".join(parts)
@@ -29,7 +32,9 @@ def page(found: Mapping[str, Any]) -> str:
 
 def main() -> None:
     """Read and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path, help="what decodescope bench cascade --out wrote")
     print(page(read(parser.parse_args().file, "cascade", VERSION)))
 

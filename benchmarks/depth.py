@@ -33,9 +33,13 @@ def page(found: Mapping[str, Any], timed: bool) -> str:
 
 def main() -> None:
     """Read and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path, help="what decodescope bench depth --out wrote")
-    parser.add_argument("--untimed", action="store_true", help="leave the times out: the machine had other work")
+    parser.add_argument(
+        "--untimed", action="store_true", help="leave the times out: the machine had other work"
+    )
     args = parser.parse_args()
     print(page(read(args.file, "depth", VERSION), not args.untimed))
 

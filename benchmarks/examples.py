@@ -28,9 +28,17 @@ FILE = Path(__file__).resolve().with_suffix(".json")
 SEARCHED = ("jacobi", "cllm")  # all eight guesses of a block are one token: what settles first may go round
 SAID = 80  # characters that are kept
 OTHERS = (  # beside those of presets
-    *(Asked(x, False) for x in ("Once upon a time, there was a little girl", "One day, a girl named", "Max was a dog who")),
-    *(Asked(x, False) for x in ("There once was a shepherd called Jakob", "On Sunday, Bertha and Oliver went to the")),
-    Asked('{"id": 64, "name": "Oliver", "city": "Sydney", "tags": ["brown", "red"], "active": false}\nRepeat this.'),
+    *(
+        Asked(x, False)
+        for x in ("Once upon a time, there was a little girl", "One day, a girl named", "Max was a dog who")
+    ),
+    *(
+        Asked(x, False)
+        for x in ("There once was a shepherd called Jakob", "On Sunday, Bertha and Oliver went to the")
+    ),
+    Asked(
+        '{"id": 64, "name": "Oliver", "city": "Sydney", "tags": ["brown", "red"], "active": false}\nRepeat this.'
+    ),
     Asked("Say this once more: red brown silver gold green blue white black"),
     Asked("Write the expression for the sum of 10 and 19."),
     Asked("Write a function that tests whether a number is prime."),
@@ -56,7 +64,10 @@ def settings(name: str, prompt: Asked) -> str:
     """A digest of all that an example's text behind a prompt depends on, but for the program itself."""
     what = recording().EXAMPLES[name]
     lanes = Method.named(what["names"], what["settings"]).lanes
-    models = {"target": what.get("model", "lab"), **{x: y for x, y in recording().DRAFTS.items() if x in lanes}}
+    models = {
+        "target": what.get("model", "lab"),
+        **{x: y for x, y in recording().DRAFTS.items() if x in lanes},
+    }
     said = [what["names"], what["settings"], what["new"], what["seed"], models, prompt.prompt, prompt.chat]
     return hashlib.sha256(json.dumps([said, [weights(x) for x in models.values()]]).encode()).hexdigest()[:16]
 
@@ -67,7 +78,12 @@ def written(name: str, prompt: Asked) -> dict[str, Any]:
     what, drafts = recording().EXAMPLES[name], recording().DRAFTS
     method = Method.named(what["names"], what["settings"])
     models = {role: model(x) for role, x in drafts.items() if role in method.lanes}
-    more: dict[str, Any] = {"models": models, "chat": prompt.chat, "max_new_tokens": what["new"], "seed": what["seed"]}
+    more: dict[str, Any] = {
+        "models": models,
+        "chat": prompt.chat,
+        "max_new_tokens": what["new"],
+        "seed": what["seed"],
+    }
     done = run(model(what.get("model", "lab")), method, prompt.prompt, level="counts", **more)
     found = {"settings": settings(name, prompt), "tokens": len(done.tokens), "steps": len(done.trace.steps)}
     return found | {"again": round(said_again(done.tokens), 2), "text": done.text[:SAID]}
@@ -90,20 +106,31 @@ def measured(names: tuple[str, ...], before: list[dict[str, Any]]) -> list[dict[
             fits = known is not None and known["settings"] == settings(name, one)
             row[name] = known if fits else written(name, one)
         rows.append(row)
-    return sorted(rows, key=lambda row: (not good(row, names), sum(row[x]["steps"] / row[x]["tokens"] for x in names)))
+    return sorted(
+        rows, key=lambda row: (not good(row, names), sum(row[x]["steps"] / row[x]["tokens"] for x in names))
+    )
 
 
 def good(row: dict[str, Any], names: tuple[str, ...]) -> bool:
     """Whether an example that is recorded behind this prompt is taken: it has steps enough, and does not go round."""
     made = recording()
-    return all(row[x]["again"] <= MOST and row[x]["steps"] >= made.EXAMPLES[x].get("enough", made.ENOUGH) for x in names)
+    return all(
+        row[x]["again"] <= MOST and row[x]["steps"] >= made.EXAMPLES[x].get("enough", made.ENOUGH)
+        for x in names
+    )
 
 
 def main() -> None:
     """Measure, keep where that is asked for, and a line for each prompt."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=SEARCHED, metavar="EXAMPLE", help=f"{' and '.join(SEARCHED)} without one")
-    parser.add_argument("--write", action="store_true", help="keep what is measured of " + " and ".join(SEARCHED))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", default=SEARCHED, metavar="EXAMPLE", help=f"{' and '.join(SEARCHED)} without one"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="keep what is measured of " + " and ".join(SEARCHED)
+    )
     args = parser.parse_args()
     names = tuple(args.names)
     if strange := [name for name in names if name not in recording().EXAMPLES]:
@@ -115,7 +142,10 @@ def main() -> None:
     print("| taken | prompt | " + " | ".join(f"{x}: steps, said again, begins" for x in names) + " |")
     print("| --- " * (2 + len(names)) + "|")
     for row in rows:
-        cells = [f"{row[x]['steps']}, {row[x]['again']:.0%}, {json.dumps(row[x]['text'], ensure_ascii=False)}" for x in names]
+        cells = [
+            f"{row[x]['steps']}, {row[x]['again']:.0%}, {json.dumps(row[x]['text'], ensure_ascii=False)}"
+            for x in names
+        ]
         begins = json.dumps(row["prompt"][:SAID], ensure_ascii=False)
         print(f"| {'yes' if good(row, names) else 'no'} | {begins} | {' | '.join(cells)} |")
 

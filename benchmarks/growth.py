@@ -86,15 +86,23 @@ def slope(rows: list[tuple[int, float]]) -> float:
 
 def main() -> None:
     """Start, press, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--tokens", type=int, default=8, help="new tokens of a run")
     parser.add_argument("--every", type=int, default=20, help="runs between two looks at the memory")
     args = parser.parse_args()
     rows, times = [], []
     print("python benchmarks/growth.py " + " ".join(sys.argv[1:]))
-    print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
-    with tempfile.TemporaryDirectory() as folder, started(Path(folder)) as (address, process), browser() as page:
+    print(
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}"
+    )
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        started(Path(folder)) as (address, process),
+        browser() as page,
+    ):
         print(f"models loaded: {resident(process):.0f} MB")
         page.goto(address)
         page.wait_for_selector("#ds-models .room", state="attached", timeout=TIMEOUT_MS)
@@ -106,12 +114,17 @@ def main() -> None:
             if k % args.every == 0 or k == 1:
                 rows.append((k, resident(process), held(session)))
                 now = rows[-1][2]
-                print(f"{k:4} runs: server {rows[-1][1]:6.0f} MB; page " + ", ".join(f"{x} {y:,.0f}" for x, y in now.items()))
+                print(
+                    f"{k:4} runs: server {rows[-1][1]:6.0f} MB; page "
+                    + ", ".join(f"{x} {y:,.0f}" for x, y in now.items())
+                )
             if k < args.runs:
                 times.append(page.evaluate(PRESS))
     late = [x for x in rows if 2 * x[0] >= args.runs]
-    print(f"a run more adds, in the second half: server {1024 * slope([(k, x) for k, x, _ in late]):.1f} kB; page "
-          + ", ".join(f"{name} {slope([(k, x[name]) for k, _, x in late]):,.1f}" for name in HELD))
+    print(
+        f"a run more adds, in the second half: server {1024 * slope([(k, x) for k, x, _ in late]):.1f} kB; page "
+        + ", ".join(f"{name} {slope([(k, x[name]) for k, _, x in late]):,.1f}" for name in HELD)
+    )
     print(f"click to first token, ms: the first {times[0]:.0f}; {_spread(sorted(times[1:]))}")
 
 

@@ -29,7 +29,9 @@ def page(found: Mapping[str, Any]) -> str:
 
 def main() -> None:
     """Read, print, draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path, help="what decodescope bench kv --out wrote")
     parser.add_argument("--figure", type=Path, metavar="OUT", help="draw the curves into this HTML file too")
     parser.add_argument("--keys", action="store_true", help="those of the pass keys, not of the words' price")

@@ -46,7 +46,9 @@ def watched(press: Any, seen: list[np.ndarray], scores: list[np.ndarray]) -> Non
     def both(module: Any, hidden: Any, keys: Any, values: Any, attentions: Any, kwargs: Any) -> Any:
         module.masked_key_indices = None
         left = compress(module, hidden, keys, values, attentions, kwargs)
-        kept = torch.stack([(left[0][0, h, :, None] == keys[0, h, None]).all(-1).any(0) for h in range(keys.shape[1])])
+        kept = torch.stack(
+            [(left[0][0, h, :, None] == keys[0, h, None]).all(-1).any(0) for h in range(keys.shape[1])]
+        )
         if module.masked_key_indices is not None:  # what it only masks is gone too
             _, heads, places = module.masked_key_indices
             kept[heads, places] = False
@@ -79,7 +81,9 @@ def steps(model: Any, cache: DynamicCache, token: torch.Tensor, start: int, new:
 def main(job: dict[str, Any], found: Path) -> None:
     """Run every press on every prompt and write what was found."""
     torch.set_num_threads(job["threads"])
-    model = AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32, attn_implementation="sdpa").eval()
+    model = AutoModelForCausalLM.from_pretrained(
+        job["model"], dtype=torch.float32, attn_implementation="sdpa"
+    ).eval()
     rows: dict[str, Any] = {"version": kvpress.__file__}
     for p, (name, arguments, wrapper) in enumerate(job["presses"]):
         for i, prompt in enumerate(job["prompts"]):
@@ -90,7 +94,10 @@ def main(job: dict[str, Any], found: Path) -> None:
             rows[f"kept.{p}.{i}"], rows[f"score.{p}.{i}"] = np.stack(seen), np.stack(scores)
             cache, token, seconds = read(model, ids, press_of(name, arguments, wrapper))
             tables = [x for layer in cache.layers for x in (layer.keys, layer.values)]
-            rows[f"read.{p}.{i}"], rows[f"bytes.{p}.{i}"] = seconds, sum(x.untyped_storage().nbytes() for x in tables)
+            rows[f"read.{p}.{i}"], rows[f"bytes.{p}.{i}"] = (
+                seconds,
+                sum(x.untyped_storage().nbytes() for x in tables),
+            )
             rows[f"step.{p}.{i}"] = steps(model, cache, token, len(prompt), job["new"])
     np.savez(found, **rows)
 

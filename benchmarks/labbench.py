@@ -21,7 +21,9 @@ from decodescope.engine.bench.answers_figures import VERSION
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table of Markdown; what would end a cell is taken out of it."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(" ".join(cell.replace("|", "/").split()) for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(" ".join(cell.replace("|", "/").split()) for cell in line) + " |" for line in lines
+    )
 
 
 def page(found: Mapping[str, Any]) -> str:
@@ -30,7 +32,9 @@ def page(found: Mapping[str, Any]) -> str:
     asked, count = s["questions"], sum(found["kinds"].values())
     how = "greedy" if not s["temperature"] else f"temperature {s['temperature']:g}"
     about = (
-        f"`{s['model']}`" + (f" with `{s['draft']}`" if s["draft"] else "") + f", {s['dtype']}, {how}; {count} questions"
+        f"`{s['model']}`"
+        + (f" with `{s['draft']}`" if s["draft"] else "")
+        + f", {s['dtype']}, {how}; {count} questions"
         f"{' (short form)' if asked.get('short') else ''} in {found['seconds'] / 60:.0f} minutes on {s['machine']}, "
         f"{s['device']}, {s['threads']} threads, torch {s['torch']}."
     )
@@ -41,13 +45,17 @@ def page(found: Mapping[str, Any]) -> str:
     deep = max((len(x["offered_by_position"]) for x in methods.values()), default=0)
     places = [[name, *by_position(one)] for name, one in methods.items() if one["offered_by_position"]]
     goals = [
-        [x["what"], f"{100 * x['goal']:.0f} %", share(x["value"]), str(x["questions"]), MET[x["met"]]] for x in found["targets"]
+        [x["what"], f"{100 * x['goal']:.0f} %", share(x["value"]), str(x["questions"]), MET[x["met"]]]
+        for x in found["targets"]
     ]
     parts = [
         about,
         table(("method", *COLUMNS), [[name, *cells(one)] for name, one in methods.items()]),
         table(("accuracy (questions)", *methods), kinds),
-        table(("accepted at position", *map(str, range(1, deep + 1))), [[*x, *[""] * (deep + 1 - len(x))] for x in places]),
+        table(
+            ("accepted at position", *map(str, range(1, deep + 1))),
+            [[*x, *[""] * (deep + 1 - len(x))] for x in places],
+        ),
         table(("target of plain decoding", "goal", "reached", "questions", ""), goals),
     ]
     return "\n\n".join(parts)
@@ -69,7 +77,9 @@ def read(path: Path, name: str = "labbench", version: int = VERSION) -> dict[str
 
 def main() -> None:
     """Read, print, draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path, help="what decodescope bench labbench --out wrote")
     parser.add_argument("--figure", type=Path, metavar="OUT", help="draw it into this HTML file too")
     args = parser.parse_args()

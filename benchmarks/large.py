@@ -58,7 +58,10 @@ def prompt(spec: ModelSpec) -> list[int]:
 @torch.inference_mode()
 def passes(name: str, device: torch.device, rounds: int) -> str:
     """Rows of a pass: milliseconds, times one row, GB/s by the cost model's bytes, share of the measured bandwidth."""
-    lane, bandwidth = Lane("target", model(name, device).decoder, CachePolicy()), measure("bfloat16", device).bandwidth
+    lane, bandwidth = (
+        Lane("target", model(name, device).decoder, CachePolicy()),
+        measure("bfloat16", device).bandwidth,
+    )
     lane.read(prompt(SHAPES[name]))
     ms: dict[int, float] = {}
     for rows in ROWS:
@@ -72,7 +75,9 @@ def passes(name: str, device: torch.device, rounds: int) -> str:
     cells = []
     for rows, took in ms.items():
         rate = pass_cost(SHAPES[name], rows, HELD, logits=rows).bytes / took * 1e3
-        cells.append([str(rows), f"{took:.2f}", f"{took / ms[1]:.2f}", f"{rate / 1e9:.0f}", f"{rate / bandwidth:.0%}"])
+        cells.append(
+            [str(rows), f"{took:.2f}", f"{took / ms[1]:.2f}", f"{rate / 1e9:.0f}", f"{rate / bandwidth:.0%}"]
+        )
     said = f"the device reads {bandwidth / 1e9:.0f} GB/s"
     return f"{table(('rows', 'ms', 'times one row', 'GB/s', 'of the bandwidth'), cells)}\n\n{said}"
 
@@ -82,7 +87,9 @@ def drafted(name: str, device: torch.device) -> str:
     target, draft = model(name, device), model(name if name == "tiny" else "draft", device, seed=1)
     asked = prompt(target.spec)
     cells = [
-        steps(target, draft, asked, method, level) for method in ("none", "draft_model") for level in ("counts", "decisions")
+        steps(target, draft, asked, method, level)
+        for method in ("none", "draft_model")
+        for level in ("counts", "decisions")
     ]
     return table(STEPS, cells)
 
@@ -100,7 +107,13 @@ def beside(name: str, device: torch.device, rounds: int) -> str:
     with torch.device(device):
         theirs = LlamaForCausalLM(config).to(torch.bfloat16).eval()
     ids = torch.tensor([prompt(spec)], device=device)
-    more = dict(do_sample=False, max_new_tokens=NEW, min_new_tokens=NEW, pad_token_id=0, attention_mask=torch.ones_like(ids))
+    more = dict(
+        do_sample=False,
+        max_new_tokens=NEW,
+        min_new_tokens=NEW,
+        pad_token_id=0,
+        attention_mask=torch.ones_like(ids),
+    )
     if device.type == "cuda":
         more["cache_implementation"] = "static"  # which transformers then compiles
 
@@ -124,7 +137,9 @@ def beside(name: str, device: torch.device, rounds: int) -> str:
 
 def main() -> None:
     """Measure, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("passes", "steps", "beside"))
     parser.add_argument("--shape", choices=[x for x in SHAPES if x != "draft"], default="1b")
     parser.add_argument("--device", default="cpu")
@@ -142,8 +157,14 @@ def main() -> None:
             made = (passes if args.what == "passes" else beside)(args.shape, device, args.rounds)
     except Refusal as error:
         parser.exit(2, f"{error}\n")
-    where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
-    print(f"{SHAPES[args.shape].name}, bfloat16, {HELD} entries, {where}, torch {torch.__version__}\n\n{made}")
+    where = (
+        torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"cpu, {torch.get_num_threads()} threads"
+    )
+    print(
+        f"{SHAPES[args.shape].name}, bfloat16, {HELD} entries, {where}, torch {torch.__version__}\n\n{made}"
+    )
 
 
 if __name__ == "__main__":

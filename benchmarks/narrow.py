@@ -30,13 +30,17 @@ def microseconds(run: Callable[[], object], repeats: int) -> float:
 def main() -> None:
     """Print a row for each type and number of rows."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shape", type=int, nargs=2, default=(1536, 384), help="outputs and inputs of the matrix")
+    parser.add_argument(
+        "--shape", type=int, nargs=2, default=(1536, 384), help="outputs and inputs of the matrix"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=30)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     out, inner = args.shape
-    print("| type | rows | dense | `int8` operator | `int8` plain way | `int8` as it is used | `int4` as it is used |")
+    print(
+        "| type | rows | dense | `int8` operator | `int8` plain way | `int8` as it is used | `int4` as it is used |"
+    )
     print("|---|---|---|---|---|---|---|")
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         q, scale = torch.randint(-127, 128, (out, inner), dtype=torch.int8), torch.rand(out).to(dtype)

@@ -49,11 +49,15 @@ def prompt(bench: KVBench, key: Question, tokens: int) -> list[int]:
 
     turn = longest(key, length, tokens)
     if turn is None or length(hidden(key, 0)) > tokens:
-        raise SystemExit(f"{key.id} cannot be asked in {tokens} tokens: give more of them, and at most what its stories have.")
+        raise SystemExit(
+            f"{key.id} cannot be asked in {tokens} tokens: give more of them, and at most what its stories have."
+        )
     return encode(bench.model, turn, True)
 
 
-def counted(bench: KVBench, method: Method, keys: Sequence[Question], prompts: Sequence[list[int]]) -> tuple[int, int]:
+def counted(
+    bench: KVBench, method: Method, keys: Sequence[Question], prompts: Sequence[list[int]]
+) -> tuple[int, int]:
     """How many keys are found, and the bytes held behind all answers."""
     hits = held = 0
     for key, ids in zip(keys, prompts, strict=True):
@@ -65,10 +69,16 @@ def counted(bench: KVBench, method: Method, keys: Sequence[Question], prompts: S
 
 def main() -> None:
     """Ask, count, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="lab-recall")
-    parser.add_argument("--tokens", type=int, nargs="+", default=[128, 512, 1500], help="lengths of the prompts")
-    parser.add_argument("--shares", type=float, nargs="+", default=[0.25], help="budgets, as shares of a prompt")
+    parser.add_argument(
+        "--tokens", type=int, nargs="+", default=[128, 512, 1500], help="lengths of the prompts"
+    )
+    parser.add_argument(
+        "--shares", type=float, nargs="+", default=[0.25], help="budgets, as shares of a prompt"
+    )
     parser.add_argument("--keys", type=int, default=20, help="pass keys of each length")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()

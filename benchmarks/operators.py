@@ -30,7 +30,19 @@ from decodescope.engine.session import Session
 from decodescope.engine.trace.events import Level
 
 ROUNDS = 80
-LOOKS = ("view", "slice", "permute", "transpose", "select", "split", "chunk", "expand", "unflatten", "unsqueeze", "unbind")
+LOOKS = (
+    "view",
+    "slice",
+    "permute",
+    "transpose",
+    "select",
+    "split",
+    "chunk",
+    "expand",
+    "unflatten",
+    "unsqueeze",
+    "unbind",
+)
 STEPS = ("drafter", "recorded", "tokens a step", "step, ms", "beside passes, ms", "of the step", "recording")
 PROMPT = "import os\nimport sys\n\ndef read(path):\n    with open(path) as f:\n        return f.read()\n\ndef main():\n"
 
@@ -44,7 +56,9 @@ class Written(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        self.calls.append((func, args, kwargs or {}, made))  # what was made stays, so that views of it stay too
+        self.calls.append(
+            (func, args, kwargs or {}, made)
+        )  # what was made stays, so that views of it stay too
         return made
 
 
@@ -81,7 +95,12 @@ def passes(name: str, model: Model, rows: int, entries: int) -> list[str]:
 
     full, reckoned, multiplied = in_turns(whole, again(calls), again(products))
     cells = [full, multiplied, reckoned - multiplied, full - reckoned]
-    return [name, str(rows), *(f"{x / 1e3:.2f}" for x in cells), f"{len(written.calls)}, {len(calls)}, {len(products)}"]
+    return [
+        name,
+        str(rows),
+        *(f"{x / 1e3:.2f}" for x in cells),
+        f"{len(written.calls)}, {len(calls)}, {len(products)}",
+    ]
 
 
 def both_ways(name: str, model: Model, rows: int, entries: int) -> list[str]:
@@ -110,21 +129,36 @@ def steps(model: Model, draft: Model, prompt: list[int], method: str, level: Lev
     """A row of the table: the steps of a method behind a prompt."""
     rounds = []
     for _ in range(4):
-        session = Session(model, method, prompt, models={"draft": draft}, max_new_tokens=64, stop_tokens=[], level=level)
+        session = Session(
+            model, method, prompt, models={"draft": draft}, max_new_tokens=64, stop_tokens=[], level=level
+        )
         session.start()
         start = time.perf_counter()
         done = list(session.stream())
         whole = 1e6 * (time.perf_counter() - start)
-        wall, own = sum(x.wall_us for x in done), sum(x.wall_us - sum(p.wall_us for p in x.passes) for x in done)
+        wall, own = (
+            sum(x.wall_us for x in done),
+            sum(x.wall_us - sum(p.wall_us for p in x.passes) for x in done),
+        )
         rounds.append((whole / len(done), own / len(done), whole / wall - 1, 64 / len(done)))
     step, own, recording, tokens = min(rounds)
-    return [method, level, f"{tokens:.2f}", f"{step / 1e3:.2f}", f"{own / 1e3:.2f}", f"{own / step:.1%}", f"{recording:.1%}"]
+    return [
+        method,
+        level,
+        f"{tokens:.2f}",
+        f"{step / 1e3:.2f}",
+        f"{own / 1e3:.2f}",
+        f"{own / step:.1%}",
+        f"{recording:.1%}",
+    ]
 
 
 @torch.inference_mode()
 def main() -> None:
     """Measure, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dtype", nargs="+", default=["bfloat16", "float32"])
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 5, 16])
@@ -135,13 +169,36 @@ def main() -> None:
     for dtype in args.dtype:
         models = {name: load(name, dtype, compile=args.compile) for name in ("lab", "lab-draft")}
         if args.compile:
-            made = [both_ways(name, model, rows, args.entries) for name, model in models.items() for rows in args.rows]
-            head = ("model", "rows", "plain, ms", "compiled", "ratio", "of the processor, plain", "compiled", "ratio")
+            made = [
+                both_ways(name, model, rows, args.entries)
+                for name, model in models.items()
+                for rows in args.rows
+            ]
+            head = (
+                "model",
+                "rows",
+                "plain, ms",
+                "compiled",
+                "ratio",
+                "of the processor, plain",
+                "compiled",
+                "ratio",
+            )
             print("\n".join(x for model in models.values() for x in model.remarks))
             print(f"{dtype}, {args.threads} threads, {args.entries} entries\n\n{table(head, made)}\n")
             continue
-        made = [passes(name, model, rows, args.entries) for name, model in models.items() for rows in args.rows]
-        head = ("model", "rows", "pass, ms", "products", "other operators", "between", "calls, that reckon, products")
+        made = [
+            passes(name, model, rows, args.entries) for name, model in models.items() for rows in args.rows
+        ]
+        head = (
+            "model",
+            "rows",
+            "pass, ms",
+            "products",
+            "other operators",
+            "between",
+            "calls, that reckon, products",
+        )
         print(f"{dtype}, {args.threads} threads, {args.entries} entries\n\n{table(head, made)}\n")
         kinds: tuple[tuple[str, Level], ...] = (("none", "counts"), ("none", "decisions"), *_drafted())
         tokenizer = models["lab"].tokenizer
@@ -151,7 +208,9 @@ def main() -> None:
 
 
 def _drafted() -> tuple[tuple[str, Level], ...]:
-    return tuple((method, level) for method in ("draft_model", "prompt_lookup") for level in ("counts", "decisions"))
+    return tuple(
+        (method, level) for method in ("draft_model", "prompt_lookup") for level in ("counts", "decisions")
+    )
 
 
 if __name__ == "__main__":

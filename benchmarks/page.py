@@ -146,8 +146,12 @@ class Feed:
 def record(steps: int, nodes: int, path: Path, seed: int, level: Level = "decisions") -> Trace:
     """A run of `steps` steps, in memory and on disk."""
     model, trace = load("lab", "float32", "cpu"), Trace()
-    method = Method.named({"drafter": "token_recycling", "sampler": ["temperature"]}, {"drafter": {"nodes": str(nodes)}})
-    session = Session(model, method, encode(model, PROMPT), max_new_tokens=1500, seed=seed, stop_tokens=[], level=level)
+    method = Method.named(
+        {"drafter": "token_recycling", "sampler": ["temperature"]}, {"drafter": {"nodes": str(nodes)}}
+    )
+    session = Session(
+        model, method, encode(model, PROMPT), max_new_tokens=1500, seed=seed, stop_tokens=[], level=level
+    )
     session.sink = Tee(LazyWriter(path), trace)
     session.start()
     while session.end is None:
@@ -177,7 +181,9 @@ def served(play: Play) -> Iterator[str]:
     """The address of the page."""
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(Guard(app(play), port), log_level="warning", timeout_graceful_shutdown=1))
+    server = uvicorn.Server(
+        uvicorn.Config(Guard(app(play), port), log_level="warning", timeout_graceful_shutdown=1)
+    )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     while not server.started:
@@ -194,7 +200,9 @@ def browser() -> Iterator[Any]:
     """A page of 1440 x 900 px."""
     from playwright.sync_api import sync_playwright
 
-    program = os.environ.get("DECODESCOPE_BROWSER") or shutil.which("chromium") or shutil.which("google-chrome")
+    program = (
+        os.environ.get("DECODESCOPE_BROWSER") or shutil.which("chromium") or shutil.which("google-chrome")
+    )
     with sync_playwright() as driver:
         launched = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         yield launched.new_page(viewport={"width": 1440, "height": 900})
@@ -209,9 +217,14 @@ def opened(steps: int, path: Path, play: Play) -> list[tuple[str, str]]:
         begin = time.perf_counter()
         page.goto(f"{address}/#run={path.stem}")
         page.wait_for_function("window.first", timeout=TIMEOUT_MS)
-        first, there = page.evaluate("first"), page.evaluate(f"Number(document.querySelector('{place} .scrub').max)")
+        first, there = (
+            page.evaluate("first"),
+            page.evaluate(f"Number(document.querySelector('{place} .scrub').max)"),
+        )
         moved = page.evaluate(JUMP, [place, there // 2])
-        page.wait_for_function(f"document.querySelector('{place} .scrub').max == {steps - 1}", timeout=TIMEOUT_MS)
+        page.wait_for_function(
+            f"document.querySelector('{place} .scrub').max == {steps - 1}", timeout=TIMEOUT_MS
+        )
         took = time.perf_counter() - begin
         jumps = sorted(page.evaluate(JUMP, [place, chance.randrange(steps)]) for _ in range(24))
     return [
@@ -234,7 +247,10 @@ def exported(trace: Trace, folder: Path) -> list[tuple[str, str]]:
             page.wait_for_function("window.first", timeout=TIMEOUT_MS)
             times.append(page.evaluate("first"))
     size, packed = path.stat().st_size, len(gzip.compress(path.read_bytes()))
-    return [("bytes, and compressed (gzip)", f"{size:,}, {packed:,}"), ("open to first drawing, ms", _spread(sorted(times)))]
+    return [
+        ("bytes, and compressed (gzip)", f"{size:,}, {packed:,}"),
+        ("open to first drawing, ms", _spread(sorted(times))),
+    ]
 
 
 def visited(play: Play) -> list[tuple[str, str]]:
@@ -251,7 +267,10 @@ def visited(play: Play) -> list[tuple[str, str]]:
             spent.append(1e3 * ((_browser_s() or 0.0) - (used or 0.0)))
             sizes.append(visitor.evaluate("performance.getEntriesByType('navigation')[0].decodedBodySize"))
             visitor.context.close()
-    rows = [("open until the inputs answer, ms", _spread(sorted(times[1:]))), ("bytes of the page itself", f"{sizes[-1]:,}")]
+    rows = [
+        ("open until the inputs answer, ms", _spread(sorted(times[1:]))),
+        ("bytes of the page itself", f"{sizes[-1]:,}"),
+    ]
     return rows if used is None else [*rows, ("processor of the browser, ms", _spread(sorted(spent[1:])))]
 
 
@@ -259,7 +278,9 @@ def looked_at(page: Any, address: str, runs: list[str]) -> str:
     """Open one or two runs in the Lab, more on the Compare page: the selector of their pictures."""
     lab = len(runs) < 3
     place = ".ds-places" if lab else "#ds-page-compare .runs"
-    page.goto(f"{address}/#run=" + "&with=".join(runs) if lab else f"{address}/#compare&runs=" + ",".join(runs))
+    page.goto(
+        f"{address}/#run=" + "&with=".join(runs) if lab else f"{address}/#compare&runs=" + ",".join(runs)
+    )
     page.wait_for_selector("#ds-run", state="visible" if lab else "attached")
     page.wait_for_selector(place)
     page.wait_for_timeout(2000)
@@ -292,7 +313,9 @@ def slowed(traces: list[Trace], channels: list[Channel], play: Play) -> list[tup
         ended = f"document.querySelectorAll('{place} .outcome:not(:empty)').length == {len(feeds)}"
         page.wait_for_function(ended, timeout=TIMEOUT_MS)
         stood = [dict(x) for x in page.evaluate("stood.map((x) => [...x])")][: len(feeds)]
-        received = page.evaluate("Object.fromEntries(Object.entries(received).map(([kind, x]) => [kind, x.size]))")
+        received = page.evaluate(
+            "Object.fromEntries(Object.entries(received).map(([kind, x]) => [kind, x.size]))"
+        )
         throttle.send("Emulation.setCPUThrottlingRate", {"rate": 1})
         seeks, _ = sought(page, place, traces)
     pairs = [(feed, shown) for feed, shown in zip(feeds, stood, strict=True)]
@@ -305,7 +328,10 @@ def slowed(traces: list[Trace], channels: list[Channel], play: Play) -> list[tup
     lost = [len(trace.steps) - received.get(f"{k}-step", 0) for k, trace in enumerate(traces)]
     return [
         ("steps that did not come", " and ".join(map(str, lost))),
-        ("steps shown, per second", " and ".join(f"{len(x) / took:.1f}" for x in stood) + f" of {SLOW_RATE:g}"),
+        (
+            "steps shown, per second",
+            " and ".join(f"{len(x) / took:.1f}" for x in stood) + f" of {SLOW_RATE:g}",
+        ),
         ("from the server to the page, ms", _spread(late)),
         ("the last step, ms", f"{last:.0f}"),
         ("then, unslowed: seek until trees stand, ms", _spread(seeks)),
@@ -313,7 +339,9 @@ def slowed(traces: list[Trace], channels: list[Channel], play: Play) -> list[tup
     ]
 
 
-def measured(traces: list[Trace], channels: list[Channel], play: Play, rate: float, down: bool) -> list[tuple[str, str]]:
+def measured(
+    traces: list[Trace], channels: list[Channel], play: Play, rate: float, down: bool
+) -> list[tuple[str, str]]:
     """Rows of the table, for one to four runs; down: with the window at the trees, below the clocks of a comparison."""
     feeds = [Feed(trace, channel, rate) for trace, channel in zip(traces, channels, strict=True)]
     with served(play) as address, browser() as page:
@@ -325,7 +353,9 @@ def measured(traces: list[Trace], channels: list[Channel], play: Play, rate: flo
         before, begin = _browser_s(), time.process_time()
         took = played(feeds)
         server, after = time.process_time() - begin, _browser_s()
-        page.wait_for_function(f"document.querySelectorAll('{place} .outcome:not(:empty)').length == {len(feeds)}")
+        page.wait_for_function(
+            f"document.querySelectorAll('{place} .outcome:not(:empty)').length == {len(feeds)}"
+        )
         shown = page.evaluate("shown.map((x) => x.size)")[: len(feeds)]
         drawn = sorted(page.evaluate("drawn.filter((x) => x > 0.5)"))  # others had nothing to draw
         gaps = sorted(page.evaluate("gaps"))
@@ -345,8 +375,14 @@ def measured(traces: list[Trace], channels: list[Channel], play: Play, rate: flo
         ("seek until the whole trees stand, ms", _spread(seeks)),
         ("and until the texts do, ms", _spread(texts)),
         ("one step on the wire, bytes", _spread(sorted(sizes))),
-        ("browser, cores while streaming", "not told here" if after is None else f"{(after - (before or 0)) / took:.2f}"),
-        ("server process, cores; processor a step, ms", f"{server / took:.3f}; {1e3 * server / sum(steps):.3f}"),
+        (
+            "browser, cores while streaming",
+            "not told here" if after is None else f"{(after - (before or 0)) / took:.2f}",
+        ),
+        (
+            "server process, cores; processor a step, ms",
+            f"{server / took:.3f}; {1e3 * server / sum(steps):.3f}",
+        ),
     ]
 
 
@@ -360,7 +396,10 @@ def sought(page: Any, place: str, traces: list[Trace]) -> tuple[list[float], lis
 
 def _places(traces: list[Trace]) -> Iterator[tuple[int, list[int]]]:
     """Where to jump: what the scrubber is set to, and the step of each run that is shown then."""
-    ends = [[sum(len(x.emitted) for x in trace.steps[: i + 1]) for i in range(len(trace.steps))] for trace in traces]
+    ends = [
+        [sum(len(x.emitted) for x in trace.steps[: i + 1]) for i in range(len(trace.steps))]
+        for trace in traces
+    ]
     most = min(len(trace.steps) - 1 for trace in traces) if len(traces) == 1 else min(x[-1] for x in ends)
     for k in range(1, 25):
         at = 1 + (k * 37) % (most - 1)
@@ -397,14 +436,24 @@ def _spread(values: list[float]) -> str:
 
 def main() -> None:
     """Record, replay, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--parts", nargs="+", default=[*PARTS], choices=PARTS)
-    parser.add_argument("--long", type=int, nargs="+", default=[10_000, 200_000], help="steps of the traces that are opened")
-    parser.add_argument("--panes", type=int, nargs="+", default=[1, 2, 4], choices=(1, 2, 3, 4), help="runs shown at once")
+    parser.add_argument(
+        "--long", type=int, nargs="+", default=[10_000, 200_000], help="steps of the traces that are opened"
+    )
+    parser.add_argument(
+        "--panes", type=int, nargs="+", default=[1, 2, 4], choices=(1, 2, 3, 4), help="runs shown at once"
+    )
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rate", type=float, default=30.0, help="steps per second")
-    parser.add_argument("--down", action="store_true", help="several panes: look at the trees, not at the top of the page")
-    parser.add_argument("--nodes", type=int, default=80, choices=(8, 16, 24, 80), help="nodes of a draft tree")
+    parser.add_argument(
+        "--down", action="store_true", help="several panes: look at the trees, not at the top of the page"
+    )
+    parser.add_argument(
+        "--nodes", type=int, default=80, choices=(8, 16, 24, 80), help="nodes of a draft tree"
+    )
     args = parser.parse_args()
     tables = {}
     if "first" in args.parts:
@@ -428,14 +477,18 @@ def main() -> None:
             level: Level = "counts" if steps > COUNTS else "decisions"
             path = Path(folder) / f"{'1' * 16}.dstrace"
             stretch(record(args.steps, args.nodes, Path(folder) / "short.dstrace", 1, level), path, steps)
-            tables[f"a trace of {steps:,} steps, level {level}"] = opened(steps, path, Play("lab", None, Path(folder)))
+            tables[f"a trace of {steps:,} steps, level {level}"] = opened(
+                steps, path, Play("lab", None, Path(folder))
+            )
     if "export" in args.parts:
         with tempfile.TemporaryDirectory() as folder:
             trace = record(args.steps, args.nodes, Path(folder) / "short.dstrace", 1)
             tables[f"export of {args.steps} steps"] = exported(trace, Path(folder))
     print("python benchmarks/page.py " + " ".join(sys.argv[1:]))
     load_s = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors{load_s}; {args.steps} steps")
+    print(
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors{load_s}; {args.steps} steps"
+    )
     for title, rows in tables.items():
         print(f"\n{title}")
         for name, value in rows:

@@ -56,20 +56,32 @@ def counted(model: Model, method: Method, seeds: int, classes: int) -> tuple[int
 def main() -> None:
     """Count and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", default="lab-digits", metavar="M", help="a model that writes pictures in raster order")
-    parser.add_argument("--any", default="lab-digits-any", metavar="M", help="one that writes cells in any order")
+    parser.add_argument(
+        "--model", default="lab-digits", metavar="M", help="a model that writes pictures in raster order"
+    )
+    parser.add_argument(
+        "--any", default="lab-digits-any", metavar="M", help="one that writes cells in any order"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="pictures of each class")
-    parser.add_argument("--classes", type=int, default=10, choices=range(1, 11), metavar="N", help="the first so many")
+    parser.add_argument(
+        "--classes", type=int, default=10, choices=range(1, 11), metavar="N", help="the first so many"
+    )
     args = parser.parse_args()
     model, other, lines = load(args.model, "float32", "cpu"), load(args.any, "float32", "cpu"), []
-    todo = [(name, f"`{rule}`", model, drafting(window, rule)) for name, window in WINDOWS.items() for rule in RULES]
+    todo = [
+        (name, f"`{rule}`", model, drafting(window, rule))
+        for name, window in WINDOWS.items()
+        for rule in RULES
+    ]
     for name, (strategy, knobs) in STRATEGIES.items():
         settings = {"strategy": knobs, "sampler": {"temperature": 1.0}}
         method = Method.named({"strategy": strategy, "sampler": "temperature"}, settings)
         todo.append((name, "-", other if strategy == "randar" else model, method))
     for name, rule, which, method in todo:
         tokens, passes, rows = counted(which, method, args.seeds, args.classes)
-        lines.append([name, rule, f"{tokens:,}", f"{passes:,}", f"{tokens / passes:.2f}", f"{rows / tokens:.2f}"])
+        lines.append(
+            [name, rule, f"{tokens:,}", f"{passes:,}", f"{tokens / passes:.2f}", f"{rows / tokens:.2f}"]
+        )
     print(table(HEAD, lines))
 
 

@@ -19,7 +19,9 @@ from decodescope.engine.trace import Trace
 from decodescope.lab.cost.elsewhere import Off, Pricer, Run, off
 
 METHODS = ("none", "prompt_lookup", "draft_model")  # drafters
-TEXT = "def area(width, height):\n    return width * height\n\n\ndef volume(width, height, depth):\n    return "
+TEXT = (
+    "def area(width, height):\n    return width * height\n\n\ndef volume(width, height, depth):\n    return "
+)
 
 
 def error(trace: Trace, profile: HardwareProfile) -> Off:
@@ -55,8 +57,12 @@ def main() -> None:
         for n, p in profiles.items():
             cache = "" if p.cache_bandwidth is None else f", cache {p.cache_bandwidth / 1e9:.0f}"
             peak, memory = p.peak() / 1e9, p.bandwidth / 1e9
-            print(f"{dtype}, {n}: {peak:.0f} GFLOP/s, memory {memory:.1f} GB/s{cache}, launch {p.launch_us:.1f} us")
-        print("| type | method | threads | clock, ms | own profile | the other's profile | from the other's clock |")
+            print(
+                f"{dtype}, {n}: {peak:.0f} GFLOP/s, memory {memory:.1f} GB/s{cache}, launch {p.launch_us:.1f} us"
+            )
+        print(
+            "| type | method | threads | clock, ms | own profile | the other's profile | from the other's clock |"
+        )
         print("|---|---|---|---|---|---|---|")
         for (method, n), traces in (kept := recorded(dtype, args.threads, args.tokens, args.repeats)).items():
             (other,) = set(args.threads) - {n}

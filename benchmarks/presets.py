@@ -53,7 +53,15 @@ def weights(name: str) -> str:
 def settings(name: str) -> str:
     """A digest of all that a preset's text depends on, but for the program itself."""
     preset, prompt, models = PRESETS[name], asked(name), models_of(name)
-    said = [dict(preset.names), {k: dict(v) for k, v in preset.settings.items()}, models, prompt.prompt, prompt.chat, NEW, SEED]
+    said = [
+        dict(preset.names),
+        {k: dict(v) for k, v in preset.settings.items()},
+        models,
+        prompt.prompt,
+        prompt.chat,
+        NEW,
+        SEED,
+    ]
     return hashlib.sha256(json.dumps([said, [weights(x) for x in models.values()]]).encode()).hexdigest()[:16]
 
 
@@ -68,7 +76,13 @@ def written(name: str) -> dict[str, Any]:
     preset, prompt = PRESETS[name], asked(name)
     models = {role: model(x) for role, x in models_of(name).items()}
     target, method = models.pop(TARGET), Method.named(preset.names, preset.settings)
-    more: dict[str, Any] = {"models": models, "chat": prompt.chat, "max_new_tokens": NEW, "seed": SEED, "level": "counts"}
+    more: dict[str, Any] = {
+        "models": models,
+        "chat": prompt.chat,
+        "max_new_tokens": NEW,
+        "seed": SEED,
+        "level": "counts",
+    }
     done = run(target, method, prompt.prompt, **more)
     share = round(said_again(done.tokens), 2)
     return {"settings": settings(name), "tokens": len(done.tokens), "again": share, "text": done.text[:SAID]}
@@ -81,9 +95,15 @@ def kept() -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     """Measure what is missing where that is asked for; then a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="PRESET", help="measure these anew, whatever is kept of them")
-    parser.add_argument("--write", action="store_true", help="measure what is missing or has changed, and keep it")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="PRESET", help="measure these anew, whatever is kept of them"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="measure what is missing or has changed, and keep it"
+    )
     args, rows = parser.parse_args(), kept()
     if strange := [name for name in args.names if name not in PRESETS]:
         parser.error(f"there is no preset {strange[0]!r}: choose of {', '.join(PRESETS)}")

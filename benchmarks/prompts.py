@@ -25,12 +25,16 @@ def page(found: Mapping[str, Any]) -> str:
         f"`{s['model']}`" + (f" with the draft model `{draft}`" if draft else "") + f", {s['dtype']}; "
         f"{sum(found['kinds'].values())} questions; {s['machine']}, {s['device']}, {s['threads']} threads, torch {s['torch']}."
     )
-    return "\n\n".join([about, table(("method", *COLUMNS), [[name, *cells(one)] for name, one in found["methods"].items()])])
+    return "\n\n".join(
+        [about, table(("method", *COLUMNS), [[name, *cells(one)] for name, one in found["methods"].items()])]
+    )
 
 
 def main() -> None:
     """Read and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path, help="what decodescope bench prompts --out wrote")
     print(page(read(parser.parse_args().file, "prompts", VERSION)))
 

@@ -25,7 +25,9 @@ ROWS = (1, 2, 4, 5, 8, 16, 26, 32, 64)
 HELD = 256  # entries that a measured pass finds
 PART = 4  # one of so many layers runs in the short form of a model
 BITS = ("int8", "int4")
-FILL = 64 << 20  # bytes read before every call of heads: behind a pass of the target none of their weights are in a cache
+FILL = (
+    64 << 20
+)  # bytes read before every call of heads: behind a pass of the target none of their weights are in a cache
 WIDE = ("inner", "hidden", "rank", "prefix")  # sizes of heads that grow with the target's width
 
 
@@ -41,7 +43,9 @@ class Curve:
     def us(self, rows: int, attn: float, ffn: float, unembedded: int) -> float:
         """A pass, as `asked` says it."""
         ran = attn * self.attention + ffn * (1 - self.attention)
-        return ran * _between(rows, self.rows, self.layers) + (_between(unembedded, self.rows, self.rest) if unembedded else 0)
+        return ran * _between(rows, self.rows, self.layers) + (
+            _between(unembedded, self.rows, self.rest) if unembedded else 0
+        )
 
 
 def _between(rows: float, known: Sequence[int], us: Sequence[float]) -> float:
@@ -68,11 +72,15 @@ class Costs:
     def head_us(self, call: str) -> float:
         """A call of heads. Raises a Refusal if it was not measured."""
         if call not in self.heads:
-            raise Refusal(f"The costs do not know {call[:80]}: measure them anew, of the very file of steps that is priced.")
+            raise Refusal(
+                f"The costs do not know {call[:80]}: measure them anew, of the very file of steps that is priced."
+            )
         return self.heads[call]
 
 
-def curve(whole: Decoder, part: Decoder, rows: Sequence[int], ms: Sequence[float], short: Sequence[float]) -> Curve:
+def curve(
+    whole: Decoder, part: Decoder, rows: Sequence[int], ms: Sequence[float], short: Sequence[float]
+) -> Curve:
     """Of the milliseconds of passes of `whole` and of `part`, which has the first of its layers."""
     spec, n = whole.spec, whole.spec.n_layers
     by_layer = [1e3 * (a - b) / (n - part.spec.n_layers) for a, b in zip(ms, short, strict=True)]
@@ -88,17 +96,30 @@ def curve(whole: Decoder, part: Decoder, rows: Sequence[int], ms: Sequence[float
 def first_layers(decoder: Decoder) -> Decoder:
     """A decoder with the first of the layers, which shares their weights."""
     few = max(1, decoder.spec.n_layers // PART)
-    return Decoder(replace(decoder.spec, n_layers=few), decoder.embed, decoder.layers[:few], decoder.norm, decoder.embed)
+    return Decoder(
+        replace(decoder.spec, n_layers=few), decoder.embed, decoder.layers[:few], decoder.norm, decoder.embed
+    )
 
 
-def measured(steps: Mapping[str, Any], params: int, draft_params: int, rounds: int, say: Callable[[str], None]) -> Costs:
+def measured(
+    steps: Mapping[str, Any], params: int, draft_params: int, rounds: int, say: Callable[[str], None]
+) -> Costs:
     """The costs of everything that `steps` call for."""
     say(f"making random weights, {params / 1e6:g} M and {draft_params / 1e6:g} M")
-    plain = {"target": random_decoder(params, torch.bfloat16), "draft": random_decoder(draft_params, torch.bfloat16, seed=1)}
+    plain = {
+        "target": random_decoder(params, torch.bfloat16),
+        "draft": random_decoder(draft_params, torch.bfloat16, seed=1),
+    }
     short = {role: first_layers(x) for role, x in plain.items()}
-    models = {f"{role} {form}": x.packed() for form, of in (("whole", plain), ("part", short)) for role, x in of.items()}
+    models = {
+        f"{role} {form}": x.packed()
+        for form, of in (("whole", plain), ("part", short))
+        for role, x in of.items()
+    }
     ms = dict(timed(models, ROWS, rounds, HELD, say))
-    passes = {role: curve(plain[role], short[role], ROWS, ms[f"{role} whole"], ms[f"{role} part"]) for role in plain}
+    passes = {
+        role: curve(plain[role], short[role], ROWS, ms[f"{role} whole"], ms[f"{role} part"]) for role in plain
+    }
     few = {"dense": models["target whole"], **{words: transformed(plain["target"], words) for words in BITS}}
     one = {name: each[0] for name, each in timed(few, (1,), 2 * rounds, HELD, say)}
     big = {role: models[f"{role} whole"] for role in plain}
@@ -114,17 +135,23 @@ def measured(steps: Mapping[str, Any], params: int, draft_params: int, rounds: i
 def enlarged(kind: str, shape: Mapping[str, int], big: ModelSpec) -> dict[str, int]:
     """The sizes of heads of that kind on a model like `big`: what grows with the width does; a layer is one of the model's."""
     if kind not in NETS:
-        raise Refusal(f"The steps call heads of the kind {kind[:40]!r}, which are none of {', '.join(NETS)}: record them anew.")
+        raise Refusal(
+            f"The steps call heads of the kind {kind[:40]!r}, which are none of {', '.join(NETS)}: record them anew."
+        )
     made = {**shape, "d": big.d_model}
     made |= {name: round(shape[name] * big.d_model / shape["d"]) for name in WIDE if name in shape}
-    made |= {name: getattr(big, name) for name in ("n_heads", "n_kv_heads", "head_dim", "d_ff") if name in shape}
+    made |= {
+        name: getattr(big, name) for name in ("n_heads", "n_kv_heads", "head_dim", "d_ff") if name in shape
+    }
     if shape.get("vocab"):
         made["vocab"] = big.vocab
         made |= {"kept": shape["kept"] * big.vocab // shape["vocab"]} if "kept" in shape else {}
     return made
 
 
-def called(steps: Mapping[str, Any], big: Mapping[str, Decoder], rounds: int, say: Callable[[str], None]) -> dict[str, float]:
+def called(
+    steps: Mapping[str, Any], big: Mapping[str, Decoder], rounds: int, say: Callable[[str], None]
+) -> dict[str, float]:
     """Call -> microseconds, the median of some rounds, by random heads in the width of the `big` models."""
     calls, us, nets = sorted({x for row in steps["rows"] for x in row["parts"]["heads"]}), {}, {}
     say(f"{len(calls)} different calls of heads")
@@ -134,13 +161,19 @@ def called(steps: Mapping[str, Any], big: Mapping[str, Decoder], rounds: int, sa
         if kind != UNEMBED and (role, kind) not in nets:
             sizes = enlarged(kind, told["heads"][kind], decoder.spec)
             nets[role, kind] = _random(NETS[kind](**sizes)).moved(dtype=decoder.dtype).packed()
-        sizes = {3 * told["spec"]["d_model"]: 3 * decoder.spec.d_model}  # states of three depths, side by side
+        sizes = {
+            3 * told["spec"]["d_model"]: 3 * decoder.spec.d_model
+        }  # states of three depths, side by side
         sizes |= {told["spec"][x]: getattr(decoder.spec, x) for x in ("vocab", "d_model")}
         if kind != UNEMBED:
-            sizes |= {told["heads"][kind][x]: nets[role, kind].shape[x] for x in WIDE if x in nets[role, kind].shape}
+            sizes |= {
+                told["heads"][kind][x]: nets[role, kind].shape[x] for x in WIDE if x in nets[role, kind].shape
+            }
         work = getattr(decoder if kind == UNEMBED else nets[role, kind], name)
         read = [_given(x, sizes, decoder) for x in given]
-        many = max((x.numel() // x.shape[-1] for x in read if isinstance(x, torch.Tensor)), default=0) > ROWS[-1]
+        many = (
+            max((x.numel() // x.shape[-1] for x in read if isinstance(x, torch.Tensor)), default=0) > ROWS[-1]
+        )
         us[call] = _median_us(work, read, 2 if many else 3 * rounds)  # many: a prompt, once a run
     return us
 

@@ -39,7 +39,9 @@ class Heard(HeadClock):
         """Note a call as [model, kind of head, method, what it read]; of tensors the sizes."""
         owner, name = (work.__self__, work.__name__) if hasattr(work, "__self__") else (work, "forward")
         mine = owner in (self.model.decoder, *self.model.decoder.heads.values())
-        places = name == "forward" and hasattr(owner, "attention")  # behind what it reads it is told where that stands
+        places = name == "forward" and hasattr(
+            owner, "attention"
+        )  # behind what it reads it is told where that stands
         read = takewhile(lambda x: isinstance(x, Tensor), given) if places else given
         kind = getattr(owner, "kind", UNEMBED)
         self._now[json.dumps(["target" if mine else "draft", kind, name, [_said(x) for x in read]])] += 1
@@ -83,7 +85,10 @@ class Recording(Speculation):
     def settings(self) -> dict[str, Any]:
         """With the sizes of what may be made larger."""
         sizes = {
-            role: {"spec": x.spec.record(), "heads": {kind: head.shape for kind, head in x.decoder.heads.items()}}  # type: ignore[union-attr] # heads are Heads
+            role: {
+                "spec": x.spec.record(),
+                "heads": {kind: head.shape for kind, head in x.decoder.heads.items()},
+            }  # type: ignore[union-attr] # heads are Heads
             for role, x in {"target": self.model, **self.drafts}.items()
         }
         return {**super().settings(), "sizes": sizes}
@@ -104,7 +109,9 @@ class Recording(Speculation):
         return [made[name] for name in self.entries]
 
 
-def recorded(question: Question, name: str, calls: Sequence[Written], heads: Iterable[Counter[str]]) -> ReplayRow:
+def recorded(
+    question: Question, name: str, calls: Sequence[Written], heads: Iterable[Counter[str]]
+) -> ReplayRow:
     """The row of several calls that wrote the same; heads: what they called in each step of the last one."""
     last = calls[-1]
     assert last.began is not None
@@ -144,5 +151,7 @@ def asked(one: Pass, layers: int) -> list[Any]:
             own = own if one.routed is None else len(one.running(i, block))
             ran += own / one.tokens + one.along(i) / one.tokens
         shares.append(round(ran / layers, 4))
-    alone = one.attn is not None and one.gap == "" and one.logits is not None  # states; whoever unembeds them is heard
+    alone = (
+        one.attn is not None and one.gap == "" and one.logits is not None
+    )  # states; whoever unembeds them is heard
     return [one.lane, rows, *shares, 0 if alone else rows if one.logits is None else one.logits]

@@ -97,7 +97,9 @@ def page(steps: Mapping[str, Any], costs: Costs, beside: bool = False) -> str:
         "are a step's time outside passes and heads, taken from the recorded runs. A larger draft model, or another "
         "acceptance, is another table."
     )
-    bits = ", ".join(f"{ms:.1f} ms in {'bfloat16' if name == 'dense' else name}" for name, ms in c["one"].items())
+    bits = ", ".join(
+        f"{ms:.1f} ms in {'bfloat16' if name == 'dense' else name}" for name, ms in c["one"].items()
+    )
     bits = f"A pass of one row takes {bits}." + " Measured beside other work: read the ratios." * beside
     return "\n\n".join(
         [
@@ -140,7 +142,9 @@ def _cells(one: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
 
 def _best(found: Mapping[str, Any], order: Sequence[str], kind: str) -> list[str]:
     """The method that gains most on a kind, how much, and those that follow."""
-    times = {name: (found["methods"][name]["by_kind"][kind]["ratio"] or {}).get("median") or 0.0 for name in order}
+    times = {
+        name: (found["methods"][name]["by_kind"][kind]["ratio"] or {}).get("median") or 0.0 for name in order
+    }
     first, *others = sorted(times, key=lambda name: -times[name])[:BEST]
     then = ", ".join(f"`{name}` {times[name]:.2f}" for name in others)
     return [f"`{first}`", figure(times[first]), then]
@@ -184,7 +188,13 @@ def costs_of(said: Mapping[str, Any]) -> Costs:
 def as_plain(costs: Costs) -> dict[str, Any]:
     """What `costs_of` reads."""
     curves = {role: vars(x) for role, x in costs.passes.items()}
-    return {"replay_costs": VERSION, "passes": curves, "heads": costs.heads, "bits": costs.bits, "settings": costs.settings}
+    return {
+        "replay_costs": VERSION,
+        "passes": curves,
+        "heads": costs.heads,
+        "bits": costs.bits,
+        "settings": costs.settings,
+    }
 
 
 def record(args: argparse.Namespace) -> None:
@@ -196,7 +206,9 @@ def record(args: argparse.Namespace) -> None:
         drafts["draft2"] = load(args.draft2, args.dtype, "cpu")
     bench = Recording(model, drafts, methods, new_tokens=args.new_tokens, repeats=args.repeats, temperature=0)
     asked_, short = {**about, "short": True}, even_of_each(questions, SHORT)
-    result = speculation(bench, short[: args.questions], asked=asked_, out=args.out, resume=args.resume, say=_say)
+    result = speculation(
+        bench, short[: args.questions], asked=asked_, out=args.out, resume=args.resume, say=_say
+    )
     if not result.complete:
         sys.exit(f"Interrupted. {args.out}.partial holds what was recorded: --resume goes on from there.")
 
@@ -207,7 +219,9 @@ def _say(text: str) -> None:
 
 def parsed() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     ways = parser.add_subparsers(dest="way", required=True)
     one = ways.add_parser("record")
     one.add_argument("--model", default="lab")
@@ -228,7 +242,9 @@ def parsed() -> argparse.Namespace:
         way.add_argument("steps", type=Path)
     three.add_argument("costs", type=Path)
     three.add_argument("--write", action="store_true", help="rewrite the section of docs/benchmarks.md")
-    three.add_argument("--beside", action="store_true", help="say that other programs ran when it was measured")
+    three.add_argument(
+        "--beside", action="store_true", help="say that other programs ran when it was measured"
+    )
     for way in (one, two):
         way.add_argument("--out", type=Path, required=True)
         way.add_argument("--threads", type=int, default=1)

@@ -58,7 +58,9 @@ def cut(model: Model, draft: Model, context: str, ids: list[int]) -> Trace:
 
 def main() -> None:
     """Cut, export, move, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tokens", type=int, default=2000, help="of the prompt")
     parser.add_argument("--moves", type=int, default=60, help="of the slider")
     parser.add_argument("--only", nargs="+", default=[*CONTEXTS], choices=[*CONTEXTS], help="of the contexts")
@@ -67,7 +69,9 @@ def main() -> None:
     assert model.tokenizer is not None
     ids = model.tokenizer.plain(TEXT.read_text(encoding="utf-8"))[: args.tokens]
     load_s = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors{load_s}; {args.moves} moves, ms")
+    print(
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors{load_s}; {args.moves} moves, ms"
+    )
     with tempfile.TemporaryDirectory() as folder, browser() as page:
         for name in args.only:
             path = Path(folder) / f"{name}.html"

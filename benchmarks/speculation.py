@@ -56,8 +56,12 @@ def command(found: Mapping[str, Any]) -> str:
     s = found["settings"]
     words = ["decodescope bench speculation", f"--model {s['model']}"]
     words += [f"--{role} {name}" for role, name in s["drafts"].items()]
-    words += [f"--dtype {s['dtype']} --threads {s['threads']} --new-tokens {s['new_tokens']} --repeats {s['repeats']}"]
-    words += [f"--temperature {s['temperature']:g}", f"--seed {s['seed']}"] + ["--short"] * bool(s["questions"].get("short"))
+    words += [
+        f"--dtype {s['dtype']} --threads {s['threads']} --new-tokens {s['new_tokens']} --repeats {s['repeats']}"
+    ]
+    words += [f"--temperature {s['temperature']:g}", f"--seed {s['seed']}"] + ["--short"] * bool(
+        s["questions"].get("short")
+    )
     return " ".join(words)
 
 
@@ -70,13 +74,17 @@ def page(found: Mapping[str, Any]) -> str:
     parts = [
         TITLE,
         f"    {command(found)}",
-        ". ".join(heading(found)) + ". Columns are explained in [benchmarks/README.md](../benchmarks/README.md).",
+        ". ".join(heading(found))
+        + ". Columns are explained in [benchmarks/README.md](../benchmarks/README.md).",
         table(("method", *COLUMNS), [[_code(name), *cells(methods[name])] for name in order]),
         table(
             ("times plain (questions)", *(f"{kind} ({n})" for kind, n in kinds.items())),
             [[_code(name), *by_kind(methods[name], kinds)] for name in order],
         ),
-        table(("accepted at position", *map(str, range(1, deep + 1))), [[*x, *[""] * (deep + 1 - len(x))] for x in places]),
+        table(
+            ("accepted at position", *map(str, range(1, deep + 1))),
+            [[*x, *[""] * (deep + 1 - len(x))] for x in places],
+        ),
         table(GOALS, goal_rows(found)),
         *([doubtful(found)] if doubtful(found) else []),
         *[f"Left out: {_code(name)}: {why}" for name, why in found["settings"]["left_out"].items()],
@@ -114,7 +122,10 @@ def measured(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def as_text(told: Mapping[str, Any]) -> str:
     """The text of assets/methods.json: a line for each headline and each pair of figures."""
-    return re.sub(r"\[\s+([\d.]+),\s+([\d.]+)\s+\]", r"[\1, \2]", json.dumps(told, ensure_ascii=False, indent=1)) + "\n"
+    return (
+        re.sub(r"\[\s+([\d.]+),\s+([\d.]+)\s+\]", r"[\1, \2]", json.dumps(told, ensure_ascii=False, indent=1))
+        + "\n"
+    )
 
 
 def with_columns(text: str, told: Mapping[str, Any]) -> str:
@@ -130,8 +141,12 @@ def _found(lines: Sequence[str], begin: str) -> tuple[int, int]:
     """The first line of the table that begins so, and the one behind its last."""
     first = next((i for i, line in enumerate(lines) if line.startswith(begin)), None)
     if first is None:
-        sys.exit(f"docs/methods.md has no table that begins with {begin}: put it back, or change benchmarks/speculation.py.")
-    return first, next(i for i in range(first, len(lines) + 1) if i == len(lines) or not lines[i].startswith("|"))
+        sys.exit(
+            f"docs/methods.md has no table that begins with {begin}: put it back, or change benchmarks/speculation.py."
+        )
+    return first, next(
+        i for i in range(first, len(lines) + 1) if i == len(lines) or not lines[i].startswith("|")
+    )
 
 
 def _others(lines: list[str], headlines: Mapping[str, Mapping[str, str]]) -> list[str]:
@@ -174,9 +189,15 @@ def draw(found: Mapping[str, Any]) -> Any:
     made = make_subplots(1, 2, column_widths=[0.6, 0.4], shared_yaxes=True, horizontal_spacing=0.03)
     gains = [[(one["by_kind"][kind]["ratio"] or {}).get("median") for kind in kinds] for one in ones]
     shown = [["" if x is None else f"{x:.2f}" for x in row] for row in gains]
-    made.add_trace(go.Heatmap(x=kinds, y=order, z=gains, text=shown, texttemplate="%{text}", zmid=1, showscale=False), 1, 1)
+    made.add_trace(
+        go.Heatmap(x=kinds, y=order, z=gains, text=shown, texttemplate="%{text}", zmid=1, showscale=False),
+        1,
+        1,
+    )
     for key in ("passes", "heads", "overhead"):
-        made.add_trace(go.Bar(x=[100 * (one[key] or 0) for one in ones], y=order, name=key, orientation="h"), 1, 2)
+        made.add_trace(
+            go.Bar(x=[100 * (one[key] or 0) for one in ones], y=order, name=key, orientation="h"), 1, 2
+        )
     made.update_layout(
         title="Times plain decoding, by kind; and the median step, in percent",
         barmode="stack",
@@ -191,21 +212,33 @@ def read(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        sys.exit(f"{path} cannot be read ({str(error)[:80]}): give the file of decodescope bench speculation --out.")
+        sys.exit(
+            f"{path} cannot be read ({str(error)[:80]}): give the file of decodescope bench speculation --out."
+        )
     if not isinstance(found, dict) or found.get("speculation") != VERSION or not found.get("rows"):
-        sys.exit(f"{path} holds no result of version {VERSION}: give the file of decodescope bench speculation --out.")
+        sys.exit(
+            f"{path} holds no result of version {VERSION}: give the file of decodescope bench speculation --out."
+        )
     return found
 
 
 def main() -> None:
     """Read, then print or write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path, nargs="?", help="what decodescope bench speculation --out wrote")
-    parser.add_argument("--write", action="store_true", help="rewrite docs/benchmarks.md, assets/methods.json, docs/methods.md")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="rewrite docs/benchmarks.md, assets/methods.json, docs/methods.md",
+    )
     parser.add_argument("--figure", type=Path, metavar="OUT", help="draw it into this HTML file too")
     args = parser.parse_args()
     if args.file is None and (not args.write or args.figure is not None):
-        parser.error("give the file of decodescope bench speculation --out; without one only --write works, on docs/methods.md")
+        parser.error(
+            "give the file of decodescope bench speculation --out; without one only --write works, on docs/methods.md"
+        )
     told = json.loads(BOOK.read_text(encoding="utf-8"))
     made: dict[Path, str] = {}
     if args.file is not None:
@@ -217,7 +250,10 @@ def main() -> None:
             return
         told["measured"] = measured(found)
         benchmarks = DOCS / "benchmarks.md"
-        made = {benchmarks: with_section(benchmarks.read_text(encoding="utf-8"), page(found)), BOOK: as_text(told)}
+        made = {
+            benchmarks: with_section(benchmarks.read_text(encoding="utf-8"), page(found)),
+            BOOK: as_text(told),
+        }
     methods = DOCS / "methods.md"
     made[methods] = with_columns(methods.read_text(encoding="utf-8"), told)
     for path, text in made.items():

@@ -55,9 +55,13 @@ def slowest(path: Path) -> dict[str, Method]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise Refusal(f"{path} cannot be read ({str(error)[:80]}): give what bench speculation --out wrote.") from None
+        raise Refusal(
+            f"{path} cannot be read ({str(error)[:80]}): give what bench speculation --out wrote."
+        ) from None
     if not isinstance(found, dict) or found.get("speculation") != VERSION:
-        raise Refusal(f"{path} holds no result of version {VERSION}: give what bench speculation --out wrote.")
+        raise Refusal(
+            f"{path} holds no result of version {VERSION}: give what bench speculation --out wrote."
+        )
     gains = {
         name: one["ratio"]["median"]
         for name, one in found["methods"].items()
@@ -103,7 +107,9 @@ class Away(HeadClock):
             self.watch.enable()
 
 
-def profiled(bench: Bench, method: Method, question: Question, new: int, overhead: bool) -> tuple[pstats.Stats, list[Step]]:
+def profiled(
+    bench: Bench, method: Method, question: Question, new: int, overhead: bool
+) -> tuple[pstats.Stats, list[Step]]:
     """Statistics of the steps alone, and their records; the prompt is read before."""
     with watching(Away(bench.model, bench.models(method))) as away:
         return _profiled(bench, method, question, new, away, overhead)
@@ -126,7 +132,9 @@ def _profiled(
 def _begun(bench: Bench, method: Method, question: Question, new: int, away: Away) -> Session:
     """A session that has read the question."""
     prompt, stops = bench.first(question), bench.model.stop_tokens
-    session = Session(away.model, method, prompt, models=away.drafts, max_new_tokens=new, stop_tokens=stops, level="counts")
+    session = Session(
+        away.model, method, prompt, models=away.drafts, max_new_tokens=new, stop_tokens=stops, level="counts"
+    )
     session.start()
     return session
 
@@ -158,7 +166,9 @@ def rows_of(stats: Mapping[Any, Any], steps: int, count: int) -> list[list[str]]
     """
     total = sum(x[2] for x in stats.values()) or 1.0
     made = []
-    for (file, line, name), (_, calls, own, whole, _) in sorted(stats.items(), key=lambda x: -x[1][2])[:count]:
+    for (file, line, name), (_, calls, own, whole, _) in sorted(stats.items(), key=lambda x: -x[1][2])[
+        :count
+    ]:
         place = name.strip("<>") if file == "~" else f"{_short(file)}:{line} {name}"
         times = [f"{1e6 * x / steps:.0f}" for x in (own, whole)]
         made.append([place, f"{calls / steps:.1f}", *times, f"{100 * own / total:.1f} %"])
@@ -182,45 +192,71 @@ def told(name: str, stats: pstats.Stats, steps: list[Step], count: int) -> str:
         + f"; of it passes of models {passes:.0f}"
     )
     rows = rows_of(stats.stats, n, count)  # type: ignore[attr-defined] # its one way to the numbers
-    return f"{head}\n\n" + table(("function", "calls a step", "own us a step", "whole us a step", "own"), rows)
+    return f"{head}\n\n" + table(
+        ("function", "calls a step", "own us a step", "whole us a step", "own"), rows
+    )
 
 
 def main() -> None:
     """Decode, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("methods", nargs="*", metavar="METHOD", help="a name, or NAME=RECIPE")
-    parser.add_argument("--from", type=Path, dest="found", metavar="FOUND", help="a result, whose slowest methods are taken")
-    parser.add_argument("--shares", action="store_true", help="a row for each method: what its steps take beside passes")
-    parser.add_argument("--processor", action="store_true", help="with --shares: times are the main thread's on its processor")
+    parser.add_argument(
+        "--from", type=Path, dest="found", metavar="FOUND", help="a result, whose slowest methods are taken"
+    )
+    parser.add_argument(
+        "--shares", action="store_true", help="a row for each method: what its steps take beside passes"
+    )
+    parser.add_argument(
+        "--processor", action="store_true", help="with --shares: times are the main thread's on its processor"
+    )
     parser.add_argument("--overhead", action="store_true", help="look away while models and draft heads work")
     parser.add_argument("--model", default="lab")
     parser.add_argument("--draft", default="lab-draft")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--kind", default="code", help="of the question, the first of its kind (default: code)")
+    parser.add_argument(
+        "--kind", default="code", help="of the question, the first of its kind (default: code)"
+    )
     parser.add_argument("--new-tokens", type=int, default=48)
     parser.add_argument("--rows", type=int, default=15, help="functions of each method (default: 15)")
     args = parser.parse_args()
     try:
-        methods = {**({} if args.found is None else slowest(args.found)), **({} if args.shares else chosen(args.methods))}
+        methods = {
+            **({} if args.found is None else slowest(args.found)),
+            **({} if args.shares else chosen(args.methods)),
+        }
         if not methods and not args.shares:
             raise Refusal("Name a method, or give --from with a result of bench speculation.")
         torch.set_num_threads(args.threads or torch.get_num_threads())
         question = next((x for x in read_questions(QUESTIONS)[0] if x.kind == args.kind), None)
         if question is None:
-            raise Refusal(f"No question is of the kind {args.kind}: take one of those that docs/labbench.md names.")
+            raise Refusal(
+                f"No question is of the kind {args.kind}: take one of those that docs/labbench.md names."
+            )
         models = load(args.model, args.dtype), load(args.draft, args.dtype)
         if args.shares:
             entries = Speculation(models[0], {"draft": models[1]}).entries
             if unknown := [name for name in args.methods if name not in entries]:
-                raise Refusal(f"{unknown[0]} is none of the methods that bench speculation compares: {', '.join(entries)}.")
-            with patch.object(time, "perf_counter", time.thread_time if args.processor else time.perf_counter):
-                made = [share(name, entries[name], question, args.new_tokens) for name in args.methods or entries]
+                raise Refusal(
+                    f"{unknown[0]} is none of the methods that bench speculation compares: {', '.join(entries)}."
+                )
+            with patch.object(
+                time, "perf_counter", time.thread_time if args.processor else time.perf_counter
+            ):
+                made = [
+                    share(name, entries[name], question, args.new_tokens) for name in args.methods or entries
+                ]
             print(table(("method", "steps", "beside passes, us", "of a step", "operators"), made))
             return
         bench = Bench(models[0], methods, models[1])
         for name, method in methods.items():
-            print(told(name, *profiled(bench, method, question, args.new_tokens, args.overhead), args.rows) + "\n")
+            print(
+                told(name, *profiled(bench, method, question, args.new_tokens, args.overhead), args.rows)
+                + "\n"
+            )
     except Refusal as error:
         sys.exit(sentence(error))
 

@@ -53,7 +53,12 @@ def heads(model: Decoder, seen: Calibration, rows: Tensor) -> None:
     """Each way to cut, by what it leaves."""
     with torch.inference_mode():
         dense = logits(model, rows)
-        print(json.dumps({"weights": "", "loss": round(float(loss(model, rows)), 4), "params": model.spec.params}), flush=True)
+        print(
+            json.dumps(
+                {"weights": "", "loss": round(float(loss(model, rows)), 4), "params": model.spec.params}
+            ),
+            flush=True,
+        )
     for words in HEADS:
         start, cut = time.perf_counter(), model
         for one in transforms(words):
@@ -63,7 +68,10 @@ def heads(model: Decoder, seen: Calibration, rows: Tensor) -> None:
             far, own = divergence(dense, logits(cut, rows)), float(loss(cut, rows))
         kept = {"heads": sum(map(cut.spec.heads_at, layers)), "kv_heads": sum(map(cut.spec.kv_at, layers))}
         print(
-            json.dumps({"weights": words, "kl": round(far, 4), "loss": round(own, 4), **kept, "s": round(took, 1)}), flush=True
+            json.dumps(
+                {"weights": words, "kl": round(far, 4), "loss": round(own, 4), **kept, "s": round(took, 1)}
+            ),
+            flush=True,
         )
 
 
@@ -79,15 +87,30 @@ def plans(model: Decoder, seen: Calibration, rows: Tensor) -> None:
         alone = {plan: far(plan) for counts in ((1, 0), (0, 1)) for plan in every(blocks, blocks, counts)}
         table = {plan: far(plan) for plan in every(blocks, blocks, (2, 2))}
     total = {
-        plan: sum(alone[Plan((i,), ())] for i in plan.attn) + sum(alone[Plan((), (i,))] for i in plan.ffn) for plan in table
+        plan: sum(alone[Plan((i,), ())] for i in plan.attn) + sum(alone[Plan((), (i,))] for i in plan.ffn)
+        for plan in table
     }
     order, by_sum = sorted(table, key=table.__getitem__), min(total, key=total.__getitem__)
-    pair = torch.tensor([[total[plan] for plan in order], [table[plan] for plan in order]]).argsort(1).argsort(1).double()
+    pair = (
+        torch.tensor([[total[plan] for plan in order], [table[plan] for plan in order]])
+        .argsort(1)
+        .argsort(1)
+        .double()
+    )
     print(json.dumps({"alone": {plan.words: round(x, 3) for plan, x in alone.items()}}))
     for name, plan in (("best", order[0]), ("by the sum of errors", by_sum), ("worst", order[-1])):
-        print(json.dumps({"plan": name, "skip": plan.words, "kl": round(table[plan], 4), "rank": order.index(plan) + 1}))
+        print(
+            json.dumps(
+                {"plan": name, "skip": plan.words, "kl": round(table[plan], 4), "rank": order.index(plan) + 1}
+            )
+        )
     print(
-        json.dumps({"plans": len(table), "rank correlation of sum and KL": round(float(torch.corrcoef(pair)[0, 1]), 3)}),
+        json.dumps(
+            {
+                "plans": len(table),
+                "rank correlation of sum and KL": round(float(torch.corrcoef(pair)[0, 1]), 3),
+            }
+        ),
         flush=True,
     )
     for seed in range(3):
@@ -97,7 +120,10 @@ def plans(model: Decoder, seen: Calibration, rows: Tensor) -> None:
         took = round(time.perf_counter() - start, 1)
         rank = order.index(last) + 1
         print(
-            json.dumps({"search": seed, "skip": last.words, "kl": round(table[last], 4), "rank": rank, "s": took}), flush=True
+            json.dumps(
+                {"search": seed, "skip": last.words, "kl": round(table[last], 4), "rank": rank, "s": took}
+            ),
+            flush=True,
         )
 
 

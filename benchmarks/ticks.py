@@ -47,10 +47,21 @@ def main() -> None:
     every += [(Speed(layers=e), e, "chain") for e in range(1, layers)]
     for strategy, d, guesses in (x for x in every if args.only in (None, x[0].name)):
         runs = [written(model, Method(strategy=strategy), x, args.new_tokens) for x in prompts]
-        tokens, ticks, work = (sum(getattr(run.scratch, x) for run in runs) for x in ("tokens", "clock", "work"))
+        tokens, ticks, work = (
+            sum(getattr(run.scratch, x) for run in runs) for x in ("tokens", "clock", "work")
+        )
         r = (layers * tokens - ticks) / (tokens * (layers - d))
         same = sum(run.tokens == text for run, text in zip(runs, plain, strict=True))
-        lines.append([strategy.name, d, guesses, f"{100 * r:.0f} %", f"{ticks / tokens:.2f}", f"{layers * tokens / ticks:.2f}"])
+        lines.append(
+            [
+                strategy.name,
+                d,
+                guesses,
+                f"{100 * r:.0f} %",
+                f"{ticks / tokens:.2f}",
+                f"{layers * tokens / ticks:.2f}",
+            ]
+        )
         lines[-1] += [f"{work / tokens:.1f}", same]
     print(f"{len(prompts)} questions, {tokens} tokens, {layers} layers")
     heads = ("strategy", "d", "guesses", "r", "ticks a token", "fewer by", "layers run", "same text")

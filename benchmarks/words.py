@@ -26,7 +26,10 @@ def page(found: Mapping[str, Any]) -> str:
         f"{sum(found['kinds'].values())} questions, seed {s['seed']}; {s['machine']}, {s['device']}, {s['threads']} threads, "
         f"torch {s['torch']}."
     )
-    parts = [about, table(("method", *COLUMNS), [[name, *cells(one)] for name, one in found["methods"].items()])]
+    parts = [
+        about,
+        table(("method", *COLUMNS), [[name, *cells(one)] for name, one in found["methods"].items()]),
+    ]
     if found["goals"]:
         parts.append(table(GOALS, goal_rows(found)))
     return "\n\n".join(parts)
@@ -34,7 +37,9 @@ def page(found: Mapping[str, Any]) -> str:
 
 def main() -> None:
     """Read and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path, help="what decodescope bench words --out wrote")
     print(page(read(parser.parse_args().file, "words", VERSION)))
 

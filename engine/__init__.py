@@ -11,7 +11,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if __name__ == "engine":
-    raise ImportError("import decodescope.engine, not engine: the plain name would make a second copy of every class.")
+    raise ImportError(
+        "import decodescope.engine, not engine: the plain name would make a second copy of every class."
+    )
 
 if TYPE_CHECKING:
     from decodescope.engine.core.params import ParamError as ParamError
@@ -49,7 +51,9 @@ class _Engine(ModuleType):
     """`load` and `run` are functions here and files beside: importing a file would put the module in the function's place."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, getattr(value, name) if name in _HOME and isinstance(value, ModuleType) else value)
+        super().__setattr__(
+            name, getattr(value, name) if name in _HOME and isinstance(value, ModuleType) else value
+        )
 
 
 sys.modules[__name__].__class__ = _Engine

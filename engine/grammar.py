@@ -109,7 +109,9 @@ class _Writer(Transformer[Any, Any]):
 
     def rule(self, token: Any, part: str) -> None:
         if str(token) in self.named:
-            raise GrammarError(f"The grammar says twice what {token} is: write one rule, its alternatives with | between them.")
+            raise GrammarError(
+                f"The grammar says twice what {token} is: write one rule, its alternatives with | between them."
+            )
         self.named[str(token)] = [[part]]
         self.written.rules[str(token)] = [(part,)]
 
@@ -199,7 +201,11 @@ class Grammar:
                 break
             i = starts[:, None]
             k = i + np.arange(1, d)
-            hit = inside[i, k][..., self.left] & inside[k, i + d][..., self.right] & needed[:, None][..., self.heads]
+            hit = (
+                inside[i, k][..., self.left]
+                & inside[k, i + d][..., self.right]
+                & needed[:, None][..., self.heads]
+            )
             table[i, k] |= _joined(hit, _columns(self.left, len(self.under)))
             table[k, i + d] |= _joined(hit, _columns(self.right, len(self.under)))
         return table
@@ -307,14 +313,16 @@ def grammar(text: str) -> Grammar:
 
 def _written(text: str) -> _Written:
     if len(text) > LONGEST:
-        raise GrammarError(f"The grammar has {len(text)} characters, at most {LONGEST} are taken: shorten it.")
+        raise GrammarError(
+            f"The grammar has {len(text)} characters, at most {LONGEST} are taken: shorten it."
+        )
     writer = _Writer()
     try:
         writer.transform(_reader().parse(text))
     except UnexpectedInput as error:
         where = f"line {error.line}, column {error.column}" if error.line and error.line > 0 else "its end"
         raise GrammarError(
-            f"The grammar cannot be read at {where}: write rules such as start: \"(\" start \")\" | /[0-9]/, or one of the "
+            f'The grammar cannot be read at {where}: write rules such as start: "(" start ")" | /[0-9]/, or one of the '
             f"names {', '.join(SHIPPED)}."
         ) from None
     except VisitError as error:
@@ -322,10 +330,14 @@ def _written(text: str) -> _Written:
             raise error.orig_exc from None
         raise
     except RecursionError:
-        raise GrammarError("The grammar has too many brackets inside each other: write some of them as rules.") from None
+        raise GrammarError(
+            "The grammar has too many brackets inside each other: write some of them as rules."
+        ) from None
     written = writer.written
     known = {*written.rules, *written.terminals}
-    missing = sorted({x for rules in written.rules.values() for one in rules for x in one} - known | ({"start"} - known))
+    missing = sorted(
+        {x for rules in written.rules.values() for one in rules for x in one} - known | ({"start"} - known)
+    )
     if missing:
         raise GrammarError(f"The grammar does not say what {missing[0]} is: add a rule {missing[0]}: ...")
     for name in (x for x in writer.named if x.isupper()):

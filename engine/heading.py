@@ -44,7 +44,11 @@ def _version() -> str:
 
 def further(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:
     """Role -> what a trace's header tells of the model, of all but the target."""
-    return {role: {**x.spec.record(), "fingerprint": x.fingerprint} for role, x in models.items() if role != TARGET}
+    return {
+        role: {**x.spec.record(), "fingerprint": x.fingerprint}
+        for role, x in models.items()
+        if role != TARGET
+    }
 
 
 def reports(models: Mapping[str, Model]) -> dict[str, list[Made]] | None:

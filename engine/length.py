@@ -43,7 +43,10 @@ class Length:
 def length(method: Method, models: Mapping[str, Model], prompt: int) -> Length:
     """How many tokens all of the models of a run, by role, read. The target's own limit is none where the policy is endless.
     Raises MethodError where a prompt of `prompt` tokens leaves no room for an answer."""
-    own, others = _of_target(method, models[TARGET]), [_of(role, x) for role, x in models.items() if role != TARGET]
+    own, others = (
+        _of_target(method, models[TARGET]),
+        [_of(role, x) for role, x in models.items() if role != TARGET],
+    )
     endless = method.policy.endless(models[TARGET].spec, prompt)
     tightest = min([*([] if endless else [own]), *others], key=lambda x: x.tokens, default=Length(ENDLESS))
     if prompt < tightest.tokens:

@@ -46,7 +46,9 @@ from decodescope.engine.trace.events import Made, Piece
 SHIPPED = Path(__file__).resolve().parent.parent / "assets" / "models"
 CALIBRATION = SHIPPED.parent / "calibration.npy"  # ids of SHIPPED_TEXT's tokenizer
 SHIPPED_TEXT = SHIPPED / "lab"
-DTYPES = {str(x).removeprefix("torch."): x for x in (torch.float32, torch.bfloat16, torch.float16, torch.float64)}
+DTYPES = {
+    str(x).removeprefix("torch."): x for x in (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+}
 WHOLE = 64 << 20  # files up to this size are hashed whole, larger ones by their ends and length
 EDGE = 1 << 20
 
@@ -89,14 +91,20 @@ class Model:
         """What a context may ask of its words: pieces, marks, and what stands before a text: its own beginning, else what ends
         texts. A stand-in for a tokenizer may only name ids."""
         front = getattr(self.tokenizer, "front", []) or self.stop_tokens[:1]
-        return getattr(self.tokenizer, "piece", None), getattr(self.tokenizer, "marks", frozenset()), list(front)
+        return (
+            getattr(self.tokenizer, "piece", None),
+            getattr(self.tokenizer, "marks", frozenset()),
+            list(front),
+        )
 
     def alphabet(self, vocab: int, stops: frozenset[int]) -> Alphabet | None:
         """What a sampler is told of the first `vocab` ids, in a run that ends at `stops`; None without a tokenizer."""
         if self.tokenizer is None:
             return None
         marks: frozenset[int] = getattr(self.tokenizer, "marks", frozenset())
-        stops, marks = (frozenset(x for x in ids if x < vocab) for ids in (stops, marks))  # a second model may know fewer ids
+        stops, marks = (
+            frozenset(x for x in ids if x < vocab) for ids in (stops, marks)
+        )  # a second model may know fewer ids
         return Alphabet(vocab, stops, marks, lambda: self.pieces)
 
 
@@ -140,17 +148,23 @@ def load(
             decoder = guarded(lambda: stored.decoder(spec, kind, place, progress.add), place)
         except EngineFault as error:
             what = "memory ran out" if error.reason == "out_of_memory" else "the device failed"
-            raise LoadError(f"{name} could not be read: {what} on {place}; use a smaller type or a smaller model.") from None
+            raise LoadError(
+                f"{name} could not be read: {what} on {place}; use a smaller type or a smaller model."
+            ) from None
     config = read_json(folder, "config.json") or {}
     reports, remarks = list[Made](), key_remarks(config, name) + length_remarks(config, spec)
-    remarks += generation_remarks(folder, name) + odd_frequencies(stored.frequencies, [spec.rope, spec.local_rope], name)
+    remarks += generation_remarks(folder, name) + odd_frequencies(
+        stored.frequencies, [spec.rope, spec.local_rope], name
+    )
     remarks += [] if stored.adapter is None else stored.adapter.remarks
     if parts:
         decoder, reports, more = _transformed(decoder, parts, asked)
         spec, remarks = decoder.spec, remarks + more
     nets = read_heads(folder, spec, kind, place, heads, allow_pickle, decoder.embed)
     decoder.heads = nets
-    remarks += [x for net in nets.values() for x in net.remarks] + _strangers(nets, folder, name) + unknown(folder)
+    remarks += (
+        [x for net in nets.values() for x in net.remarks] + _strangers(nets, folder, name) + unknown(folder)
+    )
     tokenizer = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").exists() else None
     stops, odd = read_ends(folder) if tokenizer is None else (set(tokenizer.stop_ids), tokenizer.remarks)
     added = {} if tokenizer is None else tokenizer.added
@@ -161,7 +175,17 @@ def load(
     if compile:
         remarks += _compiled(decoder)
     mark = fingerprint(folder, adapter, parts)
-    return Model(name, folder, spec, decoder, tokenizer, mark, sorted(x for x in stops if x < spec.vocab), reports, remarks)
+    return Model(
+        name,
+        folder,
+        spec,
+        decoder,
+        tokenizer,
+        mark,
+        sorted(x for x in stops if x < spec.vocab),
+        reports,
+        remarks,
+    )
 
 
 def _strangers(nets: Mapping[str, Head], folder: Path, name: str) -> list[str]:
@@ -182,7 +206,9 @@ def _strangers(nets: Mapping[str, Head], folder: Path, name: str) -> list[str]:
 def _compiled(decoder: Decoder) -> list[str]:
     """Let its short passes run compiled; what is to be said of that. Raises LoadError where no compiler can do it."""
     if not straight.usual(decoder.spec) or decoder.gates is not OPEN:
-        return [f"The layers of {decoder.spec.name} are not alike, and only such are compiled: it runs as without --compile."]
+        return [
+            f"The layers of {decoder.spec.name} are not alike, and only such are compiled: it runs as without --compile."
+        ]
     try:
         decoder.compiled = compiled(decoder.spec, decoder.layers)
     except Unfit as error:
@@ -192,10 +218,16 @@ def _compiled(decoder: Decoder) -> list[str]:
     return [decoder.compiled.remark(decoder.spec.name)]
 
 
-def _transformed(decoder: Decoder, parts: Sequence[WeightTransform], asked: Found) -> tuple[Decoder, list[Made], list[str]]:
+def _transformed(
+    decoder: Decoder, parts: Sequence[WeightTransform], asked: Found
+) -> tuple[Decoder, list[Made], list[str]]:
     """The model that these make of it, one behind the other, what they found, and remarks on what was kept of them; its shape
     says what its matrices take."""
-    text, reports, remarks = Calibration(lambda: calibration(asked.folder, asked.name)), list[Made](), list[str]()
+    text, reports, remarks = (
+        Calibration(lambda: calibration(asked.folder, asked.name)),
+        list[Made](),
+        list[str](),
+    )
     with Progress(f"making {asked.name}", len(parts), "transforms") as progress:
         for k, one in enumerate(parts):
             text.shelf = shelf = _shelf(decoder, parts[: k + 1], asked, text) if one.reads else None
@@ -220,7 +252,9 @@ def calibration(folder: Path, name: str) -> torch.Tensor:
     ids = torch.from_numpy(np.load(CALIBRATION).astype(np.int64))
     own = folder / "tokenizer.json"
     if not own.is_file():
-        raise LoadError(f"{name} has no tokenizer.json, so no text can be read to calibrate it: add the file to its folder.")
+        raise LoadError(
+            f"{name} has no tokenizer.json, so no text can be read to calibrate it: add the file to its folder."
+        )
     if own.read_bytes() == (SHIPPED_TEXT / own.name).read_bytes():
         return ids
     text = Tokenizer.from_folder(SHIPPED_TEXT).decode(ids.tolist())
@@ -232,7 +266,9 @@ def loaded(model: Model | str | Path, name: str = "model") -> Model:
     if isinstance(model, Model):
         return model
     if not isinstance(model, str | Path):
-        raise LoadError(f"{name} is {shown(model)}: give a model that was loaded, or what load takes; {_ways()}")
+        raise LoadError(
+            f"{name} is {shown(model)}: give a model that was loaded, or what load takes; {_ways()}"
+        )
     return load(model)
 
 
@@ -247,7 +283,9 @@ def made_of(model: Model) -> Model:
 def by_role(models: Mapping[str, Model | str | Path] | None) -> dict[str, Model | str | Path]:
     """Role -> what is to play it, nothing of it loaded. Raises LoadError for what is no mapping."""
     if models is not None and not isinstance(models, Mapping):
-        raise LoadError(f"models is {shown(models)}: give the model of each role, such as {{'draft': 'lab-draft'}}.")
+        raise LoadError(
+            f"models is {shown(models)}: give the model of each role, such as {{'draft': 'lab-draft'}}."
+        )
     return dict(models or {})
 
 
@@ -323,7 +361,9 @@ def fetch(name: str) -> Path:
     try:
         folder = Path(snapshot_download(name, allow_patterns=texts, ignore_patterns=["*/*"]))
         describe(folder, name)
-        return Path(snapshot_download(name, allow_patterns=[*texts, "model*.safetensors"], ignore_patterns=["*/*"]))
+        return Path(
+            snapshot_download(name, allow_patterns=[*texts, "model*.safetensors"], ignore_patterns=["*/*"])
+        )
     except LoadError:
         raise
     except GatedRepoError:
@@ -350,7 +390,9 @@ def describe(
     if config is None:
         adapters.refuse_peft(folder)
         raise LoadError(f"{folder} has no config.json; give the folder of a complete checkpoint.")
-    return replace(spec_from_config(config, name), heads=tuple(folders(folder, heads)), adapter=adapter, weights=weights)
+    return replace(
+        spec_from_config(config, name), heads=tuple(folders(folder, heads)), adapter=adapter, weights=weights
+    )
 
 
 def _device(device: str | None) -> torch.device:

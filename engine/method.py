@@ -81,7 +81,9 @@ class Method:
         for kind, part in self.parts().items():
             if getattr(part, "kind", None) != kind:
                 way = f"Method.of({part!r})" if isinstance(part, str) else "what the family's files define"
-                raise MethodError(f"{kind} = {shown(part)}: must be a part of that kind; use {way}, or Method.named.")
+                raise MethodError(
+                    f"{kind} = {shown(part)}: must be a part of that kind; use {way}, or Method.named."
+                )
 
     @classmethod
     def of(cls, given: Method | str | Mapping[str, Any] | None) -> Method:
@@ -103,7 +105,9 @@ class Method:
             return cls.named({homes[0]: given})
         if not homes:
             close = nearest(given, [name for names in shelves.values() for name in names])
-            raise MethodError(f"no part is called {shown(given)}.{close} The command `decodescope methods` lists them.")
+            raise MethodError(
+                f"no part is called {shown(given)}.{close} The command `decodescope methods` lists them."
+            )
         kinds = " and ".join(f"a {kind}" for kind in homes)
         raise MethodError(f"{given} is the name of {kinds}: say which, such as {{{homes[0]!r}: {given!r}}}.")
 
@@ -132,7 +136,9 @@ class Method:
                 parts[kind] = build(kind, str(chosen or usual(kind).name), settings.pop(kind, {}))
         if names:
             odd = next(iter(names))
-            raise MethodError(f"there is no part {odd!r}.{nearest(odd, KINDS)} Parts are: {', '.join(KINDS)}.")
+            raise MethodError(
+                f"there is no part {odd!r}.{nearest(odd, KINDS)} Parts are: {', '.join(KINDS)}."
+            )
         if settings:
             odd = next(iter(settings))
             raise MethodError(
@@ -163,7 +169,11 @@ class Method:
                 "usual": x.name == usual(kind).name,
                 **x.says(),
                 **({"changes": why} if (why := changes.get(kind)) else {}),
-                **({"calibrated": {knob: one.told() for knob, one in x.calibrated.items()}} if x.calibrated else {}),
+                **(
+                    {"calibrated": {knob: one.told() for knob, one in x.calibrated.items()}}
+                    if x.calibrated
+                    else {}
+                ),
             }
             for kind, x in self.parts().items()
         }
@@ -180,7 +190,9 @@ class Method:
     def idle(self, did: Activity) -> list[str]:
         """Of each part that is used and did nothing at all in a run, why, as a sentence."""
         did.length, did.samplers = self.drafter.knobs().get("length"), len(self.sampler.in_order)
-        parts = [x for kind, x in self.used.items() if kind != "sampler"] + self.sampler.in_order * ("sampler" in self.used)
+        parts = [x for kind, x in self.used.items() if kind != "sampler"] + self.sampler.in_order * (
+            "sampler" in self.used
+        )
         return [why for part in parts if (why := part.idle(did))]
 
     @property
@@ -191,7 +203,9 @@ class Method:
     @property
     def used(self) -> dict[str, Component]:
         """kind -> part, of the strategy and of what it uses."""
-        return {kind: part for kind, part in self.parts().items() if kind in ("strategy", *self.strategy.uses)}
+        return {
+            kind: part for kind, part in self.parts().items() if kind in ("strategy", *self.strategy.uses)
+        }
 
     @property
     def lanes(self) -> tuple[str, ...]:
@@ -415,7 +429,11 @@ def using(kind: str) -> str:
     own = usual("strategy")
     if kind == own.kind:
         return own.name
-    return own.name if kind in own.uses else next(x for x, cls in registry("strategy").items() if kind in cls.uses)  # type: ignore[attr-defined] # a Strategy's
+    return (
+        own.name
+        if kind in own.uses
+        else next(x for x, cls in registry("strategy").items() if kind in cls.uses)
+    )  # type: ignore[attr-defined] # a Strategy's
 
 
 def _shipped(role: str) -> str:
@@ -434,6 +452,8 @@ def _knobs(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for key, value in settings.items():
         part, dot, knob = str(key).partition(".")
         if not dot and not isinstance(value, Mapping):
-            raise MethodError(f"settings of {part} are {shown(value)}: give its knobs, such as {{'length': 6}}.")
+            raise MethodError(
+                f"settings of {part} are {shown(value)}: give its knobs, such as {{'length': 6}}."
+            )
         knobs.setdefault(part, {}).update({knob: value} if dot else value)
     return knobs

@@ -66,10 +66,16 @@ def fitting(method: Method, model: R, models: Mapping[str, R]) -> dict[str, R]:
     used = {TARGET: model, **{role: models[role] for role in method.lanes}}
     method.check_models({role: x.spec for role, x in used.items() if role != TARGET})
     same_tokens(used)
-    reading: tuple[Any, ...] = (method.drafter, method.strategy, *method.sampler.in_order)  # each family says it itself
+    reading: tuple[Any, ...] = (
+        method.drafter,
+        method.strategy,
+        *method.sampler.in_order,
+    )  # each family says it itself
     for part in reading:
         if part.reads_text and model.tokenizer is None:
-            raise MethodError(f"{model.spec.name} has no tokenizer, so {part.name} cannot read its text; leave the text out.")
+            raise MethodError(
+                f"{model.spec.name} has no tokenizer, so {part.name} cannot read its text; leave the text out."
+            )
     return used
 
 
@@ -85,13 +91,17 @@ def shadowable(method: Method, shadow: Along = True) -> None:
         raise MethodError(f"{policy.name} {own}: choose other knobs, or let the full cache read along alone.")
 
 
-def reading_along(method: Method, model: Model, shadow: Along, models: Mapping[str, Model]) -> dict[str, Model]:
+def reading_along(
+    method: Method, model: Model, shadow: Along, models: Mapping[str, Model]
+) -> dict[str, Model]:
     """What reads along with the target, by its role: the model that it was made of, given in `models` or loaded; nothing
     unless `shadow` asks for it. Raises MethodError where it would say nothing, LoadError."""
     shadowable(method, shadow)
     if shadow is True and model.spec.groups:
         cut = f"{model.name} lacks heads, so a full cache beside tells no attention that was lost"
-        raise MethodError(f"{cut}: let the model that it was made of read along, shadow=\"model\", or leave it out.")
+        raise MethodError(
+            f'{cut}: let the model that it was made of read along, shadow="model", or leave it out.'
+        )
     if shadow != "model":
         return {}
     used = {TARGET: model, WHOLE: models[WHOLE] if WHOLE in models else made_of(model)}
@@ -107,7 +117,9 @@ def reader(models: Mapping[str, Model]) -> tuple[Decoder | None, int]:
     if whole is None:
         return None, 0
     decoder = whole.decoder
-    return decoder.limited(vocabulary(models)), 0 if whole is own else whole.spec.weight_bytes(decoder.dtype.itemsize)
+    return decoder.limited(vocabulary(models)), 0 if whole is own else whole.spec.weight_bytes(
+        decoder.dtype.itemsize
+    )
 
 
 def same_tokens(models: Mapping[str, Reader]) -> None:
@@ -148,19 +160,27 @@ def vocabulary(models: Mapping[str, Model]) -> int:
     return min(x.decoder.vocab for x in models.values())
 
 
-def continued(method: Method, model: Model, saved: SavedCache | None, prompt: Sequence[int]) -> SavedCache | None:
+def continued(
+    method: Method, model: Model, saved: SavedCache | None, prompt: Sequence[int]
+) -> SavedCache | None:
     """The `saved` cache, if there is one. Raise MethodError if a run of `method` over `prompt` cannot go on from it: it is
     another model's, or a part needs the passes over its tokens, which nobody makes."""
     if saved is None:
         return None
     if saved.head.fingerprint != model.fingerprint:
         theirs = f"{saved.head.model} ({saved.head.fingerprint})"
-        raise MethodError(f"the loaded cache is of {theirs}, and this is {model.name} ({model.fingerprint}): load that model.")
+        raise MethodError(
+            f"the loaded cache is of {theirs}, and this is {model.name} ({model.fingerprint}): load that model."
+        )
     if list(prompt[: len(saved.tokens)]) != saved.tokens:
         begins = f"the prompt does not begin with the {len(saved.tokens)} tokens of the loaded cache"
         raise MethodError(f"{begins}: leave the cache out, or give its prompt.")
     usual = Method()
-    for part, other in ((method.context, usual.context), (method.policy, usual.policy), (method.codec, usual.codec)):
+    for part, other in (
+        (method.context, usual.context),
+        (method.policy, usual.policy),
+        (method.codec, usual.codec),
+    ):
         if not part.lossless:
             early = f"{part.name} works from the prompt's first pass on, and a loaded cache needs none"
             raise MethodError(f"{early}: choose {other.name}.")
@@ -169,7 +189,11 @@ def continued(method: Method, model: Model, saved: SavedCache | None, prompt: Se
         raise MethodError(f"{own}: leave the cache out, or choose the depth all_layers.")
     if method.needs | method.drafter.asks(model.spec):
         asks = next((x for kind, x in method.used.items() if kind != "drafter" and x.needs), method.drafter)
-        reads = "a drafter that reads the text, such as prompt_lookup" if asks is method.drafter else f"another {asks.kind}"
+        reads = (
+            "a drafter that reads the text, such as prompt_lookup"
+            if asks is method.drafter
+            else f"another {asks.kind}"
+        )
         raise MethodError(
             f"{asks.name} wants what passes over the prompt leave behind, and a loaded cache has none: choose {reads}, or read "
             "the prompt anew."

@@ -21,7 +21,9 @@ from .session import Session, Stopped
 Status = Literal["queued", "running", "paused", "done", "cancelled", "failed"]
 RING = 4096  # steps kept in memory per job; older ones are in its trace
 KEPT = 8  # finished jobs that stay at hand, with their caches; older ones are in their traces
-PAUSED = 8  # runs that may be paused at a time, with their caches; one more ends the one that has stood longest
+PAUSED = (
+    8  # runs that may be paused at a time, with their caches; one more ends the one that has stood longest
+)
 
 
 class QueueFull(RuntimeError):
@@ -213,7 +215,9 @@ class Job:
         with self._changed:
             self._ring.append(step)
             self._count += 1
-            self._wanted = 0 if stop else max(0, self._wanted - 1)  # not below: the next step that is asked for is one
+            self._wanted = (
+                0 if stop else max(0, self._wanted - 1)
+            )  # not below: the next step that is asked for is one
             self._changed.notify_all()
 
 
@@ -238,7 +242,9 @@ class Runner:
             job.pause()
         with self._news:
             if len(self._waiting) >= self.queue:
-                raise QueueFull(f"{len(self._waiting)} runs are waiting, which is the limit: stop one, or wait for the first.")
+                raise QueueFull(
+                    f"{len(self._waiting)} runs are waiting, which is the limit: stop one, or wait for the first."
+                )
             over = [old.id for old in self.jobs.values() if old.over]
             for old in over[: max(0, len(over) - KEPT)]:
                 del self.jobs[old]
@@ -263,7 +269,9 @@ class Runner:
     def limited(self, session: Stepped, spent: float) -> None:
         """End a run that has computed for `spent` seconds, where that is longer than `longest_s`."""
         if self.longest_s is not None and session.end is None and spent > self.longest_s:
-            session.finish("stopped_by_user", f"The run reached the limit of {self.longest_s:g} s{self.advice}.")
+            session.finish(
+                "stopped_by_user", f"The run reached the limit of {self.longest_s:g} s{self.advice}."
+            )
 
     def _take_back(self, job: Job) -> bool:
         """Take a waiting job out of the queue; whether it still waited."""
@@ -303,7 +311,9 @@ class Runner:
         standing = [job for job in list(self.jobs.values()) if job.status == "paused"]
         if len(standing) > PAUSED:
             oldest = min(standing, key=lambda job: job.stood)
-            oldest.cancel(f"It stood longest of more than {PAUSED} runs that were paused, so it was ended; its steps are kept.")
+            oldest.cancel(
+                f"It stood longest of more than {PAUSED} runs that were paused, so it was ended; its steps are kept."
+            )
 
     def _serve(self, job: Job) -> None:
         session = job.session

@@ -21,7 +21,9 @@ def save_cache(model: Model, prompt: Sequence[int], path: str | Path, quality: s
     quality: how fine numbers are kept, "coarse", "middle" or "fine". Raises SavedCacheError or MethodError."""
     choice(quality, "quality", tuple(LEVELS))
     if len(prompt) < 2:
-        raise SavedCacheError("The prompt has one token, which is read with the first step: there is no cache to save.")
+        raise SavedCacheError(
+            "The prompt has one token, which is read with the first step: there is no cache to save."
+        )
     if len(prompt) >= model.spec.max_positions:
         what = f"The prompt has {len(prompt)} tokens, and the model {model.spec.reading_limit}"
         raise SavedCacheError(f"{what}: shorten the prompt.")

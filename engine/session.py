@@ -110,11 +110,21 @@ class Session(State):
         model, others = loaded(model), {role: loaded(x, role) for role, x in by_role(models).items()}
         self._models = paired(m, model, others) | reading_along(m, model, along(shadow), others)
         m.mark_files()
-        self._saved, self._loaded = continued(m, model, saved, prompt), None if saved is None else saved.record()
+        self._saved, self._loaded = (
+            continued(m, model, saved, prompt),
+            None if saved is None else saved.record(),
+        )
         vocab = vocabulary(self._models)
         self.recorder = Recorder(level, None if model.tokenizer is None else model.tokenizer.piece, layers)
-        lanes, stop, self.run_id = self._lanes(vocab, executor), ending(model, stop_tokens, stop_texts), secrets.token_hex(8)
-        alphabet, self.length = model.alphabet(vocab, stop.tokens), self._length(prompt, max_new_tokens, vocab)
+        lanes, stop, self.run_id = (
+            self._lanes(vocab, executor),
+            ending(model, stop_tokens, stop_texts),
+            secrets.token_hex(8),
+        )
+        alphabet, self.length = (
+            model.alphabet(vocab, stop.tokens),
+            self._length(prompt, max_new_tokens, vocab),
+        )
         super().__init__(
             tokens=prompt,
             prompt=len(prompt),
@@ -133,14 +143,19 @@ class Session(State):
             sampler=m.sampler,
             sampler_state=m.sampler.start(list(prompt), vocab, alphabet),
             chance=Chance(seed),
-            encode=getattr(model.tokenizer, "plain", None),  # what stands in for a tokenizer may only name ids
+            encode=getattr(
+                model.tokenizer, "plain", None
+            ),  # what stands in for a tokenizer may only name ids
             piece=getattr(model.tokenizer, "piece", None),
             alphabet=alphabet,
         )
         self._surround(bool(shadow))
         self._prepare(model, len(prompt) if asked is None else asked)
         self._seed, self._stop_texts, self._chat, self._user_turn = seed, stop_texts, chat, turn
-        self._whole, self._begin = list(prompt), len(prompt)  # the prompt that is told, and where the trace begins behind it
+        self._whole, self._begin = (
+            list(prompt),
+            len(prompt),
+        )  # the prompt that is told, and where the trace begins behind it
 
     def _length(self, prompt: Sequence[int], max_new: int, vocab: int) -> Length:
         """How long text and prompt may become together; raises MethodError where the prompt leaves no room, or is none."""
@@ -159,7 +174,12 @@ class Session(State):
         target's cache has the method's policy and codec."""
         target, m = self._models[TARGET], self.method
         executor = executor or Executor(target.decoder.device)
-        asked = m.needs | m.drafter.asks(target.spec) | m.law.asks(target.spec) | self.recorder.needs(target.spec.n_layers)
+        asked = (
+            m.needs
+            | m.drafter.asks(target.spec)
+            | m.law.asks(target.spec)
+            | self.recorder.needs(target.spec.n_layers)
+        )
         return {
             role: Lane(
                 role,
@@ -185,9 +205,13 @@ class Session(State):
             self.target.keep_shadow(*reader(self._models))
         context, decoder = self.method.context, self.target.decoder
         if self.target.shadow is not None and (context.aside(decoder) or context.states(decoder)):
-            raise MethodError(f"{context.name} puts something beside the text, which a full cache lacks: leave one out.")
+            raise MethodError(
+                f"{context.name} puts something beside the text, which a full cache lacks: leave one out."
+            )
         if self.target.shadow is not None and self._saved is not None:
-            raise MethodError("a full cache beside the target's knows no prompt that was loaded: leave one of the two out.")
+            raise MethodError(
+                "a full cache beside the target's knows no prompt that was loaded: leave one of the two out."
+            )
 
     def _prepare(self, model: Model, count: int) -> None:
         """Tell the parts that look at the prompt of how many tokens it is. Raises MethodError where what stands beside the text
@@ -195,7 +219,10 @@ class Session(State):
         policy, context = self.method.policy, self.method.context
         policy.settled = None  # of another run
         policy.equip(model.decoder.heads)
-        piece, marks = getattr(model.tokenizer, "piece", None), getattr(model.tokenizer, "marks", frozenset[int]())
+        piece, marks = (
+            getattr(model.tokenizer, "piece", None),
+            getattr(model.tokenizer, "marks", frozenset[int]()),
+        )
         policy.begin(model.spec, count, piece, marks)
         context.begin(count)
         sinks, aside = policy.sink_places, context.aside(model.decoder)
@@ -305,7 +332,9 @@ class Session(State):
                 cut.scores = cut.worth = None
             self.tokens[:] = [self.tokens[i] for i in cut.kept.tolist()]
             self.prompt = self._begin = len(self.tokens)
-            self.sampler_state = self.sampler.start(list(self.tokens), self.target.decoder.vocab, self.alphabet)
+            self.sampler_state = self.sampler.start(
+                list(self.tokens), self.target.decoder.vocab, self.alphabet
+            )
         self.target.vectors, self.target.cache.outside = context.vectors(reading), [*context.states(decoder)]
         return cut, reading.passes
 
@@ -337,7 +366,9 @@ class Session(State):
             wall, t_us = (time.perf_counter() - began) * 1e6, (began - self._started) * 1e6
             self._leave_out_shadow()
             record = self.recorder.step(self, move, self.steps, n, t_us, wall)
-            record.environment = None if threads is None else threads.look(self._models[TARGET].decoder, record.passes)
+            record.environment = (
+                None if threads is None else threads.look(self._models[TARGET].decoder, record.passes)
+            )
             look(self.did, self, move)
             count(self.did, record, room)
             self._keep(record)
@@ -411,8 +442,12 @@ def ending(model: Model, tokens: Sequence[int] | None, texts: Sequence[str]) -> 
     """Where a text of `model` ends: at these tokens, None: at its own, and at these texts. Raises MethodError."""
     pieces = None if model.tokenizer is None else model.tokenizer.bytes_of
     if texts and pieces is None:
-        raise MethodError(f"{model.spec.name} has no tokenizer, so a text to stop at cannot be found; give stop_tokens.")
-    return Stop(frozenset(model.stop_tokens if tokens is None else tokens), tuple(t.encode() for t in texts), pieces)
+        raise MethodError(
+            f"{model.spec.name} has no tokenizer, so a text to stop at cannot be found; give stop_tokens."
+        )
+    return Stop(
+        frozenset(model.stop_tokens if tokens is None else tokens), tuple(t.encode() for t in texts), pieces
+    )
 
 
 class _Faults:

@@ -74,7 +74,17 @@ def figure(  # noqa: PLR0913
     ValueError where the trace does not hold what is drawn.
     """
     chart = CHARTS[choice(name, "name", tuple(CHARTS))]
-    asked = dict(step=step, node=node, layer=layer, head=head, note=note, part=part, role=role, profile=profile, plain=plain)
+    asked = dict(
+        step=step,
+        node=node,
+        layer=layer,
+        head=head,
+        note=note,
+        part=part,
+        role=role,
+        profile=profile,
+        plain=plain,
+    )
     more = {key: value for key, value in asked.items() if value is not None}
     for key in more:
         if key not in chart.takes:
@@ -87,14 +97,20 @@ def _machine(trace: Trace, profile: HardwareProfile | None) -> HardwareProfile:
     if profile is not None:
         return profile
     if trace.header.machine is None:
-        raise ValueError("The trace tells nothing of its machine: name one, figure(..., profile=device('h100-sxm')).")
+        raise ValueError(
+            "The trace tells nothing of its machine: name one, figure(..., profile=device('h100-sxm'))."
+        )
     return HardwareProfile.from_record(trace.header.machine)
 
 
 def _roofline(trace: Trace, profile: HardwareProfile | None = None) -> go.Figure:
     machine = _machine(trace, profile)
     drawing = roofline.figure(machine, trace)
-    far = off(Pricer(Run(trace.header, trace.prefill, trace.steps), machine).rows()) if profile is None else None
+    far = (
+        off(Pricer(Run(trace.header, trace.prefill, trace.steps), machine).rows())
+        if profile is None
+        else None
+    )
     return drawing if far is None else roofline.remarked(drawing, str(far))
 
 
@@ -104,7 +120,9 @@ def _surface(trace: Trace, profile: HardwareProfile | None = None) -> go.Figure:
 
 def _worth(trace: Trace, plain: Any = None) -> go.Figure:
     if plain is None:
-        raise ParamError("plain = None: the chart 'worth' sets a run against plain decoding of its prompt; give that run too.")
+        raise ParamError(
+            "plain = None: the chart 'worth' sets a run against plain decoding of its prompt; give that run too."
+        )
     return worth.figure(worth.table(trace_of(plain), [trace]))
 
 
@@ -122,7 +140,9 @@ def _of_report(draw: Callable[[Report], go.Figure]) -> Callable[[Trace], go.Figu
 CHARTS: dict[str, Chart] = {
     "steps": Chart("what each step wrote, and what it drafted in vain", steps.figure),
     "tree": Chart("the draft of a step, and what became of each node", tree.figure, ("step",)),
-    "distribution": Chart("the probabilities at one place, and what a rejection left", distribution.figure, ("step", "node")),
+    "distribution": Chart(
+        "the probabilities at one place, and what a rejection left", distribution.figure, ("step", "node")
+    ),
     "time": Chart("what each step took, by phase", time.figure),
     "spent": Chart("the time of all steps, by phase", _of_report(reported.time)),
     "cache": Chart("entries that the cache held, and lost", held.figure),
@@ -135,17 +155,27 @@ CHARTS: dict[str, Chart] = {
     "cascade": Chart("the answers of a small model against tau, and what both models cost", cascade.figure),
     "prompt": Chart("what each token of a prompt was worth to a context, and which were read", prompt.figure),
     "picture": Chart("how a picture filled in, and the pass in which each cell came", picture.figure),
-    "spans": Chart("what every span of a passage costs as an answer, the best and the greedy one", spans.figure),
+    "spans": Chart(
+        "what every span of a passage costs as an answer, the best and the greedy one", spans.figure
+    ),
     "repeats": Chart("what the text says again, and how sure the model is of its loop", repeats.figure),
-    "votes": Chart("texts that were drawn at once: how like each two are, and the votes by that", votes.figure),
-    "search": Chart("a search as a tree: what was begun, kept and left, and its worth", search.figure, ("step", "node")),
+    "votes": Chart(
+        "texts that were drawn at once: how like each two are, and the votes by that", votes.figure
+    ),
+    "search": Chart(
+        "a search as a tree: what was begun, kept and left, and its worth", search.figure, ("step", "node")
+    ),
     "notes": Chart("what a part told over the steps", _notes, ("note", "part")),
     "depth": Chart("the share accepted, by depth of the guess", _of_report(reported.depth)),
     "entropy": Chart("the share accepted, by the target's entropy", _of_report(reported.entropy)),
     "kinds": Chart("guesses by kind of token, accepted and rejected", _of_report(reported.kinds)),
     "calibration": Chart("the share accepted, by what the draft believed", _of_report(reported.calibration)),
     "lengths": Chart("speed by length of the draft, by the model", _of_report(reported.lengths)),
-    "model": Chart("what a model of the run is: bytes and bits by matrix, heads, and what is gone", model.figure, ("role",)),
+    "model": Chart(
+        "what a model of the run is: bytes and bits by matrix, heads, and what is gone",
+        model.figure,
+        ("role",),
+    ),
     "rounds": Chart("what a search or a training made of a model, round by round", rounds.figure, ("role",)),
     "worth": Chart("whether the draft paid, by formula and clock", _worth, ("plain",)),
     "roofline": Chart("what the machine can do, and where the passes stood", _roofline, ("profile",)),

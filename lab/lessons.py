@@ -30,7 +30,9 @@ STORIES = (
 )
 
 
-def cost_table(specs: Sequence[ModelSpec], tokens: Sequence[int] = (1,), held: int = 128, bits: int = 32) -> DataFrame:
+def cost_table(
+    specs: Sequence[ModelSpec], tokens: Sequence[int] = (1,), held: int = 128, bits: int = 32
+) -> DataFrame:
     """What a pass over some tokens costs, behind `held` entries of the cache, by the cost model."""
     import pandas
 
@@ -40,11 +42,21 @@ def cost_table(specs: Sequence[ModelSpec], tokens: Sequence[int] = (1,), held: i
             cost = pass_cost(spec, n, held, logits=n, weight_bits=bits, act_bits=bits, kv_bits=bits)
             sizes = (cost.weight_bytes / 1e6, cost.bytes / 1e6, cost.flops / 1e6)
             rows.append((spec.name, spec.params / 1e6, n, *sizes, cost.intensity))
-    names = ["model", "parameters, M", "tokens", "weights read, MB", "all bytes, MB", "MFLOP", "FLOP per byte"]
+    names = [
+        "model",
+        "parameters, M",
+        "tokens",
+        "weights read, MB",
+        "all bytes, MB",
+        "MFLOP",
+        "FLOP per byte",
+    ]
     return pandas.DataFrame(rows, columns=names).round(2)
 
 
-def time_table(spec: ModelSpec, machines: Sequence[HardwareProfile], held: int = 128, bits: int = 16) -> DataFrame:
+def time_table(
+    spec: ModelSpec, machines: Sequence[HardwareProfile], held: int = 128, bits: int = 16
+) -> DataFrame:
     """The least time that one token takes on each machine, by its data sheet: calculated, not measured."""
     import pandas
 
@@ -52,6 +64,15 @@ def time_table(spec: ModelSpec, machines: Sequence[HardwareProfile], held: int =
     rows = []
     for one in machines:
         reading, counting = cost.bytes / one.bandwidth * 1e3, cost.flops / one.peak() * 1e3
-        rows.append((one.name, one.bandwidth / 1e9, one.peak() / 1e12, reading, counting, 1e3 / max(reading, counting)))
+        rows.append(
+            (
+                one.name,
+                one.bandwidth / 1e9,
+                one.peak() / 1e12,
+                reading,
+                counting,
+                1e3 / max(reading, counting),
+            )
+        )
     names = ["machine", "GB/s", "TFLOP/s", "reading, ms", "arithmetic, ms", "tokens/s at most"]
     return pandas.DataFrame(rows, columns=names).round(2)

@@ -45,7 +45,9 @@ __all__ = [
 
 
 @overload
-def show(given: Live, step: None = None, views: Sequence[str] = VIEWS, profile: HardwareProfile | None = None) -> Watched: ...
+def show(
+    given: Live, step: None = None, views: Sequence[str] = VIEWS, profile: HardwareProfile | None = None
+) -> Watched: ...
 @overload
 def show(
     given: Any, step: int | None = None, views: Sequence[str] = VIEWS, profile: HardwareProfile | None = None
@@ -61,7 +63,9 @@ def show(
     """
     if isinstance(given, Live):
         if step is not None:
-            raise ParamError("A run that goes on is shown at its newest step: leave step out, or show(running.trace, step).")
+            raise ParamError(
+                "A run that goes on is shown at its newest step: leave step out, or show(running.trace, step)."
+            )
         return Watched(given, views, profile)
     trace = trace_of(given)
     scope = Scope(trace, views, profile)

@@ -78,7 +78,9 @@ def lint(arguments: list[str]) -> int:
 def test(arguments: list[str]) -> int:
     """Run ruff, mypy and pytest, browser tests included; all three run even if one of them fails."""
     browser, not_run = browser_for_tests()
-    workers = min(4, (os.cpu_count() or 1) + 2)  # more than cores: tests of the page wait a third of their time
+    workers = min(
+        4, (os.cpu_count() or 1) + 2
+    )  # more than cores: tests of the page wait a third of their time
     env = {
         "HF_HUB_OFFLINE": "1",  # everything the tests read is in the repository
         "GRADIO_ANALYTICS_ENABLED": "False",
@@ -104,7 +106,9 @@ def test(arguments: list[str]) -> int:
 def compile_tests(env: dict[str, str]) -> subprocess.Popen[bytes]:
     """Collect the tests in a process of its own: pytest keeps what it has compiled, and the workers find it there."""
     command = [str(PYTHON), "-m", "pytest", "--collect-only"]
-    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 def ruff() -> int:
@@ -123,15 +127,21 @@ def mypy() -> int:
         try:
             link.symlink_to(ROOT, target_is_directory=True)
         except OSError:
-            raise Refusal(f"mypy cannot read a package in a folder called {ROOT.name}; call it decodescope.") from None
-    return call([*command, *(word for room in ROOMS for word in ("-p", f"decodescope.{room}"))], folder=link.parent)
+            raise Refusal(
+                f"mypy cannot read a package in a folder called {ROOT.name}; call it decodescope."
+            ) from None
+    return call(
+        [*command, *(word for room in ROOMS for word in ("-p", f"decodescope.{room}"))], folder=link.parent
+    )
 
 
 def default_markers() -> str:
     """The marker expression that pytest uses when none is given."""
     import tomllib
 
-    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"][
+        "ini_options"
+    ]
     words = shlex.split(options["addopts"])
     return words[words.index("-m") + 1]
 
@@ -148,7 +158,9 @@ def install(arguments: list[str]) -> int:
         make_venv()
     constraints = HOME / "constraints.txt"
     constraints.write_text(constraints_for(torch_version(PYTHON)), encoding="utf-8")
-    quiet = [] if sys.stdout.isatty() else ["-qq"]  # a log gets errors only, a terminal the progress of the download
+    quiet = (
+        [] if sys.stdout.isatty() else ["-qq"]
+    )  # a log gets errors only, a terminal the progress of the download
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *quiet]
     status = call([*pip, "--constraint", str(constraints), "--editable", f"{ROOT}[dev]"])
     if status:
@@ -171,7 +183,9 @@ def make_venv() -> None:
     if subprocess.run([sys.executable, "-c", "import ensurepip"], capture_output=True).returncode:
         package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
         if not (root_on_debian() and sys.executable.startswith("/usr/bin/") and apt_install(package)):
-            raise Refusal(f"{sys.executable} cannot make virtual environments; on Debian or Ubuntu, install {package}.")
+            raise Refusal(
+                f"{sys.executable} cannot make virtual environments; on Debian or Ubuntu, install {package}."
+            )
     if call(command):
         raise Refusal(f"{sys.executable} could not create {HOME}; its message stands above.")
 
@@ -233,14 +247,28 @@ def browser_for_tests() -> tuple[str, str]:
 
 def find_browser() -> str:
     """Chromium or a relative of it: on the PATH, where installers put it, or in Playwright's folder; else ""."""
-    names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge"]
-    candidates = [os.environ.get("DECODESCOPE_BROWSER"), *map(shutil.which, names), *installed(), *playwrights_own()]
+    names = [
+        "chromium",
+        "chromium-browser",
+        "google-chrome",
+        "google-chrome-stable",
+        "chrome",
+        "microsoft-edge",
+    ]
+    candidates = [
+        os.environ.get("DECODESCOPE_BROWSER"),
+        *map(shutil.which, names),
+        *installed(),
+        *playwrights_own(),
+    ]
     return next((str(c) for c in candidates if c and starts(str(c))), "")
 
 
 def installed() -> list[Path]:
     """Where macOS and Windows keep browsers, which is not on the PATH."""
-    mac = [Path("/Applications") / f"{name}.app/Contents/MacOS/{name}" for name in ("Google Chrome", "Chromium")]
+    mac = [
+        Path("/Applications") / f"{name}.app/Contents/MacOS/{name}" for name in ("Google Chrome", "Chromium")
+    ]
     folders = [os.environ.get(v, "") for v in ("PROGRAMFILES", "PROGRAMFILES(X86)", "LOCALAPPDATA")]
     inside = ["Google/Chrome/Application/chrome.exe", "Microsoft/Edge/Application/msedge.exe"]
     return mac + [Path(folder) / path for folder in folders if folder for path in inside]
@@ -251,7 +279,14 @@ def playwrights_own() -> list[Path]:
     folders = {"darwin": "~/Library/Caches/ms-playwright", "win32": "~/AppData/Local/ms-playwright"}
     usual = folders.get(sys.platform, "~/.cache/ms-playwright")
     shelf = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or usual).expanduser()
-    names = {"chrome", "chrome.exe", "Chromium", "Google Chrome for Testing", "headless_shell", "chrome-headless-shell"}
+    names = {
+        "chrome",
+        "chrome.exe",
+        "Chromium",
+        "Google Chrome for Testing",
+        "headless_shell",
+        "chrome-headless-shell",
+    }
     found = [path for path in shelf.glob("chromium*/**/*") if path.name in names and path.is_file()]
     return sorted(found, key=lambda path: [int(n) for n in re.findall(r"-(\d+)", str(path))], reverse=True)
 
@@ -283,7 +318,9 @@ def apt_install(*packages: str) -> bool:
     env = {"DEBIAN_FRONTEND": "noninteractive"}
     steps = (["update"], ["install", "-y", "--no-install-recommends", *packages])
     for step in steps:
-        done = subprocess.run(["apt-get", "-qq", *step], env={**os.environ, **env}, capture_output=True, text=True)
+        done = subprocess.run(
+            ["apt-get", "-qq", *step], env={**os.environ, **env}, capture_output=True, text=True
+        )
         if done.returncode:
             print(done.stderr.strip(), file=sys.stderr)
             return False

@@ -32,7 +32,13 @@ HERE = f"http://127.0.0.1:{PORT}"
 COLOURS = 128
 FIRST, H2O, RECYCLING = "4a176db871b086ad", "30ade275141f6ca8", "eaa7158be636f047"  # the shipped examples
 FLUSH, LANES, CASCADE = "e21ee66e8a39377d", "6c5945fec845b654", "76e14c805de10784"
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+]
 
 
 def run(page: Page, preset: str, prompt: str, tokens: int, chat: bool = False) -> str:
@@ -67,7 +73,10 @@ def at(fragment: str, ready: str, act: Callable[[Page], Any] = lambda page: None
 
 def compared(page: Page) -> None:
     prompt = '{"id": 508, "name": "Clara", "city": "Oslo", "tags": ["red"], "active": true}\nRepeat this.'  # no preset's
-    runs = [run(page, name, prompt, 48, chat=True) for name in ("Plain greedy", "Prompt lookup", "EAGLE-2, dynamic tree")]
+    runs = [
+        run(page, name, prompt, 48, chat=True)
+        for name in ("Plain greedy", "Prompt lookup", "EAGLE-2, dynamic tree")
+    ]
     at(f"compare&runs={','.join(runs)}&at=20", "#ds-page-compare .node")(page)
 
 
@@ -122,7 +131,13 @@ WANTED: dict[str, tuple[int, int, bool, Callable[[Page], Any]]] = {
 
 def program() -> str:
     """The browser."""
-    names = (os.environ.get("DECODESCOPE_BROWSER", ""), "chromium", "chromium-browser", "google-chrome", "chrome")
+    names = (
+        os.environ.get("DECODESCOPE_BROWSER", ""),
+        "chromium",
+        "chromium-browser",
+        "google-chrome",
+        "chrome",
+    )
     found = next((path for name in names if name and (path := shutil.which(name))), None)
     if found is None:
         raise SystemExit("No Chromium here: install one, or set DECODESCOPE_BROWSER.")
@@ -131,7 +146,17 @@ def program() -> str:
 
 def served(data: str) -> subprocess.Popen[bytes]:
     """The app, once it answers with the whole page."""
-    command = [sys.executable, "-m", "decodescope", "app", "--port", str(PORT), "--no-browser", "--data", data]
+    command = [
+        sys.executable,
+        "-m",
+        "decodescope",
+        "app",
+        "--port",
+        str(PORT),
+        "--no-browser",
+        "--data",
+        data,
+    ]
     made = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     until = time.monotonic() + 120
     while time.monotonic() < until:
@@ -163,7 +188,11 @@ def main() -> None:
                 ).new_page()
                 page.set_default_timeout(60_000)
                 shown = go(page) or page
-                seen = Image.open(io.BytesIO(shown.screenshot())).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+                seen = (
+                    Image.open(io.BytesIO(shown.screenshot()))
+                    .convert("RGB")
+                    .quantize(COLOURS, dither=Image.Dither.NONE)
+                )
                 seen.save(PICTURES / f"{name}.png", optimize=True)
                 print(f"{name}: {(PICTURES / f'{name}.png').stat().st_size >> 10} KiB", flush=True)
                 page.context.close()

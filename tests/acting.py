@@ -12,7 +12,16 @@ from decodescope.engine.core.params import ParamError
 
 WARM = ("temperature", {"temperature": 0.9})
 DRAWS_NOTHING = (  # parts that refuse a sampler which draws
-    *("beam", "contrastive_search", "diverse_beam", "exact_extract", "fallback", "jacobi", "jump_coder", "planned"),
+    *(
+        "beam",
+        "contrastive_search",
+        "diverse_beam",
+        "exact_extract",
+        "fallback",
+        "jacobi",
+        "jump_coder",
+        "planned",
+    ),
     "superposed",
     "aligned",  # takes a grammar, which toys.method gives it
 )
@@ -43,7 +52,9 @@ def method_with(part: Part, warm: bool = True) -> Method:
     return toys.method(**parts)
 
 
-def opened(made: Method, target: Any, models: dict[str, Any], prompt: list[int] = toys.PROMPT, **more: Any) -> Session | None:
+def opened(
+    made: Method, target: Any, models: dict[str, Any], prompt: list[int] = toys.PROMPT, **more: Any
+) -> Session | None:
     """The run of a method before its first step; None: the method is refused, by one sentence."""
     try:
         return Session(target, made, prompt, models=models, **more)

@@ -140,7 +140,9 @@ class Beside:
     def memory(self) -> Any:
         raise AssertionError("what a policy does depends on no bytes")
 
-    def read(self, tokens: Tensor, visible: Tensor | None = None, rows: list[int] | None = None, cut: bool = True) -> Tensor:
+    def read(
+        self, tokens: Tensor, visible: Tensor | None = None, rows: list[int] | None = None, cut: bool = True
+    ) -> Tensor:
         """Logits [B, T, V] of a pass over tokens int64 [B, T], of which `rows` (None: all) are committed."""
         logits, before = self.whole.fed(tokens, visible), self.whole.n
         rows = list(range(tokens.shape[1])) if rows is None else rows
@@ -164,9 +166,14 @@ class Beside:
         """Hand the policy what it asks for of the committed rows of a pass over `before` tokens."""
         places, needs = [before + i for i in range(len(rows))], self.policy.needs
         if self.prompt is not None:
-            queries = {i: self.whole.turned(x[:, :, :, rows], torch.tensor(places)) for i, x in enumerate(self.whole.asked)}
+            queries = {
+                i: self.whole.turned(x[:, :, :, rows], torch.tensor(places))
+                for i, x in enumerate(self.whole.asked)
+            }
             first = max(0, (needs.moments or 0) - before)
-            plain = {i: x.flatten(1, 2)[:, :, rows[first:]] for i, x in enumerate(self.whole.asked) if rows[first:]}
+            plain = {
+                i: x.flatten(1, 2)[:, :, rows[first:]] for i, x in enumerate(self.whole.asked) if rows[first:]
+            }
             moments = {} if needs.moments is None else {i: Moments.of(x) for i, x in plain.items()}
             self.prompt.add(Probe(needs, queries=queries, moments=moments), list(range(len(rows))), len(rows))
         if needs.attention == "none" or (prefill and needs.attention == "decode"):
@@ -175,7 +182,9 @@ class Beside:
         for i, store in enumerate(self.layers):
             given = self.whole.given[i][:, :, :, rows][..., at]  # [B, H_kv, g, R, n]
             slots = store.at[:, :, None, None].expand(*given.shape[:4], -1)
-            self.policy.observe(i, store, given.gather(4, slots.clamp(min=0)).masked_fill(slots < 0, 0).float())
+            self.policy.observe(
+                i, store, given.gather(4, slots.clamp(min=0)).masked_fill(slots < 0, 0).float()
+            )
 
     def _ruled(self, before: int, rows: list[int], cut: bool) -> None:
         self.evidence.add(self.whole.given, rows, before)
@@ -186,4 +195,6 @@ class Beside:
 
     def kept(self) -> list[list[list[list[int]]]]:
         """By layer, text and KV head the positions that are held."""
-        return [[[row.nonzero()[:, 0].tolist() for row in heads] for heads in seen] for seen in self.whole.seen]
+        return [
+            [[row.nonzero()[:, 0].tolist() for row in heads] for heads in seen] for seen in self.whole.seen
+        ]

@@ -63,7 +63,9 @@ class BorrowedRule(AcceptanceRule):
                 x, q, f = draft.tokens[child], draft.law(child), r * (1 + self.gain * at.entropy)
                 q_x, f_x = 1.0 if q is None else float(q[x]), float(f[x])
                 ok, u = chance.accept(f_x, q_x, at.position)
-                trials.append(Trial(child, float(p[x]), float(r[x]), q_x, u, f_x / q_x if q_x > 0 else 0.0, ok, f_x))
+                trials.append(
+                    Trial(child, float(p[x]), float(r[x]), q_x, u, f_x / q_x if q_x > 0 else 0.0, ok, f_x)
+                )
                 if ok:
                     path.append(child)
                     at = at.descend(child)
@@ -73,4 +75,6 @@ class BorrowedRule(AcceptanceRule):
                 drawn = chance.draw(r, at.position)
                 origin: Origin = "residual" if children else "bonus" if draft.tokens else "target"
                 rule = {"H": entropies} if entropies else None
-                return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)
+                return Verdict(
+                    path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places
+                )

@@ -45,7 +45,13 @@ STEP = "Number((document.querySelector('.ds h1')?.textContent || 'Step -1').spli
 KEPT = "JSON.parse(localStorage.getItem('decodescope-settings') || '{}')"  # the settings that the page keeps
 # a refusal, which the page answers; and what the page library says when a page is left or reloaded while it asks: its
 # stream breaks off, and its queue has forgotten the visitor
-EXPECTED = ("Failed to load resource", "AbortError", "Connection errored out", "Unexpected error 404", "network error")
+EXPECTED = (
+    "Failed to load resource",
+    "AbortError",
+    "Connection errored out",
+    "Unexpected error 404",
+    "network error",
+)
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 # What a browser does beside showing pages. The list of the address field is a page too, and is made for every window: half a
 # second of a core, ten times what an empty page takes. Those before it are what Playwright switches off and pages could
@@ -143,7 +149,13 @@ class Lab:
         self.troubles: list[str] = []
 
     def open(
-        self, path: str = "/", width: int = 1440, height: int = 900, ready: bool = True, clock: bool = False, **more: Any
+        self,
+        path: str = "/",
+        width: int = 1440,
+        height: int = 900,
+        ready: bool = True,
+        clock: bool = False,
+        **more: Any,
     ) -> Any:
         """A page of a new visitor, whose inputs answer, unless they are not looked at (ready=False). Examples stand still
         unless `reduced_motion` says otherwise. clock: passes(page, ms) can let time pass on it that nobody waits for."""
@@ -181,7 +193,9 @@ def option(page: Any, box: str, name: str | re.Pattern[str]) -> None:
     begun(page)
     field = page.locator(f"{box} input")
     field.click()
-    page.locator(f"[id='{field.get_attribute('aria-controls')}']").get_by_role("option", name=name, exact=True).click()
+    page.locator(f"[id='{field.get_attribute('aria-controls')}']").get_by_role(
+        "option", name=name, exact=True
+    ).click()
 
 
 def passes(page: Any, ms: int) -> None:
@@ -216,6 +230,7 @@ def settled(page: Any) -> None:
 def seek(page: Any, i: int) -> None:
     """Move the scrubber to step i and wait until the whole step is drawn."""
     page.evaluate(
-        "i => { const s = document.querySelector('.ds .scrub'); s.value = i; s.dispatchEvent(new Event('input')); }", i
+        "i => { const s = document.querySelector('.ds .scrub'); s.value = i; s.dispatchEvent(new Event('input')); }",
+        i,
     )
     page.wait_for_function(f"{STEP} == {i} && document.querySelectorAll('.ds .node').length > 1")

@@ -59,7 +59,9 @@ def lively(seed: int = 5) -> Model:
     return Model("random", Path("random"), spec, toys.decoder(spec, seed), letters(), "2" * 16, [])
 
 
-def question(name: int | str, turns: str | tuple[str, ...], due: str | tuple[str, ...] = (), **more: Any) -> Question:
+def question(
+    name: int | str, turns: str | tuple[str, ...], due: str | tuple[str, ...] = (), **more: Any
+) -> Question:
     turns, due = (turns,) if isinstance(turns, str) else turns, (due,) if isinstance(due, str) else due
     scorer = more.pop("scorer", "exact" if due else None)
     return Question(name, more.pop("kind", "qa"), turns, due, scorer, more)

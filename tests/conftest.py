@@ -28,9 +28,18 @@ REASONS = {
     "Windows keeps no executable bit": "elsewhere",
     "Windows has no module resource": "elsewhere",
 }
-SHARING = tuple(Path(__file__).parent / room for room in ("app", "notebooks"))  # rooms whose tests start servers and kernels
+SHARING = tuple(
+    Path(__file__).parent / room for room in ("app", "notebooks")
+)  # rooms whose tests start servers and kernels
 TRIES = 3  # of a test in one of them, or with a browser
-ELSEWHERE = ("slow", "nightly", "identity", "soak", "gpu", "browser")  # markers that commands leave out, see pyproject.toml
+ELSEWHERE = (
+    "slow",
+    "nightly",
+    "identity",
+    "soak",
+    "gpu",
+    "browser",
+)  # markers that commands leave out, see pyproject.toml
 
 
 class Closing:
@@ -52,7 +61,9 @@ class Closing:
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         if config.pluginmanager.hasplugin("rerunfailures") and not config.option.usepdb:
             for item in items:
-                if item.get_closest_marker("browser") or any(item.path.is_relative_to(room) for room in SHARING):
+                if item.get_closest_marker("browser") or any(
+                    item.path.is_relative_to(room) for room in SHARING
+                ):
                     item.add_marker(pytest.mark.flaky(reruns=TRIES - 1))
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
@@ -70,7 +81,9 @@ class Closing:
             self.again.append((report.nodeid, str(report.longrepr)))
         if report.when == "call":
             function = report.nodeid.split("[")[0].split("::")[-1]
-            self.counted[function].update(str(value) for name, value in report.user_properties if name == "counted")
+            self.counted[function].update(
+                str(value) for name, value in report.user_properties if name == "counted"
+            )
             for what, value in (measured for name, measured in report.user_properties if name == "largest"):
                 self.largest[what] = max(value, self.largest.get(what, value))
 

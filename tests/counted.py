@@ -103,7 +103,9 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[Counted]:
             each = {packet.__name__: n for packet, n in counter.get_flop_counts().get("Global", {}).items()}
             scores = sum(n for op, n in each.items() if op in SCORING)
             pairs = masks.pairs if scores == 4 * lane.decoder.spec.head_dim * masks.square else None
-            counted.append(Counted(lane.passes[-1], sum(each.values()) - scores, scores, pairs, name == "forward"))
+            counted.append(
+                Counted(lane.passes[-1], sum(each.values()) - scores, scores, pairs, name == "forward")
+            )
             return given
 
         monkeypatch.setattr(Lane, name, run)
@@ -131,7 +133,9 @@ def priced(spec: ModelSpec, one: Counted, bits: int, draft: DraftTree | None) ->
     heads = ("lm_head", *tests) if one.inside else ()
     products = sum(op.flops for op in ops if op.name.endswith("_proj") or op.name in heads)
     attending = [op for op in ops if op.name == "attention"]
-    queries = {op.layer: op.flops // (2 * spec.d_model * one.record.batch) for op in ops if op.name == "q_proj"}  # [rows, H, D]
+    queries = {
+        op.layer: op.flops // (2 * spec.d_model * one.record.batch) for op in ops if op.name == "q_proj"
+    }  # [rows, H, D]
     groups = {i: 1 / spec.kv_at(i) for i in range(spec.n_layers) if spec.kv_at(i)}
     scores = sum(4 * queries[op.layer] * entries(spec, op, bits) * groups[op.layer or 0] for op in attending)
     return Priced(products, round(scores), sum(op.flops for op in attending) / (4 * spec.head_dim + 5))

@@ -33,7 +33,13 @@ SEED = 1
 Part = tuple[str, dict[str, Any]]  # name, settings
 Parts = dict[str, Part]  # by kind
 SAMPLED: Parts = {"sampler": ("temperature", {"temperature": 0.9})}
-GREEDY_ONLY = ("beam", "contrastive_search", "diverse_beam", "jacobi", "superposed")  # strategies that draw nothing
+GREEDY_ONLY = (
+    "beam",
+    "contrastive_search",
+    "diverse_beam",
+    "jacobi",
+    "superposed",
+)  # strategies that draw nothing
 
 
 def family(kind: str, name: str, other: str) -> str | None:
@@ -87,7 +93,9 @@ def cover(one: str, other: str) -> list[tuple[str, str]]:
     for group, names in left.items():
         for name in names:
             for partners in right.values():
-                take(name, min(partners, key=lambda x, group=group: ((x, group) not in lacks, taken[x])), group)
+                take(
+                    name, min(partners, key=lambda x, group=group: ((x, group) not in lacks, taken[x])), group
+                )
     for group, names in left.items():
         for partner in [x for partners in right.values() for x in partners if (x, group) in lacks]:
             take(min(names, key=taken.__getitem__), partner, group)
@@ -128,7 +136,9 @@ def stand_ins(parts: Parts, refused: Callable[[Parts], bool]) -> Iterator[Parts]
     """For each part of a pair that is refused: that part with the first one of the other's family that fits, if one does."""
     for kind, other in (tuple(parts), tuple(parts)[::-1]) if len(parts) == 2 else ():
         names = families(other, kind).get(family(other, parts[other][0], kind) or "", ())
-        pairs = ({kind: parts[kind], other: settings(other)[name]} for name in names if name != parts[other][0])
+        pairs = (
+            {kind: parts[kind], other: settings(other)[name]} for name in names if name != parts[other][0]
+        )
         if (fits := next((pair for pair in pairs if not refused(pair)), None)) is not None:
             yield fits
 

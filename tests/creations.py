@@ -9,9 +9,29 @@ from functools import cache
 from pathlib import Path
 
 CREATIONS = {
-    *("tensor", "as_tensor", "asarray", "from_numpy", "frombuffer", "scalar_tensor", "zeros", "ones", "full", "empty"),
+    *(
+        "tensor",
+        "as_tensor",
+        "asarray",
+        "from_numpy",
+        "frombuffer",
+        "scalar_tensor",
+        "zeros",
+        "ones",
+        "full",
+        "empty",
+    ),
     *("empty_strided", "eye", "arange", "linspace", "logspace", "rand", "randn", "randint", "randperm"),
-    *("tril_indices", "triu_indices", "Tensor", "FloatTensor", "DoubleTensor", "LongTensor", "IntTensor", "BoolTensor"),
+    *(
+        "tril_indices",
+        "triu_indices",
+        "Tensor",
+        "FloatTensor",
+        "DoubleTensor",
+        "LongTensor",
+        "IntTensor",
+        "BoolTensor",
+    ),
 }
 LEAVES = {"item", "tolist", "cpu", "numpy", "nonzero"}  # what asks the device for values
 
@@ -52,7 +72,9 @@ def homeless(source: str, file: str) -> Iterator[Call]:
     a net's parameters, which are filled on the device of the file that is read. What a list or array is made of at once
     (`.tolist()`) never was on a device."""
     for call, node, around in calls(source, file):
-        creates = call.name in CREATIONS and _of(node) == "torch" and all(x.arg != "device" for x in node.keywords)
+        creates = (
+            call.name in CREATIONS and _of(node) == "torch" and all(x.arg != "device" for x in node.keywords)
+        )
         if creates and not {"to", "tolist", "numpy", "Parameter", "register_buffer"} & {*around}:
             yield call
 

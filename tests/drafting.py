@@ -39,7 +39,9 @@ def read_alone(kind: str, text: list[int], ahead: list[int]) -> tuple[torch.Tens
         features = layer.enter(feature_of(text[:-1], places))
         for slot, token in enumerate([*text[1:], *ahead]):
             f = features[slot] if slot < len(features) else made
-            made = layer(f[None, None], F.embedding(torch.tensor([[token]]), decoder.embed), slot, store)[0, 0]
+            made = layer(f[None, None], F.embedding(torch.tensor([[token]]), decoder.embed), slot, store)[
+                0, 0
+            ]
             store.commit([0])
         return layer.logits(made, decoder), store
 

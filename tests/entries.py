@@ -11,5 +11,7 @@ T = TypeVar("T")
 def entry(table: Mapping[str, T], name: str, where: str) -> T:
     """What a table says of the method `name`; where: the table, as an author has to look for it."""
     if name not in table:
-        raise LookupError(f"{name} has no entry in {where}: add one, or its tests would pass without having looked at it.")
+        raise LookupError(
+            f"{name} has no entry in {where}: add one, or its tests would pass without having looked at it."
+        )
     return table[name]

@@ -33,7 +33,9 @@ def functions(text: str) -> list[Function]:
     """The functions of a script whose bodies stand in braces, the inner ones first."""
     source = code(text)
     found: list[Function] = []
-    waiting: list[tuple[int, bool]] = []  # brackets that are open: where, and whether a function's body begins there
+    waiting: list[
+        tuple[int, bool]
+    ] = []  # brackets that are open: where, and whether a function's body begins there
     head = 0  # where the last pair of round brackets was opened
     for at, char in enumerate(source):
         if char in PAIRS:

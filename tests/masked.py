@@ -44,7 +44,9 @@ class Whole:
 
     narrow: Callable[[int, Tensor], Tensor] | None = None
 
-    def __init__(self, decoder: Decoder, batch: int = 1, sinks: Sinks | None = None, band: Band | None = None):
+    def __init__(
+        self, decoder: Decoder, batch: int = 1, sinks: Sinks | None = None, band: Band | None = None
+    ):
         self.decoder, self.spec, self.sinks, self.band = decoder, decoder.spec, sinks, band
         L, H = self.spec.n_layers, self.spec.n_kv_heads
         self.n = 0
@@ -62,13 +64,17 @@ class Whole:
         self._pending = []
         x = F.embedding(tokens, self.decoder.embed)
         for i, w in enumerate(self.decoder.layers):
-            y = F.rms_norm(x, (s.d_model,), single(w.attn_norm, s.d_model), s.norm_eps)  # a loaded one stands twice
+            y = F.rms_norm(
+                x, (s.d_model,), single(w.attn_norm, s.d_model), s.norm_eps
+            )  # a loaded one stands twice
             qkv = (y @ w.qkv.T).view(B, T, -1, s.head_dim).transpose(1, 2)  # [B, H + 2 H_kv, T, D]
             self.asked[i] = qkv[:, : s.n_heads].unflatten(1, (s.n_kv_heads, s.group))
             self._pending.append(qkv[:, s.n_heads :].unflatten(1, (2, s.n_kv_heads)).transpose(0, 1))
             k, v = torch.cat([self.kv[i], self._pending[i]], 3)
             distance, inside = self._sight(i)
-            turned = self.turned(self.asked[i][:, :, :, :, None], distance[:, :, None])  # [B, H_kv, g, T, n + T, D]
+            turned = self.turned(
+                self.asked[i][:, :, :, :, None], distance[:, :, None]
+            )  # [B, H_kv, g, T, n + T, D]
             scores = (turned * k[:, :, None, None]).sum(-1) / s.head_dim**0.5
             scores = scores.masked_fill(~inside[:, :, None], -torch.inf)
             if self.narrow is not None:
@@ -85,7 +91,9 @@ class Whole:
         """Of layer i the distance of each row to each position and row, int64, and whether it sees it, bool, both
         [B, H_kv, T, n + T] (1 where all are alike)."""
         seen, T, sinks = self.seen[i], len(self._depth), self.sinks
-        inside = torch.cat([seen[:, :, None].expand(-1, -1, T, -1), self._visible.expand(*seen.shape[:2], T, T)], 3)
+        inside = torch.cat(
+            [seen[:, :, None].expand(-1, -1, T, -1), self._visible.expand(*seen.shape[:2], T, T)], 3
+        )
         rows = self.n + self._depth
         at = torch.cat([torch.arange(self.n), rows])
         distance = (rows[:, None] - at)[None, None]
@@ -93,7 +101,9 @@ class Whole:
             near = (at < self.band.first) | (distance <= self.band.newest)
             held = torch.tensor(self.band.heads[i] if self.band.heads else True)
             inside = inside & (near | ~held.view(1, -1, 1, 1))
-        if sinks is not None and sinks.cap is None:  # side by side: the rank among what the row sees, itself the last
+        if (
+            sinks is not None and sinks.cap is None
+        ):  # side by side: the rank among what the row sees, itself the last
             distance = inside.sum(3, keepdim=True) - inside.cumsum(3)
         elif sinks is not None:
             first = at < sinks.first
@@ -112,7 +122,9 @@ class Whole:
         """Keep the pending rows `rows` (None: all), which continue the texts, and see them from now on."""
         rows = list(range(len(self._depth))) if rows is None else rows
         self.n += len(rows)
-        self.kv = [torch.cat([kv, new[:, :, :, rows]], 3) for kv, new in zip(self.kv, self._pending, strict=True)]
+        self.kv = [
+            torch.cat([kv, new[:, :, :, rows]], 3) for kv, new in zip(self.kv, self._pending, strict=True)
+        ]
         self.seen = [F.pad(x, (0, len(rows)), value=True) for x in self.seen]
 
     def keys(self, i: int) -> Tensor:
@@ -153,7 +165,9 @@ class Masked(Whole):
         self.commit()
         for i, heads in enumerate(self.kept):
             for h, old in enumerate(heads):
-                heads[h] = sorted(self.keep[i][h](old + block, self.mass[i, h], self.n)) if cut else old + block
+                heads[h] = (
+                    sorted(self.keep[i][h](old + block, self.mass[i, h], self.n)) if cut else old + block
+                )
         return logits[0]
 
 

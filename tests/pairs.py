@@ -12,8 +12,12 @@ from decodescope.engine import MethodError, Session
 def whole(parts: dict) -> dict:
     """A schedule is for those who draft, a selector for a canvas, a router for two models."""
     beside = {"drafter": ("draft_model", {"length": 4})} if "schedule" in parts else {}
-    beside |= {"strategy": ("masked", {"block": 8})} if "selector" in parts and "schedule" not in parts else {}
-    beside |= {"strategy": toys.routed(parts["router"][0])} if "router" in parts and "schedule" not in parts else {}
+    beside |= (
+        {"strategy": ("masked", {"block": 8})} if "selector" in parts and "schedule" not in parts else {}
+    )
+    beside |= (
+        {"strategy": toys.routed(parts["router"][0])} if "router" in parts and "schedule" not in parts else {}
+    )
     return {**beside, **parts}
 
 

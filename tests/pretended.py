@@ -29,7 +29,9 @@ ENGINE = Path(engine.__path__[0])  # as its frames name it, also where the packa
 ENGINES = f"{ENGINE}{os.sep}"  # what the paths of its files begin with
 PLACE = torch.device("cuda", 0)
 HERE = torch.device("cpu")
-UNDER = torch.device("meta")  # where torch's own code takes the tensors to be: it knows no CUDA in a build without
+UNDER = torch.device(
+    "meta"
+)  # where torch's own code takes the tensors to be: it knows no CUDA in a build without
 aten = torch.ops.aten
 READS = {aten._local_scalar_dense.default}  # .item(), int(), float(), bool()
 SIZES = {  # what decides how much comes out, so that the CPU has to know it
@@ -49,7 +51,9 @@ class Away(Tensor):
 
     @staticmethod
     def __new__(cls, x: Tensor) -> Away:
-        more = dict(strides=x.stride(), storage_offset=x.storage_offset(), storage_size=x.untyped_storage().nbytes())
+        more = dict(
+            strides=x.stride(), storage_offset=x.storage_offset(), storage_size=x.untyped_storage().nbytes()
+        )
         with torch.inference_mode(False):  # what a view is of may have been made outside of it
             made = Tensor._make_wrapper_subclass(cls, x.shape, dtype=x.dtype, device=UNDER, **more)
         made.x = x
@@ -183,13 +187,19 @@ class Pretended(TorchDispatchMode):
             return
         here = [x for x in given if not isinstance(x, Away)]
         if f in INDEXED and isinstance(args[0], Away):
-            here = [x for x in args[2:3] if not isinstance(x, Away)]  # what is written there; the places may be the CPU's
+            here = [
+                x for x in args[2:3] if not isinstance(x, Away)
+            ]  # what is written there; the places may be the CPU's
         if (f in INDEXED or torch.Tag.pointwise in f.tags) and all(x.ndim == 0 for x in here):
             return
         shapes = [tuple(x.shape) for x in here]
-        raise RuntimeError(f"Expected all tensors to be on the same device: {f} of cuda and of cpu {shapes}, in {_line()}")
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device: {f} of cuda and of cpu {shapes}, in {_line()}"
+        )
 
-    def _count(self, f: Any, args: Any, given: list[Tensor], away: list[Away], to: torch.device | None) -> None:
+    def _count(
+        self, f: Any, args: Any, given: list[Tensor], away: list[Away], to: torch.device | None
+    ) -> None:
         here = len(given) - len(away)
         if f in MOVES:
             source = args[1] if f is aten.copy_.default else args[0]
@@ -201,7 +211,9 @@ class Pretended(TorchDispatchMode):
             self.seen.waits[_line()] += 1
         elif f in INDEXED:
             self.seen.ups[line := _line()] += here
-            self.seen.waits[line] += any(x is not None and isinstance(x, Away) and x.dtype == torch.bool for x in args[1])
+            self.seen.waits[line] += any(
+                x is not None and isinstance(x, Away) and x.dtype == torch.bool for x in args[1]
+            )
 
     def _run(self, f: Any, args: Any, kwargs: Any, away: list[Away], to: torch.device | None) -> Any:
         """The operator on what its operands hold; what it changed in place stays the tensor that it was."""

@@ -21,7 +21,11 @@ def reaches_nightly(markers: str, arguments: Sequence[str]) -> bool:
     marker, or a case is named by its id."""
     if not markers or any("[" in argument for argument in arguments):
         return True
-    named = {word for word in markers.replace("(", " ").replace(")", " ").split() if word not in ("and", "or", "not")}
+    named = {
+        word
+        for word in markers.replace("(", " ").replace(")", " ").split()
+        if word not in ("and", "or", "not")
+    }
     others = sorted(named - {"nightly"})
     sets = [{"nightly", *compress(others, row)} for row in product((0, 1), repeat=len(others))]
     expression = Expression.compile(markers)
@@ -58,7 +62,10 @@ def thinned(every: int, *values: Iterable[Any]) -> list[Any]:
     crossings = product(*map(enumerate, values))
     return [
         *nightly(
-            pytest.param(*(x for _, x in crossing), marks=pytest.mark.nightly if sum(i for i, _ in crossing) % every else ())
+            pytest.param(
+                *(x for _, x in crossing),
+                marks=pytest.mark.nightly if sum(i for i, _ in crossing) % every else (),
+            )
             for crossing in crossings
         )
     ]

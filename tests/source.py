@@ -84,7 +84,11 @@ def within(name: str, *packages: str) -> bool:
 
 def broken(rule: dict[str, str] | list[str]) -> str:
     """The message of a broken rule: one line for each place."""
-    return "\n" + "\n".join(f"{k}: {v}" for k, v in rule.items()) if isinstance(rule, dict) else "\n" + "\n".join(rule)
+    return (
+        "\n" + "\n".join(f"{k}: {v}" for k, v in rule.items())
+        if isinstance(rule, dict)
+        else "\n" + "\n".join(rule)
+    )
 
 
 def imported(room: str, *whens: str) -> Iterator[tuple[str, Import]]:

@@ -13,7 +13,14 @@ from safetensors.torch import load_file, save_file
 from decodescope.engine.load import SHIPPED
 
 Tensors = dict[str, torch.Tensor]
-VOCAB, WIDTH, HEADS, KV_HEADS, HEAD_DIM, FEED = 4096, 32, 4, 2, 8, 48  # of all targets; 4096 ids are those of the tokenizer
+VOCAB, WIDTH, HEADS, KV_HEADS, HEAD_DIM, FEED = (
+    4096,
+    32,
+    4,
+    2,
+    8,
+    48,
+)  # of all targets; 4096 ids are those of the tokenizer
 LAYERS = 16  # an EAGLE-3 head reads layers 2, 8 and 13 of it
 LLAMA: dict[str, Any] = dict(
     architectures=["LlamaForCausalLM"],
@@ -40,19 +47,29 @@ EAGLE: dict[str, Any] = {
     **{k: v for k, v in LLAMA.items() if k not in ("tie_word_embeddings", "head_dim")},
     "num_hidden_layers": 1,
 }
-EAGLE3: dict[str, Any] = {**EAGLE, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": VOCAB // 2}
+EAGLE3: dict[str, Any] = {
+    **EAGLE,
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "draft_vocab_size": VOCAB // 2,
+}
 
 
 def random_tensors(shapes: dict[str, tuple[int, ...]], seed: int = 1) -> Tensors:
     """Normal numbers, large enough for attention to be uneven; norms are near 1."""
     g = torch.Generator().manual_seed(seed)
-    tensors = {name: torch.randn(shape, generator=g) * 2 * shape[-1] ** -0.5 for name, shape in shapes.items()}
+    tensors = {
+        name: torch.randn(shape, generator=g) * 2 * shape[-1] ** -0.5 for name, shape in shapes.items()
+    }
     return {name: 1 + 0.1 * x if "norm" in name else x for name, x in tensors.items()}
 
 
 def layer_shapes(place: str, rows: int = WIDTH) -> dict[str, tuple[int, ...]]:
     """One Llama layer without `input_layernorm`; its attention reads rows of width `rows`."""
-    attention = {"q": (HEADS * HEAD_DIM, rows), "k": (KV_HEADS * HEAD_DIM, rows), "v": (KV_HEADS * HEAD_DIM, rows)}
+    attention = {
+        "q": (HEADS * HEAD_DIM, rows),
+        "k": (KV_HEADS * HEAD_DIM, rows),
+        "v": (KV_HEADS * HEAD_DIM, rows),
+    }
     feed = {"gate": (FEED, WIDTH), "up": (FEED, WIDTH), "down": (WIDTH, FEED)}
     return {
         **{f"{place}.self_attn.{x}_proj.weight": shape for x, shape in attention.items()},
@@ -64,13 +81,18 @@ def layer_shapes(place: str, rows: int = WIDTH) -> dict[str, tuple[int, ...]]:
 
 def llama_tensors(layers: int = 2) -> Tensors:
     """The weights of a whole Llama."""
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCAB, WIDTH), "model.norm.weight": (WIDTH,)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (VOCAB, WIDTH),
+        "model.norm.weight": (WIDTH,),
+    }
     for i in range(layers):
         shapes |= layer_shapes(f"model.layers.{i}") | {f"model.layers.{i}.input_layernorm.weight": (WIDTH,)}
     return random_tensors({**shapes, "lm_head.weight": (VOCAB, WIDTH)})
 
 
-def save_folder(folder: Path, config: dict[str, Any], tensors: Tensors | None = None, file: str = "model.safetensors") -> Path:
+def save_folder(
+    folder: Path, config: dict[str, Any], tensors: Tensors | None = None, file: str = "model.safetensors"
+) -> Path:
     """A folder with a config.json and a file of tensors, safetensors or a pickle by its ending."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
@@ -96,7 +118,9 @@ def edit_json(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**had, **changes}))
 
 
-def edit_tensors(folder: Path, file: str = "model.safetensors", drop: tuple[str, ...] = (), **more: torch.Tensor) -> None:
+def edit_tensors(
+    folder: Path, file: str = "model.safetensors", drop: tuple[str, ...] = (), **more: torch.Tensor
+) -> None:
     """Add and remove tensors of a folder."""
     tensors = {**load_file(folder / file), **more}
     save_file({name: x for name, x in tensors.items() if name not in drop}, folder / file, {"format": "pt"})
@@ -104,10 +128,15 @@ def edit_tensors(folder: Path, file: str = "model.safetensors", drop: tuple[str,
 
 def eagle1_tensors(layers: int = 1, bias: bool = True) -> Tensors:
     """The names of EAGLE-1 and EAGLE-2."""
-    shapes: dict[str, tuple[int, ...]] = {"embed_tokens.weight": (VOCAB, WIDTH), "fc.weight": (WIDTH, 2 * WIDTH)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "embed_tokens.weight": (VOCAB, WIDTH),
+        "fc.weight": (WIDTH, 2 * WIDTH),
+    }
     shapes |= {"fc.bias": (WIDTH,)} if bias else {}
     for i in range(layers):
-        shapes |= layer_shapes(f"layers.{i}") | ({f"layers.{i}.input_layernorm.weight": (WIDTH,)} if i else {})
+        shapes |= layer_shapes(f"layers.{i}") | (
+            {f"layers.{i}.input_layernorm.weight": (WIDTH,)} if i else {}
+        )
     return random_tensors(shapes, 2)
 
 
@@ -130,7 +159,11 @@ def medusa_tensors(heads: int = 3) -> Tensors:
     """The names of Medusa-1: a block and a vocabulary matrix per head."""
     shapes: dict[str, tuple[int, ...]] = {}
     for i in range(heads):
-        shapes |= {f"{i}.0.linear.weight": (WIDTH, WIDTH), f"{i}.0.linear.bias": (WIDTH,), f"{i}.1.weight": (VOCAB, WIDTH)}
+        shapes |= {
+            f"{i}.0.linear.weight": (WIDTH, WIDTH),
+            f"{i}.0.linear.bias": (WIDTH,),
+            f"{i}.1.weight": (VOCAB, WIDTH),
+        }
     return random_tensors(shapes, 4)
 
 
@@ -140,6 +173,9 @@ def hydra_tensors(heads: int = 2) -> Tensors:
     for i in range(heads):
         block = f"hydra_mlp.{i}.0"
         shapes |= {f"{block}.linear.weight": (WIDTH, (i + 2) * WIDTH), f"{block}.linear.bias": (WIDTH,)}
-        shapes |= {f"{block}.res_connection.weight": (WIDTH, (i + 2) * WIDTH), f"{block}.res_connection.bias": (WIDTH,)}
+        shapes |= {
+            f"{block}.res_connection.weight": (WIDTH, (i + 2) * WIDTH),
+            f"{block}.res_connection.bias": (WIDTH,),
+        }
         shapes |= {f"hydra_lm_head.{i}.weight": (VOCAB, WIDTH)}
     return random_tensors(shapes, 5)

@@ -88,9 +88,13 @@ def test_sized(n):
 
 
 @PROCESSES
-def test_nightly_cases_are_not_made_for_a_run_that_leaves_them_out_and_that_is_said(tmp_path: Path, options: list[str]) -> None:
+def test_nightly_cases_are_not_made_for_a_run_that_leaves_them_out_and_that_is_said(
+    tmp_path: Path, options: list[str]
+) -> None:
     code, lines = closing(SIZED, tmp_path, "-m", "not nightly", *options)
-    assert code == 0 and "     5 nightly or more, which this run did not make: pytest -m nightly" in lines, lines
+    assert code == 0 and "     5 nightly or more, which this run did not make: pytest -m nightly" in lines, (
+        lines
+    )
     assert not any("deselected" in line for line in lines)
 
 
@@ -106,7 +110,9 @@ def test_reasons_that_are_written_down_are_those_in_the_tests() -> None:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "REASONS"
     )
     given = set()
-    texts = [path.read_text(encoding="utf-8") for path in HERE.rglob("*.py") if path != Path(__file__).resolve()]
+    texts = [
+        path.read_text(encoding="utf-8") for path in HERE.rglob("*.py") if path != Path(__file__).resolve()
+    ]
     for text in (text for text in texts if "skip(" in text or "skipif(" in text):
         for call in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)):
             if ast.unparse(call.func).endswith(("mark.skipif", "mark.skip", "pytest.skip")):

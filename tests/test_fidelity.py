@@ -26,14 +26,20 @@ def official(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_folder_without_the_code_is_refused_in_one_sentence(
-    official: ModuleType, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    official: ModuleType,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "argv", [name, str(tmp_path)])
     with pytest.raises(SystemExit) as end:
         runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
     said = capsys.readouterr()
     assert end.value.code == 2 and not said.out
-    assert said.err.startswith(f"{tmp_path} holds no ") and said.err.endswith("checkout of the official code.\n")
+    assert said.err.startswith(f"{tmp_path} holds no ") and said.err.endswith(
+        "checkout of the official code.\n"
+    )
 
 
 def test_every_comparison_is_in_the_document_with_its_command() -> None:
@@ -49,7 +55,9 @@ def test_a_function_is_taken_out_of_its_file_alone(official: ModuleType, tmp_pat
     code = official.Code(tmp_path, "a.py", "b.py")
     double, g = code.take("double", "A.g", factor=2)
     assert double(4) == 8 and g(None) == 7 and code.place == "b.py"
-    assert official.Code(tmp_path, "empty.py").blob == "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391", "as git names an empty file"
+    assert official.Code(tmp_path, "empty.py").blob == "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391", (
+        "as git names an empty file"
+    )
     with pytest.raises(Refusal, match=r"b\.py has no gone: .* another version"):
         code.take("gone")
 

@@ -25,7 +25,16 @@ FLOORS = (
     *("engine.runner", "engine.start"),
     *("engine.replay", "engine.batch", "engine.bench", "engine.calibration"),
     *("engine.methods", "engine"),
-    *("lab.words", "lab.cost", "lab.cache", "lab.decision", "lab.wire", "lab.figures", "lab.views", "lab.reports"),
+    *(
+        "lab.words",
+        "lab.cost",
+        "lab.cache",
+        "lab.decision",
+        "lab.wire",
+        "lab.figures",
+        "lab.views",
+        "lab.reports",
+    ),
     *("lab.course", "lab.charts", "lab.lessons", "lab.notebook", "lab"),
     *("app.limits", "app.places", "app.refusal", "app.arguments", "app.parser"),
     *("app.http", "app.runs", "app.routes", "app.page"),
@@ -33,14 +42,34 @@ FLOORS = (
 )
 # The same for the scripts of the page: `debugger` is debugger.js and what lies in its folder. `scope` is joined into one.
 WEB_FLOORS = (
-    *("scope", "parts", "address", "phase", "ahead", "runs", "landing", "walk", "tour", "going", "picture", "save", "file"),
+    *(
+        "scope",
+        "parts",
+        "address",
+        "phase",
+        "ahead",
+        "runs",
+        "landing",
+        "walk",
+        "tour",
+        "going",
+        "picture",
+        "save",
+        "file",
+    ),
     *("knobs", "prompts", "nextrun", "halted", "openings", "distribution", "grid", "given"),
     *("when", "focus", "notice", "exactness", "calibration"),
     *("catalogue", "compare", "debugger", "report", "cache", "hardware", "library"),
     *("tabs", "page", "arrive"),
     "gallery",
 )
-LAB_MAY_SEE = ("engine.core", "engine.trace", "engine.cost", "engine.bench.prompts", "engine.calibration.risk")
+LAB_MAY_SEE = (
+    "engine.core",
+    "engine.trace",
+    "engine.cost",
+    "engine.bench.prompts",
+    "engine.calibration.risk",
+)
 PAGES = {"gradio", "plotly", "fastapi", "starlette", "uvicorn", "anywidget", "ipywidgets", "IPython"}
 # may import transformers inside a function
 READS_HUB_FILES = ("engine.load", "engine.checkpoint.tokenizer", "engine.bench.speed")
@@ -87,7 +116,10 @@ def test_engine_imports_no_page_library_and_transformers_only_on_demand() -> Non
     bad = [
         f"{m}:{i.line} imports {i.target}"
         for m, i in imported("engine", "import", "call")
-        if (i.target.split(".")[0] in PAGES and not (within(i.target, "IPython") and i.when == "call" and m in SHOWS_IN_A_CELL))
+        if (
+            i.target.split(".")[0] in PAGES
+            and not (within(i.target, "IPython") and i.when == "call" and m in SHOWS_IN_A_CELL)
+        )
         or (within(i.target, "transformers") and (i.when == "import" or m not in READS_HUB_FILES))
     ]
     assert not bad, broken(bad)
@@ -181,7 +213,9 @@ def circles(graph: Graph) -> list[str]:
 
 
 def test_no_import_goes_up() -> None:
-    assert not (bad := upwards(python_graph(), floor) + upwards(script_graph(scripts()), web_floor)), broken(bad)
+    assert not (bad := upwards(python_graph(), floor) + upwards(script_graph(scripts()), web_floor)), broken(
+        bad
+    )
 
 
 def test_imports_form_no_circle() -> None:
@@ -194,13 +228,19 @@ def test_every_import_of_a_script_is_read() -> None:
     anyway = re.compile(r"""^import\b|^export [{*]|\bimport\(""", re.MULTILINE)
     counts = {name: (len(ASKED.findall(t)), len(anyway.findall(t))) for name, t in text.items()}
     assert sum(read for read, _ in counts.values()) > 100
-    bad = {name: f"{read} of {written} imports" for name, (read, written) in counts.items() if read != written}
+    bad = {
+        name: f"{read} of {written} imports" for name, (read, written) in counts.items() if read != written
+    }
     assert not bad, broken(bad)
 
 
 @pytest.mark.parametrize(
     "planted",
-    ['import { tabs } from "./tabs.js";', 'export { tabs } from "./tabs.js";', 'const later = () => import("./tabs.js");'],
+    [
+        'import { tabs } from "./tabs.js";',
+        'export { tabs } from "./tabs.js";',
+        'const later = () => import("./tabs.js");',
+    ],
     ids=["import", "export", "inside a function"],
 )
 def test_a_planted_circle_of_scripts_is_found(planted: str, tmp_path: Path) -> None:
@@ -240,16 +280,17 @@ def test_a_planted_circle_is_found(planted: str, monkeypatch: pytest.MonkeyPatch
 def test_method_files_do_not_know_each_other() -> None:
     methods = set(method_modules())
     bad = [
-        f"{m}:{i.line} imports {i.target}"
-        for m in methods
-        for i in imports(m)
-        if i.target in methods - {m}
+        f"{m}:{i.line} imports {i.target}" for m in methods for i in imports(m) if i.target in methods - {m}
     ]
     assert not bad, broken(bad)
 
 
 def test_each_family_has_its_base_below_its_methods() -> None:
-    bad = [f"engine/decoding/{kind}.py is missing" for kind in families() if f"engine.decoding.{kind}" not in modules()]
+    bad = [
+        f"engine/decoding/{kind}.py is missing"
+        for kind in families()
+        if f"engine.decoding.{kind}" not in modules()
+    ]
     assert not bad, broken(bad)
 
 

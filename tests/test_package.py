@@ -45,13 +45,25 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("environment")
     venv.create(home, with_pip=False, symlinks=os.name != "nt")
     python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+    ]
     done = subprocess.run([*command, str(wheel)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     # A folder named in a .pth file lends its packages; its own .pth files, editable installs among them, are not read.
     lent = [p for p in sys.path if p.endswith(("site-packages", "dist-packages"))]
     own = subprocess.run(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
     )
     Path(own.stdout.strip(), "lent.pth").write_text("\n".join(lent), encoding="utf-8")
     return python
@@ -67,7 +79,9 @@ def test_wheel_holds_every_data_file_and_no_tests(wheel: Path) -> None:
     ]
     assert len(wanted) > 2, "the test needs data files"
     assert not [n for n in wanted if n not in names]
-    assert not [n for n in names if n.startswith("decodescope/tests/") or n.endswith((".pyc", "/conftest.py"))]
+    assert not [
+        n for n in names if n.startswith("decodescope/tests/") or n.endswith((".pyc", "/conftest.py"))
+    ]
 
 
 def test_wheel_holds_every_module(wheel: Path) -> None:
@@ -88,8 +102,20 @@ def test_installed_wheel_decodes_far_from_the_repository(python: Path, tmp_path:
         cwd=tmp_path,
         env=env,
     )
-    assert Path(where.stdout.strip()).is_relative_to(python.parent.parent), "the test needs the installed copy"
-    command = [program, "run", "--model", "lab", "--prompt", "Once upon a time", "--max-new-tokens", "4", "--json"]
+    assert Path(where.stdout.strip()).is_relative_to(python.parent.parent), (
+        "the test needs the installed copy"
+    )
+    command = [
+        program,
+        "run",
+        "--model",
+        "lab",
+        "--prompt",
+        "Once upon a time",
+        "--max-new-tokens",
+        "4",
+        "--json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env, timeout=300)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)

@@ -28,11 +28,15 @@ COMMIT = PROJECT["tool"]["pytest"]["ini_options"]["addopts"].split(" -m ")[1].st
         (COMMIT, ["tests/test_a.py::test_b[full]"], True),
     ],
 )
-def test_nightly_cases_are_made_where_a_run_can_hold_one(markers: str, arguments: list[str], reached: bool) -> None:
+def test_nightly_cases_are_made_where_a_run_can_hold_one(
+    markers: str, arguments: list[str], reached: bool
+) -> None:
     assert reaches_nightly(markers, arguments) is reached
 
 
-def test_all_cases_of_both_sizes_are_made_for_a_night_and_one_size_for_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_cases_of_both_sizes_are_made_for_a_night_and_one_size_for_a_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for making, due in ((True, (6, 2, 2)), (False, (3, 1, 1))):
         monkeypatch.setattr("sizes.making", making), monkeypatch.setattr("sizes.left_out", 0)
         marked = [pytest.param(1), pytest.param(2, marks=pytest.mark.nightly)]
@@ -40,7 +44,9 @@ def test_all_cases_of_both_sizes_are_made_for_a_night_and_one_size_for_a_commit(
         assert (len(thinned(2, range(2), range(3))), len(both), len([*nightly(marked)])) == due
 
 
-def test_a_parts_first_settings_meet_every_value_and_further_ones_meet_them_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parts_first_settings_meet_every_value_and_further_ones_meet_them_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     variants = [("a", {}), ("a", {"k": 1}), ("a", {"k": 2}), ("b", {})]
     monkeypatch.setattr("sizes.making", False), monkeypatch.setattr("sizes.left_out", 0)
     commit = [case.values for case in in_turns(variants, "xy")]

@@ -47,10 +47,16 @@ def rows(step: dict[str, Any]) -> list[list[Any]]:
         fill = step["fill"]
         waiting, (first, length) = {*fill["open"]} - {x[0] for x in fill["now"]}, fill["at"]
         places = range(first, first + length)
-        return [*step["nodes"], *([x, *[None] * 5, "unreached" if x in waiting else "accept"] for x in places)]
+        return [
+            *step["nodes"],
+            *([x, *[None] * 5, "unreached" if x in waiting else "accept"] for x in places),
+        ]
     if "tally" in step:
         tried = step["tally"]["rows"]
-        return [step["nodes"][0], *([k, *[None] * 5, "accept" if x[3] else "reject"] for k, x in enumerate(tried))]
+        return [
+            step["nodes"][0],
+            *([k, *[None] * 5, "accept" if x[3] else "reject"] for k, x in enumerate(tried)),
+        ]
     if "iteration" not in step:
         return list(step["nodes"])
     block = step["iteration"]

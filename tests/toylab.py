@@ -65,7 +65,9 @@ class ToyPlay(Play):
 
     pausing = False
 
-    def _launch(self, names: Mapping[str, str], make: Make, visitor: str, paused: bool = False, **more: Any) -> Channel:
+    def _launch(
+        self, names: Mapping[str, str], make: Make, visitor: str, paused: bool = False, **more: Any
+    ) -> Channel:
         return super()._launch(names, make, visitor, paused or self.pausing, **more)
 
     def launch(self, names: Mapping[str, str], make: Make) -> Channel:
@@ -107,7 +109,11 @@ def speculative(prompt: str = "hello", max_new: int = 32, **more: Any) -> Choice
     """A run with a small tree at temperature 1."""
     names = {"drafter": "draft_model", "sampler": ["temperature"]}
     return Choice(
-        prompt, names, {"drafter": {"length": 3, "width": 2}, "temperature": {"temperature": 1.0}}, max_new=max_new, **more
+        prompt,
+        names,
+        {"drafter": {"length": 3, "width": 2}, "temperature": {"temperature": 1.0}},
+        max_new=max_new,
+        **more,
     )
 
 

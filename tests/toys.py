@@ -38,7 +38,9 @@ SPEC = ModelSpec(
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 3, 1, 4]
 
 
-def decoder(spec: ModelSpec = SPEC, seed: int = 0, dtype: torch.dtype = torch.float32, sharp: float = 4.0) -> Decoder:
+def decoder(
+    spec: ModelSpec = SPEC, seed: int = 0, dtype: torch.dtype = torch.float32, sharp: float = 4.0
+) -> Decoder:
     """A random decoder; `sharp` scales the unembedding, so that its laws are neither flat nor certain."""
     g = torch.Generator().manual_seed(seed)
 
@@ -131,7 +133,10 @@ def heads(kind: str, d: int, seed: int = 0, **changes: int) -> Head:
     made = NETS[kind](d=d, **{**SHAPES[kind], **changes})
     with torch.no_grad():
         for p in made.parameters():
-            p.copy_(torch.randn(p.shape, generator=g) * (p.shape[-1] ** -0.5 if p.ndim > 1 else 0.3) + (p.ndim == 1))
+            p.copy_(
+                torch.randn(p.shape, generator=g) * (p.shape[-1] ** -0.5 if p.ndim > 1 else 0.3)
+                + (p.ndim == 1)
+            )
     return made
 
 
@@ -142,7 +147,10 @@ def noisy(base: Decoder, noise: float, seed: int = 1) -> Decoder:
     def blur(x: torch.Tensor) -> torch.Tensor:
         return x + torch.randn(x.shape, generator=g, dtype=torch.float64).to(x.dtype) * noise * x.abs().mean()
 
-    layers = [Layer(a.attn_norm, blur(a.qkv), blur(a.out), a.mlp_norm, blur(a.gate_up), blur(a.down)) for a in base.layers]
+    layers = [
+        Layer(a.attn_norm, blur(a.qkv), blur(a.out), a.mlp_norm, blur(a.gate_up), blur(a.down))
+        for a in base.layers
+    ]
     made = Decoder(base.spec, blur(base.embed), layers, base.norm, blur(base.head))
     made.heads = Heads((kind for kind in base.heads if kind in GATES), lambda kind: base.heads[kind])
     return made
@@ -150,7 +158,9 @@ def noisy(base: Decoder, noise: float, seed: int = 1) -> Decoder:
 
 def made_by(weights: str, base: Decoder) -> Decoder:
     """The model that transforms, joined with +, make of another; those that look at text see random tokens."""
-    text = Calibration(lambda: torch.randint(base.spec.vocab, (4096,), generator=torch.Generator().manual_seed(3)))
+    text = Calibration(
+        lambda: torch.randint(base.spec.vocab, (4096,), generator=torch.Generator().manual_seed(3))
+    )
     for one in transforms(weights):
         base = one.made(base, text)
     return base
@@ -259,7 +269,9 @@ def greedy(made: Decoder, prompt: list[int], count: int) -> list[int]:
     for left in range(count, 0, -1):
         behind = [] if mask is None else [mask] * left
         row = made.forward(Feed.causal(text + behind, 0), None)[0, len(text) - (mask is None)]
-        text.append(int((row if mask is None else row.index_fill(0, torch.tensor(mask), -torch.inf)).argmax()))
+        text.append(
+            int((row if mask is None else row.index_fill(0, torch.tensor(mask), -torch.inf)).argmax())
+        )
     return text[len(prompt) :]
 
 
@@ -304,7 +316,9 @@ def in_raster(made: Decoder, prompt: list[int], count: int) -> list[int]:
 
 
 TIMES = str(Path(__file__).resolve().parent / "methods" / "times.json")  # of blocks of the toy, made up
-DATASTORE = str(Path(__file__).resolve().parent / "methods" / "datastore.txt")  # ids: what the lively target wrote, and noise
+DATASTORE = str(
+    Path(__file__).resolve().parent / "methods" / "datastore.txt"
+)  # ids: what the lively target wrote, and noise
 
 # Settings under which a component does something on a toy; [{}]: as it comes. One without knobs needs no entry.
 SETTINGS: dict[str, list[dict[str, Any]]] = {
@@ -314,7 +328,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "chains": [{}],
     "llma": [{}],
     "draft_model": [dict(length=3), dict(length=8), dict(length=3, width=3)],
-    "layer_skip": [dict(ratio=0.5, stop=0.0), dict(ratio=0.9, stop=0.3, length=6), dict(skip="a1", siblings=True)],
+    "layer_skip": [
+        dict(ratio=0.5, stop=0.0),
+        dict(ratio=0.9, stop=0.3, length=6),
+        dict(skip="a1", siblings=True),
+    ],
     "medusa": [dict(nodes=8), dict(nodes=1)],
     "hydra": [dict(nodes=8), dict(nodes=20)],
     "mlp_speculator": [dict(kept=4), dict(branching="3,2", kept=1), dict(branching="2,2,2", kept=8)],
@@ -323,15 +341,31 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "bita": [dict(), dict(nodes=1), dict(nodes=8)],
     "look_ahead_tokens": [dict(), dict(where="everywhere"), dict(length=2, where="everywhere")],
     "eagle": [dict(nodes=8), dict(nodes=1), dict(nodes=25, depth=2)],
-    "eagle2": [dict(nodes=8, width=3), dict(nodes=1), dict(nodes=12, depth=2), dict(nodes=6, width=1, depth=6)],
+    "eagle2": [
+        dict(nodes=8, width=3),
+        dict(nodes=1),
+        dict(nodes=12, depth=2),
+        dict(nodes=6, width=1, depth=6),
+    ],
     "eagle3": [dict(nodes=8, width=3), dict(nodes=1), dict(nodes=20, depth=3)],
     "fspad": [dict(nodes=8, width=3), dict(nodes=1), dict(nodes=12, depth=2)],
-    "parallelspec": [dict(nodes=8, width=3), dict(nodes=1, k=1), dict(nodes=12, depth=5, k=2), dict(nodes=9, width=1, k=4)],
+    "parallelspec": [
+        dict(nodes=8, width=3),
+        dict(nodes=1, k=1),
+        dict(nodes=12, depth=5, k=2),
+        dict(nodes=9, width=1, k=4),
+    ],
     "clover": [dict(nodes=8), dict(nodes=20)],
     "kangaroo": [dict(length=4, stop=0.0), dict(length=5, stop=0.5)],
     "s2d": [dict(length=4, thresholds=[0.5]), dict(length=3, exits=[1, 2], thresholds=[0.4], heads="exits")],
-    "early_exit": [dict(length=4, layers=1), dict(criterion="confidence_exit threshold=0.5 first=1", stop=0.2)],
-    "swift": [dict(window=3, ratio=0.5, length=4, stop=0.2), dict(window=2, ratio=0.5, stop=0, bayes=2, siblings=False)],
+    "early_exit": [
+        dict(length=4, layers=1),
+        dict(criterion="confidence_exit threshold=0.5 first=1", stop=0.2),
+    ],
+    "swift": [
+        dict(window=3, ratio=0.5, length=4, stop=0.2),
+        dict(window=2, ratio=0.5, stop=0, bayes=2, siblings=False),
+    ],
     "prompt_lookup": [dict(length=4, ngram=2), dict(length=12, ngram=1, match="first")],
     "lookahead": [
         dict(window=4, ngram=3, guesses=6, from_prompt=True),
@@ -346,11 +380,25 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "sequoia": [dict(nodes=8, depth=4), dict(nodes=12, depth=3, rates="measured")],
     "dyspec": [dict(nodes=8), dict(nodes=12, length=3)],
     "rsd_c": [dict(branching="3,2,1"), dict(branching="1,1,1")],
-    "specinfer": [dict(models=2, branching="2,1,1"), dict(branching="1,2,1"), dict(models=3, branching="1,1")],
-    "rasd": [dict(datastore=DATASTORE, shortest=1, nodes=6, depth=3, first=5), dict(width=1, nodes=2, shortest=1, retrieved=4)],
-    "propd": [dict(tree="token_recycling nodes=16", layers=1, top=4), dict(tree="trie nodes=40, most=8", layers=2, top=6)],
+    "specinfer": [
+        dict(models=2, branching="2,1,1"),
+        dict(branching="1,2,1"),
+        dict(models=3, branching="1,1"),
+    ],
+    "rasd": [
+        dict(datastore=DATASTORE, shortest=1, nodes=6, depth=3, first=5),
+        dict(width=1, nodes=2, shortest=1, retrieved=4),
+    ],
+    "propd": [
+        dict(tree="token_recycling nodes=16", layers=1, top=4),
+        dict(tree="trie nodes=40, most=8", layers=2, top=6),
+    ],
     "online": [dict(length=3, every=1, rate=0.01), dict(length=6, every=3, keep=4, window=16, loss="jsd")],
-    "staged": [dict(length=5, guess=3), dict(length=4, guess=2, table="lookup", ngram=2), dict(length=3, guess=0)],
+    "staged": [
+        dict(length=5, guess=3),
+        dict(length=4, guess=2, table="lookup", ngram=2),
+        dict(length=3, guess=0),
+    ],
     "rsd_s": [dict(width=3, length=3), dict(width=1, length=4)],
     "leniency": [{}],
     "typical": [{}],
@@ -362,20 +410,33 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "cerberus": [dict(least=0.4), dict(least=0.85)],
     "goodput": [dict(probe=1), dict(batch=64, most=4, probe=2)],
     "adakv": [dict(chosen=5, window=3, reach=1)],
-    "fastgen": [dict(recover=0.6, sinks=2, frequent=0.2, near=0.1), dict(recover=0.3, sinks=1, frequent=0.1, near=0.1)],
+    "fastgen": [
+        dict(recover=0.6, sinks=2, frequent=0.2, near=0.1),
+        dict(recover=0.3, sinks=1, frequent=0.1, near=0.1),
+    ],
     "d2o": [dict(heavy=5, recent=4, sinks=2), dict(heavy=5, recent=4, sinks=0, merge_norm="code", floor=0.2)],
     "duo_attention": [dict(streaming=0.5, sinks=2, recent=6), dict(retrieval="0.0 2.0", sinks=0, recent=4)],
-    "ems": [dict(centres=5, recent=3, window=4, reach=1), dict(centres=4, recent=2, similarity=0.2, covered=0.8)],
+    "ems": [
+        dict(centres=5, recent=3, window=4, reach=1),
+        dict(centres=4, recent=2, similarity=0.2, covered=0.8),
+    ],
     "expected_attention": [dict(sinks=2, chosen=6, future=8)],
     "h2o": [dict(heavy=4, recent=4), dict(heavy=0, recent=3), dict(heavy=3, recent=4, oracle=True)],
     "kvzip": [dict(sinks=2, chosen=5, window=3, chunk=15, lead=2)],
-    "speckv": [dict(chosen=4, window=3, lookahead=6), dict(chosen=3, window=5, lookahead=3, reduce="mean", reach=0)],
+    "speckv": [
+        dict(chosen=4, window=3, lookahead=6),
+        dict(chosen=3, window=5, lookahead=3, reduce="mean", reach=0),
+    ],
     "key_norm": [dict(short=5, recent=3)],
     "pyramidkv": [dict(chosen=5, window=3)],
     "snapkv": [dict(chosen=4, window=3), dict(chosen=3, window=5, reach=0, pool="max")],
     "quest": [dict(entries=48, dense=1)],
     "scissorhands": [dict(pivotal=6, recent=3, window=9), dict(pivotal=5, recent=2, window=6, drop=0.0)],
-    "lm_infinite": [dict(start=2, window=6), dict(start=0, window=4), dict(start=2, window=6, middle=2, away=4, above=1)],
+    "lm_infinite": [
+        dict(start=2, window=6),
+        dict(start=0, window=4),
+        dict(start=2, window=6, middle=2, away=4, above=1),
+    ],
     "streaming_llm": [dict(sinks=2, recent=6), dict(sinks=0, recent=4)],
     "tidal_decode": [dict(k=6, start=0, again=0), dict(k=9, start=0, again=1), dict(k=6, start=1, again=0)],
     "tova": [dict(size=6)],
@@ -392,7 +453,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         dict(group=4, buffer=4, sparsity=0.1, rank=2, later=2),
         dict(group=4, buffer=8, bits="4", sparsity=0.0, rank=1, later=0, outliers="first"),
     ],
-    "head_svd": [dict(first=8, buffer=4), dict(first=12, buffer=5, directions=0.4), dict(first=4, buffer=4, together=1)],
+    "head_svd": [
+        dict(first=8, buffer=4),
+        dict(first=12, buffer=5, directions=0.4),
+        dict(first=4, buffer=4, together=1),
+    ],
     "minicache": [dict(buffer=4), dict(buffer=5, start=0, t=0.3, retention=0.3)],
     "kivi": [dict(group=4, residual=4), dict(bits="4", group=4, residual=8)],
     "entropy_exit": [dict(threshold=1.0, first=1), dict(thresholds="0.5,2.0", over="top", first=1)],
@@ -410,11 +475,14 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "skip_layer": [dict(threshold=0.4), dict(threshold=0.2, gap="absent")],
     "skipdecode": [dict(least=1, horizon=12), dict(least=2, horizon=5, warmup=0)],
     "ffn_skip": [
-        dict(threshold=0.3, warmup=0, cold_start=0, cold_end=0), dict(threshold=-1.0, warmup=3, cold_start=0, cold_end=1),
+        dict(threshold=0.3, warmup=0, cold_start=0, cold_end=0),
+        dict(threshold=-1.0, warmup=3, cold_start=0, cold_end=1),
     ],
     "confidence_exit": [
-        dict(threshold=0.6, first=1), dict(criterion="state", threshold=0.5, first=1),
-        dict(criterion="meta", threshold=0.55, first=1, heads="exits"), dict(criterion="oracle", first=1),
+        dict(threshold=0.6, first=1),
+        dict(criterion="state", threshold=0.5, first=1),
+        dict(criterion="meta", threshold=0.55, first=1, heads="exits"),
+        dict(criterion="oracle", first=1),
     ],
     "beam": [dict(width=3), dict(width=3, plan="flatten", block=16)],
     "contrastive_search": [dict(k=4), dict(k=13, alpha=0.9)],
@@ -428,7 +496,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "skeleton": [dict(ask="3 5 7")],
     "label_parallel": [dict(labels="3\n5", count="3 {label} 7")],
     "lexical_units": [dict(beta=0.3, rows=3), dict(beta=0.0, rows=2, repeats=True, placeholder="5")],
-    "superposed": [dict(alpha=0.3, temperature=1.0, datastore=DATASTORE), dict(drafts=2, alpha=0.0, temperature=0.5)],
+    "superposed": [
+        dict(alpha=0.3, temperature=1.0, datastore=DATASTORE),
+        dict(drafts=2, alpha=0.0, temperature=0.5),
+    ],
     "joint_tokens": [dict(threshold=0.1, datastore=DATASTORE), dict(threshold=0.2, tokens=2, weight=0.0)],
     "pearl": [dict(), dict(machine="a100-80g"), dict(overlap=True)],
     "predictive": [dict(), dict(layers=2, branches=1, heads="exits")],
@@ -437,7 +508,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "aligned": [dict(samples=3)],
     "consensus": [dict(samples=3), dict(samples=4, measure="edit"), dict(samples=5, measure="exact")],
     "jacobi": [
-        dict(block=4), dict(block=7, guess="random"), dict(block=0, guess="prompt"), dict(block=5, guess="pad", length=20),
+        dict(block=4),
+        dict(block=7, guess="random"),
+        dict(block=0, guess="prompt"),
+        dict(block=5, guess="pad", length=20),
     ],
     "switch": [{}],
     "cascade": [{}],
@@ -465,7 +539,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "learn2pd": [dict(steps=8, accept=0.55), dict(steps=3, cut=False)],
     "local_leap": [dict(tau=0.7, relaxed=0.4, radius=2)],
     "contrastive": [dict(alpha=0.05, strength=0.5), dict(alpha=0.3, temperature=1.0)],
-    "rapid": [dict(budget=8, window=3, query=3, strength=20.0), dict(budget=9, window=4, query=2, strength=8.0, alpha=0.4)],
+    "rapid": [
+        dict(budget=8, window=3, query=3, strength=20.0),
+        dict(budget=9, window=4, query=2, strength=8.0, alpha=0.4),
+    ],
     "nest": [
         dict(datastore=DATASTORE, neighbours=100, window=9, temperature=0.2, alpha=0.85),
         dict(datastore=DATASTORE, neighbours=40),
@@ -479,7 +556,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "head_subset": [dict(keep=7, steps=2)],
     "head_gates": [dict(price=20.0, steps=4, rate=1.0, start=0.5)],
     "cut_layers": [dict(skip=["a1", "f0"]), dict(skip=["l2"])],
-    "evopress": [dict(offspring=2, generations=1, first=32, last=32), dict(whole=True, generations=1, staged=False, last=32)],
+    "evopress": [
+        dict(offspring=2, generations=1, first=32, last=32),
+        dict(whole=True, generations=1, staged=False, last=32),
+    ],
     "width_gates": [dict(cut=0.4, columns=8, steps=2), dict(cut=0.2, columns=16, rank=2, steps=2, start=0.0)],
     "latency_fit": [dict(faster=1.6, times=TIMES, tokens=256, trials=1, judged=64)],
     "sparse_nm": [{}, dict(keep=1, head=True)],
@@ -559,10 +639,16 @@ def spoken(silent: Model) -> Model:
 def company(made: Method, dtype: torch.dtype = torch.float64) -> tuple[Model, dict[str, Model]]:
     """The target that a method fits, and a model in every role; with a tokenizer where its sampler reads text."""
     big, others = fitting(made.strategy, dtype), helpers(dtype)
-    return (spoken(big), {role: spoken(x) for role, x in others.items()}) if made.sampler.reads_text else (big, others)
+    return (
+        (spoken(big), {role: spoken(x) for role, x in others.items()})
+        if made.sampler.reads_text
+        else (big, others)
+    )
 
 
-def decode(made: Method | None = None, prompt: list[int] | None = None, count: int = 40, **more: Any) -> Session:
+def decode(
+    made: Method | None = None, prompt: list[int] | None = None, count: int = 40, **more: Any
+) -> Session:
     """A finished session of the lively pair, or of the model that reads both sides, its trace in `sink`."""
     made = made or Method()
     given, (big, models) = more.pop("pair", None), company(made)
@@ -597,7 +683,10 @@ def same_as_fresh(lane: Lane, atol: float = 1e-9) -> bool:
     cache.commit(range(len(lane.tokens)))
     pairs = list(zip(lane.cache.layers, cache.layers, strict=True))
     return all(
-        a.m == 0 and a.n == b.n and torch.allclose(a.k, b.k, atol=atol) and torch.allclose(a.v, b.v, atol=atol)
+        a.m == 0
+        and a.n == b.n
+        and torch.allclose(a.k, b.k, atol=atol)
+        and torch.allclose(a.v, b.v, atol=atol)
         for a, b in pairs
     )
 

@@ -41,7 +41,10 @@ def votes(full: Tensor, window: int, reach: int, pool: str) -> list[list[float]]
         sums = full[h, :, n - window :, : n - window].double().sum(1).tolist()  # [g, n - w]
         pooled = []
         for row in sums:
-            near = [[row[q] for q in range(p - reach, p + reach + 1) if 0 <= q < len(row)] for p in range(len(row))]
+            near = [
+                [row[q] for q in range(p - reach, p + reach + 1) if 0 <= q < len(row)]
+                for p in range(len(row))
+            ]
             pooled.append([max(x) if pool == "max" else sum(x) / (2 * reach + 1) for x in near])
         worth.append([sum(column) / group for column in zip(*pooled, strict=True)])
     return worth

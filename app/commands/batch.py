@@ -40,7 +40,9 @@ def batch(args: argparse.Namespace) -> int:
 
     model = load_model(args.model, args.dtype, args.device)
     if model.tokenizer is None:
-        raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
+        raise Refusal(
+            f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder."
+        )
     chats = model.tokenizer.has_chat
     templated = [bool(args.chat or (x.chat and chats)) for x in prompts]
     turns = [(x.text, chat) for x, chat in zip(prompts, templated, strict=True)]
@@ -69,7 +71,9 @@ def batch(args: argparse.Namespace) -> int:
 def _by_method(args: argparse.Namespace, prompts: list[Prompt], out: Path | None) -> int:
     """Decode the prompts by sessions that go together; the exit code."""
     if args.plan_only:
-        raise Refusal("--plan-only is about what prompts share in plain decoding: leave the method and --traces out.")
+        raise Refusal(
+            "--plan-only is about what prompts share in plain decoding: leave the method and --traces out."
+        )
     group = Together(args, prompts)
     for text in group.notes:
         note(text)
@@ -83,9 +87,16 @@ def _by_method(args: argparse.Namespace, prompts: list[Prompt], out: Path | None
     group.notes += (ends := [f"Note: {x}" for x in idle_in_several([answer["notes"] for answer in answers])])
     tokens = sum(len(x["tokens"]) for x in answers)
     rate = f"{tokens} tokens, {tokens / done.wall_s:.1f} tokens/s; {shared(done)}"
-    asked = [*how_asked(sum(group.chat), [x.later for x in prompts]), *unused_template(group.model, group.chat)]
+    asked = [
+        *how_asked(sum(group.chat), [x.later for x in prompts]),
+        *unused_template(group.model, group.chat),
+    ]
     if args.json:
-        counts = {"new_tokens": tokens, "passes": done.shared.total(), "shared": dict(sorted(done.shared.items()))}
+        counts = {
+            "new_tokens": tokens,
+            "passes": done.shared.total(),
+            "shared": dict(sorted(done.shared.items())),
+        }
         counts |= {"wall_s": done.wall_s, "out": str(out) if out and kept else None, "traces": args.traces}
         say_json({"texts": answers, **counts, "faults": group.faults, "notes": [*group.notes, *asked]})
     else:
@@ -96,7 +107,9 @@ def _by_method(args: argparse.Namespace, prompts: list[Prompt], out: Path | None
     return 130 if seen else 0 if kept and not group.faults else 1
 
 
-def _say(prompts: list[Prompt], asked: list[str], answers: list[dict[str, Any]], out: Path | None, line: str) -> None:
+def _say(
+    prompts: list[Prompt], asked: list[str], answers: list[dict[str, Any]], out: Path | None, line: str
+) -> None:
     """The texts, unless they stand in a file, sentences on how the prompts were put, and a line with figures."""
     begins = {x.name: f"{x.begins}{'…' if len(x.text) > BEGINS else ''}" for x in prompts}
     for answer in answers if out is None else ():
@@ -132,7 +145,9 @@ def _kept(out: Path, answers: list[dict[str, Any]]) -> bool:
     if error is not None:
         with contextlib.suppress(OSError):  # a device has no length
             os.truncate(out, whole)
-        note(f"{out} has {lines} of the {len(answers)} texts, since no more could be written ({error}): here they are all.")
+        note(
+            f"{out} has {lines} of the {len(answers)} texts, since no more could be written ({error}): here they are all."
+        )
     return error is None
 
 
@@ -153,7 +168,9 @@ def _sampler(args: argparse.Namespace) -> Any:
     return Method.named(names, settings).sampler
 
 
-def _asked(args: argparse.Namespace, model: Model, sampler: Any, halted: Callable[[], bool], progress: Any) -> Asked:
+def _asked(
+    args: argparse.Namespace, model: Model, sampler: Any, halted: Callable[[], bool], progress: Any
+) -> Asked:
     from decodescope.engine.batch.decode import Asked
     from decodescope.engine.session import ending
 
@@ -184,7 +201,12 @@ def _answer(model: Model, prompt: Prompt, ids: list[int], text: Any) -> dict[str
 
 def _figures(plan: Plan) -> dict[str, Any]:
     groups = [{"prefix": x.prefix, "members": list(x.members)} for x in plan.groups]
-    return {"groups": groups, "prompt_tokens": plan.tokens, "read_tokens": plan.read, "least_tokens": plan.least}
+    return {
+        "groups": groups,
+        "prompt_tokens": plan.tokens,
+        "read_tokens": plan.read,
+        "least_tokens": plan.least,
+    }
 
 
 def _reading(plan: Plan) -> str:
@@ -201,7 +223,9 @@ def _say_plan(args: argparse.Namespace, prompts: list[Prompt], plan: Plan) -> No
         say_json(_figures(plan))
         return
     for group in plan.groups:
-        print(f"{group.prefix} tokens shared by {len(group.members)}: {', '.join(prompts[i].name for i in group.members)}")
+        print(
+            f"{group.prefix} tokens shared by {len(group.members)}: {', '.join(prompts[i].name for i in group.members)}"
+        )
     print(f"\n{_reading(plan)}; prefixes behind prefixes would need {plan.least}")
 
 
@@ -215,10 +239,17 @@ def _show(
 ) -> None:
     """The texts in the order of the file, and a line with figures; or one JSON object."""
     tokens = sum(len(x.tokens) for x in done.texts)
-    figures = {"new_tokens": tokens, "passes": done.passes, "wall_s": done.wall_s, "kv_bytes_peak": done.peak_bytes}
+    figures = {
+        "new_tokens": tokens,
+        "passes": done.passes,
+        "wall_s": done.wall_s,
+        "kv_bytes_peak": done.peak_bytes,
+    }
     if args.json:
         plan = {**_figures(done.plan), **figures, "out": None if out is None else str(out)}
         say_json({"texts": answers, **plan, "notes": asked})
         return
-    rate = f"{tokens} tokens in {done.passes} passes, {tokens / done.wall_s:.1f} tokens/s" if done.wall_s else ""
+    rate = (
+        f"{tokens} tokens in {done.passes} passes, {tokens / done.wall_s:.1f} tokens/s" if done.wall_s else ""
+    )
     _say(prompts, asked, answers, out, f"{_reading(done.plan)}; {rate}; KV at most {size(done.peak_bytes)}")

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from decodescope.engine.run import Run
     from decodescope.engine.session import Session
 
-TOLD = ("steps", "target_passes", "tau", "accepted", "drafted", "kv_bytes_peak", "exactness")  # of each text, beside it
+TOLD = (
+    "steps",
+    "target_passes",
+    "tau",
+    "accepted",
+    "drafted",
+    "kv_bytes_peak",
+    "exactness",
+)  # of each text, beside it
 ENDING = ".dstrace"
 
 
@@ -36,7 +44,9 @@ def folder(name: str | None) -> Path | None:
     try:
         place.mkdir(exist_ok=True)
         if any(place.iterdir()):
-            raise Refusal(f"{place} is not empty: choose a folder of its own for --traces, which is made if it is not there.")
+            raise Refusal(
+                f"{place} is not empty: choose a folder of its own for --traces, which is made if it is not there."
+            )
     except (OSError, ValueError) as error:
         wrong = getattr(error, "strerror", None) or error
         raise Refusal(f"The traces cannot be written to {name[:200]}: {wrong}.") from None
@@ -62,7 +72,9 @@ class Together:
         self.going: dict[int, Run] = {}  # by number of the prompt
         self.answers: dict[int, dict[str, Any]] = {}
         self.faults: list[str] = []
-        self._session(max(range(len(prompts)), key=lambda i: len(self.ids[i])))  # where the longest fits, all do
+        self._session(
+            max(range(len(prompts)), key=lambda i: len(self.ids[i]))
+        )  # where the longest fits, all do
 
     def run(self, halted: Callable[[], bool], over: Callable[[int], None]) -> Figures:
         """Decode them all. halted: asked before each pass whether to stop;  over: told how many texts have ended, when some
@@ -71,7 +83,9 @@ class Together:
 
         def ended(i: int, error: Exception | None) -> None:
             if error is not None:
-                self.faults.append(f"prompt {self.prompts[i].name}: {sentence(error) if isinstance(error, Refusal) else error}")
+                self.faults.append(
+                    f"prompt {self.prompts[i].name}: {sentence(error) if isinstance(error, Refusal) else error}"
+                )
             if i in self.going:
                 self.answers[i] = self._answer(i, self.going.pop(i))
             over(1)
@@ -127,7 +141,9 @@ class Together:
         known = figures(done.summary)
         said |= {"end": None if end is None else end.reason, **{name: known[name] for name in TOLD}}
         said |= {"notes": done.notes}
-        return said | ({"trace": str(self._file(i))} if self.folder is not None and self._file(i).exists() else {})
+        return said | (
+            {"trace": str(self._file(i))} if self.folder is not None and self._file(i).exists() else {}
+        )
 
 
 def shared(done: Figures) -> str:

@@ -19,7 +19,14 @@ USUAL: dict[str, dict[str, Any]] = {
     "decode": {"new_tokens": 128, "repeats": 5, "prompt_file": None, "level": "counts", "compile": False},
     "labbench": {**ON_QUESTIONS, "new_tokens": None, "temperature": 0.0, "batch": 1},
     "speculation": {**ON_QUESTIONS, "new_tokens": 40, "repeats": 3, "temperature": 0.8},
-    "kv": {"new_tokens": 128, "questions": None, "short": False, "method": None, "out": None, "resume": False},
+    "kv": {
+        "new_tokens": 128,
+        "questions": None,
+        "short": False,
+        "method": None,
+        "out": None,
+        "resume": False,
+    },
     "depth": {
         "questions": None,
         "short": False,
@@ -79,7 +86,9 @@ def bench(args: argparse.Namespace) -> int:  # noqa: C901
     for name in {x for usual in USUAL.values() for x in usual}:
         if name not in mine and getattr(args, name) is not None:
             others = " and ".join(x for x in USUAL if name in USUAL[x])
-            raise Refusal(f"--{name.replace('_', '-')} is an option of bench {others}: leave it out of bench {args.what}.")
+            raise Refusal(
+                f"--{name.replace('_', '-')} is an option of bench {others}: leave it out of bench {args.what}."
+            )
         if name in mine and getattr(args, name) is None:
             setattr(args, name, mine[name])
     args.draft = args.draft or own.get("draft")

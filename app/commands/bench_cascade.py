@@ -39,7 +39,14 @@ def cascade(args: argparse.Namespace) -> int:
     return finished(args, result, told, out)
 
 
-COLUMNS = ("accuracy", "MFLOP a question", "both of large alone", "large of large alone", "tokens of large", "best")
+COLUMNS = (
+    "accuracy",
+    "MFLOP a question",
+    "both of large alone",
+    "large of large alone",
+    "tokens of large",
+    "best",
+)
 GOAL = ("goal", "fewer of the large model's", "due", "both of large alone", "accuracy lost", "")
 
 
@@ -60,7 +67,14 @@ def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
     x = record["goal"]
     if x is None:
         return []
-    return [[x["what"], *(share(x[name]) for name in ("fewer", "due", "cost")), figure(x["lost"], 3), MET[x["met"]]]]
+    return [
+        [
+            x["what"],
+            *(share(x[name]) for name in ("fewer", "due", "cost")),
+            figure(x["lost"], 3),
+            MET[x["met"]],
+        ]
+    ]
 
 
 def told(record: Mapping[str, Any]) -> str:
@@ -74,6 +88,9 @@ def told(record: Mapping[str, Any]) -> str:
     parts += six_columns(record)
     if rows := goal_rows(record):
         parts.append(table(GOAL, rows))
-    parts += [f"{name}: {fault}" for fault, name in {x: name for name, one in methods.items() for x in one["faults"]}.items()]
+    parts += [
+        f"{name}: {fault}"
+        for fault, name in {x: name for name, one in methods.items() for x in one["faults"]}.items()
+    ]
     parts += [f"Left out: {name}: {why}" for name, why in s.get("left_out", {}).items()]
     return "\n\n".join(parts)

@@ -22,7 +22,9 @@ def cloze(args: argparse.Namespace) -> int:
     out = None if args.out is None else expanded(args.out)
     if out is not None:
         check_place(out, False)
-    bench = ClozeBench(load_model(args.model, args.dtype, args.device), questions(each=SHORT if args.short else None))
+    bench = ClozeBench(
+        load_model(args.model, args.dtype, args.device), questions(each=SHORT if args.short else None)
+    )
     record = cloze(bench, steps_told(args.json))
     if out is not None:
         write(out, [json.dumps(record, indent=1), "\n"])
@@ -48,4 +50,11 @@ def _cells(x: Mapping[str, Any], sorts: Sequence[str], whole: float) -> list[str
     """A row: shares by sort, layers, rows, tests, FLOPs as a share of the `whole` model's, and what a table had."""
     hits = f"{x['hits']:.1%} in {x['table'] / 1000:,.0f} kB" if "hits" in x else "-"
     right = [f"{x['right']:.1%}", *(f"{x['by sort'][sort]:.1%}" for sort in sorts)]
-    return [*right, f"{x['layers']:.2f}", f"{x['rows']:.1%}", f"{x['tests']:.2f}", f"{x['flops'] / whole:.1%}", hits]
+    return [
+        *right,
+        f"{x['layers']:.2f}",
+        f"{x['rows']:.1%}",
+        f"{x['tests']:.2f}",
+        f"{x['flops'] / whole:.1%}",
+        hits,
+    ]

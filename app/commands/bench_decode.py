@@ -63,7 +63,12 @@ def page(record: dict[str, Any]) -> str:
     speeds = table(("method", "by", "tokens/s", "tokens per pass", "same text"), rows)
     count = len(record["prompts"])
     times = [
-        [x["name"], f"{x['ratio']:.2f}", f"{x['low']:.2f} to {x['high']:.2f}", f"{x['same_texts']} of {count}"]
+        [
+            x["name"],
+            f"{x['ratio']:.2f}",
+            f"{x['low']:.2f} to {x['high']:.2f}",
+            f"{x['same_texts']} of {count}",
+        ]
         for x in record["ratios"]
     ]
     ratios = table(("times as fast", "median", "over the prompts", "same text"), times)

@@ -42,7 +42,10 @@ def cells(one: Mapping[str, Any]) -> list[str]:
 
 def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
     """The goals: of which rule, how much faster it is and should be, what it loses, and whether that is enough."""
-    return [[x["what"], figure(x["times"]), figure(x["due"]), figure(x["lost"], 3), MET[x["met"]]] for x in record["goals"]]
+    return [
+        [x["what"], figure(x["times"]), figure(x["due"]), figure(x["lost"], 3), MET[x["met"]]]
+        for x in record["goals"]
+    ]
 
 
 def told(record: Mapping[str, Any]) -> str:
@@ -56,6 +59,9 @@ def told(record: Mapping[str, Any]) -> str:
     parts += six_columns(record)
     if record["goals"]:
         parts.append(table(GOALS, goal_rows(record)))
-    parts += [f"{name}: {fault}" for fault, name in {x: name for name, one in methods.items() for x in one["faults"]}.items()]
+    parts += [
+        f"{name}: {fault}"
+        for fault, name in {x: name for name, one in methods.items() for x in one["faults"]}.items()
+    ]
     parts += [f"Left out: {name}: {why}" for name, why in s.get("left_out", {}).items()]
     return "\n\n".join(parts)

@@ -25,7 +25,17 @@ def kv(args: argparse.Namespace) -> int:
 
 
 COLUMNS = (
-    *("budget", "entries held", "bytes held", "nats a word", "KL to full", "same choice", "copying: nats", "KL", "same"),
+    *(
+        "budget",
+        "entries held",
+        "bytes held",
+        "nats a word",
+        "KL to full",
+        "same choice",
+        "copying: nats",
+        "KL",
+        "same",
+    ),
     "pass keys",
 )
 
@@ -64,7 +74,12 @@ def told(record: Mapping[str, Any]) -> str:
         f"{sizes(record)}; {record['seconds']:.0f} s\n"
     )
     parts = [head, table(("method", *COLUMNS), rows(record)), *six_columns(record)]
-    faults = {fault: name for name, points in record["methods"].items() for point in points for fault in point["faults"]}
+    faults = {
+        fault: name
+        for name, points in record["methods"].items()
+        for point in points
+        for fault in point["faults"]
+    }
     parts += [f"{name}: {fault}" for fault, name in faults.items()]
     parts += [f"Left out: {name}: {why}" for name, why in s.get("left_out", {}).items()]
     skipped = record["skipped"]

@@ -21,7 +21,9 @@ def labbench(args: argparse.Namespace) -> int:
 
     questions, about, out = asked(args, lambda all_: first_of_each(all_, SHORT) if args.short else all_)
     say = steps_told(args.json)
-    result = labbench(prepared(args), questions, asked=about, batch=args.batch, out=out, resume=args.resume, say=say)
+    result = labbench(
+        prepared(args), questions, asked=about, batch=args.batch, out=out, resume=args.resume, say=say
+    )
     return finished(args, result, told, out)
 
 
@@ -30,7 +32,9 @@ def prepared(args: argparse.Namespace) -> Bench:
     from decodescope.engine.bench.answers import Bench, compositions, under
     from decodescope.engine.load import describe, find
 
-    methods = compositions(args.draft is not None) if args.method is None else named(args.method, compositions())
+    methods = (
+        compositions(args.draft is not None) if args.method is None else named(args.method, compositions())
+    )
     read = {role for x in methods.values() for role in x.lanes}
     given = {role: name for role, name in further(args).items() if role in read}
     name, folder, adapter, weights = find(args.model)
@@ -51,7 +55,11 @@ def told(record: Mapping[str, Any]) -> str:
     head = (
         f"{settings['machine']}, {settings['device']}, {settings['threads']} threads; torch {settings['torch']}\n"
         f"{settings['model']} with {', '.join(drafts) or 'no draft model'}, {settings['dtype']}, "
-        + ("greedy" if not settings["temperature"] else f"temperature {settings['temperature']:g}, seed {settings['seed']}")
+        + (
+            "greedy"
+            if not settings["temperature"]
+            else f"temperature {settings['temperature']:g}, seed {settings['seed']}"
+        )
         + (f", {batch} answers at a time" if (batch := settings.get("batch", 1)) > 1 else "")
         + f"; {sum(record['kinds'].values())} of {asked['count']} questions of {asked.get('file', 'a list')}, "
         f"{record['seconds']:.0f} s\n"
@@ -75,12 +83,22 @@ def told(record: Mapping[str, Any]) -> str:
     if any(x["questions"] for x in record["targets"]):
         parts.append(table(("target of plain decoding", "goal", "reached", "", "questions"), goals))
     if record["skipped"]:
-        parts.append(f"Questions left out: {len(record['skipped'])}; the first: {record['skipped'][0]['why']}")
+        parts.append(
+            f"Questions left out: {len(record['skipped'])}; the first: {record['skipped'][0]['why']}"
+        )
     return "\n\n".join(parts)
 
 
 COLUMNS = (
-    *("accuracy", "tokens per pass", "tokens/s", "times as fast", "target passes", "most KV", "most while writing"),
+    *(
+        "accuracy",
+        "tokens per pass",
+        "tokens/s",
+        "times as fast",
+        "target passes",
+        "most KV",
+        "most while writing",
+    ),
     *("as plain decoding", "faults"),
 )
 

@@ -25,9 +25,14 @@ def models(args: argparse.Namespace) -> int:
     questions, about, out = asked(args, lambda all_: first_of_each(all_, SHORT) if args.short else all_)
     dense = load_model(args.model, args.dtype, args.device)
     if dense.spec.weights:
-        raise Refusal("bench models begins with the model as it is: name transforms by --method, not behind the model's name.")
+        raise Refusal(
+            "bench models begins with the model as it is: name transforms by --method, not behind the model's name."
+        )
     variants, left_out = made(
-        dense, wanted, lambda words: load(args.model, args.dtype, args.device, weights=words), args.method is None
+        dense,
+        wanted,
+        lambda words: load(args.model, args.dtype, args.device, weights=words),
+        args.method is None,
     )
     bench = ModelsBench(variants, left_out, new_tokens=args.new_tokens)
     result = models(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
@@ -41,10 +46,16 @@ def chosen(words: list[str]) -> dict[str, str]:
     wanted: dict[str, str] = {}
     for word in words:
         named = re.fullmatch(r"([\w ,.+-]{1,40}?)=(?=[a-z])(.+)", word)
-        name, text = (named[1].strip(), named[2].strip()) if named and " " not in named[1] else (word.strip(), word.strip())
+        name, text = (
+            (named[1].strip(), named[2].strip())
+            if named and " " not in named[1]
+            else (word.strip(), word.strip())
+        )
         transforms(text)  # refuses what none is
         if name in wanted:
-            raise Refusal(f"--method {name} stands there twice: give each its own name, e.g. --method other={text}.")
+            raise Refusal(
+                f"--method {name} stands there twice: give each its own name, e.g. --method other={text}."
+            )
         wanted[name] = text
     return wanted
 
@@ -56,7 +67,9 @@ def random(args: argparse.Namespace, wanted: Mapping[str, str]) -> int:
     from decodescope.engine.bench.models import speeds
 
     if args.out is not None or args.questions is not None:
-        raise Refusal("--random times passes and asks nothing: leave --out and --questions out; --json prints the figures.")
+        raise Refusal(
+            "--random times passes and asks nothing: leave --out and --questions out; --json prints the figures."
+        )
     dtype = getattr(torch, args.dtype or "bfloat16")
     if args.method is None:  # those that need no text
         from decodescope.engine.core.component import registry
@@ -93,7 +106,9 @@ def kept_rows(record: Mapping[str, Any]) -> list[list[str]]:
     lines = []
     for kind in kinds:
         pairs = [one["kept"].get(kind) for one in methods.values()]
-        lines.append([f"{kind} ({record['kinds'][kind]})", *("-" if x is None else f"{x[0]} of {x[1]}" for x in pairs)])
+        lines.append(
+            [f"{kind} ({record['kinds'][kind]})", *("-" if x is None else f"{x[0]} of {x[1]}" for x in pairs)]
+        )
     return lines
 
 
@@ -104,10 +119,17 @@ def told(record: Mapping[str, Any]) -> str:
         f"{s['machine']}, {s['device']}, {s['threads']} threads; torch {s['torch']}\n{s['model']}, {s['dtype']}; "
         f"{sum(record['kinds'].values())} questions, plain greedy decoding; {record['seconds']:.0f} s\n"
     )
-    parts = [head, table(("model", *COLUMNS), [[name, *cells(one)] for name, one in methods.items()]), *six_columns(record)]
+    parts = [
+        head,
+        table(("model", *COLUMNS), [[name, *cells(one)] for name, one in methods.items()]),
+        *six_columns(record),
+    ]
     if lines := kept_rows(record):
         parts.append(table(("answers kept of those that dense has right", *methods), lines))
-    parts += [f"{name}: {fault}" for fault, name in {x: name for name, one in methods.items() for x in one["faults"]}.items()]
+    parts += [
+        f"{name}: {fault}"
+        for fault, name in {x: name for name, one in methods.items() for x in one["faults"]}.items()
+    ]
     parts += [f"Left out: {name}: {why}" for name, why in s.get("left_out", {}).items()]
     return "\n\n".join(parts)
 

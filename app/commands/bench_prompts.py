@@ -16,7 +16,9 @@ def prompts(args: argparse.Namespace) -> int:
     from decodescope.engine.bench.questions import first_of_each, in_turns
     from decodescope.engine.bench.shortened import SHORT, ShortenedBench, known, shortened
 
-    questions, about, out = asked(args, lambda all_: in_turns(first_of_each(all_, SHORT) if args.short else all_))
+    questions, about, out = asked(
+        args, lambda all_: in_turns(first_of_each(all_, SHORT) if args.short else all_)
+    )
     methods = None if args.method is None else named(args.method, known())
     given = further(args)
     if args.draft is not None:
@@ -53,6 +55,9 @@ def told(record: Mapping[str, Any]) -> str:
         f"{sum(record['kinds'].values())} questions; {record['seconds']:.0f} s\n"
     )
     parts = [head, table(("method", *COLUMNS), [[name, *cells(one)] for name, one in methods.items()])]
-    parts += [f"{name}: {fault}" for fault, name in {x: name for name, one in methods.items() for x in one["faults"]}.items()]
+    parts += [
+        f"{name}: {fault}"
+        for fault, name in {x: name for name, one in methods.items() for x in one["faults"]}.items()
+    ]
     parts += [f"Left out: {name}: {why}" for name, why in s.get("left_out", {}).items()]
     return "\n\n".join(parts)

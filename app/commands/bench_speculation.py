@@ -66,7 +66,9 @@ def cells(one: Mapping[str, Any]) -> list[str]:
     times = one["ratio"] or {}
     same, parted = one["identity"], "-"
     if same is not None:
-        parted = f"{same['equal']} of {sum(same.values())}" + (f", {same['tied']} by ties" if same["tied"] else "")
+        parted = f"{same['equal']} of {sum(same.values())}" + (
+            f", {same['tied']} by ties" if same["tied"] else ""
+        )
     return [
         figure(one["tau"]),
         figure(times.get("median")),
@@ -114,7 +116,9 @@ def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
     rows = []
     for x in record["goals"]:
         form = share if x["goal"] < 1 else figure if isinstance(x["goal"], float) else _count
-        rows.append([x["what"], form(x["goal"]), form(x["value"]), MET[x["met"]], "; ".join(x["methods"]) or "-"])
+        rows.append(
+            [x["what"], form(x["goal"]), form(x["value"]), MET[x["met"]], "; ".join(x["methods"]) or "-"]
+        )
     return rows
 
 
@@ -143,7 +147,12 @@ def spec_table(record: Mapping[str, Any]) -> list[str]:
     groups = list(next(iter(figures.values()))["times"])
 
     def row(name: str, one: Mapping[str, Any]) -> list[str]:
-        return [name, *(figure(one["times"][x]) for x in groups), figure(one["accepted"]), figure(one["overall"])]
+        return [
+            name,
+            *(figure(one["times"][x]) for x in groups),
+            figure(one["accepted"]),
+            figure(one["overall"]),
+        ]
 
     lines = [row(name, figures[name]) for name in quickest(record) if name in figures]
     head = ("by Spec-Bench's arithmetic", *groups, "mean accepted", "overall")
@@ -169,7 +178,10 @@ def told(record: Mapping[str, Any]) -> str:
         "\n".join(heading(record)) + "\n",
         table(("method", *COLUMNS), [[name, *cells(methods[name])] for name in order]),
         *six_columns(record),
-        table(("times plain", *(f"{k} ({n})" for k, n in kinds.items())), [[x, *by_kind(methods[x], kinds)] for x in order]),
+        table(
+            ("times plain", *(f"{k} ({n})" for k, n in kinds.items())),
+            [[x, *by_kind(methods[x], kinds)] for x in order],
+        ),
     ]
     parts += spec_table(record)
     if places:
@@ -179,5 +191,7 @@ def told(record: Mapping[str, Any]) -> str:
     parts += [doubtful(record)] if doubtful(record) else []
     parts += [f"Left out: {name}: {why}" for name, why in record["settings"]["left_out"].items()]
     if record["skipped"]:
-        parts.append(f"Questions left out: {len(record['skipped'])}; the first: {record['skipped'][0]['why']}")
+        parts.append(
+            f"Questions left out: {len(record['skipped'])}; the first: {record['skipped'][0]['why']}"
+        )
     return "\n\n".join(parts)

@@ -29,7 +29,16 @@ def words(args: argparse.Namespace) -> int:
     return finished(args, result, told, out)
 
 
-COLUMNS = ("accuracy", "in form", "said again", "bits a token", "tokens", "passes a token", "rows a token", "masks")
+COLUMNS = (
+    "accuracy",
+    "in form",
+    "said again",
+    "bits a token",
+    "tokens",
+    "passes a token",
+    "rows a token",
+    "masks",
+)
 GOALS = ("goal: masks of a step", "share", "due", "")
 
 
@@ -68,6 +77,9 @@ def told(record: Mapping[str, Any]) -> str:
     parts += six_columns(record)
     if record["goals"]:
         parts.append(table(GOALS, goal_rows(record)))
-    parts += [f"{name}: {fault}" for fault, name in {x: name for name, one in methods.items() for x in one["faults"]}.items()]
+    parts += [
+        f"{name}: {fault}"
+        for fault, name in {x: name for name, one in methods.items() for x in one["faults"]}.items()
+    ]
     parts += [f"Left out: {name}: {why}" for name, why in s.get("left_out", {}).items()]
     return "\n\n".join(parts)

@@ -28,9 +28,14 @@ def save(args: argparse.Namespace) -> int:
 
     model = load_model(args.model, args.dtype, args.device)
     if model.tokenizer is None:
-        raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
+        raise Refusal(
+            f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder."
+        )
     decided(args, model)
-    for text in [*(f"Note: {x}" for x in model.remarks), *on_prompts(args, model, [(prompt, args.chat)], decodes=False)]:
+    for text in [
+        *(f"Note: {x}" for x in model.remarks),
+        *on_prompts(args, model, [(prompt, args.chat)], decodes=False),
+    ]:
         note(text)
     try:
         kept = save_cache(model, prompt_ids(model, prompt, args.chat), target, args.quality)

@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, of_text
-from decodescope.engine.core.calibrated import ENDING, MARK, NAME, Calibration, Conformal, Found, Point, usual, write
+from decodescope.engine.core.calibrated import (
+    ENDING,
+    MARK,
+    NAME,
+    Calibration,
+    Conformal,
+    Found,
+    Point,
+    usual,
+    write,
+)
 from decodescope.engine.core.paths import PathRefusal, expanded, shown
 from decodescope.engine.core.refusal import Refusal
 from decodescope.lab.words.asked import how_asked
@@ -59,7 +69,9 @@ def _tested(args: argparse.Namespace) -> Calibration:
     from decodescope.engine.calibration.calibrate import Aim, calibrate, knob_of, under
 
     if args.knob is None or args.grid is None:
-        raise Refusal("What is to be chosen? Give --knob and --grid, or thresholds by exit with --how shared.")
+        raise Refusal(
+            "What is to be chosen? Give --knob and --grid, or thresholds by exit with --how shared."
+        )
     grid = values(args.grid)
     method = compose(args)
     kind, knob = knob_of(method, args.knob)
@@ -82,10 +94,14 @@ def _by_exit(args: argparse.Namespace) -> Conformal:
 
     for option in RISK:
         if (given := getattr(args, option)) is not None and given is not False:
-            raise Refusal(f"--{option} is for --how {TESTED}: {args.how} chooses depth.thresholds, from --texts and --eps.")
+            raise Refusal(
+                f"--{option} is for --how {TESTED}: {args.how} chooses depth.thresholds, from --texts and --eps."
+            )
     method = compose(args)
     model, _ = _models(args, method)
-    return conformal(model, method, read_texts(args, model), args.eps, args.how, args.max_new_tokens, args.seed)
+    return conformal(
+        model, method, read_texts(args, model), args.eps, args.how, args.max_new_tokens, args.seed
+    )
 
 
 def _models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, Model]]:
@@ -108,7 +124,9 @@ def place(name: str) -> Path:
             raise Refusal(f"--name {shown(name)!r} is no path: {error.why}.") from None
         stem = target.name.removesuffix(ENDING)
         if not target.name.endswith(ENDING) or not NAME.fullmatch(stem) or not target.parent.is_dir():
-            raise Refusal(f"--name {name[:80]!r} is neither a name of letters, digits, - and _, nor FOLDER/NAME{ENDING}.")
+            raise Refusal(
+                f"--name {name[:80]!r} is neither a name of letters, digits, - and _, nor FOLDER/NAME{ENDING}."
+            )
     if target.exists():
         raise Refusal(f"{target} exists already: choose another --name, or move it away.")
     return target
@@ -116,7 +134,9 @@ def place(name: str) -> Path:
 
 def values(text: str) -> list[float]:
     """The values of FIRST:LAST:COUNT, evenly spaced, or of numbers with commas between them. Raises Refusal."""
-    wrong = Refusal(f"--grid {text[:60]!r}: give FIRST:LAST:COUNT, such as 1:0.3:15, or numbers with commas, the safest first.")
+    wrong = Refusal(
+        f"--grid {text[:60]!r}: give FIRST:LAST:COUNT, such as 1:0.3:15, or numbers with commas, the safest first."
+    )
     try:
         if ":" not in text:
             return [float(x) for x in text.split(",")]
@@ -141,7 +161,9 @@ def read_texts(args: argparse.Namespace, model: Model) -> list[Text]:
         return [Text(tuple(prompt_ids(model, x.text, args.chat))) for x in lines]
     asked, _ = read_questions(QUESTIONS if args.texts == LABBENCH else args.texts)
     chat = bool(model.tokenizer and model.tokenizer.has_chat)
-    chosen = [x for x in first_of_each(asked, 8) if x.scorer] if args.short else [x for x in asked if x.scorer]
+    chosen = (
+        [x for x in first_of_each(asked, 8) if x.scorer] if args.short else [x for x in asked if x.scorer]
+    )
     _say(args, how_asked(len(chosen) if chat else 0, [len(x.turns) - 1 for x in chosen]))
     return [Text(tuple(prompt_ids(model, x.turns[0], chat)), x.references[0], x.scorer) for x in chosen]
 
@@ -157,10 +179,19 @@ def told(one: Found) -> str:
     knob = f"{one.part}.{one.knob}"
     if isinstance(one, Conformal):
         shares = zip(one.value, one.agreed, one.leave, strict=True)
-        rows = [[str(i), f"{x:.4g}", f"{agreed:.1%}", f"{leave:.1%}"] for i, (x, agreed, leave) in enumerate(shares, 1)]
+        rows = [
+            [str(i), f"{x:.4g}", f"{agreed:.1%}", f"{leave:.1%}"]
+            for i, (x, agreed, leave) in enumerate(shares, 1)
+        ]
         rows.append(["none", "", "", f"{1 - sum(one.leave):.1%}"])
-        kept = f"of {one.tokens} tokens of {one.n} texts {one.wrong:.1%} leave and differ from the whole model's"
-        promised = f"; of one more at most {one.eps:g}, its keys and values whole" if one.how in PROMISING else "; no promise"
+        kept = (
+            f"of {one.tokens} tokens of {one.n} texts {one.wrong:.1%} leave and differ from the whole model's"
+        )
+        promised = (
+            f"; of one more at most {one.eps:g}, its keys and values whole"
+            if one.how in PROMISING
+            else "; no promise"
+        )
         return f"{table(('exit', knob, 'agreed', 'leave here'), rows)}\n\n{one.how}, eps {one.eps:g}: {kept}{promised}"
     assert isinstance(one, Calibration)
     rows = [[f"{x.value:g}", f"{x.risk:.4f}", f"{x.p:.2e}", "yes" if x.passed else "no"] for x in one.curve]

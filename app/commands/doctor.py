@@ -27,7 +27,17 @@ if TYPE_CHECKING:
 
 State = Literal["good", "note", "bad"]
 Rows = Mapping[int, float]  # number of rows -> microseconds
-NEEDED = ("gradio", "plotly", "transformers", "tokenizers", "safetensors", "jinja2", "anywidget", "ipywidgets", "jupyterlab")
+NEEDED = (
+    "gradio",
+    "plotly",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "jinja2",
+    "anywidget",
+    "ipywidgets",
+    "jupyterlab",
+)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "microsoft-edge", "firefox", "safari")
 WORTH = 1.2  # times as fast as in float32, from which bfloat16 is recommended
 FREE_BYTES = Limits().free << 20  # under this the lab accepts no runs, unless --free says otherwise
@@ -49,8 +59,14 @@ def doctor(args: argparse.Namespace) -> int:
         say_json({"ok": ok, "findings": [x._asdict() for x in checks]})
         return 0 if ok else 1
     for x in checks:
-        print(f"{'NOT OK' if x.state == 'bad' else 'ok' if x.state == 'good' else 'note':>6}  {x.what}: {x.words}")
-    print("\nEverything that the lab needs is here." if ok else "\nWhat is marked NOT OK has to be put right first.")
+        print(
+            f"{'NOT OK' if x.state == 'bad' else 'ok' if x.state == 'good' else 'note':>6}  {x.what}: {x.words}"
+        )
+    print(
+        "\nEverything that the lab needs is here."
+        if ok
+        else "\nWhat is marked NOT OK has to be put right first."
+    )
     return 0 if ok else 1
 
 
@@ -59,7 +75,9 @@ def program(args: argparse.Namespace) -> Iterator[Finding]:
     yield Finding("decodescope", "good", importlib.metadata.version("decodescope"))
     yield Finding("Python", "good", f"{platform.python_version()} at {sys.executable}")
     gone = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    words = f"missing: {', '.join(gone)}; install them with pip" if gone else f"all {len(NEEDED)} are installed"
+    words = (
+        f"missing: {', '.join(gone)}; install them with pip" if gone else f"all {len(NEEDED)} are installed"
+    )
     yield Finding("packages", "bad" if gone else "good", words)
 
 
@@ -73,7 +91,9 @@ def arithmetic(args: argparse.Namespace) -> Iterator[Finding]:
     build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "for the CPU alone"
     yield Finding("torch", "good", f"{torch.__version__}, built {build}")
     names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
-    yield Finding("GPU", "good" if cuda else "note", names if cuda else "none that torch can use; models run on the CPU")
+    yield Finding(
+        "GPU", "good" if cuda else "note", names if cuda else "none that torch can use; models run on the CPU"
+    )
     yield threads()
     yield compiler()
     has = instructions()
@@ -85,7 +105,9 @@ def say_instructions(has: Instructions) -> Finding:
     """Which kernels torch runs, and what the processor lacks for better ones."""
     runs, forbids = f"torch runs its {has.kernels} kernels", ", ".join(has.limits)
     if has.kernels == "AVX512" or has.avx512 is None:
-        return Finding("instructions", "good", runs + ("" if has.kernels == "AVX512" else f" for {has.architecture}"))
+        return Finding(
+            "instructions", "good", runs + ("" if has.kernels == "AVX512" else f" for {has.architecture}")
+        )
     if has.avx512:
         why = f"{forbids} in the environment forbids it" if forbids else "this build of torch does not use it"
         return Finding("instructions", "note", f"{runs} although the processor has AVX-512: {why}")
@@ -99,20 +121,34 @@ def say_bfloat16(has: Instructions, float32: Rows, bfloat16: Rows) -> Finding:
     in each type: {number of rows: microseconds}."""
     names, forbids = ", ".join(has.bfloat16 or ()), ", ".join(has.limits)
     if names:
-        said = f"products run in hardware ({names})" + (f", unless {forbids} in the environment forbids it" if forbids else "")
+        said = f"products run in hardware ({names})" + (
+            f", unless {forbids} in the environment forbids it" if forbids else ""
+        )
     else:
-        said = "no products in hardware" if has.bfloat16 == () else "torch does not say whether products run in hardware"
+        said = (
+            "no products in hardware"
+            if has.bfloat16 == ()
+            else "torch does not say whether products run in hardware"
+        )
     one, many = min(bfloat16), max(bfloat16)
-    times, usual, gain = bfloat16[many] / bfloat16[one], float32[many] / float32[one], float32[many] / bfloat16[many]
+    times, usual, gain = (
+        bfloat16[many] / bfloat16[one],
+        float32[many] / float32[one],
+        float32[many] / bfloat16[many],
+    )
     speed = f"{gain:.1f} times as fast as" if gain >= 1 else f"{1 / gain:.1f} times as long as"
     said += f". Measured: a product of {many} rows takes {times:.1f} times as long as one of {one} row (float32: {usual:.1f}), "
     said += f"{speed} in float32. "
     if gain > WORTH:
         return Finding("bfloat16", "good", said + "Try --dtype bfloat16.")
     if times < WORTH * usual:
-        return Finding("bfloat16", "note", said + "It halves the memory of the weights and saves no time here.")
+        return Finding(
+            "bfloat16", "note", said + "It halves the memory of the weights and saves no time here."
+        )
     said += f"A pass that checks {many - one} drafted tokens costs about as much as {times:.1f} passes of one token. "
-    return Finding("bfloat16", "note", said + "Use --dtype float32 where drafts are checked; see docs/cli.md.")
+    return Finding(
+        "bfloat16", "note", said + "Use --dtype float32 where drafts are checked; see docs/cli.md."
+    )
 
 
 def threads() -> Finding:
@@ -130,8 +166,14 @@ def threads() -> Finding:
         chosen.choose(load(name, device="cpu").decoder)
     said = chosen.record()
     took = ", ".join(f"{one:.1f} and {many:.1f} ms in {n}" for n, (one, many) in said["ms"].items())
-    passes = f"a pass of {name} over {said['rows'][0]} and {said['rows'][1]} rows takes {took}" if took else "there is one"
-    words = f"{chosen.number} of {os.cpu_count()} processors, by timing: {passes}; --threads N fixes the number"
+    passes = (
+        f"a pass of {name} over {said['rows'][0]} and {said['rows'][1]} rows takes {took}"
+        if took
+        else "there is one"
+    )
+    words = (
+        f"{chosen.number} of {os.cpu_count()} processors, by timing: {passes}; --threads N fixes the number"
+    )
     return Finding("threads", "good", words)
 
 
@@ -154,7 +196,9 @@ def assets(args: argparse.Namespace) -> Iterator[Finding]:
 
     rows = models()
     names = ", ".join(f"{x['name']} ({x['params'] / 1e6:.1f} M parameters)" for x in rows)
-    yield Finding("models", "good" if rows else "bad", names or f"none in {SHIPPED}; install the package again")
+    yield Finding(
+        "models", "good" if rows else "bad", names or f"none in {SHIPPED}; install the package again"
+    )
     traces = list((SHIPPED.parent / "traces").glob("*.dstrace"))
     words = f"{len(traces)} examples" if traces else "no examples; the page opens without one"
     yield Finding("traces", "good" if traces else "note", words)
@@ -169,7 +213,10 @@ def storage(args: argparse.Namespace) -> Iterator[Finding]:
         yield Finding("data", "bad", str(error).rstrip("."))
         return
     used = size(sum(x.stat().st_size for x in folder.rglob("*") if x.is_file()))
-    enough, lacks = room >= FREE_BYTES, f"; the lab needs {size(FREE_BYTES)} to accept runs, or a lower --free"
+    enough, lacks = (
+        room >= FREE_BYTES,
+        f"; the lab needs {size(FREE_BYTES)} to accept runs, or a lower --free",
+    )
     words = f"{folder} can be written, holds {used}, and {size(room)} are free"
     yield Finding("data", "good" if enough else "bad", words + ("" if enough else lacks))
 
@@ -183,7 +230,9 @@ def page(args: argparse.Namespace) -> Iterator[Finding]:
             probe.bind(("127.0.0.1", args.port))
             yield Finding("port", "good", f"{args.port} is free")
         except OSError:
-            yield Finding("port", "note", f"{args.port} is taken, perhaps by the lab itself; another one: --port N")
+            yield Finding(
+                "port", "note", f"{args.port} is taken, perhaps by the lab itself; another one: --port N"
+            )
     try:
         webbrowser.get()
         yield Finding("browser", "good", "the system has one that can be opened")
@@ -194,4 +243,10 @@ def page(args: argparse.Namespace) -> Iterator[Finding]:
         yield Finding("browser", "note", f"{words}; open the address that `decodescope app` prints")
 
 
-LOOKS: tuple[Callable[[argparse.Namespace], Iterator[Finding]], ...] = (program, arithmetic, assets, storage, page)
+LOOKS: tuple[Callable[[argparse.Namespace], Iterator[Finding]], ...] = (
+    program,
+    arithmetic,
+    assets,
+    storage,
+    page,
+)

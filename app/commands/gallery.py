@@ -52,7 +52,15 @@ def gallery(args: argparse.Namespace) -> int:
     for name, reason in left.items():
         note(f"Left out: {name}: {reason}")
     if args.json:
-        say_json({"out": str(folder), "pages": pages, "course": [x.name for x in course], "bytes": held, "left_out": left})
+        say_json(
+            {
+                "out": str(folder),
+                "pages": pages,
+                "course": [x.name for x in course],
+                "bytes": held,
+                "left_out": left,
+            }
+        )
     else:
         notebooks = f", {len(course)} notebooks" if args.course else ""
         print(f"{folder / 'index.html'}: {len(pages)} runs{notebooks}, {size(held)}")
@@ -71,13 +79,17 @@ def places(names: list[str]) -> list[Path]:
             there = False
         if not there and name not in known:
             there_are = f"examples: {', '.join(known) or 'none here'}"
-            raise Refusal(f"There is no trace {name[:200]} and no example of that name, so nothing was written; {there_are}.")
+            raise Refusal(
+                f"There is no trace {name[:200]} and no example of that name, so nothing was written; {there_are}."
+            )
         path = path if there else known[name]
         if path.resolve() in files:
             note(f"Note: {name} is there twice and gets one page.")
         files.setdefault(path.resolve(), path)
     if not files:
-        raise Refusal("No examples are installed here: name the traces (decodescope gallery OUT a.dstrace b.dstrace).")
+        raise Refusal(
+            "No examples are installed here: name the traces (decodescope gallery OUT a.dstrace b.dstrace)."
+        )
     return list(files.values())
 
 
@@ -90,7 +102,9 @@ def empty(name: str) -> tuple[Path, bool]:
         if next(folder.iterdir(), None) is not None:
             raise Refusal(f"{name[:200]} is not empty: choose a new folder, or empty this one.")
     except (OSError, ValueError) as error:
-        raise Refusal(f"The folder {name[:200]} cannot be used: {getattr(error, 'strerror', None) or error}.") from None
+        raise Refusal(
+            f"The folder {name[:200]} cannot be used: {getattr(error, 'strerror', None) or error}."
+        ) from None
     return folder, fresh
 
 
@@ -144,7 +158,9 @@ class Runs:
         example = next((x for x in examples() if x.run == head.run), None)
         name = path.stem if example is None else example.name
         kind = family(head)
-        stops: list[dict[str, Any]] = [] if example is None else [stop.record() for stop in tours().get(example.name, ())]
+        stops: list[dict[str, Any]] = (
+            [] if example is None else [stop.record() for stop in tours().get(example.name, ())]
+        )
         return Entry(
             name=self._free(name),
             title=name if example is None else example.title,
@@ -170,4 +186,8 @@ def beginning(trace: Trace) -> str:
     """How the prompt of a run begins."""
     prompt = trace.header.prompt.tolist()[:PROMPT]
     text = " ".join(trace.text([x for x in prompt if x in trace.pieces]).split())
-    return f"Prompt: {text[:PROMPT]}{'…' if len(text) > PROMPT else ''}" if text else f"Prompt of {len(prompt)} tokens."
+    return (
+        f"Prompt: {text[:PROMPT]}{'…' if len(text) > PROMPT else ''}"
+        if text
+        else f"Prompt of {len(prompt)} tokens."
+    )

@@ -33,7 +33,11 @@ def hardware(args: argparse.Namespace) -> int:
     ]
     print(table(("machine", "GFLOP/s", "memory GB/s", "cache GB/s", "launch us"), rows))
     print("\nAlso known, from published figures:\n")
-    print(table(("name", "machine", "memory GB", "GB/s", "TFLOP/s, half", "FLOP/byte", "figures"), listed(DEVICES)))
+    print(
+        table(
+            ("name", "machine", "memory GB", "GB/s", "TFLOP/s, half", "FLOP/byte", "figures"), listed(DEVICES)
+        )
+    )
     return 0
 
 

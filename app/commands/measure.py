@@ -57,7 +57,10 @@ def curve_rows(record: Mapping[str, Any]) -> list[list[str]]:
 
 def start_rows(record: Mapping[str, Any]) -> list[list[str]]:
     """A line for each part of the sentences, under STARTS."""
-    return [[x["part"], str(x["sentences"]), figure(x["first"], 3), figure(x["last"], 3)] for x in record["starts"]]
+    return [
+        [x["part"], str(x["sentences"]), figure(x["first"], 3), figure(x["last"], 3)]
+        for x in record["starts"]
+    ]
 
 
 def repetition_told(record: Mapping[str, Any]) -> str:
@@ -77,14 +80,25 @@ def loops(args: argparse.Namespace) -> int:
     again = said_again(text, args.grams)
     if args.json:
         rows = [
-            {"at": x.at, "period": x.period, "lasts": x.lasts, "loop": x.loop, "ending": x.ending, "text": shown(x.at, x.lasts)}
+            {
+                "at": x.at,
+                "period": x.period,
+                "lasts": x.lasts,
+                "loop": x.loop,
+                "ending": x.ending,
+                "text": shown(x.at, x.lasts),
+            }
             for x in stretches
         ]
         say_json({"tokens": len(text), "grams": args.grams, "said_again": again, "repeats": rows})
     elif not stretches:
         print(f"No {args.grams} tokens stand twice among {len(text)}.")
     else:
-        print(loops_told(stretches, again, len(text), args.grams, [shown(x.at, x.lasts) for x in stretches[:MOST]]))
+        print(
+            loops_told(
+                stretches, again, len(text), args.grams, [shown(x.at, x.lasts) for x in stretches[:MOST]]
+            )
+        )
     return 0 if stretches else 1
 
 
@@ -105,7 +119,9 @@ def _tokens(args: argparse.Namespace) -> tuple[Sequence[int], Any]:
     words = read_text(args.file, "text")
     tokenizer = load(args.model).tokenizer
     if tokenizer is None:
-        raise Refusal(f"{args.model} has no tokenizer, so it reads no text: choose another --model, or give a trace.")
+        raise Refusal(
+            f"{args.model} has no tokenizer, so it reads no text: choose another --model, or give a trace."
+        )
     ids = tokenizer.plain(words)
     return ids, lambda at, n: tokenizer.decode(ids[at : at + n])
 

@@ -77,7 +77,10 @@ def finished(
     else:
         print("Nothing was measured." + "".join(f" {x['why']}" for x in result.skipped[:1]))
     if not result.complete:
-        note("Interrupted." + ("" if out is None else f" {out}.partial holds what was measured: --resume goes on from there."))
+        note(
+            "Interrupted."
+            + ("" if out is None else f" {out}.partial holds what was measured: --resume goes on from there.")
+        )
         return 130
     return 0
 
@@ -99,7 +102,9 @@ def named(words: Iterable[str], known: Mapping[str, Method], draws: bool = False
     for word in words:
         name, method = method_of(word, known, draws)
         if name in methods:
-            raise Refusal(f"--method {name} stands there twice: give each its own name, e.g. --method other={name}.")
+            raise Refusal(
+                f"--method {name} stands there twice: give each its own name, e.g. --method other={name}."
+            )
         methods[name] = method
     return methods
 
@@ -116,7 +121,9 @@ def method_of(word: str, known: Mapping[str, Method], draws: bool = False) -> tu
     except Refusal as error:
         raise Refusal(f"--method {name}: {sentence(error)}") from None
     if not (draws or method.sampler.greedy or method is known.get(text)):
-        raise Refusal(f"--method {name} chooses a sampler, but all methods share one: leave it out and give --temperature.")
+        raise Refusal(
+            f"--method {name} chooses a sampler, but all methods share one: leave it out and give --temperature."
+        )
     return name, method
 
 
@@ -137,14 +144,18 @@ def _recipe(text: str, known: Mapping[str, Method]) -> Method:
         return Method.named(choice.names, choice.settings)
     if not text.startswith(("-", "decodescope ")):
         names = "".join(f"{name}, " for name in known)
-        raise Refusal(f"there is no {text[:40]!r}; take {names}a name that decodescope methods lists, or NAME=RECIPE.")
+        raise Refusal(
+            f"there is no {text[:40]!r}; take {names}a name that decodescope methods lists, or NAME=RECIPE."
+        )
     from decodescope.app.parser import parser
 
     try:
         words = shlex.split(text.removeprefix("decodescope run"))
     except ValueError as error:
         raise Refusal(f"its quotes do not match ({error}).") from None
-    whole = [*words, "--model", "lab"] + ([] if any(x.startswith("--prompt") for x in words) else ["--prompt", "x"])
+    whole = [*words, "--model", "lab"] + (
+        [] if any(x.startswith("--prompt") for x in words) else ["--prompt", "x"]
+    )
     return compose(parser().parse_args(["run", *whole]))
 
 
@@ -153,7 +164,9 @@ MET = {True: "met", False: "not met", None: "not asked"}
 
 def by_position(one: Mapping[str, Any]) -> list[str]:
     """For each depth of a draft, how many of the drafts that went so deep were accepted so far."""
-    return [share(a / n) for a, n in zip(one["accepted_by_position"], one["offered_by_position"], strict=True)]
+    return [
+        share(a / n) for a, n in zip(one["accepted_by_position"], one["offered_by_position"], strict=True)
+    ]
 
 
 def share(value: float | None) -> str:
@@ -167,7 +180,11 @@ def six_columns(record: Mapping[str, Any]) -> list[str]:
     if not figures:
         return []
     rows = [[name, *six_cells(one)] for name, one in figures.items()]
-    unknown = "compute use is of a peak that decodescope hardware measures" if record["settings"].get("peak") is None else ""
+    unknown = (
+        "compute use is of a peak that decodescope hardware measures"
+        if record["settings"].get("peak") is None
+        else ""
+    )
     return [table(("method", *SIX), rows) + (f"\nn/a: {unknown}." if unknown else "")]
 
 
@@ -180,7 +197,14 @@ def unused_settings(set_aside: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sentences
 
 
-SIX = ("memory", "compute use", "s an answer", "tokens/s", "J a token", "compression")  # as engine/bench/columns.py has them
+SIX = (
+    "memory",
+    "compute use",
+    "s an answer",
+    "tokens/s",
+    "J a token",
+    "compression",
+)  # as engine/bench/columns.py has them
 
 
 def six_cells(one: Mapping[str, float | None]) -> list[str]:

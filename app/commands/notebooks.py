@@ -38,7 +38,11 @@ def notebooks(args: argparse.Namespace) -> int:
     files = [*sorted(COURSE.glob("*.ipynb")), COURSE / "README.md"]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        other = [x.name for x in files if (folder / x.name).exists() and (folder / x.name).read_bytes() != x.read_bytes()]
+        other = [
+            x.name
+            for x in files
+            if (folder / x.name).exists() and (folder / x.name).read_bytes() != x.read_bytes()
+        ]
         if other:
             also = f" and {len(other) - 1} more" if len(other) > 1 else ""
             raise Refusal(
@@ -131,10 +135,15 @@ def chapters(left: dict[str, str], folder: Path = COURSE) -> list[Chapter]:
             try:
                 if not any(cell.get("outputs") for cell in book.cells):
                     resources = {"metadata": {"path": place}}
-                    _execute(NotebookClient(book, timeout=SECONDS, kernel_name=KERNEL, resources=resources), surroundings)
+                    _execute(
+                        NotebookClient(book, timeout=SECONDS, kernel_name=KERNEL, resources=resources),
+                        surroundings,
+                    )
                 pages.append(chapter(path.stem.replace("_", "-"), book))
             except NoSuchKernel:
-                raise Refusal("Jupyter has no kernel python3 here: python -m ipykernel install --user makes one.") from None
+                raise Refusal(
+                    "Jupyter has no kernel python3 here: python -m ipykernel install --user makes one."
+                ) from None
             except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
                 left[str(path)] = str(error).strip().splitlines()[-1][:300]
             progress.add()

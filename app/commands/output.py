@@ -26,7 +26,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [list(head), *map(list, rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
     return "\n".join(
-        "  ".join([cell.ljust(width) for cell, width in zip(line, widths, strict=False)] + line[-1:]).rstrip() for line in lines
+        "  ".join([cell.ljust(width) for cell, width in zip(line, widths, strict=False)] + line[-1:]).rstrip()
+        for line in lines
     )
 
 
@@ -78,7 +79,10 @@ def free_file(name: str, option: str, what: str, *endings: str) -> Path:
                 raise Refusal(f"{taken} exists already: choose another name for {option}, or move it away.")
         if not target.parent.is_dir():
             raise Refusal(f"There is no folder {target.parent} for {what}: make it first, or choose another.")
-    except (OSError, ValueError) as error:  # a name that the system does not take, a folder that may not be looked into
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # a name that the system does not take, a folder that may not be looked into
         wrong = getattr(error, "strerror", None) or error
         raise Refusal(f"{what[0].upper()}{what[1:]} cannot be written to {name[:200]}: {wrong}.") from None
     return target

@@ -40,7 +40,9 @@ def bits_of(text: str) -> Bits:
     from decodescope.engine.cost.viewer import Bits
 
     if not re.fullmatch(r"\d{1,2}(\.\d{1,3})?(,\d{1,2}(\.\d{1,3})?){0,2}", text):
-        raise Refusal(f"--bits {text[:40]!r} must be one to three numbers with commas between them, such as 4,16,16.")
+        raise Refusal(
+            f"--bits {text[:40]!r} must be one to three numbers with commas between them, such as 4,16,16."
+        )
     given = [float(x) for x in text.split(",")]
     if min(given) < 1 or max(given) > 64:
         raise Refusal(f"--bits {text}: each number must lie from 1 to 64.")
@@ -56,7 +58,9 @@ def shape(name: str) -> ModelSpec:
     if name in SHAPES:
         return SHAPES[name]
     called, folder, adapter, weights = find(name)
-    return load(name).spec if weights else describe(folder, called, None, adapter)  # what its matrices take is seen in it
+    return (
+        load(name).spec if weights else describe(folder, called, None, adapter)
+    )  # what its matrices take is seen in it
 
 
 def machine_named(name: str, data: str | None) -> HardwareProfile:
@@ -71,7 +75,9 @@ def machine_named(name: str, data: str | None) -> HardwareProfile:
     return profile_here("bfloat16", "cpu", None if data is None else writable(data_folder(data)))
 
 
-def record(both: Beside, spec: ModelSpec, machine: HardwareProfile, args: argparse.Namespace, bits: Bits) -> dict[str, Any]:
+def record(
+    both: Beside, spec: ModelSpec, machine: HardwareProfile, args: argparse.Namespace, bits: Bits
+) -> dict[str, Any]:
     """The whole as plain data."""
     theirs, ours = both.totals
     return {
@@ -84,7 +90,8 @@ def record(both: Beside, spec: ModelSpec, machine: HardwareProfile, args: argpar
         "ours": {**ours.record(), "estimate": both.ours.record()},
         "viewer": {**theirs.record(), "estimate": both.theirs.record()},
         "parts": [
-            {"part": x.name, "ours": x.ours.record(), "viewer": x.theirs.record(), "why": list(x.why)} for x in both.parts
+            {"part": x.name, "ours": x.ours.record(), "viewer": x.theirs.record(), "why": list(x.why)}
+            for x in both.parts
         ],
     }
 
@@ -92,7 +99,9 @@ def record(both: Beside, spec: ModelSpec, machine: HardwareProfile, args: argpar
 COLUMNS = ("", "FLOPs", "bytes", "FLOP / byte", "time", "bound")
 
 
-def told(both: Beside, spec: ModelSpec, machine: HardwareProfile, args: argparse.Namespace, bits: Bits) -> str:
+def told(
+    both: Beside, spec: ModelSpec, machine: HardwareProfile, args: argparse.Namespace, bits: Bits
+) -> str:
     """The figures as text."""
     theirs, ours = both.totals
     what = f"a prompt of {args.context} tokens" if args.prefill else f"one token, the {args.context}th"

@@ -34,7 +34,9 @@ def report(args: argparse.Namespace) -> int:
     if target is not None:
         free(target)
     if bool(args.file) == (args.prompts is not None):
-        raise Refusal("Give traces (decodescope report a.dstrace b.dstrace), or --prompts FILE and a method to decode with.")
+        raise Refusal(
+            "Give traces (decodescope report a.dstrace b.dstrace), or --prompts FILE and a method to decode with."
+        )
     if args.file and (given := _method_given(args)):
         raise Refusal(f"{given} belongs to --prompts: recorded traces say themselves how they were made.")
     from decodescope.lab.reports.report import report as count
@@ -57,8 +59,28 @@ def report(args: argparse.Namespace) -> int:
 
 def _method_given(args: argparse.Namespace) -> str:
     """The first option that says how prompts are decoded, as it is written; empty if there is none."""
-    usual: dict[str, Any] = {"set": [], "head": None, "chat": False, "short": False, "allow_pickle": False, "batch": 1}
-    names = ("model", *DRAFTS, "role", "head", "allow_pickle", *PARTS, "sampler", "set", "chat", "short", "traces", "batch")
+    usual: dict[str, Any] = {
+        "set": [],
+        "head": None,
+        "chat": False,
+        "short": False,
+        "allow_pickle": False,
+        "batch": 1,
+    }
+    names = (
+        "model",
+        *DRAFTS,
+        "role",
+        "head",
+        "allow_pickle",
+        *PARTS,
+        "sampler",
+        "set",
+        "chat",
+        "short",
+        "traces",
+        "batch",
+    )
     return next((f"--{x.replace('_', '-')}" for x in names if getattr(args, x) != usual.get(x)), "")
 
 
@@ -92,14 +114,20 @@ class Decoded:
     """The runs of a method on every prompt. stopped: whether an interrupt ended them early."""
 
     def __init__(self, args: argparse.Namespace):
-        self.args, self.stopped, self.decoded = args, False, list[int]()  # numbers of the prompts that have a trace
+        self.args, self.stopped, self.decoded = (
+            args,
+            False,
+            list[int](),
+        )  # numbers of the prompts that have a trace
         if args.model is None:
             raise Refusal("--prompts needs a model to decode with: give --model lab, a folder or a hub id.")
         self.folder = None if args.traces is None else _folder(args.traces)
         self.prompts = prompts(args.prompts, args.short)
         method = compose(args)
         if not drafts(method):
-            raise Refusal("This method drafts nothing, so no draft can die: choose one, e.g. --drafter draft_model --draft M.")
+            raise Refusal(
+                "This method drafts nothing, so no draft can die: choose one, e.g. --drafter draft_model --draft M."
+            )
         self.method = method
         notes = ignored(args, method)
         self.model, self.drafts = models(args, method)
@@ -108,7 +136,9 @@ class Decoded:
         decided(args, self.model)
         assert self.model.tokenizer is not None
         self.has_chat = self.model.tokenizer.has_chat
-        for text in on_prompts(args, self.model, [(x.text, self._chat(i)) for i, x in enumerate(self.prompts)]):
+        for text in on_prompts(
+            args, self.model, [(x.text, self._chat(i)) for i, x in enumerate(self.prompts)]
+        ):
             note(text)
 
     def notes(self) -> list[str]:
@@ -172,7 +202,9 @@ class Decoded:
 
         def begin(i: int) -> Session:
             seat = Seat(self.model.decoder.device)
-            runs[i] = prepare(self.model, self.method, self.prompts[i].text, executor=seat, **self._options(i))
+            runs[i] = prepare(
+                self.model, self.method, self.prompts[i].text, executor=seat, **self._options(i)
+            )
             return runs[i].session
 
         def over(i: int, error: Exception | None) -> None:
@@ -206,7 +238,9 @@ def _folder(name: str) -> Path:
         if next(folder.glob("*.dstrace*"), None) is not None:
             raise Refusal(f"{folder} holds traces already: give --traces an empty folder.")
     except (OSError, ValueError) as error:
-        raise Refusal(f"The folder {name[:200]} cannot be used: {getattr(error, 'strerror', None) or error}.") from None
+        raise Refusal(
+            f"The folder {name[:200]} cannot be used: {getattr(error, 'strerror', None) or error}."
+        ) from None
     return folder
 
 

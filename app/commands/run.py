@@ -34,7 +34,19 @@ FIGURES = (
     *("steps", "target_passes", "tau", "accepted", "drafted", "prefill_s", "wall_s", "tokens_per_s"),
     *("kv_bytes_held", "kv_bytes_peak", "kv_bytes_kept", "kv_bytes_full", "exactness", "end"),
 )
-PARTS = ("strategy", "drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "selector", "router", "law")
+PARTS = (
+    "strategy",
+    "drafter",
+    "schedule",
+    "acceptance",
+    "context",
+    "policy",
+    "codec",
+    "depth",
+    "selector",
+    "router",
+    "law",
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,29 +65,41 @@ def prompt_ids(model: Model, prompt: str, chat: bool) -> list[int]:
         raise Refusal(str(error)) from None
 
 
-def on_prompts(args: argparse.Namespace, model: Model, prompts: Iterable[tuple[str, bool]], decodes: bool = True) -> list[str]:
+def on_prompts(
+    args: argparse.Namespace, model: Model, prompts: Iterable[tuple[str, bool]], decodes: bool = True
+) -> list[str]:
     """Notes on special tokens in these prompts, (text, whether it is a turn of a chat), and on how the chat template ends.
     decodes: whether the command writes texts, which have to end."""
     from decodescope.engine.checkpoint.prompt_notes import COMMAND, PAGE, Ways, prompt_notes
 
-    ways = Ways(COMMAND.chat if hasattr(args, "chat") else "", COMMAND.stop if hasattr(args, "stop") else PAGE.stop)
+    ways = Ways(
+        COMMAND.chat if hasattr(args, "chat") else "", COMMAND.stop if hasattr(args, "stop") else PAGE.stop
+    )
     ends = model.stop_tokens if decodes and not getattr(args, "ignore_eos", False) else None
-    return [f"Note: {x}" for x in prompt_notes(model.tokenizer, prompts, ends, getattr(args, "stop", ()), ways)]
+    return [
+        f"Note: {x}" for x in prompt_notes(model.tokenizer, prompts, ends, getattr(args, "stop", ()), ways)
+    ]
 
 
 def typed(texts: Iterable[tuple[str, str]]) -> None:
     """Refuse texts of options, (option, text), that the terminal could not pass on."""
     for option, text in texts:
         if re.search("[\ud800-\udfff]", text):
-            raise Refusal(f"The text of {option} holds bytes that are no UTF-8: type it in the terminal's own encoding.")
+            raise Refusal(
+                f"The text of {option} holds bytes that are no UTF-8: type it in the terminal's own encoding."
+            )
 
 
-def decoded(args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple[list[int], SavedCache | None]]) -> int:
+def decoded(
+    args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple[list[int], SavedCache | None]]
+) -> int:
     """Decode as asked; the exit code. read: the ids of the prompt for a model, and its cache where that was saved."""
     target = None if args.trace is None else free_place(args.trace)
     typed((("--prompt", prompt), *(("--stop", text) for text in args.stop)))
     if "" in args.stop:
-        raise Refusal("--stop is empty, and every text holds that: give the text to end at, or leave --stop out.")
+        raise Refusal(
+            "--stop is empty, and every text holds that: give the text to end at, or leave --stop out."
+        )
     notes = [] if target is not None else unrecorded(args)
     shadow = target is not None and (getattr(args, "shadow", None) or False)
     if shadow and args.level == "counts":
@@ -117,7 +141,9 @@ def unrecorded(args: argparse.Namespace) -> list[str]:
     return [f"Note: nothing is recorded without --trace OUT, so --{x} is ignored." for x in asked]
 
 
-def carried_out(session: Session, model: Model, target: Path | None, as_json: bool, notes: Sequence[str] = ()) -> int:
+def carried_out(
+    session: Session, model: Model, target: Path | None, as_json: bool, notes: Sequence[str] = ()
+) -> int:
     """Decode to the end, record to `target` if one is given, and show the result with the notes; the exit code."""
     from decodescope.engine.model.executor import EngineFault
     from decodescope.engine.run import LazyWriter, Run, Tee
@@ -161,7 +187,9 @@ def keep_files(session: Session) -> None:
             try:
                 files.keep(files.located(value, LARGEST).read_bytes(), value, files.usual(), LARGEST)
             except OSError as error:
-                note(f"Note: no copy of {value} was kept ({error.strerror}); repeating this run will take its path.")
+                note(
+                    f"Note: no copy of {value} was kept ({error.strerror}); repeating this run will take its path."
+                )
 
 
 def follow(session: Session, model: Model, live: Live | None) -> None:
@@ -283,7 +311,9 @@ def given(
         setting = re.fullmatch(r"([\w-]+)\.(\w+)=(.*)", text, re.DOTALL)
         if setting is None:
             raise Refusal(f"The setting {text!r} is not of the form PART.knob=value, e.g. --set {example}.")
-        settings.setdefault(setting[1], {})[setting[2]] = _typed({**(before or {}), **names}, *setting.groups())
+        settings.setdefault(setting[1], {})[setting[2]] = _typed(
+            {**(before or {}), **names}, *setting.groups()
+        )
     return names, settings
 
 
@@ -294,7 +324,12 @@ def _typed(names: dict[str, Any], part: str, knob: str, text: str) -> Any:
     from decodescope.engine.core.files import FileRefusal, mark
 
     known = declared(names, part).get(knob)
-    if known is not None and known.numbers and text.startswith(MARK) and not NAME.fullmatch(text[len(MARK) :]):
+    if (
+        known is not None
+        and known.numbers
+        and text.startswith(MARK)
+        and not NAME.fullmatch(text[len(MARK) :])
+    ):
         return read(expanded(text[len(MARK) :]))
     if known is not None and known.file and text:
         try:
@@ -330,7 +365,10 @@ def ignored(args: argparse.Namespace, method: Method) -> list[str]:
     """Notes on the models and heads that are given and that the method does not read."""
     roles, given = method.lanes, further(args)
     options = [f"--{x}" if x in DRAFTS else " ".join(words(x, given[x])) for x in given if x not in roles]
-    notes = [f"Note: this method needs no{' such' if roles else ' further'} model, so {x} is ignored." for x in options]
+    notes = [
+        f"Note: this method needs no{' such' if roles else ' further'} model, so {x} is ignored."
+        for x in options
+    ]
     if not (heads := given_heads(args)):
         return notes
     from decodescope.engine.load import describe, find
@@ -338,7 +376,9 @@ def ignored(args: argparse.Namespace, method: Method) -> list[str]:
     name, folder, *_ = find(args.model)
     read = method.target_heads(describe(folder, name, heads))
     unread = [kind for kind in heads if kind not in read]
-    return notes + [f"Note: this method does not read {x} heads, so --head {x}=... is ignored." for x in unread]
+    return notes + [
+        f"Note: this method does not read {x} heads, so --head {x}=... is ignored." for x in unread
+    ]
 
 
 def chosen(method: Method) -> list[str]:
@@ -361,8 +401,12 @@ def models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, M
     fast = bool(getattr(args, "compile", False))  # an option of those commands that decode one text
     model = load(args.model, args.dtype, args.device, heads, args.allow_pickle, compile=fast)
     if model.tokenizer is None:
-        raise Refusal(f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder.")
-    others = {role: load(given[role], args.dtype, args.device, compile=fast) for role in roles if role in given}
+        raise Refusal(
+            f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder."
+        )
+    others = {
+        role: load(given[role], args.dtype, args.device, compile=fast) for role in roles if role in given
+    }
     return model, others
 
 

@@ -22,10 +22,18 @@ def run(args: argparse.Namespace) -> int:
 def _several(args: argparse.Namespace) -> int:
     """Decode the prompts of a file as the command `batch` does; --trace then names the folder of their traces."""
     if asked := [x for x in ("layers", "shadow") if getattr(args, x) is not None]:
-        raise Refusal(f"--{asked[0]} is about one prompt, and {args.prompt_file} may hold many: leave it out.")
+        raise Refusal(
+            f"--{asked[0]} is about one prompt, and {args.prompt_file} may hold many: leave it out."
+        )
     if args.trace is None:
         for text in one.unrecorded(args):
             note(text)
         args.level = None
-    more = {"prompts": args.prompt_file, "texts": TEXTS, "traces": args.trace, "out": None, "plan_only": False}
+    more = {
+        "prompts": args.prompt_file,
+        "texts": TEXTS,
+        "traces": args.trace,
+        "out": None,
+        "plan_only": False,
+    }
     return batch(argparse.Namespace(**vars(args), **more))

@@ -45,9 +45,19 @@ def find(args: argparse.Namespace) -> int:
                         node = None if hit.node is None else hit.node + 1
                         rows.append({"step": step.step, "node": node, "why": hit.why})
         except TraceError as error:
-            raise Refusal(f"{args.file} is damaged behind step {searched}, so it cannot be searched: {error}") from None
+            raise Refusal(
+                f"{args.file} is damaged behind step {searched}, so it cannot be searched: {error}"
+            ) from None
     if args.json:
-        say_json({"condition": condition.text, "steps": rows, "count": count, "searched": searched, "trace": str(args.file)})
+        say_json(
+            {
+                "condition": condition.text,
+                "steps": rows,
+                "count": count,
+                "searched": searched,
+                "trace": str(args.file),
+            }
+        )
     else:
         for row in rows:
             print(row["why"])
@@ -74,7 +84,16 @@ def fork(args: argparse.Namespace) -> int:
     more: dict[str, Any] = {"method": method, "forced": forced, "name": args.name, "change": _plain(change)}
     if args.threads is not None:
         decided(args, model)
-    session = Fork(model, header, steps, args.step, models=drafts, seed=args.seed, max_new_tokens=args.max_new_tokens, **more)
+    session = Fork(
+        model,
+        header,
+        steps,
+        args.step,
+        models=drafts,
+        seed=args.seed,
+        max_new_tokens=args.max_new_tokens,
+        **more,
+    )
     return carried_out(session, model, target, args.json)
 
 
@@ -113,7 +132,9 @@ def _method(header: Header, step: int, change: dict[str, Any]) -> Method | None:
     return None if after == before else Method.named(after.names, after.settings)
 
 
-def _models(args: argparse.Namespace, header: Header, method: Method | None) -> tuple[Model, dict[str, Model]]:
+def _models(
+    args: argparse.Namespace, header: Header, method: Method | None
+) -> tuple[Model, dict[str, Model]]:
     """The models of the run, by the names that its header has or that are given, and those that the change needs."""
     roles = {*header.lanes, *(method.lanes if method is not None else ())}
     names = {TARGET: args.model or header.model.get("name"), **further(args)}
@@ -121,9 +142,13 @@ def _models(args: argparse.Namespace, header: Header, method: Method | None) -> 
     for role in [TARGET, *sorted(roles)]:
         name = names.get(role) or header.lanes.get(role, {}).get("name")
         if not name:
-            raise Refusal(f"{role} names no model: the change needs one in this role, give {' '.join(words(role))}.")
+            raise Refusal(
+                f"{role} names no model: the change needs one in this role, give {' '.join(words(role))}."
+            )
         lanes[role] = load_model(str(name), header.dtype, args.device)
     model = lanes.pop(TARGET)
     if model.tokenizer is None:
-        raise Refusal(f"{model.name} has no tokenizer.json, so its text cannot be printed: add the file to its folder.")
+        raise Refusal(
+            f"{model.name} has no tokenizer.json, so its text cannot be printed: add the file to its folder."
+        )
     return model, lanes

@@ -32,9 +32,16 @@ def show(args: argparse.Namespace) -> int:
         trace.close()
     if args.json:
         said: dict[str, Any] = {**figures(summary), "end": summary.end or None}
-        said |= {"text": text, "prompt_tokens": head.prompt.tolist(), "tokens": tokens, "model": head.model["name"]}
+        said |= {
+            "text": text,
+            "prompt_tokens": head.prompt.tolist(),
+            "tokens": tokens,
+            "model": head.model["name"],
+        }
         said |= {"method": head.method, "seed": head.seed, "dtype": head.dtype, "device": head.device}
-        say_json({**said, "levels": head.levels, "damage": trace.damage, "notes": notes, "trace": str(args.file)})
+        say_json(
+            {**said, "levels": head.levels, "damage": trace.damage, "notes": notes, "trace": str(args.file)}
+        )
         return 0
     chosen = ", ".join(f"{kind} {part['name']}" for kind, part in head.method.items())
     print(f"{args.file}\n  model   {head.model['name']}, {head.dtype} on {head.device}, seed {head.seed}")
@@ -59,7 +66,12 @@ def check(args: argparse.Namespace) -> int:
     finally:
         trace.close()
     if args.json:
-        said = {"ok": report.ok, "cut": report.cut, "problems": report.problems, "counts": dict(report.counts)}
+        said = {
+            "ok": report.ok,
+            "cut": report.cut,
+            "problems": report.problems,
+            "counts": dict(report.counts),
+        }
         say_json({**said, "notes": report.notes, "trace": str(args.file)})
     else:
         print(report)
@@ -75,7 +87,9 @@ def export(args: argparse.Namespace) -> int:
     if not wanted:
         raise Refusal("Say what to write: --html OUT, --perfetto OUT, --csv OUT, or several.")
     if len(set(wanted.values())) < len(wanted):
-        raise Refusal(f"{' and '.join('--' + way for way in wanted)} name the same file: give them different ones.")
+        raise Refusal(
+            f"{' and '.join('--' + way for way in wanted)} name the same file: give them different ones."
+        )
     for target in wanted.values():
         free(target)
     from decodescope.engine.trace import open_trace
@@ -92,7 +106,9 @@ def export(args: argparse.Namespace) -> int:
     finally:
         trace.close()
     if args.json:
-        say_json({"trace": str(args.file), **{way: str(wanted[way]) if way in wanted else None for way in WAYS}})
+        say_json(
+            {"trace": str(args.file), **{way: str(wanted[way]) if way in wanted else None for way in WAYS}}
+        )
     return 0
 
 
@@ -104,7 +120,9 @@ def _parts(trace: Any, way: str) -> Iterable[str]:
 
     if way == "csv":
         return export_csv(trace)
-    return [export_html(trace) if way == "html" else json.dumps(export_perfetto(trace), separators=(",", ":"))]
+    return [
+        export_html(trace) if way == "html" else json.dumps(export_perfetto(trace), separators=(",", ":"))
+    ]
 
 
 def free(target: Path) -> None:
@@ -115,7 +133,9 @@ def free(target: Path) -> None:
         if not target.parent.is_dir():
             raise Refusal(f"There is no folder {target.parent}: make it first, or choose another.")
     except (OSError, ValueError) as error:
-        raise Refusal(f"{str(target)[:200]} cannot be written: {getattr(error, 'strerror', None) or error}.") from None
+        raise Refusal(
+            f"{str(target)[:200]} cannot be written: {getattr(error, 'strerror', None) or error}."
+        ) from None
 
 
 def write(target: Path, parts: Iterable[str]) -> None:

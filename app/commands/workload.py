@@ -32,7 +32,9 @@ def workload(args: argparse.Namespace) -> int:
     prompts = distinct(of_text(read_text(args.prompts), args.prompts, args.prompts.endswith(JSON_LINES)))
     typed(("--stop", text) for text in args.stop)
     if "" in args.stop:
-        raise Refusal("--stop is empty, and every text holds that: give the text to end at, or leave --stop out.")
+        raise Refusal(
+            "--stop is empty, and every text holds that: give the text to end at, or leave --stop out."
+        )
     requests = zipf(len(prompts), args.requests, args.zipf, args.seed)
     answers: Answers[list[int]] = Answers(args.capacity, args.evicts)
     texts: dict[int, str] = {}
@@ -91,7 +93,9 @@ def flops(trace: Trace) -> float:
     passes = Passes(trace.header)
     prefill = [] if trace.prefill is None else passes.learn(trace.prefill).passes
     whole = sum(passes.cost(one).flops for one in prefill)
-    return float(whole + sum(passes.cost(one, step.draft).flops for step in trace.steps for one in step.passes))
+    return float(
+        whole + sum(passes.cost(one, step.draft).flops for step in trace.steps for one in step.passes)
+    )
 
 
 def _row(lookup: Lookup, prompts: list[Prompt]) -> str:
@@ -99,7 +103,9 @@ def _row(lookup: Lookup, prompts: list[Prompt]) -> str:
     said = "hit" if lookup.hit else f"{lookup.cost / 1e9:.3f} GFLOP"
     kept = "; not kept" if lookup.query in lookup.victims else ""
     gone = ", ".join(prompts[int(x)].name for x in lookup.victims if x != lookup.query)
-    return f"{lookup.number}: {prompts[int(lookup.query)].name}: {said}{kept}" + (f"; {gone} went" if gone else "")
+    return f"{lookup.number}: {prompts[int(lookup.query)].name}: {said}{kept}" + (
+        f"; {gone} went" if gone else ""
+    )
 
 
 def _write(out: Path, lookups: list[Lookup], prompts: list[Prompt], texts: dict[int, str]) -> None:
@@ -130,7 +136,11 @@ def _show(args: argparse.Namespace, lookups: list[Lookup], prompts: list[Prompt]
     asked = how_asked(len(prompts) if args.chat else 0, [x.later for x in prompts])
     every = {x: totals(lookups if x == args.evicts else replayed(lookups, x, args.capacity)) for x in EVICTS}
     if args.json:
-        said: dict[str, Any] = {"requests": len(lookups), "prompts": [x.name for x in prompts], "evicts": args.evicts}
+        said: dict[str, Any] = {
+            "requests": len(lookups),
+            "prompts": [x.name for x in prompts],
+            "evicts": args.evicts,
+        }
         said |= {"capacity": args.capacity, **sums(every[args.evicts]), "others": {}}
         said["others"] = {x: sums(one) for x, one in every.items() if x != args.evicts}
         say_json({**said, "lookups": [asdict(x) for x in lookups], "out": out and str(out), "notes": asked})

@@ -65,7 +65,9 @@ class Guard:
     token: if given, a first visit must bring it (`/?token=...`) and gets a cookie for the ones after; it works once
     """
 
-    def __init__(self, app: App, port: int, names: Iterable[str] = (), token: str | None = None, body: int = BODY):
+    def __init__(
+        self, app: App, port: int, names: Iterable[str] = (), token: str | None = None, body: int = BODY
+    ):
         self.app, self.body, self.token = app, body, token
         self.exact = {f"{name}:{port}" for name in LOOPBACK}
         if port == 80:
@@ -91,7 +93,9 @@ class Guard:
         if scope["type"] == "websocket":
             await self.app(scope, receive, send)
             return
-        with contextlib.suppress(ClientDisconnect):  # who asked has gone in the middle of a body: nobody waits for an answer
+        with contextlib.suppress(
+            ClientDisconnect
+        ):  # who asked has gone in the middle of a body: nobody waits for an answer
             await self.app(scope, self._counted(receive), _with_headers(send))
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
@@ -148,7 +152,9 @@ class Guard:
         given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
         right = bool(self.token) and hmac.compare_digest(given.encode(), (self.token or "").encode())
         if not right or scope["type"] != "http" or scope["method"] != "GET":
-            await _refuse(scope, receive, send, 401, "Open the address that the server printed when it was started.")
+            await _refuse(
+                scope, receive, send, 401, "Open the address that the server printed when it was started."
+            )
             return
         self.token = ""  # used up
         cookie = f"{COOKIE}={self._session}; Path=/; HttpOnly; SameSite=Lax"

@@ -42,9 +42,17 @@ class Late:
             await send({"type": "websocket.close", "code": 1013, "reason": ""})
         else:
             page = scope["path"] == "/"
-            body = WAITING if page else json.dumps({"error": "The server is starting; ask again in a moment."}).encode()
+            body = (
+                WAITING
+                if page
+                else json.dumps({"error": "The server is starting; ask again in a moment."}).encode()
+            )
             kind = b"text/html; charset=utf-8" if page else b"application/json"
-            headers = [(b"content-type", kind), (b"cache-control", b"no-store"), (b"content-length", b"%d" % len(body))]
+            headers = [
+                (b"content-type", kind),
+                (b"cache-control", b"no-store"),
+                (b"content-length", b"%d" % len(body)),
+            ]
             await send({"type": "http.response.start", "status": 200 if page else 503, "headers": headers})
             await send({"type": "http.response.body", "body": body})
 

@@ -92,7 +92,10 @@ class Controls:
         """Kind -> the components whose knobs its panel shows, for the values of `parts`."""
         names = dict(zip(self.parts, chosen, strict=True))
         uses = kinds_of(names)
-        return {kind: [x for x in _listed(names[kind]) if kind in uses and x in self.begins[kind]] for kind in self.knobs}
+        return {
+            kind: [x for x in _listed(names[kind]) if kind in uses and x in self.begins[kind]]
+            for kind in self.knobs
+        }
 
     def read(self, values: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Values]]:
         """Names and settings for Method.named, of what is shown; the rest is left out. Raises Refused for what is no name."""
@@ -109,7 +112,9 @@ class Controls:
                 if begin := self.begins[kind].get(name):
                     mine = _inside(_inside(held).get(name))
                     # a chain's samplers are set by their own names, the other parts by their kind
-                    settings[name if kind == "sampler" else kind] = {knob: mine.get(knob, x) for knob, x in begin.items()}
+                    settings[name if kind == "sampler" else kind] = {
+                        knob: mine.get(knob, x) for knob, x in begin.items()
+                    }
         return names, settings
 
     def put(self, choice: Choice) -> list[Any]:
@@ -124,9 +129,14 @@ class Controls:
             updates[i]["value"] = name
         for kind in self.knobs:
             named = kind in choice.names
-            fits = [x for x in _listed(choice.names[kind] if named else chosen[kind]) if x in self.begins[kind]]
+            fits = [
+                x for x in _listed(choice.names[kind] if named else chosen[kind]) if x in self.begins[kind]
+            ]
             keys = {name: name if kind == "sampler" else kind for name in fits}  # of its settings
-            of = {name: self._held(kind, name, choice.settings.get(key, {}), named) for name, key in keys.items()}
+            of = {
+                name: self._held(kind, name, choice.settings.get(key, {}), named)
+                for name, key in keys.items()
+            }
             updates.append(gr.update(value=of))
         return updates
 
@@ -161,9 +171,16 @@ class Controls:
         many, text = len(self.of_models), prompt if isinstance(prompt, str) else ""
         models = self.named(values[:many])
         names, settings = self.read(values[many:])
-        said: dict[str, Any] = {"models": models, "level": str(level), "chat": chat is True, "ignore_eos": ignore_eos is True}
+        said: dict[str, Any] = {
+            "models": models,
+            "level": str(level),
+            "chat": chat is True,
+            "ignore_eos": ignore_eos is True,
+        }
         if shadow is True and whole is True:
-            raise Refused("Either a full cache reads along or the model it was made of: clear one of the two boxes.")
+            raise Refused(
+                "Either a full cache reads along or the model it was made of: clear one of the two boxes."
+            )
         said["shadow"] = "model" if whole is True else shadow is True
         return Choice(text, names, settings, _whole(seed), _whole(max_new), **said)
 
@@ -173,16 +190,24 @@ class Controls:
         if TARGET not in models:
             return [gr.skip()] * len(self.of_models)
         parted = {role: without_weights(models.get(role, "")) for role in self.weights}
-        bases = {role: str(parted[role][0] if role in parted else models.get(role, "")) for role in self.models}
+        bases = {
+            role: str(parted[role][0] if role in parted else models.get(role, "")) for role in self.models
+        }
         keys = {role: key(base) if base else "" for role, base in bases.items()}
         lists = [gr.skip() if keys[role] is None else gr.update(value=keys[role]) for role in self.models]
-        return lists + [gr.skip() if keys[role] is None else gr.update(value=text) for role, (_, text) in parted.items()]
+        return lists + [
+            gr.skip() if keys[role] is None else gr.update(value=text) for role, (_, text) in parted.items()
+        ]
 
 
 def build(*, draft: bool) -> Controls:
     """Lay out the controls of a method, here and now. draft: whether there is a draft model to begin with."""
     table = Controls()
-    preset = PRESETS[FIRST].names if draft else {**PRESETS[FIRST].names, "drafter": PRESETS[ALONE].names["drafter"]}
+    preset = (
+        PRESETS[FIRST].names
+        if draft
+        else {**PRESETS[FIRST].names, "drafter": PRESETS[ALONE].names["drafter"]}
+    )
     begin: dict[str, Any] = {kind: preset.get(kind, usual(kind).name) for kind in KINDS}
     uses = kinds_of(begin)  # the others are hidden from the start, not when somebody first chooses
     for kind, first in begin.items():
@@ -200,7 +225,9 @@ def build(*, draft: bool) -> Controls:
                 visible=kind in uses,
                 elem_id=f"ds-{kind}",
             )
-            begins = {name: declarations.beginning(kind, name, cls) for name, cls in shelf.items() if cls.params()}
+            begins = {
+                name: declarations.beginning(kind, name, cls) for name, cls in shelf.items() if cls.params()
+            }
             table.begins[kind] = begins
             if begins:
                 table.knobs[kind] = _panel(kind, [x for x in _listed(first) if kind in uses and x in begins])
@@ -210,7 +237,9 @@ def build(*, draft: bool) -> Controls:
 def _panel(kind: str, shown: Sequence[str]) -> gr.HTML:
     """The knobs of the components of a kind, of which some are shown; files go to a knob's own address."""
     js = KNOBS % json.dumps(json.dumps({"kind": kind, "shown": shown}))
-    return gr.HTML({}, html_template="<div></div>", js_on_load=js, apply_default_css=False, elem_id=f"ds-{kind}-knobs")
+    return gr.HTML(
+        {}, html_template="<div></div>", js_on_load=js, apply_default_css=False, elem_id=f"ds-{kind}-knobs"
+    )
 
 
 def _about(kind: str, chosen: Any) -> str | None:

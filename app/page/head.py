@@ -49,7 +49,11 @@ class Head:
                     body = b"".join(parts)
                     if start["status"] == 200:
                         body = body.replace(b"<head>", b"<head>" + HEAD, 1)
-                    others = [(k, v) for k, v in start["headers"] if k.lower() not in (b"content-length", b"cache-control")]
+                    others = [
+                        (k, v)
+                        for k, v in start["headers"]
+                        if k.lower() not in (b"content-length", b"cache-control")
+                    ]
                     own = [(b"content-length", b"%d" % len(body)), (b"cache-control", b"no-store")]
                     await send({**start, "headers": [*others, *own]})
                     await send({"type": "http.response.body", "body": body})

@@ -117,30 +117,73 @@ def page(play: Play) -> gr.Blocks:
                     prompt, chat, eos = _prompt(begin)
                     with gr.Row(elem_id="ds-act"):
                         run = gr.Button("Run", variant="primary", elem_id="ds-run", min_width=72, scale=0)
-                        gr.HTML(elem_id="ds-transport", html_template=EMPTY, js_on_load=TRANSPORT, apply_default_css=False)
-                    answer = gr.HTML(None, elem_id="ds-answer", html_template=EMPTY, js_on_load=ANSWER, apply_default_css=False)
+                        gr.HTML(
+                            elem_id="ds-transport",
+                            html_template=EMPTY,
+                            js_on_load=TRANSPORT,
+                            apply_default_css=False,
+                        )
+                    answer = gr.HTML(
+                        None,
+                        elem_id="ds-answer",
+                        html_template=EMPTY,
+                        js_on_load=ANSWER,
+                        apply_default_css=False,
+                    )
                     seed, new = _numbers(begin)
                     level, shadow, whole = _level(begin.level), *_along(begin.shadow)
                     with gr.Row(elem_id="ds-choose"):
                         offers = play.offers()  # once: it reads a config for each
-                        lists = {TARGET: _models(_bare(play, TARGET), _rows(play, offers), title(TARGET), f"ds-{TARGET}")}
-                        for role in [x for x in dict.fromkeys((*SHOWN, *roles(), *play.names)) if x != TARGET]:
+                        lists = {
+                            TARGET: _models(
+                                _bare(play, TARGET), _rows(play, offers), title(TARGET), f"ds-{TARGET}"
+                            )
+                        }
+                        for role in [
+                            x for x in dict.fromkeys((*SHOWN, *roles(), *play.names)) if x != TARGET
+                        ]:
                             name, shown = _bare(play, role), role in SHOWN
-                            lists[role] = _models(name, _beside(play, offers, role), title(role), f"ds-{role}", shown)
+                            lists[role] = _models(
+                                name, _beside(play, offers, role), title(role), f"ds-{role}", shown
+                            )
                     weights = _weights(play)
-                    gr.HTML(None, elem_id="ds-models", html_template=EMPTY, js_on_load=MODELS, apply_default_css=False)
-                    gr.HTML(None, elem_id="ds-copy", html_template=EMPTY, js_on_load=COPIES, apply_default_css=False)
+                    gr.HTML(
+                        None,
+                        elem_id="ds-models",
+                        html_template=EMPTY,
+                        js_on_load=MODELS,
+                        apply_default_css=False,
+                    )
+                    gr.HTML(
+                        None,
+                        elem_id="ds-copy",
+                        html_template=EMPTY,
+                        js_on_load=COPIES,
+                        apply_default_css=False,
+                    )
                 with gr.Column(elem_id="ds-method"):
                     table = controls.build(draft="draft" in play.names)
                     table.models, table.weights = lists, weights
         gr.HTML(elem_id="ds-others", html_template=EMPTY, js_on_load=OTHERS, apply_default_css=False)
         kept = gr.Textbox("", elem_id="ds-kept", container=False, visible=False)
-        started = gr.HTML(None, elem_id="ds-started", html_template=EMPTY, js_on_load=STARTED, apply_default_css=False)
+        started = gr.HTML(
+            None, elem_id="ds-started", html_template=EMPTY, js_on_load=STARTED, apply_default_css=False
+        )
         given = gr.HTML("", elem_id="ds-given", html_template=EMPTY, js_on_load=SET, apply_default_css=False)
         first = [prompt, seed, new, level, shadow, whole, chat, eos]
         _runs(play, table, run, started, other, first)
         hidden = {role: box for role, box in lists.items() if role not in (TARGET, *SHOWN)}
-        _settings(play, table, demo, [answer, preset, chat, *hidden.values()], [*hidden], started, kept, given, first)
+        _settings(
+            play,
+            table,
+            demo,
+            [answer, preset, chat, *hidden.values()],
+            [*hidden],
+            started,
+            kept,
+            given,
+            first,
+        )
     return _queued(demo)
 
 
@@ -181,7 +224,9 @@ def _along(begin: Along) -> tuple[gr.Checkbox, gr.Checkbox]:
     more: Any = dict(interactive=True, container=False, min_width=120)
     with gr.Column(elem_id="ds-along"):
         full, whole = _ticked(begin)
-        cache = gr.Checkbox(full, label="Keep a full cache beside", info=SHADOWED, elem_id="ds-shadow", **more)
+        cache = gr.Checkbox(
+            full, label="Keep a full cache beside", info=SHADOWED, elem_id="ds-shadow", **more
+        )
         made_of = "Let the model it was made of read along"
         return cache, gr.Checkbox(whole, label=made_of, info=WHOLE, elem_id="ds-whole", **more)
 
@@ -211,7 +256,9 @@ def _beside(play: Play, offers: Sequence[Offer], role: str) -> list[tuple[str, s
     return [("none", ""), *_rows(play, offers, role not in BOTH)]
 
 
-def _models(name: str, rows: list[tuple[str, str]], label: str, place: str, shown: bool = True) -> gr.Dropdown:
+def _models(
+    name: str, rows: list[tuple[str, str]], label: str, place: str, shown: bool = True
+) -> gr.Dropdown:
     """A list of models."""
     many = len(rows) > 8
     more: Any = dict(min_width=120, elem_id=place, visible=shown or bool(name))
@@ -235,7 +282,14 @@ def _weights(play: Play) -> dict[str, gr.Dropdown]:
         }
 
 
-def _runs(play: Play, table: controls.Controls, run: gr.Button, started: gr.HTML, other: gr.Dropdown, first: list[Any]) -> None:
+def _runs(
+    play: Play,
+    table: controls.Controls,
+    run: gr.Button,
+    started: gr.HTML,
+    other: gr.Dropdown,
+    first: list[Any],
+) -> None:
     """Run, one method or two, and the sentence why not. (What is said of the settings goes elsewhere: the one would take
     the place of the other before it was read.)"""
 
@@ -279,7 +333,9 @@ def _settings(  # noqa: PLR0913
         try:
             choice = table.choice(*values)
             composed = play.compose(choice)
-            shown = [gr.update(visible=role in {*composed.wants, *play.names, *choice.models}) for role in further]
+            shown = [
+                gr.update(visible=role in {*composed.wants, *play.names, *choice.models}) for role in further
+            ]
             answer = {**_said(play, composed), "shown": table.shown(*table.chosen(values))}
             return [answer, preset_of(composed.method, choice.models) or OWN, _chat(play, choice), *shown]
         except Exception as error:  # the library would leave all later changes unheard
@@ -293,28 +349,55 @@ def _settings(  # noqa: PLR0913
 
     def restored(text: Any, *values: Any) -> list[Any]:
         try:
-            choice = _wanted(text[:MOST_KEPT], table, play, values) if text and isinstance(text, str) else None
+            choice = (
+                _wanted(text[:MOST_KEPT], table, play, values) if text and isinstance(text, str) else None
+            )
         except Refused as no:
             return [gr.skip()] * (len(put) - 1) + [{"refused": str(no), "at": time.monotonic()}]
         if choice is None:
             return [gr.skip()] * len(put)
         numbers = [max(0, choice.seed), min(MOST_NEW, max(1, choice.max_new))]
         kept_level = choice.level if choice.level in LEVELS else Choice.level
-        said_so = [choice.prompt, *numbers, kept_level, *_ticked(choice.shadow), choice.chat, choice.ignore_eos]
+        said_so = [
+            choice.prompt,
+            *numbers,
+            kept_level,
+            *_ticked(choice.shadow),
+            choice.chat,
+            choice.ignore_eos,
+        ]
         return [*said_so, *table.choose(choice.models, play.nearest), *table.put(choice), gr.skip()]
 
     knobs = [*table.parts.values(), *table.knobs.values()]
-    everything = [*first, *table.inputs]  # what they make is composed, and its preset named, by `checked` alone
+    everything = [
+        *first,
+        *table.inputs,
+    ]  # what they make is composed, and its preset named, by `checked` alone
     quiet: Any = dict(show_progress_on=started, **PRIVATE)  # one box is told, not hundreds: see PRIVATE
     last: Any = dict(inputs=everything, trigger_mode="always_last", **quiet)
     # not `input`, which comes with every list that the focus leaves, nor `select`, which no key sends
-    gr.on([part.change for part in table.parts.values()], chosen, outputs=[*table.parts.values(), *said], **last)
+    gr.on(
+        [part.change for part in table.parts.values()], chosen, outputs=[*table.parts.values(), *said], **last
+    )
     put = [*first, *table.of_models, *knobs, started]
     # one listener for all: one for each box would repeat the list of all boxes as often as there are boxes
-    gr.on([box.change for box in (*first, *table.of_models, *table.knobs.values())], checked, outputs=said, **last)
-    put_preset = [first[0], said[2], *table.of_models, *knobs, started]  # the prompt, and whether it is a user's turn
+    gr.on(
+        [box.change for box in (*first, *table.of_models, *table.knobs.values())],
+        checked,
+        outputs=said,
+        **last,
+    )
+    put_preset = [
+        first[0],
+        said[2],
+        *table.of_models,
+        *knobs,
+        started,
+    ]  # the prompt, and whether it is a user's turn
     preset, now = said[1], [said[1], first[0], said[2], *table.of_models]
-    preset.input(composed, now, put_preset, trigger_mode="always_last", **quiet).then(checked, everything, said, **quiet)
+    preset.input(composed, now, put_preset, trigger_mode="always_last", **quiet).then(
+        checked, everything, said, **quiet
+    )
     demo.load(restored, kept, put, js=KEPT, **quiet).then(checked, everything, said, **quiet)
     given.input(restored, [given, *everything], put, **quiet).then(checked, everything, said, **quiet)
 
@@ -332,9 +415,14 @@ def _preset(name: str, table: controls.Controls, play: Play, values: Sequence[An
     text, chat, *names = values
     now = Choice(text if isinstance(text, str) else "", models=table.named(names), chat=chat is True)
     choice = prompted(taken(now, name, play.names), name, opening())
-    written = [gr.skip() if new == old else new for new, old in ((choice.prompt, now.prompt), (choice.chat, now.chat))]
+    written = [
+        gr.skip() if new == old else new
+        for new, old in ((choice.prompt, now.prompt), (choice.chat, now.chat))
+    ]
     lists = zip([*table.models, *table.weights], table.choose(choice.models, play.nearest), strict=True)
-    models = [gr.skip() if choice.models.get(role) == now.models.get(role) else become for role, become in lists]
+    models = [
+        gr.skip() if choice.models.get(role) == now.models.get(role) else become for role, become in lists
+    ]
     return [*written, *models, *table.put(choice), gr.skip()]
 
 
@@ -344,7 +432,11 @@ def _said(play: Play, composed: Composed) -> dict[str, Any]:
     choice = composed.choice
     read = play.given(choice) if choice.chat else None
     takes = play.memory(choice, method=composed.method)
-    said: dict[str, Any] = {"keep": as_json(choice), "memory": takes.sentence, "given": "" if read is None else read.text}
+    said: dict[str, Any] = {
+        "keep": as_json(choice),
+        "memory": takes.sentence,
+        "given": "" if read is None else read.text,
+    }
     said |= {"notes": notes(play, choice)}
     return {**said, "refused": composed.why} if composed.why else said
 

@@ -10,7 +10,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from types import ModuleType
 
-STUBS = ("gradio.component_meta", "create_or_modify_pyi")  # the module and its function that writes an editor's stubs
+STUBS = (
+    "gradio.component_meta",
+    "create_or_modify_pyi",
+)  # the module and its function that writes an editor's stubs
 UNUSED = ("IPython",)  # it asks for them where they are installed, and is content without
 LATER = ("pandas",)  # it names them on import, and needs them for inputs that the page does not have
 
@@ -21,7 +24,9 @@ class _Spared(MetaPathFinder):
     def __init__(self) -> None:
         self.written: tuple[ModuleType, object] | None = None
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """No spec, and so the next finder's, for all but those three."""
         if name in UNUSED:
             raise ModuleNotFoundError(f"{name} is not needed here", name=name)

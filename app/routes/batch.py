@@ -72,7 +72,9 @@ def _choice(play: Play, said: dict[str, Any]) -> Choice:
     """The method of a question, with its seed and new tokens. Raises Refused."""
     method, numbers = said.get("method"), [said.get(x) for x in ("seed", "new")]
     if not isinstance(method, str) or not all(type(x) is int for x in numbers):
-        raise Refused('Send {"method": ..., "seed": n, "new": n}: a preset, settings or a run, and two whole numbers.')
+        raise Refused(
+            'Send {"method": ..., "seed": n, "new": n}: a preset, settings or a run, and two whole numbers.'
+        )
     given: dict[str, Any] = dict(zip(("seed", "max_new"), numbers, strict=True))
     if not RUN.fullmatch(method):
         choice = choice_of(method)

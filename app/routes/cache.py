@@ -95,14 +95,18 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
 
     @api.get("/ds/run/{run}/cache/others")
     async def others(run: str) -> Response:
-        return await of(run, lambda channel, lives: {"runs": headers.alike(channel.run, lives.header)}, begun=False)
+        return await of(
+            run, lambda channel, lives: {"runs": headers.alike(channel.run, lives.header)}, begun=False
+        )
 
     @api.get("/ds/run/{run}/cache/compare")
     async def compare(run: str, request: Request) -> Response:
         def work(channel: Channel, lives: Lives) -> dict[str, Any]:
             other = play.find(request.query_params.get("with", "")[:16])
             if other is None or other.wire is None or not other.count:
-                raise Refused("The run to compare with is not here any more, or has made no step: choose another one.")
+                raise Refused(
+                    "The run to compare with is not here any more, or has made no step: choose another one."
+                )
             return _beside(request, lives, other.run, known.of(other))
 
         return await of(run, work)
@@ -216,7 +220,9 @@ def _life(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
     with reader(channel) as record:
         steps, masses = _history(record, lives, p, max(0, came), i)
         if "fields" in lives.header.levels:  # else none were recorded
-            scores = fallen(lambda k: channel.wire.prefill if k < 0 and channel.wire else record(k), p, rows, lives.heads)
+            scores = fallen(
+                lambda k: channel.wire.prefill if k < 0 and channel.wire else record(k), p, rows, lives.heads
+            )
     return {
         "step": i,
         "position": p,
@@ -237,7 +243,10 @@ def _heavy(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
     step, held = at(channel, i), lives.kept(i)
     mass = _mass(step, lives)
     seen = None if step.fields is None else drawn(step.fields, lives.rows, lives.heads, lives.length[i])
-    measured, recorded = ("mass" if mass is not None else "step" if seen is not None else ""), list(range(lives.rows))
+    measured, recorded = (
+        ("mass" if mass is not None else "step" if seen is not None else ""),
+        list(range(lives.rows)),
+    )
     if mass is not None:
         worth = np.zeros(held.shape)
         part = portions(mass)[:, : held.shape[1]]
@@ -313,9 +322,13 @@ def _beside(request: Request, lives: Lives, other: str, beside: Lives) -> dict[s
             "layers and KV heads): choose a run of the same model."
         )
     if not np.array_equal(lives.header.prompt, beside.header.prompt):
-        raise Refused("The two runs have different prompts, so their positions are not the same: choose another run.")
+        raise Refused(
+            "The two runs have different prompts, so their positions are not the same: choose another run."
+        )
     if lives.untold or beside.untold:
-        raise Refused("One of the runs does not say which entries it evicted: record it with level “decisions”.")
+        raise Refused(
+            "One of the runs does not say which entries it evicted: record it with level “decisions”."
+        )
     j = beside.at_length(lives.length[i])
     overlaps = overlap(lives, i, beside, j)
     return {"step": i, "with": other, "beside": j, "layers": lives.layers, "heads": lives.heads, **overlaps}
@@ -346,7 +359,11 @@ VIEWS: dict[str, Callable[[Request, Channel, Lives], dict[str, Any]]] = {
 
 def _again(play: Play, lives: Lives, layers: Any) -> Channel:
     """Start the run anew, with the attention of these layers recorded. Raises Refused."""
-    if not isinstance(layers, list) or not 0 < len(layers) <= lives.layers or not all(type(x) is int for x in layers):
+    if (
+        not isinstance(layers, list)
+        or not 0 < len(layers) <= lives.layers
+        or not all(type(x) is int for x in layers)
+    ):
         raise Refused(f"Choose 1 to {lives.layers} layers, by their numbers from 0 to {lives.layers - 1}.")
     from decodescope.engine.method import Method
     from decodescope.engine.replay.fork import same_models
@@ -354,7 +371,9 @@ def _again(play: Play, lives: Lives, layers: Any) -> Channel:
 
     header = lives.header
     if header.fork is not None:
-        raise Refused("This run was forked off another one: record that one, or fork it with the command line or Python.")
+        raise Refused(
+            "This run was forked off another one: record that one, or fork it with the command line or Python."
+        )
     admit_files(play, header)
     method = Method.from_record(header.method)
 
@@ -416,7 +435,11 @@ def _history(
     for i in steps:
         mass = _mass(record(i), lives)
         some |= mass is not None
-        flat = np.zeros(lives.rows, np.uint8) if mass is None or position >= mass.shape[2] else mass[:, :, position].ravel()
+        flat = (
+            np.zeros(lives.rows, np.uint8)
+            if mass is None or position >= mass.shape[2]
+            else mass[:, :, position].ravel()
+        )
         columns.append(_packed(flat))
     return steps, columns if some else None
 

@@ -64,7 +64,10 @@ def _told(name: str, one: Found) -> dict[str, Any]:
 
 def _exits(name: str, one: Conformal) -> dict[str, Any]:
     """Thresholds by exit: of each its threshold, and the shares that agreed and that leave there."""
-    return _told(name, one) | {"exits": [*zip(one.value, one.agreed, one.leave, strict=True)], "wrong": one.wrong}
+    return _told(name, one) | {
+        "exits": [*zip(one.value, one.agreed, one.leave, strict=True)],
+        "wrong": one.wrong,
+    }
 
 
 def _whole(name: str, one: Calibration) -> dict[str, Any]:

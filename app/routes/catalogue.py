@@ -48,7 +48,11 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     def catalogue(request: Request) -> Response:
         chosen = models_of(request)
         listed = [x for x in [*parts(), *transforms()] if registry(x["kind"])[x["name"]].listed]
-        shown = {"parts": [told(x, play, chosen) for x in listed], "presets": presets(play, chosen), "commands": commands()}
+        shown = {
+            "parts": [told(x, play, chosen) for x in listed],
+            "presets": presets(play, chosen),
+            "commands": commands(),
+        }
         words = {"command": book()["measured"]["command"], "exactness": MEANINGS}
         return JSONResponse({**shown, **words}, headers={"cache-control": "no-store"})
 
@@ -67,7 +71,11 @@ def told(part: dict[str, Any], play: Play, chosen: Mapping[str, str]) -> dict[st
     kind, name = part["kind"], part["name"]
     fits = using(Choice("x", models=chosen), kind, name, play.check)
     shown = {x: part[x] for x in names} | {"headline": part["headline"].replace("`", "")}
-    return shown | {"family": TITLES.get(kind, kind.capitalize()), "needs": needs(part), "why": play.check(fits)}
+    return shown | {
+        "family": TITLES.get(kind, kind.capitalize()),
+        "needs": needs(part),
+        "why": play.check(fits),
+    }
 
 
 def needs(part: dict[str, Any]) -> list[str]:
@@ -91,12 +99,19 @@ def presets(play: Play, beside: Mapping[str, str]) -> list[dict[str, Any]]:
     behind the address."""
     begin, nothing, rows = opening(), usual("drafter").name, []
     for name, x in PRESETS.items():
-        choice = prompted(taken(Choice(begin.prompt, seed=begin.seed, max_new=begin.max_new), name), name, begin)
-        knobs = {part: ", ".join(f"{k} {v}" for k, v in values.items()) for part, values in x.settings.items()}
+        choice = prompted(
+            taken(Choice(begin.prompt, seed=begin.seed, max_new=begin.max_new), name), name, begin
+        )
+        knobs = {
+            part: ", ".join(f"{k} {v}" for k, v in values.items()) for part, values in x.settings.items()
+        }
         said = []
         for kind, chosen in x.names.items():
             for one in [chosen] if isinstance(chosen, str) else chosen:
-                more, word = knobs.get(one if kind == "sampler" else kind, ""), registry(kind)[str(one)].title or str(one)
+                more, word = (
+                    knobs.get(one if kind == "sampler" else kind, ""),
+                    registry(kind)[str(one)].title or str(one),
+                )
                 said += [f"{word} ({more})" if more else word] * ((kind, one) != ("drafter", nothing))
         composed = play.compose(taken(replace(choice, models=beside), name, play.names))
         method = composed.method

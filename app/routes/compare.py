@@ -39,9 +39,14 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     @api.get("/ds/compare")
     def choices(request: Request) -> Response:
         begin = replace(opening(), models=models_of(request))
-        rows = [{"key": key, "title": x.title, "why": play.check(taken(begin, key, play.names))} for key, x in PRESETS.items()]
+        rows = [
+            {"key": key, "title": x.title, "why": play.check(taken(begin, key, play.names))}
+            for key, x in PRESETS.items()
+        ]
         of = play.state(models_of(request))["models"]
-        return answer({"presets": rows, "models": of, "prompt": begin.prompt, "seed": begin.seed, "new": begin.max_new})
+        return answer(
+            {"presets": rows, "models": of, "prompt": begin.prompt, "seed": begin.seed, "new": begin.max_new}
+        )
 
     @api.post("/ds/compare/start")
     async def start(request: Request) -> Response:
@@ -74,8 +79,12 @@ def _events(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -
         after = request.query_params.get("after", "")
         channels = await asyncio.to_thread(_named, play, request.query_params.get("runs", ""), 1)
         if not AFTER.fullmatch(after) or len(places := [int(x) for x in after.split(",")]) != len(channels):
-            return refused(400, "Say the number of each run's last step as ?after=-1,12, one per run; -1 is none.")
-        each = enumerate(zip(channels, places, strict=True))  # an event of the k-th run is called "k-step" and so on
+            return refused(
+                400, "Say the number of each run's last step as ?after=-1,12, one per run; -1 is none."
+            )
+        each = enumerate(
+            zip(channels, places, strict=True)
+        )  # an event of the k-th run is called "k-step" and so on
         readers = [Reader(channel, max(-1, n), play.ahead, SPARED, f"{k}-") for k, (channel, n) in each]
         return watchers.answer(lambda: stream(*readers))
 
@@ -97,7 +106,9 @@ def _figures(api: FastAPI, play: Play, repeats: Repeats, refused: Callable[[int,
     async def table(kind: str, runs: str = "", base: str = "0", repeat: str = "") -> Response:
         def work(channels: list[Channel]) -> Response:
             if kind not in ("csv", "json") or base not in [str(i) for i in range(len(channels))]:
-                return refused(404, "The table comes as table.csv or table.json; base is the number of a run, from 0.")
+                return refused(
+                    404, "The table comes as table.csv or table.json; base is the number of a run, from 0."
+                )
             rows = figures.table(channels, int(base), repeats.record(repeat))
             name = {"content-disposition": f'attachment; filename="decodescope-compare.{kind}"', **FRESH}
             if kind == "json":

@@ -43,7 +43,9 @@ from decodescope.engine.trace.facts import FACTS
 from .hardware import about, answer
 from .whatif import rules, whatif
 
-Of: TypeAlias = Callable[[str, Callable[[Channel], Any]], Awaitable[Response]]  # the answer of work on the run of that id
+Of: TypeAlias = Callable[
+    [str, Callable[[Channel], Any]], Awaitable[Response]
+]  # the answer of work on the run of that id
 
 BODY = 1 << 16  # bytes of a request
 SEARCH_S = 5.0  # seconds of one answer
@@ -82,7 +84,9 @@ def _conditions(api: FastAPI, play: Play, refused: Callable[[int, str], Response
     async def checked(request: Request) -> Response:
         body = await body_of(request, BODY)
         try:
-            return answer({"ok": True, "reads": Condition(_text(body, "text"), number=body.get("watch") is True).reads})
+            return answer(
+                {"ok": True, "reads": Condition(_text(body, "text"), number=body.get("watch") is True).reads}
+            )
         except ConditionError as error:
             return refused(422, told(error))
 
@@ -92,7 +96,9 @@ def _conditions(api: FastAPI, play: Play, refused: Callable[[int, str], Response
         if not isinstance(texts, list) or not all(isinstance(x, str) for x in texts):
             return refused(400, 'Send {"conditions": [...]}, a list of texts.')
         if len(texts) > MOST:
-            return refused(422, f"{len(texts)} conditions were given; a run takes at most {MOST}: remove some.")
+            return refused(
+                422, f"{len(texts)} conditions were given; a run takes at most {MOST}: remove some."
+            )
         return await of(run, lambda channel: {"conditions": arm(play, channel, texts)})
 
 
@@ -133,7 +139,9 @@ def _record(api: FastAPI, refused: Callable[[int, str], Response], of: Of) -> No
             first, last = _number(asked.get("from"), "from", 0), _number(asked.get("to"), "to", channel.count)
             if last < first:
                 raise Refused(f"from = {first} lies behind to = {last}.")
-            return values(channel, Condition(asked.get("expression", ""), number=True), first, min(last, first + VALUES))
+            return values(
+                channel, Condition(asked.get("expression", ""), number=True), first, min(last, first + VALUES)
+            )
 
         return await of(run, work)
 
@@ -164,13 +172,18 @@ def _elsewise(api: FastAPI, play: Play, of: Of) -> None:
 def offered() -> list[dict[str, Any]]:
     """The names of the language, as a page lists them; watch: what a page watches of it to begin with, or whether it can."""
     rows: list[dict[str, Any]] = [
-        {"name": name, "meaning": x.meaning, "example": x.example, "kind": x.kind, "per": x.per} for name, x in FACTS.items()
+        {"name": name, "meaning": x.meaning, "example": x.example, "kind": x.kind, "per": x.per}
+        for name, x in FACTS.items()
     ]
     for row in rows:
         if row["name"] in WATCHES:
             row["watch"] = WATCHES[row["name"]]
     rows.append(
-        {"name": "evicts position", "meaning": "This position left the target's cache.", "example": "evicts position 7"}
+        {
+            "name": "evicts position",
+            "meaning": "This position left the target's cache.",
+            "example": "evicts position 7",
+        }
     )
     examples = {"any": "any(p < 0.1)", "all": "all(p > 0.5)", "count": "count(p < 0.1) >= 2"}
     rows += [
@@ -211,7 +224,12 @@ def nearest_hit(channel: Channel, condition: Condition, first: int, way: int) ->
 
 def _none(condition: Condition, searched: int) -> dict[str, Any]:
     steps = f"{searched} step{'' if searched == 1 else 's'}"
-    return {"step": None, "node": None, "why": f"In {steps}, {condition.text} holds nowhere.", "searched": searched}
+    return {
+        "step": None,
+        "node": None,
+        "why": f"In {steps}, {condition.text} holds nowhere.",
+        "searched": searched,
+    }
 
 
 def listed(channel: Channel, condition: Condition) -> dict[str, Any]:
@@ -250,7 +268,9 @@ def seen(channel: Channel, condition: Condition, first: int, way: int) -> Iterat
     watch, pieces, count = condition.over(channel.wire.header), channel.wire.pieces, channel.count
     at, way = (0, 1) if condition.running else (first, way)
     while 0 <= at < count:
-        chunk = channel.steps(at, at + CHUNK) if way > 0 else channel.steps(max(0, at + 1 - CHUNK), at + 1)[::-1]
+        chunk = (
+            channel.steps(at, at + CHUNK) if way > 0 else channel.steps(max(0, at + 1 - CHUNK), at + 1)[::-1]
+        )
         for step in chunk:
             yield step, watch.see(step, pieces)
         if not chunk:

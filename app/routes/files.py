@@ -28,5 +28,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         except FileRefusal as no:
             return refused(422, f"{name}.{knob}: {no}")
         except OSError as error:
-            return refused(422, f"{name}.{knob}: the file was not taken: {error.strerror or type(error).__name__}.")
+            return refused(
+                422, f"{name}.{knob}: the file was not taken: {error.strerror or type(error).__name__}."
+            )
         return JSONResponse({"value": value}, headers={"cache-control": "no-store"})

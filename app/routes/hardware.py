@@ -37,7 +37,14 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     @api.get("/ds/hardware")
     def choices() -> Response:
         devices = [
-            {"key": key, "name": x.name, "kind": x.kind, "source": x.source, "bandwidth": x.bandwidth, "peak": x.peak()}
+            {
+                "key": key,
+                "name": x.name,
+                "kind": x.kind,
+                "source": x.source,
+                "bandwidth": x.bandwidth,
+                "peak": x.peak(),
+            }
             for key, x in DEVICES.items()
         ]
         models = [{"key": key, "name": x.name, "params": x.params} for key, x in prices.shapes().items()]
@@ -53,7 +60,9 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
 
     @api.get("/ds/run/{run}/hardware")
     async def hardware(run: str, request: Request) -> Response:
-        asked = {name: request.query_params.get(name, "")[:80] for name in ("device", "target", "draft", *FIGURES)}
+        asked = {
+            name: request.query_params.get(name, "")[:80] for name in ("device", "target", "draft", *FIGURES)
+        }
         threads = None if play.threads is None else play.threads.record()
         here = {"threads": threads, "compiled": play.compiled}
         return await of(run, lambda x: {**prices.of(x, {k: v for k, v in asked.items() if v}), **here})
@@ -63,7 +72,9 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         number = request.query_params.get("step", "")
 
         def work(channel: Channel) -> dict[str, Any]:
-            steps = channel.steps(int(number), int(number) + 1) if number.isdigit() and len(number) < 10 else []
+            steps = (
+                channel.steps(int(number), int(number) + 1) if number.isdigit() and len(number) < 10 else []
+            )
             if not steps:
                 raise Refused(f"The run has {channel.count} steps, and none with this number.")
             machine = _machine(channel) or DEVICES["a100-80g"]  # only sizes are told, no times
@@ -95,7 +106,9 @@ class Prices:
         models, device = _models(asked, self.shapes), _device(asked)
         elsewhere = device or (here if models else None)
         if elsewhere is None and models:
-            raise Refused("Peak and bandwidth of the machine of this run are not recorded: choose a device first.")
+            raise Refused(
+                "Peak and bandwidth of the machine of this run are not recorded: choose a device first."
+            )
         own = None if here is None else Pricer(run, here)
         priced = {
             "here": None if own is None else own.record(),
@@ -114,7 +127,11 @@ class Prices:
 
 
 async def about(
-    play: Play, refused: Callable[[int, str], Response], run: str, work: Callable[[Channel], Any], senseless: str
+    play: Play,
+    refused: Callable[[int, str], Response],
+    run: str,
+    work: Callable[[Channel], Any],
+    senseless: str,
 ) -> Response:
     """The answer of `work` on the run of that id, made in a thread; a refusal where the run is gone, or `work` refuses, or
     its record makes no sense, which `senseless` begins to say: what comes from elsewhere may be well-formed all the same."""
@@ -168,7 +185,9 @@ def _device(asked: Mapping[str, str]) -> HardwareProfile | None:
         return None
     if name != OWN:
         if name not in DEVICES:
-            raise Refused(f"No device {name!r} is known here: choose one of the list, or give your own figures.")
+            raise Refused(
+                f"No device {name!r} is known here: choose one of the list, or give your own figures."
+            )
         return DEVICES[name]
     device = {}
     for key, (what, unit, factor, low, high) in FIGURES.items():

@@ -80,14 +80,18 @@ class Sealed:
         if isinstance(channel, Response):
             return channel
         if channel.path.stat().st_size > LARGEST:
-            return self._refused(413, f"The trace is larger than {LARGEST >> 20} MiB: use decodescope trace export.")
+            return self._refused(
+                413, f"The trace is larger than {LARGEST >> 20} MiB: use decodescope trace export."
+            )
         try:
             with closing(open_trace(channel.path)) as opened:
                 content = write(opened)
         except TraceError as error:
             return self._refused(422, " ".join(str(error).split()))
         headers = {"content-disposition": f'attachment; filename="{name}"', **FRESH}
-        return Response(content.encode("utf-8", "replace"), media_type=f"{kind}; charset=utf-8", headers=headers)
+        return Response(
+            content.encode("utf-8", "replace"), media_type=f"{kind}; charset=utf-8", headers=headers
+        )
 
 
 def _forms(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
@@ -99,7 +103,9 @@ def _forms(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) ->
         channel = sealed.channel(run)
         if isinstance(channel, Response):
             return channel
-        return FileResponse(channel.path, media_type="application/octet-stream", filename=f"{run}.dstrace", headers=FRESH)
+        return FileResponse(
+            channel.path, media_type="application/octet-stream", filename=f"{run}.dstrace", headers=FRESH
+        )
 
     @api.get("/ds/run/{run}/export.html")
     def html(run: str) -> Response:
@@ -203,7 +209,10 @@ def _report(channel: Channel) -> str:
         rows |= {
             "decodescope": header.project,
             "model": f"{header.model.get('name')} {header.model.get('fingerprint', '')}",
-            **{role: f"{lane.get('name')} {lane.get('fingerprint', '')}" for role, lane in header.lanes.items()},
+            **{
+                role: f"{lane.get('name')} {lane.get('fingerprint', '')}"
+                for role, lane in header.lanes.items()
+            },
             "method": json.dumps(header.method),
             "prompt": f"{len(header.prompt)} tokens",
             "new tokens": header.max_new_tokens,

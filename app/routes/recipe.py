@@ -35,7 +35,9 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
 
     async def of(run: str, work: Callable[[Channel], Any]) -> Response:
-        return await about(play, refused, run, work, "The settings of this run cannot be read from its record")
+        return await about(
+            play, refused, run, work, "The settings of this run cannot be read from its record"
+        )
 
     @api.get("/ds/run/{run}/recipe")
     async def copied(run: str, way: str = WAYS[0]) -> Response:
@@ -62,7 +64,11 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         way = _way(str(body.get("way")))
 
         def work() -> dict[str, Any]:
-            return {"text": recipe(from_json(str(body.get("settings") or "")), play.names, way), "way": way, "note": ""}
+            return {
+                "text": recipe(from_json(str(body.get("settings") or "")), play.names, way),
+                "way": way,
+                "note": "",
+            }
 
         try:
             return answer(await asyncio.to_thread(work))

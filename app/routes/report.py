@@ -66,7 +66,11 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
             if isinstance(error, Refused):
                 raise
             # what comes from elsewhere may be well-formed and yet make no sense
-            known = sentence(error) if isinstance(error, Refusal) else "one of these traces holds what no run writes."
+            known = (
+                sentence(error)
+                if isinstance(error, Refusal)
+                else "one of these traces holds what no run writes."
+            )
             return refused(422, f"There is no report on this: {known}")
         return Response(page, media_type=kind, headers={**FRESH, **headers})
 

@@ -58,5 +58,8 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
             return refused(404, "A set comes as table.csv or page.html.")
         write, kind = forms[file]
         text = await asyncio.to_thread(lambda: write(sets.record(name)))
-        head = {"content-disposition": f'attachment; filename="decodescope-set.{file[-4:].strip(".")}"', **FRESH}
+        head = {
+            "content-disposition": f'attachment; filename="decodescope-set.{file[-4:].strip(".")}"',
+            **FRESH,
+        }
         return Response(text.encode("utf-8", "replace"), media_type=f"{kind}; charset=utf-8", headers=head)

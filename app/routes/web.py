@@ -47,7 +47,9 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
             return Response(status_code=304, headers=headers)
         if "gzip" not in request.headers.get("accept-encoding", ""):
             return Response(knobs.text, media_type="application/json", headers=headers)
-        return Response(knobs.packed, media_type="application/json", headers={**headers, "content-encoding": "gzip"})
+        return Response(
+            knobs.packed, media_type="application/json", headers={**headers, "content-encoding": "gzip"}
+        )
 
     @api.get("/ds/state")
     def state(request: Request) -> Response:

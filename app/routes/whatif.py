@@ -27,7 +27,9 @@ def whatif(play: Play, channel: Channel, body: dict[str, Any]) -> dict[str, Any]
 
     number, node = body.get("step"), body.get("node")
     if type(number) is not int or not 0 <= number < channel.count or channel.wire is None:
-        raise Refused(f"step = {str(number)[:20]}: the run has {channel.count} steps, counted from 0; choose one of them.")
+        raise Refused(
+            f"step = {str(number)[:20]}: the run has {channel.count} steps, counted from 0; choose one of them."
+        )
     if type(node) is not int or node < 1:
         raise Refused(f"node = {str(node)[:20]}: choose a drafted node, or the target's own token.")
     settings = body.get("rule_settings") or {}
@@ -44,7 +46,9 @@ def whatif(play: Play, channel: Channel, body: dict[str, Any]) -> dict[str, Any]
     admit_files(play, channel.wire.header)
     try:
         read = len(prompt_read(channel.wire.header, channel.wire.prefill))
-        derived = derive(channel.wire.header, before, step, node - 1, Change(u, rule, settings, heat, ties), read)
+        derived = derive(
+            channel.wire.header, before, step, node - 1, Change(u, rule, settings, heat, ties), read
+        )
     except NeedsRun as needs:
         return {"kind": "rerun", "why": str(needs)}
     return _derived(channel.wire, step, node, derived)
@@ -56,18 +60,28 @@ def _derived(wire: Wire, step: Step, node: int, derived: Derived) -> dict[str, A
     trials = {x.node: x for x in derived.trials}
     recorded = wire.nodes(step)[node]
     assert recorded is not None
-    row = dict(zip(("parent", "text", "token", "q", "p", "u", "status", "r", "threshold"), recorded, strict=False))
+    row = dict(
+        zip(("parent", "text", "token", "q", "p", "u", "status", "r", "threshold"), recorded, strict=False)
+    )
     was = row.get("status", "unreached")
     if node <= own:
         trial = trials.get(node - 1)
-        status = "accept" if node - 1 in derived.path else "unreached" if trial is None or trial.ok else "reject"
-        numbers = {"p": None, "u": None, "r": None, "threshold": None} if trial is None else _numbers_of(trial)
+        status = (
+            "accept" if node - 1 in derived.path else "unreached" if trial is None or trial.ok else "reject"
+        )
+        numbers = (
+            {"p": None, "u": None, "r": None, "threshold": None} if trial is None else _numbers_of(trial)
+        )
         row |= numbers
         unknown = trial is None and bool(derived.missing)
         flips = not unknown and status != was
     else:
         status = STATUS_OF_ORIGIN.get(derived.origin, "target") if derived.token is not None else "unreached"
-        row |= {"token": derived.token, "text": None if derived.token is None else wire.text(derived.token), "u": derived.u}
+        row |= {
+            "token": derived.token,
+            "text": None if derived.token is None else wire.text(derived.token),
+            "u": derived.u,
+        }
         row |= {"parent": derived.path[-1] + 1 if derived.path else 0, "p": None}
         flips = derived.token is not None and (step.extra is None or derived.token != step.extra.token)
     emitted = [

@@ -63,7 +63,9 @@ def _target(play: Play, models: Mapping[str, str]) -> Model | Offer | None:
 def differences(play: Play, header: Header, run: Choice, now: Choice) -> list[str]:
     """In what the settings `now` differ from those of a run, each in words; empty: in nothing that counts."""
     words = _reading(run, now) if not _same_tokens(play, header, now) else []
-    words += [f"{'going on after' if now.ignore_eos else 'ending at'} the end token"] * (now.ignore_eos != run.ignore_eos)
+    words += [f"{'going on after' if now.ignore_eos else 'ending at'} the end token"] * (
+        now.ignore_eos != run.ignore_eos
+    )
     words += [f"seed {now.seed}, not {run.seed}"] * (now.seed != run.seed)
     words += [f"{now.max_new} new tokens, not {run.max_new}"] * (now.max_new != run.max_new)
     words += [f"recorded: {now.level}, not {run.level}"] * (now.level != run.level)
@@ -120,7 +122,11 @@ def _stages(method: Method, other: Method) -> list[str]:
 
 
 def _knobs(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    return [f"{name.replace('_', ' ')} {theirs[name]}, not {ours[name]}" for name in ours if ours[name] != theirs.get(name)]
+    return [
+        f"{name.replace('_', ' ')} {theirs[name]}, not {ours[name]}"
+        for name in ours
+        if ours[name] != theirs.get(name)
+    ]
 
 
 def _titled(kind: str, part: Any) -> str:

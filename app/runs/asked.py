@@ -23,7 +23,9 @@ RENAMED = Asked(
     'Kurt went to the beach with a pink wheel. "Yes," said Kurt. '
     "There Kurt met Julia, who had a box. Julia and Kurt ate grapes."
 )
-RECORD = Asked('{"id": 507, "name": "Bertha", "city": "Toronto", "tags": ["silver"], "active": true}\nRepeat this.')
+RECORD = Asked(
+    '{"id": 507, "name": "Bertha", "city": "Toronto", "tags": ["silver"], "active": true}\nRepeat this.'
+)
 ABOUT, SUM = Asked("Tell me a story about Bertha from Toronto."), Asked("What is 4 times 8?")
 NESTED = Asked(
     "Write as an expression: the product of the difference of the sum of 14 and 2 and the product of 5 and 3 and "

@@ -228,7 +228,11 @@ class Batch(Turns):
     @property
     def doing(self) -> str:
         """What those that go in step wait for, before the first of them began; "" where they wait for nothing."""
-        if self._job is None or self._job.over or any(x.channel is not None and x.channel.going for x in self.rows):
+        if (
+            self._job is None
+            or self._job.over
+            or any(x.channel is not None and x.channel.going for x in self.rows)
+        ):
             return ""
         return "queued" if self._job.status == "queued" else self.play.phase
 
@@ -242,7 +246,9 @@ class Batch(Turns):
         done = sum(x.over for x in self.rows)
         tokens = sum(x["tokens"] for x in rows)
         counts = {"of": len(rows), "done": done, "tokens": tokens, "over": over, "stopped": self.stopped}
-        begun = (x.channel.wire.header for x in self.rows if x.channel is not None and x.channel.wire is not None)
+        begun = (
+            x.channel.wire.header for x in self.rows if x.channel is not None and x.channel.wire is not None
+        )
         name = next((called(header) for header in begun), "")
         step = {"most": self.most, "doing": self.doing, "asked": self.asked}
         return {"id": self.id, "called": name, "at": self.at, **counts, **step, "rows": rows, "runs": runs}
@@ -279,7 +285,10 @@ class Batches:
     def listed(self) -> list[dict[str, Any]]:
         """All batches, the newest first, without their rows, but how the first of them begins."""
         return [
-            {**{key: value for key, value in record.items() if key != "rows"}, "begins": record["rows"][0]["begins"]}
+            {
+                **{key: value for key, value in record.items() if key != "rows"},
+                "begins": record["rows"][0]["begins"],
+            }
             for record in sorted(self._works.records(), key=lambda x: -x["at"])
         ]
 

@@ -49,11 +49,15 @@ class Channel:
         self.readers = 0
         self.estimate = ""  # of its memory, before it began
         self.models: dict[str, str] = {}  # role -> key of the models that a live run reads
-        self.doing: Callable[[], dict[str, Any] | None] = lambda: None  # what a run does before its first step
+        self.doing: Callable[[], dict[str, Any] | None] = lambda: (
+            None
+        )  # what a run does before its first step
         self._since: float | None = None  # when it was first seen to be served
         self._settled = ""  # the status of a run that is over, whose job was let go
         self.fork: dict[str, Any] | None = None  # as in the header, for a run that waits
-        self.broke: dict[str, Any] | None = None  # the condition at which it was paused: {"condition", "step", "why"}
+        self.broke: dict[str, Any] | None = (
+            None  # the condition at which it was paused: {"condition", "step", "why"}
+        )
         self.named = ""  # what it is called; from its header on, the title of that
         self.total = 0  # steps of a recorded run; 0: not known
         self.reading = False  # whether steps of a recorded run are still to be learnt
@@ -92,7 +96,9 @@ class Channel:
         try:
             for record in records:
                 if self._closed:
-                    self.end = End("interrupted", [], self.count, "The trace was taken away while it was being read.")
+                    self.end = End(
+                        "interrupted", [], self.count, "The trace was taken away while it was being read."
+                    )
                     return
                 self.write(record)
         except (ValueError, OSError) as error:  # damaged behind what was learnt, or taken away
@@ -204,7 +210,12 @@ class Channel:
     def state(self) -> dict[str, Any]:
         """Where the run stands, as plain data. doing, of one that is served and has made no step: {"phase": words} while its
         models are loaded, {"role", "read", "of"} while one reads the prompt, tokens, null before; seconds: since when."""
-        state: dict[str, Any] = {"run": self.run, "status": self.status, "steps": self.count, "broke": self.broke}
+        state: dict[str, Any] = {
+            "run": self.run,
+            "status": self.status,
+            "steps": self.count,
+            "broke": self.broke,
+        }
         state["named"] = self.named
         if self.reading:
             state["of"] = self.total

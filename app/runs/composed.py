@@ -66,7 +66,9 @@ def admit_shadow(choice: Choice, method: Method) -> None:
     shadowable(method, choice.shadow)
     if choice.shadow and choice.level == "counts":
         what = "the model that reads along" if choice.shadow == "model" else "a full cache beside"
-        raise Refused(f"The level counts records nothing of {what}: choose decisions or fields, or leave it out.")
+        raise Refused(
+            f"The level counts records nothing of {what}: choose decisions or fields, or leave it out."
+        )
 
 
 def admit_prompt(choice: Choice) -> None:
@@ -74,7 +76,9 @@ def admit_prompt(choice: Choice) -> None:
     if not choice.prompt.strip():
         raise Refused("Write a prompt first: the text that the model goes on with.")
     if len(choice.prompt) > PROMPT:
-        raise Refused(f"The prompt has {len(choice.prompt)} characters and at most {PROMPT} are read: shorten it.")
+        raise Refused(
+            f"The prompt has {len(choice.prompt)} characters and at most {PROMPT} are read: shorten it."
+        )
 
 
 def admit_numbers(choice: Choice) -> None:

@@ -40,7 +40,9 @@ class Files:
                         "empty, or use the command line or Python."
                     )
                 if not (self.folder / digest).is_file():
-                    raise Refused(f"{part.name}.{knob} = {value}: this file is not here; upload it again, or leave it empty.")
+                    raise Refused(
+                        f"{part.name}.{knob} = {value}: this file is not here; upload it again, or leave it empty."
+                    )
                 files.KNOWN[digest] = self.folder / digest
 
     def _tidy(self) -> None:
@@ -65,5 +67,7 @@ def knob_of(kind: str, name: str, knob: str) -> Param:
     shelf = registry(kind) if kind in KINDS else {}
     knobs = [x for x in shelf[name].params() if x.name == knob and x.file] if name in shelf else []
     if not knobs:
-        raise Refused("A file is taken for a knob that reads one: choose the part on the page, and its file there.")
+        raise Refused(
+            "A file is taken for a knob that reads one: choose the part on the page, and its file there."
+        )
     return knobs[0]

@@ -36,15 +36,25 @@ def fork(play: Play, channel: Channel, body: Mapping[str, Any]) -> Channel:
     """Queue a fork of the run. body: step, and name, change, force as the page sends them. Raises Refused."""
     number, name, change = body.get("step"), body.get("name", ""), body.get("change") or {}
     if type(number) is not int or not 0 <= number < channel.count:
-        raise Refused(f"step = {str(number)[:20]}: the run has {channel.count} steps, counted from 0; choose one of them.")
-    if not isinstance(name, str) or len(name := " ".join(name.split())) > LONGEST or not (name or "x").isprintable():
+        raise Refused(
+            f"step = {str(number)[:20]}: the run has {channel.count} steps, counted from 0; choose one of them."
+        )
+    if (
+        not isinstance(name, str)
+        or len(name := " ".join(name.split())) > LONGEST
+        or not (name or "x").isprintable()
+    ):
         raise Refused(f"The name of a fork has at most {LONGEST} characters that can be shown.")
     steps, wire = channel.steps(0, number + 1), channel.wire
     if wire is None or len(steps) != number + 1:
-        raise Refused("The steps before this one are not in the record any more: nothing can be forked off it.")
+        raise Refused(
+            "The steps before this one are not in the record any more: nothing can be forked off it."
+        )
     header, forced = wire.header, forced_nodes(steps[number], body.get("force") or [])
     admit_files(play, header)
-    asked = {key: value for key, value in change.items() if key in CHANGES} if isinstance(change, dict) else {}
+    asked = (
+        {key: value for key, value in change.items() if key in CHANGES} if isinstance(change, dict) else {}
+    )
     method, numbers = changed(play, header, number, change), _numbers(change)
     from decodescope.engine.replay.fork import Fork
 
@@ -65,7 +75,10 @@ def drafter_knobs(channel: Channel) -> dict[str, Any]:
         raise Refused("The run has not begun, so nothing of it can be changed: wait for its first step.")
     drafter = part_of("drafter", channel.wire.header.method.get("drafter", {}))
     held = drafter.knobs()
-    return {"drafter": drafter.name, "knobs": [{**knob(x), "step": x.step, "value": held[x.name]} for x in drafter.params()]}
+    return {
+        "drafter": drafter.name,
+        "knobs": [{**knob(x), "step": x.step, "value": held[x.name]} for x in drafter.params()],
+    }
 
 
 def forced_nodes(step: Step, asked: Any) -> dict[int, bool]:
@@ -77,7 +90,9 @@ def forced_nodes(step: Step, asked: Any) -> dict[int, bool]:
         node, verdict = (one.get("node"), one.get("verdict")) if isinstance(one, dict) else (None, None)
         own = drafted(step, node) if type(node) is int else None
         if own is None:
-            raise Refused(f"Node {str(node)[:20]} of step {step.step} was not drafted, so no verdict can be forced on it.")
+            raise Refused(
+                f"Node {str(node)[:20]} of step {step.step} was not drafted, so no verdict can be forced on it."
+            )
         if verdict not in ("accept", "reject"):
             raise Refused(f"A verdict is accept or reject, not {str(verdict)[:20]!r}.")
         if own in forced:
@@ -96,7 +111,9 @@ def admit_files(play: Play, header: Header) -> None:
 
 def changed(play: Play, header: Header, step: int, change: Any) -> Method | None:
     """The method of a fork; None: that of the run. Raises Refused, ParamError or MethodError."""
-    if not isinstance(change, dict) or (odd := next((x for x in change if x not in (*CHANGES, "prompt")), None)):
+    if not isinstance(change, dict) or (
+        odd := next((x for x in change if x not in (*CHANGES, "prompt")), None)
+    ):
         known = ", ".join(CHANGES)
         raise Refused(
             "A fork breaks ties as every run does: leave them as recorded, or force a verdict."
@@ -114,7 +131,9 @@ def merged(before: Choice, change: Mapping[str, Any]) -> Choice:
     settings = {part: dict(knobs) for part, knobs in before.settings.items()}
     for kind, name in _mapping(change, "names").items():
         if kind == "sampler":
-            chosen = [name] if isinstance(name, str) else [str(x) for x in name] if isinstance(name, list) else []
+            chosen = (
+                [name] if isinstance(name, str) else [str(x) for x in name] if isinstance(name, list) else []
+            )
             for stage in [x for x in names.get("sampler", []) if x not in chosen]:
                 settings.pop(stage, None)
             names["sampler"] = chosen
@@ -209,6 +228,14 @@ class Branches:
 
 
 def _row(run: str, fork: Mapping[str, Any], status: str | None) -> dict[str, Any]:
-    forced = [{"node": node + 1, "verdict": "accept" if ok else "reject"} for node, ok in fork.get("forced", [])]
-    row = {"run": run, "name": fork.get("name", ""), "step": fork.get("step"), "change": fork.get("change"), "forced": forced}
+    forced = [
+        {"node": node + 1, "verdict": "accept" if ok else "reject"} for node, ok in fork.get("forced", [])
+    ]
+    row = {
+        "run": run,
+        "name": fork.get("name", ""),
+        "step": fork.get("step"),
+        "change": fork.get("change"),
+        "forced": forced,
+    }
     return row if status is None else {**row, "status": status}

@@ -36,7 +36,9 @@ def given(reader: Model | Offer, choice: Choice) -> Given:
     assert tokenizer is not None
     if choice.chat and not tokenizer.has_chat:
         return Given(why=f"{no_template(reader)}: leave it out, or choose a model that has one.")
-    return _turn(tokenizer, choice.prompt) if choice.chat else _read(tokenizer, tokenizer.encode(choice.prompt))
+    return (
+        _turn(tokenizer, choice.prompt) if choice.chat else _read(tokenizer, tokenizer.encode(choice.prompt))
+    )
 
 
 def notes_on(reader: Model | Offer, choice: Choice) -> list[str]:

@@ -62,7 +62,14 @@ class InStep(Generic[Row]):
     over: told of a row whose run is over or was refused, and why it was or failed, "" where it did neither
     """
 
-    def __init__(self, play: Play, names: Mapping[str, str], rows: Sequence[Row], most: int, over: Callable[[Row, str], None]):
+    def __init__(
+        self,
+        play: Play,
+        names: Mapping[str, str],
+        rows: Sequence[Row],
+        most: int,
+        over: Callable[[Row, str], None],
+    ):
         self.run_id = secrets.token_hex(8)
         self.halted: Callable[[], bool] | None = None
         self.end: End | None = None
@@ -146,7 +153,9 @@ class InStep(Generic[Row]):
         end = one.session.end
         assert end is not None
         if error is not None:  # a fault ends one run, not the others: its session has recorded it
-            one.place.ended("failed", str(error) if isinstance(error, EngineFault) else end.message or end.reason)
+            one.place.ended(
+                "failed", str(error) if isinstance(error, EngineFault) else end.message or end.reason
+            )
         else:
             one.place.ended("cancelled" if end.reason == "stopped_by_user" else "done", end.message)
         return self._report(row, one.place.message if one.place.status == "failed" else "")

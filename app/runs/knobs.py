@@ -28,7 +28,9 @@ class Declared:
 
 def declared() -> Declared:
     """Kind -> name -> {"title", "knobs"} of all parts that have knobs and are listed, as JSON."""
-    return _declared(tuple((kind, name, cls) for kind in KINDS for name, cls in registry(kind).items() if cls.listed))
+    return _declared(
+        tuple((kind, name, cls) for kind in KINDS for name, cls in registry(kind).items() if cls.listed)
+    )
 
 
 @cache

@@ -24,7 +24,9 @@ def further(models: Mapping[str, Model]) -> dict[str, Model]:
     return {role: model for role, model in models.items() if role != TARGET}
 
 
-def session_of(choice: Choice, method: Method, models: Mapping[str, Model], executor: Executor | None = None) -> Session:
+def session_of(
+    choice: Choice, method: Method, models: Mapping[str, Model], executor: Executor | None = None
+) -> Session:
     """The session of a choice, whose method this is, on these models. executor: a Seat, where it goes with others. Raises
     MethodError and ParamError."""
     from decodescope.engine.run import encode

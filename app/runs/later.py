@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from decodescope.engine.trace.events import End, EndReason, Header, Step
 
 
-def outline(run: str, choice: Choice, method: Method, names: Mapping[str, str], readers: Mapping[str, Reader]) -> Header:
+def outline(
+    run: str, choice: Choice, method: Method, names: Mapping[str, str], readers: Mapping[str, Reader]
+) -> Header:
     """The header of a run whose models (role -> key) are still to be loaded, as far as it can be told: nothing of the weights,
     and of a model that is not here yet its key alone."""
     from decodescope.engine.decoding.record import Recorder

@@ -33,7 +33,10 @@ LONGEST = 80  # characters of a name
 TEXT = 2000  # characters of a trace's text that the filter looks through
 BARS = 48  # columns of the small picture of tokens per step
 SUMMED = 64 << 20  # bytes of a trace that is summed up for its row; of a larger one only the header is read
-STEP_TEXT, RUN_TEXT = 1 << 20, 64 << 20  # characters of the tokens of a step, and of all, in a trace from anywhere
+STEP_TEXT, RUN_TEXT = (
+    1 << 20,
+    64 << 20,
+)  # characters of the tokens of a step, and of all, in a trace from anywhere
 AT_ONCE_S = 1.0  # seconds of reading for one answer; the rest comes with the next
 
 
@@ -45,7 +48,9 @@ class Library:
 
     def __init__(self, play: Play):
         self.play = play
-        self._known: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = {}  # path -> (time, size), what is said of it
+        self._known: dict[
+            Path, tuple[tuple[int, int], dict[str, Any]]
+        ] = {}  # path -> (time, size), what is said of it
         self._lock = threading.Lock()
 
     def listed(self) -> dict[str, Any]:
@@ -101,7 +106,9 @@ class Library:
         if len(shown) > LONGEST:
             raise Refused(f"The name has {len(shown)} characters; at most {LONGEST} are kept.")
         if not shown.isprintable():
-            raise Refused("The name holds characters that cannot be shown: write it with letters, digits and signs.")
+            raise Refused(
+                "The name holds characters that cannot be shown: write it with letters, digits and signs."
+            )
         with _doing():
             if shown:
                 _beside(path, NAME).write_text(shown, encoding="utf-8")
@@ -148,8 +155,14 @@ class Library:
         try:
             run = _checked(upload, uploaded(self.play.limits.upload))
         except ValueError as error:
-            why = sentence(error) if isinstance(error, TraceError | Refused) else f"it holds what no run writes. {told(error)}"
-            raise Refused(f"{name[:LONGEST]} was not taken: " + why.replace(str(upload), "the file")) from None
+            why = (
+                sentence(error)
+                if isinstance(error, TraceError | Refused)
+                else f"it holds what no run writes. {told(error)}"
+            )
+            raise Refused(
+                f"{name[:LONGEST]} was not taken: " + why.replace(str(upload), "the file")
+            ) from None
         example = next((x.path for x in examples() if x.run == run), None)
         path = example or self.play.folder / f"{run}{SUFFIX}"
         if path.is_file():
@@ -175,7 +188,9 @@ class Library:
             raise Refused("The examples come with the package: they can be opened and saved, not changed.")
         if not RUN.fullmatch(run) or not path.is_file() or self._going(run):
             going = RUN.fullmatch(run) and self._going(run)
-            raise Refused("The run is still going: stop it first." if going else "This trace is not here any more.")
+            raise Refused(
+                "The run is still going: stop it first." if going else "This trace is not here any more."
+            )
         return path
 
     def _erase_old(self) -> None:
@@ -210,9 +225,22 @@ def _told_of(path: Path) -> dict[str, Any]:
     try:
         head = trace.header
         said: dict[str, Any] = {"method": head.method, "model": str(head.model.get("name", ""))[:LONGEST]}
-        said |= {"called": parts.called(head), "named": title(head), "drafts": parts.said(head, "drafter").get("drafts", True)}
-        said |= {"exactness": head.exactness, "mark": text_mark(head), "plain": is_plain(head), "setting": setting(head)}
-        said |= {"created": head.created, "steps": len(trace.steps), "damage": trace.damage and _short(trace.damage, path)}
+        said |= {
+            "called": parts.called(head),
+            "named": title(head),
+            "drafts": parts.said(head, "drafter").get("drafts", True),
+        }
+        said |= {
+            "exactness": head.exactness,
+            "mark": text_mark(head),
+            "plain": is_plain(head),
+            "setting": setting(head),
+        }
+        said |= {
+            "created": head.created,
+            "steps": len(trace.steps),
+            "damage": trace.damage and _short(trace.damage, path),
+        }
         if path.name.endswith(PARTIAL):
             said["damage"] = f"cut off when its program ended; the first {len(trace.steps)} steps are whole"
             if trace.prefill is None:
@@ -221,7 +249,12 @@ def _told_of(path: Path) -> dict[str, Any]:
             return said
         summary = summarise(trace)
         said["wrote"] = trace.tokens[len(head.prompt) :]
-        said |= {"tokens": summary.tokens, "tau": summary.tau, "rate": summary.tokens_per_s, "end": summary.end}
+        said |= {
+            "tokens": summary.tokens,
+            "tau": summary.tau,
+            "rate": summary.tokens_per_s,
+            "end": summary.end,
+        }
         return said | {"bars": _bars([len(step.emitted) for step in trace.steps]), "text": _text(trace)}
     except ValueError as error:  # a record in the middle is bad
         return {"trouble": _short(told(error), path)}
@@ -251,7 +284,11 @@ def _text(trace: Trace) -> str:
 def _bars(counts: list[int]) -> list[float]:
     """Tokens per step, neighbours averaged so that at most BARS remain."""
     width = max(1, -(-len(counts) // BARS))
-    return [round(sum(part) / len(part), 2) for i in range(0, len(counts), width) if (part := counts[i : i + width])]
+    return [
+        round(sum(part) / len(part), 2)
+        for i in range(0, len(counts), width)
+        if (part := counts[i : i + width])
+    ]
 
 
 def uploaded(mib: int) -> TraceLimits:
@@ -276,11 +313,15 @@ def _checked(upload: Path, limits: TraceLimits) -> str:
             own, begins = _characters(wire, step), f"step {step.step} would be"
             text += own
             if own > STEP_TEXT:
-                raise Refused(f"{begins} shown with {own:,} characters of text, and at most {STEP_TEXT:,} are.")
+                raise Refused(
+                    f"{begins} shown with {own:,} characters of text, and at most {STEP_TEXT:,} are."
+                )
             if (size := len(encode(wire.step(step, whole=True)))) > UPDATE:  # as the page will ask for it
                 raise Refused(f"{begins} {size:,} bytes on the page, and at most {UPDATE:,} are shown.")
             if text > RUN_TEXT:
-                raise Refused(f"its steps hold more than {RUN_TEXT:,} characters of text, which is the limit.")
+                raise Refused(
+                    f"its steps hold more than {RUN_TEXT:,} characters of text, which is the limit."
+                )
         return trace.header.run
     except (LookupError, ArithmeticError) as error:  # well-formed, and yet it makes no sense
         raise ValueError(str(error)) from None

@@ -27,7 +27,11 @@ def choices_of(said: dict[str, Any]) -> list[Choice]:
     if not isinstance(methods, list) or not FEWEST_RUNS <= len(methods) <= MOST_RUNS:
         raise Refused(f"Choose {FEWEST_RUNS} to {MOST_RUNS} methods to run on one prompt.")
     for name, what in (("seed", "The seed"), ("new", "New tokens")):
-        if not isinstance(said.get(name), int) or isinstance(said[name], bool) or not 0 <= said[name] < 1 << 63:
+        if (
+            not isinstance(said.get(name), int)
+            or isinstance(said[name], bool)
+            or not 0 <= said[name] < 1 << 63
+        ):
             raise Refused(f"{what} must be a whole number, 0 or more.")
     if sampler not in SAMPLERS:
         raise Refused(f"Sampling is one of: as each method has it, {', '.join(SAMPLERS[1:])}.")

@@ -46,7 +46,9 @@ class Estimate:
         """The sum and its parts, as words."""
         weights = sum(self.weights.values()) + self.held
         many = f"{self.tokens} token{'' if self.tokens == 1 else 's'}"
-        return f"{short(weights + self.cache)}B: weights {short(weights)}B, cache of {many} {short(self.cache)}B"
+        return (
+            f"{short(weights + self.cache)}B: weights {short(weights)}B, cache of {many} {short(self.cache)}B"
+        )
 
     @property
     def sentence(self) -> str:
@@ -54,7 +56,9 @@ class Estimate:
         return self.parts + ("" if self.free is None else f"; {short(self.free)}B free")
 
 
-def tokens_held(method: Method, prompt: int, new: int, full: int, role: str, spec: ModelSpec, itemsize: int) -> int:
+def tokens_held(
+    method: Method, prompt: int, new: int, full: int, role: str, spec: ModelSpec, itemsize: int
+) -> int:
     """Tokens whose entries, as they are, take as much memory as the caches of the model of a role do at most, in a run of
     `method` over a prompt of `prompt` tokens with `new` behind it. A model may have several: one to decode with, one that the
     policy asks when the prompt has ended. Those that a context asks are gone before the target reads. full: tokens of a full
@@ -72,7 +76,9 @@ def tokens_held(method: Method, prompt: int, new: int, full: int, role: str, spe
     return max(decoding + by_policy, by_context)
 
 
-def caches(method: Method, prompt: int, new: int, beside: bool) -> tuple[int, Callable[[str, ModelSpec, int], int]]:
+def caches(
+    method: Method, prompt: int, new: int, beside: bool
+) -> tuple[int, Callable[[str, ModelSpec, int], int]]:
     """Tokens that the target's caches hold at most in a run of `method` over a prompt of `prompt` tokens with `new` behind it,
     and what `tokens_held` says of each model; beside: whether there is a full cache beside the target's."""
     full = prompt + new if beside else 0

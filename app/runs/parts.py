@@ -36,8 +36,11 @@ def parts() -> list[dict[str, Any]]:
             rows.append(
                 {
                     **_said(kind, name, cls),
-                    "measured": dict(zip(("tau", "ratio"), figures.get(kind, {}).get(name, ()), strict=False)) or None,
-                    "exactness": ("lossless" if part.lossless else "lossy") if kind == "acceptance" else method.exactness,
+                    "measured": dict(zip(("tau", "ratio"), figures.get(kind, {}).get(name, ()), strict=False))
+                    or None,
+                    "exactness": ("lossless" if part.lossless else "lossy")
+                    if kind == "acceptance"
+                    else method.exactness,
                     "params": [knob(p) for p in cls.params()],
                     "needs": {
                         "attention": part.needs.attention,
@@ -57,7 +60,14 @@ def transforms() -> list[dict[str, Any]]:
     lossless on the other model is exact for these weights, and does not write the first one's text."""
     from decodescope.engine.core.component import OF_MODEL, registry
 
-    nothing = {"attention": "none", "hidden": [], "models": [], "heads": [], "sides": "left", "writes": "text"}
+    nothing = {
+        "attention": "none",
+        "hidden": [],
+        "models": [],
+        "heads": [],
+        "sides": "left",
+        "writes": "text",
+    }
     return [
         {
             **_said(kind, name, cls),
@@ -102,7 +112,9 @@ def heads(part: Any) -> list[str]:
 
 def knob(param: Any) -> dict[str, Any]:
     """A Param as plain data."""
-    said = {f.name: getattr(param, f.name) for f in dataclasses.fields(param) if f.name not in ("step", "before")}
+    said = {
+        f.name: getattr(param, f.name) for f in dataclasses.fields(param) if f.name not in ("step", "before")
+    }
     item, default = param.item and param.item.__name__, param.record(param.default)
     kind = "list" if item else param.type.__name__
     return {**said, "type": kind, "item": item, "default": default, "choices": list(param.choices)}

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from decodescope.engine.trace.events import Step
 
 ONLY_STOPPED = (
-    "This run goes in step with others, so it can be stopped, but not paused: run its prompt by itself in the Lab for that."
+    "This run goes in step with others, so it can be stopped, but not paused: "
+    "run its prompt by itself in the Lab for that."
 )
 
 

@@ -16,7 +16,17 @@ from decodescope.app.refusal import Refused, sentence, told
 from decodescope.engine.core.roles import TARGET
 
 from .channel import Channel
-from .composed import MOST_NEW, PROMPT, Choice, Composed, admit_numbers, admit_prompt, admit_shadow, composed_title, method_of
+from .composed import (
+    MOST_NEW,
+    PROMPT,
+    Choice,
+    Composed,
+    admit_numbers,
+    admit_prompt,
+    admit_shadow,
+    composed_title,
+    method_of,
+)
 from .examples import examples
 from .files import Files
 from .given import Given, given
@@ -115,17 +125,26 @@ class Play(Shelf):
         names = self.named(choice)
         self.files.admit(method.parts().values())
         has_roles(method, names)
-        return {role: names[role] for role in (TARGET, *method.lanes)} | whole(choice, names[TARGET], self.key)
+        return {role: names[role] for role in (TARGET, *method.lanes)} | whole(
+            choice, names[TARGET], self.key
+        )
 
-    def memory(self, choice: Choice, names: Mapping[str, str] | None = None, method: Method | None = None) -> Estimate:
+    def memory(
+        self, choice: Choice, names: Mapping[str, str] | None = None, method: Method | None = None
+    ) -> Estimate:
         """What a run of this choice takes with these models (role -> key) or its own, if it makes a method by that."""
         names, method = names or self.named(choice), method or method_of(choice)
         read = self.given(choice, names)
         about = -(-len(choice.prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
-        prompt, new = about if read is None or read.why else len(read.ids), min(MOST_NEW, max(0, choice.max_new))
+        prompt, new = (
+            about if read is None or read.why else len(read.ids),
+            min(MOST_NEW, max(0, choice.max_new)),
+        )
         if method is None:
             return self.estimate(names, prompt + new, all_held(prompt + new, choice.shadow is True))
-        return self.estimate(names, *caches(method, prompt, new, choice.shadow is True or method.policy.shadowed))
+        return self.estimate(
+            names, *caches(method, prompt, new, choice.shadow is True or method.policy.shadowed)
+        )
 
     def given(self, choice: Choice, names: Mapping[str, str] | None = None) -> Given | None:
         """What the target reads of the prompt of a choice; None for a long one, and where nothing is known of the target
@@ -174,7 +193,9 @@ class Play(Shelf):
         beside = visitor and visitor + "+"
         going = self._channels.get(self._own.get(beside, ""))
         if going is not None and going.going:
-            raise Still(f"The run beside yours is still going (step {going.count}): stop it first.", going.run)
+            raise Still(
+                f"The run beside yours is still going (step {going.count}): stop it first.", going.run
+            )
         first = self.start(choice, visitor)
         try:
             return first, self.start(other, beside, second.method)
@@ -293,7 +314,9 @@ class Play(Shelf):
 
         if self._runner is None:
             advice = ": ask for fewer new tokens, or start the lab with a larger --minutes"
-            self._runner = Runner(self.limits.queue, 60.0 * self.limits.minutes, advice, kept=False)  # forks read records
+            self._runner = Runner(
+                self.limits.queue, 60.0 * self.limits.minutes, advice, kept=False
+            )  # forks read records
         return self._runner
 
     def _submit(self, session: Stepped, paused: bool = False) -> Job:
@@ -316,7 +339,9 @@ class Play(Shelf):
 
     def in_use(self) -> set[str]:
         """The keys of the models that runs need which are not over."""
-        return {key for channel in self.channels().values() if channel.going for key in channel.models.values()}
+        return {
+            key for channel in self.channels().values() if channel.going for key in channel.models.values()
+        }
 
     def let_go_of(self, key: str) -> None:
         """Nothing is to hold the model of that key any more: the runs that are over neither."""
@@ -394,7 +419,9 @@ class Play(Shelf):
         names = {}
         for role, recorded in {TARGET: header.model, **header.lanes}.items():
             mark, name = recorded.get("fingerprint"), str(recorded.get("name", "?"))
-            key = next((key for key, x in self.present.items() if x.fingerprint == mark), None) or self.key(name)
+            key = next((key for key, x in self.present.items() if x.fingerprint == mark), None) or self.key(
+                name
+            )
             if key is None:
                 raise Refused(
                     f"The run was made with {name[:80]} as its {title(role).lower()}, which is not offered here: start the lab "
@@ -442,7 +469,9 @@ class Play(Shelf):
         """End every run and the worker."""
         if self._runner is not None:
             self._runner.close()
-        if self._loading is not None:  # a thread that is cut off inside a library's import ends the process with a fault
+        if (
+            self._loading is not None
+        ):  # a thread that is cut off inside a library's import ends the process with a fault
             self._loading.join(15)
 
 

@@ -44,9 +44,13 @@ def of_text(text: str, where: str, objects: bool | None = None) -> list[Prompt]:
     where: what the text is called in messages;  objects: whether its lines are objects; None: if the first one is such.
     Raises Refused, with the number of the line.
     """
-    lines = [(i, x.rstrip("\r")) for i, x in enumerate(text.removeprefix("\ufeff").split("\n"), 1) if x.strip()]
+    lines = [
+        (i, x.rstrip("\r")) for i, x in enumerate(text.removeprefix("\ufeff").split("\n"), 1) if x.strip()
+    ]
     if not lines:
-        raise Refused(f"There is no prompt in {where}: give one a line, or one JSON object a line in a {JSON_LINES} file.")
+        raise Refused(
+            f"There is no prompt in {where}: give one a line, or one JSON object a line in a {JSON_LINES} file."
+        )
     if len(lines) > MOST:
         raise Refused(f"{len(lines)} prompts stand in {where}, more than {MOST}, the limit: give fewer.")
     if objects is None:
@@ -73,7 +77,9 @@ def of_kinds(prompts: Iterable[Prompt], kinds: Sequence[str] = (), each: int = 0
     there = counted(known)
     lacking = next((x for x in kinds if x not in there), None)
     if lacking is not None:
-        raise Refused(f"There is no prompt of the kind {lacking[:40]!r}: choose among {', '.join(x or 'none' for x in there)}.")
+        raise Refused(
+            f"There is no prompt of the kind {lacking[:40]!r}: choose among {', '.join(x or 'none' for x in there)}."
+        )
     chosen = [x for x in known if not kinds or x.kind in kinds]
     return first_of_each(chosen, each) if each else chosen
 
@@ -89,7 +95,9 @@ def asked(said: dict[str, Any], most: int) -> list[Prompt]:
         raise Refused(f"Of each kind = {str(each)[:20]}: must be a whole number in [0, {MOST}]; 0 takes all.")
     chosen = of_kinds(whole, kinds, each)
     if len(chosen) > most:
-        raise Refused(f"{len(chosen)} prompts were chosen, more than {most}, the limit: choose fewer kinds, or fewer of each.")
+        raise Refused(
+            f"{len(chosen)} prompts were chosen, more than {most}, the limit: choose fewer kinds, or fewer of each."
+        )
     return chosen
 
 

@@ -33,7 +33,12 @@ from .examples import examples
 from .play import Choice
 from .presets import GREEDY, PRESETS, SMALLER
 
-FURTHER = ("chat", "ignore_eos", "level", "shadow")  # of a choice: named alike in Python, said where they are not the usual
+FURTHER = (
+    "chat",
+    "ignore_eos",
+    "level",
+    "shadow",
+)  # of a choice: named alike in Python, said where they are not the usual
 WAYS = ("command", "python", "link")
 LONGEST_LINK = 8000  # characters; browsers take more, what people paste them into does not
 
@@ -48,7 +53,9 @@ def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
     if way == "link":
         text = "#set=" + urlsafe_b64encode(as_json(choice).encode("utf-8", "replace")).decode().rstrip("=")
         if len(text) > LONGEST_LINK:
-            raise Refused(f"The prompt is too long for a link ({len(text)} characters of {LONGEST_LINK}): copy the command.")
+            raise Refused(
+                f"The prompt is too long for a link ({len(text)} characters of {LONGEST_LINK}): copy the command."
+            )
         return text
     method = Method.named(choice.names, choice.settings)
     parts, settings = _chosen(choice), _set(choice)
@@ -62,9 +69,17 @@ def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
         words += [f"--{kind}", name if isinstance(name, str) else ",".join(name)]
     for part, knobs in settings.items():
         for knob, value in knobs:
-            at = "@" if knob.lines and value.startswith("@") else ""  # on a command line @FILE would be a file's text
+            at = (
+                "@" if knob.lines and value.startswith("@") else ""
+            )  # on a command line @FILE would be a file's text
             words += ["--set", f"{part}.{knob.name}={at}{knob.spell(value)}"]
-    words += ["--max-new-tokens", str(choice.max_new), "--seed", str(choice.seed), f"--prompt={choice.prompt}"]
+    words += [
+        "--max-new-tokens",
+        str(choice.max_new),
+        "--seed",
+        str(choice.seed),
+        f"--prompt={choice.prompt}",
+    ]
     words += ["--chat"] * choice.chat + ["--ignore-eos"] * choice.ignore_eos
     words += ["--level", choice.level] if choice.level != Choice.level else []
     words += ["--shadow", *(["model"] * (choice.shadow == "model"))] * bool(choice.shadow)
@@ -72,13 +87,23 @@ def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
 
 
 def _python(
-    choice: Choice, parts: Mapping[str, Any], settings: Mapping[str, Any], target: str, lanes: Mapping[str, str]
+    choice: Choice,
+    parts: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    target: str,
+    lanes: Mapping[str, str],
 ) -> str:
     values = {part: {knob.name: value for knob, value in knobs} for part, knobs in settings.items()}
     said = [f"    {dict(x)!r},\n" for x in ((parts, values) if values else (parts,) if parts else ())]
     method = "Method.named(\n" + "".join(said) + ")" if said else "Method()"
     loads = ", ".join(f"{role!r}: load({name!r})" for role, name in lanes.items())
-    more = f"    draft=load({lanes['draft']!r}),\n" if [*lanes] == ["draft"] else f"    models={{{loads}}},\n" if lanes else ""
+    more = (
+        f"    draft=load({lanes['draft']!r}),\n"
+        if [*lanes] == ["draft"]
+        else f"    models={{{loads}}},\n"
+        if lanes
+        else ""
+    )
     further = {name: getattr(choice, name) for name in FURTHER}
     said_too = "".join(f"    {x}={value!r},\n" for x, value in further.items() if value != getattr(Choice, x))
     return (
@@ -143,7 +168,9 @@ def using(choice: Choice, kind: str, name: str, why: Callable[[Choice], str]) ->
         return prompted(taken(choice, name), name, opening())
     if kind in OF_MODEL and name in registry(kind):
         base, _ = without_weights(choice.models.get(TARGET, ""))
-        return replace(choice, models={**choice.models, TARGET: str(with_weights(base, name))} if base else choice.models)
+        return replace(
+            choice, models={**choice.models, TARGET: str(with_weights(base, name))} if base else choice.models
+        )
     if kind not in KINDS or name not in registry(kind) or not registry(kind)[name].listed:
         raise Refused(f"There is no {kind[:40]} {name[:40]!r} here: choose one of the catalogue.")
     names: dict[str, Any] = {**{x: usual(x).name for x in KINDS}, **choice.names}
@@ -156,17 +183,27 @@ def using(choice: Choice, kind: str, name: str, why: Callable[[Choice], str]) ->
         names["strategy"] = strategy_using(kind)
     names = {x: chosen for x, chosen in names.items() if x in kinds_of(names)}
     still = {*names, *names.get("sampler", ())} - {kind, name}
-    other_choice = replace(choice, names=names, settings={x: knobs for x, knobs in choice.settings.items() if x in still})
+    other_choice = replace(
+        choice, names=names, settings={x: knobs for x, knobs in choice.settings.items() if x in still}
+    )
     if kind == "sampler" or (kind in names and not why(other_choice)):
         return other_choice
     if kind == "router":  # one decides by the token, another by the answer, and one of greedy choices alone
         users = [x for x, cls in registry("strategy").items() if kind in cls.uses]  # type: ignore[attr-defined] # a Strategy's
         for strategy, sampler in product(users, (names["sampler"], [GREEDY])):
-            knobs = {x: own for x, own in other_choice.settings.items() if x not in names["sampler"] or x in sampler}
-            other = replace(other_choice, names={**names, "strategy": strategy, "sampler": sampler}, settings=knobs)
+            knobs = {
+                x: own
+                for x, own in other_choice.settings.items()
+                if x not in names["sampler"] or x in sampler
+            }
+            other = replace(
+                other_choice, names={**names, "strategy": strategy, "sampler": sampler}, settings=knobs
+            )
             if not why(other):
                 return other
-    for preset in sorted((x for x in PRESETS.values() if kind in x.names), key=lambda x: x.names[kind] != name):
+    for preset in sorted(
+        (x for x in PRESETS.values() if kind in x.names), key=lambda x: x.names[kind] != name
+    ):
         own = {x: knobs for x, knobs in preset.settings.items() if x != kind or preset.names[kind] == name}
         other = replace(choice, names={**preset.names, kind: name}, settings=own)
         if not why(other):
@@ -226,7 +263,9 @@ def as_turn(choice: Choice, turn: str) -> Choice:
 def _text(header: Header) -> str:
     """The tokens of a prompt as text."""
     pieces = [header.pieces.get(str(token), "") for token in header.prompt.tolist()]
-    text = b"".join(bytes.fromhex("".join(x)) if isinstance(x, list) else x.encode("utf-8", "replace") for x in pieces)
+    text = b"".join(
+        bytes.fromhex("".join(x)) if isinstance(x, list) else x.encode("utf-8", "replace") for x in pieces
+    )
     return text.decode("utf-8", "replace")
 
 
@@ -262,7 +301,13 @@ def smaller(header: Header) -> list[dict[str, str]]:
 def as_json(choice: Choice) -> str:
     """The settings as text that `from_json` reads."""
     names = {kind: name if isinstance(name, str) else list(name) for kind, name in choice.names.items()}
-    said = {"prompt": choice.prompt, "names": names, "settings": choice.settings, "seed": choice.seed, "new": choice.max_new}
+    said = {
+        "prompt": choice.prompt,
+        "names": names,
+        "settings": choice.settings,
+        "seed": choice.seed,
+        "new": choice.max_new,
+    }
     if choice.models:
         said["models"] = choice.models
     for name in FURTHER:
@@ -298,7 +343,9 @@ def from_json(text: str) -> Choice:
             raise TraceError("a part has no name")
         shadow = along(said.shadow)
     except (ValueError, RecursionError):
-        raise Refused("The settings of this link cannot be read: copy it again from the page that made it.") from None
+        raise Refused(
+            "The settings of this link cannot be read: copy it again from the page that made it."
+        ) from None
     return Choice(
         said.prompt,
         said.names,

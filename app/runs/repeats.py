@@ -57,7 +57,9 @@ class Repeat:
             raise Refused(f"Repeats = {times}: must lie in [{FEWEST}, {MOST}].")
         headers = [_header(channel) for channel in channels]
         if not all(prompts_equal(headers[0], header) for header in headers[1:]):
-            raise Refused("The prompts of these runs differ, so their times cannot be compared: run them on one prompt first.")
+            raise Refused(
+                "The prompts of these runs differ, so their times cannot be compared: run them on one prompt first."
+            )
         self.run_id, self.times, self.rounds = secrets.token_hex(8), times, 0
         self.runs = [channel.run for channel in channels]
         self.end: End | None = None
@@ -71,7 +73,9 @@ class Repeat:
         self._warm: list[Contestant] = []
         self._field: list[Contestant] = []
         names = {letter: _names(play, header, letter) for letter, header in self._headers.items()}
-        if all(play.wanted(one) is not None for one in names.values()):  # what stands against it is told at once
+        if all(
+            play.wanted(one) is not None for one in names.values()
+        ):  # what stands against it is told at once
             self._gather()
         self._began = 0.0
         self._rates: list[list[float]] = [[] for _ in channels]  # tokens a second, by run and round
@@ -81,7 +85,9 @@ class Repeat:
         """Make everyone who repeats; models that are not loaded are. Raises Refused."""
         for letter, header in self._headers.items():
             models = _models(self._play, header, letter)
-            for side, one in zip((self._warm, self._field), _contestants(self._play, header, letter, models), strict=True):
+            for side, one in zip(
+                (self._warm, self._field), _contestants(self._play, header, letter, models), strict=True
+            ):
                 one.write = self._until_stopped(one.write)
                 side.append(one)
             self._device = models[TARGET].decoder.device
@@ -117,7 +123,9 @@ class Repeat:
         for k, one in enumerate(self._field):
             call = one.calls.pop("")[-1]  # its records are no longer needed
             self._rates[k].append(len(call.tokens) / call.decode_s if call.decode_s else 0.0)
-            self._same[k] &= call.tokens[: len(self._first[k])] == self._first[k]  # which may have been stopped before
+            self._same[k] &= (
+                call.tokens[: len(self._first[k])] == self._first[k]
+            )  # which may have been stopped before
         self.rounds += 1
         if self.rounds == self.times:
             self.finish("max_new_tokens")
@@ -162,17 +170,26 @@ class Repeat:
         """
 
         def middle(values: list[float]) -> dict[str, Any]:
-            return {"median": statistics.median(values), "interval": interval(values, sure=SURE), "n": len(values)}
+            return {
+                "median": statistics.median(values),
+                "interval": interval(values, sure=SURE),
+                "n": len(values),
+            }
 
         n, job = self.rounds, self.job
-        each = [(run, rates[:n], same) for run, rates, same in zip(self.runs, self._rates, self._same, strict=True)]
+        each = [
+            (run, rates[:n], same)
+            for run, rates, same in zip(self.runs, self._rates, self._same, strict=True)
+        ]
         whole = n >= 2 and all(all(rates) for _, rates, _ in each)
         record: dict[str, Any] = {"id": self.run_id, "rounds": n, "times": self.times, "sure": SURE}
         record["over"] = self.over
         record["status"] = "queued" if job is None else job.status
         record["message"] = "" if job is None else job.message
         record["phase"] = "" if self._field else self._play.phase  # while models are loaded
-        record["runs"] = [{"run": run, "same_text": same, **(middle(rates) if whole else {})} for run, rates, same in each]
+        record["runs"] = [
+            {"run": run, "same_text": same, **(middle(rates) if whole else {})} for run, rates, same in each
+        ]
         record["ratios"] = {}
         for base, slow, _ in each if whole else []:
             times = {run: [x / y for x, y in zip(quick, slow, strict=True)] for run, quick, _ in each}
@@ -212,9 +229,13 @@ def _header(channel: Channel) -> Header:
         raise Refused("The steps of one of these runs are still being read: repeat them when all are there.")
     header = channel.wire.header
     if not 1 <= header.max_new_tokens <= MOST_NEW:
-        raise Refused(f"A run asked for {header.max_new_tokens} new tokens; runs of 1 to {MOST_NEW} are repeated here.")
+        raise Refused(
+            f"A run asked for {header.max_new_tokens} new tokens; runs of 1 to {MOST_NEW} are repeated here."
+        )
     if header.stop_texts:
-        raise Refused("A run stopped at a text that it was given, and the page cannot repeat that: use decodescope run.")
+        raise Refused(
+            "A run stopped at a text that it was given, and the page cannot repeat that: use decodescope run."
+        )
     return header
 
 
@@ -245,7 +266,9 @@ def _models(play: Play, header: Header, name: str) -> dict[str, Model]:
     return models
 
 
-def _contestants(play: Play, header: Header, name: str, models: dict[str, Model]) -> tuple[Contestant, Contestant]:
+def _contestants(
+    play: Play, header: Header, name: str, models: dict[str, Model]
+) -> tuple[Contestant, Contestant]:
     """Who repeats a run: for the warm-up, and for the rounds. Raises Refused."""
     from decodescope.engine.bench.contest import ours
     from decodescope.engine.session import Session
@@ -253,10 +276,14 @@ def _contestants(play: Play, header: Header, name: str, models: dict[str, Model]
     try:
         method, target, others = play.method(recorded(header)), models[TARGET], further(models)
         prompt, names = header.prompt.tolist(), play.recorded_with(header)
-        session = Session(target, method, prompt, models=others, max_new_tokens=header.max_new_tokens, seed=header.seed)
+        session = Session(
+            target, method, prompt, models=others, max_new_tokens=header.max_new_tokens, seed=header.seed
+        )
         play.has_room(session, names)
         given: dict[str, Any] = {"models": others, "stop": header.stop_tokens, "seed": header.seed}
-        return ours(name, target, method, WARM, **given), ours(name, target, method, header.max_new_tokens, **given)
+        return ours(name, target, method, WARM, **given), ours(
+            name, target, method, header.max_new_tokens, **given
+        )
     except Refused:
         raise
     except ValueError as error:

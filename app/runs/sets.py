@@ -54,7 +54,9 @@ class PromptSet(Turns):
             admit_numbers(choice)
             if why := play.compose(choice).why:
                 raise Refused(f"Method {letter}: {why}")
-        self._lines = [[row_of(play, prompt, choice, i) for choice in choices] for i, prompt in enumerate(prompts)]
+        self._lines = [
+            [row_of(play, prompt, choice, i) for choice in choices] for i, prompt in enumerate(prompts)
+        ]
         self._cells: dict[int, tuple[Cell, list[int]]] = {}  # id of a row -> its figures and tokens
         turns = [line[i % len(line) :] + line[: i % len(line)] for i, line in enumerate(self._lines)]
         super().__init__(play, [row for line in turns for row in line], kept)
@@ -72,15 +74,31 @@ class PromptSet(Turns):
         kinds: as `summed`, of all prompts ("all") and of each kind;  asked: sentences on how the prompts were put to the model
         """
         # first: what is over then has all its figures in what follows
-        state = {"of": len(self.rows), "done": sum(x.over for x in self.rows), "over": self.over, "stopped": self.stopped}
+        state = {
+            "of": len(self.rows),
+            "done": sum(x.over for x in self.rows),
+            "over": self.over,
+            "stopped": self.stopped,
+        }
         lines = [self._line(line) for line in self._lines]
         count = len(self._lines[0]) if self._lines else 0
         names = [next((x["cells"][k]["called"] for x in lines if x["cells"][k]), "") for k in range(count)]
         kinds = list(dict.fromkeys(x["kind"] for x in lines))
         rows = [{"kind": "all", **summed(lines, count)}]
         if len(kinds) > 1:
-            rows += [{"kind": kind or "none", **summed([x for x in lines if x["kind"] == kind], count)} for kind in kinds]
-        return {"id": self.id, **state, "sure": SURE, "asked": self.asked, "methods": names, "kinds": rows, "lines": lines}
+            rows += [
+                {"kind": kind or "none", **summed([x for x in lines if x["kind"] == kind], count)}
+                for kind in kinds
+            ]
+        return {
+            "id": self.id,
+            **state,
+            "sure": SURE,
+            "asked": self.asked,
+            "methods": names,
+            "kinds": rows,
+            "lines": lines,
+        }
 
     def _line(self, line: Sequence[Row]) -> dict[str, Any]:
         known = [self._cells.get(id(row)) for row in line]
@@ -97,7 +115,13 @@ class PromptSet(Turns):
         whys = [row.why for row in line if row.why]
         first = cells[0]
         ratios = [x["rate"] / first["rate"] if x and first and first["rate"] else None for x in cells]
-        about = {"name": prompt.name, "kind": prompt.kind, "begins": prompt.begins, "later": prompt.later, "runs": runs}
+        about = {
+            "name": prompt.name,
+            "kind": prompt.kind,
+            "begins": prompt.begins,
+            "later": prompt.later,
+            "runs": runs,
+        }
         return {**about, "why": whys[0] if whys else "", "cells": cells, "ratios": ratios}
 
 
@@ -108,12 +132,20 @@ def summed(lines: Sequence[dict[str, Any]], count: int) -> dict[str, Any]:
     ratios, accepted = [], []
     for k in range(count):
         paired = [x["ratios"][k] for x in lines if x["ratios"][k] is not None] if k else []
-        kept = [x["cells"][k]["accepted"] for x in lines if x["cells"][k] and x["cells"][k]["accepted"] is not None]
+        kept = [
+            x["cells"][k]["accepted"]
+            for x in lines
+            if x["cells"][k] and x["cells"][k]["accepted"] is not None
+        ]
         ratios.append(
-            {"median": statistics.median(paired), "interval": interval(paired, sure=SURE), "n": len(paired)} if paired else None
+            {"median": statistics.median(paired), "interval": interval(paired, sure=SURE), "n": len(paired)}
+            if paired
+            else None
         )
         spread = interval(kept, sure=SURE, of=statistics.fmean) if kept else None
-        accepted.append({"mean": statistics.fmean(kept), "interval": spread, "n": len(kept)} if kept else None)
+        accepted.append(
+            {"mean": statistics.fmean(kept), "interval": spread, "n": len(kept)} if kept else None
+        )
     return {"n": len(lines), "ratio": ratios, "accepted": accepted}
 
 

@@ -78,7 +78,9 @@ class Offer:
     @property
     def label(self) -> str:
         """Name and size, and where it comes from, as a list shows them."""
-        return f"{self.name}, {short(self.spec.params).strip()}" + ("" if self.source == "shipped" else f" ({self.source})")
+        return f"{self.name}, {short(self.spec.params).strip()}" + (
+            "" if self.source == "shipped" else f" ({self.source})"
+        )
 
 
 class Shelf:
@@ -92,10 +94,18 @@ class Shelf:
     compile: whether the models that are loaded from here on run compiled
     """
 
-    def __init__(self, target: str, draft: str | None, more: Path | None = None, further: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        target: str,
+        draft: str | None,
+        more: Path | None = None,
+        further: Mapping[str, str] | None = None,
+    ):
         self.names = {TARGET: target, **({"draft": draft} if draft else {}), **(further or {})}
         self.more = more
-        self.present: OrderedDict[str, Model] = OrderedDict()  # key -> a loaded model, the one that was wanted last at the end
+        self.present: OrderedDict[str, Model] = (
+            OrderedDict()
+        )  # key -> a loaded model, the one that was wanted last at the end
         self.trouble = ""  # why those that a page begins with could not be loaded
         self._phase, self._since = "", time.monotonic()
         self._loading: threading.Thread | None = None
@@ -132,7 +142,9 @@ class Shelf:
     @property
     def compiled(self) -> list[str]:
         """Of the models that are loaded and run compiled, what that took and where it is kept."""
-        return [x.decoder.compiled.remark(x.name) for x in self.present.values() if x.decoder.compiled is not None]
+        return [
+            x.decoder.compiled.remark(x.name) for x in self.present.values() if x.decoder.compiled is not None
+        ]
 
     def choose_threads(self, number: int | None) -> None:
         """Let passes run in so many threads; None: in as many as timing says when a model is loaded."""
@@ -199,9 +211,13 @@ class Shelf:
         for role, key in names.items():
             model, offer = loaded.get(role), self.offer(key)
             if model is not None:
-                rows.append({**_row(role, model.name, model.spec, _held(model), True), "remarks": model.remarks})
+                rows.append(
+                    {**_row(role, model.name, model.spec, _held(model), True), "remarks": model.remarks}
+                )
             elif offer is not None:
-                rows.append({**_row(role, offer.name, offer.spec, offer.size, False), "trouble": offer.trouble})
+                rows.append(
+                    {**_row(role, offer.name, offer.spec, offer.size, False), "trouble": offer.trouble}
+                )
         return state | {"models": rows}
 
     # ---- choosing others
@@ -214,11 +230,15 @@ class Shelf:
         offered = [_offer(x["name"], x["name"], "shipped", Path(x["path"]), x["adapter"]) for x in shipped()]
         if self.more is not None and self.more.is_dir():
             root = self.more.resolve()
-            inside = [x for x in sorted(self.more.iterdir()) if x.resolve().is_relative_to(root)]  # no link that leads out
+            inside = [
+                x for x in sorted(self.more.iterdir()) if x.resolve().is_relative_to(root)
+            ]  # no link that leads out
             offered += _offers(((str(x.resolve()), x.name, x) for x in inside), "folder")
         offered += _offers(((str(x), name, x) for name, x in _cached()), "hub")
         before = self._offered  # what is the same keeps its tokenizer
-        offers = [before[x.key] if before.get(x.key) == x else x for x in offered if x is not None][:MOST_OFFERED]
+        offers = [before[x.key] if before.get(x.key) == x else x for x in offered if x is not None][
+            :MOST_OFFERED
+        ]
         self._offered = {x.key: x for x in offers}
         return offers
 
@@ -286,7 +306,9 @@ class Shelf:
         taken, those of others too."""
         holds: Holds = held or (lambda role, spec, itemsize: min(tokens, spec.max_positions))
         weights, there, cache = {}, 0, 0
-        counted: set[str] = set()  # a model that plays two roles has one copy of its weights, and a cache for each
+        counted: set[str] = (
+            set()
+        )  # a model that plays two roles has one copy of its weights, and a cache for each
         for role, key in names.items():
             model, offer, again = self.present.get(key), self.offer(key), key in counted
             counted.add(key)
@@ -393,7 +415,9 @@ def _offer(key: str, name: str, source: str, folder: Path, adapter: str = "") ->
     try:
         if not any(folder.glob("*.safetensors")):
             return None
-        if source == "hub" and not (folder / "tokenizer.json").is_file():  # of a folder of one's own the page says it
+        if (
+            source == "hub" and not (folder / "tokenizer.json").is_file()
+        ):  # of a folder of one's own the page says it
             return None
         spec = describe(folder, name, None, adapter)
     except (ValueError, OSError):

@@ -74,10 +74,20 @@ class Figures:
             if a is not None and b is not None:
                 contrasted = contrast(a, b, names)
                 texts = [a.text_of(contrasted.at), b.text_of(contrasted.at)]
-                pairs.append({"a": i, "b": j, **contrasted.record(), "texts": texts, "chance": chance(a, b, contrasted, names)})
+                pairs.append(
+                    {
+                        "a": i,
+                        "b": j,
+                        **contrasted.record(),
+                        "texts": texts,
+                        "chance": chance(a, b, contrasted, names),
+                    }
+                )
         for row, (side, _) in zip(rows, sides, strict=True):
             if side is not None and side.header.exactness == "lossy":
-                row["away"] = _away(side, [(letter, one) for letter, (one, _) in zip(LETTERS, sides, strict=False)])
+                row["away"] = _away(
+                    side, [(letter, one) for letter, (one, _) in zip(LETTERS, sides, strict=False)]
+                )
         return {"rows": rows, "pairs": pairs}
 
     def table(self, channels: Sequence[Channel], base: int, rounds: dict[str, Any] | None) -> dict[str, Any]:
@@ -171,5 +181,7 @@ def as_csv(rows: Sequence[dict[str, Any]]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS.values())
     for row in rows:
-        writer.writerow([safe(value) if isinstance(value := row.get(name), str) else value for name in COLUMNS])
+        writer.writerow(
+            [safe(value) if isinstance(value := row.get(name), str) else value for name in COLUMNS]
+        )
     return out.getvalue()

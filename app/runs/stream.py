@@ -47,7 +47,9 @@ class Reader:
     def news(self) -> list[bytes]:
         """The events since the last call. Steps that are not in memory, or many, are handed to a thread, and come with a later
         call. At most one step is whole, the newest."""
-        over = self.channel.over  # looked at before the count: what is made meanwhile comes with the next call
+        over = (
+            self.channel.over
+        )  # looked at before the count: what is made meanwhile comes with the next call
         out = self._standing() + self._head(over) + self._steps()
         if over and self.far is None and self._sent >= self.channel.count:
             self.ended = True
@@ -78,7 +80,9 @@ class Reader:
             if not self.far.done():
                 return []
             part, count, self.far = self.far.result(), self._count, None
-        elif wire is None or not self._headed or count <= first:  # what came since we looked for a head waits for it
+        elif (
+            wire is None or not self._headed or count <= first
+        ):  # what came since we looked for a head waits for it
             return []
         else:
             last = min(count, first + (BEHIND if count - first > BEHIND else BATCH))
@@ -87,7 +91,9 @@ class Reader:
                 self._count = count
                 return []
             part = _part(self, wire, first, last, count)
-        self._sent = first + len(part) if part else count  # none: the trace was taken away, and memory no longer has them
+        self._sent = (
+            first + len(part) if part else count
+        )  # none: the trace was taken away, and memory no longer has them
         return part
 
 

@@ -25,7 +25,11 @@ from decodescope.engine.trace.repeats import said_again
 
 HERE = Path(__file__).resolve().parent
 # Several, in case that the model ends a text at once: the first one that gives ENOUGH steps is taken.
-STORIES = ["Once upon a time, there was a little girl", "Once upon a time, there was a little", "One day, a girl named"]
+STORIES = [
+    "Once upon a time, there was a little girl",
+    "Once upon a time, there was a little",
+    "One day, a girl named",
+]
 RECORDS = [
     RECORD.prompt,
     '{"id": 64, "name": "Oliver", "city": "Sydney", "tags": ["brown", "red"], "active": false}\nRepeat this.',
@@ -55,7 +59,13 @@ FOUND: dict[str, Any] = {
     "level": "decisions",
     "enough": 5,
 }
-RENAME: dict[str, Any] = {"prompts": [RENAMED.prompt], "chat": True, "new": 40, "seed": 7, "level": "decisions"}
+RENAME: dict[str, Any] = {
+    "prompts": [RENAMED.prompt],
+    "chat": True,
+    "new": 40,
+    "seed": 7,
+    "level": "decisions",
+}
 # The first one is what the page opens on.
 COPY: dict[str, Any] = {"prompts": RECORDS, "chat": True, "new": 64, "seed": 7, "level": "decisions"}
 SETTLING: dict[str, Any] = {
@@ -504,7 +514,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
 }
 ROUND = {"loop", "digit"}  # what they show goes round: a loop, cells that are white
-DRAFTS = {"draft": "lab-draft", "draft2": "lab-draft-plain"}  # a second one goes only to a method that asks for it
+DRAFTS = {
+    "draft": "lab-draft",
+    "draft2": "lab-draft-plain",
+}  # a second one goes only to a method that asks for it
 LARGEST = 300_000  # bytes of one file
 
 
@@ -529,10 +542,14 @@ def make(name: str, models: dict[str, Any]) -> dict[str, str]:
             if session.steps >= least and (share <= MOST or name in ROUND) and size <= LARGEST:
                 os.replace(path, HERE / f"{name}.dstrace")
                 break
-            tried.append(f"{session.steps} steps, {share:.0%} said again, {size / 1000:.0f} kB behind {prompt[:40]!r}")
+            tried.append(
+                f"{session.steps} steps, {share:.0%} said again, {size / 1000:.0f} kB behind {prompt[:40]!r}"
+            )
         else:
-            raise ValueError(f"{name}: {least} steps, at most {MOST:.0%} said again and {LARGEST // 1000} kB are due. Here are "
-                             f"{'; '.join(tried)}. Give it another prompt (python benchmarks/examples.py {name}).")
+            raise ValueError(
+                f"{name}: {least} steps, at most {MOST:.0%} said again and {LARGEST // 1000} kB are due. Here are "
+                f"{'; '.join(tried)}. Give it another prompt (python benchmarks/examples.py {name})."
+            )
     finally:
         path.unlink(missing_ok=True)
     print(f"{name}.dstrace: {session.steps} steps, {size / 1000:.0f} kB", flush=True)
@@ -549,7 +566,9 @@ def record(path: Path, what: dict[str, Any], prompt: str, models: dict[str, Any]
         target,
         method,
         encode(target, prompt, chat),
-        models={role: models[name] for role, name in DRAFTS.items() if role == "draft" or role in method.lanes},
+        models={
+            role: models[name] for role, name in DRAFTS.items() if role == "draft" or role in method.lanes
+        },
         max_new_tokens=what["new"],
         seed=what["seed"],
         chat=chat,
@@ -577,14 +596,20 @@ def current(name: str, fingerprints: dict[str, str]) -> bool:
         return False
     with closing(open_trace(path)) as trace:
         recorded = {"target": trace.header.model, **trace.header.lanes}
-    return all(recorded[role]["fingerprint"] == fingerprints[x] for role, x in names.items() if role in recorded)
+    return all(
+        recorded[role]["fingerprint"] == fingerprints[x] for role, x in names.items() if role in recorded
+    )
 
 
 def main() -> None:
     """Record the examples that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of an example; all without one and without --old")
-    parser.add_argument("--old", action="store_true", help="also those whose models have other weights by now")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="of an example; all without one and without --old"
+    )
+    parser.add_argument(
+        "--old", action="store_true", help="also those whose models have other weights by now"
+    )
     args = parser.parse_args()
     if strange := [name for name in args.names if name not in EXAMPLES]:
         parser.error(f"there is no example {strange[0]!r}: choose of {', '.join(EXAMPLES)}")

@@ -46,8 +46,11 @@ def chances(target: Net, draft: Net, rows: Tensor, temperature: float) -> Tensor
     for part in rows.split(4):
         p, q = (teacher_of(n, part) for n in (target, draft))
         told = part[:, 1:, None]
-        out.append((q.argmax(2) == told[:, :, 0]).float() if temperature == 0
-                   else (q.gather(2, told) - p.gather(2, told)).exp().clamp(max=1)[:, :, 0])
+        out.append(
+            (q.argmax(2) == told[:, :, 0]).float()
+            if temperature == 0
+            else (q.gather(2, told) - p.gather(2, told)).exp().clamp(max=1)[:, :, 0]
+        )
     return torch.cat(out)
 
 
@@ -97,8 +100,11 @@ def main() -> None:
         for group, kinds in data.groups(valid, MIXTURE).items():
             rows = data.windows({k: valid[k] for k in kinds}, 257, args.windows)
             m = measured(target, draft, rows)
-            print(f"| {folder.name} | {group} | {m['overlap']:.3f} | {m['same']:.1%} | {m['tau greedy']:.2f} | "
-                  f"{m['tau T=1']:.2f} |", flush=True)
+            print(
+                f"| {folder.name} | {group} | {m['overlap']:.3f} | {m['same']:.1%} | {m['tau greedy']:.2f} | "
+                f"{m['tau T=1']:.2f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -20,7 +20,11 @@ from decodescope.engine.trace.repeats import GRAM, repeats, said_again
 ALPHA = 16.0
 SAME = 10  # equal tokens in a row that end a text's use (the CLLM authors' cleaning)
 CHATS = 0.6  # share of texts that answer
-OPENINGS, OPENING, WRITTEN = 48, 32, 256  # openings of plain text, their tokens, and the greedy text behind each
+OPENINGS, OPENING, WRITTEN = (
+    48,
+    32,
+    256,
+)  # openings of plain text, their tokens, and the greedy text behind each
 
 KV = list[tuple[Tensor, Tensor]]
 
@@ -34,8 +38,10 @@ def states(net: Net, ids: Tensor, places: Tensor, seen: Tensor, past: KV | None 
     turn = net.cosine[places], net.sine[places]
     for i, layer in enumerate(net.model.layers):
         y, a = layer.input_layernorm(x), layer.self_attn
-        q, k, v = (p(y).unflatten(2, (n, s.head_width)).transpose(1, 2)
-                   for p, n in ((a.q_proj, s.heads), (a.k_proj, s.kv_heads), (a.v_proj, s.kv_heads)))
+        q, k, v = (
+            p(y).unflatten(2, (n, s.head_width)).transpose(1, 2)
+            for p, n in ((a.q_proj, s.heads), (a.k_proj, s.kv_heads), (a.v_proj, s.kv_heads))
+        )
         q, k = turned(q, turn), turned(k, turn)
         kv.append((k, v))
         if past is not None:
@@ -55,7 +61,10 @@ def beginnings(texts: dict[str, Text], count: int, size: int, seed: int) -> Tens
     """int64 [count, size]: what stands before an answer, for a share of CHATS, else before any place of a plain text; kinds
     in turn."""
     r, rows = np.random.default_rng(seed), []
-    kinds = {chat: sorted(k for k, t in texts.items() if t.chat == chat and len(t.ids) > 4 * size) for chat in (True, False)}
+    kinds = {
+        chat: sorted(k for k, t in texts.items() if t.chat == chat and len(t.ids) > 4 * size)
+        for chat in (True, False)
+    }
     for i in range(count):
         chat = i < count * CHATS
         text = texts[kinds[chat][i % len(kinds[chat])]]
@@ -85,7 +94,9 @@ def lengths(written: Tensor) -> Tensor:
 def greedy(net: Net, seed: int) -> list[list[int]]:
     """What the net writes, at temperature 0, behind openings of plain documents of unseen text; up to <|end|>."""
     texts = [x for x in load("valid").values() if not x.chat]
-    begun = [x.ids[start : start + OPENING] for x in texts for start, end in x.bounds if end - start > OPENING]
+    begun = [
+        x.ids[start : start + OPENING] for x in texts for start, end in x.bounds if end - start > OPENING
+    ]
     order = np.random.default_rng(seed).permutation(len(begun))[:OPENINGS]
     prompts = torch.from_numpy(np.stack([begun[i] for i in order]).astype(np.int64))
     rows = net.write(prompts, WRITTEN, 0.0)[:, OPENING:].tolist()
@@ -147,7 +158,9 @@ class Adapted:
 
     def said(self) -> str:
         """The losses, a mean over the last steps."""
-        return ", ".join(f"{n} {sum(x[n] for x in self.recent) / len(self.recent):.4f}" for n in self.recent[-1])
+        return ", ".join(
+            f"{n} {sum(x[n] for x in self.recent) / len(self.recent):.4f}" for n in self.recent[-1]
+        )
 
     def base(self, texts: Tensor) -> Tensor:
         """Logits [B, T, V] of the frozen model on texts int64 [B, T], without gradient."""

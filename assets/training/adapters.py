@@ -53,7 +53,9 @@ def main(words: Sequence[str] | None = None) -> None:  # noqa: PLR0915
     """Train, measure, and keep the adapter."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("name", choices=ADAPTERS)
-    parser.add_argument("--within", type=float, required=True, metavar="MINUTES", help="of training; the rest comes on top")
+    parser.add_argument(
+        "--within", type=float, required=True, metavar="MINUTES", help="of training; the rest comes on top"
+    )
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
     parser.add_argument("--steps", type=int, default=1_000_000, help="at most")
     parser.add_argument("--seed", type=int, default=0)
@@ -61,7 +63,9 @@ def main(words: Sequence[str] | None = None) -> None:  # noqa: PLR0915
     parser.add_argument("--texts", type=int, default=320, help="that the model writes to learn from")
     parser.add_argument("--from", dest="source", type=Path, help="folder of NAME/: go on with this adapter")
     parser.add_argument("--resume", action="store_true", help="go on from the state that was kept last")
-    parser.add_argument("--into", type=Path, help="folder in which NAME/ is written; by default the model's adapters/")
+    parser.add_argument(
+        "--into", type=Path, help="folder in which NAME/ is written; by default the model's adapters/"
+    )
     args = parser.parse_args(words)
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -96,9 +100,18 @@ def main(words: Sequence[str] | None = None) -> None:  # noqa: PLR0915
     from decodescope.engine.checkpoint.adapter import write
     from decodescope.engine.load import fingerprint
 
-    made_with: dict[str, Any] = {"within": args.within, "steps": steps, "tokens": part.read, "seed": args.seed}
+    made_with: dict[str, Any] = {
+        "within": args.within,
+        "steps": steps,
+        "tokens": part.read,
+        "seed": args.seed,
+    }
     made_with |= {"texts": args.texts}
-    made_with |= {"threads": torch.get_num_threads(), "machine": platform.processor() or platform.machine(), **earlier}
+    made_with |= {
+        "threads": torch.get_num_threads(),
+        "machine": platform.processor() or platform.machine(),
+        **earlier,
+    }
     notes = {"measured": figures, "made_with": made_with}
     into = (args.into or folder / "adapters") / args.name
     rows = {EMBEDDING: list(part.rows)} if part.rows else {}

@@ -35,7 +35,9 @@ class Adversary:
     rate:   share of the distributions of the last lesson that it told right, before it learnt from them
     """
 
-    def __init__(self, vocabulary: int, weight: float, width: int = 64, lr: float = 1e-3, seed: int = 0) -> None:
+    def __init__(
+        self, vocabulary: int, weight: float, width: int = 64, lr: float = 1e-3, seed: int = 0
+    ) -> None:
         self.net, self.weight, self.rate = Discriminator(vocabulary, width, seed), weight, 0.5
         self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=lr, betas=(0.5, 0.9), weight_decay=0.0)
         self.shown: list[tuple[Tensor, Tensor]] = []

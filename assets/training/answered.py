@@ -43,7 +43,9 @@ def answered(net: Net, asked: dict[str, list[Task]]) -> dict[str, tuple[float, f
 def main() -> None:
     """Print a table: kinds down, models across."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("models", nargs="+", type=Path, help="model folders, or checkpoints of `lab`'s training")
+    parser.add_argument(
+        "models", nargs="+", type=Path, help="model folders, or checkpoints of `lab`'s training"
+    )
     parser.add_argument("--count", type=int, default=40, help="questions of a kind")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()

@@ -23,7 +23,8 @@ FILE = ASSETS / "bench" / "labbench.jsonl"
 VERSION = "1"
 COUNT = 40  # questions of a kind, or of each of its variants
 VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "math": [{"form": "one-step"}, {"form": "words"}], "retrieval": [{"tokens": 512}, {"tokens": 1500}],
+    "math": [{"form": "one-step"}, {"form": "words"}],
+    "retrieval": [{"tokens": 512}, {"tokens": 1500}],
 }
 CONTEXT = 2048  # tokens that a question and its answers may take
 
@@ -43,10 +44,19 @@ def questions() -> Iterator[Task]:
 
 def line(number: int, task: Task) -> str:
     """One question in Spec-Bench's format with our fields."""
-    return json.dumps({
-        "question_id": number, "category": task.kind, "turns": task.turns, "reference": task.references or task.answers,
-        "scorer": task.scorer, "tags": task.tags,
-    }) + "\n"
+    return (
+        json.dumps(
+            {
+                "question_id": number,
+                "category": task.kind,
+                "turns": task.turns,
+                "reference": task.references or task.answers,
+                "scorer": task.scorer,
+                "tags": task.tags,
+            }
+        )
+        + "\n"
+    )
 
 
 def text() -> str:
@@ -63,7 +73,9 @@ def main() -> None:
     for kind, found in sizes.items():
         print(f"{kind:12} {len(found):4} questions, {min(found)} to {max(found)} tokens")
     if too_long := [kind for kind, found in sizes.items() if max(found) > CONTEXT]:
-        sys.exit(f"Questions of {', '.join(too_long)} take more than {CONTEXT} tokens: make the kind's texts shorter.")
+        sys.exit(
+            f"Questions of {', '.join(too_long)} take more than {CONTEXT} tokens: make the kind's texts shorter."
+        )
     FILE.parent.mkdir(parents=True, exist_ok=True)
     FILE.write_text(text(), encoding="utf-8", newline="\n")
     print(f"{FILE.relative_to(ASSETS.parent)}: {FILE.stat().st_size / 1000:.0f} kB")

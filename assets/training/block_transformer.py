@@ -36,7 +36,9 @@ from decodescope.engine.load import fingerprint
 
 NAME, BLOCK, LAYERS = "lab-blocks", 4, 2
 VOCABULARY = 512
-SHAPE = Shape(layers=2, width=64, heads=4, kv_heads=4, head_width=16, inner=144, vocabulary=VOCABULARY, context=1024)
+SHAPE = Shape(
+    layers=2, width=64, heads=4, kv_heads=4, head_width=16, inner=144, vocabulary=VOCABULARY, context=1024
+)
 RATES = (0.006, 0.008)  # Muon's, AdamW's
 KINDS = {"story": 0.8, "talk": 0.2}
 WINDOW, PAD = 256, 1
@@ -96,14 +98,22 @@ class BlockNet(nn.Module):
 
     def parts(self) -> dict[str, Tensor]:
         """The tensors of heads/block_transformer: embedder and block decoder."""
+
         def stacked(*names: str) -> Tensor:
-            return torch.stack([torch.cat([layer.get_parameter(f"{x}.weight") for x in names]) for layer in self.layers])
+            return torch.stack(
+                [torch.cat([layer.get_parameter(f"{x}.weight") for x in names]) for layer in self.layers]
+            )
 
         return {
-            "table": self.embed_blocks.weight, "attn_norm": stacked("input_layernorm"),
-            "qkv": stacked(*(f"self_attn.{x}_proj" for x in "qkv")), "out": stacked("self_attn.o_proj"),
-            "mlp_norm": stacked("post_attention_layernorm"), "gate_up": stacked("mlp.gate_proj", "mlp.up_proj"),
-            "down": stacked("mlp.down_proj"), "norm": self.norm.weight, "prefix": self.prefix.weight,
+            "table": self.embed_blocks.weight,
+            "attn_norm": stacked("input_layernorm"),
+            "qkv": stacked(*(f"self_attn.{x}_proj" for x in "qkv")),
+            "out": stacked("self_attn.o_proj"),
+            "mlp_norm": stacked("post_attention_layernorm"),
+            "gate_up": stacked("mlp.gate_proj", "mlp.up_proj"),
+            "down": stacked("mlp.down_proj"),
+            "norm": self.norm.weight,
+            "prefix": self.prefix.weight,
         }
 
 
@@ -126,8 +136,14 @@ def padded(rows: Tensor, pad: int) -> Tensor:
 class Training(train.Steps):
     """The training on windows in which blocks begin anywhere."""
 
-    def __init__(self, net: BlockNet, some: dict[str, data.Text], plan: train.Plan, rates: tuple[float, float],
-                 seed: int = 0) -> None:
+    def __init__(
+        self,
+        net: BlockNet,
+        some: dict[str, data.Text],
+        plan: train.Plan,
+        rates: tuple[float, float],
+        seed: int = 0,
+    ) -> None:
         super().__init__(net, plan, rates, seed)
         self.mixer = data.Mixer(some, KINDS, [WINDOW], seed)
         self.place = self.mixer.state()
@@ -172,7 +188,12 @@ def card(training: Training, valid: dict[str, data.Text]) -> dict:
     for kind, text in valid.items():
         rows = data.windows({kind: text}, WINDOW, len(text.ids))
         a_byte[kind] = round(training.measured({kind: rows})[kind] * len(text.ids) / text.size, 4)
-    return {"steps": training.step, "tokens": training.tokens, "minutes": round(training.minutes, 1), "nats_a_byte": a_byte}
+    return {
+        "steps": training.step,
+        "tokens": training.tokens,
+        "minutes": round(training.minutes, 1),
+        "nats_a_byte": a_byte,
+    }
 
 
 def write(net: BlockNet, folder: Path, notes: dict | None = None) -> None:
@@ -183,9 +204,18 @@ def write(net: BlockNet, folder: Path, notes: dict | None = None) -> None:
     said["model_max_length"] = net.shape.context
     (folder / "tokenizer_config.json").write_text(json.dumps(said, indent=2) + "\n")
     s = net.shape
-    sizes = dict(d=s.width, vocab=s.vocabulary, block_length=net.block, layers=len(net.layers), n_heads=s.heads,
-                 head_dim=s.head_width, d_ff=s.inner)
-    head = BlockDecoder.around(sizes, {name: x.detach().float().contiguous() for name, x in net.parts().items()})
+    sizes = dict(
+        d=s.width,
+        vocab=s.vocabulary,
+        block_length=net.block,
+        layers=len(net.layers),
+        n_heads=s.heads,
+        head_dim=s.head_width,
+        d_ff=s.inner,
+    )
+    head = BlockDecoder.around(
+        sizes, {name: x.detach().float().contiguous() for name, x in net.parts().items()}
+    )
     head.made_for = fingerprint(folder)
     files.write(head, folder / "heads" / head.kind, notes)
 
@@ -197,7 +227,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="stop after so many; the same command goes on")
     parser.add_argument("--within", type=float, help="minutes for all of it, the fall of the rate included")
     parser.add_argument("--corpus", type=Path, default=data.CORPUS, help="the corpus of corpus.py")
-    parser.add_argument("--out", metavar="FOLDER", help=f"model folder to write; assets/models/{NAME} without it")
+    parser.add_argument(
+        "--out", metavar="FOLDER", help=f"model folder to write; assets/models/{NAME} without it"
+    )
     parser.add_argument("--as", dest="as_name", default=NAME, help="name of the checkpoints")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)

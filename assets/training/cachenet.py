@@ -20,8 +20,10 @@ def features(net: Net, x: Tensor, attend: Attend, first: int = 0) -> Tensor:
     turn, s = (net.cosine[first : first + x.shape[1]], net.sine[first : first + x.shape[1]]), net.shape
     for i, layer in enumerate(net.model.layers):
         y, a = layer.input_layernorm(x), layer.self_attn
-        q, k, v = (p(y).unflatten(2, (n, s.head_width)).transpose(1, 2)
-                   for p, n in ((a.q_proj, s.heads), (a.k_proj, s.kv_heads), (a.v_proj, s.kv_heads)))
+        q, k, v = (
+            p(y).unflatten(2, (n, s.head_width)).transpose(1, 2)
+            for p, n in ((a.q_proj, s.heads), (a.k_proj, s.kv_heads), (a.v_proj, s.kv_heads))
+        )
         y = attend(i, turned(q, turn), turned(k, turn), v)
         x = x + a.o_proj(y.transpose(1, 2).flatten(2).to(x.dtype))
         x = x + layer.mlp(layer.post_attention_layernorm(x))

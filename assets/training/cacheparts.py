@@ -86,13 +86,17 @@ def main(words: Sequence[str] | None = None) -> None:
     """Train, measure, and keep the part."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("name", choices=PARTS)
-    parser.add_argument("--within", type=float, required=True, metavar="MINUTES", help="of training; measuring comes after")
+    parser.add_argument(
+        "--within", type=float, required=True, metavar="MINUTES", help="of training; measuring comes after"
+    )
     parser.add_argument("--from", dest="source", type=Path, help="folder of NAME/: go on with this part")
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
     parser.add_argument("--steps", type=int, default=1_000_000, help="at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
-    parser.add_argument("--into", type=Path, help="folder in which NAME/ is written; by default the model's heads/")
+    parser.add_argument(
+        "--into", type=Path, help="folder in which NAME/ is written; by default the model's heads/"
+    )
     args = parser.parse_args(words)
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -109,9 +113,16 @@ def main(words: Sequence[str] | None = None) -> None:
     figures = part.measured()
     print(figures, flush=True)
     part.head.made_for = fingerprint(folder)
-    made_with: dict[str, Any] = {"within": args.within, "steps": steps, "seed": args.seed, "threads": torch.get_num_threads()}
+    made_with: dict[str, Any] = {
+        "within": args.within,
+        "steps": steps,
+        "seed": args.seed,
+        "threads": torch.get_num_threads(),
+    }
     made_with |= {"machine": platform.processor() or platform.machine(), **earlier}
-    write(part.head, (args.into or folder / "heads") / args.name, {"measured": figures, "made_with": made_with})
+    write(
+        part.head, (args.into or folder / "heads") / args.name, {"measured": figures, "made_with": made_with}
+    )
 
 
 if __name__ == "__main__":

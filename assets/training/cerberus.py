@@ -49,7 +49,9 @@ def fitted(gate: CerberusGate, seen: Tensor, right: Tensor, steps: int = 25, rid
     for _ in range(steps):
         p = (x @ w).sigmoid()
         curve = (x * (p * (1 - p))[:, None]).T @ x / len(x) + pull
-        w = w - torch.linalg.solve(curve + 1e-9 * torch.eye(3, dtype=x.dtype), x.T @ (p - y) / len(x) + pull @ w)
+        w = w - torch.linalg.solve(
+            curve + 1e-9 * torch.eye(3, dtype=x.dtype), x.T @ (p - y) / len(x) + pull @ w
+        )
     with torch.no_grad():
         gate.weigh.weight.copy_(w[None, :2])
         gate.weigh.bias.copy_(w[2:])
@@ -64,15 +66,23 @@ def held(gate: CerberusGate, seen: Tensor, right: Tensor) -> dict[str, object]:
         drafts = chance >= least
         if not drafts.any():
             break
-        rows.append([least, round(float(drafts.double().mean()), 4), round(float(right[drafts].double().mean()), 4)])
-    return {"auc": round(auc(chance[::4], right[::4]), 4), "right": round(float(right.double().mean()), 4), "thresholds": rows}
+        rows.append(
+            [least, round(float(drafts.double().mean()), 4), round(float(right[drafts].double().mean()), 4)]
+        )
+    return {
+        "auc": round(auc(chance[::4], right[::4]), 4),
+        "right": round(float(right.double().mean()), 4),
+        "thresholds": rows,
+    }
 
 
 def main() -> None:
     """Fit, measure, and keep the gate."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="lab", help="a folder of assets/models, with heads/hydra in it")
-    parser.add_argument("--text", type=float, default=0.25, help="of the model's own text, in millions of tokens")
+    parser.add_argument(
+        "--text", type=float, default=0.25, help="of the model's own text, in millions of tokens"
+    )
     parser.add_argument("--unseen", type=int, default=UNSEEN, help="windows of held-out text to measure on")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--into", type=Path, help="folder to write; by default the model's heads/cerberus")
@@ -93,7 +103,11 @@ def main() -> None:
     for name, x in figures.items():
         print(f"{name}: {x}", flush=True)
     gate.made_for = made_for
-    write(gate, args.into or folder / "heads" / "cerberus", {**figures, "made_with": {"text": args.text, "seed": args.seed}})
+    write(
+        gate,
+        args.into or folder / "heads" / "cerberus",
+        {**figures, "made_with": {"text": args.text, "seed": args.seed}},
+    )
 
 
 if __name__ == "__main__":

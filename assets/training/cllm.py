@@ -28,7 +28,11 @@ PROMPT, NEW, BLOCK = 96, 96, 16  # tokens: before the text that the model writes
 WINDOWS, ROWS = 8, 64  # texts a step, and texts that are written or iterated together
 TEXTS = 320  # written for training
 KEEP = 10.0  # weight of staying the model
-HELD_OUT, MENDED = 48, 0.5  # texts for measuring; share of texts of a step in which wrong guesses are corrected
+HELD_OUT, MENDED = (
+    48,
+    0.5,
+)  # texts for measuring; share of texts of a step in which wrong guesses are corrected
+
 
 def mask(prompt: int, new: int, block: int) -> Tensor:
     """bool [L + G, L + G], L = prompt + new, G = new: the text is causal; a guess sees the text before its block, and the
@@ -116,7 +120,9 @@ class Consistency(Adapted):
     def gather(self) -> str:
         """Collect the trajectories of the frozen model."""
         switched(self.head, False)
-        self.known = collected(self.net, beginnings(load("train"), self.texts, PROMPT, self.seed), self.seed + 1)
+        self.known = collected(
+            self.net, beginnings(load("train"), self.texts, PROMPT, self.seed), self.seed + 1
+        )
         switched(self.head, True)
         return f"the model wrote {len(self.known.texts)} texts"
 
@@ -124,7 +130,9 @@ class Consistency(Adapted):
         """int64 [B, G]: for each block of these texts a state of its trajectory that is not the fixed point, any with equal
         chance; of first states fresh ones; in a share of the others some wrong tokens corrected."""
         truth = t.texts[rows, PROMPT:]
-        at = (torch.rand(t.solved[rows].shape, generator=self.draw) * t.solved[rows].clamp(min=1)).long()  # [B, blocks]
+        at = (
+            torch.rand(t.solved[rows].shape, generator=self.draw) * t.solved[rows].clamp(min=1)
+        ).long()  # [B, blocks]
         at = at.repeat_interleave(BLOCK, 1)
         point = t.points[:, rows].long().gather(0, at[None])[0]
         point = torch.where(at == 0, guesses(t.texts[rows, :PROMPT], NEW, self.draw), point)
@@ -142,7 +150,9 @@ class Consistency(Adapted):
         upto = torch.arange(length) < (PROMPT + counted)[:, None]  # [B, L]
         stay = -(base.softmax(2) * text.log_softmax(2)).sum(2)[upto].mean()
 
-        wrong = (point != texts[:, PROMPT:]).unflatten(1, (-1, BLOCK)).cumsum(2).flatten(1) > 0  # the row, or one before it
+        wrong = (point != texts[:, PROMPT:]).unflatten(1, (-1, BLOCK)).cumsum(2).flatten(
+            1
+        ) > 0  # the row, or one before it
         inside = (torch.arange(NEW) % BLOCK < BLOCK - 1) & (torch.arange(NEW) < counted[:, None] - 1)
         rows = wrong & inside
         goal = text[:, PROMPT:].detach().softmax(2)
@@ -155,7 +165,9 @@ class Consistency(Adapted):
             self.gather()
         assert self.known is not None
         rows = torch.randint(len(self.known.texts), (WINDOWS,), generator=self.draw)
-        jump, stay = self.losses(self.known.texts[rows], self.known.counted[rows], self.state(self.known, rows))
+        jump, stay = self.losses(
+            self.known.texts[rows], self.known.counted[rows], self.state(self.known, rows)
+        )
         self.count(WINDOWS * (PROMPT + 2 * NEW), consistency=jump, **{"own text": stay})
         return jump + KEEP * (stay + self.kept())
 

@@ -62,7 +62,11 @@ class Questions:
 
     def ask(self, sort: str, r: Random) -> Question:
         """A question of that sort."""
-        makers: dict[str, Callable[[Random], tuple[str, str]]] = {"kind": self.kind, "claim": self.claim, "same": self.same}
+        makers: dict[str, Callable[[Random], tuple[str, str]]] = {
+            "kind": self.kind,
+            "claim": self.claim,
+            "same": self.same,
+        }
         prompt, answer = makers[sort](r)
         return Question(sort, prompt, LABELS[sort], answer)
 
@@ -174,7 +178,9 @@ def main() -> None:
             if len(asked.ids(q)) <= LONGEST and q not in some:
                 some.append(q)
         chosen += some
-    FILE.write_text("".join(json.dumps(asdict(q), ensure_ascii=False) + "\n" for q in chosen), encoding="utf-8")
+    FILE.write_text(
+        "".join(json.dumps(asdict(q), ensure_ascii=False) + "\n" for q in chosen), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -36,7 +36,11 @@ DRAWS = 4  # short versions of each prompt
 ASKED = ("qa", "retrieval", "summary")  # kinds with a passage
 LENGTH = 500  # tokens of a prompt, at most
 RANK = 8
-PRICE, GAP, BETA = 0.5, 0.05, 1.0  # nats for the whole passage; nats by which two versions must differ; DPO's beta
+PRICE, GAP, BETA = (
+    0.5,
+    0.05,
+    1.0,
+)  # nats for the whole passage; nats by which two versions must differ; DPO's beta
 
 
 def left(one: Episode, stays: Tensor) -> list[int]:
@@ -55,7 +59,9 @@ def asking(e: Tensor, one: Episode) -> Tensor:
     return e[rest]
 
 
-def step(head: SentenceScorer, decoder: Decoder, one: Episode, price: float, draw: torch.Generator) -> Tensor | None:
+def step(
+    head: SentenceScorer, decoder: Decoder, one: Episode, price: float, draw: torch.Generator
+) -> Tensor | None:
     """The loss of the pairs of DRAWS short versions, of which half are drawn by the scorer's chances and half by one half; None
     where no two differ enough."""
     e = embedded(decoder, one.prompt)
@@ -115,7 +121,9 @@ def episode(model: Model, chat: tuple[list[int], list[int]], r: Random, split: s
             return Episode(ids, spans, 0, answer, task.kind)
 
 
-def measured(head: SentenceScorer, decoder: Decoder, unseen: Sequence[Episode], r: Random) -> dict[str, tuple[float, float]]:
+def measured(
+    head: SentenceScorer, decoder: Decoder, unseen: Sequence[Episode], r: Random
+) -> dict[str, tuple[float, float]]:
     """Of each way to choose: the mean -ln p a token of the answer, and the share of the passages' tokens that is read. The
     floors take as many sentences as the scorer."""
     rows: dict[str, list[tuple[float, float]]] = {}
@@ -126,9 +134,17 @@ def measured(head: SentenceScorer, decoder: Decoder, unseen: Sequence[Episode], 
         near[nearest(decoder, one)[: int(stays.sum())]] = True
         drawn[r.sample(range(u), int(stays.sum()))] = True
         every = torch.ones_like(stays)
-        for name, some in {"chosen": stays, "nearest": near, "random": drawn, "all": every, "none": ~every}.items():
+        for name, some in {
+            "chosen": stays,
+            "nearest": near,
+            "random": drawn,
+            "all": every,
+            "none": ~every,
+        }.items():
             kept, may_go = left(one, some), sum(b - a for a, b in one.spans)
-            rows.setdefault(name, []).append((nats(decoder, kept, one.answer), 1 - (len(one.prompt) - len(kept)) / may_go))
+            rows.setdefault(name, []).append(
+                (nats(decoder, kept, one.answer), 1 - (len(one.prompt) - len(kept)) / may_go)
+            )
     return averaged(rows)
 
 

@@ -43,7 +43,13 @@ from decodescope.engine.session import ending
 
 MOST = 3  # tokens of an answer: some word
 LENGTH = 384  # tokens of a prompt, at most
-PLAIN = {"story": lambda r: tell(r).text, "records": records, "counting": counting, "listing": listing, "recall": recall}
+PLAIN = {
+    "story": lambda r: tell(r).text,
+    "records": records,
+    "counting": counting,
+    "listing": listing,
+    "recall": recall,
+}
 MARGIN, WEIGHT = 0.5, 1.0  # of the ranking
 INNER = 16
 BATCH = 64
@@ -94,7 +100,9 @@ def examples(small: Model, large: Model, net: Net, split: str, each: int, seed: 
         for (kind, prompt), a, b in zip(asked, *found, strict=True)
     ]
     prompt, mean, logp, right, kinds = zip(*rows, strict=True)
-    return Examples(torch.stack(prompt), torch.stack(mean), torch.stack(logp), torch.tensor(right), list(kinds))
+    return Examples(
+        torch.stack(prompt), torch.stack(mean), torch.stack(logp), torch.tensor(right), list(kinds)
+    )
 
 
 @torch.no_grad()
@@ -118,7 +126,9 @@ def loss_of(head: CorrectnessHead, some: Examples) -> Tensor:
     """Both nets' losses, summed."""
     right, said = some.right.float(), head.sure_logit(some.mean, some.logp)
     wrong = F.binary_cross_entropy_with_logits(head.wrong_logit(some.prompt), 1 - right)
-    return wrong + F.binary_cross_entropy_with_logits(said, right) + WEIGHT * ranking(said.sigmoid(), some.right)
+    return (
+        wrong + F.binary_cross_entropy_with_logits(said, right) + WEIGHT * ranking(said.sigmoid(), some.right)
+    )
 
 
 def new_head(found: Examples, inner: int = INNER, seed: int = 0) -> CorrectnessHead:
@@ -126,7 +136,10 @@ def new_head(found: Examples, inner: int = INNER, seed: int = 0) -> CorrectnessH
     torch.manual_seed(seed)
     head = CorrectnessHead(d=found.mean.shape[1], inner=inner)
     with torch.no_grad():
-        for layer, x in ((head.wrong_in, found.prompt), (head.sure_in, torch.cat([found.mean, found.logp], 1))):
+        for layer, x in (
+            (head.wrong_in, found.prompt),
+            (head.sure_in, torch.cat([found.mean, found.logp], 1)),
+        ):
             layer.weight.normal_(0, x.shape[1] ** -0.5)
             layer.weight /= x.std(0).clamp(min=1e-3)
             layer.bias.copy_(-(layer.weight @ x.mean(0)))
@@ -134,7 +147,12 @@ def new_head(found: Examples, inner: int = INNER, seed: int = 0) -> CorrectnessH
 
 
 def train(
-    head: CorrectnessHead, found: Examples, steps: int, lr: float, seed: int, say: Callable[[str], None] = lambda text: None
+    head: CorrectnessHead,
+    found: Examples,
+    steps: int,
+    lr: float,
+    seed: int,
+    say: Callable[[str], None] = lambda text: None,
 ) -> None:
     """AdamW over batches drawn from the examples."""
     draw = torch.Generator().manual_seed(seed)
@@ -162,7 +180,11 @@ def calibration(said: Tensor, so: Tensor) -> list[tuple[float, int, float, float
     """(from, answers, mean of what is said, share that is so) of every tenth that has answers; said float [n], so bool [n]."""
     place = (said * BINS).long().clamp(max=BINS - 1)
     here = [(i, place == i) for i in range(BINS)]
-    return [(i / BINS, int(x.sum()), float(said[x].mean()), float(so[x].double().mean())) for i, x in here if x.any()]
+    return [
+        (i / BINS, int(x.sum()), float(said[x].mean()), float(so[x].double().mean()))
+        for i, x in here
+        if x.any()
+    ]
 
 
 def measured(head: CorrectnessHead, unseen: Examples) -> dict[str, object]:
@@ -193,13 +215,17 @@ def main(words: Sequence[str] | None = None) -> None:
     """Answer, train, measure, and keep the heads."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="lab-draft", help="a folder of assets/models")
-    parser.add_argument("--large", default="lab", help="the model that says what is right, another folder there")
+    parser.add_argument(
+        "--large", default="lab", help="the model that says what is right, another folder there"
+    )
     parser.add_argument("--prompts", type=int, default=120, help="of each kind, to learn from")
     parser.add_argument("--unseen", type=int, default=40, help="of each kind, others, to measure on")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--into", type=Path, help="folder in which correctness/ is written; by default the model's heads/")
+    parser.add_argument(
+        "--into", type=Path, help="folder in which correctness/ is written; by default the model's heads/"
+    )
     args = parser.parse_args(words)
 
     from decodescope.engine.load import fingerprint

@@ -37,7 +37,15 @@ from decodescope.engine.model.feed import Feed
 
 DRAWS = 4  # of actions for each prompt
 SHOTS = 5  # examples of a prompt
-ASKED = ("qa", "math", "retrieval", "lists", "json", "expression", "translation")  # kinds whose answers are short enough
+ASKED = (
+    "qa",
+    "math",
+    "retrieval",
+    "lists",
+    "json",
+    "expression",
+    "translation",
+)  # kinds whose answers are short enough
 LENGTH = 700  # tokens of a prompt, at most
 RANK = 8
 BUDGET, PRICE = 0.5, 1.0  # share of the examples' tokens that costs nothing; nats for as many tokens again
@@ -59,7 +67,9 @@ class Episode:
 def nats(decoder: Decoder, prompt: Sequence[int], answer: Sequence[int]) -> float:
     """-ln p a token of the answer behind the prompt."""
     at = list(range(len(prompt) - 1, len(prompt) + len(answer) - 1))
-    laws = decoder.forward(Feed.causal([*prompt, *answer[:-1]], 0, decoder.device, logits=at), None)[0].log_softmax(-1)
+    laws = decoder.forward(Feed.causal([*prompt, *answer[:-1]], 0, decoder.device, logits=at), None)[
+        0
+    ].log_softmax(-1)
     return -float(laws.gather(1, torch.tensor(answer, device=laws.device)[:, None]).mean())
 
 
@@ -81,7 +91,10 @@ def step(
 ) -> tuple[Tensor, float]:
     """The loss whose gradient is REINFORCE's, of DRAWS draws of actions, and their mean reward."""
     e = embedded(decoder, one.prompt)
-    by_shot, by_token = head.shots(e, e[one.first :], one.spans).float(), head.tokens(e, e[one.first :], one.spans)
+    by_shot, by_token = (
+        head.shots(e, e[one.first :], one.spans).float(),
+        head.tokens(e, e[one.first :], one.spans),
+    )
     may_go, rewards, logs = sum(b - a for a, b in one.spans), [], []
     for _ in range(DRAWS):
         shots = torch.rand(len(by_shot), generator=draw) < by_shot.detach().sigmoid()
@@ -149,7 +162,9 @@ def train(  # noqa: PLR0913
 ) -> None:
     """Adam, a step for each `batch` of episodes, until these end."""
     draw = torch.Generator().manual_seed(seed)
-    descend(head, episodes, lambda one: step(head, decoder, one, budget, price, draw), lr, batch, "reward", say)
+    descend(
+        head, episodes, lambda one: step(head, decoder, one, budget, price, draw), lr, batch, "reward", say
+    )
 
 
 def chosen(head: ShotPolicies, decoder: Decoder, one: Episode) -> tuple[Tensor, list[Tensor]]:
@@ -194,7 +209,9 @@ def episode(model: Model, chat: tuple[list[int], list[int]], r: Random, split: s
             return Episode(ids, spans, first, answer, kind)
 
 
-def measured(head: ShotPolicies, decoder: Decoder, unseen: Sequence[Episode], r: Random) -> dict[str, tuple[float, float]]:
+def measured(
+    head: ShotPolicies, decoder: Decoder, unseen: Sequence[Episode], r: Random
+) -> dict[str, tuple[float, float]]:
     """Of each way to choose: the mean -ln p a token of the answer, and the share of the examples' tokens that is read. The
     floors take as many examples as the policies, whole."""
     rows: dict[str, list[tuple[float, float]]] = {}
@@ -211,13 +228,18 @@ def measured(head: ShotPolicies, decoder: Decoder, unseen: Sequence[Episode], r:
         ways |= {"random": (drawn, whole), "all": (every, whole), "none": (~every, whole)}
         for name, (some, parts) in ways.items():
             kept, may_go = left(one, some, parts), sum(b - a for a, b in one.spans)
-            rows.setdefault(name, []).append((nats(decoder, kept, one.answer), 1 - (len(one.prompt) - len(kept)) / may_go))
+            rows.setdefault(name, []).append(
+                (nats(decoder, kept, one.answer), 1 - (len(one.prompt) - len(kept)) / may_go)
+            )
     return averaged(rows)
 
 
 def averaged(rows: dict[str, list[tuple[float, float]]]) -> dict[str, tuple[float, float]]:
     """Of each way its means."""
-    return {name: (sum(x for x, _ in some) / len(some), sum(y for _, y in some) / len(some)) for name, some in rows.items()}
+    return {
+        name: (sum(x for x, _ in some) / len(some), sum(y for _, y in some) / len(some))
+        for name, some in rows.items()
+    }
 
 
 def learn(
@@ -238,7 +260,9 @@ def learn(
     parser.add_argument("--unseen", type=int, default=60, help="held-out prompts to measure it on")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
-    parser.add_argument("--into", type=Path, help="folder in which its own is written; by default the model's heads/")
+    parser.add_argument(
+        "--into", type=Path, help="folder in which its own is written; by default the model's heads/"
+    )
     args = parser.parse_args(words)
     if args.threads:
         torch.set_num_threads(args.threads)

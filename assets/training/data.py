@@ -54,8 +54,10 @@ class Text:
         """Where a mixer takes it from, `share` of all tokens in sum."""
         parts = by_length(self, lengths) if self.chat else lanes(self)
         shares = [share * float((units[:, 1] - units[:, 0]).sum()) / len(self.ids) for _, units, _ in parts]
-        return [Stream(f"{kind}/{name}", self.chat, largest, part, seed, self.ids, units)
-                for part, (name, units, largest) in zip(shares, parts, strict=True)]
+        return [
+            Stream(f"{kind}/{name}", self.chat, largest, part, seed, self.ids, units)
+            for part, (name, units, largest) in zip(shares, parts, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,12 @@ class Fresh:
         some = [length for length in sorted(lengths) if length >= self.least] or lengths
         parts = {length: 0.5**i for i, length in enumerate(some)}
         whole = sum(parts.values())
-        return [Spring(f"{kind}/{length}", self.chat, length + 1, share * part / whole, seed, self.make, self.split)
-                for length, part in parts.items()]
+        return [
+            Spring(
+                f"{kind}/{length}", self.chat, length + 1, share * part / whole, seed, self.make, self.split
+            )
+            for length, part in parts.items()
+        ]
 
 
 def encoded(documents: Iterable[dict], tokenizer: str | None = None) -> dict[tuple[str, str], Text]:
@@ -97,13 +103,19 @@ def encoded(documents: Iterable[dict], tokenizer: str | None = None) -> dict[tup
     for key, some in grouped.items():
         is_chat = bool(some[0].get("chat"))
         if any(bool(d.get("chat")) != is_chat for d in some):
-            raise ValueError(f"Some documents of the kind {key[1]!r} are chats and some are not: give them two kinds.")
+            raise ValueError(
+                f"Some documents of the kind {key[1]!r} are chats and some are not: give them two kinds."
+            )
         parts = []
         for at in range(0, len(some), 2000):
             coded = coder(is_chat, tokenizer).encode_batch([d["text"] for d in some[at : at + 2000]])
             parts += [np.array([*c.ids, END], dtype=np.uint16) for c in coded]
-        out[key] = Text(np.concatenate(parts), np.cumsum([len(p) for p in parts]),
-                        sum(len(d["text"].encode()) for d in some), is_chat)
+        out[key] = Text(
+            np.concatenate(parts),
+            np.cumsum([len(p) for p in parts]),
+            sum(len(d["text"].encode()) for d in some),
+            is_chat,
+        )
     return out
 
 
@@ -111,8 +123,11 @@ def write(texts: dict[tuple[str, str], Text], file: BinaryIO, stamp: int = 0) ->
     """Write the texts' arrays, and of which corpus they are."""
     arrays = {"stamp": np.array(stamp)}
     for (split, kind), text in texts.items():
-        arrays |= {f"{split}/{kind}/ids": text.ids, f"{split}/{kind}/ends": text.ends,
-                   f"{split}/{kind}/about": np.array([text.size, text.chat])}
+        arrays |= {
+            f"{split}/{kind}/ids": text.ids,
+            f"{split}/{kind}/ends": text.ends,
+            f"{split}/{kind}/about": np.array([text.size, text.chat]),
+        }
     np.savez(file, **arrays)
 
 
@@ -120,8 +135,16 @@ def read(file: BinaryIO | Path, split: str | None = None) -> dict[tuple[str, str
     """(split, kind) -> text of a file that `write` wrote; those of one split where one is given."""
     with np.load(file) as arrays:
         keys = [(k.split("/")[0], k.split("/")[1]) for k in sorted(arrays) if k.endswith("/ids")]
-        return {(s, k): Text(arrays[f"{s}/{k}/ids"], arrays[f"{s}/{k}/ends"], int(arrays[f"{s}/{k}/about"][0]),
-                             bool(arrays[f"{s}/{k}/about"][1])) for s, k in keys if split in (None, s)}
+        return {
+            (s, k): Text(
+                arrays[f"{s}/{k}/ids"],
+                arrays[f"{s}/{k}/ends"],
+                int(arrays[f"{s}/{k}/about"][0]),
+                bool(arrays[f"{s}/{k}/about"][1]),
+            )
+            for s, k in keys
+            if split in (None, s)
+        }
 
 
 def save(texts: dict[tuple[str, str], Text], path: Path = TOKENS, stamp: int = 0) -> None:
@@ -138,7 +161,9 @@ def load(split: str, file: Path = TOKENS) -> dict[str, Text]:
         with open(CORPUS, encoding="utf-8") as f:
             save(encoded(json.loads(line) for line in f), stamp=stamp)
     if not file.exists():
-        raise FileNotFoundError(f"There is no {file}: build the corpus first, with python assets/training/corpus.py.")
+        raise FileNotFoundError(
+            f"There is no {file}: build the corpus first, with python assets/training/corpus.py."
+        )
     return {kind: text for (_, kind), text in read(file, split).items()}
 
 
@@ -223,7 +248,9 @@ class Stream(Source):
 
     def shuffle(self) -> None:
         """The order of this epoch."""
-        self.order = np.random.default_rng([self.seed, crc32(self.name.encode()), self.epoch]).permutation(len(self.units))
+        self.order = np.random.default_rng([self.seed, crc32(self.name.encode()), self.epoch]).permutation(
+            len(self.units)
+        )
 
     def open(self) -> np.ndarray:
         """The ids of the unit at `cursor`."""
@@ -250,13 +277,18 @@ class Spring(Source):
 
     make: Callable[[Random, str, int], str]
     split: str
-    made: tuple[int, np.ndarray] = field(default=(-1, np.zeros(0, np.uint16)), init=False)  # the open one, and its ids
+    made: tuple[int, np.ndarray] = field(
+        default=(-1, np.zeros(0, np.uint16)), init=False
+    )  # the open one, and its ids
 
     def open(self) -> np.ndarray:
         """The ids of the document at `cursor`."""
         if self.made[0] != self.cursor:
             r = Random(f"{self.seed}/{self.name}/{self.split}/{self.cursor}")
-            while len(ids := coder(self.whole).encode(self.make(r, self.split, self.largest - 1)).ids) >= self.largest:
+            while (
+                len(ids := coder(self.whole).encode(self.make(r, self.split, self.largest - 1)).ids)
+                >= self.largest
+            ):
                 pass
             self.made = self.cursor, np.array([*ids, END], dtype=np.uint16)
         return self.made[1]
@@ -278,11 +310,18 @@ class Mixer:
     need, so that long ones do not hold up short ones.
     """
 
-    def __init__(self, texts: Mapping[str, Text | Fresh], mixture: dict[str, float], lengths: Sequence[int], seed: int) -> None:
-        self.streams = [source for kind, share in shares(texts, mixture).items()
-                        for source in texts[kind].streams(kind, share, lengths, seed)]
+    def __init__(
+        self, texts: Mapping[str, Text | Fresh], mixture: dict[str, float], lengths: Sequence[int], seed: int
+    ) -> None:
+        self.streams = [
+            source
+            for kind, share in shares(texts, mixture).items()
+            for source in texts[kind].streams(kind, share, lengths, seed)
+        ]
         if all(s.whole for s in self.streams):
-            raise ValueError("The mixture has no plain text, and windows are filled up with that: give code, docs or stories.")
+            raise ValueError(
+                "The mixture has no plain text, and windows are filled up with that: give code, docs or stories."
+            )
 
     def rows(self, length: int, count: int) -> Tensor:
         """int64 [count, length + 1]: the next windows; the last token of each is only predicted."""
@@ -328,7 +367,9 @@ def by_length(text: Text, lengths: Sequence[int]) -> list[tuple[str, np.ndarray,
 
 def lanes(text: Text) -> list[tuple[str, np.ndarray, int]]:
     """Name, units (documents cut to `PIECE` tokens) and 0, since a piece may be cut again."""
-    pieces = np.array([(at, min(at + PIECE, end)) for start, end in text.bounds for at in range(start, end, PIECE)])
+    pieces = np.array(
+        [(at, min(at + PIECE, end)) for start, end in text.bounds for at in range(start, end, PIECE)]
+    )
     return [(str(i), pieces[i::LANES], 0) for i in range(LANES) if len(pieces[i::LANES])]
 
 
@@ -353,8 +394,13 @@ def turns(rows: Tensor, mark: int) -> Tensor:
 
 def windows(texts: Mapping[str, Text | Fresh], length: int, count: int, kind: str | None = None) -> Tensor:
     """int64 [count or fewer, length]: windows of the documents of a kind (or all) in a row, spread evenly."""
-    ids = np.concatenate([t.ids if isinstance(t, Text) else t.first(length, count) for k, t in texts.items()
-                          if kind in (None, k)]).astype(np.int64)
+    ids = np.concatenate(
+        [
+            t.ids if isinstance(t, Text) else t.first(length, count)
+            for k, t in texts.items()
+            if kind in (None, k)
+        ]
+    ).astype(np.int64)
     rows = torch.from_numpy(ids[: len(ids) // length * length]).view(-1, length)
     return rows[:: max(1, len(rows) // count)][:count]
 

@@ -28,15 +28,22 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 SIZES = dict(layers=4, width=64, heads=4, kv_heads=4, head_width=16, inner=192)
-SHAPES = {"lab-digits": Shape(**SIZES, vocabulary=pictures.size(False), context=128),
-          "lab-digits-any": Shape(**SIZES, vocabulary=pictures.size(True), context=256, theta=1e6)}
+SHAPES = {
+    "lab-digits": Shape(**SIZES, vocabulary=pictures.size(False), context=128),
+    "lab-digits-any": Shape(**SIZES, vocabulary=pictures.size(True), context=256, theta=1e6),
+}
 RATES = (0.004, 0.006)  # Muon's, AdamW's
-DROPPED = {False: 0.2, True: 0.05}  # of what a part adds to the residual stream; less where the order is another every time
+DROPPED = {
+    False: 0.2,
+    True: 0.05,
+}  # of what a part adds to the residual stream; less where the order is another every time
 BLURRED = 0.1  # of the levels that are read
 INSTRUCTIONS = 0.1  # the weight of an instruction as a prediction
 ORDERS = 4  # in which a held-out picture is read
 BOUND = 0.3  # the weight of the cell that a level is asked for
-PLANS = {cells: train.Plan(batch, {}, {}, warmup=40, check=0.5) for cells, batch in ((False, 4096), (True, 2048))}
+PLANS = {
+    cells: train.Plan(batch, {}, {}, warmup=40, check=0.5) for cells, batch in ((False, 4096), (True, 2048))
+}
 
 
 def placed(net: Net) -> None:
@@ -45,7 +52,9 @@ def placed(net: Net) -> None:
     D = net.shape.width
     cell = torch.arange(pictures.CELLS)
     speeds = torch.logspace(0, -1, D // 4)  # radians a cell
-    angle = torch.cat((torch.outer(cell // pictures.SIDE, speeds), torch.outer(cell % pictures.SIDE, speeds)), 1)  # [64, D / 2]
+    angle = torch.cat(
+        (torch.outer(cell // pictures.SIDE, speeds), torch.outer(cell % pictures.SIDE, speeds)), 1
+    )  # [64, D / 2]
     x, y = (torch.randn(2, D // 2) * 0.1).unbind()
     turned = torch.cat((x * angle.cos() - y * angle.sin(), x * angle.sin() + y * angle.cos()), 1)
     net.model.embed_tokens.weight.data[pictures.FIRST_CELL :] = turned
@@ -90,8 +99,15 @@ class Training(train.Steps):
 
     FIGURES = ("loss", "cell", "bound")
 
-    def __init__(self, net: Net, some: Pictures, cells: bool, plan: train.Plan, rates: tuple[float, float],
-                 seed: int = 0) -> None:
+    def __init__(
+        self,
+        net: Net,
+        some: Pictures,
+        cells: bool,
+        plan: train.Plan,
+        rates: tuple[float, float],
+        seed: int = 0,
+    ) -> None:
         super().__init__(net, plan, rates, seed)
         self.pictures, self.cells = some, cells
 
@@ -114,7 +130,10 @@ class Training(train.Steps):
     def loss(self, rows: Rows) -> tuple[Tensor, Tensor, int]:
         """The loss of windows, float [3]: it, nats a cell and of a level's cell, and the tokens that were predicted."""
         # attention written out: on a processor the fused one is slow backwards through windows this short
-        with torch.autocast(rows.ids.device.type, torch.bfloat16, enabled=rows.ids.is_cuda), sdpa_kernel(SDPBackend.MATH):
+        with (
+            torch.autocast(rows.ids.device.type, torch.bfloat16, enabled=rows.ids.is_cuda),
+            sdpa_kernel(SDPBackend.MATH),
+        ):
             states = self.net.states(pictures.blurred(rows, BLURRED)[:, :-1])
             each, weight = of_logits(self.net.head(states[-1]), rows), rows.weight[:, 1:]
             bound = binding(self.net, states[1], rows) if self.cells else each.new_zeros(())
@@ -128,8 +147,7 @@ class Training(train.Steps):
     def about(self) -> dict:
         """Objective and text."""
         weights = {"instructions": INSTRUCTIONS, "bound": BOUND} if self.cells else {}
-        return {"objective": {"next token": True, **weights},
-                "mixture": {"scikit-learn's digits": 1.0}}
+        return {"objective": {"next token": True, **weights}, "mixture": {"scikit-learn's digits": 1.0}}
 
 
 def write(net: Net, folder: Path, cells: bool) -> None:
@@ -142,12 +160,18 @@ def main() -> None:
     """Train, write the folder, and note how it was made."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("name", choices=SHAPES)
-    parser.add_argument("--from", dest="source", metavar="FOLDER", help="begin with these weights, not from nothing")
+    parser.add_argument(
+        "--from", dest="source", metavar="FOLDER", help="begin with these weights, not from nothing"
+    )
     parser.add_argument("--tokens", type=float, help="millions at which the constant rate ends")
     parser.add_argument("--minutes", type=float, help="stop after so many; the same command goes on")
     parser.add_argument("--within", type=float, help="minutes for all of it, the fall of the rate included")
-    parser.add_argument("--pictures", type=Path, default=pictures.FILE, help="where they are kept once they were read")
-    parser.add_argument("--out", metavar="FOLDER", help="model folder to write; assets/models/NAME without it")
+    parser.add_argument(
+        "--pictures", type=Path, default=pictures.FILE, help="where they are kept once they were read"
+    )
+    parser.add_argument(
+        "--out", metavar="FOLDER", help="model folder to write; assets/models/NAME without it"
+    )
     parser.add_argument("--as", dest="as_name", help="name of the checkpoints; NAME without it")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, default=1)

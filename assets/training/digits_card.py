@@ -25,7 +25,9 @@ SEED = 11
 
 def named(net: Net, held_out: Pictures, cells: bool) -> float:
     """The share of the held-out pictures that are likeliest under their own class."""
-    scores = [-each(net, Pictures(held_out.levels, torch.full_like(held_out.classes, k)), cells) for k in range(10)]
+    scores = [
+        -each(net, Pictures(held_out.levels, torch.full_like(held_out.classes, k)), cells) for k in range(10)
+    ]
     return float((torch.stack(scores).argmax(0) == held_out.classes).float().mean())
 
 
@@ -56,8 +58,10 @@ def shown(levels: Tensor) -> str:
     """Pictures [N, 8, 8] side by side, five in a row, as glyphs in an indented block."""
     lines = []
     for some in levels.split(5):
-        lines += ["    " + "   ".join("".join(pictures.GLYPHS[x] for x in row) for row in rows)
-                  for rows in some.transpose(0, 1).tolist()] + [""]
+        lines += [
+            "    " + "   ".join("".join(pictures.GLYPHS[x] for x in row) for row in rows)
+            for rows in some.transpose(0, 1).tolist()
+        ] + [""]
     return "\n".join(lines)
 
 
@@ -69,15 +73,31 @@ def card(folder: Path, train: Pictures, held_out: Pictures) -> str:
     rows = [[words, f"{counts[by]:.3f}", "-"] for by, words in COUNTED.items()]
     for name, net in nets.items():
         cells = name.endswith("any")
-        rows.append([f"`{name}`", f"**{nats(net, held_out, cells):.3f}**", f"{named(net, held_out, cells):.0%}"])
-    made = [[f"`{name}`", f"{r['tokens'] / 1e6:.2f} M", f"{r['minutes']:.0f}", f"`{r['command']}`"]
-            for name in names for r in json.loads((RECORDS / f"{name}.json").read_text())]
-    parts = [HEAD.format(sizes=" and ".join(f"{size(net):,}" for net in nets.values()), train=len(train.classes),
-                         glyphs=pictures.GLYPHS, held_out=len(held_out.classes))]
+        rows.append(
+            [f"`{name}`", f"**{nats(net, held_out, cells):.3f}**", f"{named(net, held_out, cells):.0%}"]
+        )
+    made = [
+        [f"`{name}`", f"{r['tokens'] / 1e6:.2f} M", f"{r['minutes']:.0f}", f"`{r['command']}`"]
+        for name in names
+        for r in json.loads((RECORDS / f"{name}.json").read_text())
+    ]
+    parts = [
+        HEAD.format(
+            sizes=" and ".join(f"{size(net):,}" for net in nets.values()),
+            train=len(train.classes),
+            glyphs=pictures.GLYPHS,
+            held_out=len(held_out.classes),
+        )
+    ]
     parts += [ANY] * ("lab-digits-any" in names)
-    parts += [MEASURED.format(held_out=len(held_out.classes)), table(["law", "nats a cell", "classes told apart"], rows), READ,
-              table(["model", "tokens", "minutes", "arguments"], made), "## What they draw\n",
-              "One picture of each class, drawn at temperature 1, none chosen.\n"]
+    parts += [
+        MEASURED.format(held_out=len(held_out.classes)),
+        table(["law", "nats a cell", "classes told apart"], rows),
+        READ,
+        table(["model", "tokens", "minutes", "arguments"], made),
+        "## What they draw\n",
+        "One picture of each class, drawn at temperature 1, none chosen.\n",
+    ]
     for name, net in nets.items():
         parts += [f"`{name}`:\n", shown(drawn(net, name.endswith("any")))]
     return "\n".join([*parts, WEAK]).rstrip() + "\n"
@@ -140,7 +160,9 @@ unknown to them, and what comes after a wrong beginning is not worth much.
 def main() -> None:
     """Write the card."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--models", type=Path, default=MODELS, metavar="FOLDER", help="where the models' folders lie")
+    parser.add_argument(
+        "--models", type=Path, default=MODELS, metavar="FOLDER", help="where the models' folders lie"
+    )
     parser.add_argument("--pictures", type=Path, default=pictures.FILE)
     parser.add_argument("--out", type=Path, default=MODELS / "DIGITS.md")
     args = parser.parse_args()

@@ -91,7 +91,10 @@ def shifted(levels: Tensor, chance: torch.Generator, share: float = 0.5) -> Tens
 def raster(some: Pictures) -> Rows:
     """[B, 66]: class, levels in raster order, end."""
     B = len(some.classes)
-    ids = torch.cat((FIRST_CLASS + some.classes[:, None], FIRST_LEVEL + some.levels.flatten(1), torch.zeros(B, 1).long()), 1)
+    ids = torch.cat(
+        (FIRST_CLASS + some.classes[:, None], FIRST_LEVEL + some.levels.flatten(1), torch.zeros(B, 1).long()),
+        1,
+    )
     weight = torch.ones(ids.shape)
     weight[:, 0] = 0
     return Rows(ids, weight)
@@ -102,7 +105,9 @@ def in_any_order(some: Pictures, chance: torch.Generator, instructions: float) -
     prediction, and of the end."""
     B = len(some.classes)
     order = torch.rand(B, CELLS, generator=chance).argsort(1)
-    pairs = torch.stack((FIRST_CELL + order, FIRST_LEVEL + some.levels.flatten(1).gather(1, order)), 2).flatten(1)
+    pairs = torch.stack(
+        (FIRST_CELL + order, FIRST_LEVEL + some.levels.flatten(1).gather(1, order)), 2
+    ).flatten(1)
     ids = torch.cat((FIRST_CLASS + some.classes[:, None], pairs, torch.zeros(B, 1).long()), 1)
     weight = torch.full(ids.shape, instructions)
     weight[:, 0], weight[:, 2:-1:2] = 0, 1
@@ -143,8 +148,14 @@ def tokenizer(cells: bool) -> Tokenizer:
 def save_tokenizer(folder: Path, cells: bool, context: int) -> None:
     """Write the two files of the tokenizer."""
     tokenizer(cells).save(str(folder / "tokenizer.json"))
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": context, "clean_up_tokenization_spaces": False,
-              "eos_token": END, "pad_token": PAD, "unk_token": UNKNOWN}
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": context,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": END,
+        "pad_token": PAD,
+        "unk_token": UNKNOWN,
+    }
     (folder / "tokenizer_config.json.partial").write_text(json.dumps(config, indent=2) + "\n")
     os.replace(folder / "tokenizer_config.json.partial", folder / "tokenizer_config.json")
 
@@ -161,14 +172,19 @@ def counted(train: Pictures, held_out: Pictures) -> dict[str, float]:
             return torch.zeros_like(x)
         if by == "place":
             return some.classes[:, None, None] * CELLS + torch.arange(CELLS).view(SIDE, SIDE)
-        left, above = torch.full_like(x, LEVELS), torch.full_like(x, LEVELS)  # beyond the edge: a level of its own
+        left, above = (
+            torch.full_like(x, LEVELS),
+            torch.full_like(x, LEVELS),
+        )  # beyond the edge: a level of its own
         left[:, :, 1:], above[:, 1:] = x[:, :, :-1], x[:, :-1]
         return left * (LEVELS + 1) + above
 
     found = {}
     for by in ("levels", "place", "neighbours"):
         counts = torch.ones(CLASSES * CELLS, LEVELS, dtype=torch.float64)
-        counts.index_put_((keys(train, by), train.levels), torch.ones((), dtype=torch.float64), accumulate=True)
+        counts.index_put_(
+            (keys(train, by), train.levels), torch.ones((), dtype=torch.float64), accumulate=True
+        )
         law = (counts / counts.sum(1, keepdim=True)).log()
         found[by] = -float(law[keys(held_out, by), held_out.levels].mean())
     return found

@@ -90,7 +90,9 @@ class Ditto(Adapted):
 
     def loss(self) -> Tensor:
         """Of a batch of its own."""
-        some = [self.known[i] for i in torch.randint(len(self.known), (COPIED,), generator=self.draw).tolist()]
+        some = [
+            self.known[i] for i in torch.randint(len(self.known), (COPIED,), generator=self.draw).tolist()
+        ]
         ids, back = repeated(some, self.length)
         fades, stay = penalty(chances(self.net(ids).float(), ids), back), self.kept()
         self.count((COPIED + self.corpus_windows) * self.length, fades=fades, stays=stay)

@@ -48,7 +48,9 @@ class Law:
         if len({x for x, _ in points}) < 2 or min(x for x, _ in points) <= 0:
             raise ValueError(f"A line needs two different places above 0, not {[x for x, _ in points]}.")
         logs = torch.tensor([[math.log10(x), 1.0] for x, _ in points], dtype=torch.float64)
-        solved = torch.linalg.lstsq(logs, torch.tensor([[y] for _, y in points], dtype=torch.float64)).solution
+        solved = torch.linalg.lstsq(
+            logs, torch.tensor([[y] for _, y in points], dtype=torch.float64)
+        ).solution
         return cls(float(solved[0]), float(solved[1]))
 
     def at(self, x: float) -> float:
@@ -75,10 +77,18 @@ def table(found: dict[str, dict[str, float]]) -> str:
     kept = {tuple(map(float, key.split("/"))): x[SHOWN] for key, x in found.items()}
     layers, tokens = (sorted({key[i] for key in kept}) for i in (0, 1))
     rows = [f"| layers | {' | '.join(f'{x:g} M tokens' for x in tokens)} |", "|---" * (len(tokens) + 1) + "|"]
-    rows += [f"| {n:g} | {' | '.join(f'{kept[n, x]:.3f}' for x in tokens if (n, x) in kept)} |" for n in layers]
+    rows += [
+        f"| {n:g} | {' | '.join(f'{kept[n, x]:.3f}' for x in tokens if (n, x) in kept)} |" for n in layers
+    ]
     rows += ["", "| law of | fit | error unseen, mean | largest | tau |", "|---|---|---|---|---|"]
-    rows += [told(f"tokens, {n:g} layers", [(x * 1e6, kept[n, x]) for x in tokens if (n, x) in kept]) for n in layers]
-    rows += [told(f"size, {x:g} M tokens", [(body(int(n)), kept[n, x]) for n in layers if (n, x) in kept]) for x in tokens]
+    rows += [
+        told(f"tokens, {n:g} layers", [(x * 1e6, kept[n, x]) for x in tokens if (n, x) in kept])
+        for n in layers
+    ]
+    rows += [
+        told(f"size, {x:g} M tokens", [(body(int(n)), kept[n, x]) for n in layers if (n, x) in kept])
+        for x in tokens
+    ]
     return "\n".join(rows)
 
 
@@ -90,14 +100,20 @@ def body(layers: int) -> int:
 def main(words: Sequence[str] | None = None) -> None:
     """Teach every draft, and print the table; or lay a line through points."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("points", nargs="*", metavar="points X:Y", help="lay a line through these instead, three or more")
+    parser.add_argument(
+        "points", nargs="*", metavar="points X:Y", help="lay a line through these instead, three or more"
+    )
     parser.add_argument("--target", default="lab", help="a folder of assets/models")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=BUILD / "draft_laws.json", help="file of what was measured")
+    parser.add_argument(
+        "--out", type=Path, default=BUILD / "draft_laws.json", help="file of what was measured"
+    )
     args = parser.parse_args(words)
     if args.points:
         try:
-            print(told("x", [(float(x), float(y)) for x, y in (point.split(":") for point in args.points[1:])]))
+            print(
+                told("x", [(float(x), float(y)) for x, y in (point.split(":") for point in args.points[1:])])
+            )
         except ValueError as error:
             parser.error(f"points are three or more pairs X:Y of numbers, X above 0 ({error})")
         return

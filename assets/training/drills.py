@@ -20,9 +20,16 @@ def person(r: Random) -> dict:
     """A flat record with plausible fields."""
     name = r.choice(NAMES)
     record = {
-        "id": r.randint(1, 9999), "name": name, "age": r.randint(6, 90), "city": r.choice(CITIES), "job": r.choice(JOBS),
-        "email": f"{name.lower()}@example.com", "active": r.random() < 0.7, "born": r.choice(MONTHS),
-        "tags": r.sample(COLOURS, r.randint(0, 3)), "friends": r.sample(NAMES, r.randint(0, 2)),
+        "id": r.randint(1, 9999),
+        "name": name,
+        "age": r.randint(6, 90),
+        "city": r.choice(CITIES),
+        "job": r.choice(JOBS),
+        "email": f"{name.lower()}@example.com",
+        "active": r.random() < 0.7,
+        "born": r.choice(MONTHS),
+        "tags": r.sample(COLOURS, r.randint(0, 3)),
+        "friends": r.sample(NAMES, r.randint(0, 2)),
     }
     keep = set(r.sample(list(record)[1:], r.randint(3, len(record) - 1)))
     return {key: value for key, value in record.items() if key == "id" or key in keep}
@@ -30,27 +37,44 @@ def person(r: Random) -> dict:
 
 def order(r: Random) -> dict:
     """An order whose total is the sum of its lines."""
-    items = [{"product": r.choice(THINGS), "count": r.randint(1, 9), "price": r.randint(1, 40)} for _ in range(r.randint(1, 5))]
-    return {"order": r.randint(1000, 99999), "customer": r.choice(NAMES), "items": items,
-            "total": sum(i["count"] * i["price"] for i in items), "paid": r.random() < 0.5}
+    items = [
+        {"product": r.choice(THINGS), "count": r.randint(1, 9), "price": r.randint(1, 40)}
+        for _ in range(r.randint(1, 5))
+    ]
+    return {
+        "order": r.randint(1000, 99999),
+        "customer": r.choice(NAMES),
+        "items": items,
+        "total": sum(i["count"] * i["price"] for i in items),
+        "paid": r.random() < 0.5,
+    }
 
 
 def settings(r: Random) -> dict:
     """A configuration file."""
-    return {"name": f"{r.choice(COLOURS)}-{r.choice(THINGS)}",
-            "version": f"{r.randint(0, 9)}.{r.randint(0, 20)}.{r.randint(0, 20)}",
-            "debug": r.random() < 0.3, "server": {"host": "localhost",
-                                                  "port": r.choice([80, 443, 8080, r.randint(1024, 9999)])},
-            "logging": {"level": r.choice(["debug", "info", "warning", "error"]), "file": None},
-            "features": r.sample(["search", "login", "export", "import", "cache", "theme", "upload", "mail"], r.randint(1, 5))}
+    return {
+        "name": f"{r.choice(COLOURS)}-{r.choice(THINGS)}",
+        "version": f"{r.randint(0, 9)}.{r.randint(0, 20)}.{r.randint(0, 20)}",
+        "debug": r.random() < 0.3,
+        "server": {"host": "localhost", "port": r.choice([80, 443, 8080, r.randint(1024, 9999)])},
+        "logging": {"level": r.choice(["debug", "info", "warning", "error"]), "file": None},
+        "features": r.sample(
+            ["search", "login", "export", "import", "cache", "theme", "upload", "mail"], r.randint(1, 5)
+        ),
+    }
 
 
 def recipe(r: Random) -> dict:
     """A nested record of a meal."""
-    return {"title": f"{capital(r.choice(FOODS))} with {r.choice(FOODS)}", "serves": r.randint(1, 8),
-            "minutes": r.randint(1, 18) * 5,
-            "ingredients": [{"name": food, "grams": r.randint(1, 40) * 25} for food in r.sample(FOODS, r.randint(2, 5))],
-            "author": {"name": r.choice(NAMES), "city": r.choice(CITIES)}}
+    return {
+        "title": f"{capital(r.choice(FOODS))} with {r.choice(FOODS)}",
+        "serves": r.randint(1, 8),
+        "minutes": r.randint(1, 18) * 5,
+        "ingredients": [
+            {"name": food, "grams": r.randint(1, 40) * 25} for food in r.sample(FOODS, r.randint(2, 5))
+        ],
+        "author": {"name": r.choice(NAMES), "city": r.choice(CITIES)},
+    }
 
 
 def records(r: Random) -> str:
@@ -58,7 +82,10 @@ def records(r: Random) -> str:
     make, indent = r.choice([person, person, order, settings, recipe]), r.choice([None, 2, 2, 4])
     if r.random() < 0.3:
         return "".join(json.dumps(make(r)) + "\n" for _ in range(r.randint(2, 8)))
-    return json.dumps([make(r) for _ in range(r.randint(2, 4))] if r.random() < 0.4 else make(r), indent=indent) + "\n"
+    return (
+        json.dumps([make(r) for _ in range(r.randint(2, 4))] if r.random() < 0.4 else make(r), indent=indent)
+        + "\n"
+    )
 
 
 def sums(r: Random) -> str:
@@ -102,9 +129,13 @@ def listing(r: Random) -> str:
 def recall(r: Random) -> str:
     """Facts stated once and asked for later: what a dropped key would have answered."""
     names, kind = r.sample(NAMES, r.randint(4, 12)), r.choice(["number", "colour", "thing", "city", "job"])
-    value = {"number": lambda: str(r.randint(100, 9999)), "colour": lambda: r.choice(COLOURS),
-             "thing": lambda: r.choice(THINGS),
-             "city": lambda: r.choice(CITIES), "job": lambda: r.choice(JOBS)}[kind]
+    value = {
+        "number": lambda: str(r.randint(100, 9999)),
+        "colour": lambda: r.choice(COLOURS),
+        "thing": lambda: r.choice(THINGS),
+        "city": lambda: r.choice(CITIES),
+        "job": lambda: r.choice(JOBS),
+    }[kind]
     facts = {name: value() for name in names}
     lines = [f"The {kind} of {name} is {fact}." for name, fact in facts.items()]
     asked = r.sample(names, r.randint(2, len(names)))
@@ -120,6 +151,10 @@ def copies(r: Random) -> str:
 
 # kind -> (maker, share of the drills' bytes)
 DRILLS: dict[str, tuple[Callable[[Random], str], float]] = {
-    "records": (records, 0.4), "sums": (sums, 0.14), "counting": (counting, 0.06), "list": (listing, 0.1),
-    "recall": (recall, 0.16), "copies": (copies, 0.14),
+    "records": (records, 0.4),
+    "sums": (sums, 0.14),
+    "counting": (counting, 0.06),
+    "list": (listing, 0.1),
+    "recall": (recall, 0.16),
+    "copies": (copies, 0.14),
 }

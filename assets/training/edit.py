@@ -28,7 +28,17 @@ from torch import Tensor
 from train import MODELS
 
 from decodescope.engine import Method, Session, load
-from decodescope.engine.bench.parallel_tasks import LENGTHS, LISTS, NAMES, Question, answers, drawn, question, questions, score
+from decodescope.engine.bench.parallel_tasks import (
+    LENGTHS,
+    LISTS,
+    NAMES,
+    Question,
+    answers,
+    drawn,
+    question,
+    questions,
+    score,
+)
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.heads.edit import EditTagger, Places
 from decodescope.engine.heads.files import write
@@ -113,7 +123,9 @@ class Drafts:
         self.tokenizer, self.net, self.end = model.tokenizer, net, min(model.stop_tokens)
         self.ids = {name: self.tokenizer.encode(f" {name}")[0] for name in NAMES}
 
-    def of(self, asked: Sequence[Question], r: Random, own: float) -> list[tuple[Question, list[int], list[int]]]:
+    def of(
+        self, asked: Sequence[Question], r: Random, own: float
+    ) -> list[tuple[Question, list[int], list[int]]]:
         """Each question with the ids of its prompt and of a draft, which the model writes in `own` of all cases."""
         words, out = [*self.ids.values()], []
         coded = sorted(((self.tokenizer.encode(q.prompt), q) for q in asked), key=lambda pair: len(pair[0]))
@@ -137,8 +149,12 @@ class Drafts:
 def batches(model: Model, drafts: Drafts, count: int, seed: int) -> list[Batch]:
     """What the model's passes over `count` drafts leave, and the tags that are wanted."""
     r = Random(seed)
-    rows = [(prompt, draft, wanted(draft, drafts.right(q)))
-            for q, prompt, draft in drafts.of([question(r.choices(LISTS, WEIGHTS)[0], r) for _ in range(count)], r, OWN)]
+    rows = [
+        (prompt, draft, wanted(draft, drafts.right(q)))
+        for q, prompt, draft in drafts.of(
+            [question(r.choices(LISTS, WEIGHTS)[0], r) for _ in range(count)], r, OWN
+        )
+    ]
     rows.sort(key=lambda row: (len(row[0]), len(row[1])))
     out = []
     for (before, size), same in groupby(rows, key=lambda row: (len(row[0]), len(row[1]))):
@@ -158,7 +174,12 @@ def evidence(model: Model, at: Places, tokens: Tensor) -> tuple[Tensor, Tensor, 
     with torch.inference_mode():
         feed = at.feed(tokens, mask)
         logits = model.decoder.forward(feed, None, probe)
-        parts = model.decoder.embed_rows(feed), probe.hidden[LAYER], probe.hidden["final"], at.scores(feed.tokens, logits)
+        parts = (
+            model.decoder.embed_rows(feed),
+            probe.hidden[LAYER],
+            probe.hidden["final"],
+            at.scores(feed.tokens, logits),
+        )
     return tuple(x.clone() for x in parts)  # type: ignore[return-value] # four: training reads them, so none is of inference
 
 
@@ -198,11 +219,18 @@ def judged(head: EditTagger, data: list[Batch]) -> dict[str, float]:
     """Of places of unseen drafts the share that gets the wanted tag, of all and by tag."""
     pairs = [(head(*x[1:5], x.at)[0].argmax(2).flatten(), x.tags.flatten()) for x in data]
     said, due = (torch.cat(x) for x in zip(*pairs, strict=True))
-    by = {name: due == tag for name, tag in zip(("keep", "delete", "replace", "insert"), range(4), strict=True)}
-    return {name: round(float((said == due)[here].float().mean()), 4) for name, here in ({"all": due >= 0} | by).items()}
+    by = {
+        name: due == tag for name, tag in zip(("keep", "delete", "replace", "insert"), range(4), strict=True)
+    }
+    return {
+        name: round(float((said == due)[here].float().mean()), 4)
+        for name, here in ({"all": due >= 0} | by).items()
+    }
 
 
-def edited(model: Model, drafts: Drafts, asked: Sequence[Question], own: bool, rounds: int) -> dict[str, dict[str, float]]:
+def edited(
+    model: Model, drafts: Drafts, asked: Sequence[Question], own: bool, rounds: int
+) -> dict[str, dict[str, float]]:
     """Task -> of `asked` the share of drafts that are right, of texts behind the edits, of right drafts that stood after one
     pass, and the passes that edit, a question; decoded by the engine."""
     found: dict[str, list[tuple[bool, bool, int]]] = {}
@@ -223,7 +251,11 @@ def edited(model: Model, drafts: Drafts, asked: Sequence[Question], own: bool, r
 def _shares(rows: Sequence[tuple[bool, bool, int]]) -> dict[str, float]:
     """What was found of some drafts."""
     n, right = len(rows), [(after, passes) for before, after, passes in rows if before]
-    stood = {"right in one pass": sum(after and passes == 1 for after, passes in right) / len(right)} if right else {}
+    stood = (
+        {"right in one pass": sum(after and passes == 1 for after, passes in right) / len(right)}
+        if right
+        else {}
+    )
     shares = {"before": len(right) / n, "after": sum(x for _, x, _ in rows) / n, **stood}
     shares["passes"] = sum(x for *_, x in rows) / n
     return {name: round(x, 4) for name, x in shares.items()}
@@ -236,9 +268,13 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--drafts", type=int, default=20000, help="to learn from")
     parser.add_argument("--epochs", type=int, default=16)
     parser.add_argument("--questions", type=int, default=40, help="of each list task, to measure on")
-    parser.add_argument("--rounds", type=int, default=4, help="passes that edit a draft, at most, where it is measured")
+    parser.add_argument(
+        "--rounds", type=int, default=4, help="passes that edit a draft, at most, where it is measured"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--into", type=Path, help="folder in which edit/ is written; by default the model's heads/")
+    parser.add_argument(
+        "--into", type=Path, help="folder in which edit/ is written; by default the model's heads/"
+    )
     args = parser.parse_args(words)
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
@@ -251,7 +287,10 @@ def main(words: Sequence[str] | None = None) -> None:
     head.made_for = fingerprint(args.model)
     notes: dict[str, Any] = {"made_with": {"drafts": args.drafts, "epochs": args.epochs, "seed": args.seed}}
     write(head, folder, notes)
-    model, asked = load(args.model, heads={EditTagger.kind: folder}), questions(LISTS, args.questions, UNSEEN, LENGTHS)
+    model, asked = (
+        load(args.model, heads={EditTagger.kind: folder}),
+        questions(LISTS, args.questions, UNSEEN, LENGTHS),
+    )
     own, others = (edited(model, drafts, asked, x, args.rounds) for x in (True, False))
     measured = {"tags of unseen drafts": judged(head, unseen), "rounds": args.rounds}
     measured |= {"its own drafts": own, "drafts with mistakes": others}

@@ -35,10 +35,25 @@ NAMES = ("lab", "lab-draft", "lab-draft-plain")
 ROLES = {"lab": "the target", "lab-draft": "its draft", "lab-draft-plain": "the draft without a teacher"}
 ANSWER = 192  # tokens of an answer at most
 DRAFTERS = (
-    *("prompt_lookup", "medusa", "hydra", "blockwise", "mlp_speculator", "redrafter", "eagle", "eagle2", "eagle3", "kangaroo"),
+    *(
+        "prompt_lookup",
+        "medusa",
+        "hydra",
+        "blockwise",
+        "mlp_speculator",
+        "redrafter",
+        "eagle",
+        "eagle2",
+        "eagle3",
+        "kangaroo",
+    ),
 )
 AGAIN = ""  # in the place of a drafter: how much of what was written stood in its text before
-BEGINNING, WRITTEN, DECODED = 96, 128, 4  # tokens of a prompt, tokens decoded after it, prompts of a kind of text
+BEGINNING, WRITTEN, DECODED = (
+    96,
+    128,
+    4,
+)  # tokens of a prompt, tokens decoded after it, prompts of a kind of text
 OLD = "first-"  # origins of the trainings that came before records were kept; their command lines are of an earlier script
 
 CODE_PROMPT = '''class Stack:
@@ -98,7 +113,9 @@ def said(net: Net, tokenizer: Tokenizer, prompt: str, most: int) -> str:
     ids = torch.tensor([tokenizer.encode(prompt).ids])
     most = min(most, net.shape.context - ids.shape[1])
     written = net.write(ids, most, 0.0, stop=data.END)[0, ids.shape[1] :].tolist()
-    return tokenizer.decode(written[: written.index(data.END)] if data.END in written else written, skip_special_tokens=False)
+    return tokenizer.decode(
+        written[: written.index(data.END)] if data.END in written else written, skip_special_tokens=False
+    )
 
 
 def asked(question: dict, turn: int, answers: list[str]) -> str:
@@ -120,21 +137,35 @@ def tasks(net: Net, tokenizer: Tokenizer, each: int) -> dict[str, tuple[float, i
             answers: list[str] = []
             for turn in range(len(q["turns"])):
                 answers.append(said(net, tokenizer, asked(q, turn, answers), ANSWER))
-            marks.append(sum(score(q["scorer"], a, b) for a, b in zip(answers, q["reference"], strict=True)) / len(answers))
+            marks.append(
+                sum(score(q["scorer"], a, b) for a, b in zip(answers, q["reference"], strict=True))
+                / len(answers)
+            )
         out[category] = sum(marks) / len(marks), len(marks)
     return out
 
 
-def drafting(names: list[str], texts: dict[str, data.Text], count: int, sampler: str) -> dict[tuple[str, str], float]:
+def drafting(
+    names: list[str], texts: dict[str, data.Text], count: int, sampler: str
+) -> dict[tuple[str, str], float]:
     """(drafter, kind of text) -> tokens a pass of `lab` after `count` held-out beginnings of that kind; drafters of which it
     has no heads are left out. Those of `names` draft as models. (AGAIN, kind) -> the mean share of 4-grams of what was written
     that its text had before. Counted in whole decodings, not timed."""
     lab, found = load(MODELS / "lab", "float32", "cpu"), {}
     methods = {name: Method.named({"drafter": name, "sampler": sampler}) for name in DRAFTERS}
-    fields = {name: ours(name, lab, x, WRITTEN) for name, x in methods.items() if x.drafter.refuse(x, lab.spec) is None}
+    fields = {
+        name: ours(name, lab, x, WRITTEN)
+        for name, x in methods.items()
+        if x.drafter.refuse(x, lab.spec) is None
+    }
     for name in names:
-        fields[name] = ours(name, lab, Method.named({"drafter": "draft_model", "sampler": sampler}), WRITTEN,
-                            models={"draft": load(MODELS / name, "float32", "cpu")})
+        fields[name] = ours(
+            name,
+            lab,
+            Method.named({"drafter": "draft_model", "sampler": sampler}),
+            WRITTEN,
+            models={"draft": load(MODELS / name, "float32", "cpu")},
+        )
     for group, kinds in data.groups(texts, MIXTURE).items():
         prompts, again = data.windows({k: texts[k] for k in kinds}, BEGINNING, count).tolist(), []
         for name, one in fields.items():
@@ -164,7 +195,9 @@ def measure(windows: int, questions: int) -> dict:
     found["exits"] = by_exit(nets["lab"], data.windows(texts, 512, 2 * windows))
     print("drafters", flush=True)
     drafts = [n for n in names if n != "lab"]
-    found["drafting"] = {x: drafting(drafts, texts, min(windows, DECODED), x) for x in ("greedy", "temperature")}
+    found["drafting"] = {
+        x: drafting(drafts, texts, min(windows, DECODED), x) for x in ("greedy", "temperature")
+    }
     return found
 
 
@@ -182,13 +215,27 @@ def making(name: str) -> str:
     """How a model was trained, from its record: a row for every training, commands, and the loss on the way, of each
     kind from when it was read."""
     runs = json.loads((RECORDS / f"{name}.json").read_text())
-    rows = [[str(i + 1), f"{r['tokens'] / 1e6:.2f} M", f"{r['steps']:,}", f"{r['minutes']:.0f}", r["device"],
-             ", ".join(f"{k} {v:.0%}" for k, v in r["mixture"].items()),
-             ", ".join(f"{k} {v}" for k, v in r["objective"].items() if v and (k != "divergence" or r["objective"]["distil"]))]
-            for i, r in enumerate(runs)]
+    rows = [
+        [
+            str(i + 1),
+            f"{r['tokens'] / 1e6:.2f} M",
+            f"{r['steps']:,}",
+            f"{r['minutes']:.0f}",
+            r["device"],
+            ", ".join(f"{k} {v:.0%}" for k, v in r["mixture"].items()),
+            ", ".join(
+                f"{k} {v}"
+                for k, v in r["objective"].items()
+                if v and (k != "divergence" or r["objective"]["distil"])
+            ),
+        ]
+        for i, r in enumerate(runs)
+    ]
     parts = [table(["training", "tokens", "steps", "minutes", "device", "text", "objective"], rows)]
     earlier = {True: "  # an earlier script", False: ""}
-    commands = [f"python assets/training/train.py {r['command']}{earlier[r['origin'].startswith(OLD)]}" for r in runs]
+    commands = [
+        f"python assets/training/train.py {r['command']}{earlier[r['origin'].startswith(OLD)]}" for r in runs
+    ]
     parts.append("```\n" + "\n".join(commands) + "\n```\n")
     old = " Training 1 read and measured an earlier corpus." * begun_earlier(name)
     parts.append(f"Held-out loss on the way, nats a token.{old}\n")
@@ -196,8 +243,12 @@ def making(name: str) -> str:
         kinds = list(r["held_out"][-1][1])
         some = r["held_out"][:: max(1, len(r["held_out"]) // 8)]
         some = some if some[-1] == r["held_out"][-1] else [*some, r["held_out"][-1]]
-        parts.append(table([f"training {i + 1}", *(f"{at / 1e6:.2f} M" for at, _ in some)],
-                           [[k, *(f"{losses[k]:.3f}" if k in losses else "" for _, losses in some)] for k in kinds]))
+        parts.append(
+            table(
+                [f"training {i + 1}", *(f"{at / 1e6:.2f} M" for at, _ in some)],
+                [[k, *(f"{losses[k]:.3f}" if k in losses else "" for _, losses in some)] for k in kinds],
+            )
+        )
     return "\n".join(parts)
 
 
@@ -206,7 +257,10 @@ def passes(found: dict[tuple[str, str], float]) -> str:
     groups = list(dict.fromkeys(group for _, group in found))
     drafters = dict.fromkeys(name for name, _ in found if name != AGAIN)
     rows = [[f"`{name}`", *(f"{found[name, group]:.2f}" for group in groups)] for name in drafters]
-    return table(["drafter", *groups], [*rows, ["4-grams said again", *(f"{found[AGAIN, group]:.0%}" for group in groups)]])
+    return table(
+        ["drafter", *groups],
+        [*rows, ["4-grams said again", *(f"{found[AGAIN, group]:.0%}" for group in groups)]],
+    )
 
 
 def card(found: dict) -> str:
@@ -214,27 +268,73 @@ def card(found: dict) -> str:
     names = list(found["size"])
     out = [INTRODUCTION]
     trained = {n: sum(r["tokens"] for r in json.loads((RECORDS / f"{n}.json").read_text())) for n in names}
-    out.append(table(["", "parameters", "training tokens", "held-out loss", "bits a byte"],
-                     [[f"`{n}`", f"{found['size'][n]:,}", f"{trained[n] / 1e6:.2f} M", f"{found['loss'][n]['all'][0]:.3f}",
-                       f"{found['loss'][n]['all'][1]:.3f}"] for n in names]))
+    out.append(
+        table(
+            ["", "parameters", "training tokens", "held-out loss", "bits a byte"],
+            [
+                [
+                    f"`{n}`",
+                    f"{found['size'][n]:,}",
+                    f"{trained[n] / 1e6:.2f} M",
+                    f"{found['loss'][n]['all'][0]:.3f}",
+                    f"{found['loss'][n]['all'][1]:.3f}",
+                ]
+                for n in names
+            ],
+        )
+    )
     out.append("## Held-out loss by kind of text\n\nNats a token (bits a byte), windows of 1024 tokens.\n")
     kinds = list(found["loss"]["lab"])
-    out.append(table(["", *kinds], [[f"`{n}`", *(f"{a:.3f} ({b:.3f})" for a, b in found["loss"][n].values())] for n in names]))
+    out.append(
+        table(
+            ["", *kinds],
+            [[f"`{n}`", *(f"{a:.3f} ({b:.3f})" for a, b in found["loss"][n].values())] for n in names],
+        )
+    )
     out.append("By position in windows of 2048 tokens:\n")
-    out.append(table(["", *found["position"]["lab"]],
-                     [[f"`{n}`", *(f"{x:.3f}" for x in found["position"][n].values())] for n in names]))
+    out.append(
+        table(
+            ["", *found["position"]["lab"]],
+            [[f"`{n}`", *(f"{x:.3f}" for x in found["position"][n].values())] for n in names],
+        )
+    )
     out.append(TASKS)
-    out.append(table(["kind", "questions", *(f"`{n}`" for n in names)],
-                     [[k, str(count), *(f"{found['tasks'][n][k][0]:.2f}" for n in names)]
-                      for k, (_, count) in found["tasks"]["lab"].items()]))
+    out.append(
+        table(
+            ["kind", "questions", *(f"`{n}`" for n in names)],
+            [
+                [k, str(count), *(f"{found['tasks'][n][k][0]:.2f}" for n in names)]
+                for k, (_, count) in found["tasks"]["lab"].items()
+            ],
+        )
+    )
     out.append(EXITS)
-    out.append(table(["after layer", *(str(i + 1) for i in range(len(found["exits"])))],
-                     [["nats a token", *(f"{a:.3f}" for a, _ in found["exits"])],
-                      ["same first choice as the last", *(f"{b:.1%}" for _, b in found["exits"])]]))
+    out.append(
+        table(
+            ["after layer", *(str(i + 1) for i in range(len(found["exits"])))],
+            [
+                ["nats a token", *(f"{a:.3f}" for a, _ in found["exits"])],
+                ["same first choice as the last", *(f"{b:.1%}" for _, b in found["exits"])],
+            ],
+        )
+    )
     out.append(FIT)
-    out.append(table(["draft", "text", "overlap", "same first choice", "tau greedy", "tau T=1"],
-                     [[f"`{n}`", group, f"{m['overlap']:.3f}", f"{m['same']:.1%}", f"{m['tau greedy']:.2f}",
-                       f"{m['tau T=1']:.2f}"] for (n, group), m in found["fit"].items()]))
+    out.append(
+        table(
+            ["draft", "text", "overlap", "same first choice", "tau greedy", "tau T=1"],
+            [
+                [
+                    f"`{n}`",
+                    group,
+                    f"{m['overlap']:.3f}",
+                    f"{m['same']:.1%}",
+                    f"{m['tau greedy']:.2f}",
+                    f"{m['tau T=1']:.2f}",
+                ]
+                for (n, group), m in found["fit"].items()
+            ],
+        )
+    )
     if {"lab-draft", "lab-draft-plain"} <= set(names) and begun_earlier("lab-draft"):
         out.append(UNLIKE)
     out += [DRAFTING, passes(found["drafting"]["greedy"]), DRAWN, passes(found["drafting"]["temperature"])]
@@ -244,7 +344,9 @@ def card(found: dict) -> str:
         out.append(f"### The choice of text and rate\n\n{RECIPE.read_text()}")
     for n in names:
         out.append(f"## {n}\n\n`{n}` is {ROLES[n]}.\n\n{making(n)}")
-        out.append("Greedy samples, at most 120 tokens, the first ones drawn. The prompt is part of the text.\n")
+        out.append(
+            "Greedy samples, at most 120 tokens, the first ones drawn. The prompt is part of the text.\n"
+        )
         out += [f"{kind}:\n\n~~~~text\n{text.rstrip()}\n~~~~\n" for kind, text in found["samples"][n].items()]
     out.append(weaknesses(found))
     return "\n".join(out).rstrip() + "\n"

@@ -58,7 +58,9 @@ def states(net: Net, ids: Tensor) -> list[Tensor]:
     """float [B T, d] each: what enters layer 1, 2, ... and what leaves the last, for ids int64 [B, T]; of a model that
     reads both sides at the masks alone, and there are so many rows."""
     with torch.autocast("cpu", torch.bfloat16):
-        return [(x.flatten(0, 1) if net.shape.causal else x[ids == MASK]).float() for x in net.states(ids)[1:]]
+        return [
+            (x.flatten(0, 1) if net.shape.causal else x[ids == MASK]).float() for x in net.states(ids)[1:]
+        ]
 
 
 def diverging(net: Net, head: ExitHeads, x: Tensor, layer: int, law: Tensor) -> Tensor:
@@ -68,7 +70,11 @@ def diverging(net: Net, head: ExitHeads, x: Tensor, layer: int, law: Tensor) -> 
 
 
 def train(
-    net: Net, head: ExitHeads, batches: Iterator[Tensor], steps: int, lr: float = 3e-3,
+    net: Net,
+    head: ExitHeads,
+    batches: Iterator[Tensor],
+    steps: int,
+    lr: float = 3e-3,
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
     """AdamW over `steps` batches of text, int64 [B, T]; exit 1, 2, ... in turns."""
@@ -119,7 +125,9 @@ def ranked(score: Tensor, right: Tensor) -> float:
 def measured(net: Net, head: ExitHeads, windows: Tensor | Sequence[Tensor]) -> list[dict[str, float]]:
     """Per exit on windows int64 [N, T], or several such: `agrees`, the share of places at which its best token is the whole
     model's; `diverges`, in nats; `tells`, of its classifier, see `ranked`."""
-    rows: list[dict[str, list[Tensor]]] = [{"agrees": [], "diverges": [], "meta": []} for _ in range(net.shape.layers - 1)]
+    rows: list[dict[str, list[Tensor]]] = [
+        {"agrees": [], "diverges": [], "meta": []} for _ in range(net.shape.layers - 1)
+    ]
     for part in windows.split(ROWS) if isinstance(windows, Tensor) else windows:
         found = states(net, part)
         whole = unembed(net, net.model.norm(found[-1]))
@@ -134,7 +142,13 @@ def measured(net: Net, head: ExitHeads, windows: Tensor | Sequence[Tensor]) -> l
     for row in rows:
         agrees, diverges, meta = (torch.cat(row[x]) for x in ("agrees", "diverges", "meta"))
         tells = ranked(meta, agrees)
-        out.append({"agrees": float(agrees.double().mean()), "diverges": float(diverges.double().mean()), "tells": tells})
+        out.append(
+            {
+                "agrees": float(agrees.double().mean()),
+                "diverges": float(diverges.double().mean()),
+                "tells": tells,
+            }
+        )
     return out
 
 
@@ -156,12 +170,16 @@ def main(words: Sequence[str] | None = None) -> None:
     """Train, fit the classifiers, measure, and keep the exits."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
-    parser.add_argument("--adapter", choices=("cloze",), help="that the model has; its questions are the text")
+    parser.add_argument(
+        "--adapter", choices=("cloze",), help="that the model has; its questions are the text"
+    )
     parser.add_argument("--from", dest="source", type=Path, help="folder of exits/: go on with these")
     parser.add_argument("--tokens", type=float, default=1.0, help="training tokens in millions")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--into", type=Path, help="folder in which exits/ is written; by default the model's heads/")
+    parser.add_argument(
+        "--into", type=Path, help="folder in which exits/ is written; by default the model's heads/"
+    )
     args = parser.parse_args(words)
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
@@ -185,12 +203,23 @@ def main(words: Sequence[str] | None = None) -> None:
     train(net, head, text, steps, args.lr, say=lambda line: print(line, flush=True))
     judged(net, head, text, judge)
     after = measured(net, head, held_out)
-    table = [{"layer": i, **{k: round(x, 4) for k, x in new.items()}, "agrees_before": round(old["agrees"], 4),
-              "diverges_before": round(old["diverges"], 4)} for i, (old, new) in enumerate(zip(before, after, strict=True), 1)]
-    print("| exit in front of | agrees before | after | nats before | after | classifier |\n|---|---|---|---|---|---|")
+    table = [
+        {
+            "layer": i,
+            **{k: round(x, 4) for k, x in new.items()},
+            "agrees_before": round(old["agrees"], 4),
+            "diverges_before": round(old["diverges"], 4),
+        }
+        for i, (old, new) in enumerate(zip(before, after, strict=True), 1)
+    ]
+    print(
+        "| exit in front of | agrees before | after | nats before | after | classifier |\n|---|---|---|---|---|---|"
+    )
     for row in table:
-        print(f"| {row['layer']} | {row['agrees_before']:.1%} | {row['agrees']:.1%} | {row['diverges_before']:.2f} | "
-              f"{row['diverges']:.2f} | {row['tells']:.3f} |")
+        print(
+            f"| {row['layer']} | {row['agrees_before']:.1%} | {row['agrees']:.1%} | {row['diverges_before']:.2f} | "
+            f"{row['diverges']:.2f} | {row['tells']:.3f} |"
+        )
     head.made_for = fingerprint(folder, args.adapter or "")
     made_with = {k: vars(args)[k] for k in ("adapter", "tokens", "lr", "seed")} | earlier
     notes: dict[str, Any] = {"held_out": table, "made_with": made_with}

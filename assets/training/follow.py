@@ -60,57 +60,105 @@ def piece(minutes: int, command: str, small: str = "", reads: tuple[str, ...] = 
 def draft(minutes: int, more: str = "") -> Piece:
     """A draft model, trained on. {fresh}: a checkpoint that was not begun for these weights is forgotten, as another teacher
     taught it."""
-    return piece(minutes, f"train.py {{name}} {more}--from assets/models/{{name}} --tokens 3 --cooldown 1 {{fresh}}",
-                 "--tokens 0.01 --cooldown 0.005 --as rehearsed-{name} --fresh")
+    return piece(
+        minutes,
+        f"train.py {{name}} {more}--from assets/models/{{name}} --tokens 3 --cooldown 1 {{fresh}}",
+        "--tokens 0.01 --cooldown 0.005 --as rehearsed-{name} --fresh",
+    )
 
 
 def heads(minutes: int, tokens: float) -> Piece:
     """Draft heads of a kind."""
-    return piece(minutes, f"heads.py {{name}} --from assets/models/lab/heads --text 0.4 --tokens {tokens}",
-                 "--text 0.004 --tokens 0.005 --unseen 8")
+    return piece(
+        minutes,
+        f"heads.py {{name}} --from assets/models/lab/heads --text 0.4 --tokens {tokens}",
+        "--text 0.004 --tokens 0.005 --unseen 8",
+    )
 
 
 def cache(minutes: int, steps: int) -> Piece:
     """A part of the cache."""
-    return piece(minutes, f"cacheparts.py {{name}} --from assets/models/lab/heads --steps {steps} --within 60", "--steps 4")
+    return piece(
+        minutes,
+        f"cacheparts.py {{name}} --from assets/models/lab/heads --steps {steps} --within 60",
+        "--steps 4",
+    )
 
 
 def adapter(minutes: int, steps: int, texts: int = 320) -> Piece:
     """An adapter."""
-    words = f"adapters.py {{name}} --from assets/models/lab/adapters --steps {steps} --within 90 --texts {texts}"
+    words = (
+        f"adapters.py {{name}} --from assets/models/lab/adapters --steps {steps} --within 90 --texts {texts}"
+    )
     return piece(minutes, words, "--steps 4 --texts 16")
 
 
 BOTH, ALL = ("lab", "lab-draft"), ("lab", "lab-draft", "lab-draft-plain")
 PIECES = {
-    "lab-draft": draft(42, "--teacher assets/models/lab "), "lab-draft-plain": draft(13),
+    "lab-draft": draft(42, "--teacher assets/models/lab "),
+    "lab-draft-plain": draft(13),
     "eagle": heads(14, 3),  # which lets the model write the text that the others read too
-    "eagle3": heads(11, 2.4), "hydra": heads(7, 2), "medusa": heads(5, 1.5),
-    "blockwise": heads(6, 4), "mlp_speculator": heads(7, 2), "kangaroo": heads(5, 1.2), "redrafter": heads(5, 1.2),
-    "ppd": piece(8, "ppd.py --from assets/models/lab/heads --ensemble 4 --steps 450 --lr 0.1 --text 0.4",
-                 "--steps 4 --text 0.004 --unseen 8"),
+    "eagle3": heads(11, 2.4),
+    "hydra": heads(7, 2),
+    "medusa": heads(5, 1.5),
+    "blockwise": heads(6, 4),
+    "mlp_speculator": heads(7, 2),
+    "kangaroo": heads(5, 1.2),
+    "redrafter": heads(5, 1.2),
+    "ppd": piece(
+        8,
+        "ppd.py --from assets/models/lab/heads --ensemble 4 --steps 450 --lr 0.1 --text 0.4",
+        "--steps 4 --text 0.004 --unseen 8",
+    ),
     "cerberus": Piece(1, ("assets/training/cerberus.py --text 0.4",), "--text 0.004 --unseen 8"),
     "exits": Piece(6, ("assets/training/exits.py --tokens 1 --lr 1e-3",), "--tokens 0.01"),
-    "ntk_attention": cache(5, 400), "compress_then_prompt": cache(6, 150), "duo_attention": cache(6, 250),
-    "cllm": adapter(14, 200), "ditto": adapter(5, 150), "lud": adapter(12, 200, 512), "outline": adapter(10, 160),
+    "ntk_attention": cache(5, 400),
+    "compress_then_prompt": cache(6, 150),
+    "duo_attention": cache(6, 250),
+    "cllm": adapter(14, 200),
+    "ditto": adapter(5, 150),
+    "lud": adapter(12, 200, 512),
+    "outline": adapter(10, 160),
     "skipdecode": adapter(11, 300),
     "skip_layer": piece(9, "skip_layer.py --from assets/models/lab --steps 450 --within 90", "--steps 4"),
-    "specdec": piece(5, "specdec.py --from assets/models/lab-draft/heads --text 0.4 --epochs 2",
-                     "--text 0.004 --epochs 1 --unseen 8 --asked 1", BOTH),
-    "correctness": Piece(4, ("assets/training/correctness.py --prompts 110 --steps 1500",),
-                         "--prompts 2 --unseen 2 --steps 5", reads=BOTH),
+    "specdec": piece(
+        5,
+        "specdec.py --from assets/models/lab-draft/heads --text 0.4 --epochs 2",
+        "--text 0.004 --epochs 1 --unseen 8 --asked 1",
+        BOTH,
+    ),
+    "correctness": Piece(
+        4,
+        ("assets/training/correctness.py --prompts 110 --steps 1500",),
+        "--prompts 2 --unseen 2 --steps 5",
+        reads=BOTH,
+    ),
     "prompts": Piece(1, ("benchmarks/examples.py --write",)),
     "presets": Piece(2, ("benchmarks/presets.py --write",), "plain", reads=ALL),
     "traces": Piece(5, ("assets/traces/make.py --old",), "eagle", reads=ALL),
     "card": piece(12, "evaluate.py", "--windows 1 --questions 1", ALL),
-    "speculation": Piece(40, (
-        "-m decodescope bench speculation --draft2 lab-draft-plain --dtype bfloat16 --threads 2 --new-tokens 40 --repeats 2 "
-        "--temperature 0.8 --seed 0 --short --out {kept}/speculation.json",
-        "benchmarks/speculation.py {kept}/speculation.json --write"), "--method autoregressive", True, ALL),
-    "replayed": Piece(15, (
-        "benchmarks/replayed.py record --draft2 lab-draft-plain --new-tokens 24 --threads 1 --out {kept}/steps.json",
-        "benchmarks/replayed.py measure {kept}/steps.json --out {kept}/costs.json --threads 1 --rounds 5",
-        "benchmarks/replayed.py price {kept}/steps.json {kept}/costs.json --write"), "--questions 1", True, ALL),
+    "speculation": Piece(
+        40,
+        (
+            "-m decodescope bench speculation --draft2 lab-draft-plain --dtype bfloat16 --threads 2 --new-tokens 40 --repeats "
+            "2 --temperature 0.8 --seed 0 --short --out {kept}/speculation.json",
+            "benchmarks/speculation.py {kept}/speculation.json --write",
+        ),
+        "--method autoregressive",
+        True,
+        ALL,
+    ),
+    "replayed": Piece(
+        15,
+        (
+            "benchmarks/replayed.py record --draft2 lab-draft-plain --new-tokens 24 --threads 1 --out {kept}/steps.json",
+            "benchmarks/replayed.py measure {kept}/steps.json --out {kept}/costs.json --threads 1 --rounds 5",
+            "benchmarks/replayed.py price {kept}/steps.json {kept}/costs.json --write",
+        ),
+        "--questions 1",
+        True,
+        ALL,
+    ),
     "pictures": Piece(3, ("scripts/pictures.py",), "lab", reads=ALL),
 }
 
@@ -152,7 +200,9 @@ def ran(name: str, words: Iterable[list[str]]) -> None:
     for command in words:
         print(f"== {name}: {shlex.join(command[1:])}", flush=True)
         if code := subprocess.run(command, cwd=ROOT).returncode:
-            raise SystemExit(f"{name} was not made: its command ended with {code}. Mend that, then give the same words again.")
+            raise SystemExit(
+                f"{name} was not made: its command ended with {code}. Mend that, then give the same words again."
+            )
 
 
 def make(names: list[str], threads: int) -> None:
@@ -170,7 +220,9 @@ def make(names: list[str], threads: int) -> None:
 
 def written() -> list[str]:
     """What git finds changed or new, but for what it ignores; a folder that is new is one."""
-    said = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     return [line[3:] for line in said.splitlines()]
 
 
@@ -178,7 +230,9 @@ def rehearse(names: list[str], threads: int) -> None:
     """Run the commands of pieces with next to no budget, say what each wrote, load the models, and put all back as it was.
     SystemExit where something is not committed: it would be put back too."""
     if written():
-        raise SystemExit("A rehearsal puts back all that is not committed: commit it first, or rehearse in another checkout.")
+        raise SystemExit(
+            "A rehearsal puts back all that is not committed: commit it first, or rehearse in another checkout."
+        )
     load = "from decodescope.engine import load; [load(x, device='cpu') for x in ('lab', 'lab-draft'{})]"
     for name in names:
         began, words = time.time(), commands(name, threads)
@@ -187,7 +241,10 @@ def rehearse(names: list[str], threads: int) -> None:
             ran(name, words)
             adapter = f", 'lab+{name}'" if (MODELS / "lab" / "adapters" / name).exists() else ""
             subprocess.run([sys.executable, "-c", load.format(adapter)], cwd=ROOT, check=True)
-            print(f"== {name} took {time.time() - began:.0f} s and wrote {', '.join(written()) or 'nothing'}", flush=True)
+            print(
+                f"== {name} took {time.time() - began:.0f} s and wrote {', '.join(written()) or 'nothing'}",
+                flush=True,
+            )
         finally:
             subprocess.run(["git", "checkout", "--quiet", "--", "."], cwd=ROOT, check=True)
             subprocess.run(["git", "clean", "--quiet", "-fd"], cwd=ROOT, check=True)
@@ -196,8 +253,12 @@ def rehearse(names: list[str], threads: int) -> None:
 def main() -> None:
     """Say what there is, make what is missing, or rehearse."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", nargs="?", choices=("make", "rehearse"), help="make what is missing; or try all commands")
-    parser.add_argument("names", nargs="*", metavar="PIECE", help=f"of {', '.join(PIECES)}; without one all but those alone")
+    parser.add_argument(
+        "what", nargs="?", choices=("make", "rehearse"), help="make what is missing; or try all commands"
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="PIECE", help=f"of {', '.join(PIECES)}; without one all but those alone"
+    )
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     if strange := [name for name in args.names if name not in PIECES]:
@@ -214,7 +275,9 @@ def main() -> None:
             words = "; ".join(shlex.join(x[1:]) for x in commands(name, args.threads))
             print(f"{name:22} {state:11} {one.minutes:3} min  {words}{'  (alone)' if one.alone else ''}")
         total = sum(x.minutes for x in PIECES.values() if not x.alone)
-        print(f"{total} minutes of one thread, without those alone. What a person has to write anew: assets/training/FOLLOW.md")
+        print(
+            f"{total} minutes of one thread, without those alone. What a person has to write anew: assets/training/FOLLOW.md"
+        )
 
 
 if __name__ == "__main__":

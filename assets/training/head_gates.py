@@ -72,7 +72,11 @@ def pass_keys(r: Random, split: str, words: Callable[[str], list[int]]) -> tuple
     room = LENGTH - len(tail) - sum(map(len, spoken))
     text = filler(r, split, words, room)
     cuts = sorted(r.randrange(room * 3 // 4) for _ in keys)
-    ids = [token for a, b, key in zip([0, *cuts], [*cuts, room], [*spoken, []], strict=True) for token in text[a:b] + key]
+    ids = [
+        token
+        for a, b, key in zip([0, *cuts], [*cuts, room], [*spoken, []], strict=True)
+        for token in text[a:b] + key
+    ]
     return ids + tail, [len(ids) + x for x in places]
 
 
@@ -128,7 +132,9 @@ class Gates:
         return (gated - whole).square().mean() + PRICE * alpha.abs().mean()
 
     @torch.no_grad()
-    def cost(self, texts: list[tuple[Tensor, Tensor]], streams: Sequence[int], recent: int = RECENT) -> list[float]:
+    def cost(
+        self, texts: list[tuple[Tensor, Tensor]], streams: Sequence[int], recent: int = RECENT
+    ) -> list[float]:
         """[nats, share] of the tokens that were said before, where the heads `streams` (by number) stream: -ln p, a mean, and
         how often the token is the likeliest."""
         alpha = torch.ones(self.head.alpha.numel())
@@ -158,4 +164,10 @@ class Gates:
                 "random": [round(sum(x) / MAPS, 4) for x in zip(*drawn, strict=True)],
                 "all stream": self.cost(texts, order, entries - SINKS),
             }
-        return {"of": ["nats", "likeliest"], "windows": len(texts), "sinks": SINKS, "recent": RECENT, **figures}
+        return {
+            "of": ["nats", "likeliest"],
+            "windows": len(texts),
+            "sinks": SINKS,
+            "recent": RECENT,
+            **figures,
+        }

@@ -59,7 +59,9 @@ SHAPES = {
     "medusa": dict(heads=3),
     "hydra": dict(heads=3, rank=192),
     "eagle": dict(n_heads=4, n_kv_heads=2, head_dim=64, d_ff=128),
-    "eagle3": dict(vocab=4096, kept=2048, n_heads=2, n_kv_heads=1, head_dim=64, d_ff=64, rank=128),  # vocab: the model's
+    "eagle3": dict(
+        vocab=4096, kept=2048, n_heads=2, n_kv_heads=1, head_dim=64, d_ff=64, rank=128
+    ),  # vocab: the model's
     "kangaroo": dict(layer=2, n_heads=4, n_kv_heads=2, head_dim=64),
     "blockwise": dict(heads=3, hidden=384),
     "mlp_speculator": dict(heads=3, inner=256),
@@ -68,7 +70,11 @@ SHAPES = {
     "parallelspec": dict(masks=3, n_heads=4, n_kv_heads=2, head_dim=64, d_ff=128),
     "clover": dict(heads=3, gates=4, gate_dim=32, n_heads=2, n_kv_heads=1, head_dim=64, d_ff=128, rank=128),
 }
-TOLD = ("fspad", "parallelspec", "clover")  # in docs/heads.md and not shipped: the others fill the room of heads
+TOLD = (
+    "fspad",
+    "parallelspec",
+    "clover",
+)  # in docs/heads.md and not shipped: the others fill the room of heads
 AROUND = (FspadLayer, ParallelSpecLayer)  # nets with EAGLE's layer in them
 FEATURES = ("eagle", "fspad", "parallelspec")  # they guess features
 
@@ -173,11 +179,15 @@ def loss_of(net: Net, head: Head, r: Read, share: float = 1.0, rival: Adversary 
             total = total + rival.against(p, said(net, head, mine))
         if head.kind in ("medusa", "blockwise", "mlp_speculator", "redrafter", "clover"):
             weight = 0.8**k if head.kind in ("medusa", "clover") else 1.0
-            total = total + weight * F.cross_entropy(unembed(net, mine).float(), s.at(r.ids, s.says).flatten()[at])
+            total = total + weight * F.cross_entropy(
+                unembed(net, mine).float(), s.at(r.ids, s.says).flatten()[at]
+            )
             continue
         law = unembed(net, s.law(r.feature).flatten(0, 1)[at]).float()  # [n, V]
         if isinstance(head, Eagle3Layer):
-            losses = F.cross_entropy(choices(net, head, mine).float(), law[:, head.ids].softmax(1), reduction="none")
+            losses = F.cross_entropy(
+                choices(net, head, mine).float(), law[:, head.ids].softmax(1), reduction="none"
+            )
             total = total + 0.8**k * (losses * head.mask[law.argmax(1)]).mean()
             continue
         soft = F.cross_entropy(said(net, head, mine).float(), law.softmax(1))
@@ -209,12 +219,18 @@ def optimizers(head: Head, lr: float, muon: float) -> list[torch.optim.Optimizer
     state that it is added to, which is a matrix of full rank: Muon's steps have one, Adam's hardly."""
     maps = [m.weight for m in head.modules() if isinstance(m, torch.nn.Linear)]
     rest = [p for p in head.parameters() if all(p is not m for m in maps)]
-    made: list[torch.optim.Optimizer] = [torch.optim.Muon(maps, lr=muon, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")]
+    made: list[torch.optim.Optimizer] = [
+        torch.optim.Muon(maps, lr=muon, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    ]
     return made + ([torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=0.0)] if rest else [])
 
 
 def fit(
-    head: torch.nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[], Tensor], steps: int, lr: float,
+    head: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loss: Callable[[], Tensor],
+    steps: int,
+    lr: float,
     say: Callable[[str], None],
 ) -> None:
     """Minimise `loss`, which reads a batch of its own at every call, in `steps` steps at the rate `lr` times `rate`; then
@@ -230,7 +246,9 @@ def fit(
         optimizer.zero_grad()
         recent.append(float(value.detach()))
         if (step + 1) % 50 == 0 or step + 1 == steps:
-            say(f"step {step + 1} of {steps}, loss {sum(recent) / len(recent):.4f}, {time.time() - began:.0f} s")
+            say(
+                f"step {step + 1} of {steps}, loss {sum(recent) / len(recent):.4f}, {time.time() - began:.0f} s"
+            )
             recent = []
     head.requires_grad_(False)
 
@@ -253,7 +271,11 @@ def train(  # noqa: PLR0913
     rivals: one a head, which learns behind it in every step, or none at all
     """
     net.requires_grad_(False)
-    made = [(o, o.param_groups[0]["lr"]) for head in heads for o in optimizers(head.requires_grad_(True), lr, muon)]
+    made = [
+        (o, o.param_groups[0]["lr"])
+        for head in heads
+        for o in optimizers(head.requires_grad_(True), lr, muon)
+    ]
     began, recent = time.time(), []
     for step in range(steps):
         r, losses = next(batches), []
@@ -273,7 +295,10 @@ def train(  # noqa: PLR0913
         if (step + 1) % SAYS == 0 or step + 1 == steps:
             means = torch.stack(recent).mean(0).tolist()
             shown = ", ".join(f"{head.kind} {mean:.3f}" for head, mean in zip(heads, means, strict=True))
-            told = "".join(f", told {rival.rate:.0%} of {head.kind} right" for head, rival in zip(heads, rivals, strict=False))
+            told = "".join(
+                f", told {rival.rate:.0%} of {head.kind} right"
+                for head, rival in zip(heads, rivals, strict=False)
+            )
             say(f"step {step + 1} of {steps}, loss {shown}{told}, {time.time() - began:.0f} s")
             recent = []
     for head in heads:
@@ -290,13 +315,17 @@ def measured(net: Net, head: Head, windows: Tensor) -> list[list[float]]:
         for s, x in guesses(head, r):
             wanted = unembed(net, s.law(r.feature)).argmax(-1, keepdim=True)
             top = said(net, head, x).topk(min(RANKS, net.shape.vocabulary)).indices
-            hits.append((top == wanted).flatten(0, 1).sum(0).double() / (len(windows) * s.rows(windows.shape[1])))  # [RANKS]
+            hits.append(
+                (top == wanted).flatten(0, 1).sum(0).double() / (len(windows) * s.rows(windows.shape[1]))
+            )  # [RANKS]
         found.append(torch.stack(hits))
     return torch.stack(found).sum(0).tolist()
 
 
 @torch.no_grad()
-def unrolled(net: Net, head: Head, windows: Tensor, levels: int = LEVELS, stride: int = 12) -> list[list[float]]:
+def unrolled(
+    net: Net, head: Head, windows: Tensor, levels: int = LEVELS, stride: int = 12
+) -> list[list[float]]:
     """`measured` for the deeper levels 1 to levels - 1 of EAGLE and FSPAD: drafting from every `stride`-th place of int64
     [N, T] on guessed features, with the tokens of the text."""
     hits, count = torch.zeros(levels - 1, min(RANKS, net.shape.vocabulary), dtype=torch.float64), 0
@@ -343,11 +372,17 @@ class Trigrams:
 
 
 @torch.no_grad()
-def floor(net: Net, kind: str, heads: int, text: np.ndarray, windows: Tensor, root: bool = False) -> list[float]:
+def floor(
+    net: Net, kind: str, heads: int, text: np.ndarray, windows: Tensor, root: bool = False
+) -> list[float]:
     """Per head, the share that a table of trigrams reaches where the head is measured, given the last two tokens of which the
     head reads something itself. root: given the last two that are known, though Medusa and blockwise are not told the root."""
     made, ids = [], windows.cpu().numpy().astype(np.int64)
-    best = torch.cat([unembed(net, read(net, part).feature).argmax(-1) for part in windows.split(ROWS)]).cpu().numpy()  # [N, T]
+    best = (
+        torch.cat([unembed(net, read(net, part).feature).argmax(-1) for part in windows.split(ROWS)])
+        .cpu()
+        .numpy()
+    )  # [N, T]
     for s in shifts(kind, heads):
         last = s.known if root else s.last
         table = Trigrams(text, s.says - last, net.shape.vocabulary)
@@ -382,7 +417,12 @@ def remembered(net: Net, text: Tensor, heads: Sequence[Head]) -> Read:
     for part in text.split(ROWS):
         with torch.autocast(device.type, torch.bfloat16):
             r = read(net, part.to(device), layer)
-        kept = (r.embedded[..., :0], r.early if layer else r.early[..., :0], r.feature, r.fused if fuses else r.fused[..., :0])
+        kept = (
+            r.embedded[..., :0],
+            r.early if layer else r.early[..., :0],
+            r.feature,
+            r.fused if fuses else r.fused[..., :0],
+        )
         parts.append([x.to("cpu", torch.bfloat16) for x in kept])
     return Read(text, *(torch.cat(x) for x in zip(*parts, strict=True)))
 
@@ -421,7 +461,10 @@ def texts(
         file, began = BUILD / f"own-{fingerprint}-{name}-{seed}.npy", time.time()
         if not file.exists():
             np.save(file, own_text(net, beginnings.to(next(net.parameters()).device), LENGTH, draws))
-            print(f"the model wrote {beginnings.numel() / 1e6:.2f} M tokens in {time.time() - began:.0f} s", flush=True)
+            print(
+                f"the model wrote {beginnings.numel() / 1e6:.2f} M tokens in {time.time() - began:.0f} s",
+                flush=True,
+            )
         return np.load(file)
 
     corpus = windows_of(training_stream(), max(ROWS, int(millions * 1e6) // LENGTH), seed + 1)
@@ -447,19 +490,31 @@ def main() -> None:  # noqa: PLR0915
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
     parser.add_argument("--from", dest="source", type=Path, help="folder of KIND/: go on with these heads")
     parser.add_argument("--tokens", type=float, default=3.0, help="training tokens in millions")
-    parser.add_argument("--text", type=float, default=1.0, help="of the model's own text, in millions of tokens")
-    parser.add_argument("--corpus", type=float, default=0.25, help="share of windows that come from the training text")
+    parser.add_argument(
+        "--text", type=float, default=1.0, help="of the model's own text, in millions of tokens"
+    )
+    parser.add_argument(
+        "--corpus", type=float, default=0.25, help="share of windows that come from the training text"
+    )
     parser.add_argument("--unseen", type=int, default=UNSEEN, help="windows of held-out text to measure on")
-    parser.add_argument("--layer", type=int, default=2, help="kangaroo: the target layer before which a draft exits")
-    parser.add_argument("--adversarial", type=float, default=0.0, help="KOALA: weight of the loss against a discriminator")
+    parser.add_argument(
+        "--layer", type=int, default=2, help="kangaroo: the target layer before which a draft exits"
+    )
+    parser.add_argument(
+        "--adversarial", type=float, default=0.0, help="KOALA: weight of the loss against a discriminator"
+    )
     parser.add_argument("--windows", type=int, default=WINDOWS, help="a step")
-    parser.add_argument("--places", type=float, default=PLACES, help="share of places at which a level's loss is taken")
+    parser.add_argument(
+        "--places", type=float, default=PLACES, help="share of places at which a level's loss is taken"
+    )
     parser.add_argument("--lr", type=float, default=4e-3, help="of biases and norms (AdamW)")
     parser.add_argument("--muon", type=float, default=3e-3, help="of the matrices (Muon)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--into", type=Path, help="folder in which KIND/ is written; by default the model's heads/")
+    parser.add_argument(
+        "--into", type=Path, help="folder in which KIND/ is written; by default the model's heads/"
+    )
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -473,32 +528,58 @@ def main() -> None:  # noqa: PLR0915
     corpus, own, held_out = texts(net, made_for, args.text, args.seed, args.unseen)
 
     kinds = list(dict.fromkeys(args.kinds))
-    heads = [new_head(x, net, **(dict(layer=args.layer) if x == "kangaroo" else {})).to(args.device) for x in kinds]
+    heads = [
+        new_head(x, net, **(dict(layer=args.layer) if x == "kangaroo" else {})).to(args.device) for x in kinds
+    ]
     earlier: dict[str, dict[str, Any]] = {}
     for head in heads:
         if args.source is not None:
             earlier[head.kind] = {"from": go_on(head, args.source)}
         elif isinstance(head, Eagle3Layer):
             head.keep(frequent(own, head.shape["kept"], net.shape.vocabulary))
-            print(f"the draft vocabulary holds {float(head.mask[held_out].mean()):.1%} of held-out tokens", flush=True)
+            print(
+                f"the draft vocabulary holds {float(head.mask[held_out].mean()):.1%} of held-out tokens",
+                flush=True,
+            )
     steps = max(1, round(args.tokens * 1e6 / (args.windows * LENGTH)))
     size = ", ".join(f"{head.kind} {sum(p.numel() for p in head.parameters()):,}" for head in heads)
     print(f"parameters: {size}; {steps} steps of {args.windows} windows of {LENGTH} tokens", flush=True)
     memory = remembered(net, mixed(own, corpus, args.corpus), heads)
     print(f"the model read {memory.ids.numel() / 1e6:.2f} M tokens", flush=True)
     drawn = batches(net, memory, args.windows, args.seed + 4)
-    rivals = [Adversary(net.shape.vocabulary, args.adversarial).to(args.device) for _ in heads] if args.adversarial else []
-    train(net, heads, drawn, steps, args.lr, args.muon, args.places, True, lambda text: print(text, flush=True), rivals)
-    settings = {k: vars(args)[k] for k in ("tokens", "text", "corpus", "windows", "places", "lr", "muon", "seed")}
+    rivals = (
+        [Adversary(net.shape.vocabulary, args.adversarial).to(args.device) for _ in heads]
+        if args.adversarial
+        else []
+    )
+    train(
+        net,
+        heads,
+        drawn,
+        steps,
+        args.lr,
+        args.muon,
+        args.places,
+        True,
+        lambda text: print(text, flush=True),
+        rivals,
+    )
+    settings = {
+        k: vars(args)[k] for k in ("tokens", "text", "corpus", "windows", "places", "lr", "muon", "seed")
+    }
     for head in heads:
         ranks = measured(net, head, held_out)
         deeper = unrolled(net, head, held_out) if head.kind in ("eagle", "fspad") else []
         trigrams, told = (floor(net, head.kind, len(ranks), own, held_out, root=x) for x in (False, True))
         for k, (row, usual) in enumerate(zip(ranks, trigrams, strict=True)):
-            print(f"{head.kind} {k}: the model's likeliest token at {row[0]:.1%} of held-out places; trigrams {usual:.1%}")
+            print(
+                f"{head.kind} {k}: the model's likeliest token at {row[0]:.1%} of held-out places; trigrams {usual:.1%}"
+            )
         head.rates = tuple(tuple(round(x, 5) for x in row) for row in ranks + deeper)
         head.made_for = made_for
-        made_with = settings | earlier.get(head.kind, {}) | ({"adversarial": args.adversarial} if rivals else {})
+        made_with = (
+            settings | earlier.get(head.kind, {}) | ({"adversarial": args.adversarial} if rivals else {})
+        )
         notes: dict[str, Any] = {"trigrams": [round(x, 5) for x in trigrams], "made_with": made_with}
         if told != trigrams:
             notes["trigrams_with_root"] = [round(x, 5) for x in told]

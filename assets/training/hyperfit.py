@@ -23,7 +23,11 @@ from lowrank import switched
 from net import Net
 from torch import Tensor
 
-LENGTH, SHARE, BATCH = 128, 4, 8  # tokens of a sequence; so many of the command's texts for one of them; sequences a step
+LENGTH, SHARE, BATCH = (
+    128,
+    4,
+    8,
+)  # tokens of a sequence; so many of the command's texts for one of them; sequences a step
 GRAM = 8  # tokens of a stretch that counts as being of the sequences
 
 
@@ -56,7 +60,12 @@ class Hyperfit(Adapted):
     def gather(self) -> str:
         """The sequences: beginnings of plain documents of the training text."""
         texts = [x for x in load("train").values() if not x.chat]
-        documents = [x.ids[start : start + self.length] for x in texts for start, end in x.bounds if end - start >= self.length]
+        documents = [
+            x.ids[start : start + self.length]
+            for x in texts
+            for start, end in x.bounds
+            if end - start >= self.length
+        ]
         order = np.random.default_rng(self.seed).permutation(len(documents))[: max(1, self.texts // SHARE)]
         self.known = torch.from_numpy(np.stack([documents[i] for i in order]).astype(np.int64))
         return f"{len(self.known)} sequences"

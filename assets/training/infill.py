@@ -38,8 +38,13 @@ STAGES = {  # tokens of a window -> share of the steps
     "rest": {16: 0.12, 20: 0.13, 28: 0.35, 56: 0.15, 80: 0.25},
 }
 # window up to so many tokens -> shares of its rows
-SHARES = {24: {"lists": 1.0}, 28: {"lists": 0.3, "latin_square": 0.7}, 40: {"lists": 0.1, "sudoku": 0.9},
-          56: {"cloze": 1.0}, 80: {"programs": 0.5, "cloze": 0.15, "stories": 0.35}}
+SHARES = {
+    24: {"lists": 1.0},
+    28: {"lists": 0.3, "latin_square": 0.7},
+    40: {"lists": 0.1, "sudoku": 0.9},
+    56: {"cloze": 1.0},
+    80: {"programs": 0.5, "cloze": 0.15, "stories": 0.35},
+}
 PLAN = train.Plan(1024, {}, {}, warmup=40, check=0.5)
 CANVAS = 8  # tokens of an answer when lists are asked; 17 for a grid
 
@@ -81,7 +86,9 @@ def filled(net: Net, prompts: Tensor, canvas: int, passes: int) -> Tensor:
     return ids[:, prompts.shape[1] :]
 
 
-def answered(net: Net, source: Source, asked: list[Question], canvas: int, passes: int) -> Iterator[tuple[Question, str]]:
+def answered(
+    net: Net, source: Source, asked: list[Question], canvas: int, passes: int
+) -> Iterator[tuple[Question, str]]:
     """Every question with the model's answer."""
     coded = sorted(((source.tokenizer.encode(q.prompt).ids, q) for q in asked), key=lambda pair: len(pair[0]))
     for _, some in groupby(coded, key=lambda pair: len(pair[0])):
@@ -91,7 +98,9 @@ def answered(net: Net, source: Source, asked: list[Question], canvas: int, passe
             yield q, source.tokenizer.decode(ids[:end], skip_special_tokens=False)
 
 
-def marks_of(net: Net, source: Source, asked: list[Question], canvas: int, passes: int) -> dict[str, list[bool]]:
+def marks_of(
+    net: Net, source: Source, asked: list[Question], canvas: int, passes: int
+) -> dict[str, list[bool]]:
     """Task -> which of its questions were answered right."""
     marks: dict[str, list[bool]] = {}
     for q, text in answered(net, source, asked, canvas, passes):
@@ -113,8 +122,15 @@ class Training(train.Steps):
 
     FIGURES = ("loss", "right")
 
-    def __init__(self, net: Net, source: Source, plan: train.Plan, rates: tuple[float, float], seed: int = 0,
-                 stage: str = "all") -> None:
+    def __init__(
+        self,
+        net: Net,
+        source: Source,
+        plan: train.Plan,
+        rates: tuple[float, float],
+        seed: int = 0,
+        stage: str = "all",
+    ) -> None:
         super().__init__(net, plan, rates, seed)
         self.texts, self.stage = source, stage
 
@@ -142,14 +158,24 @@ class Training(train.Steps):
 def main() -> None:
     """Train, write the folder, and note how it was made."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--from", dest="source", metavar="FOLDER", help="begin with these weights, not from nothing")
+    parser.add_argument(
+        "--from", dest="source", metavar="FOLDER", help="begin with these weights, not from nothing"
+    )
     parser.add_argument("--tokens", type=float, help="millions at which the constant rate ends")
     parser.add_argument("--minutes", type=float, help="stop after so many; the same command goes on")
     parser.add_argument("--within", type=float, help="minutes for all of it, the fall of the rate included")
-    parser.add_argument("--stage", choices=STAGES, default="all", help="lists alone, everything, what was not learnt")
-    parser.add_argument("--questions", type=int, default=40, help="of a task, each time the answers are looked at")
-    parser.add_argument("--text", type=Path, default=data.TOKENS, help="token ids of the corpus, for programs and stories")
-    parser.add_argument("--out", metavar="FOLDER", help=f"model folder to write; assets/models/{NAME} without it")
+    parser.add_argument(
+        "--stage", choices=STAGES, default="all", help="lists alone, everything, what was not learnt"
+    )
+    parser.add_argument(
+        "--questions", type=int, default=40, help="of a task, each time the answers are looked at"
+    )
+    parser.add_argument(
+        "--text", type=Path, default=data.TOKENS, help="token ids of the corpus, for programs and stories"
+    )
+    parser.add_argument(
+        "--out", metavar="FOLDER", help=f"model folder to write; assets/models/{NAME} without it"
+    )
     parser.add_argument("--as", dest="as_name", default=NAME, help="name of the checkpoints")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
@@ -163,7 +189,10 @@ def main() -> None:
     net = Net.from_folder(args.source) if args.source else Net(SHAPE)
     training = Training(net, source, PLAN, RATES, args.seed, args.stage)
     file = train.opened(training, args)
-    if train.run(training, args, None if args.trial else file, {"questions": args.questions}) and not args.trial:
+    if (
+        train.run(training, args, None if args.trial else file, {"questions": args.questions})
+        and not args.trial
+    ):
         train.write(training, args)
 
 

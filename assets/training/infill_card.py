@@ -20,7 +20,16 @@ from infill_data import Source, cloze
 from net import Net, size
 from train import MODELS, RECORDS
 
-from decodescope.engine.bench.parallel_tasks import LENGTHS, LISTS, NAMES, SETTLED, TASKS, at_once, question, questions
+from decodescope.engine.bench.parallel_tasks import (
+    LENGTHS,
+    LISTS,
+    NAMES,
+    SETTLED,
+    TASKS,
+    at_once,
+    question,
+    questions,
+)
 
 PASSES = (CANVAS, CANVAS // 2, CANVAS // 4, 1)
 SEED, GRID = 7_000_000, 17
@@ -31,9 +40,13 @@ def measure(net: Net, source: Source, count: int) -> dict[str, dict[int, float]]
     """Task -> passes -> share of right answers of `count` questions; grids at one token a pass alone."""
     shares: dict[str, dict[int, float]] = {task: {} for task in TASKS}
     for passes in PASSES:
-        for task, marks in marks_of(net, source, questions(LISTS, count, SEED, LENGTHS), CANVAS, passes).items():
+        for task, marks in marks_of(
+            net, source, questions(LISTS, count, SEED, LENGTHS), CANVAS, passes
+        ).items():
             shares[task][passes] = sum(marks) / count
-    for task, marks in marks_of(net, source, questions(("latin_square", "sudoku"), count, SEED), GRID, GRID).items():
+    for task, marks in marks_of(
+        net, source, questions(("latin_square", "sudoku"), count, SEED), GRID, GRID
+    ).items():
         shares[task][GRID] = sum(marks) / count
     return shares
 
@@ -58,17 +71,57 @@ def card(net: Net, source: Source, count: int) -> str:
     """The card as Markdown."""
     shares, runs = measure(net, source, count), json.loads((RECORDS / f"{NAME}.json").read_text())
     gate = sum(shares[task][CANVAS] for task in SETTLED) / len(SETTLED)
-    rows = [[f"`{task}`", *(f"{shares[task][p]:.0%}" if p in shares[task] else "-" for p in PASSES), perfect(task)]
-            for task in LISTS]
-    rows += [[f"`{task}`", f"{shares[task][GRID]:.0%}", "-", "-", "-", "-"] for task in ("latin_square", "sudoku")]
-    made = [[str(i + 1), f"{r['tokens'] / 1e6:.2f} M", f"{r['minutes']:.0f}", f"`{r['command']}`", r.get("note", ""),
-             "; ".join(f"{k}: " + ", ".join(f"{kind} {share:.0%}" for kind, share in some.items())
-                       for k, some in r["mixture"].items())] for i, r in enumerate(runs)]
-    parts = [HEAD.format(size=size(net), names=", ".join(NAMES), low=LENGTHS[0], high=LENGTHS[-1], canvas=CANVAS, count=count,
-                         gate=gate, tokens=sum(r["tokens"] for r in runs) / 1e6),
-             table(["task", "one a pass", *(f"{p} passes" for p in PASSES[1:-1]), "at once", "a perfect model at once"], rows),
-             GAPS.format(count=count, share=gaps(net, source, count)), MADE,
-             table(["part", "tokens", "minutes", "arguments", "remarks", "rows by window"], made), SAID]
+    rows = [
+        [
+            f"`{task}`",
+            *(f"{shares[task][p]:.0%}" if p in shares[task] else "-" for p in PASSES),
+            perfect(task),
+        ]
+        for task in LISTS
+    ]
+    rows += [
+        [f"`{task}`", f"{shares[task][GRID]:.0%}", "-", "-", "-", "-"] for task in ("latin_square", "sudoku")
+    ]
+    made = [
+        [
+            str(i + 1),
+            f"{r['tokens'] / 1e6:.2f} M",
+            f"{r['minutes']:.0f}",
+            f"`{r['command']}`",
+            r.get("note", ""),
+            "; ".join(
+                f"{k}: " + ", ".join(f"{kind} {share:.0%}" for kind, share in some.items())
+                for k, some in r["mixture"].items()
+            ),
+        ]
+        for i, r in enumerate(runs)
+    ]
+    parts = [
+        HEAD.format(
+            size=size(net),
+            names=", ".join(NAMES),
+            low=LENGTHS[0],
+            high=LENGTHS[-1],
+            canvas=CANVAS,
+            count=count,
+            gate=gate,
+            tokens=sum(r["tokens"] for r in runs) / 1e6,
+        ),
+        table(
+            [
+                "task",
+                "one a pass",
+                *(f"{p} passes" for p in PASSES[1:-1]),
+                "at once",
+                "a perfect model at once",
+            ],
+            rows,
+        ),
+        GAPS.format(count=count, share=gaps(net, source, count)),
+        MADE,
+        table(["part", "tokens", "minutes", "arguments", "remarks", "rows by window"], made),
+        SAID,
+    ]
     for task in SAMPLES:
         q = question(task, Random(f"{SEED}/{task}"))
         canvas = GRID if task in ("latin_square", "sudoku") else CANVAS
@@ -129,7 +182,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=MODELS / "MDM.md")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    args.out.write_text(card(Net.from_folder(args.model).eval(), Source({}), args.questions), encoding="utf-8")
+    args.out.write_text(
+        card(Net.from_folder(args.model).eval(), Source({}), args.questions), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

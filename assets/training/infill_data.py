@@ -23,7 +23,10 @@ from decodescope.engine.bench.parallel_tasks import LISTS, drawn, question
 HARD = {"sort": 3, "insert_index": 2, "replace_index": 2, "replace_random": 2, "shuffle": 2}
 WEIGHTS = [HARD.get(task, 1) for task in LISTS]
 TRIES = 40  # draws of a kind before another is taken
-FILL, SPARSE = 6, 0.15  # so many <|end|> close an answer at most, but in this share of the windows, which may have any number
+FILL, SPARSE = (
+    6,
+    0.15,
+)  # so many <|end|> close an answer at most, but in this share of the windows, which may have any number
 Pair = tuple[list[int], list[int]]  # ids of the prompt and of the answer, without <|end|>
 
 
@@ -46,7 +49,11 @@ class Source:
 
     def __init__(self, texts: dict[str, data.Text]) -> None:
         self.tokenizer = Tokenizer.from_file(str(data.TOKENIZER))
-        self.texts = {kind: texts[name] for kind, name in (("programs", "coding"), ("stories", "story")) if name in texts}
+        self.texts = {
+            kind: texts[name]
+            for kind, name in (("programs", "coding"), ("stories", "story"))
+            if name in texts
+        }
         self.kinds = tuple(k for k in self.KINDS if k not in ("programs", "stories") or k in self.texts)
         self.newline = self.tokenizer.encode("\n").ids[0]
 

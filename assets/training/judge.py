@@ -35,7 +35,10 @@ from decodescope.engine.heads.files import write
 from decodescope.engine.heads.judge import JudgeHead
 
 LENGTH = 256  # tokens of a conversation at most
-LIKELY, UNLIKELY = 0.2, 0.05  # of the model's likeliest token, what a right and a wrong replacement have at least, and below
+LIKELY, UNLIKELY = (
+    0.2,
+    0.05,
+)  # of the model's likeliest token, what a right and a wrong replacement have at least, and below
 THRESHOLDS = (0.3, 0.5, 0.7, 0.9, 0.97)
 
 
@@ -77,7 +80,12 @@ def replaced(law: Tensor, token: int, right: bool, draw: torch.Generator) -> int
 def altered(net: Net, ids: Tensor, marks: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
     """(ids, labels, put) of conversations int64 [B, T] whose answers are `marks`, some with a token replaced. labels: 1 right,
     0 wrong, -1 nothing to learn; put: bool [B, T], the replacements."""
-    laws, ids, labels, put = net(ids).float().softmax(-1), ids.clone(), torch.where(marks, 1, -1), torch.zeros_like(marks)
+    laws, ids, labels, put = (
+        net(ids).float().softmax(-1),
+        ids.clone(),
+        torch.where(marks, 1, -1),
+        torch.zeros_like(marks),
+    )
     for row in range(len(ids)):
         kind, places = int(torch.randint(3, (), generator=draw)), marks[row].nonzero()[:, 0]
         places = places[places > 0]
@@ -95,7 +103,9 @@ def altered(net: Net, ids: Tensor, marks: Tensor, draw: torch.Generator) -> tupl
         else:
             ends = (marks[row, at:].long() == 0).nonzero()
             stop = at + int(ends[0, 0]) if len(ends) else ids.shape[1]
-            labels[row, behind] = -1  # a later answer of the conversation follows a wrong one: neither right nor wrong
+            labels[
+                row, behind
+            ] = -1  # a later answer of the conversation follows a wrong one: neither right nor wrong
             labels[row, at:stop] = 0
     return ids, labels, put
 
@@ -104,7 +114,9 @@ def altered(net: Net, ids: Tensor, marks: Tensor, draw: torch.Generator) -> tupl
 def examples(net: Net, rows: Tensor, seed: int) -> Examples:
     """What the judge learns from conversations int64 [N, T]."""
     draw, parts = torch.Generator().manual_seed(seed), []
-    length = (torch.arange(rows.shape[1]) * (rows != END)).amax(1) + 2  # without what fills up, but for the closing <|end|>
+    length = (torch.arange(rows.shape[1]) * (rows != END)).amax(
+        1
+    ) + 2  # without what fills up, but for the closing <|end|>
     order = length.argsort()
     for part, most in zip(rows[order].split(ROWS), length[order].split(ROWS), strict=True):
         part = part[:, : int(most.max())]
@@ -159,7 +171,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--unseen", type=int, default=400, help="held-out conversations to measure it on")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
-    parser.add_argument("--into", type=Path, help="folder in which judge/ is written; by default the model's heads/")
+    parser.add_argument(
+        "--into", type=Path, help="folder in which judge/ is written; by default the model's heads/"
+    )
     args = parser.parse_args(words)
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -177,7 +191,10 @@ def main(words: Sequence[str] | None = None) -> None:
     for t, *shares in table:
         print(f"| {t} | " + " | ".join(f"{x:.0%}" for x in shares) + " |")
     head.made_for = fingerprint(folder)
-    notes = {"judged": [[round(x, 4) for x in row] for row in table], "made_with": {"tasks": args.tasks, "seed": args.seed}}
+    notes = {
+        "judged": [[round(x, 4) for x in row] for row in table],
+        "made_with": {"tasks": args.tasks, "seed": args.seed},
+    }
     write(head, (args.into or folder / "heads") / head.kind, notes)
 
 

@@ -103,7 +103,9 @@ def loss_of(head: ParallelFilter, data: tuple[Tensor, Tensor, Tensor]) -> Tensor
     return F.binary_cross_entropy_with_logits(head(sure)[open], right[open].float())
 
 
-def fitted(width: int, train: tuple[Tensor, ...], valid: tuple[Tensor, ...], steps: int, seed: int) -> ParallelFilter:
+def fitted(
+    width: int, train: tuple[Tensor, ...], valid: tuple[Tensor, ...], steps: int, seed: int
+) -> ParallelFilter:
     """The filter with the least loss on `valid` of those that `steps` steps of all examples come by."""
     torch.manual_seed(seed)
     head = ParallelFilter(width, BLOCK, HIDDEN)
@@ -127,29 +129,40 @@ def judged(head: ParallelFilter, data: tuple[Tensor, Tensor, Tensor]) -> dict[st
     """Of open places: the share that the filter accepts, and the share of these that are wrong."""
     sure, open, right = data
     accepted = open & (head(sure).sigmoid() > ACCEPT)
-    return {"accepted": float(accepted.sum() / open.sum()), "of the right": float((accepted & right).sum() / right.sum()),
-            "wrong": float((accepted & ~right).sum() / accepted.sum().clamp(min=1))}
+    return {
+        "accepted": float(accepted.sum() / open.sum()),
+        "of the right": float((accepted & right).sum() / right.sum()),
+        "wrong": float((accepted & ~right).sum() / accepted.sum().clamp(min=1)),
+    }
 
 
 def decoded(folder: Path, heads: Path, count: int, canvas: int) -> dict[str, dict[str, float]]:
     """Way -> share of right answers, passes and rows a question, over `count` questions of each list task."""
     model, ways = load(folder, heads={ParallelFilter.kind: heads}), {}
     settings: dict[str, dict[str, Any]] = {
-        "one a pass": dict(accept=1.0, cut=False), "cut": dict(accept=1.0, cut=True),
-        "filter": dict(accept=ACCEPT, cut=False), "both": dict(accept=ACCEPT, cut=True),
+        "one a pass": dict(accept=1.0, cut=False),
+        "cut": dict(accept=1.0, cut=True),
+        "filter": dict(accept=ACCEPT, cut=False),
+        "both": dict(accept=ACCEPT, cut=True),
     }
     for way, knobs in settings.items():
-        method = Method.named({"strategy": "masked", "selector": "learn2pd"},
-                              {"strategy": {"block": BLOCK}, "selector": {"steps": canvas, **knobs}})
+        method = Method.named(
+            {"strategy": "masked", "selector": "learn2pd"},
+            {"strategy": {"block": BLOCK}, "selector": {"steps": canvas, **knobs}},
+        )
         right = passes = rows = 0
         asked = questions(LISTS, count, UNSEEN, LENGTHS)
         for q in asked:
-            session = Session(model, method, model.tokenizer.encode(q.prompt), max_new_tokens=canvas, level="counts")
+            session = Session(
+                model, method, model.tokenizer.encode(q.prompt), max_new_tokens=canvas, level="counts"
+            )
             for step in session.stream():
                 passes, rows = passes + len(step.passes), rows + sum(x.tokens for x in step.passes)
             said = model.tokenizer.decode([x for x in session.end.tokens if x not in model.stop_tokens])
             right += score(q, said)
-        ways[way] = {k: round(x / len(asked), 3) for k, x in (("right", right), ("passes", passes), ("rows", rows))}
+        ways[way] = {
+            k: round(x / len(asked), 3) for k, x in (("right", right), ("passes", passes), ("rows", rows))
+        }
         print(f"canvas {canvas}, {way}: {ways[way]}", flush=True)
     return ways
 
@@ -158,16 +171,22 @@ def main(words: Sequence[str] | None = None) -> None:
     """Make examples, fit, measure, and keep the filter."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", type=Path, default=MODELS / NAME, metavar="FOLDER")
-    parser.add_argument("--prompts", type=int, default=1500, help="to learn from; a tenth of them says when to stop")
+    parser.add_argument(
+        "--prompts", type=int, default=1500, help="to learn from; a tenth of them says when to stop"
+    )
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--questions", type=int, default=20, help="of each list task, to measure on")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--into", type=Path, help="folder in which learn2pd/ is written; by default the model's heads/")
+    parser.add_argument(
+        "--into", type=Path, help="folder in which learn2pd/ is written; by default the model's heads/"
+    )
     args = parser.parse_args(words)
     torch.set_num_threads(1)
     source, net = Source({}), Net.from_folder(str(args.model)).eval().requires_grad_(False)
-    train, valid, unseen = (examples(net, source, n, seed + args.seed) for n, seed in (
-        (args.prompts * 9 // 10, SEED), (args.prompts // 10, SEED + 1), (300, UNSEEN)))
+    train, valid, unseen = (
+        examples(net, source, n, seed + args.seed)
+        for n, seed in ((args.prompts * 9 // 10, SEED), (args.prompts // 10, SEED + 1), (300, UNSEEN))
+    )
     print(f"{len(train[0]):,} passes with {int(train[1].sum()):,} open places", flush=True)
     head = fitted(net.shape.width, train, valid, args.steps, args.seed)
     head.made_for = fingerprint(args.model)
@@ -176,8 +195,11 @@ def main(words: Sequence[str] | None = None) -> None:
     notes: dict[str, Any] = {"made_with": numbers}
     write(head, folder, notes)
     shares = {k: round(x, 4) for k, x in judged(head, unseen).items()}
-    notes["measured"] = {"accept": ACCEPT, "open places of unseen passes": shares,
-                         **{f"canvas of {n}": decoded(args.model, folder, args.questions, n) for n in (8, 32)}}
+    notes["measured"] = {
+        "accept": ACCEPT,
+        "open places of unseen passes": shares,
+        **{f"canvas of {n}": decoded(args.model, folder, args.questions, n) for n in (8, 32)},
+    }
     write(head, folder, notes)
 
 

@@ -32,16 +32,23 @@ FULL = (0.6, 1.8)  # characters of tasks in a row for each token of a window: th
 def question(r: Random, form: str, label: str) -> str:
     """How `label` is asked for in a text of a form of `retrieval`."""
     return {"pairs": f"What is {label}?", "lines": f"What is the number of {label}?"}.get(
-        form, r.choice([f"What is the {label}?", f"Tell me the {label}."]))
+        form, r.choice([f"What is the {label}?", f"Tell me the {label}."])
+    )
 
 
-def hidden(r: Random, split: str, form: str, budget: int, most: int) -> tuple[str, list[tuple[str, str]], str]:
+def hidden(
+    r: Random, split: str, form: str, budget: int, most: int
+) -> tuple[str, list[tuple[str, str]], str]:
     """A text of about `budget` pieces, what of it can be asked (at most `most` things), and the shape of its rows."""
     shape = {"pairs": r.choice(retrieval.PAIR), "lines": "The number of {} is {}."}.get(form, "The {} is {}.")
     few = max(1, min(most, budget // (24 if form == "needle" else 14)))
     facts = list(pick(split, lambda: retrieval.needles(r, form, r.randint(-(-2 * few // 3), few))))
     if form != "needle":
-        return ("\n" if form == "pairs" else " ").join(retrieval.table(r, form, shape, facts, budget)), facts, shape
+        return (
+            ("\n" if form == "pairs" else " ").join(retrieval.table(r, form, shape, facts, budget)),
+            facts,
+            shape,
+        )
     rows = [shape.format(*fact) for fact in facts]
     parts = retrieval.prose(r, split, budget - sum(map(retrieval.length, rows)))
     for row in rows:
@@ -77,8 +84,16 @@ def again(r: Random, split: str, window: int) -> str:
     text, facts, shape = hidden(r, split, form, size, max(2, size // 14))
     r.shuffle(facts)
     order = f"Say again: {', '.join(label for label, _ in facts)}."
-    return render(Task("again", (ask(r, order, text, "\n\n"),), ("\n".join(shape.format(*fact) for fact in facts),), "exact",
-                       {}, repr(facts)))
+    return render(
+        Task(
+            "again",
+            (ask(r, order, text, "\n\n"),),
+            ("\n".join(shape.format(*fact) for fact in facts),),
+            "exact",
+            {},
+            repr(facts),
+        )
+    )
 
 
 def in_a_row(r: Random, window: int, draw: Callable[[], Task]) -> str:
@@ -110,27 +125,43 @@ def ordered(r: Random, split: str, window: int) -> str:
     forms = r.sample(list(lists.ASK), min(len(lists.ASK), window // ORDER))
     (first, answer), *more = [lists.order(r, form, given) for form in forms]
     turns = (ask(r, first, ", ".join(given)), *(words for words, _ in more))
-    return render(Task("ordered", turns, tuple(", ".join(x) for x in (answer, *(result for _, result in more))), "list", {},
-                       repr(given)))
+    return render(
+        Task(
+            "ordered",
+            turns,
+            tuple(", ".join(x) for x in (answer, *(result for _, result in more))),
+            "list",
+            {},
+            repr(given),
+        )
+    )
 
 
 def about(r: Random, text: Story, window: int) -> str:
     """A text and some questions about it, in a drawn order."""
     facts = r.sample(text.facts, min(len(text.facts), window // ROOM))
-    turns = (ask(r, r.choice(qa.ASK).format(facts[0].question), text.text.strip(), "\n\n"), *(f.question for f in facts[1:]))
+    turns = (
+        ask(r, r.choice(qa.ASK).format(facts[0].question), text.text.strip(), "\n\n"),
+        *(f.question for f in facts[1:]),
+    )
     return render(Task("told", turns, tuple(f.answer for f in facts), "exact", {}, repr(facts)))
 
 
 def told(r: Random, split: str, window: int) -> str:
     """A scene, or a story where a window has room for one, and some questions about it."""
-    return about(r, (scenes.told(r, split) if window < 512 or r.random() < 0.5 else story(r, split))[0], window)
+    return about(
+        r, (scenes.told(r, split) if window < 512 or r.random() < 0.5 else story(r, split))[0], window
+    )
 
 
 LEAST = {"read": 1024}  # the shortest window of a kind, where only long ones have room for it
 # kind -> (make(r, split, window), whether it is a chat): documents for a window of so many tokens, most of which fit it
 LOOKUPS: dict[str, tuple[Callable[[Random, str, int], str], bool]] = {
-    "asked": (asked, True), "many": (many, True), "again": (again, True),
-    "told": (told, True), "read": (lambda r, split, window: about(r, story(r, split)[0], window), True),
+    "asked": (asked, True),
+    "many": (many, True),
+    "again": (again, True),
+    "told": (told, True),
+    "read": (lambda r, split, window: about(r, story(r, split)[0], window), True),
     "reckoned": (lambda r, split, window: in_a_row(r, window, lambda: math.make(r, split)), True),
     "listed": (lambda r, split, window: in_a_row(r, window, lambda: lists.make(r, split)), True),
     "ordered": (ordered, True),

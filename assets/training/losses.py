@@ -31,26 +31,40 @@ class Objective:
     """
 
     answers: float = 2.0  # weight of an answer's tokens beside 1 of all others
-    questions: float = 1.0  # weight of a question's; 0: they are read and not predicted, which saves the unembedding
+    questions: float = (
+        1.0  # weight of a question's; 0: they are read and not predicted, which saves the unembedding
+    )
     exits: float = 0.0  # weight of the last exit's loss; below it falls with the depth
     dropout: float = 0.0  # the last layer's chance to be left out, by window
     divergence: str = "fkl"
     distil: float = 0.0  # share of the divergence from the teacher in the loss
-    on_policy: float = 0.0  # share of the windows that the draft writes itself, from a prompt of the corpus on
+    on_policy: float = (
+        0.0  # share of the windows that the draft writes itself, from a prompt of the corpus on
+    )
     target_text: float = 0.0  # share of the windows that the target writes, alike
-    hottest: float = 1.0  # highest temperature of the target's text, drawn evenly below it, anew for each batch; 0: greedy
+    hottest: float = (
+        1.0  # highest temperature of the target's text, drawn evenly below it, anew for each batch; 0: greedy
+    )
 
     def __post_init__(self) -> None:
         if self.divergence not in DIVERGENCES:
-            raise ValueError(f"The divergence {self.divergence!r} is not known: choose one of {', '.join(DIVERGENCES)}.")
+            raise ValueError(
+                f"The divergence {self.divergence!r} is not known: choose one of {', '.join(DIVERGENCES)}."
+            )
         if min(self.on_policy, self.target_text) < 0 or self.on_policy + self.target_text > 1:
-            raise ValueError(f"on_policy {self.on_policy} and target_text {self.target_text} are shares of the same windows: "
-                             "choose two from 0 to 1 whose sum is at most 1.")
+            raise ValueError(
+                f"on_policy {self.on_policy} and target_text {self.target_text} are shares of the same windows: "
+                "choose two from 0 to 1 whose sum is at most 1."
+            )
         if not self.questions and (self.taught or self.exits):
-            raise ValueError("questions is 0, so nothing is predicted there, and teachers and exits are compared everywhere: "
-                             "give questions a weight above 0, or leave distil, target_text and exits out.")
+            raise ValueError(
+                "questions is 0, so nothing is predicted there, and teachers and exits are compared everywhere: "
+                "give questions a weight above 0, or leave distil, target_text and exits out."
+            )
         if self.hottest < 0:
-            raise ValueError(f"hottest is {self.hottest}, and no temperature is below 0: choose 0 (greedy) or more.")
+            raise ValueError(
+                f"hottest is {self.hottest}, and no temperature is below 0: choose 0 (greedy) or more."
+            )
 
     @property
     def taught(self) -> bool:
@@ -102,11 +116,20 @@ def advantage(p: Tensor, q: Tensor, least: float = 1e-2) -> Tensor:
 
 def token_loss(logits: Tensor, rows: Tensor) -> Tensor:
     """float [B, T]: nats of every token after the first, for logits [B, T, V] and rows int64 [B, T + 1]."""
-    return F.cross_entropy(logits.float().flatten(0, 1), rows[:, 1:].flatten(), reduction="none").view(len(rows), -1)
+    return F.cross_entropy(logits.float().flatten(0, 1), rows[:, 1:].flatten(), reduction="none").view(
+        len(rows), -1
+    )
 
 
-def loss_of(net: Net, rows: Tensor, weights: Tensor, exit_at: Tensor, keep: Tensor | None, wanted: Tensor | None,
-            objective: Objective) -> tuple[Tensor, Tensor]:
+def loss_of(
+    net: Net,
+    rows: Tensor,
+    weights: Tensor,
+    exit_at: Tensor,
+    keep: Tensor | None,
+    wanted: Tensor | None,
+    objective: Objective,
+) -> tuple[Tensor, Tensor]:
     """The loss of a batch, and three figures to report: nats a token, nats an answer's token, nats a token at the exit.
 
     rows int64 [B, T + 1]; weights float [B, T] of the tokens' own loss; exit_at int64 [] the exit's layer, from 0; keep
@@ -114,7 +137,9 @@ def loss_of(net: Net, rows: Tensor, weights: Tensor, exit_at: Tensor, keep: Tens
     """
     with torch.autocast(rows.device.type, torch.bfloat16):
         states = net.states(rows[:, :-1], keep=keep)
-        logits = net.head(states[-1] if objective.questions else states[-1][weights > 0])  # [B, T, V] or [n, V]
+        logits = net.head(
+            states[-1] if objective.questions else states[-1][weights > 0]
+        )  # [B, T, V] or [n, V]
     if objective.questions:
         nats, said = token_loss(logits, rows), weights.numel()  # [B, T]
     else:
@@ -144,7 +169,9 @@ def teacher_of(teacher: Net, rows: Tensor) -> Tensor:
         return teacher(rows[:, :-1]).float().log_softmax(2)
 
 
-def own_text(net: Net, rows: Tensor, share: float, prompt: float, generator: torch.Generator | None) -> tuple[Tensor, int]:
+def own_text(
+    net: Net, rows: Tensor, share: float, prompt: float, generator: torch.Generator | None
+) -> tuple[Tensor, int]:
     """Rows of which the last `share` goes on with the net's own text after its part `prompt`, and how many those are.
 
     On-policy text (DistillSpec, section 4): what a draft is asked about at decoding time are contexts that it began itself.
@@ -152,11 +179,19 @@ def own_text(net: Net, rows: Tensor, share: float, prompt: float, generator: tor
     count = round(share * len(rows))
     if not count:
         return rows, 0
-    return torch.cat((rows[: len(rows) - count], written(net, rows[len(rows) - count :], prompt, 1.0, generator))), count
+    return torch.cat(
+        (rows[: len(rows) - count], written(net, rows[len(rows) - count :], prompt, 1.0, generator))
+    ), count
 
 
-def target_text(target: Net, rows: Tensor, objective: Objective, prompt: float, chance: torch.Generator,
-                generator: torch.Generator | None) -> Tensor:
+def target_text(
+    target: Net,
+    rows: Tensor,
+    objective: Objective,
+    prompt: float,
+    chance: torch.Generator,
+    generator: torch.Generator | None,
+) -> Tensor:
     """Rows of which the first `objective.target_text` goes on with the target's text after its part `prompt`.
 
     chance: draws the temperature, on the processor; generator: the tokens
@@ -168,7 +203,9 @@ def target_text(target: Net, rows: Tensor, objective: Objective, prompt: float, 
     return torch.cat((written(target, rows[:count], prompt, heat, generator), rows[count:]))
 
 
-def written(net: Net, rows: Tensor, prompt: float, temperature: float, generator: torch.Generator | None) -> Tensor:
+def written(
+    net: Net, rows: Tensor, prompt: float, temperature: float, generator: torch.Generator | None
+) -> Tensor:
     """int64 as `rows`: their part `prompt`, from the beginning, and what the net writes behind it."""
     begin = max(1, round(prompt * rows.shape[1]))
     with torch.autocast(rows.device.type, torch.bfloat16):

@@ -23,9 +23,17 @@ from net import Net
 from torch import Tensor
 
 PAD = 1  # the id of <|pad|>
-PROMPT, NEW, PADS = 96, 96, 4  # tokens: before the text that the model writes, of that text, and rows of padding in a group
+PROMPT, NEW, PADS = (
+    96,
+    96,
+    4,
+)  # tokens: before the text that the model writes, of that text, and rows of padding in a group
 EVERY = 3  # places from one group to the next
-WINDOWS, PLAIN, ROWS = 6, 3, 64  # the model's texts and windows of the training text a step; texts that are written together
+WINDOWS, PLAIN, ROWS = (
+    6,
+    3,
+    64,
+)  # the model's texts and windows of the training text a step; texts that are written together
 KEEP = 6.0  # weight of staying the model
 HELD_OUT = 48  # texts for measuring
 BARS = (0.9, 0.8, 0.7, 0.6)
@@ -72,7 +80,9 @@ class Units(Adapted):
     def __init__(self, net: Net, seed: int, texts: int) -> None:
         super().__init__(net, seed, texts)
         self.length = PROMPT + NEW
-        self.known: tuple[Tensor, Tensor] | None = None  # texts [N, L] and how many of their own tokens count [N]
+        self.known: tuple[Tensor, Tensor] | None = (
+            None  # texts [N, L] and how many of their own tokens count [N]
+        )
 
     def written(self, split: str, count: int, seed: int) -> tuple[Tensor, Tensor]:
         """Greedy texts of the net as it is, int64 [count, L], behind beginnings of a split; how many tokens of each count."""

@@ -40,12 +40,20 @@ class Shape:
     def of(cls, config: dict) -> Shape:
         """The sizes that a `config.json` states. ValueError for a model that this net cannot be."""
         if config.get("model_type") != "llama" or not config.get("tie_word_embeddings"):
-            raise ValueError("The training net is a Llama with tied embeddings, and this config.json says otherwise.")
+            raise ValueError(
+                "The training net is a Llama with tied embeddings, and this config.json says otherwise."
+            )
         return cls(
-            layers=config["num_hidden_layers"], width=config["hidden_size"], heads=config["num_attention_heads"],
-            kv_heads=config["num_key_value_heads"], head_width=config["head_dim"], inner=config["intermediate_size"],
-            vocabulary=config["vocab_size"], context=config["max_position_embeddings"],
-            theta=(config.get("rope_parameters") or config)["rope_theta"], epsilon=config["rms_norm_eps"],
+            layers=config["num_hidden_layers"],
+            width=config["hidden_size"],
+            heads=config["num_attention_heads"],
+            kv_heads=config["num_key_value_heads"],
+            head_width=config["head_dim"],
+            inner=config["intermediate_size"],
+            vocabulary=config["vocab_size"],
+            context=config["max_position_embeddings"],
+            theta=(config.get("rope_parameters") or config)["rope_theta"],
+            epsilon=config["rms_norm_eps"],
             causal=not config.get("use_bidirectional_attention"),
         )
 
@@ -53,14 +61,33 @@ class Shape:
         """The `config.json` of this shape."""
         both = {} if self.causal else dict(use_bidirectional_attention=True, mask_token_id=MASK)
         return dict(
-            architectures=["LlamaForCausalLM"], attention_bias=False, attention_dropout=0.0, bos_token_id=None,
-            dtype="bfloat16", eos_token_id=0, head_dim=self.head_width, hidden_act="silu", hidden_size=self.width,
-            initializer_range=0.02, intermediate_size=self.inner, max_position_embeddings=self.context, mlp_bias=False,
-            model_type="llama", num_attention_heads=self.heads, num_hidden_layers=self.layers,
-            num_key_value_heads=self.kv_heads, pad_token_id=1, pretraining_tp=1, rms_norm_eps=self.epsilon,
+            architectures=["LlamaForCausalLM"],
+            attention_bias=False,
+            attention_dropout=0.0,
+            bos_token_id=None,
+            dtype="bfloat16",
+            eos_token_id=0,
+            head_dim=self.head_width,
+            hidden_act="silu",
+            hidden_size=self.width,
+            initializer_range=0.02,
+            intermediate_size=self.inner,
+            max_position_embeddings=self.context,
+            mlp_bias=False,
+            model_type="llama",
+            num_attention_heads=self.heads,
+            num_hidden_layers=self.layers,
+            num_key_value_heads=self.kv_heads,
+            pad_token_id=1,
+            pretraining_tp=1,
+            rms_norm_eps=self.epsilon,
             rope_parameters=dict(rope_theta=self.theta, rope_type="default"),
             rope_theta=self.theta,  # readers differ in where they look for it
-            tie_word_embeddings=True, transformers_version="5.23.0", use_cache=self.causal, vocab_size=self.vocabulary, **both,
+            tie_word_embeddings=True,
+            transformers_version="5.23.0",
+            use_cache=self.causal,
+            vocab_size=self.vocabulary,
+            **both,
         )
 
 
@@ -90,8 +117,10 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], past: Past | None, layer: int) -> Tensor:
         """[B, T, D] of normed input [B, T, D]; `turn` holds cosine and sine [T, d]. `past` gets the new keys and values."""
         s = self.shape
-        q, k, v = (p(x).unflatten(2, (n, s.head_width)).transpose(1, 2)  # [B, H or G, T, d]
-                   for p, n in ((self.q_proj, s.heads), (self.k_proj, s.kv_heads), (self.v_proj, s.kv_heads)))
+        q, k, v = (
+            p(x).unflatten(2, (n, s.head_width)).transpose(1, 2)  # [B, H or G, T, d]
+            for p, n in ((self.q_proj, s.heads), (self.k_proj, s.kv_heads), (self.v_proj, s.kv_heads))
+        )
         q, k = turned(q, turn), turned(k, turn)
         if past is not None:
             k, v = past.extend(layer, k, v)
@@ -128,7 +157,9 @@ class Layer(nn.Module):
         self.post_attention_layernorm = Norm(shape.width, shape.epsilon)
         self.mlp = MLP(shape)
 
-    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], past: Past | None, layer: int, keep: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, turn: tuple[Tensor, Tensor], past: Past | None, layer: int, keep: Tensor | None
+    ) -> Tensor:
         """[B, T, D]. A window whose `keep` (float [B]) is 0 passes through unchanged."""
         kept = (lambda y: y) if keep is None else (lambda y: keep[:, None, None] * y)
         x = x + kept(self.self_attn(self.input_layernorm(x), turn, past, layer))
@@ -168,10 +199,16 @@ class Net(nn.Module):
         self.shape, self.model = shape, Trunk(shape)
         for name, weight in self.named_parameters():
             if weight.ndim == 2:
-                small = (2 * shape.layers) ** -0.5 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
+                small = (
+                    (2 * shape.layers) ** -0.5
+                    if name.endswith(("o_proj.weight", "down_proj.weight"))
+                    else 1.0
+                )
                 nn.init.normal_(weight, std=0.02 * small)
-        angle = torch.outer(torch.arange(shape.context).float(),
-                            shape.theta ** -(torch.arange(0, shape.head_width, 2).float() / shape.head_width))
+        angle = torch.outer(
+            torch.arange(shape.context).float(),
+            shape.theta ** -(torch.arange(0, shape.head_width, 2).float() / shape.head_width),
+        )
         angle = torch.cat((angle, angle), 1)  # [context, d]
         self.register_buffer("cosine", angle.cos(), persistent=False)
         self.register_buffer("sine", angle.sin(), persistent=False)
@@ -191,9 +228,14 @@ class Net(nn.Module):
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        config, said = self.shape.config() | (more or {}), dict(eos_token_id=0, pad_token_id=1, transformers_version="5.23.0")
+        config, said = (
+            self.shape.config() | (more or {}),
+            dict(eos_token_id=0, pad_token_id=1, transformers_version="5.23.0"),
+        )
         for name, content in (("config.json", config), ("generation_config.json", said)):
-            (folder / f"{name}.partial").write_text(json.dumps(dict(sorted(content.items())), indent=2) + "\n")
+            (folder / f"{name}.partial").write_text(
+                json.dumps(dict(sorted(content.items())), indent=2) + "\n"
+            )
             os.replace(folder / f"{name}.partial", folder / name)
         weights = {k: w.detach().to("cpu", torch.bfloat16).contiguous() for k, w in self.state_dict().items()}
         save_file(weights, folder / "model.safetensors.partial", metadata={"format": "pt"})
@@ -205,7 +247,9 @@ class Net(nn.Module):
         `keep` float [L, B] switches layers off by window. With `past`, `ids` are what follows it.
         """
         at = past.length if past is not None else 0
-        assert not at or ids.shape[1] == 1, "attention is causal from the start, or of one token to all before it"
+        assert not at or ids.shape[1] == 1, (
+            "attention is causal from the start, or of one token to all before it"
+        )
         turn = self.cosine[at : at + ids.shape[1]], self.sine[at : at + ids.shape[1]]
         out = [self.model.embed_tokens(ids)]
         for i, layer in enumerate(self.model.layers):
@@ -223,13 +267,22 @@ class Net(nn.Module):
         return self.head(self.states(ids)[-1])
 
     @torch.no_grad()
-    def write(self, ids: Tensor, new: int, temperature: float = 1.0, generator: torch.Generator | None = None,
-              stop: int | None = None) -> Tensor:
+    def write(
+        self,
+        ids: Tensor,
+        new: int,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+        stop: int | None = None,
+    ) -> Tensor:
         """int64 [B, T + new]: `ids` and `new` tokens drawn after them, the likeliest ones at temperature 0.
 
         Fewer where every row has drawn the token `stop`; what a row says after its own means nothing.
         """
-        past, ended = Past(self.shape, len(ids), ids.shape[1] + new, self.cosine), ids.new_zeros(len(ids), dtype=torch.bool)
+        past, ended = (
+            Past(self.shape, len(ids), ids.shape[1] + new, self.cosine),
+            ids.new_zeros(len(ids), dtype=torch.bool),
+        )
         fed = ids
         for _ in range(new):
             logits = self.head(self.states(fed, past)[-1][:, -1]).float()  # [B, V]
@@ -258,7 +311,11 @@ def in_blocks(q: Tensor, k: Tensor, v: Tensor, block: int = 128) -> Tensor:
     weights of attention for the gradient.
     """
     shape, rows, length, width = q.shape, q.shape[0] * k.shape[1], q.shape[2], q.shape[3]
-    q, k, v = q.reshape(rows, -1, length, width), k.reshape(rows, length, width), v.reshape(rows, length, width)
+    q, k, v = (
+        q.reshape(rows, -1, length, width),
+        k.reshape(rows, length, width),
+        v.reshape(rows, length, width),
+    )
     heads, y = q.shape[1], []
     for start in range(0, length, block):
         some = q[:, :, start : start + block] * width**-0.5

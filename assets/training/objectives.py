@@ -79,7 +79,9 @@ def taught(target: Net, ids: np.ndarray | Tensor) -> Taught:
     return Taught(rows, torch.cat(parts))
 
 
-def loss_of(goal: Goal, target: Net, draft: Net, ids: Tensor, features: Tensor, rival: Adversary | None) -> Tensor:
+def loss_of(
+    goal: Goal, target: Net, draft: Net, ids: Tensor, features: Tensor, rival: Adversary | None
+) -> Tensor:
     """The loss of windows int64 [B, T], with the target's features [B, T - 1, d] of them."""
     with torch.autocast("cpu", torch.bfloat16):
         logits = draft(ids[:, :-1]).float()  # [B, T - 1, V]
@@ -90,12 +92,20 @@ def loss_of(goal: Goal, target: Net, draft: Net, ids: Tensor, features: Tensor, 
     loss = divergence(goal.divergence, wanted, logits.log_softmax(-1)).mean()
     if rival is None:
         return loss
-    some = torch.randperm(features.shape[0] * features.shape[1])[: round(SHOWN * features.shape[0] * features.shape[1])]
+    some = torch.randperm(features.shape[0] * features.shape[1])[
+        : round(SHOWN * features.shape[0] * features.shape[1])
+    ]
     return loss + rival.against(wanted.flatten(0, 1)[some], logits.flatten(0, 1)[some])
 
 
 def teach(
-    goal: Goal, target: Net, draft: Net, text: Taught, tokens: int, seed: int = 0, rates: tuple[float, float] = RATES,
+    goal: Goal,
+    target: Net,
+    draft: Net,
+    text: Taught,
+    tokens: int,
+    seed: int = 0,
+    rates: tuple[float, float] = RATES,
     say: Callable[[str], None] = lambda line: None,
 ) -> None:
     """Teach the draft `tokens` tokens of the text, in an order drawn by the seed, at a rate that falls to nothing."""
@@ -149,7 +159,9 @@ def unseen_by(target: Net) -> list[Taught]:
 
 def measured(target: Net, draft: Net, unseen: Sequence[Taught]) -> dict[str, float]:
     """The `FIGURES`, on held-out text of the corpus, and what the target wrote behind its beginnings, drawn and greedily."""
-    corpus, drawn, greedy = (fit(target, draft, x, heat) for x, heat in zip(unseen, (1.0, 1.0, 0.0), strict=True))
+    corpus, drawn, greedy = (
+        fit(target, draft, x, heat) for x, heat in zip(unseen, (1.0, 1.0, 0.0), strict=True)
+    )
     values = (corpus["overlap"], drawn["overlap"], drawn["same"], drawn["tau"], greedy["tau"])
     return {name: round(x, 5) for name, x in zip(FIGURES, values, strict=True)}
 
@@ -183,10 +195,17 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--target", default="lab", help="a folder of assets/models")
     parser.add_argument("--draft", default="lab-draft-plain", help="alike: what every objective begins with")
     parser.add_argument("--tokens", type=float, default=0.5, help="that each teaches, in millions")
-    parser.add_argument("--text", type=float, default=0.25, help="of the corpus and of the target's own, in millions of tokens")
+    parser.add_argument(
+        "--text",
+        type=float,
+        default=0.25,
+        help="of the corpus and of the target's own, in millions of tokens",
+    )
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=BUILD / "objectives.json", help="file of what was measured")
+    parser.add_argument(
+        "--out", type=Path, default=BUILD / "objectives.json", help="file of what was measured"
+    )
     args = parser.parse_args(words)
     torch.set_num_threads(args.threads)
     for name in args.goals:
@@ -206,8 +225,18 @@ def main(words: Sequence[str] | None = None) -> None:
             if name in GOALS:
                 goal = GOALS[name]
                 if goal.own not in read:
-                    read[goal.own] = taught(target, text_of(target, MODELS / args.target, args.text, goal.own))
-                teach(goal, target, draft, read[goal.own], int(args.tokens * 1e6), seed, say=lambda x: print(x, flush=True))
+                    read[goal.own] = taught(
+                        target, text_of(target, MODELS / args.target, args.text, goal.own)
+                    )
+                teach(
+                    goal,
+                    target,
+                    draft,
+                    read[goal.own],
+                    int(args.tokens * 1e6),
+                    seed,
+                    say=lambda x: print(x, flush=True),
+                )
             found[key] = measured(target, draft, unseen)
             args.out.write_text(json.dumps(found, indent=2) + "\n")
             print(f"{key}: {found[key]}, {time.time() - began:.0f} s", flush=True)

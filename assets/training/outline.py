@@ -61,7 +61,9 @@ def people(r: Random, split: str) -> list[Person]:
         some: list[Person] = []
         for name, job, city, colour, thing in zip(*columns, strict=True):
             lacks = r.choice(["", "", "colour", "thing"])
-            some.append((name, job, city, "" if lacks == "colour" else colour, "" if lacks == "thing" else thing))
+            some.append(
+                (name, job, city, "" if lacks == "colour" else colour, "" if lacks == "thing" else thing)
+            )
         if split_of(repr(some)) == split:
             return some
 

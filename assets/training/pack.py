@@ -30,14 +30,18 @@ def cut(text: data.Text, share: float) -> data.Text:
     """About the first `share` of a text's tokens, whole documents."""
     count = max(1, int(np.searchsorted(text.ends, share * len(text.ids))))
     end = int(text.ends[min(count, len(text.ends)) - 1])
-    return replace(text, ids=text.ids[:end], ends=text.ends[:count], size=round(text.size * end / len(text.ids)))
+    return replace(
+        text, ids=text.ids[:end], ends=text.ends[:count], size=round(text.size * end / len(text.ids))
+    )
 
 
 def pack(texts: Texts, limit: int = LIMIT) -> bytes:
     """The texts in at most `limit` bytes; of the training text as many documents as fit."""
     share = 1.0
     while True:
-        some = {key: cut(text, share) if key[0] == "train" and share < 1 else text for key, text in texts.items()}
+        some = {
+            key: cut(text, share) if key[0] == "train" and share < 1 else text for key, text in texts.items()
+        }
         arrays = io.BytesIO()
         data.write(some, arrays)
         packed = lzma.compress(arrays.getbuffer(), format=lzma.FORMAT_XZ, filters=FILTERS)
@@ -45,7 +49,9 @@ def pack(texts: Texts, limit: int = LIMIT) -> bytes:
             break
         share *= 0.98 * limit / len(packed)
     if len(packed) > limit:
-        raise ValueError(f"The held-out text alone takes {len(packed):,} bytes of {limit:,}: give a larger limit.")
+        raise ValueError(
+            f"The held-out text alone takes {len(packed):,} bytes of {limit:,}: give a larger limit."
+        )
     return packed
 
 
@@ -60,12 +66,18 @@ def main() -> None:
     parser.add_argument("way", choices=["pack", "unpack"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--limit", type=float, default=LIMIT / 2**20, help="MiB of the packed file")
-    parser.add_argument("--scale", type=float, default=1.0, help="times the generated megabytes of the corpus")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="times the generated megabytes of the corpus"
+    )
     args = parser.parse_args()
     began = time.time()
     if args.way == "pack":
-        texts = {(split, kind): text for split in ("train", "valid") for kind, text in data.load(split).items()
-                 if kind in COLLECTED}
+        texts = {
+            (split, kind): text
+            for split in ("train", "valid")
+            for kind, text in data.load(split).items()
+            if kind in COLLECTED
+        }
         packed = pack(texts, int(args.limit * 2**20))
         args.file.write_bytes(packed)
         kept = sum(len(text.ids) for key, text in unpack(packed).items() if key[0] == "train")

@@ -34,13 +34,19 @@ def join(folder: Path, file: Path) -> None:
     """Write `file` from its parts, in one move. ValueError names a part that is missing, or says that the hash differs."""
     listing = folder / f"{file.name}.parts.json"
     if not listing.exists():
-        raise ValueError(f"There is no {listing}: give the folder that `split` wrote for a file called {file.name}.")
+        raise ValueError(
+            f"There is no {listing}: give the folder that `split` wrote for a file called {file.name}."
+        )
     said = json.loads(listing.read_text())
     if missing := [name for name in said["parts"] if not (folder / Path(name).name).exists()]:
-        raise ValueError(f"Of {file.name} the parts {', '.join(missing)} are not in {folder}: fetch them and join again.")
+        raise ValueError(
+            f"Of {file.name} the parts {', '.join(missing)} are not in {folder}: fetch them and join again."
+        )
     whole = b"".join((folder / Path(name).name).read_bytes() for name in said["parts"])
     if len(whole) != said["bytes"] or hashlib.sha256(whole).hexdigest() != said["sha256"]:
-        raise ValueError(f"The parts of {file.name} in {folder} are not what was split: their hash differs. Fetch them again.")
+        raise ValueError(
+            f"The parts of {file.name} in {folder} are not what was split: their hash differs. Fetch them again."
+        )
     partial = file.with_name(f"{file.name}.partial")
     partial.write_bytes(whole)
     os.replace(partial, file)

@@ -57,7 +57,11 @@ def missed(head: PastFutureHeads, found: Sequence[Tensor], layer: int) -> Tensor
 
 
 def train(
-    net: Net, head: PastFutureHeads, batches: Iterator[Tensor], steps: int, lr: float = 3e-3,
+    net: Net,
+    head: PastFutureHeads,
+    batches: Iterator[Tensor],
+    steps: int,
+    lr: float = 3e-3,
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
     """AdamW over `steps` batches of text, int64 [B, T]; all exits at once, none of which knows of another."""
@@ -83,10 +87,16 @@ def places(net: Net, batches: Iterator[Tensor], count: int) -> list[Tensor]:
 def seen_by(head: PastFutureHeads, found: Sequence[Tensor], layer: int) -> dict[str, Tensor]:
     """What a classifier may see at an exit, [n, d] or [n, 2 d]: the state alone, the past alone, or both sides."""
     past = sides(found, layer)[0]
-    return {"state": normed(found[layer - 1]), "past": past, "both": torch.cat([past, head(found[layer - 1], layer)], -1)}
+    return {
+        "state": normed(found[layer - 1]),
+        "past": past,
+        "both": torch.cat([past, head(found[layer - 1], layer)], -1),
+    }
 
 
-def judged(net: Net, head: PastFutureHeads, found: Sequence[Tensor], reading: Reading) -> list[dict[str, Any]]:
+def judged(
+    net: Net, head: PastFutureHeads, found: Sequence[Tensor], reading: Reading
+) -> list[dict[str, Any]]:
     """Give the exits their classifiers, and return per exit the ones that see less, for comparison."""
     best, made = choices(net, net.model.norm(found[-1])), []
     for layer in range(1, len(found)):
@@ -113,7 +123,10 @@ def measured(
         row = {"cosine_before": float(F.cosine_similarity(normed(found[layer - 1]), came, dim=-1).mean())}
         row["cosine"] = 1 - float(missed(head, found, layer))
         row["agrees"] = float(agrees.double().mean())
-        row |= {f"tells_{x}": ranked(says[x](told)[:, 0], agrees) for x, told in seen_by(head, found, layer).items()}
+        row |= {
+            f"tells_{x}": ranked(says[x](told)[:, 0], agrees)
+            for x, told in seen_by(head, found, layer).items()
+        }
         row["tells"] = row.pop("tells_both")
         rows.append(row)
     return rows
@@ -136,13 +149,19 @@ def main(words: Sequence[str] | None = None) -> None:
     """Train, fit the classifiers, measure, and keep the heads."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
-    parser.add_argument("--adapter", choices=("cloze",), help="that the model has; its questions are the text")
+    parser.add_argument(
+        "--adapter", choices=("cloze",), help="that the model has; its questions are the text"
+    )
     parser.add_argument("--tokens", type=float, default=0.06, help="training tokens in millions")
-    parser.add_argument("--judged", type=int, default=5000, help="places of training text that the classifiers learn from")
+    parser.add_argument(
+        "--judged", type=int, default=5000, help="places of training text that the classifiers learn from"
+    )
     parser.add_argument("--rank", type=int, default=RANK)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--into", type=Path, help="folder in which past_future/ is written; by default the model's heads/")
+    parser.add_argument(
+        "--into", type=Path, help="folder in which past_future/ is written; by default the model's heads/"
+    )
     args = parser.parse_args(words)
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
@@ -158,19 +177,30 @@ def main(words: Sequence[str] | None = None) -> None:
     else:
         held_out = [*held_out_windows(LENGTH, 16).split(ROWS)]
         corpus = windows_of(training_stream(), max(ROWS, int(args.tokens * 1e6) // LENGTH), args.seed + 1)
-        text, steps, judge = shuffled(corpus, args.seed + 2, "cpu", WINDOWS), len(corpus) // WINDOWS, args.judged
+        text, steps, judge = (
+            shuffled(corpus, args.seed + 2, "cpu", WINDOWS),
+            len(corpus) // WINDOWS,
+            args.judged,
+        )
     reading, how = reading_of(net, folder, args.adapter or "", describe(folder, args.model))
-    print(f"{sum(p.numel() for p in head.parameters()):,} parameters; {steps} steps; states read by {how}", flush=True)
+    print(
+        f"{sum(p.numel() for p in head.parameters()):,} parameters; {steps} steps; states read by {how}",
+        flush=True,
+    )
     train(net, head, text, steps, args.lr, say=lambda line: print(line, flush=True))
     made = judged(net, head, places(net, text, judge), reading)
     unseen = [torch.cat(x) for x in zip(*(states(net, part) for part in held_out), strict=True)]
-    table = [{"layer": i, **{k: round(x, 4) for k, x in row.items()}}
-             for i, row in enumerate(measured(net, head, unseen, reading, made), 1)]
+    table = [
+        {"layer": i, **{k: round(x, 4) for k, x in row.items()}}
+        for i, row in enumerate(measured(net, head, unseen, reading, made), 1)
+    ]
     print("| exit in front of | cosine, the state | imitated | agrees | state tells | past | both |")
     print("|---|---|---|---|---|---|---|")
     for row in table:
-        print(f"| {row['layer']} | {row['cosine_before']:.3f} | {row['cosine']:.3f} | {row['agrees']:.1%} | "
-              f"{row['tells_state']:.3f} | {row['tells_past']:.3f} | {row['tells']:.3f} |")
+        print(
+            f"| {row['layer']} | {row['cosine_before']:.3f} | {row['cosine']:.3f} | {row['agrees']:.1%} | "
+            f"{row['tells_state']:.3f} | {row['tells_past']:.3f} | {row['tells']:.3f} |"
+        )
     head.made_for = fingerprint(folder, args.adapter or "")
     settings = {k: vars(args)[k] for k in ("adapter", "tokens", "judged", "lr", "seed")}
     notes: dict[str, Any] = {"held_out": table, "made_with": settings, "read_by": how}

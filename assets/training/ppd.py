@@ -45,7 +45,10 @@ def loss_of(net: Net, head: PromptTokens, ids: Tensor, places: Tensor) -> Tensor
 
 def new_head(net: Net, ensemble: int, seed: int = 0, heads: int = HEADS) -> PromptTokens:
     """Fresh prompt tokens: embeddings of random ids."""
-    head, draw = PromptTokens(d=net.shape.width, heads=heads, ensemble=ensemble), torch.Generator().manual_seed(seed)
+    head, draw = (
+        PromptTokens(d=net.shape.width, heads=heads, ensemble=ensemble),
+        torch.Generator().manual_seed(seed),
+    )
     ids = torch.randint(net.shape.vocabulary, (heads, ensemble), generator=draw)
     with torch.no_grad():
         head.embeds.copy_(net.model.embed_tokens.weight[ids])
@@ -53,8 +56,15 @@ def new_head(net: Net, ensemble: int, seed: int = 0, heads: int = HEADS) -> Prom
 
 
 def train(  # noqa: PLR0913
-    net: Net, head: PromptTokens, batches: Iterator[Tensor], steps: int, lr: float = 1e-2, seed: int = 0,
-    places: int = PLACES, half: bool = False, say: Callable[[str], None] = lambda text: None,
+    net: Net,
+    head: PromptTokens,
+    batches: Iterator[Tensor],
+    steps: int,
+    lr: float = 1e-2,
+    seed: int = 0,
+    places: int = PLACES,
+    half: bool = False,
+    say: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Adam over `steps` batches of ids int64 [B, T]; the model stays as it is. half: products in bfloat16."""
     net.requires_grad_(False)
@@ -83,17 +93,25 @@ def main(words: Sequence[str] | None = None) -> None:
     """Write text, train, measure, and keep the prompt tokens."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
-    parser.add_argument("--from", dest="source", type=Path, help="folder of ppd/: go on with these embeddings")
+    parser.add_argument(
+        "--from", dest="source", type=Path, help="folder of ppd/: go on with these embeddings"
+    )
     parser.add_argument("--ensemble", type=int, default=1, help="embeddings of a prompt token")
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--text", type=float, default=1.0, help="of the model's own text, in millions of tokens")
-    parser.add_argument("--corpus", type=float, default=0.25, help="share of windows that come from the training text")
+    parser.add_argument(
+        "--text", type=float, default=1.0, help="of the model's own text, in millions of tokens"
+    )
+    parser.add_argument(
+        "--corpus", type=float, default=0.25, help="share of windows that come from the training text"
+    )
     parser.add_argument("--lr", type=float, default=1e-2)
     parser.add_argument("--unseen", type=int, default=UNSEEN, help="windows of held-out text to measure on")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--into", type=Path, help="folder in which ppd/ is written; by default the model's heads/")
+    parser.add_argument(
+        "--into", type=Path, help="folder in which ppd/ is written; by default the model's heads/"
+    )
     args = parser.parse_args(words)
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -106,13 +124,27 @@ def main(words: Sequence[str] | None = None) -> None:
     corpus, own, held_out = texts(net, made_for, args.text, args.seed, args.unseen)
     head = new_head(net, args.ensemble, args.seed).to(args.device)
     earlier = {"from": go_on(head, args.source)} if args.source else {}
-    print(f"{sum(p.numel() for p in head.parameters()):,} parameters; {args.steps} steps of {WINDOWS} windows", flush=True)
+    print(
+        f"{sum(p.numel() for p in head.parameters()):,} parameters; {args.steps} steps of {WINDOWS} windows",
+        flush=True,
+    )
     batches = shuffled(mixed(own, corpus, args.corpus), WINDOWS, args.seed + 4, args.device)
-    train(net, head, batches, args.steps, args.lr, args.seed + 5, half=True, say=lambda text: print(text, flush=True))
+    train(
+        net,
+        head,
+        batches,
+        args.steps,
+        args.lr,
+        args.seed + 5,
+        half=True,
+        say=lambda text: print(text, flush=True),
+    )
     ranks = measured(net, head, held_out)
     trigrams = floor(net, head.kind, len(ranks), own, held_out)
     for k, (row, usual) in enumerate(zip(ranks, trigrams, strict=True)):
-        print(f"ppd {k}: the model's likeliest token at {row[0]:.1%} of held-out places; trigrams {usual:.1%}")
+        print(
+            f"ppd {k}: the model's likeliest token at {row[0]:.1%} of held-out places; trigrams {usual:.1%}"
+        )
     head.rates, head.made_for = tuple(tuple(round(x, 5) for x in row) for row in ranks), made_for
     settings = {k: vars(args)[k] for k in ("steps", "text", "corpus", "lr", "seed")} | earlier
     notes = {"trigrams": [round(x, 5) for x in trigrams], "made_with": settings}

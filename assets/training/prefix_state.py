@@ -38,7 +38,10 @@ class Prefix:
         def attend(i: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             q = grouped(q.float(), kv_heads)
             seen = causal(q.shape[3], k.shape[2], q.device)
-            parts = [plain(q, k.float(), v.float(), seen, scale), self.head.segment(i, kv_heads).attend(q, None, scale)]
+            parts = [
+                plain(q, k.float(), v.float(), seen, scale),
+                self.head.segment(i, kv_heads).attend(q, None, scale),
+            ]
             return joined(parts).output().flatten(1, 2)
 
         return attend
@@ -54,7 +57,9 @@ class Prefix:
             stream = load("train")[self.kind].ids
             self._batches = batches(stream, LENGTH, WINDOWS, self.seed, "cpu")
         ids = next(self._batches)
-        return self.loss_of(ids, int(torch.randint(self.net.shape.context - ids.shape[1], (), generator=self.draw)))
+        return self.loss_of(
+            ids, int(torch.randint(self.net.shape.context - ids.shape[1], (), generator=self.draw))
+        )
 
     @torch.no_grad()
     def measured(self) -> dict[str, Any]:
@@ -63,6 +68,13 @@ class Prefix:
         mine, plainly = [], []
         for ids in windows.split(8):
             mine.append(float(self.loss_of(ids)) * len(ids))
-            plainly.append(float(nats(self.net, self.net.model.norm(self.net.states(ids[:, :-1])[-1]), ids[:, 1:])) * len(ids))
+            plainly.append(
+                float(nats(self.net, self.net.model.norm(self.net.states(ids[:, :-1])[-1]), ids[:, 1:]))
+                * len(ids)
+            )
         figures = {"with it": sum(mine) / len(windows), "without": sum(plainly) / len(windows)}
-        return {"style": self.kind, "windows": len(windows), "nats": {k: round(x, 4) for k, x in figures.items()}}
+        return {
+            "style": self.kind,
+            "windows": len(windows),
+            "nats": {k: round(x, 4) for k, x in figures.items()},
+        }

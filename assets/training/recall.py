@@ -24,9 +24,18 @@ from tokenizers import Tokenizer
 from train import RECORDS, SHAPES
 
 NAME, SEED, SIZES = "lab-recall", 9_000_000, (128, 512, 1500)
-FORMS = {"passkey": "a pass key in a story", "needle": "a needle among sentences (up to four)",
-         "lines": "a number among lines of the same shape", "pairs": "a pair in a table of nonsense words"}
-WANTED = {("passkey", 1500): 0.95, ("needle", 512): 0.9, ("lines", 128): 0.7, ("pairs", 128): 0.7}  # shares of exact answers
+FORMS = {
+    "passkey": "a pass key in a story",
+    "needle": "a needle among sentences (up to four)",
+    "lines": "a number among lines of the same shape",
+    "pairs": "a pair in a table of nonsense words",
+}
+WANTED = {
+    ("passkey", 1500): 0.95,
+    ("needle", 512): 0.9,
+    ("lines", 128): 0.7,
+    ("pairs", 128): 0.7,
+}  # shares of exact answers
 SAID = 40  # tokens of a sample at most
 Scores = dict[tuple[str, int], tuple[float, float]]
 
@@ -71,8 +80,10 @@ def scored(net: Net, tokenizer: Tokenizer, tasks: list[Task]) -> tuple[float, fl
 def shares(scores: Scores) -> str:
     """The scores as a table: exact answers, in brackets their tokens and what was aimed at."""
     sizes = sorted({tokens for _, tokens in scores})
-    return table(["exact (tokens right)", *(f"{n:,} tokens" for n in sizes)],
-                 [[said, *(cell(form, n, scores[form, n]) for n in sizes)] for form, said in FORMS.items()])
+    return table(
+        ["exact (tokens right)", *(f"{n:,} tokens" for n in sizes)],
+        [[said, *(cell(form, n, scores[form, n]) for n in sizes)] for form, said in FORMS.items()],
+    )
 
 
 def cell(form: str, tokens: int, score: tuple[float, float]) -> str:
@@ -103,20 +114,45 @@ def sample(net: Net, tokenizer: Tokenizer, task: Task) -> str:
 def card(net: Net, tokenizer: Tokenizer, count: int) -> str:
     """The card as Markdown."""
     runs = json.loads((RECORDS / f"{NAME}.json").read_text())
-    made = [[str(i), f"{r['tokens'] / 1e6:.2f} M", f"{r['steps']:,}", f"{r['minutes']:.0f}", r["device"], f"`{r['command']}`"]
-            for i, r in enumerate(runs, 1)]
+    made = [
+        [
+            str(i),
+            f"{r['tokens'] / 1e6:.2f} M",
+            f"{r['steps']:,}",
+            f"{r['minutes']:.0f}",
+            r["device"],
+            f"`{r['command']}`",
+        ]
+        for i, r in enumerate(runs, 1)
+    ]
     making = table(["training", "tokens", "steps", "minutes", "device", "arguments"], made)
     kinds = list(runs[-1]["mixture"])
     ways = [(at, found) for r in runs for at, found in r["held_out"]]
     some = ways[:: max(1, len(ways) // 8)]
-    curve = table(["held-out nats a token", *(f"{at / 1e6:.1f} M" for at, _ in some)],
-                  [[k, *(f"{found[k]:.2f}" for _, found in some)] for k in kinds])
+    curve = table(
+        ["held-out nats a token", *(f"{at / 1e6:.1f} M" for at, _ in some)],
+        [[k, *(f"{found[k]:.2f}" for _, found in some)] for k in kinds],
+    )
     mixture = ", ".join(f"{k} {share:.0%}" for k, share in runs[-1]["mixture"].items())
     samples = [f"~~~~text\n{sample(net, tokenizer, questions(form, 128, 1)[0])}\n~~~~\n" for form in FORMS]
     scores = measured(net, tokenizer, count)
     first = "The first question drawn of each form, at 128 tokens, answered greedily:\n"
-    return "\n".join([HEAD.format(size=size(net), count=count, shape=net.shape), shares(scores), aims(scores), MADE, making,
-                      f"Text: {mixture}.\n", curve, first, *samples]).rstrip() + "\n"
+    return (
+        "\n".join(
+            [
+                HEAD.format(size=size(net), count=count, shape=net.shape),
+                shares(scores),
+                aims(scores),
+                MADE,
+                making,
+                f"Text: {mixture}.\n",
+                curve,
+                first,
+                *samples,
+            ]
+        ).rstrip()
+        + "\n"
+    )
 
 
 HEAD = """\
@@ -157,7 +193,9 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if not args.source.exists():
-        raise SystemExit(f"There is no {args.source}: train it first, with python assets/training/train.py {NAME}.")
+        raise SystemExit(
+            f"There is no {args.source}: train it first, with python assets/training/train.py {NAME}."
+        )
     net, tokenizer = opened(args.source), Tokenizer.from_file(str(data.TOKENIZER))
     if args.write:
         args.write.write_text(card(net, tokenizer, args.count), encoding="utf-8")

@@ -43,17 +43,26 @@ RATES = {"adapter": 3e-3, "routers": 2e-2}
 KEPT = 20  # steps between two states that are kept
 
 
-def gated(net: Net, ids: Tensor, gate: Callable[[Tensor, int], Tensor], absent: bool = False) -> tuple[Tensor, Tensor]:
+def gated(
+    net: Net, ids: Tensor, gate: Callable[[Tensor, int], Tensor], absent: bool = False
+) -> tuple[Tensor, Tensor]:
     """Logits float32 [B, T, V] of ids int64 [B, T], and the gates [2 L, B, T]. gate: states [B, T, D] in front of a sub-layer,
     and its number -> what its output is multiplied with, [B, T]. absent: rows with a gate of 0 leave no keys and values."""
     x, s, gates = net.model.embed_tokens(ids), net.shape, list[Tensor]()
-    turn, before = (net.cosine[: ids.shape[1]], net.sine[: ids.shape[1]]), torch.ones(ids.shape[1], ids.shape[1]).bool().tril()
+    turn, before = (
+        (net.cosine[: ids.shape[1]], net.sine[: ids.shape[1]]),
+        torch.ones(ids.shape[1], ids.shape[1]).bool().tril(),
+    )
     for i, layer in enumerate(net.model.layers):
         g, y, a = gate(x, 2 * i), layer.input_layernorm(x), layer.self_attn
-        q, k, v = (p(y).unflatten(2, (n, s.head_width)).transpose(1, 2)
-                   for p, n in ((a.q_proj, s.heads), (a.k_proj, s.kv_heads), (a.v_proj, s.kv_heads)))
+        q, k, v = (
+            p(y).unflatten(2, (n, s.head_width)).transpose(1, 2)
+            for p, n in ((a.q_proj, s.heads), (a.k_proj, s.kv_heads), (a.v_proj, s.kv_heads))
+        )
         seen = before & ((g[:, None, None] > 0) | torch.eye(ids.shape[1]).bool()) if absent else before
-        y = F.scaled_dot_product_attention(turned(q, turn), turned(k, turn), v, attn_mask=seen, enable_gqa=True)
+        y = F.scaled_dot_product_attention(
+            turned(q, turn), turned(k, turn), v, attn_mask=seen, enable_gqa=True
+        )
         x = x + g[..., None] * a.o_proj(y.transpose(1, 2).flatten(2))
         h = gate(x, 2 * i + 1)
         x = x + h[..., None] * layer.mlp(layer.post_attention_layernorm(x))
@@ -115,7 +124,9 @@ class SkipLayer(Adapted):
         routers, under both gaps, with gates drawn at the same share, and with all of them open."""
         windows = held_out_windows(self.length + 1, 64).split(16)
         best = [self.base(ids[:, :-1]).argmax(2) for ids in windows]
-        opened = sum(gated(self.net, ids[:, :-1], self.gate)[1].mean((1, 2)) for ids in windows) / len(windows)
+        opened = sum(gated(self.net, ids[:, :-1], self.gate)[1].mean((1, 2)) for ids in windows) / len(
+            windows
+        )
         share = float(opened.mean())
         drawn = torch.Generator().manual_seed(self.seed)
         gates: dict[str, tuple[bool, Callable[[Tensor, int], Tensor], bool]] = {
@@ -124,9 +135,17 @@ class SkipLayer(Adapted):
             "routed": (True, self.gate, False),
             "routed, absent": (True, self.gate, True),
             "routed, no adapter": (False, self.gate, False),
-            "drawn": (True, lambda x, place: (torch.rand(x.shape[:2], generator=drawn) < share).to(x.dtype), False),
+            "drawn": (
+                True,
+                lambda x, place: (torch.rand(x.shape[:2], generator=drawn) < share).to(x.dtype),
+                False,
+            ),
         }
-        figures: dict[str, Any] = {"windows": 64, "open": round(share, 4), "by_block": [round(x, 3) for x in opened.tolist()]}
+        figures: dict[str, Any] = {
+            "windows": 64,
+            "open": round(share, 4),
+            "by_block": [round(x, 3) for x in opened.tolist()],
+        }
         for name, (on, gate, absent) in gates.items():
             switched(self.head, on)
             nats = same = 0.0
@@ -148,12 +167,19 @@ class SkipLayer(Adapted):
 
 
 def train(
-    part: SkipLayer, seconds: float, steps: int, begun: float = 0.0, say: Callable[[str], None] = print, keep: Any = None
+    part: SkipLayer,
+    seconds: float,
+    steps: int,
+    begun: float = 0.0,
+    say: Callable[[str], None] = print,
+    keep: Any = None,
 ) -> int:
     """Adam until so many seconds have passed or steps are done; how many there were. begun: the share of the course that is
     over. Then the numbers are those of bfloat16."""
     learn = {"adapter": list(part.head.parameters()), "routers": list(part.routers.parameters())}
-    optimizer = torch.optim.Adam([{"params": x, "name": name, "lr": RATES[name]} for name, x in learn.items()])
+    optimizer = torch.optim.Adam(
+        [{"params": x, "name": name, "lr": RATES[name]} for name, x in learn.items()]
+    )
     began, step = time.monotonic(), 0
     while step < steps and (passed := time.monotonic() - began) < seconds:
         share = max(passed / seconds, step / steps)
@@ -171,7 +197,9 @@ def train(
         if step % KEPT == 0:
             say(f"step {step}, {part.said()}, {time.monotonic() - began:.0f} s")
             if keep is not None:
-                torch.save({**part.state(), "course": torch.tensor(course), "read": torch.tensor(part.read)}, keep)
+                torch.save(
+                    {**part.state(), "course": torch.tensor(course), "read": torch.tensor(part.read)}, keep
+                )
     with torch.no_grad():
         for weight in (*learn["adapter"], *learn["routers"]):
             weight.copy_(weight.bfloat16())
@@ -181,13 +209,20 @@ def train(
 def main(words: Sequence[str] | None = None) -> None:  # noqa: PLR0915
     """Train, calibrate, measure, and keep both."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--within", type=float, required=True, metavar="MINUTES", help="of training; measuring comes after")
+    parser.add_argument(
+        "--within", type=float, required=True, metavar="MINUTES", help="of training; measuring comes after"
+    )
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
     parser.add_argument("--steps", type=int, default=2600, help="at most; 2600 read 2 million tokens")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
-    parser.add_argument("--from", dest="source", type=Path, metavar="FOLDER",
-                        help="of a model: go on with its routers and adapter, at the last rho")
+    parser.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        metavar="FOLDER",
+        help="of a model: go on with its routers and adapter, at the last rho",
+    )
     parser.add_argument("--resume", action="store_true", help="go on from the state that was kept last")
     parser.add_argument("--into", type=Path, help="folder in the place of the model's")
     args = parser.parse_args(words)
@@ -214,10 +249,20 @@ def main(words: Sequence[str] | None = None) -> None:  # noqa: PLR0915
     from decodescope.engine.load import fingerprint
 
     made_with |= {"within": args.within, "steps": steps, "tokens": part.read, "seed": args.seed}
-    made_with |= {"rho": RHO, "moved": round(moved, 3), "resumed": args.resume, "threads": torch.get_num_threads()}
+    made_with |= {
+        "rho": RHO,
+        "moved": round(moved, 3),
+        "resumed": args.resume,
+        "threads": torch.get_num_threads(),
+    }
     begins = f" --from {args.source}" if args.source else ""
-    made_with |= {"command": f"python assets/training/skip_layer.py --within {args.within:g} --threads {args.threads}{begins}"}
-    notes = {"measured": figures, "made_with": made_with | {"machine": platform.processor() or platform.machine()}}
+    made_with |= {
+        "command": f"python assets/training/skip_layer.py --within {args.within:g} --threads {args.threads}{begins}"
+    }
+    notes = {
+        "measured": figures,
+        "made_with": made_with | {"machine": platform.processor() or platform.machine()},
+    }
     into, base = args.into or folder, fingerprint(folder)
     adapter, more = into / "adapters" / "skip_layer", {"rows": {}, "notes": notes}
     write_adapter(adapter, part.tensors(), rank=part.rank, alpha=ALPHA, base=base, **more)

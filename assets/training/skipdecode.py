@@ -22,7 +22,10 @@ from torch import Tensor
 from decodescope.engine.methods.depth.shared.staircase import active, executed
 
 LEAST = 3  # fewest layers that a batch draws
-PROMPTS, SHORTEST = (16, 96), 32  # first and last end of a prompt; tokens over which the layers fall, at least
+PROMPTS, SHORTEST = (
+    (16, 96),
+    32,
+)  # first and last end of a prompt; tokens over which the layers fall, at least
 WARMUP = 1
 MEASURED = 64, 64  # tokens of prompt and of decay by which it is measured
 

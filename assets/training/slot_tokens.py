@@ -57,8 +57,10 @@ def guessed(net: Net, head: SlotTokens, past: Past, places: Tensor) -> Tensor:
     x = head(rows).expand(past.keys.shape[1], -1, -1)  # [B, S, D]
     for i, layer in enumerate(net.model.layers):
         y, a = layer.input_layernorm(x), layer.self_attn
-        bare, k, v = (p(y).unflatten(2, (n, s.head_width)).transpose(1, 2)
-                      for p, n in ((a.q_proj, s.heads), (a.k_proj, s.kv_heads), (a.v_proj, s.kv_heads)))
+        bare, k, v = (
+            p(y).unflatten(2, (n, s.head_width)).transpose(1, 2)
+            for p, n in ((a.q_proj, s.heads), (a.k_proj, s.kv_heads), (a.v_proj, s.kv_heads))
+        )
         q, k = turned(bare, turn), turned(k, turn)
         k = torch.cat([past.keys[i, :, :, : past.length].to(k.dtype), k], 2)
         v = torch.cat([past.values[i, :, :, : past.length].to(v.dtype), v], 2)
@@ -79,7 +81,10 @@ def _with_prefix(q: Tensor, bare: Tensor, k: Tensor, v: Tensor, prefix: Tensor, 
     own = (q @ k[:, :, None].mT).masked_fill(~sees, -torch.inf)
     shared = bare @ prefix[0].to(bare.dtype)[:, None].mT
     weights = (torch.cat([own, shared], -1).float() * q.shape[-1] ** -0.5).softmax(-1).to(v.dtype)
-    y = weights[..., : k.shape[2]] @ v[:, :, None] + weights[..., k.shape[2] :] @ prefix[1].to(v.dtype)[:, None]
+    y = (
+        weights[..., : k.shape[2]] @ v[:, :, None]
+        + weights[..., k.shape[2] :] @ prefix[1].to(v.dtype)[:, None]
+    )
     return y.flatten(1, 2)
 
 
@@ -121,7 +126,11 @@ def new_head(kind: str, net: Net, seed: int = 0, **shape: int) -> SlotTokens:
     """Fresh slots: the embeddings of random ids, and of others keys and values, the keys turned back to where they meet queries
     that are not rotated."""
     s, draw = net.shape, torch.Generator().manual_seed(seed)
-    of_model = dict(n_layers=s.layers, n_kv_heads=s.kv_heads, head_dim=s.head_width) if SLOTTED[kind].of_target else {}
+    of_model = (
+        dict(n_layers=s.layers, n_kv_heads=s.kv_heads, head_dim=s.head_width)
+        if SLOTTED[kind].of_target
+        else {}
+    )
     head = SLOTTED[kind](d=s.width, **{**SHAPES[kind], **of_model, **shape})
     assert isinstance(head, SlotTokens)
     ids = torch.randint(s.vocabulary, head.embeds.shape[:2], generator=draw)
@@ -130,14 +139,26 @@ def new_head(kind: str, net: Net, seed: int = 0, **shape: int) -> SlotTokens:
         if head.prefix_kv is not None:
             count = head.prefix_kv.shape[3]
             past = read(net, torch.randint(s.vocabulary, (1, count), generator=draw))[0]
-            keys = torch.cat([turned(x, (net.cosine[:count], -net.sine[:count])) for x in past.keys])  # [L, G, P, d]
+            keys = torch.cat(
+                [turned(x, (net.cosine[:count], -net.sine[:count])) for x in past.keys]
+            )  # [L, G, P, d]
             head.prefix_kv.copy_(torch.stack([keys, past.values[:, 0]], 1))
     return head
 
 
 def train(  # noqa: PLR0913
-    net: Net, head: SlotTokens, rows: Tensor, steps: int, seconds: float = math.inf, *, lr: float = LR, seed: int = 0,
-    windows: int = WINDOWS, places: int = PLACES, half: bool = False, kept: Path | None = None,
+    net: Net,
+    head: SlotTokens,
+    rows: Tensor,
+    steps: int,
+    seconds: float = math.inf,
+    *,
+    lr: float = LR,
+    seed: int = 0,
+    windows: int = WINDOWS,
+    places: int = PLACES,
+    half: bool = False,
+    kept: Path | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> int:
     """Adam over random windows of int64 [N, T] until so many steps are done or so many seconds of the processor were spent; how
@@ -182,15 +203,23 @@ def main(words: Sequence[str] | None = None) -> None:
     """Write text, train, measure, and keep the slots."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("kind", choices=SLOTTED)
-    parser.add_argument("--within", type=float, required=True, metavar="MINUTES", help="of the processor, in training alone")
+    parser.add_argument(
+        "--within", type=float, required=True, metavar="MINUTES", help="of the processor, in training alone"
+    )
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
     parser.add_argument("--steps", type=int, default=1000, help="at most")
-    parser.add_argument("--text", type=float, default=0.25, help="of the model's own text, in millions of tokens")
-    parser.add_argument("--corpus", type=float, default=0.25, help="share of windows that come from the training text")
+    parser.add_argument(
+        "--text", type=float, default=0.25, help="of the model's own text, in millions of tokens"
+    )
+    parser.add_argument(
+        "--corpus", type=float, default=0.25, help="share of windows that come from the training text"
+    )
     parser.add_argument("--lr", type=float, default=LR)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
-    parser.add_argument("--into", type=Path, help="folder in which KIND/ is written; by default the model's heads/")
+    parser.add_argument(
+        "--into", type=Path, help="folder in which KIND/ is written; by default the model's heads/"
+    )
     args = parser.parse_args(words)
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -211,7 +240,9 @@ def main(words: Sequence[str] | None = None) -> None:
     ranks = measured(net, head, held_out)
     trigrams = floor(net, head.kind, len(ranks), own, held_out)
     for k, (row, usual) in enumerate(zip(ranks, trigrams, strict=True)):
-        print(f"{head.kind} {k}: the model's likeliest token at {row[0]:.1%} of held-out places; trigrams {usual:.1%}")
+        print(
+            f"{head.kind} {k}: the model's likeliest token at {row[0]:.1%} of held-out places; trigrams {usual:.1%}"
+        )
     head.rates, head.made_for = tuple(tuple(round(x, 5) for x in row) for row in ranks), fresh
     settings = {k: vars(args)[k] for k in ("within", "text", "corpus", "lr", "seed")} | {"steps": steps}
     notes = {"trigrams": [round(x, 5) for x in trigrams], "made_with": settings}

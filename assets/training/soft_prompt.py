@@ -49,7 +49,11 @@ class Soft:
         kv_heads, scale, block = self.net.shape.kv_heads, self.net.shape.head_width**-0.5, self.codec.whole
 
         def attend(i: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            q, k, v = grouped(q.float(), kv_heads), k.float()[:, :, None], v.float()[:, :, None]  # [B, G, g or 1, T, d]
+            q, k, v = (
+                grouped(q.float(), kv_heads),
+                k.float()[:, :, None],
+                v.float()[:, :, None],
+            )  # [B, G, g or 1, T, d]
             T = q.shape[3]
             scores = q @ k.mT
             if packs:
@@ -79,10 +83,16 @@ class Soft:
     @torch.no_grad()
     def measured(self) -> dict[str, Any]:
         """Nats a token of unseen windows: the full cache and the packed one, each without the soft tokens and with them."""
-        windows, cases = held_out_windows(LENGTH + 1, UNSEEN), [(x, y) for y in (False, True) for x in (False, True)]
+        windows, cases = (
+            held_out_windows(LENGTH + 1, UNSEEN),
+            [(x, y) for y in (False, True) for x in (False, True)],
+        )
         found = np.zeros(len(cases))
         for ids in windows.split(8):
-            found += [float(self.loss_of(ids, prompted, packs)) * len(ids) / len(windows) for prompted, packs in cases]
+            found += [
+                float(self.loss_of(ids, prompted, packs)) * len(ids) / len(windows)
+                for prompted, packs in cases
+            ]
         names = ("full", "full, prompted", "packed", "packed, prompted")
         return {
             "under": self.codec.record(),

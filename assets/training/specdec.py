@@ -79,7 +79,10 @@ def law(net: Net, ids: Tensor) -> Tensor:
 def examples(target: Net, draft: Net, ids: Tensor, draw: torch.Generator, mixed: float = MIXED) -> Examples:
     """Tokens drawn from the draft at each place of the target's text ids int64 [B, T], and what the draft makes of them.
     mixed: share of places at which it reads the target's token instead."""
-    p, q = law(target, ids)[:, :-1], law(draft, ids)[:, :-1]  # [B, T - 1, V], of the tokens from the second on
+    p, q = (
+        law(target, ids)[:, :-1],
+        law(draft, ids)[:, :-1],
+    )  # [B, T - 1, V], of the tokens from the second on
     y = torch.multinomial(q.flatten(0, 1), 1, generator=draw).view(len(ids), -1, 1)
     labels = (p.gather(2, y) / q.gather(2, y)).clamp(max=1)[:, :, 0]
     drawn = torch.rand(labels.shape, generator=draw, device=ids.device) >= mixed
@@ -103,7 +106,13 @@ def new_head(draft: Net, blocks: int = BLOCKS) -> AcceptanceHead:
 
 
 def train(
-    target: Net, draft: Net, head: AcceptanceHead, batches: Iterator[Tensor], steps: int, lr: float = 1e-3, seed: int = 0,
+    target: Net,
+    draft: Net,
+    head: AcceptanceHead,
+    batches: Iterator[Tensor],
+    steps: int,
+    lr: float = 1e-3,
+    seed: int = 0,
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
     """AdamW over `steps` batches of the target's text, int64 [B, T]; both models stay as they are."""
@@ -141,7 +150,9 @@ class Calibration:
     def table(self) -> str:
         """As text."""
         lines = ["| head says | tokens | mean | without the weight | accepted |", "|---|---|---|---|---|"]
-        lines += [f"| {a:.1f} to {b:.1f} | {n:,} | {x:.3f} | {y:.3f} | {z:.3f} |" for a, b, n, x, y, z in self.rows]
+        lines += [
+            f"| {a:.1f} to {b:.1f} | {n:,} | {x:.3f} | {y:.3f} | {z:.3f} |" for a, b, n, x, y, z in self.rows
+        ]
         return "\n".join([*lines, f"loss {self.loss:.4f}; always the same answer: {self.constant:.4f}"])
 
 
@@ -194,7 +205,9 @@ def drafted(
     """Tokens and drafted tokens a pass of the target, over texts of `new` tokens behind the prompts."""
     tokens = guesses = passes = 0
     for prompt in prompts:
-        session = Session(target, method, list(prompt), models={"draft": draft}, max_new_tokens=new, level="counts")
+        session = Session(
+            target, method, list(prompt), models={"draft": draft}, max_new_tokens=new, level="counts"
+        )
         for step in session.stream():
             tokens += len(step.emitted)
             guesses += step.drafted
@@ -223,11 +236,16 @@ def calibrate(target: str, draft: str, folder: Path, each: int, seed: int) -> No
     """Choose the threshold of the head in `folder`, and keep it in its config."""
     from correctness import prompts
 
-    big, small = load(str(MODELS / target), "float32", "cpu"), load(str(MODELS / draft), "float32", "cpu", {"specdec": folder})
+    big, small = (
+        load(str(MODELS / target), "float32", "cpu"),
+        load(str(MODELS / draft), "float32", "cpu", {"specdec": folder}),
+    )
     found = chosen(big, small, [ids for _, ids in prompts(big, "valid", each, seed)])
     head, config = read(folder, small.spec, "specdec"), json.loads((folder / "config.json").read_text())
     head.threshold = found.threshold
-    kept = {name: x for name, x in config.items() if name not in ("kind", "shape", "target", "rates", "threshold")}
+    kept = {
+        name: x for name, x in config.items() if name not in ("kind", "shape", "target", "rates", "threshold")
+    }
     write(head, folder, {**kept, **found.notes()})
 
 
@@ -246,16 +264,24 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--target", default="lab", help="a folder of assets/models")
     parser.add_argument("--draft", default="lab-draft", help="a folder of assets/models")
     parser.add_argument("--from", dest="source", type=Path, help="folder of specdec/: go on with this head")
-    parser.add_argument("--text", type=float, default=0.2, help="of the target's own text, in millions of tokens")
+    parser.add_argument(
+        "--text", type=float, default=0.2, help="of the target's own text, in millions of tokens"
+    )
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--unseen", type=int, default=UNSEEN, help="windows of held-out text to measure on")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as torch finds it")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--threshold-only", action="store_true", help="choose the threshold of the head there is")
-    parser.add_argument("--asked", type=int, default=ASKED, help="prompts of each kind on which the threshold is chosen")
-    parser.add_argument("--into", type=Path, help="folder in which specdec/ is written; by default the draft model's heads/")
+    parser.add_argument(
+        "--threshold-only", action="store_true", help="choose the threshold of the head there is"
+    )
+    parser.add_argument(
+        "--asked", type=int, default=ASKED, help="prompts of each kind on which the threshold is chosen"
+    )
+    parser.add_argument(
+        "--into", type=Path, help="folder in which specdec/ is written; by default the draft model's heads/"
+    )
     args = parser.parse_args(words)
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -268,16 +294,23 @@ def main(words: Sequence[str] | None = None) -> None:
 
 def trained(args: argparse.Namespace, folder: Path) -> None:
     """Train a head, measure it, and write it without a threshold."""
-    target, draft = (Net.from_folder(MODELS / x).to(args.device).requires_grad_(False) for x in (args.target, args.draft))
+    target, draft = (
+        Net.from_folder(MODELS / x).to(args.device).requires_grad_(False) for x in (args.target, args.draft)
+    )
     made_for = fingerprint(MODELS / args.target)
     _, own, held_out = texts(target, made_for, args.text, args.seed, args.unseen)
 
     head = new_head(draft).to(args.device)
     earlier = {"from": go_on(head, args.source)} if args.source else {}
     steps = max(1, args.epochs * (len(own) // ROWS))
-    print(f"{sum(p.numel() for p in head.parameters()):,} parameters; {steps} steps of {ROWS} windows", flush=True)
+    print(
+        f"{sum(p.numel() for p in head.parameters()):,} parameters; {steps} steps of {ROWS} windows",
+        flush=True,
+    )
     batches = shuffled(own, args.seed + 4, args.device)
-    train(target, draft, head, batches, steps, args.lr, args.seed + 5, say=lambda text: print(text, flush=True))
+    train(
+        target, draft, head, batches, steps, args.lr, args.seed + 5, say=lambda text: print(text, flush=True)
+    )
     found = calibration(target, draft, head, held_out, args.seed + 6)
     print(found.table())
     head.made_for = made_for

@@ -14,40 +14,105 @@ from random import Random
 from words import ANIMALS, COLOURS, JOBS, MEN, TRAITS, VOWEL, WOMEN, article, joined
 
 Parts = tuple  # of str, ("", field name) and (alternative, alternative, ...), each alternative Parts again
-HOURS = ("early in the morning", "in the morning", "at noon", "in the afternoon", "in the evening", "at night")
+HOURS = (
+    "early in the morning",
+    "in the morning",
+    "at noon",
+    "in the afternoon",
+    "in the evening",
+    "at night",
+)
 SEASONS = ("spring", "summer", "autumn", "winter")
-SKIES = {"spring": ("sunny", "sunny", "rainy", "windy", "cloudy"), "summer": ("sunny", "sunny", "sunny", "rainy", "cloudy"),
-         "autumn": ("sunny", "rainy", "windy", "foggy", "cloudy"), "winter": ("sunny", "snowy", "snowy", "foggy", "cloudy")}
+SKIES = {
+    "spring": ("sunny", "sunny", "rainy", "windy", "cloudy"),
+    "summer": ("sunny", "sunny", "sunny", "rainy", "cloudy"),
+    "autumn": ("sunny", "rainy", "windy", "foggy", "cloudy"),
+    "winter": ("sunny", "snowy", "snowy", "foggy", "cloudy"),
+}
 SKY = {
     "sunny": "[the sun was shining|there was not a cloud in the sky|the sky was [blue|bright and clear]|the sun [shone"
-             " on|warmed] the [roofs|fields|stones]]",
+    " on|warmed] the [roofs|fields|stones]]",
     "rainy": "[it was raining|a soft rain was falling|rain [dripped|ran] from the [leaves|roofs]|the [road|path] was wet from"
-             " the rain]",
+    " the rain]",
     "windy": "[the wind was strong|a [fresh|wild|strong] wind [blew|was blowing]|the wind [shook|bent] the [trees|bushes]]",
     "cloudy": "[the sky was grey|grey clouds [hung over|covered] the [hills|valley|land]|the sun hid behind the clouds]",
     "foggy": "[fog lay over the [fields|meadows|hills]|the world was white with fog|everything was [hidden in|wrapped in] fog]",
     "snowy": "[snow was falling|the snow lay [deep|thick and white]|large flakes of snow came down]",
 }
-AFTER = {"rainy": "sunny", "windy": "cloudy", "foggy": "sunny", "snowy": "sunny", "cloudy": "rainy", "sunny": "cloudy"}
-PACKED = {"rope": "a rope", "lamp": "a [little|small|tin] lamp", "map": "an old map", "bread": "a loaf of bread",
-          "whistle": "a whistle", "blanket": "a [warm|woollen|thick] blanket", "apples": "[three|four|some] apples",
-          "string": "a ball of string", "knife": "a pocket knife", "umbrella": "an umbrella",
-          "honey": "a jar of honey", "flute": "a wooden flute", "cheese": "a piece of cheese"}
-FEATURES = ("with kind eyes", "with a slow, deep voice", "with [white|grey] hair", "with rough hands and a warm smile",
-            "who laughed a lot", "who [hardly|rarely|never] hurried", "who knew everyone",
-            "who liked [tea|jokes|songs|riddles]",
-            "who wore a~ {colour} [coat|apron|hat|scarf]", "who [always hummed|whistled] at work",
-            "who forgot names but no face",
-            "who had once been a sailor", "who [talked|spoke] very fast", "who got up before the sun")
-FURRY = ("with [kind|bright|dark] eyes", "with a~ [torn|white|crooked] ear", "with a slow, deep voice", "with grey whiskers",
-         "who wore a~ {colour} [hat|scarf|apron]", "who laughed a lot", "who [hardly|never] hurried", "who knew everyone",
-         "who liked [tea|jokes|songs|riddles]", "who got up before the sun")
-BEASTS = [a for a in ANIMALS if a not in {"snail", "bee", "cow", "hen", "pig", "horse", "sheep", "lamb", "deer", "swan",
-                                          "bear"}]
-ACTS = ("[smiled|nodded]", "[thought|waited] for a moment", "took a deep breath", "looked [up|around]", "[laughed|sighed]",
-        "scratched {?.his} head", "[shrugged|blinked]", "[stood still|sat down|came closer]")
-HOW = ("[quietly|softly|slowly|gently]", "in a low voice", "with a [smile|little smile|laugh|sigh]", "after a [while|moment]",
-       "at once", "[kindly|cheerfully|politely]")
+AFTER = {
+    "rainy": "sunny",
+    "windy": "cloudy",
+    "foggy": "sunny",
+    "snowy": "sunny",
+    "cloudy": "rainy",
+    "sunny": "cloudy",
+}
+PACKED = {
+    "rope": "a rope",
+    "lamp": "a [little|small|tin] lamp",
+    "map": "an old map",
+    "bread": "a loaf of bread",
+    "whistle": "a whistle",
+    "blanket": "a [warm|woollen|thick] blanket",
+    "apples": "[three|four|some] apples",
+    "string": "a ball of string",
+    "knife": "a pocket knife",
+    "umbrella": "an umbrella",
+    "honey": "a jar of honey",
+    "flute": "a wooden flute",
+    "cheese": "a piece of cheese",
+}
+FEATURES = (
+    "with kind eyes",
+    "with a slow, deep voice",
+    "with [white|grey] hair",
+    "with rough hands and a warm smile",
+    "who laughed a lot",
+    "who [hardly|rarely|never] hurried",
+    "who knew everyone",
+    "who liked [tea|jokes|songs|riddles]",
+    "who wore a~ {colour} [coat|apron|hat|scarf]",
+    "who [always hummed|whistled] at work",
+    "who forgot names but no face",
+    "who had once been a sailor",
+    "who [talked|spoke] very fast",
+    "who got up before the sun",
+)
+FURRY = (
+    "with [kind|bright|dark] eyes",
+    "with a~ [torn|white|crooked] ear",
+    "with a slow, deep voice",
+    "with grey whiskers",
+    "who wore a~ {colour} [hat|scarf|apron]",
+    "who laughed a lot",
+    "who [hardly|never] hurried",
+    "who knew everyone",
+    "who liked [tea|jokes|songs|riddles]",
+    "who got up before the sun",
+)
+BEASTS = [
+    a
+    for a in ANIMALS
+    if a not in {"snail", "bee", "cow", "hen", "pig", "horse", "sheep", "lamb", "deer", "swan", "bear"}
+]
+ACTS = (
+    "[smiled|nodded]",
+    "[thought|waited] for a moment",
+    "took a deep breath",
+    "looked [up|around]",
+    "[laughed|sighed]",
+    "scratched {?.his} head",
+    "[shrugged|blinked]",
+    "[stood still|sat down|came closer]",
+)
+HOW = (
+    "[quietly|softly|slowly|gently]",
+    "in a low voice",
+    "with a [smile|little smile|laugh|sigh]",
+    "after a [while|moment]",
+    "at once",
+    "[kindly|cheerfully|politely]",
+)
 
 
 @cache
@@ -107,9 +172,17 @@ class Person:
     def fields(self, key: str) -> dict[str, str]:
         """What phrases may say of this person: `{h}`, `{h.she}`, `{h.her}`, `{h.his}`, `{h.kind}` ..."""
         she, her, his = ("she", "her", "her") if self.she else ("he", "him", "his")
-        return {key: self.name, f"{key}.she": she, f"{key}.her": her, f"{key}.his": his, f"{key}.self": her + "self",
-                f"{key}.kind": self.kind, f"{key}.job": self.job, f"{key}.trait": self.trait,
-                f"{key}.full": f"{self.name} the {self.job}"}
+        return {
+            key: self.name,
+            f"{key}.she": she,
+            f"{key}.her": her,
+            f"{key}.his": his,
+            f"{key}.self": her + "self",
+            f"{key}.kind": self.kind,
+            f"{key}.job": self.job,
+            f"{key}.trait": self.trait,
+            f"{key}.full": f"{self.name} the {self.job}",
+        }
 
 
 @dataclass
@@ -231,10 +304,18 @@ class Tale:
         self.party += keys
         names = [self.fields[k] for k in self.party]
         one, f, h = len(names) == 1, self.fields, self.party[0]
-        f |= {"who": joined(names), "they": f[f"{h}.she"] if one else "they", "them": f[f"{h}.her"] if one else "them",
-              "their": f[f"{h}.his"] if one else "their", "was": "was" if one else "were", "i": "I" if one else "we",
-              "me": "me" if one else "us", "my": "my" if one else "our", "am": "am" if one else "are",
-              "self": f[f"{h}.self"] if one else "themselves"}
+        f |= {
+            "who": joined(names),
+            "they": f[f"{h}.she"] if one else "they",
+            "them": f[f"{h}.her"] if one else "them",
+            "their": f[f"{h}.his"] if one else "their",
+            "was": "was" if one else "were",
+            "i": "I" if one else "we",
+            "me": "me" if one else "us",
+            "my": "my" if one else "our",
+            "am": "am" if one else "are",
+            "self": f[f"{h}.self"] if one else "themselves",
+        }
 
     @property
     def alone(self) -> bool:
@@ -266,7 +347,9 @@ class Tale:
     def weather(self) -> str:
         """A phrase for the weather: 'it was raining'; of the stars, at night."""
         if self.hour == 5 and self.sky in ("sunny", "cloudy"):
-            return "[the stars were out|the moon stood over the [hills|roofs|trees]|the night was [clear|still]]"
+            return (
+                "[the stars were out|the moon stood over the [hills|roofs|trees]|the night was [clear|still]]"
+            )
         return SKY[self.sky]
 
     def clear(self) -> None:

@@ -25,19 +25,29 @@ FILES = ("tokenizer.json", "tokenizer_config.json")
 SIZE = 4096
 CONTEXT = 2048
 END, PAD = "<|end|>", "<|pad|>"
-SPECIALS = [END, PAD, "<|user|>", "<|assistant|>", "<|system|>", "<|mask|>", *(f"<|reserved_{i}|>" for i in range(8))]
+SPECIALS = [
+    END,
+    PAD,
+    "<|user|>",
+    "<|assistant|>",
+    "<|system|>",
+    "<|mask|>",
+    *(f"<|reserved_{i}|>" for i in range(8)),
+]
 
 # What a token may span. A line break takes the indentation that follows along, so that a word at the start of a line is
 # the same token at every depth; elsewhere a word takes the one character before it (" x", ".x", "_x", "(x").
-PIECES = "|".join([
-    r"'(?:[sdmtSDMT]|ll|ve|re)(?!\p{L})",  # it's, but not 'self'
-    r"[^\r\n\p{L}\p{N}]?\p{L}+",
-    r"\p{N}",  # each digit alone
-    r" ?[^\s\p{L}\p{N}]+",
-    r"\s*[\r\n]+[^\S\r\n]*",
-    r"\s+(?!\S)",
-    r"\s+",
-])
+PIECES = "|".join(
+    [
+        r"'(?:[sdmtSDMT]|ll|ve|re)(?!\p{L})",  # it's, but not 'self'
+        r"[^\r\n\p{L}\p{N}]?\p{L}+",
+        r"\p{N}",  # each digit alone
+        r" ?[^\s\p{L}\p{N}]+",
+        r"\s*[\r\n]+[^\S\r\n]*",
+        r"\s+(?!\S)",
+        r"\s+",
+    ]
+)
 
 CHAT = (
     "{%- for message in messages -%}"
@@ -63,14 +73,19 @@ def texts() -> Iterator[str]:
 def learn() -> Tokenizer:
     """Learn the merges from the corpus."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=SIZE, special_tokens=SPECIALS, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        max_token_length=32, show_progress=False,
+        vocab_size=SIZE,
+        special_tokens=SPECIALS,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        max_token_length=32,
+        show_progress=False,
     )
     tokenizer.train_from_iterator(texts(), trainer)
     return tokenizer
@@ -79,8 +94,12 @@ def learn() -> Tokenizer:
 def save(tokenizer: Tokenizer, folder: Path) -> None:
     """Write the two tokenizer files of a model folder."""
     config = {
-        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": CONTEXT,
-        "clean_up_tokenization_spaces": False, "eos_token": END, "pad_token": PAD, "mask_token": "<|mask|>",
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": CONTEXT,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": END,
+        "pad_token": PAD,
+        "mask_token": "<|mask|>",
         "additional_special_tokens": [s for s in SPECIALS if s not in (END, PAD, "<|mask|>")],
         "chat_template": CHAT,
     }
@@ -94,7 +113,9 @@ def main() -> None:
     parser.add_argument("--replace", action="store_true", help="replace a tokenizer that models already use")
     args = parser.parse_args()
     if any(MODELS.glob("*/tokenizer.json")) and not args.replace:
-        sys.exit("A tokenizer exists and models depend on its ids. Use --replace only if all models are trained anew.")
+        sys.exit(
+            "A tokenizer exists and models depend on its ids. Use --replace only if all models are trained anew."
+        )
     if not (BUILD / "corpus.jsonl").exists():
         sys.exit("The corpus is missing: run assets/training/corpus.py first.")
     tokenizer = learn()

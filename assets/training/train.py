@@ -43,15 +43,28 @@ from net import Net, Shape, matrices, others, size
 from torch import Tensor
 
 MODELS = ROOT / "assets" / "models"
-RECORDS = ROOT / "assets" / "training" / "records"  # how the shipped models were made; the model card is written from it
+RECORDS = (
+    ROOT / "assets" / "training" / "records"
+)  # how the shipped models were made; the model card is written from it
 DRAFT = Shape(layers=2, width=128, heads=4, kv_heads=2, head_width=32, inner=384)
-SHAPES = {"lab": Shape(layers=8, width=384, heads=6, kv_heads=2, head_width=64, inner=768),
-          "lab-draft": DRAFT, "lab-draft-plain": DRAFT,
-          "lab-recall": Shape(layers=6, width=128, heads=4, kv_heads=4, head_width=32, inner=256)}
-RATES = {"lab": (0.0015, 0.001), "lab-draft": (0.006, 0.008), "lab-draft-plain": (0.006, 0.008),
-         "lab-recall": (0.006, 0.008)}  # Muon's, AdamW's
-OBJECTIVES = {"lab": Objective(answers=3.0, exits=0.2, dropout=0.1), "lab-draft": Objective(distil=0.9, on_policy=0.25),
-              "lab-draft-plain": Objective(), "lab-recall": Objective(answers=6.0, questions=0.0)}
+SHAPES = {
+    "lab": Shape(layers=8, width=384, heads=6, kv_heads=2, head_width=64, inner=768),
+    "lab-draft": DRAFT,
+    "lab-draft-plain": DRAFT,
+    "lab-recall": Shape(layers=6, width=128, heads=4, kv_heads=4, head_width=32, inner=256),
+}
+RATES = {
+    "lab": (0.0015, 0.001),
+    "lab-draft": (0.006, 0.008),
+    "lab-draft-plain": (0.006, 0.008),
+    "lab-recall": (0.006, 0.008),
+}  # Muon's, AdamW's
+OBJECTIVES = {
+    "lab": Objective(answers=3.0, exits=0.2, dropout=0.1),
+    "lab-draft": Objective(distil=0.9, on_policy=0.25),
+    "lab-draft-plain": Objective(),
+    "lab-recall": Objective(answers=6.0, questions=0.0),
+}
 
 
 @dataclass(frozen=True)
@@ -67,8 +80,12 @@ class Plan:
     cooling: dict[int, float]
     warmup: int = 20  # steps after fresh optimizers
     check: float = 0.5  # million tokens between two looks at the held-out text
-    prompt: float = 0.25  # part of a window after which a draft goes on by itself; writing is slow beside a GPU's steps
-    course: tuple[tuple[float, dict[int, float]], ...] = ()  # before `steady`: up to so many million tokens, which windows
+    prompt: float = (
+        0.25  # part of a window after which a draft goes on by itself; writing is slow beside a GPU's steps
+    )
+    course: tuple[
+        tuple[float, dict[int, float]], ...
+    ] = ()  # before `steady`: up to so many million tokens, which windows
 
     def lengths(self) -> list[int]:
         """Every window that it ever takes."""
@@ -82,15 +99,23 @@ class Plan:
 
 
 PLANS = {
-    "cpu": Plan(4096, {128: 0.35, 256: 0.30, 512: 0.22, 1024: 0.10, 2048: 0.03},
-                {256: 0.10, 512: 0.30, 1024: 0.35, 2048: 0.25}),
+    "cpu": Plan(
+        4096,
+        {128: 0.35, 256: 0.30, 512: 0.22, 1024: 0.10, 2048: 0.03},
+        {256: 0.10, 512: 0.30, 1024: 0.35, 2048: 0.25},
+    ),
     "cuda": Plan(131_072, {1024: 1.0}, {2048: 1.0}, warmup=40, check=100.0, prompt=0.875),
 }
 # what differs from the machine's plan: looking up appears soon where windows are short and dense with it, and hardly elsewhere
 COURSES: dict[str, dict[str, Any]] = {
-    "lab": {}, "lab-draft": {}, "lab-draft-plain": {},
-    "lab-recall": {"cooling": {256: 0.15, 512: 0.30, 1024: 0.30, 2048: 0.25},
-                   "course": ((3.0, {128: 1.0}), (5.0, {128: 0.4, 256: 0.6}), (8.0, {256: 0.3, 512: 0.5, 1024: 0.2}))}}
+    "lab": {},
+    "lab-draft": {},
+    "lab-draft-plain": {},
+    "lab-recall": {
+        "cooling": {256: 0.15, 512: 0.30, 1024: 0.30, 2048: 0.25},
+        "course": ((3.0, {128: 1.0}), (5.0, {128: 0.4, 256: 0.6}), (8.0, {256: 0.3, 512: 0.5, 1024: 0.2})),
+    },
+}
 STEADY_SHARE = 0.55  # of the minutes of `--within`
 SAVE = 180  # seconds between two checkpoints
 
@@ -103,7 +128,9 @@ def rate(warm: int, warmup: int, left: float) -> float:
 def optimizers(net: Net, lr: float, embed_lr: float) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the blocks, AdamW for embedding and norms."""
     return [
-        torch.optim.Muon(matrices(net), lr=lr, weight_decay=0.05, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.Muon(
+            matrices(net), lr=lr, weight_decay=0.05, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+        ),
         torch.optim.AdamW(others(net), lr=embed_lr, betas=(0.9, 0.95), weight_decay=0.0),
     ]
 
@@ -114,7 +141,18 @@ class Steps:
     What is trained on which text is for those derived from it: `batch`, `loss` and `measured`.
     """
 
-    PLAIN = ("step", "warm", "tokens", "cooldown", "cooled", "minutes", "history", "place", "origin", "source")
+    PLAIN = (
+        "step",
+        "warm",
+        "tokens",
+        "cooldown",
+        "cooled",
+        "minutes",
+        "history",
+        "place",
+        "origin",
+        "source",
+    )
     FIGURES: tuple[str, ...] = ("loss",)  # what the figures of `loss` are called
 
     def __init__(self, net: Net, plan: Plan, rates: tuple[float, float], seed: int = 0) -> None:
@@ -127,7 +165,10 @@ class Steps:
         self.cooldown = self.cooled = 0  # tokens; a steady training has no cooldown
         self.long = 1.0  # of a cooldown, its end that is spent in its own windows
         self.minutes, self.history = 0.0, []
-        self.origin, self.source = uuid.uuid4().hex, None  # tells this training from others; the folder it began with
+        self.origin, self.source = (
+            uuid.uuid4().hex,
+            None,
+        )  # tells this training from others; the folder it began with
         self.worker, self.coming = ThreadPoolExecutor(1), None
 
     def batch(self, step: int, cooling: bool) -> tuple[Any, object]:
@@ -148,8 +189,12 @@ class Steps:
 
     def state(self) -> dict:
         """All that is needed to go on."""
-        return {"net": self.net.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers],
-                "chance": self.chance.get_state(), **{k: getattr(self, k) for k in self.PLAIN}}
+        return {
+            "net": self.net.state_dict(),
+            "optimizers": [o.state_dict() for o in self.optimizers],
+            "chance": self.chance.get_state(),
+            **{k: getattr(self, k) for k in self.PLAIN},
+        }
 
     def load_state(self, state: dict) -> None:
         """Go on from `state`."""
@@ -191,9 +236,17 @@ class Training(Steps):
 
     FIGURES = ("loss", "answers", "exit")
 
-    def __init__(self, net: Net, texts: Mapping[str, data.Text | data.Fresh], plan: Plan, objective: Objective,
-                 rates: tuple[float, float], seed: int = 0, teacher: Net | None = None,
-                 mixture: dict[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        net: Net,
+        texts: Mapping[str, data.Text | data.Fresh],
+        plan: Plan,
+        objective: Objective,
+        rates: tuple[float, float],
+        seed: int = 0,
+        teacher: Net | None = None,
+        mixture: dict[str, float] | None = None,
+    ) -> None:
         super().__init__(net, plan, rates, seed)
         self.objective, self.teacher = objective, teacher
         self.taught_by: str | None = None  # the teacher's folder
@@ -232,7 +285,10 @@ class Training(Steps):
 
     def measured(self, check: dict[str, Tensor]) -> dict[str, float]:
         """Nats a token of held-out windows by kind."""
-        return {kind: held_out_loss(self.net, windows, asked=self.objective.questions > 0) for kind, windows in check.items()}
+        return {
+            kind: held_out_loss(self.net, windows, asked=self.objective.questions > 0)
+            for kind, windows in check.items()
+        }
 
     def about(self) -> dict:
         """Objective, the teacher's folder, and the shares of the kinds of text."""
@@ -274,7 +330,10 @@ def look(training: Steps, check: dict) -> None:
     """Measure what is held out and note it: tokens so far, then the figures by name."""
     found = {name: round(value, 4) for name, value in training.measured(check).items()}
     training.history.append((training.tokens, found))
-    print(f"held out at {training.tokens / 1e6:.2f}M: " + " ".join(f"{k} {v:.3f}" for k, v in found.items()), flush=True)
+    print(
+        f"held out at {training.tokens / 1e6:.2f}M: " + " ".join(f"{k} {v:.3f}" for k, v in found.items()),
+        flush=True,
+    )
 
 
 def run(training: Steps, args: argparse.Namespace, file: Path | None, check: dict) -> bool:
@@ -288,19 +347,26 @@ def run(training: Steps, args: argparse.Namespace, file: Path | None, check: dic
         if args.within:
             left = min(1.0, (1 - spent / args.within) / (1 - STEADY_SHARE))
             cooling = left < 1
-        ended = left <= 0 or (not cooling and args.tokens is not None and training.tokens >= args.tokens * 1e6)
+        ended = left <= 0 or (
+            not cooling and args.tokens is not None and training.tokens >= args.tokens * 1e6
+        )
         if ended or stop.asked or (args.minutes and spent >= args.minutes):
             break
         figures, size = training.update(left, cooling and left <= training.long)
         recent.append(figures)
         durations = [*durations[-50:], time.time() - at]
-        training.minutes += min(durations[-1], 3 * statistics.median(durations)) / 60  # a pause from outside is no work
+        training.minutes += (
+            min(durations[-1], 3 * statistics.median(durations)) / 60
+        )  # a pause from outside is no work
         if training.step % 20 == 0:
             means = torch.stack(recent).mean(0).tolist()
             said = " ".join(f"{name} {mean:.3f}" for name, mean in zip(training.FIGURES, means, strict=True))
-            print(f"step {training.step} tokens {training.tokens / 1e6:.2f}M {said} "
-                  f"rate {rate(training.warm, training.plan.warmup, left):.2f} "
-                  f"{size / statistics.median(durations):.0f} tokens/s", flush=True)
+            print(
+                f"step {training.step} tokens {training.tokens / 1e6:.2f}M {said} "
+                f"rate {rate(training.warm, training.plan.warmup, left):.2f} "
+                f"{size / statistics.median(durations):.0f} tokens/s",
+                flush=True,
+            )
             recent = []
         if training.tokens - checked >= training.plan.check * 1e6:
             checked = training.tokens
@@ -319,15 +385,23 @@ def begin(args: argparse.Namespace, mixture: dict[str, float]) -> tuple[Training
     device = torch.device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     torch.manual_seed(args.seed)
     net = Net.from_folder(args.source) if args.source else Net(SHAPES[args.name])
-    objective = Objective(**asdict(OBJECTIVES[args.name]) | {k: v for k in asdict(Objective())
-                                                           if (v := getattr(args, k)) is not None})
+    objective = Objective(
+        **asdict(OBJECTIVES[args.name])
+        | {k: v for k in asdict(Objective()) if (v := getattr(args, k)) is not None}
+    )
     teacher = Net.from_folder(args.teacher).to(device).eval() if args.teacher else None
     if teacher is None and objective.taught:
-        less = " ".join(f"--{k.replace('_', '-')} 0" for k in ("distil", "target_text") if getattr(objective, k))
-        raise SystemExit(f"{args.name} is distilled: name its target's folder, --teacher assets/models/lab, or {less}.")
+        less = " ".join(
+            f"--{k.replace('_', '-')} 0" for k in ("distil", "target_text") if getattr(objective, k)
+        )
+        raise SystemExit(
+            f"{args.name} is distilled: name its target's folder, --teacher assets/models/lab, or {less}."
+        )
     rates = (args.lr or RATES[args.name][0], args.embed_lr or RATES[args.name][1])
     given = {"steady": windows_of(args.windows, net.shape.context), "course": ()} if args.windows else {}
-    plan = replace(PLANS[device.type], **COURSES[args.name] | given | ({"batch": args.batch} if args.batch else {}))
+    plan = replace(
+        PLANS[device.type], **COURSES[args.name] | given | ({"batch": args.batch} if args.batch else {})
+    )
     texts = texts_of(mixture, "train", args.text)
     training = Training(net.to(device), texts, plan, objective, rates, args.seed, teacher, mixture)
     training.taught_by, training.long = args.teacher, args.long
@@ -337,9 +411,20 @@ def begin(args: argparse.Namespace, mixture: dict[str, float]) -> tuple[Training
     if args.fresh:
         steady.unlink(missing_ok=True)
         cool.unlink(missing_ok=True)
-    begun = torch.load(steady, map_location="cpu")["tokens"] if args.cooldown and cool.exists() and steady.exists() else None
-    if args.cooldown and resumed(training, cool, args, lambda s: s["cooled"] < s["cooldown"] == int(args.cooldown * 1e6)
-                                 and begun in (None, s["tokens"] - s["cooled"])):  # not an older branch
+    begun = (
+        torch.load(steady, map_location="cpu")["tokens"]
+        if args.cooldown and cool.exists() and steady.exists()
+        else None
+    )
+    if args.cooldown and resumed(
+        training,
+        cool,
+        args,
+        lambda s: (
+            s["cooled"] < s["cooldown"] == int(args.cooldown * 1e6)
+            and begun in (None, s["tokens"] - s["cooled"])
+        ),
+    ):  # not an older branch
         return training, cool
     if not resumed(training, steady, args):
         training.source = args.source
@@ -359,13 +444,17 @@ def opened(training: Steps, args: argparse.Namespace) -> Path:
     return file
 
 
-def resumed(training: Steps, file: Path, args: argparse.Namespace, fits: Callable[[dict], bool] = lambda _: True) -> bool:
+def resumed(
+    training: Steps, file: Path, args: argparse.Namespace, fits: Callable[[dict], bool] = lambda _: True
+) -> bool:
     """Whether the training now goes on from `file`: that it exists, is ours and fits."""
     if args.trial or not file.exists():
         return False
     state = torch.load(file, map_location=training.device)
     if not {"net", "origin"} <= state.keys():
-        raise SystemExit(f"{file} was written by an earlier version of this script: move it away, or give --fresh.")
+        raise SystemExit(
+            f"{file} was written by an earlier version of this script: move it away, or give --fresh."
+        )
     if not fits(state):
         return False
     training.load_state(state)
@@ -377,11 +466,17 @@ def main() -> None:  # noqa: PLR0915
     """Train, write the folder, and note how it was made."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("name", choices=SHAPES)
-    parser.add_argument("--from", dest="source", metavar="FOLDER", help="begin with these weights, not from nothing")
+    parser.add_argument(
+        "--from", dest="source", metavar="FOLDER", help="begin with these weights, not from nothing"
+    )
     parser.add_argument("--tokens", type=float, help="millions at which the constant rate ends")
     parser.add_argument("--minutes", type=float, help="stop after so many; the same command goes on")
-    parser.add_argument("--cooldown", type=float, help="millions of tokens over which the rate falls; then write the folder")
-    parser.add_argument("--long", type=float, default=1.0, metavar="SHARE", help="of a cooldown, its end, in long windows")
+    parser.add_argument(
+        "--cooldown", type=float, help="millions of tokens over which the rate falls; then write the folder"
+    )
+    parser.add_argument(
+        "--long", type=float, default=1.0, metavar="SHARE", help="of a cooldown, its end, in long windows"
+    )
     parser.add_argument("--within", type=float, help="minutes for all of it, the fall of the rate included")
     parser.add_argument("--teacher", metavar="FOLDER", help="the target of a draft")
     for name, default in asdict(Objective()).items():
@@ -389,13 +484,19 @@ def main() -> None:  # noqa: PLR0915
     parser.add_argument("--lr", type=float, help="of the matrices (Muon)")
     parser.add_argument("--embed-lr", type=float, help="of embedding and norms (AdamW)")
     parser.add_argument("--mixture", nargs="+", default=(), metavar="KIND=SHARE", help="of the tokens")
-    parser.add_argument("--windows", nargs="+", metavar="TOKENS=SHARE", help="of the steps, while the rate is constant")
+    parser.add_argument(
+        "--windows", nargs="+", metavar="TOKENS=SHARE", help="of the steps, while the rate is constant"
+    )
     parser.add_argument("--batch", type=int, help="tokens a step")
     parser.add_argument("--text", type=Path, default=data.TOKENS, help="token ids of the corpus")
-    parser.add_argument("--out", metavar="FOLDER", help="model folder to write; assets/models/NAME without it")
+    parser.add_argument(
+        "--out", metavar="FOLDER", help="model folder to write; assets/models/NAME without it"
+    )
     parser.add_argument("--as", dest="as_name", help="name of the checkpoints; NAME without it")
     parser.add_argument("--device", choices=["cpu", "cuda"])
-    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="the loss; by default on CUDA alone")
+    parser.add_argument(
+        "--compile", action=argparse.BooleanOptionalAction, help="the loss; by default on CUDA alone"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fresh", action="store_true", help="forget the checkpoints")
@@ -431,13 +532,25 @@ def write(training: Steps, args: argparse.Namespace) -> None:
 
 def note(training: Steps, args: argparse.Namespace) -> None:
     """Add this training to the model's record, behind those that made the weights it began with."""
-    run = {"origin": training.origin, "source": training.source, "command": " ".join(sys.argv[1:]), "steps": training.step,
-           "tokens": training.tokens, "minutes": round(training.minutes, 1), "device": training.device.type,
-           "batch": training.plan.batch, "rates": training.rates, **training.about(), "held_out": training.history}
+    run = {
+        "origin": training.origin,
+        "source": training.source,
+        "command": " ".join(sys.argv[1:]),
+        "steps": training.step,
+        "tokens": training.tokens,
+        "minutes": round(training.minutes, 1),
+        "device": training.device.type,
+        "batch": training.plan.batch,
+        "rates": training.rates,
+        **training.about(),
+        "held_out": training.history,
+    }
     file = RECORDS / f"{args.as_name}.json"
     before = json.loads(file.read_text()) if training.source and file.exists() else []
     RECORDS.mkdir(exist_ok=True)
-    file.write_text(json.dumps([*(r for r in before if r["origin"] != training.origin), run], indent=2) + "\n")
+    file.write_text(
+        json.dumps([*(r for r in before if r["origin"] != training.origin), run], indent=2) + "\n"
+    )
 
 
 if __name__ == "__main__":

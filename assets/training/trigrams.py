@@ -58,7 +58,9 @@ def entering(decoder: Decoder, ids: Tensor, layer: int) -> Tensor:
     return decoder.shallow(Feed(alone, places, highest=2), None, layer)[:, 1].view(*ids.shape, -1)
 
 
-def at_masks(decoder: Decoder, ids: Tensor, layer: int, states: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def at_masks(
+    decoder: Decoder, ids: Tensor, layer: int, states: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """(logits [B, V] at the one mask of each row of ids [B, T], what enters `layer` [B, T, d]); states: let these enter it."""
     if states is None:
         feed = Feed(ids, torch.arange(ids.shape[1]).expand(*ids.shape), highest=ids.shape[1] - 1)
@@ -79,7 +81,11 @@ def losses(decoder: Decoder, head: TrigramLayers, ids: Tensor) -> tuple[Tensor, 
 
 
 def train(
-    decoder: Decoder, head: TrigramLayers, batches: Iterator[Tensor], steps: int, lr: float,
+    decoder: Decoder,
+    head: TrigramLayers,
+    batches: Iterator[Tensor],
+    steps: int,
+    lr: float,
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
     """AdamW over `steps` batches of questions, int64 [B, T], each with one mask a row."""
@@ -120,7 +126,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--tokens", type=float, default=1.0, help="training tokens in millions")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--into", type=Path, help="folder in which trigrams/ is written; by default the model's heads/")
+    parser.add_argument(
+        "--into", type=Path, help="folder in which trigrams/ is written; by default the model's heads/"
+    )
     args = parser.parse_args(words)
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
@@ -128,18 +136,36 @@ def main(words: Sequence[str] | None = None) -> None:
     decoder = load("lab-mdm+cloze", "float32", "cpu").decoder.to()
     head, r = new_head(decoder, args.layer, args.rank).requires_grad_(True), Random(args.seed + 1)
     source, by = cloze.Questions("train", args.seed + 1, 3000), cloze.Questions("valid", 0, 200)
-    asked = [q for sort in cloze.LABELS for q in (by.ask(sort, r) for _ in range(HELD_OUT)) if len(by.ids(q)) <= cloze.LONGEST]
+    asked = [
+        q
+        for sort in cloze.LABELS
+        for q in (by.ask(sort, r) for _ in range(HELD_OUT))
+        if len(by.ids(q)) <= cloze.LONGEST
+    ]
     before = measured(decoder, head, asked, by)
     steps = int(args.tokens * 1e6) // cloze.BATCH
     print(f"{sum(p.numel() for p in head.parameters()):,} parameters; {steps} steps", flush=True)
-    train(decoder, head, iter(lambda: source.batch(r)[0], None), steps, args.lr, say=lambda line: print(line, flush=True))
+    train(
+        decoder,
+        head,
+        iter(lambda: source.batch(r)[0], None),
+        steps,
+        args.lr,
+        say=lambda line: print(line, flush=True),
+    )
     after, whole = measured(decoder, head, asked, by), measured(decoder, None, asked, by)
     print("| first layers | agrees | nats | right |\n|---|---|---|---|")
-    for name, x in (("in the whole text", whole), ("of trigrams, as they were", before), ("of trigrams, trained", after)):
+    for name, x in (
+        ("in the whole text", whole),
+        ("of trigrams, as they were", before),
+        ("of trigrams, trained", after),
+    ):
         print(f"| {name} | {x['agrees']:.1%} | {x['diverges']:.3f} | {x['right']:.1%} |")
     head.made_for = fingerprint(folder, "cloze")
     shares = {"whole": whole, "before": before, "after": after}
-    notes: dict[str, Any] = {"held_out": {name: {k: round(v, 4) for k, v in x.items()} for name, x in shares.items()}}
+    notes: dict[str, Any] = {
+        "held_out": {name: {k: round(v, 4) for k, v in x.items()} for name, x in shares.items()}
+    }
     notes["made_with"] = {k: vars(args)[k] for k in ("layer", "rank", "tokens", "lr", "seed")}
     write(head, (args.into or folder / "heads") / head.kind, notes)
 

@@ -43,36 +43,123 @@ FOODS = (
     "bread soup apples cheese honey cake pears rice plums nuts pancakes cherries beans carrots dumplings noodles "
     "porridge jam berries butter eggs grapes"
 ).split()
-FEELINGS = "happy sad tired afraid surprised angry proud glad worried calm lonely hopeful excited curious".split()
+FEELINGS = (
+    "happy sad tired afraid surprised angry proud glad worried calm lonely hopeful excited curious".split()
+)
 JOBS = (
     "teacher baker farmer sailor painter doctor tailor gardener miller librarian carpenter potter fisher shepherd smith "
     "postman weaver clockmaker beekeeper cook musician shoemaker"
 ).split()
-WEATHER = ["the sun was shining", "it was raining", "the wind was strong", "snow was falling", "the sky was grey",
-           "fog lay over the fields"]
+WEATHER = [
+    "the sun was shining",
+    "it was raining",
+    "the wind was strong",
+    "snow was falling",
+    "the sky was grey",
+    "fog lay over the fields",
+]
 TIMES = ["in the morning", "at noon", "in the evening", "at night", "after lunch", "before breakfast"]
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 MONTHS = ("January February March April May June July August September October November December").split()
-HIDING = ["under the bed", "behind the door", "in the old tree", "near the river", "on the roof", "inside the barn",
-          "at the bottom of the well", "between two stones", "under the stairs", "behind the stove", "in the hay",
-          "on the highest shelf", "under the bridge", "in the tall grass"]
+HIDING = [
+    "under the bed",
+    "behind the door",
+    "in the old tree",
+    "near the river",
+    "on the roof",
+    "inside the barn",
+    "at the bottom of the well",
+    "between two stones",
+    "under the stairs",
+    "behind the stove",
+    "in the hay",
+    "on the highest shelf",
+    "under the bridge",
+    "in the tall grass",
+]
 CITIES = (
     "Berlin Paris London Madrid Rome Oslo Vienna Lisbon Athens Dublin Prague Warsaw Cairo Tokyo Lima Nairobi Toronto "
     "Sydney Seoul Helsinki"
 ).split()
-CAPITALS = {"Germany": "Berlin", "France": "Paris", "Spain": "Madrid", "Italy": "Rome", "Norway": "Oslo",
-            "Austria": "Vienna", "Portugal": "Lisbon", "Greece": "Athens", "Ireland": "Dublin", "Poland": "Warsaw",
-            "England": "London", "Sweden": "Stockholm", "Finland": "Helsinki", "Japan": "Tokyo", "Egypt": "Cairo",
-            "Peru": "Lima", "Kenya": "Nairobi", "Canada": "Ottawa", "Cuba": "Havana", "Hungary": "Budapest"}
-OPPOSITES = {"hot": "cold", "big": "small", "fast": "slow", "old": "new", "light": "dark", "high": "low", "wet": "dry",
-             "early": "late", "full": "empty", "open": "closed", "happy": "sad", "loud": "quiet", "near": "far",
-             "long": "short", "strong": "weak", "rich": "poor", "hard": "soft", "first": "last", "clean": "dirty"}
-PLURALS = {"mouse": "mice", "goose": "geese", "sheep": "sheep", "deer": "deer", "child": "children", "foot": "feet",
-           "tooth": "teeth", "man": "men", "woman": "women", "leaf": "leaves", "knife": "knives", "loaf": "loaves",
-           "half": "halves", "wolf": "wolves", "shelf": "shelves", "person": "people", "ox": "oxen", "potato": "potatoes",
-           "tomato": "tomatoes", "hero": "heroes", "fish": "fish", "scarf": "scarves"}
-GROUPS = {"animal": ANIMALS, "colour": COLOURS, "food": FOODS, "job": JOBS, "place": PLACES, "thing": THINGS,
-          "name": NAMES, "city": CITIES, "day": DAYS, "month": MONTHS}
+CAPITALS = {
+    "Germany": "Berlin",
+    "France": "Paris",
+    "Spain": "Madrid",
+    "Italy": "Rome",
+    "Norway": "Oslo",
+    "Austria": "Vienna",
+    "Portugal": "Lisbon",
+    "Greece": "Athens",
+    "Ireland": "Dublin",
+    "Poland": "Warsaw",
+    "England": "London",
+    "Sweden": "Stockholm",
+    "Finland": "Helsinki",
+    "Japan": "Tokyo",
+    "Egypt": "Cairo",
+    "Peru": "Lima",
+    "Kenya": "Nairobi",
+    "Canada": "Ottawa",
+    "Cuba": "Havana",
+    "Hungary": "Budapest",
+}
+OPPOSITES = {
+    "hot": "cold",
+    "big": "small",
+    "fast": "slow",
+    "old": "new",
+    "light": "dark",
+    "high": "low",
+    "wet": "dry",
+    "early": "late",
+    "full": "empty",
+    "open": "closed",
+    "happy": "sad",
+    "loud": "quiet",
+    "near": "far",
+    "long": "short",
+    "strong": "weak",
+    "rich": "poor",
+    "hard": "soft",
+    "first": "last",
+    "clean": "dirty",
+}
+PLURALS = {
+    "mouse": "mice",
+    "goose": "geese",
+    "sheep": "sheep",
+    "deer": "deer",
+    "child": "children",
+    "foot": "feet",
+    "tooth": "teeth",
+    "man": "men",
+    "woman": "women",
+    "leaf": "leaves",
+    "knife": "knives",
+    "loaf": "loaves",
+    "half": "halves",
+    "wolf": "wolves",
+    "shelf": "shelves",
+    "person": "people",
+    "ox": "oxen",
+    "potato": "potatoes",
+    "tomato": "tomatoes",
+    "hero": "heroes",
+    "fish": "fish",
+    "scarf": "scarves",
+}
+GROUPS = {
+    "animal": ANIMALS,
+    "colour": COLOURS,
+    "food": FOODS,
+    "job": JOBS,
+    "place": PLACES,
+    "thing": THINGS,
+    "name": NAMES,
+    "city": CITIES,
+    "day": DAYS,
+    "month": MONTHS,
+}
 NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 
 VOWEL = re.compile(r"(?!one\b|once\b|uni|use|usu|eu|ur[au])[aeiou]|hour|honest|heir", re.I)

@@ -40,7 +40,13 @@ def theirs(code: Code) -> dict[str, Any]:
     """Policy -> the class of theirs."""
     (repeat,) = code.take("repeat_kv", torch=torch)
     names = ("SnapKVCluster", "AdaptiveSnapKVCluster")
-    return dict(zip(("snapkv", "adakv"), code.take(*names, torch=torch, F=F, nn=nn, math=math, repeat_kv=repeat), strict=True))
+    return dict(
+        zip(
+            ("snapkv", "adakv"),
+            code.take(*names, torch=torch, F=F, nn=nn, math=math, repeat_kv=repeat),
+            strict=True,
+        )
+    )
 
 
 def kept(cluster: Any, adaptive: bool, q: Tensor, k: Tensor) -> list[list[int]]:
@@ -84,7 +90,9 @@ def counted(
         ours = store.positions()[0].expand(len(due), -1).tolist()
         for seen, a, b in zip(votes[layer][0], ours, map(set, due), strict=True):
             mine = {x for x in a if x >= 0}
-            count.update(sets=1, same=mine == b, tied=mine != b and tied(seen, mine, b), sizes=len(mine) != len(b))
+            count.update(
+                sets=1, same=mine == b, tied=mine != b and tied(seen, mine, b), sizes=len(mine) != len(b)
+            )
     return count
 
 
@@ -102,13 +110,25 @@ def compare(args: argparse.Namespace) -> None:
             if len(prompt) <= chosen + WINDOW:
                 continue
             given: dict[str, Any] = dict(gqa_support=True, num_key_value_groups=spec.group, gqa_func="mean")
-            given |= dict(window_size=WINDOW, kernel_size=2 * reach + 1, pooling={"mean": "avgpool", "max": "maxpool"}[pool])
+            given |= dict(
+                window_size=WINDOW,
+                kernel_size=2 * reach + 1,
+                pooling={"mean": "avgpool", "max": "maxpool"}[pool],
+            )
             adaptive = dict(base_capacity=chosen + WINDOW, floor_alpha=0.5, skip=0, normalize=False)
             given |= adaptive if policy == "adakv" else dict(max_capacity_prompt=chosen + WINDOW)
             cluster = partial(classes[policy], **given, num_hidden_layers=spec.n_layers)
-            counts[setting] += counted(texts, i, setting, lambda layer, new=cluster: new(layer_idx=layer), probe, cache)
-    rows = [[*setting, *(counts[setting][x] for x in ("sets", "same", "tied", "sizes"))] for setting in SETTINGS]
-    told(code, ("policy", "chosen", "reach", "pool", "sets of a head", "same set", "differ by a tie", "not as many"), rows)
+            counts[setting] += counted(
+                texts, i, setting, lambda layer, new=cluster: new(layer_idx=layer), probe, cache
+            )
+    rows = [
+        [*setting, *(counts[setting][x] for x in ("sets", "same", "tied", "sizes"))] for setting in SETTINGS
+    ]
+    told(
+        code,
+        ("policy", "chosen", "reach", "pool", "sets of a head", "same set", "differ by a tie", "not as many"),
+        rows,
+    )
 
 
 if __name__ == "__main__":

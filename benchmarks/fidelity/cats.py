@@ -32,7 +32,9 @@ def numbers() -> SimpleNamespace:
     def quantile(x: Any, share: float, interpolation: str) -> Any:
         return np.quantile(x, share, method=interpolation)
 
-    return SimpleNamespace(**{**vars(np), "quantile": quantile, "random": SimpleNamespace(random=lambda: 1.0)})
+    return SimpleNamespace(
+        **{**vars(np), "quantile": quantile, "random": SimpleNamespace(random=lambda: 1.0)}
+    )
 
 
 def compare(args: argparse.Namespace) -> None:
@@ -41,7 +43,9 @@ def compare(args: argparse.Namespace) -> None:
     taken = code.take(*(f"{NAMES[x]}_early_exit" for x in PROCEDURES), np=numbers(), INF=INF)
     texts = Texts(args)
     prompts = [Text(tuple(x)) for x in texts.prompts]
-    scores, agrees = exit_scores(texts.model, Method.of("confidence_exit"), prompts, args.new_tokens, args.seed)
+    scores, agrees = exit_scores(
+        texts.model, Method.of("confidence_exit"), prompts, args.new_tokens, args.seed
+    )
     known, tried, rows = (scores[::2], agrees[::2]), scores[1::2], []
     for how, theirs in zip(PROCEDURES, taken, strict=True):
         for eps in (0.02, 0.1, 0.3):

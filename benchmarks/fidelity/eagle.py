@@ -47,15 +47,21 @@ def compare(args: argparse.Namespace) -> None:
 def asked(code: Code, session: Session, outcome: Outcome) -> Counter[str]:
     """One step: whether theirs comes to the same."""
     verdict, sampler = outcome.verdict, session.method.sampler
-    uniforms = iter([x.u for x in verdict.trials] + [0.0] * len(outcome.draft))  # beyond ours: theirs would accept, and differ
-    (evaluate,) = code.take("evaluate_posterior", torch=torch, random=SimpleNamespace(random=lambda: next(uniforms)))
+    uniforms = iter(
+        [x.u for x in verdict.trials] + [0.0] * len(outcome.draft)
+    )  # beyond ours: theirs would accept, and differ
+    (evaluate,) = code.take(
+        "evaluate_posterior", torch=torch, random=SimpleNamespace(random=lambda: next(uniforms))
+    )
     rows, tokens, _ = candidates(outcome.draft, outcome.root, -1)
     warp = None if sampler.greedy else lambda _, logits: sampler.warp(logits[0], session.sampler_state)[None]
     best, accepted, left = evaluate(outcome.logits[rows], tokens, warp)
     path = [row - 1 for row in rows[int(best), 1 : int(accepted) + 1].tolist()]
     token = int(left.argmax()) if verdict.u is None else invert(left, verdict.u).token
     trials, kept = len(verdict.trials), len(verdict.path)
-    return Counter(steps=1, trials=trials, accepted=kept, path=path == verdict.path, token=token == verdict.token)
+    return Counter(
+        steps=1, trials=trials, accepted=kept, path=path == verdict.path, token=token == verdict.token
+    )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,9 @@ class Code:
     def __init__(self, checkout: Path, *places: str):
         found = [place for place in places if (checkout / place).is_file()]
         if not found:
-            raise Refusal(f"{checkout} holds no {' and no '.join(places)}: give the folder of a checkout of the official code.")
+            raise Refusal(
+                f"{checkout} holds no {' and no '.join(places)}: give the folder of a checkout of the official code."
+            )
         self.place, data = found[0], (checkout / found[0]).read_bytes()
         self._tree = ast.parse(data)
         self.blob = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()  # what `git ls-tree` calls it
@@ -68,7 +70,9 @@ class Texts:
 
     def session(self, method: Method, i: int, begun: bool = True) -> Session:
         """A session of the i-th prompt. Nothing stops a text but its length."""
-        made = dict(models=self.others, max_new_tokens=self.new, seed=self.seed + i, stop_tokens=(), level="counts")
+        made = dict(
+            models=self.others, max_new_tokens=self.new, seed=self.seed + i, stop_tokens=(), level="counts"
+        )
         session = Session(self.model, method, self.prompts[i], **made)  # type: ignore[arg-type]  # each by its name
         if begun:
             session.start()
@@ -122,11 +126,21 @@ def candidates(draft: Draft, root: int, pad: int) -> tuple[Tensor, Tensor, list[
 def parser(about: str | None, **defaults: Any) -> argparse.ArgumentParser:
     """The arguments of a comparison; `defaults` change some."""
     made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("checkout", type=Path, metavar="CHECKOUT", help="folder of a checkout of the official code")
+    made.add_argument(
+        "checkout", type=Path, metavar="CHECKOUT", help="folder of a checkout of the official code"
+    )
     made.add_argument("--model", default="lab")
     made.add_argument("--dtype", default="float32")
-    made.add_argument("--texts", type=int, default=12, metavar="N", help="prompts, one of each kind of LabBench (default: 12)")
-    made.add_argument("--new-tokens", type=int, default=100, metavar="N", help="length of a text (default: 100)")
+    made.add_argument(
+        "--texts",
+        type=int,
+        default=12,
+        metavar="N",
+        help="prompts, one of each kind of LabBench (default: 12)",
+    )
+    made.add_argument(
+        "--new-tokens", type=int, default=100, metavar="N", help="length of a text (default: 100)"
+    )
     made.add_argument("--seed", type=int, default=0)
     made.set_defaults(**defaults)
     return made

@@ -35,7 +35,9 @@ def compare(args: argparse.Namespace) -> None:
     for temperature in (0.5, 0.7, 1.0):
         count: Counter[str] = Counter()
         knobs = {"temperature": {"temperature": temperature}}
-        for session in texts.sessions(Method.named({"drafter": "sequoia", "sampler": ["temperature"]}, knobs)):
+        for session in texts.sessions(
+            Method.named({"drafter": "sequoia", "sampler": ["temperature"]}, knobs)
+        ):
             for outcome in outcomes(session):
                 if outcome.draft.tokens:
                     count.update(asked(step, residual, outcome, temperature))
@@ -68,7 +70,9 @@ def asked(step: Any, residual: Any, outcome: Outcome, temperature: float) -> Cou
     assert verdict.u is not None
     token = invert(left, verdict.u).token
     trials, kept = len(verdict.trials), len(verdict.path)
-    return Counter(steps=1, trials=trials, accepted=kept, path=path == verdict.path, token=token == verdict.token)
+    return Counter(
+        steps=1, trials=trials, accepted=kept, path=path == verdict.path, token=token == verdict.token
+    )
 
 
 if __name__ == "__main__":

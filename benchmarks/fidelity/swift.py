@@ -31,7 +31,10 @@ SAMPLERS: dict[str, tuple[list[str], dict[str, dict[str, Any]]]] = {
     "T = 0.5": (["temperature"], {"temperature": {"temperature": 0.5}}),
     "T = 1": (["temperature"], {"temperature": {"temperature": 1.0}}),
     "T = 1, top-k 3": (["top_k", "temperature"], {"top_k": {"k": 3}, "temperature": {"temperature": 1.0}}),
-    "T = 1.5, top-p 0.8": (["temperature", "top_p"], {"temperature": {"temperature": 1.5}, "top_p": {"p": 0.8}}),
+    "T = 1.5, top-p 0.8": (
+        ["temperature", "top_p"],
+        {"temperature": {"temperature": 1.5}, "top_p": {"p": 0.8}},
+    ),
 }
 
 
@@ -41,7 +44,11 @@ class Theirs:
     def __init__(self, session: Session):
         drafter = cast(LayerSkip, session.drafter)
         self._lane, self._skip = session.target, drafter.skip_set(session.target.decoder.spec)
-        self._chance, self._context, self._at = session.chance.copy(), session.context, session.context.position
+        self._chance, self._context, self._at = (
+            session.chance.copy(),
+            session.context,
+            session.context.position,
+        )
 
     def lm_head(self, logits: Tensor) -> Tensor:
         """Nothing is left to do: `model` went all the way."""
@@ -68,11 +75,17 @@ def of_theirs(code: Code, session: Session) -> tuple[list[int], list[float]]:
     """Their chain, and how sure they were of each of its tokens."""
     session.target.rollback()
     model = Theirs(session)
-    (draft,) = code.take("swift_draft", torch=torch, TOPK=10, clone_past_key_values=lambda *_: None, sample=model.sample)
+    (draft,) = code.take(
+        "swift_draft", torch=torch, TOPK=10, clone_past_key_values=lambda *_: None, sample=model.sample
+    )
     processor = None if session.method.sampler.greedy else object()
-    given = dict(max_new_tokens=1 << 30, max_step_draft=LENGTH, logits_processor=processor, stop_threshold=STOP)
+    given = dict(
+        max_new_tokens=1 << 30, max_step_draft=LENGTH, logits_processor=processor, stop_threshold=STOP
+    )
     root = torch.tensor([[session.tokens[-1]]])
-    (tokens, *_), sure = draft(model, root, past_key_values_data=[], current_length_data=torch.zeros(1), **given)
+    (tokens, *_), sure = draft(
+        model, root, past_key_values_data=[], current_length_data=torch.zeros(1), **given
+    )
     session.target.rollback()
     return tokens.view(len(sure), -1)[:, 0].tolist(), sure
 
@@ -100,7 +113,14 @@ def compare(args: argparse.Namespace) -> None:
                 count.update(beside(seen.pop().draft, due, sure, choices if settings["siblings"] else None))
         cells = ("steps", "tokens", "chain", "siblings", "elsewhere")
         rows.append([name, *(count[x] for x in cells)])
-    head = ("sampler", "drafts", "tokens drafted", "same chain", "same siblings", "elsewhere by the drawn distribution")
+    head = (
+        "sampler",
+        "drafts",
+        "tokens drafted",
+        "same chain",
+        "same siblings",
+        "elsewhere by the drawn distribution",
+    )
     told(code, head, rows)
 
 
@@ -113,12 +133,16 @@ def beside(draft: Draft, due: list[int], sure: list[float], choices: Any) -> Cou
     if choices is not None:
         made["siblings"] += widths == [len(choices([x])) for x in sure]
     if draft.q is not None and draft.q_row is not None:
-        drawn = [float(draft.q[row, token]) < STOP for row, token in zip(draft.q_row, draft.tokens, strict=True)]
+        drawn = [
+            float(draft.q[row, token]) < STOP for row, token in zip(draft.q_row, draft.tokens, strict=True)
+        ]
         made["elsewhere"] += drawn != [x < STOP for x in sure]
     return made
 
 
 if __name__ == "__main__":
     arguments = parser(__doc__)
-    arguments.add_argument("--ratio", type=float, default=0.25, help="share of the inner sub-layers left out (default: 0.25)")
+    arguments.add_argument(
+        "--ratio", type=float, default=0.25, help="share of the inner sub-layers left out (default: 0.25)"
+    )
     sys.exit(main(compare, arguments))

@@ -57,14 +57,20 @@ class Theirs:
         self.cache = KVCache(self.decoder.spec, dtype=self.decoder.dtype)
 
     def __call__(
-        self, input_ids: Tensor, past_key_values: Any, attention_mask: Tensor | None = None, position_ids: Any = None
+        self,
+        input_ids: Tensor,
+        past_key_values: Any,
+        attention_mask: Tensor | None = None,
+        position_ids: Any = None,
     ) -> Any:
         if attention_mask is None:  # the prompt
             self.decoder.forward(Feed.causal(input_ids[0].tolist(), 0), self.cache)
             self.cache.commit(range(input_ids.shape[1]))
             return None
         visible = attention_mask[0, :, :, -input_ids.shape[1] :].bool()
-        return SimpleNamespace(logits=self.decoder.forward(Feed(input_ids, position_ids, visible), self.cache))
+        return SimpleNamespace(
+            logits=self.decoder.forward(Feed(input_ids, position_ids, visible), self.cache)
+        )
 
     def __getitem__(self, at: Any) -> Any:
         """Of the entries: the rows that are to be kept [R, 1], or the place that they go to."""
@@ -75,7 +81,9 @@ class Theirs:
         self.cache.commit(rows[:, 0].tolist())
 
 
-def of_theirs(code: Code, model: Theirs, prompt: list[int], tree: list[Path], new: int) -> tuple[list[int], list[int]]:
+def of_theirs(
+    code: Code, model: Theirs, prompt: list[int], tree: list[Path], new: int
+) -> tuple[list[int], list[int]]:
     """Their text, and the tokens of each of their steps."""
     (loop,) = code.take(
         "recycling_forward",
@@ -143,17 +151,30 @@ def compare(args: argparse.Namespace) -> None:
             sessions = texts.sessions(Method.named({"drafter": "token_recycling"}, knobs))
             found = [of_ours(session, tree, by_row) for session in sessions]
             count = sum(until(steps, new) for _, steps in found)
-            equal = sum(a[: until(b, new)] == b[: until(b, new)] for (_, a), (_, b) in zip(found, due, strict=True))
+            equal = sum(
+                a[: until(b, new)] == b[: until(b, new)] for (_, a), (_, b) in zip(found, due, strict=True)
+            )
             same = sum(a[:new] == b[:new] for (a, _), (b, _) in zip(found, due, strict=True))
             name = f"ours, {unread}, {'last' if by_row else 'accepted'} row kept"
-            rows.append([size, name, count, f"{new * len(due) / count:.3f}", f"{same} of {len(due)}", f"{equal} of {len(due)}"])
+            rows.append(
+                [
+                    size,
+                    name,
+                    count,
+                    f"{new * len(due) / count:.3f}",
+                    f"{same} of {len(due)}",
+                    f"{equal} of {len(due)}",
+                ]
+            )
     told(code, ("nodes", "", "steps", "tokens a step", "same text", "same steps"), rows)
 
 
 def timed(texts: Texts, rounds: int) -> None:
     """Print what a token costs the processor, the prompt not counted: all settings in turn, for each prompt."""
     methods = {
-        (nodes, unread): Method.named({"drafter": "token_recycling"}, {"drafter": {"nodes": str(nodes), "unread": unread}})
+        (nodes, unread): Method.named(
+            {"drafter": "token_recycling"}, {"drafter": {"nodes": str(nodes), "unread": unread}}
+        )
         for nodes in SIZES
         for unread in ("stop", "zero")
     }
@@ -173,7 +194,11 @@ def timed(texts: Texts, rounds: int) -> None:
         for unread in ("stop", "zero"):
             name = (nodes, unread)
             pairs = [a / b for a, b in zip(spent[nodes, "stop"], spent[name], strict=True)]
-            cells = [f"{tokens[name] / steps[name]:.3f}", f"{1e3 * median(spent[name]):.2f}", f"{median(pairs):.2f}"]
+            cells = [
+                f"{tokens[name] / steps[name]:.3f}",
+                f"{1e3 * median(spent[name]):.2f}",
+                f"{median(pairs):.2f}",
+            ]
             rows.append([str(nodes), unread, *cells])
     print(table(("nodes", "unread", "tokens a step", "ms a token", "times stop"), rows))
 
@@ -181,5 +206,7 @@ def timed(texts: Texts, rounds: int) -> None:
 if __name__ == "__main__":
     arguments = parser(__doc__, new_tokens=150)
     arguments.add_argument("--time", action="store_true", help="measure time instead, of ours alone")
-    arguments.add_argument("--rounds", type=int, default=3, metavar="N", help="of the measurement (default: 3)")
+    arguments.add_argument(
+        "--rounds", type=int, default=3, metavar="N", help="of the measurement (default: 3)"
+    )
     sys.exit(main(compare, arguments))

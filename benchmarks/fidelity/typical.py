@@ -33,14 +33,21 @@ def compare(args: argparse.Namespace) -> None:
     for temperature in (0.0, 0.5, 0.8, 1.2):
         count: Counter[str] = Counter()
         names = {"drafter": "medusa", "acceptance": "typical", "sampler": ["temperature"]}
-        knobs = {"temperature": {"temperature": temperature}, "acceptance": {"epsilon": EPSILON, "delta": DELTA}}
+        knobs = {
+            "temperature": {"temperature": temperature},
+            "acceptance": {"epsilon": EPSILON, "delta": DELTA},
+        }
         for session in texts.sessions(Method.named(names, knobs)):
             for outcome in outcomes(session):
                 if outcome.draft.tokens:
                     count.update(asked(evaluate, outcome, temperature, hydra))
         cells = ("accepted", "path", "token", "padding", "other")
         rows.append([temperature, count["steps"], *(count[x] for x in cells)])
-    told(code, ("temperature", "steps", "tokens accepted", "same path", "same token", "padding read", "otherwise"), rows)
+    told(
+        code,
+        ("temperature", "steps", "tokens accepted", "same path", "same token", "padding read", "otherwise"),
+        rows,
+    )
 
 
 def asked(evaluate: Any, outcome: Outcome, temperature: float, hydra: bool) -> Counter[str]:

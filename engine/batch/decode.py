@@ -150,7 +150,9 @@ class _Group:
         for at in range(0, len(tokens), CHUNK):
             if self.asked.halted():
                 raise _Halted
-            feed = Feed.causal(list(tokens[at : at + CHUNK]), self.cache.length, self.decoder.device, logits="last")
+            feed = Feed.causal(
+                list(tokens[at : at + CHUNK]), self.cache.length, self.decoder.device, logits="last"
+            )
             self.executor.run(self.decoder, feed, self.cache)
             self.cache.commit(range(feed.length))
             self.batch.read += feed.length
@@ -177,7 +179,9 @@ class _Group:
         sampler, seed = self.asked.sampler, self.asked.seed
         vocab, device = self.decoder.vocab, self.decoder.device
         states = [sampler.start(list(self.prompts[i]), vocab, self.alphabet) for i in numbers]
-        going = [_Going(i, Chance(seed + i), x, self.prompts[i][-1]) for i, x in zip(numbers, states, strict=True)]
+        going = [
+            _Going(i, Chance(seed + i), x, self.prompts[i][-1]) for i, x in zip(numbers, states, strict=True)
+        ]
         while going:
             if self.asked.halted():
                 raise _Halted
@@ -197,7 +201,9 @@ class _Group:
             self.batch.passes += 1
             best = tops.tolist()
             for i, (text, place) in enumerate(zip(going, places, strict=True)):
-                text.last, text.state = drawn(logits[i : i + 1], best[i], sampler, text.state, text.chance, place)
+                text.last, text.state = drawn(
+                    logits[i : i + 1], best[i], sampler, text.state, text.chance, place
+                )
                 self._add(text, place)
             left = [i for i, x in enumerate(going) if self.batch.texts[x.number].end is None]
             if left and len(left) < len(going):

@@ -105,7 +105,9 @@ def _sorted(nodes: list[_Node]) -> list[_Node]:
 def _chosen(nodes: list[_Node]) -> list[bool]:
     """Which nodes are the shared prefix of the prompts below them that no chosen node is nearer to."""
     saved = [_Saved() for _ in nodes]
-    until: list[int] = []  # from the last node to the first: it is chosen where the nearest chosen one lies above this depth
+    until: list[
+        int
+    ] = []  # from the last node to the first: it is chosen where the nearest chosen one lies above this depth
     for i in reversed(range(len(nodes))):
         node, own = nodes[i], len(nodes[i].own)
         best = node.depth * (own - 1) + saved[i].at(node.depth)

@@ -65,9 +65,13 @@ def compositions(drafted: bool = True) -> dict[str, Method]:
 def under(methods: Mapping[str, Method], temperature: float) -> dict[str, Method]:
     """The same with plain decoding in front, all with one sampler: greedy at temperature 0."""
     if methods.get(BASELINE, Method()) != Method():
-        raise LabBenchError(f"The name {BASELINE} is that of plain decoding, which all are compared with: use another.")
+        raise LabBenchError(
+            f"The name {BASELINE} is that of plain decoding, which all are compared with: use another."
+        )
     sampler = Temperature(temperature) if temperature else Greedy()
-    return {name: replace(method, sampler=sampler) for name, method in {BASELINE: Method(), **methods}.items()}
+    return {
+        name: replace(method, sampler=sampler) for name, method in {BASELINE: Method(), **methods}.items()
+    }
 
 
 class Bench:
@@ -102,14 +106,18 @@ class Bench:
             **surroundings(self.model),
             "draft": None if self.draft is None else self.draft.name,
             "draft_fingerprint": None if self.draft is None else self.draft.fingerprint,
-            "further": {role: {"name": x.name, "fingerprint": x.fingerprint} for role, x in self.further.items()},
+            "further": {
+                role: {"name": x.name, "fingerprint": x.fingerprint} for role, x in self.further.items()
+            },
             "temperature": self.temperature,
             "seed": self.seed,
             "new_tokens": self.new_tokens,
             "chat": bool(self.model.tokenizer and self.model.tokenizer.has_chat),
             "methods": {name: method.record() for name, method in self.methods.items()},
             "exactness": {name: method.exactness for name, method in self.methods.items()},
-            "weights": {name: resident([self.model, *self.models(x).values()]) for name, x in self.methods.items()},
+            "weights": {
+                name: resident([self.model, *self.models(x).values()]) for name, x in self.methods.items()
+            },
         }
 
     def models(self, method: Method) -> dict[str, Model]:
@@ -153,7 +161,9 @@ class Bench:
             answer.failed(error)
         return answer
 
-    def session(self, method: Method, prompt: list[int], longest: int, executor: Executor | None = None) -> Session:
+    def session(
+        self, method: Method, prompt: list[int], longest: int, executor: Executor | None = None
+    ) -> Session:
         """The session that decodes one answer of at most `longest` tokens. Raises MethodError where it cannot."""
         models, level = self.models(method), self.level(method)
         more: dict[str, Any] = dict(seed=self.seed, level=level, executor=executor)
@@ -181,7 +191,11 @@ class Bench:
     def too_long(self, question: Question) -> str:
         """Why the model cannot read the question's first turn; empty if it can."""
         length, spec = len(self.first(question)), self.model.spec
-        return "" if length < spec.max_positions else f"The prompt has {length} tokens, and the model {spec.reading_limit}."
+        return (
+            ""
+            if length < spec.max_positions
+            else f"The prompt has {length} tokens, and the model {spec.reading_limit}."
+        )
 
     def prompt(self, question: Question, said: Sequence[Mapping[str, str]]) -> list[int]:
         """Token ids of a talk up to where the model answers: by its chat template, else as plain text.
@@ -192,7 +206,11 @@ class Bench:
         key = tuple(x["content"] for x in said)
         if key not in self._ids:
             chat = self.model.tokenizer.has_chat
-            ids = self.model.tokenizer.chat([dict(x) for x in said]) if chat else encode(self.model, "\n\n".join(key) + "\n\n")
+            ids = (
+                self.model.tokenizer.chat([dict(x) for x in said])
+                if chat
+                else encode(self.model, "\n\n".join(key) + "\n\n")
+            )
             self._ids[key] = ids
             if len(self._ids) > REMEMBERED:
                 del self._ids[next(iter(self._ids))]
@@ -248,7 +266,9 @@ class Bench:
 def must_read(model: Model) -> None:
     """Raise LabBenchError for a model without a tokenizer."""
     if model.tokenizer is None:
-        raise LabBenchError(f"{model.name} has no tokenizer.json, so it cannot read a question: add it to its folder.")
+        raise LabBenchError(
+            f"{model.name} has no tokenizer.json, so it cannot read a question: add it to its folder."
+        )
 
 
 def surroundings(model: Model) -> dict[str, Any]:
@@ -305,7 +325,9 @@ def greedy_up_to_ties(model: Model, prompt: list[int], tokens: list[int], chunk:
     fed = [prompt[-1], *tokens[:-1]]
     for at in range(0, len(fed), chunk):
         rows, due = fed[at : at + chunk], tokens[at : at + chunk]
-        logits = lane.forward(Feed.causal(rows, len(prompt) - 1 + at, model.decoder.device))[0].float()  # [T, V]
+        logits = lane.forward(Feed.causal(rows, len(prompt) - 1 + at, model.decoder.device))[
+            0
+        ].float()  # [T, V]
         lane.commit(list(range(len(rows))))
         if bool((logits.amax(-1) - logits[range(len(due)), due] > bound).any()):
             return False
@@ -366,6 +388,9 @@ def labbench(
 
 def about(questions: Sequence[Question], asked: Mapping[str, Any] | None) -> dict[str, Any]:
     """What to remember of the questions: `asked`, how many, how many turns behind the first ones, and a hash of them."""
-    later = {"later_turns": sum(len(x.turns) - 1 for x in questions), "with_later": sum(len(x.turns) > 1 for x in questions)}
+    later = {
+        "later_turns": sum(len(x.turns) - 1 for x in questions),
+        "with_later": sum(len(x.turns) > 1 for x in questions),
+    }
     key = json.dumps([asdict(x) for x in questions], sort_keys=True).encode("utf-8", "backslashreplace")
     return {**(asked or {}), "count": len(questions), **later, "sha256": hashlib.sha256(key).hexdigest()}

@@ -82,7 +82,8 @@ class Result(Gathered[Row]):
                     "accuracy": balanced(of[name]),
                     "by_kind": {
                         kind: figures(
-                            [row for row in of[name] if row.kind == kind], [row for row in of[BASELINE] if row.kind == kind]
+                            [row for row in of[name] if row.kind == kind],
+                            [row for row in of[BASELINE] if row.kind == kind],
                         )
                         for kind in kinds
                     },
@@ -188,12 +189,28 @@ class Target:
 
 TARGETS = (
     Target("copy and edit, similarity", 0.90, lambda row: row["kind"] in ("copy", "edit")),
-    Target("retrieval at 512 tokens", 0.90, lambda row: row["kind"] == "retrieval" and row["tags"].get("tokens") == 512),
-    Target("retrieval at 1,500 tokens", 0.70, lambda row: row["kind"] == "retrieval" and row["tags"].get("tokens") == 1500),
-    Target("list operations, length up to 8", 0.80, lambda row: row["kind"] == "lists" and _upto(row, "length", 8)),
+    Target(
+        "retrieval at 512 tokens",
+        0.90,
+        lambda row: row["kind"] == "retrieval" and row["tags"].get("tokens") == 512,
+    ),
+    Target(
+        "retrieval at 1,500 tokens",
+        0.70,
+        lambda row: row["kind"] == "retrieval" and row["tags"].get("tokens") == 1500,
+    ),
+    Target(
+        "list operations, length up to 8",
+        0.80,
+        lambda row: row["kind"] == "lists" and _upto(row, "length", 8),
+    ),
     Target("answers from a story, span F1", 0.70, lambda row: row["kind"] == "qa"),
     Target("JSON that parses", 0.95, lambda row: row["kind"] == "json" and row["scorer"] == "json", _parses),
-    Target("sums of one step below 100", 0.80, lambda row: row["kind"] == "math" and row["tags"].get("form") == "one-step"),
+    Target(
+        "sums of one step below 100",
+        0.80,
+        lambda row: row["kind"] == "math" and row["tags"].get("form") == "one-step",
+    ),
 )
 
 
@@ -211,5 +228,7 @@ def targets(record: Mapping[str, Any]) -> list[dict[str, Any]]:
         values = [target.value(row) for row in rows if target.counts(row)]
         value = mean(values)
         met = None if value is None else value >= target.goal
-        compared.append({"what": target.what, "goal": target.goal, "value": value, "questions": len(values), "met": met})
+        compared.append(
+            {"what": target.what, "goal": target.goal, "value": value, "questions": len(values), "met": met}
+        )
     return compared

@@ -37,7 +37,9 @@ THRESHOLDS: dict[tuple[str, str], tuple[float, ...]] = {
     ("cascade", "expected_cost"): (0.25, 0.5, 1.0, 2.0),
 }
 FIRST = ", small first"  # the switch that begins with the small model
-UNPAIRED = "references compares with labelled pairs, and too few questions were held out: give some as router.pairs."
+UNPAIRED = (
+    "references compares with labelled pairs, and too few questions were held out: give some as router.pairs."
+)
 
 
 class CascadeBench(Bench):
@@ -58,7 +60,9 @@ class CascadeBench(Bench):
     ):
         alone = [name for name, method in (methods or {}).items() if "router" not in method.strategy.uses]
         if alone:
-            raise LabBenchError(f"bench cascade measures what a router decides: leave {alone[0]} out, or give it one.")
+            raise LabBenchError(
+                f"bench cascade measures what a router decides: leave {alone[0]} out, or give it one."
+            )
         super().__init__(model, methods or {}, draft, seed=seed, new_tokens=new_tokens)
         self.left_out: dict[str, str] = {}
         self.held = Beforehand(self, held)
@@ -67,7 +71,9 @@ class CascadeBench(Bench):
         for method in self.methods.values():
             if method.lanes:
                 method.check_models({"draft": draft.spec})
-        voting = {name for name, x in self.methods.items() if "router" in x.strategy.uses and x.router.copies > 1}
+        voting = {
+            name for name, x in self.methods.items() if "router" in x.strategy.uses and x.router.copies > 1
+        }
         self.methods |= {name: replace(self.methods[name], sampler=Temperature(WARM)) for name in voting}
 
     def _usual(self) -> dict[str, Method]:
@@ -88,10 +94,14 @@ class CascadeBench(Bench):
                 self.left_out[name] = str(error)
                 continue
             held = self.held.thresholds(router, knobs) if strategy == "cascade" else []
-            methods |= {f"{name} {tau:g}": routed(strategy, router, {**knobs, "tau": tau}) for tau in held or taus}
+            methods |= {
+                f"{name} {tau:g}": routed(strategy, router, {**knobs, "tau": tau}) for tau in held or taus
+            }
             if router == "entropy" and strategy == "switch":
                 small = {**knobs, "start": "small"}
-                methods |= {f"{name} {tau:g}{FIRST}": routed(strategy, router, {**small, "tau": tau}) for tau in taus}
+                methods |= {
+                    f"{name} {tau:g}{FIRST}": routed(strategy, router, {**small, "tau": tau}) for tau in taus
+                }
         return methods
 
     def blank(self, prompt: list[int]) -> Answer:
@@ -117,8 +127,16 @@ class CascadeBench(Bench):
         if fault:
             return row
         counted = [x for x in talk if isinstance(x, Counted)]
-        passes = [one for x in counted for one in (*x.read, *(one for step in x.records for one in step.passes))]
-        decided = [one for x in counted for step in x.records for one in (step.switch, step.candidates) if one is not None]
+        passes = [
+            one for x in counted for one in (*x.read, *(one for step in x.records for one in step.passes))
+        ]
+        decided = [
+            one
+            for x in counted
+            for step in x.records
+            for one in (step.switch, step.candidates)
+            if one is not None
+        ]
         looks = [look for one in decided for look in one.looks]
         origins = [origin for x in counted for step in x.records for origin in step.origins]
         return replace(
@@ -126,8 +144,14 @@ class CascadeBench(Bench):
             tokens=len(origins),
             spent=whole.spent,
             theirs=origins.count(TARGET),
-            large=_flops(self.model.spec, [x for x in passes if x.lane == TARGET], [x for x in looks if x.lane == TARGET]),
-            small=_flops(self._small, [x for x in passes if x.lane != TARGET], [x for x in looks if x.lane != TARGET]),
+            large=_flops(
+                self.model.spec,
+                [x for x in passes if x.lane == TARGET],
+                [x for x in looks if x.lane == TARGET],
+            ),
+            small=_flops(
+                self._small, [x for x in passes if x.lane != TARGET], [x for x in looks if x.lane != TARGET]
+            ),
         )
 
     @property
@@ -138,7 +162,9 @@ class CascadeBench(Bench):
 
 def _flops(spec: ModelSpec, passes: Sequence[Pass], looks: Sequence[Look]) -> float:
     """Of a model's passes, and of what a router worked out of its laws and states."""
-    return float(sum(cost_of(spec, x).flops for x in passes) + sum(op.flops for x in looks for op in look_ops(spec, x)))
+    return float(
+        sum(cost_of(spec, x).flops for x in passes) + sum(op.flops for x in looks for op in look_ops(spec, x))
+    )
 
 
 def cascade(

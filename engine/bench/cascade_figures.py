@@ -46,14 +46,18 @@ class CascadeResult(Gathered[CascadeRow]):
         names = list(dict.fromkeys(row.method for row in self.rows))
         kinds = list(dict.fromkeys(row.kind for row in self.rows))
         plain = {row.question: row for row in self.rows if row.method == BASELINE and not row.fault}
-        methods = {name: _figures([row for row in self.rows if row.method == name], plain, kinds) for name in names}
+        methods = {
+            name: _figures([row for row in self.rows if row.method == name], plain, kinds) for name in names
+        }
         best = front(methods)
         return {
             "cascade": VERSION,
             "settings": self.settings,
             "complete": self.complete,
             "seconds": round(self.seconds, 3),
-            "kinds": {kind: sum(row.kind == kind and row.method == BASELINE for row in self.rows) for kind in kinds},
+            "kinds": {
+                kind: sum(row.kind == kind and row.method == BASELINE for row in self.rows) for kind in kinds
+            },
             "skipped": self.skipped,
             "methods": {name: {**one, "best": name in best} for name, one in methods.items()},
             "goal": goal(methods),
@@ -62,11 +66,15 @@ class CascadeResult(Gathered[CascadeRow]):
         }
 
 
-def _figures(rows: Sequence[CascadeRow], plain: Mapping[int | str, CascadeRow], kinds: Sequence[str]) -> dict[str, Any]:
+def _figures(
+    rows: Sequence[CascadeRow], plain: Mapping[int | str, CascadeRow], kinds: Sequence[str]
+) -> dict[str, Any]:
     """The figures of one method. A fault is a wrong answer, and in no other figure; kinds count alike in the accuracy, and the
     operations are those of the same questions by the large model alone."""
     whole = [row for row in rows if not row.fault and row.question in plain]
-    scores = [mean([row.score for row in rows if row.kind == kind and row.score is not None]) for kind in kinds]
+    scores = [
+        mean([row.score for row in rows if row.kind == kind and row.score is not None]) for kind in kinds
+    ]
     due, tokens = sum(plain[row.question].large for row in whole), sum(row.tokens for row in whole)
     large, small = sum(row.large for row in whole), sum(row.small for row in whole)
     return {
@@ -96,7 +104,9 @@ def goal(methods: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
     close = {
         name: one
         for name, one in methods.items()
-        if name not in (BASELINE, SMALL) and None not in (one["accuracy"], one["large"]) and due - one["accuracy"] <= CLOSE
+        if name not in (BASELINE, SMALL)
+        and None not in (one["accuracy"], one["large"])
+        and due - one["accuracy"] <= CLOSE
     }
     if not close:
         return None

@@ -112,13 +112,17 @@ class ClozeBench:
     def __init__(self, model: Model, asked: Sequence[Cloze]):
         spec, text = model.spec, model.tokenizer
         if spec.causal or spec.mask_token is None or text is None:
-            raise LabBenchError(f"bench cloze asks for a mask to be filled, and {spec.name} knows none: choose lab-mdm+cloze.")
+            raise LabBenchError(
+                f"bench cloze asks for a mask to be filled, and {spec.name} knows none: choose lab-mdm+cloze."
+            )
         self.model, self.asked, self.heads = model, list(asked), "exits" in spec.heads
         self.lane = Lane("target", model.decoder, CachePolicy())
         end = [model.stop_tokens[0]] if model.stop_tokens else [0]
         self._labels = {label: text.encode(f" {label}") for q in self.asked for label in q.labels}
         if odd := next((x for x, ids in self._labels.items() if len(ids) != 1), None):
-            raise LabBenchError(f"The label {odd!r} is no single token of {spec.name}: choose a model with lab's tokenizer.")
+            raise LabBenchError(
+                f"The label {odd!r} is no single token of {spec.name}: choose a model with lab's tokenizer."
+            )
         self._rows: list[tuple[list[int], int]] = []
         for q in self.asked:
             ids = [*text.encode(q.prompt), spec.mask_token]
@@ -131,7 +135,9 @@ class ClozeBench:
         trained = " heads=exits" if self.heads else ""
         for words, bounds in SWEEPS.items():
             knobs = {knob.name: knob.choices or () for knob in registry("depth")[words.split()[0]].params()}
-            more = (" first=1" if "first" in knobs else "") + (trained if "exits" in knobs.get("heads", ()) else "")
+            more = (" first=1" if "first" in knobs else "") + (
+                trained if "exits" in knobs.get("heads", ()) else ""
+            )
             for bound in bounds:
                 said = words.format(bound)
                 rule = cast(Depth, written("depth", said + more, said))

@@ -139,7 +139,9 @@ def columns(
     return figures
 
 
-def six(spent: Sequence[Mapping[str, float | None]], weights: int | None, peak: float | None) -> dict[str, float | None]:
+def six(
+    spent: Sequence[Mapping[str, float | None]], weights: int | None, peak: float | None
+) -> dict[str, float | None]:
     """The figures of one method from what its answers took; compression is told by `columns`, which has the others."""
     total, seconds = together([dict(x) for x in spent]), [x["seconds"] for x in spent]
     tokens, decode_s, flops, energy = (total[name] for name in ("tokens", "decode_s", "flops", "joules"))

@@ -100,7 +100,9 @@ class Contestant:
             "decode_tokens_per_s": statistics.median(decode) if decode else None,
             "tau": statistics.median([len(w.tokens) / w.passes for w in steps]) if steps else None,
             "seconds": self.seconds,
-            "same_tokens": {p: agreement(w.tokens, reference.written[p].tokens) for p, w in self.written.items()},
+            "same_tokens": {
+                p: agreement(w.tokens, reference.written[p].tokens) for p, w in self.written.items()
+            },
         }
 
 
@@ -127,7 +129,14 @@ def ours(  # noqa: PLR0913
     def write(prompt: list[int]) -> Written:
         with tempfile.TemporaryDirectory() as folder:
             session = Session(
-                model, method, prompt, models=models, max_new_tokens=new, seed=seed, stop_tokens=stop, level=level or "counts"
+                model,
+                method,
+                prompt,
+                models=models,
+                max_new_tokens=new,
+                seed=seed,
+                stop_tokens=stop,
+                level=level or "counts",
             )
             session.sink = None if level is None else LazyWriter(Path(folder) / "bench.dstrace")
             began = session.header, session.start()
@@ -166,7 +175,11 @@ def take_turns(
 
 
 def one_round(
-    contestants: Sequence[Contestant], name: str, prompts: Sequence[list[int]], turn: int, device: torch.device
+    contestants: Sequence[Contestant],
+    name: str,
+    prompts: Sequence[list[int]],
+    turn: int,
+    device: torch.device,
 ) -> None:
     """Time everyone once, each on its own one of `prompts`, which are called `name`; who begins moves on with `turn`."""
     shift, pairs = turn % len(contestants), list(zip(contestants, prompts, strict=True))

@@ -32,7 +32,9 @@ def rules(spec: ModelSpec) -> dict[str, str]:
     few = round(0.6 * n)
     first = few - few // 2  # of the layers left out
     fixed = "skip=" + ",".join(f"l{i}" for i in range(first, first + n - few))
-    lossy = [name for name, part in registry("depth").items() if part.listed and not cast(type[Depth], part).exact]
+    lossy = [
+        name for name, part in registry("depth").items() if part.listed and not cast(type[Depth], part).exact
+    ]
     return {
         **{name: name for name in lossy if name not in ("skipdecode", "layer_plan")},
         "confidence_exit every 2nd": "confidence_exit interval=2",
@@ -81,7 +83,9 @@ class DepthBench(Bench):
     ):
         chosen, self.left_out = usual(model) if methods is None else (dict(methods), {})
         if any(method.lanes for method in chosen.values()):
-            raise LabBenchError("bench depth measures what one model writes: leave methods with a draft model out.")
+            raise LabBenchError(
+                "bench depth measures what one model writes: leave methods with a draft model out."
+            )
         super().__init__(model, chosen, seed=seed, new_tokens=new_tokens)
 
     def blank(self, prompt: list[int]) -> Answer:
@@ -125,7 +129,10 @@ class DepthBench(Bench):
 def layers(spec: ModelSpec, one: Pass) -> float:
     """Rows times layers that a pass ran, an attention or a feed-forward block for a half."""
     rows = one.rows or [one.tokens] * spec.n_layers
-    ran = [range(spec.n_layers) if x is None else range(x) if isinstance(x, int) else x for x in (one.attn, one.ffn)]
+    ran = [
+        range(spec.n_layers) if x is None else range(x) if isinstance(x, int) else x
+        for x in (one.attn, one.ffn)
+    ]
     return sum(rows[i] for part in ran for i in part) / 2
 
 

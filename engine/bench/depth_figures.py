@@ -13,7 +13,9 @@ from .result_file import Gathered
 
 VERSION = 1  # of the JSON object
 STAIRS = "skipdecode 60 %"
-CHECKED = " (checked)"  # behind the name of a rule as a criterion, whose guesses the layers that it left out check
+CHECKED = (
+    " (checked)"  # behind the name of a rule as a criterion, whose guesses the layers that it left out check
+)
 CLOSE = 0.01  # of accuracy
 FASTER, FASTER_STAIRS = 1.15, 1.35  # goals, in bfloat16: one exit rule, and SkipDecode
 
@@ -54,13 +56,17 @@ class DepthResult(Gathered[DepthRow]):
         names = list(dict.fromkeys(row.method for row in self.rows))
         kinds = list(dict.fromkeys(row.kind for row in self.rows))
         plain = {row.question: row for row in self.rows if row.method == BASELINE and not row.fault}
-        methods = {name: _figures([row for row in self.rows if row.method == name], plain, kinds) for name in names}
+        methods = {
+            name: _figures([row for row in self.rows if row.method == name], plain, kinds) for name in names
+        }
         return {
             "depth": VERSION,
             "settings": self.settings,
             "complete": self.complete,
             "seconds": round(self.seconds, 3),
-            "kinds": {kind: sum(row.kind == kind and row.method == BASELINE for row in self.rows) for kind in kinds},
+            "kinds": {
+                kind: sum(row.kind == kind and row.method == BASELINE for row in self.rows) for kind in kinds
+            },
             "skipped": self.skipped,
             "methods": methods,
             "goals": goals(methods),
@@ -69,13 +75,22 @@ class DepthResult(Gathered[DepthRow]):
         }
 
 
-def _figures(rows: Sequence[DepthRow], plain: Mapping[int | str, DepthRow], kinds: Sequence[str]) -> dict[str, Any]:
+def _figures(
+    rows: Sequence[DepthRow], plain: Mapping[int | str, DepthRow], kinds: Sequence[str]
+) -> dict[str, Any]:
     """The figures of one method. A fault is a wrong answer, and in no other figure; kinds count alike in the accuracy."""
     whole = [row for row in rows if not row.fault]
-    scores = [mean([row.score for row in rows if row.kind == kind and row.score is not None]) for kind in kinds]
+    scores = [
+        mean([row.score for row in rows if row.kind == kind and row.score is not None]) for kind in kinds
+    ]
     tokens, longer = sum(row.tokens for row in whole), sum(row.longer for row in whole)
-    beside = [_pace(row) / _pace(plain[row.question]) for row in whole if row.question in plain and _timed(row)]
-    flops, plain_flops = sum(row.flops for row in whole), [plain[row.question] for row in whole if row.question in plain]
+    beside = [
+        _pace(row) / _pace(plain[row.question]) for row in whole if row.question in plain and _timed(row)
+    ]
+    flops, plain_flops = (
+        sum(row.flops for row in whole),
+        [plain[row.question] for row in whole if row.question in plain],
+    )
     each = sum(row.flops for row in plain_flops) / max(1, sum(row.tokens for row in plain_flops))
     return {
         "faults": [row.fault for row in rows if row.fault],
@@ -106,7 +121,11 @@ def goals(methods: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
         for name, one in methods.items()
         if due is not None and one["accuracy"] is not None and name != BASELINE
     }
-    close = [name for name, x in lost.items() if x <= CLOSE and name != STAIRS and methods[name]["times"] is not None]
+    close = [
+        name
+        for name, x in lost.items()
+        if x <= CLOSE and name != STAIRS and methods[name]["times"] is not None
+    ]
     named = [(STAIRS, FASTER_STAIRS)] if methods.get(STAIRS, {}).get("times") is not None else []
     if close:
         named.append((max(close, key=lambda name: methods[name]["times"]), FASTER))

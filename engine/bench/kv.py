@@ -108,7 +108,9 @@ class KVBench:
     def read(self, method: Method, tokens: Sequence[int]) -> Reading:
         """Read a text as a run would that writes it: the prompt, then token by token. Raises EngineFault."""
         prompt, words = tokens[: -self.words], tokens[-self.words :]
-        session = Session(self.model, method, prompt, max_new_tokens=len(words), stop_tokens=[], level="counts")
+        session = Session(
+            self.model, method, prompt, max_new_tokens=len(words), stop_tokens=[], level="counts"
+        )
         meter = Meter(session.header)
         meter.open(session.start())
         lane, rows = session.target, []
@@ -126,7 +128,9 @@ class KVBench:
         stories are too short for that."""
         if self._asked[0] != text.id:
             bare = hidden(text, 0)
-            around = len(self._prompt(text, bare)) - self._length(bare)  # what the chat template adds: rendering takes long
+            around = len(self._prompt(text, bare)) - self._length(
+                bare
+            )  # what the chat template adds: rendering takes long
             turn = longest(text, self._length, PROMPT - around)
             self._asked = (text.id, None if turn is None else self._prompt(text, turn))
         return self._asked[1]
@@ -152,7 +156,11 @@ class KVBench:
         for name, share, method in self.budgets():
             try:
                 rows.append(row(name, share, method))
-            except (EngineFault, MethodError, ParamError) as error:  # of one method, at its begin or on the way
+            except (
+                EngineFault,
+                MethodError,
+                ParamError,
+            ) as error:  # of one method, at its begin or on the way
                 rows.append(KVRow(text.id, text.kind, name, share, fault=str(error)))
         return rows
 
@@ -183,7 +191,9 @@ class KVBench:
             mine = full if method == PLAIN else self.answer(method, prompt, key)
             sizes = (mine.held, full.held, mine.kv_bytes, full.kv_bytes)
             right = score(scorer, mine.said, key) == 1
-            return KVRow(text.id, text.kind, name, share, mine.tokens, None, None, None, *sizes, right, mine.said)
+            return KVRow(
+                text.id, text.kind, name, share, mine.tokens, None, None, None, *sizes, right, mine.said
+            )
 
         return row
 

@@ -67,7 +67,9 @@ class KVResult(Gathered[KVRow]):
             "settings": self.settings,
             "complete": self.complete,
             "seconds": round(self.seconds, 3),
-            "kinds": {kind: sum(row.kind == kind and row.method == BASELINE for row in self.rows) for kind in KINDS},
+            "kinds": {
+                kind: sum(row.kind == kind and row.method == BASELINE for row in self.rows) for kind in KINDS
+            },
             "skipped": self.skipped,
             "methods": points,
             "columns": self._columns(),
@@ -77,7 +79,9 @@ class KVResult(Gathered[KVRow]):
 
 def _at(row: KVRow) -> str:
     """A method and its budget, as a line of a table is called."""
-    return row.method if row.share is None or row.method == BASELINE else f"{row.method} {100 * row.share:.0f} %"
+    return (
+        row.method if row.share is None or row.method == BASELINE else f"{row.method} {100 * row.share:.0f} %"
+    )
 
 
 def _point(share: float | None, rows: Sequence[KVRow]) -> dict[str, Any]:
@@ -93,7 +97,8 @@ def _point(share: float | None, rows: Sequence[KVRow]) -> dict[str, Any]:
         "bytes": _part(priced, "kv_bytes", "full_bytes"),
         "entries": _part(priced, "held", "full"),
         "by_kind": {
-            kind: {name: mean([getattr(row, name) for row in of[kind]]) for name in ("nats", "kl", "same")} for kind in PRICED
+            kind: {name: mean([getattr(row, name) for row in of[kind]]) for name in ("nats", "kl", "same")}
+            for kind in PRICED
         },
         PASSKEY: {
             "asked": sum(row.kind == PASSKEY for row in rows),

@@ -46,7 +46,9 @@ def made(
     models, left_out = {DENSE: dense}, {}
     for name, words in wanted.items():
         if name == DENSE:
-            raise LabBenchError(f"The name {DENSE} is that of the model as it is, which all are compared with: use another.")
+            raise LabBenchError(
+                f"The name {DENSE} is that of the model as it is, which all are compared with: use another."
+            )
         try:
             models[name] = make(words)
         except Refusal as error:
@@ -61,7 +63,11 @@ class ModelsBench(Bench):
     Raises LabBenchError if the dense one has no tokenizer."""
 
     def __init__(
-        self, models: Mapping[str, Model], left_out: Mapping[str, str] | None = None, *, new_tokens: int | None = None
+        self,
+        models: Mapping[str, Model],
+        left_out: Mapping[str, str] | None = None,
+        *,
+        new_tokens: int | None = None,
     ):
         self.variants, self.left_out = dict(models), dict(left_out or {})
         super().__init__(self.variants[DENSE], {}, new_tokens=new_tokens)
@@ -102,7 +108,9 @@ class ModelsBench(Bench):
     def laws(self, question: Question) -> dict[str, dict[str, float]]:
         """Model -> what its laws are at every place of the question's first turn and its reference: nats of the tokens that
         come, the divergence from the dense model's law, and where both think the same token likeliest; sums."""
-        ids = self.first(question) + (encode(self.model, question.references[0]) if question.references else [])
+        ids = self.first(question) + (
+            encode(self.model, question.references[0]) if question.references else []
+        )
         ids = ids[: self.model.spec.max_positions]
         due, sums, dense = torch.tensor(ids[1:]), dict[str, dict[str, float]](), None
         for name, model in self.variants.items():
@@ -145,7 +153,9 @@ def random_decoder(params: int, dtype: torch.dtype, seed: int = 0) -> Decoder:
     return random_of(random_shape(params), dtype, seed)
 
 
-def random_of(spec: ModelSpec, dtype: torch.dtype, seed: int = 0, device: torch.device | str = "cpu") -> Decoder:
+def random_of(
+    spec: ModelSpec, dtype: torch.dtype, seed: int = 0, device: torch.device | str = "cpu"
+) -> Decoder:
     """A decoder of random weights of that shape, which are made where they stay."""
     chance = torch.Generator(device).manual_seed(seed)
     d, q, kv, f = spec.d_model, spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim, spec.d_ff
@@ -157,7 +167,8 @@ def random_of(spec: ModelSpec, dtype: torch.dtype, seed: int = 0, device: torch.
         return torch.ones(d, dtype=dtype, device=device)
 
     layers = [
-        Layer(norm(), matrix(q + 2 * kv, d), matrix(d, q), norm(), matrix(2 * f, d), matrix(d, f)) for _ in range(spec.n_layers)
+        Layer(norm(), matrix(q + 2 * kv, d), matrix(d, q), norm(), matrix(2 * f, d), matrix(d, f))
+        for _ in range(spec.n_layers)
     ]
     embed = matrix(spec.vocab, d)
     return Decoder(spec, embed, layers, norm(), embed if spec.tied else matrix(spec.vocab, d))
@@ -168,7 +179,17 @@ def random_shape(params: int) -> ModelSpec:
 
     def shape(heads: int, layers: int) -> ModelSpec:
         width = 64 * heads
-        return ModelSpec(f"random {params / 1e6:g} M", layers, heads, max(1, heads // 4), 64, width, 3 * width, 8192, tied=True)
+        return ModelSpec(
+            f"random {params / 1e6:g} M",
+            layers,
+            heads,
+            max(1, heads // 4),
+            64,
+            width,
+            3 * width,
+            8192,
+            tied=True,
+        )
 
     sizes = [shape(heads, layers) for heads in range(4, 68, 4) for layers in range(2, 41)]
     return min((x for x in sizes if x.d_model >= 40 * x.n_layers), key=lambda x: abs(x.params - params))
@@ -214,7 +235,9 @@ def transformed(plain: Decoder, words: str) -> Decoder:
     """What transforms that read no text make of random weights. Raises a Refusal where one cannot be made, or reads some."""
 
     def silent() -> torch.Tensor:
-        raise LabBenchError("Random weights have no text to be calibrated on: choose a transform that looks at none.")
+        raise LabBenchError(
+            "Random weights have no text to be calibrated on: choose a transform that looks at none."
+        )
 
     decoder = plain
     for part in transforms(words):

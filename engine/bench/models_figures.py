@@ -64,7 +64,9 @@ class ModelsResult(Gathered[ModelsRow]):
         }
 
 
-def _figures(rows: Sequence[ModelsRow], dense: Mapping[int | str, ModelsRow], kinds: Sequence[str]) -> dict[str, Any]:
+def _figures(
+    rows: Sequence[ModelsRow], dense: Mapping[int | str, ModelsRow], kinds: Sequence[str]
+) -> dict[str, Any]:
     """The figures of one model. A fault is a wrong answer, and in no other figure; kinds count alike in the accuracy.
 
     kept: by kind, of the questions that the dense model has right how many this one has right too, and how many these are

@@ -30,7 +30,9 @@ COUNT, FEWER = 20, 4  # questions of a task, and in the short form
 BLOCK = 64  # places: no answer is longer
 
 
-def _canvas(selector: str, temperature: float = 0.0, cache: str = "none", block: int = BLOCK, **knobs: Any) -> Method:
+def _canvas(
+    selector: str, temperature: float = 0.0, cache: str = "none", block: int = BLOCK, **knobs: Any
+) -> Method:
     """A canvas filled by a selector with these knobs, greedily or at a temperature."""
     sampler = {"sampler": "temperature"} if temperature else {}
     drawing = {"sampler": {"temperature": temperature}} if temperature else {}
@@ -75,15 +77,21 @@ class ParallelBench:
     LabBenchError if the model has no tokenizer.
     """
 
-    def __init__(self, model: Model, methods: Mapping[str, Method] | None = None, *, count: int = COUNT, seed: int = 0):
+    def __init__(
+        self, model: Model, methods: Mapping[str, Method] | None = None, *, count: int = COUNT, seed: int = 0
+    ):
         self.model, self.seed = model, seed
         self.methods = usual(model.spec.heads) if methods is None else dict(methods)
         must_read(model)
         for method in self.methods.values():
             method.check(model.spec)
             if method.lanes:
-                raise LabBenchError("bench parallel measures what one model writes: leave methods with a draft model out.")
-        self.tasks: dict[str, Task] = {f"{x.task} {i + 1}": x for i, x in enumerate(questions(TASKS, count, seed))}
+                raise LabBenchError(
+                    "bench parallel measures what one model writes: leave methods with a draft model out."
+                )
+        self.tasks: dict[str, Task] = {
+            f"{x.task} {i + 1}": x for i, x in enumerate(questions(TASKS, count, seed))
+        }
 
     def questions(self) -> list[Question]:
         """What is asked, in the form of the other measurements."""
@@ -94,7 +102,13 @@ class ParallelBench:
         chosen = {name: method.record() for name, method in self.methods.items()}
         weights = dict.fromkeys(self.methods, resident([self.model]))
         forms = {name: chance(task) for name, task in self.tasks.items()}
-        settings = {**surroundings(self.model), "methods": chosen, "seed": self.seed, "at_once": forms, "weights": weights}
+        settings = {
+            **surroundings(self.model),
+            "methods": chosen,
+            "seed": self.seed,
+            "at_once": forms,
+            "weights": weights,
+        }
         return {**settings, "chat": False}
 
     def rows(self, question: Question, turn: int) -> list[ParallelRow]:
@@ -112,7 +126,12 @@ class ParallelBench:
         prompt = encode(self.model, task.prompt)
         try:
             session = Session(
-                self.model, self.methods[name], prompt, max_new_tokens=task.slots + 1, seed=self.seed, level="counts"
+                self.model,
+                self.methods[name],
+                prompt,
+                max_new_tokens=task.slots + 1,
+                seed=self.seed,
+                level="counts",
             )
             meter, steps = Meter(session.header), list[Step]()
             meter.open(session.start())

@@ -52,7 +52,9 @@ class ParallelResult(Gathered[ParallelRow]):
         names = list(dict.fromkeys(row.method for row in self.rows))
         kinds = list(dict.fromkeys(row.kind for row in self.rows))
         plain = {row.question: row for row in self.rows if row.method == ONE and not row.fault}
-        methods = {name: _figures([row for row in self.rows if row.method == name], plain, kinds) for name in names}
+        methods = {
+            name: _figures([row for row in self.rows if row.method == name], plain, kinds) for name in names
+        }
         chances = self.settings["at_once"]
         first = [row for row in self.rows if row.method == names[0]] if names else []
         return {
@@ -63,18 +65,25 @@ class ParallelResult(Gathered[ParallelRow]):
             "kinds": {kind: sum(row.kind == kind for row in first) for kind in kinds},
             "skipped": self.skipped,
             "methods": methods,
-            "at_once": {kind: mean([chances[str(row.question)] for row in first if row.kind == kind]) for kind in kinds},
+            "at_once": {
+                kind: mean([chances[str(row.question)] for row in first if row.kind == kind])
+                for kind in kinds
+            },
             "goals": goals(methods),
             "columns": columns(self.settings, self.rows),
             "rows": [asdict(row) for row in self.rows],
         }
 
 
-def _figures(rows: Sequence[ParallelRow], plain: dict[int | str, ParallelRow], kinds: Sequence[str]) -> dict[str, Any]:
+def _figures(
+    rows: Sequence[ParallelRow], plain: dict[int | str, ParallelRow], kinds: Sequence[str]
+) -> dict[str, Any]:
     """The figures of one method; a fault is no right answer, and in no other figure."""
     whole = [row for row in rows if not row.fault]
     passes, tokens = sum(row.passes for row in whole), sum(row.tokens for row in whole)
-    beside = [plain[row.question].seconds / row.seconds for row in whole if row.question in plain and row.seconds]
+    beside = [
+        plain[row.question].seconds / row.seconds for row in whole if row.question in plain and row.seconds
+    ]
     return {
         "faults": [row.fault for row in rows if row.fault],
         "right": _share(rows),
@@ -103,7 +112,11 @@ def goals(methods: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     for kind in JUDGED:
         if one is None or several is None or not one["by_kind"].get(kind):
             right = None if one is None else one["by_kind"].get(kind)
-            rows += [] if right is None else [{"what": kind, "right": right, "saved": None, "lost": None, "met": None}]
+            rows += (
+                []
+                if right is None
+                else [{"what": kind, "right": right, "saved": None, "lost": None, "met": None}]
+            )
             continue
         before, after = one["passes_by_kind"][kind], several["passes_by_kind"][kind]
         saved = before / after if before and after else 0.0

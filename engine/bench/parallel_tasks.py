@@ -61,14 +61,28 @@ class Question:
 
 
 PROMPTS = {
-    "copy": "copy", "reverse": "reverse", "sort": "sort",
-    "insert_index": "insert {word} at {place}", "remove_index": "remove at {place}",
+    "copy": "copy",
+    "reverse": "reverse",
+    "sort": "sort",
+    "insert_index": "insert {word} at {place}",
+    "remove_index": "remove at {place}",
     "replace_index": "replace {place} by {word}",
-    "insert_random": "insert {word}", "remove_random": "remove one", "replace_random": "replace one by {word}",
-    "shuffle": "shuffle", "latin_square": "latin square", "sudoku": "sudoku",
+    "insert_random": "insert {word}",
+    "remove_random": "remove one",
+    "replace_random": "replace one by {word}",
+    "shuffle": "shuffle",
+    "latin_square": "latin square",
+    "sudoku": "sudoku",
 }
 LISTS = tuple(task for task in PROMPTS if task not in ("latin_square", "sudoku"))
-SETTLED = ("copy", "reverse", "sort", "insert_index", "remove_index", "replace_index")  # lists with one right answer
+SETTLED = (
+    "copy",
+    "reverse",
+    "sort",
+    "insert_index",
+    "remove_index",
+    "replace_index",
+)  # lists with one right answer
 TASKS = tuple(PROMPTS)
 
 
@@ -93,10 +107,15 @@ def question(task: str, r: Random, length: int | None = None) -> Question:
     return Question(task, tuple(items), word if with_word else "", r.randint(1, places) if with_place else 0)
 
 
-def questions(tasks: Iterable[str], count: int, seed: int = 0, lengths: Sequence[int] | None = None) -> list[Question]:
+def questions(
+    tasks: Iterable[str], count: int, seed: int = 0, lengths: Sequence[int] | None = None
+) -> list[Question]:
     """`count` questions of each task, in turn with each of the `lengths` where they are given; the same for the same seed."""
-    return [question(task, Random(f"{seed}/{task}/{i}"), lengths[i % len(lengths)] if lengths else None)
-            for task in tasks for i in range(count)]
+    return [
+        question(task, Random(f"{seed}/{task}/{i}"), lengths[i % len(lengths)] if lengths else None)
+        for task in tasks
+        for i in range(count)
+    ]
 
 
 def _sudoku(r: Random, empty: int) -> Question:
@@ -123,8 +142,11 @@ def _fitting(cells: Sequence[str]) -> int:
 @lru_cache(1)
 def _holding() -> dict[tuple[int, str], int]:
     """(cell, symbol) -> the full grids that hold it there, as bits."""
-    return {(at, x): sum(1 << i for i, grid in enumerate(sudokus()) if grid[at] == x)
-            for at in range(SIDE * SIDE) for x in LETTERS}
+    return {
+        (at, x): sum(1 << i for i, grid in enumerate(sudokus()) if grid[at] == x)
+        for at in range(SIDE * SIDE)
+        for x in LETTERS
+    }
 
 
 @lru_cache(1)
@@ -132,8 +154,12 @@ def squares() -> tuple[tuple[int, ...], ...]:
     """All Latin squares of four symbols, 0 to 3, row by row: 576."""
     grown: list[tuple[int, ...]] = [()]
     for _ in range(SIDE):
-        grown = [rows + new for rows in grown for new in permutations(range(SIDE))
-                 if all(new[i] not in rows[i::SIDE] for i in range(SIDE))]
+        grown = [
+            rows + new
+            for rows in grown
+            for new in permutations(range(SIDE))
+            if all(new[i] not in rows[i::SIDE] for i in range(SIDE))
+        ]
     return tuple(grown)
 
 
@@ -141,8 +167,11 @@ def squares() -> tuple[tuple[int, ...], ...]:
 def sudokus() -> tuple[Answer, ...]:
     """All full grids of a 4 x 4 sudoku, in `LETTERS`: the 288 Latin squares whose four boxes hold each symbol once."""
     boxes = [(at, at + 1, at + SIDE, at + SIDE + 1) for at in (0, 2, 8, 10)]
-    return tuple(tuple(LETTERS[x] for x in square) for square in squares()
-                 if all(len({square[i] for i in box}) == SIDE for box in boxes))
+    return tuple(
+        tuple(LETTERS[x] for x in square)
+        for square in squares()
+        if all(len({square[i] for i in box}) == SIDE for box in boxes)
+    )
 
 
 # ---- right answers and their score
@@ -203,12 +232,17 @@ def right(q: Question, answer: Sequence[str]) -> bool:
         case "remove_random":
             return len(said) == len(x) - 1 and any(said == _without(x, i) for i in range(len(x)))
         case "replace_random":
-            return (len(said) == len(x) and q.word in said
-                    and _without(said, at := said.index(q.word)) == _without(x, at))
+            return (
+                len(said) == len(x)
+                and q.word in said
+                and _without(said, at := said.index(q.word)) == _without(x, at)
+            )
         case "shuffle":
             return Counter(said) == Counter(x) and said != x
         case "latin_square":
-            lines = [said[i * SIDE : (i + 1) * SIDE] for i in range(SIDE)] + [said[i::SIDE] for i in range(SIDE)]
+            lines = [said[i * SIDE : (i + 1) * SIDE] for i in range(SIDE)] + [
+                said[i::SIDE] for i in range(SIDE)
+            ]
             return len(said) == SIDE * SIDE and all(sorted(line) == sorted(x) for line in lines)
         case "sudoku":
             return tuple(said) in sudokus() and all(a in (EMPTY, b) for a, b in zip(x, said, strict=True))
@@ -264,10 +298,21 @@ class Oracle:
         some = [a for a in self.answers if all(a[i] == word for i, word in (given or {}).items())]
         if not some:
             raise ValueError("No answer agrees with the words that are given.")
-        return [{word: Fraction(count, len(some)) for word, count in Counter(slot).items()} for slot in zip(*some, strict=True)]
+        return [
+            {word: Fraction(count, len(some)) for word, count in Counter(slot).items()}
+            for slot in zip(*some, strict=True)
+        ]
 
     def all_at_once(self, q: Question) -> Fraction:
         """The chance that all slots, drawn at once, are a right answer to the question: the sum over its right answers."""
         slots = self.marginals()
-        return sum((prod((slot.get(word, Fraction(0)) for slot, word in zip(slots, a, strict=True)), start=Fraction(1))
-                    for a in answers(q)), start=Fraction(0))
+        return sum(
+            (
+                prod(
+                    (slot.get(word, Fraction(0)) for slot, word in zip(slots, a, strict=True)),
+                    start=Fraction(1),
+                )
+                for a in answers(q)
+            ),
+            start=Fraction(0),
+        )

@@ -40,7 +40,11 @@ def passkeys(questions: Sequence[Question], count: int) -> list[Question]:
     whole = stories(questions)
     chosen = []
     for i in range(count):
-        text = " ".join(islice(cycle(whole), i * len(whole) // count, i * len(whole) // count + LENGTH)) if whole else ""
+        text = (
+            " ".join(islice(cycle(whole), i * len(whole) // count, i * len(whole) // count + LENGTH))
+            if whole
+            else ""
+        )
         key = str(Random(f"pass key {i}").randint(1000, 99999))
         tags = {"depth": round(100 * (i + 0.5) / count), "number": i}
         chosen.append(Question(f"pass key {i + 1}", KIND, (text,), (key,), "number", tags))

@@ -17,7 +17,7 @@ PROMPTS = {
 
     def sub(self, other):
 ''',
-    "tests": '''import unittest
+    "tests": """import unittest
 
 
 class TestStack(unittest.TestCase):
@@ -31,7 +31,7 @@ class TestStack(unittest.TestCase):
         stack.push(1)
         self.assertEqual(stack.pop(), 1)
 
-    def test_''',
+    def test_""",
     "loop": '''def count_words(lines):
     """Return a dictionary from word to count."""
     counts = {}

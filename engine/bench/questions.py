@@ -48,9 +48,13 @@ def read_questions(path: str | Path) -> tuple[list[Question], dict[str, Any]]:
         with expanded(path).open("rb") as file:
             data = file.read(FILE_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise LabBenchError(f"The questions {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+        raise LabBenchError(
+            f"The questions {path} cannot be read: {getattr(error, 'strerror', None) or error}."
+        ) from None
     if len(data) > FILE_BYTES:
-        raise LabBenchError(f"The questions {path} are more than {FILE_BYTES >> 20} MiB, the limit: give a shorter file.")
+        raise LabBenchError(
+            f"The questions {path} are more than {FILE_BYTES >> 20} MiB, the limit: give a shorter file."
+        )
     questions: list[Question] = []
     bad: list[str] = []
     seen: dict[int | str, int] = {}
@@ -61,7 +65,9 @@ def read_questions(path: str | Path) -> tuple[list[Question], dict[str, Any]]:
             question = question_of(line)
             first = seen.setdefault(question.id, number)
             if first != number:
-                raise LabBenchError(f"question_id {question.id!r} stands in line {first} already: give each its own.")
+                raise LabBenchError(
+                    f"question_id {question.id!r} stands in line {first} already: give each its own."
+                )
             questions.append(question)
         except LabBenchError as error:
             bad.append(f"Line {number} of {path}: {error}")
@@ -83,25 +89,50 @@ def question_of(line: bytes) -> Question:
         raise LabBenchError('it is no object: write {"question_id": 1, "category": "qa", "turns": ["..."]}.')
     get: Callable[[str], Any] = said.get
     name, kind, turns = get("question_id"), get("category"), get("turns")
-    _check(isinstance(name, (int, str)) and not isinstance(name, bool), "question_id", name, "a whole number or a name")
-    _check(isinstance(kind, str) and 0 < len(kind) <= 64 and kind.isprintable(), "category", kind, "a name of 1 to 64 letters")
+    _check(
+        isinstance(name, (int, str)) and not isinstance(name, bool),
+        "question_id",
+        name,
+        "a whole number or a name",
+    )
+    _check(
+        isinstance(kind, str) and 0 < len(kind) <= 64 and kind.isprintable(),
+        "category",
+        kind,
+        "a name of 1 to 64 letters",
+    )
     _check(_texts(turns) and 0 < len(turns) <= TURNS and all(x.strip() for x in turns), "turns", turns,
            f"a list of 1 to {TURNS} texts that are not empty")  # fmt: skip
     scorer, references, tags = get("scorer"), get("reference"), said.get("tags", {})
-    _check(scorer is None or (isinstance(scorer, str) and scorer in SCORERS), "scorer", scorer, f"one of {', '.join(SCORERS)}")
-    plain = isinstance(tags, dict) and all(isinstance(x, (int, str)) and not isinstance(x, bool) for x in tags.values())
+    _check(
+        scorer is None or (isinstance(scorer, str) and scorer in SCORERS),
+        "scorer",
+        scorer,
+        f"one of {', '.join(SCORERS)}",
+    )
+    plain = isinstance(tags, dict) and all(
+        isinstance(x, (int, str)) and not isinstance(x, bool) for x in tags.values()
+    )
     _check(plain, "tags", tags, "an object of whole numbers and texts")
     whole = _texts(references) and len(references) == len(turns)
     if scorer is None and whole:
         scorer = USUAL.get(kind)
-    _check(scorer is None or whole, "reference", references, f"a list of {len(turns)} text(s), one for each turn")
+    _check(
+        scorer is None or whole, "reference", references, f"a list of {len(turns)} text(s), one for each turn"
+    )
     return Question(name, kind, tuple(turns), tuple(references) if scorer else (), scorer, tags)
 
 
 def _check(good: bool, what: str, value: Any, wanted: str) -> None:
     if not good:
-        plain = json.dumps(value)[:60] if isinstance(value, (str, int, float)) else f"an unfitting {_WORDS[type(value)]}"
-        raise LabBenchError(f"{what} {'is missing' if value is None else f'is {plain}'}; it must be {wanted}.")
+        plain = (
+            json.dumps(value)[:60]
+            if isinstance(value, (str, int, float))
+            else f"an unfitting {_WORDS[type(value)]}"
+        )
+        raise LabBenchError(
+            f"{what} {'is missing' if value is None else f'is {plain}'}; it must be {wanted}."
+        )
 
 
 _WORDS = {list: "list", dict: "object", type(None): "null"}

@@ -85,7 +85,9 @@ def read(path: str | Path) -> tuple[list[tuple[str, str]], dict[str, str]]:
         pairs = list(sentences(data.decode("utf-8")))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise LabBenchError(f"The text {path} cannot be read ({why}): give a file of prose in UTF-8.") from None
+        raise LabBenchError(
+            f"The text {path} cannot be read ({why}): give a file of prose in UTF-8."
+        ) from None
     if not pairs:
         raise LabBenchError(
             f"The text {path} has no sentence of {WORDS.start} to {WORDS.stop - 1} words behind another one in its line: give "
@@ -120,11 +122,15 @@ class RepetitionBench:
         with Progress("sentences", len(pairs), "sentences") as progress:
             for at in range(0, len(order), BATCH):
                 some = order[at : at + BATCH]
-                read.update(zip(some, copies(self.model.decoder, [texts[i] for i in some], self.times), strict=True))
+                read.update(
+                    zip(some, copies(self.model.decoder, [texts[i] for i in some], self.times), strict=True)
+                )
                 progress.at(len(read))
         return [
             Repeated(*pair, [tokenizer.piece(x) for x in one], p.tolist(), best.tolist())
-            for pair, (_, one), (p, best) in zip(pairs, texts, (read[i] for i in range(len(pairs))), strict=True)
+            for pair, (_, one), (p, best) in zip(
+                pairs, texts, (read[i] for i in range(len(pairs))), strict=True
+            )
         ]
 
     def _fit(self, texts: Sequence[tuple[list[int], list[int]]]) -> None:
@@ -140,7 +146,9 @@ class RepetitionBench:
 
 
 @torch.inference_mode()
-def copies(decoder: Decoder, texts: Sequence[tuple[list[int], list[int]]], times: int) -> list[tuple[Tensor, Tensor]]:
+def copies(
+    decoder: Decoder, texts: Sequence[tuple[list[int], list[int]]], times: int
+) -> list[tuple[Tensor, Tensor]]:
     """Of texts, each the ids of what stands in front and those of a sentence: the probability of each token of each of the
     `times` copies, and whether it is the likeliest there, float and bool [times, L].
 
@@ -149,7 +157,9 @@ def copies(decoder: Decoder, texts: Sequence[tuple[list[int], list[int]]], times
     """
     whole = [before + times * one for before, one in texts]
     longest = max(map(len, whole))
-    tokens = torch.tensor([ids + [ids[-1]] * (longest - len(ids)) for ids in whole], device=decoder.device)  # [B, T]
+    tokens = torch.tensor(
+        [ids + [ids[-1]] * (longest - len(ids)) for ids in whole], device=decoder.device
+    )  # [B, T]
     lane = Lane("target", decoder, CachePolicy(), batch=len(whole))
     p, best = (torch.zeros_like(tokens, dtype=x) for x in (torch.float64, torch.bool))
     step = max(1, ROWS // len(whole))
@@ -168,7 +178,12 @@ def copies(decoder: Decoder, texts: Sequence[tuple[list[int], list[int]]], times
 def curve(rows: Sequence[Repeated], times: int) -> list[dict[str, Any]]:
     """By copy, the means of TP, IP and WR over the sentences, which count alike."""
     return [
-        {"n": n, "tp": mean([x.tp(n) for x in rows]), "ip": mean([x.ip(n) for x in rows]), "wr": mean([x.wr(n) for x in rows])}
+        {
+            "n": n,
+            "tp": mean([x.tp(n) for x in rows]),
+            "ip": mean([x.ip(n) for x in rows]),
+            "wr": mean([x.wr(n) for x in rows]),
+        }
         for n in range(1, times + 1)
     ]
 
@@ -185,7 +200,9 @@ def starts(rows: Sequence[Repeated], times: int) -> list[dict[str, Any]]:
     ]
 
 
-def repetition(bench: RepetitionBench, pairs: Sequence[tuple[str, str]], about: dict[str, str]) -> dict[str, Any]:
+def repetition(
+    bench: RepetitionBench, pairs: Sequence[tuple[str, str]], about: dict[str, str]
+) -> dict[str, Any]:
     """The measurement as plain data. about: what to remember of where the sentences came from.
 
     The three figures are those of Xu et al. 2022, arXiv:2206.02369 [recalled definitions]: the mean probability of a token
@@ -195,7 +212,12 @@ def repetition(bench: RepetitionBench, pairs: Sequence[tuple[str, str]], about: 
     rows = bench.measure(pairs)
     return {
         "repetition": VERSION,
-        "settings": {**surroundings(bench.model), "text": about, "sentences": len(pairs), "times": bench.times},
+        "settings": {
+            **surroundings(bench.model),
+            "text": about,
+            "sentences": len(pairs),
+            "times": bench.times,
+        },
         "seconds": round(time.perf_counter() - began, 3),
         "curve": curve(rows, bench.times),
         "starts": starts(rows, bench.times),

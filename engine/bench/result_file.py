@@ -44,7 +44,9 @@ class Gathered(Generic[R]):
         if not isinstance(line, dict) or not {"question", "rows", "skipped", "seconds"} <= set(line):
             return False
         names = {x.name for x in fields(self.kind)}
-        known = isinstance(line["rows"], list) and all(isinstance(x, dict) and set(x) == names for x in line["rows"])
+        known = isinstance(line["rows"], list) and all(
+            isinstance(x, dict) and set(x) == names for x in line["rows"]
+        )
         return known and isinstance(line["seconds"], float)
 
     @property
@@ -83,7 +85,12 @@ def gather(
                 began = time.perf_counter()
                 rows, why = work(i, question)
                 plain = [asdict(x) for x in rows]  # type: ignore[call-overload] # R is a dataclass
-                line = {"question": question.id, "rows": plain, "skipped": why, "seconds": time.perf_counter() - began}
+                line = {
+                    "question": question.id,
+                    "rows": plain,
+                    "skipped": why,
+                    "seconds": time.perf_counter() - began,
+                }
                 result.take(line)
                 if kept is not None:
                     kept.add(line)
@@ -111,13 +118,17 @@ class Kept:
         except (OSError, ValueError) as error:
             if isinstance(error, LabBenchError):
                 raise
-            raise LabBenchError(f"{out} cannot be written: {getattr(error, 'strerror', None) or error}.") from None
+            raise LabBenchError(
+                f"{out} cannot be written: {getattr(error, 'strerror', None) or error}."
+            ) from None
         if not good:
             self._line({"settings": result.settings})
 
     def _read(self) -> int:
         """Take over the questions that stand in the file; how many bytes of it are whole lines."""
-        lines = self.part.read_bytes().split(b"\n")[:-1]  # a line that was being written when the program ended is left out
+        lines = self.part.read_bytes().split(b"\n")[
+            :-1
+        ]  # a line that was being written when the program ended is left out
         good = 0
         for i, line in enumerate(lines):
             try:
@@ -126,7 +137,9 @@ class Kept:
                 record = None
             settings = record.get("settings") if i == 0 and isinstance(record, dict) else None
             if not (isinstance(settings, dict) if i == 0 else self.result.reads(record)):
-                raise LabBenchError(f"Line {i + 1} of {self.part} is not of a measurement: move the file away and begin anew.")
+                raise LabBenchError(
+                    f"Line {i + 1} of {self.part} is not of a measurement: move the file away and begin anew."
+                )
             if settings is not None:
                 self._same(settings)
             else:
@@ -180,9 +193,13 @@ def check_place(out: Path, resume: bool) -> None:
         if resume and not part.exists():
             raise LabBenchError(f"There is no {part} to go on from: leave --resume out.")
         if not resume and part.exists():
-            raise LabBenchError(f"{part} exists already: go on with --resume, choose another name, or move it away.")
+            raise LabBenchError(
+                f"{part} exists already: go on with --resume, choose another name, or move it away."
+            )
         if not out.parent.is_dir():
-            raise LabBenchError(f"There is no folder {out.parent} for the result: make it first, or choose another.")
+            raise LabBenchError(
+                f"There is no folder {out.parent} for the result: make it first, or choose another."
+            )
     except OSError as error:  # a name that the system does not take, a folder that may not be looked into
         raise LabBenchError(f"{str(out)[:200]} cannot be written: {error.strerror}.") from None
 

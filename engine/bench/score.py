@@ -80,7 +80,10 @@ def distance(a: str, b: str) -> int:
     for letter in b:
         same = rows_of.get(letter, 0)
         free = ((same & up) + up) ^ up | same | down
-        right, left = down | ~(free | up) & all_rows, up & free  # rows where the table grows or falls to the right
+        right, left = (
+            down | ~(free | up) & all_rows,
+            up & free,
+        )  # rows where the table grows or falls to the right
         count += bool(right & last) - bool(left & last)
         right, left = right << 1 | 1, left << 1
         up, down = (left | ~(same | down | right)) & all_rows, right & (same | down) & all_rows

@@ -37,7 +37,9 @@ def known() -> dict[str, Method]:
     """All that is measured unless methods are named: each context at each share."""
     methods: dict[str, Method] = {}
     for context, knobs in CONTEXTS.items():
-        methods |= {f"{context} {share:g}": Method.named({"context": context}, knobs(share)) for share in SHARES}
+        methods |= {
+            f"{context} {share:g}": Method.named({"context": context}, knobs(share)) for share in SHARES
+        }
     return methods
 
 
@@ -84,7 +86,9 @@ class ShortenedBench(Bench):
         method, row = self.methods[name], ShortenedRow(question.id, question.kind, name, len(prompt))
         models = self.models(method)
         try:
-            session = Session(self.model, method, prompt, models=models, max_new_tokens=1, seed=self.seed, level="counts")
+            session = Session(
+                self.model, method, prompt, models=models, max_new_tokens=1, seed=self.seed, level="counts"
+            )
             began = session.start()
             first = session.step()
         except (MethodError, EngineFault) as error:

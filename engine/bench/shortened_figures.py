@@ -48,9 +48,13 @@ class ShortenedResult(Gathered[ShortenedRow]):
             "settings": self.settings,
             "complete": self.complete,
             "seconds": round(self.seconds, 3),
-            "kinds": {kind: sum(row.kind == kind and row.method == BASELINE for row in self.rows) for kind in kinds},
+            "kinds": {
+                kind: sum(row.kind == kind and row.method == BASELINE for row in self.rows) for kind in kinds
+            },
             "skipped": self.skipped,
-            "methods": {name: _figures([row for row in self.rows if row.method == name], plain) for name in names},
+            "methods": {
+                name: _figures([row for row in self.rows if row.method == name], plain) for name in names
+            },
             "rows": [asdict(row) for row in self.rows],
         }
 
@@ -60,7 +64,11 @@ def _figures(rows: Sequence[ShortenedRow], plain: dict[int | str, ShortenedRow])
     plain reading. A fault is in no figure."""
     whole = [row for row in rows if not row.fault and not plain[row.question].fault]
     others = [plain[row.question] for row in whole]
-    more = [row.nats - x.nats for row, x in zip(whole, others, strict=True) if row.nats is not None and x.nats is not None]
+    more = [
+        row.nats - x.nats
+        for row, x in zip(whole, others, strict=True)
+        if row.nats is not None and x.nats is not None
+    ]
     first, flops = sum(row.first_s for row in whole), sum(row.flops for row in whole)
     return {
         "faults": [row.fault for row in rows if row.fault],

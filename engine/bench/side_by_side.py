@@ -30,7 +30,9 @@ class Several(Speaker, Protocol):
         """An answer of which nothing is written yet."""
         ...
 
-    def session(self, method: Method, prompt: list[int], longest: int, executor: Executor | None = None) -> Session:
+    def session(
+        self, method: Method, prompt: list[int], longest: int, executor: Executor | None = None
+    ) -> Session:
         """The session that decodes one answer of at most `longest` tokens. Raises MethodError where it cannot."""
         ...
 
@@ -93,7 +95,10 @@ def _divide(answers: Sequence[Answer], seconds: float, energy: float | None) -> 
         scale = seconds / total if total else 0.0
         answer.prefill_s, answer.decode_s = answer.prefill_s * scale, answer.decode_s * scale
         if answer.spent:
-            answer.spent |= {"decode_s": answer.decode_s, "joules": None if energy is None else energy * share}
+            answer.spent |= {
+                "decode_s": answer.decode_s,
+                "joules": None if energy is None else energy * share,
+            }
 
 
 class Ahead:
@@ -109,7 +114,9 @@ class Ahead:
     def rows(self, question: Question, number: int) -> list[Row]:
         """What every method made of the question that stands in place `number`; with it those behind it are answered."""
         if question.id not in self.ready:
-            some = [x for x in self.questions[number : number + SETS * self.batch] if not self.bench.too_long(x)]
+            some = [
+                x for x in self.questions[number : number + SETS * self.batch] if not self.bench.too_long(x)
+            ]
             talks = self._talks(some, number // (SETS * self.batch))
             for i, one in enumerate(some):
                 of = {name: each[i].answers for name, each in talks.items()}

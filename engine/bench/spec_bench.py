@@ -25,7 +25,16 @@ from .questions import Question
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "assets" / "bench" / "spec_bench.json"
 TASKS: dict[str, tuple[str, ...]] = {  # as in its paper -> categories of its file, as speed.py groups them
-    "conversation": ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"),
+    "conversation": (
+        "writing",
+        "roleplay",
+        "reasoning",
+        "math",
+        "coding",
+        "extraction",
+        "stem",
+        "humanities",
+    ),
     "translation": ("translation",),
     "summarization": ("summarization",),
     "question answering": ("qa",),
@@ -79,7 +88,8 @@ def is_spec_bench(questions: Iterable[Question]) -> bool:
     """Whether all questions are as in Spec-Bench's file: of its categories, MT-bench's with two turns and the others with one,
     and without tags, which only LabBench's have."""
     return all(
-        x.kind in TASK_OF and not x.tags and len(x.turns) == (2 if TASK_OF[x.kind] == TALKS else 1) for x in questions
+        x.kind in TASK_OF and not x.tags and len(x.turns) == (2 if TASK_OF[x.kind] == TALKS else 1)
+        for x in questions
     )
 
 
@@ -100,7 +110,8 @@ def spec_bench(rows: Sequence[Timed], against: Mapping[str, str], theirs: bool) 
         mine = [row for row in asked if row.method == name]
         plain = [row for row in asked if row.method == against.get(name)]
         of = {
-            group: times(*([x for x in each if groups[x.kind] == group] for each in (mine, plain))) for group in names
+            group: times(*([x for x in each if groups[x.kind] == group] for each in (mine, plain)))
+            for group in names
         }
         steps = sum(row.steps for row in mine)
         rates = [rate(mine, i) for i in range(rounds(mine))]

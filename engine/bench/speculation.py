@@ -35,7 +35,9 @@ Parts = tuple[dict[str, str], dict[str, dict[str, Any]]]
 
 def _drafts(name: str, acceptance: str = "", **knobs: Any) -> Parts:
     """The parts of a drafter with some knobs, under the rule `acceptance`."""
-    return {"drafter": name, **({"acceptance": acceptance} if acceptance else {})}, {"drafter": knobs} if knobs else {}
+    return {"drafter": name, **({"acceptance": acceptance} if acceptance else {})}, {
+        "drafter": knobs
+    } if knobs else {}
 
 
 # Beside every drafter and every lossless strategy as it comes (one that drafts, with draft_model), and draft_model under every
@@ -75,7 +77,9 @@ DRAWING: dict[str, Parts] = {
 
 def compositions(bench: Bench) -> dict[str, Method]:
     """What is measured greedily unless others are named, for the model of `bench`; some may not run on it."""
-    drafters: dict[str, Parts] = {name: _drafts(name) for name in registry("drafter") if name != Method().drafter.name}
+    drafters: dict[str, Parts] = {
+        name: _drafts(name) for name in registry("drafter") if name != Method().drafter.name
+    }
     drafters["aggressive"] = ({"drafter": "aggressive"}, {"drafter": framed(bench)})
     alone: dict[str, Parts] = {}
     for name, part in registry("strategy").items():
@@ -83,7 +87,9 @@ def compositions(bench: Bench) -> dict[str, Method]:
             drafts = {"drafter": "draft_model"} if "drafter" in part.uses else {}  # type: ignore[attr-defined] # a Strategy's
             alone[name] = ({"strategy": name, **drafts}, {})
     schedules = [x for x in registry("schedule") if x != Method().schedule.name]
-    timed: dict[str, Parts] = {f"draft_model ({x})": ({"drafter": "draft_model", "schedule": x}, {}) for x in schedules}
+    timed: dict[str, Parts] = {
+        f"draft_model ({x})": ({"drafter": "draft_model", "schedule": x}, {}) for x in schedules
+    }
     return {name: Method.named(*parts) for name, parts in {**drafters, **VARIANTS, **timed, **alone}.items()}
 
 
@@ -138,11 +144,16 @@ class Speculation:
         self.entries: dict[str, Entry] = {}
         self._enter(self.greedy, compositions(self.greedy) if methods is None else methods)
         if methods is None and temperature:
-            self._enter(self._bench(temperature), {name: Method.named(*parts) for name, parts in DRAWING.items()})
+            self._enter(
+                self._bench(temperature), {name: Method.named(*parts) for name, parts in DRAWING.items()}
+            )
 
     def _bench(self, temperature: float) -> Bench:
         given = dict(seed=self.seed, new_tokens=self.new_tokens)
-        first, further = self.drafts.get("draft"), {role: x for role, x in self.drafts.items() if role != "draft"}
+        first, further = (
+            self.drafts.get("draft"),
+            {role: x for role, x in self.drafts.items() if role != "draft"},
+        )
         return Bench(self.model, {}, first, temperature=temperature, further=further, **given)
 
     def _enter(self, bench: Bench, methods: Mapping[str, Method]) -> None:
@@ -175,7 +186,10 @@ class Speculation:
                 **{name: self._about(name, entry) for name, entry in self.entries.items()},
                 **{one.name: _theirs(one) for one in theirs},
             },
-            "weights": {name: resident([self.model, *x.bench.models(x.method).values()]) for name, x in self.entries.items()},
+            "weights": {
+                name: resident([self.model, *x.bench.models(x.method).values()])
+                for name, x in self.entries.items()
+            },
             "left_out": self.left_out,
         }
 
@@ -203,8 +217,12 @@ class Speculation:
         talks = {name: x.bench.talk(question, x.method, self.new_tokens) for name, x in self.entries.items()}
         if fault_of(talks[BASELINE]):
             return [_row(question, BASELINE, talks[BASELINE], None, None)]
-        field = self.field([name for name, talk in talks.items() if not fault_of(talk)], self.new_tokens, clock)
-        theirs = {one.name: Talk(self.greedy, question, self.new_tokens) for one in field if one.name not in talks}
+        field = self.field(
+            [name for name, talk in talks.items() if not fault_of(talk)], self.new_tokens, clock
+        )
+        theirs = {
+            one.name: Talk(self.greedy, question, self.new_tokens) for one in field if one.name not in talks
+        }
         for t in range(len(question.turns)):
             prompts = [theirs[x.name].asked if x.name in theirs else talks[x.name][t].prompt for x in field]
             for i in range(self.repeats):
@@ -215,7 +233,9 @@ class Speculation:
         timed = {one.name: one for one in field}
         rows = []
         for name, talk in {**talks, **{name: x.answers for name, x in theirs.items()}}.items():
-            entry = self.entries.get(name, self.entries[BASELINE])  # what theirs write is compared with our greedy text
+            entry = self.entries.get(
+                name, self.entries[BASELINE]
+            )  # what theirs write is compared with our greedy text
             identity = None
             if entry.method.sampler.greedy:
                 identity = entry.bench.identity(entry.method, talk, talks[entry.plain])
@@ -236,12 +256,21 @@ class Speculation:
         for name in names:
             method, stop = self.entries[name].method, self.model.stop_tokens
             models = {role: clock.drafts[role] for role in self.entries[name].bench.models(method)}
-            contestants.append(ours(name, clock.model, method, new, models=models, stop=stop, seed=self.seed, heads=clock))
+            contestants.append(
+                ours(name, clock.model, method, new, models=models, stop=stop, seed=self.seed, heads=clock)
+            )
         return contestants + ([] if self.reference is None else self.reference.field(new))
 
 
 def _theirs(one: Contestant) -> dict[str, Any]:
-    about = {"side": one.side, "method": one.name, "against": BASELINE, "plain": False, "drawn": False, "exactness": "lossless"}
+    about = {
+        "side": one.side,
+        "method": one.name,
+        "against": BASELINE,
+        "plain": False,
+        "drawn": False,
+        "exactness": "lossless",
+    }
     return {**about, "parts": one.settings}
 
 
@@ -300,9 +329,17 @@ def by_round(turns: Sequence[Sequence[float]]) -> list[float]:
 def _timed(answer: Answer, timed: Contestant, turn: str) -> Spent:
     """What an answer took, with the medians of the rounds in the place of the times of the one that was counted; of
     transformers, whose passes nobody sees, what there is."""
-    whole, steps = statistics.median(timed.seconds[turn]), [x.decode_s for x in timed.calls[turn] if x.decode_s]
+    whole, steps = (
+        statistics.median(timed.seconds[turn]),
+        [x.decode_s for x in timed.calls[turn] if x.decode_s],
+    )
     blank: Spent = {"tokens": len(answer.tokens), "flops": None, "kv_bytes": None, "joules": None}
-    return {**blank, **answer.spent, "seconds": whole, "decode_s": statistics.median(steps) if steps else whole}
+    return {
+        **blank,
+        **answer.spent,
+        "seconds": whole,
+        "decode_s": statistics.median(steps) if steps else whole,
+    }
 
 
 def speculation(

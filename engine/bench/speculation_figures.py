@@ -76,7 +76,9 @@ class SpecResult(Gathered[SpecRow]):
         def told(name: str, among: Iterable[str]) -> dict[str, Any]:
             kept = set(among)
             plain = of[settings["contestants"][name]["against"]]
-            return figures(*([row for row in rows if row.kind in kept] for rows in (of[name], plain, *theirs.values())))
+            return figures(
+                *([row for row in rows if row.kind in kept] for rows in (of[name], plain, *theirs.values()))
+            )
 
         record: dict[str, Any] = {
             "speculation": VERSION,
@@ -90,7 +92,8 @@ class SpecResult(Gathered[SpecRow]):
                 for name, about in settings["contestants"].items()
             },
             "groups": {
-                group: {name: told(name, among)["ratio"] for name in settings["contestants"]} for group, among in GROUPS.items()
+                group: {name: told(name, among)["ratio"] for name in settings["contestants"]}
+                for group, among in GROUPS.items()
             },
             "spec_bench": spec_bench(
                 self.rows,
@@ -168,7 +171,11 @@ def middle(values: Sequence[float | None]) -> float | None:
 
 # ---- what the methods should reach on the shipped models
 
-GROUPS = {"code": ("code",), "copy and edit": ("copy", "edit"), "stories": ("summary",)}  # a summary is of a story
+GROUPS = {
+    "code": ("code",),
+    "copy and edit": ("copy", "edit"),
+    "stories": ("summary",),
+}  # a summary is of a story
 BEST = {"code": 2.5, "copy and edit": 4.0}  # times plain decoding, by the best method
 GAINS, MODEL = {"code": 1.0, "stories": 1.0}, "draft_model"  # the same, by the best setting of that drafter
 COUNTED, ABOVE = 6, 1.3  # so many methods, so many times plain decoding, over all questions
@@ -186,9 +193,17 @@ def goals(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     drafting = [name for name, x in greedy.items() if x["method"] == MODEL]
     rows += [_best(record, f"best method on {group}", group, goal, greedy) for group, goal in BEST.items()]
     rows += [_best(record, f"{MODEL} on {group}", group, goal, drafting) for group, goal in GAINS.items()]
-    above = {x["method"]: name for name, x in reversed(greedy.items()) if x["ratio"] and x["ratio"]["median"] > ABOVE}
+    above = {
+        x["method"]: name
+        for name, x in reversed(greedy.items())
+        if x["ratio"] and x["ratio"]["median"] > ABOVE
+    }
     counted = len(above) if any(x["ratio"] for x in greedy.values()) else None
-    rows.append(_goal(f"methods above {ABOVE:g} times plain decoding", COUNTED, counted, list(reversed(above.values()))))
+    rows.append(
+        _goal(
+            f"methods above {ABOVE:g} times plain decoding", COUNTED, counted, list(reversed(above.values()))
+        )
+    )
     shares = {name: x["overhead"] for name, x in ours.items() if x["overhead"] is not None}
     worst = max(shares.values(), default=None)
     heavy = [name for name, x in shares.items() if x > OVERHEAD]
@@ -196,11 +211,19 @@ def goals(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*rows, {**least, "met": not heavy if shares else None}]
 
 
-def _best(record: Mapping[str, Any], what: str, group: str, goal: float, names: Iterable[str]) -> dict[str, Any]:
+def _best(
+    record: Mapping[str, Any], what: str, group: str, goal: float, names: Iterable[str]
+) -> dict[str, Any]:
     reached = {name: x["median"] for name in names if (x := record["groups"][group][name]) is not None}
     best = max(reached, key=lambda name: reached[name], default=None)
     return _goal(what, goal, None if best is None else reached[best], [] if best is None else [best])
 
 
 def _goal(what: str, goal: float, value: float | None, methods: list[str]) -> dict[str, Any]:
-    return {"what": what, "goal": goal, "value": value, "met": None if value is None else value >= goal, "methods": methods}
+    return {
+        "what": what,
+        "goal": goal,
+        "value": value,
+        "met": None if value is None else value >= goal,
+        "methods": methods,
+    }

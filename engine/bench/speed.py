@@ -43,16 +43,24 @@ class Reference:
         from transformers import AutoModelForCausalLM, GenerationConfig
 
         if model.spec.adapter:
-            raise LoadError(f"{model.name} has an adapter, which transformers would leave out; measure the model without it.")
+            raise LoadError(
+                f"{model.name} has an adapter, which transformers would leave out; measure the model without it."
+            )
         own = GenerationConfig(eos_token_id=list(stop) or None, pad_token_id=PAD)
         if unused := chosen_settings(model.path, own._get_default_generation_params()):
             self.set_aside[model.name] = unused
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            model.path, generation_config=own, dtype=model.decoder.dtype, local_files_only=True, trust_remote_code=False
+            model.path,
+            generation_config=own,
+            dtype=model.decoder.dtype,
+            local_files_only=True,
+            trust_remote_code=False,
         )
         return loaded.to(model.decoder.device).eval()
 
-    def contestant(self, name: str, new: int, drafting: dict[str, Any] | None = None, **options: Any) -> Contestant:
+    def contestant(
+        self, name: str, new: int, drafting: dict[str, Any] | None = None, **options: Any
+    ) -> Contestant:
         """generate() with these options; with `drafting`, its assisted generation under these settings of the draft model's
         generation config, which is where it reads them from."""
 
@@ -73,10 +81,16 @@ class Reference:
 
     def field(self, new: int) -> list[Contestant]:
         """Every way to decode of theirs: plain, prompt lookup, and with a draft model at its defaults and at our length."""
-        contestants = [self.contestant("generate", new), self.contestant(LOOKUP, new, prompt_lookup_num_tokens=COPIED)]
+        contestants = [
+            self.contestant("generate", new),
+            self.contestant(LOOKUP, new, prompt_lookup_num_tokens=COPIED),
+        ]
         if self.draft is not None:
             equal = {"num_assistant_tokens": LENGTH, "assistant_confidence_threshold": 0.0}
-            contestants += [self.contestant(ASSISTED, new, {}), self.contestant(f"{ASSISTED}, equal length", new, equal)]
+            contestants += [
+                self.contestant(ASSISTED, new, {}),
+                self.contestant(f"{ASSISTED}, equal length", new, equal),
+            ]
         return contestants
 
 
@@ -84,7 +98,9 @@ def chosen_settings(folder: Path, defaults: Mapping[str, Any]) -> dict[str, Any]
     """The settings of generation in a model's folder that differ from transformers' `defaults`: those of
     generation_config.json, and of an old config.json, which holds them too. Ids of special tokens are left out, which both
     sides read alike or not at all."""
-    old = {name: value for name, value in (read_json(folder, "config.json") or {}).items() if name in defaults}
+    old = {
+        name: value for name, value in (read_json(folder, "config.json") or {}).items() if name in defaults
+    }
     chosen = old | (read_json(folder, "generation_config.json") or {})
     return {
         name: value
@@ -95,19 +111,34 @@ def chosen_settings(folder: Path, defaults: Mapping[str, Any]) -> dict[str, Any]
 
 PAD = 0  # any id: each text is alone, so none is padded
 DESCRIBING = frozenset(
-    ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "transformers_version", "_from_model_config")
+    (
+        "bos_token_id",
+        "eos_token_id",
+        "pad_token_id",
+        "decoder_start_token_id",
+        "transformers_version",
+        "_from_model_config",
+    )
 )
 # the defaults of assisted generation in transformers 5
-DRAFTING = {"num_assistant_tokens": 20, "assistant_confidence_threshold": 0.4, "num_assistant_tokens_schedule": "constant"}
+DRAFTING = {
+    "num_assistant_tokens": 20,
+    "assistant_confidence_threshold": 0.4,
+    "num_assistant_tokens_schedule": "constant",
+}
 LENGTH = 4  # our draft model's, and theirs at equal length
 COPIED = 10  # tokens of a prompt lookup, the default of both
 ASSISTED, LOOKUP = "assisted generation", "prompt lookup"  # theirs
 
 
-def field_of(model: Model, draft: Model | None, theirs: Reference, new: int, level: Level | None) -> list[Contestant]:
+def field_of(
+    model: Model, draft: Model | None, theirs: Reference, new: int, level: Level | None
+) -> list[Contestant]:
     """Everyone who takes part."""
     plain, lookup = Method(), Method.named({"drafter": "prompt_lookup"}, {"drafter": {"length": COPIED}})
-    alike = Method.named({"drafter": "prompt_lookup"}, {"drafter": {"length": COPIED, "ngram": 2, "match": "first"}})
+    alike = Method.named(
+        {"drafter": "prompt_lookup"}, {"drafter": {"length": COPIED, "ngram": 2, "match": "first"}}
+    )
     contestants = [
         ours("autoregressive", model, plain, new, level),
         ours("autoregressive, nothing recorded", model, plain, new),
@@ -127,7 +158,11 @@ def field_of(model: Model, draft: Model | None, theirs: Reference, new: int, lev
 PAIRS = (
     ("autoregressive against generate", "autoregressive", "generate"),
     ("draft_model against assisted generation", "draft_model", "assisted generation"),
-    ("draft_model against assisted generation, equal length", "draft_model", "assisted generation, equal length"),
+    (
+        "draft_model against assisted generation, equal length",
+        "draft_model",
+        "assisted generation, equal length",
+    ),
     ("draft_model against their prompt lookup", "draft_model", "prompt lookup"),
     ("prompt_lookup against prompt lookup", "prompt_lookup", "prompt lookup"),
     ("prompt_lookup against prompt lookup, matching alike", "prompt_lookup, matching alike", "prompt lookup"),
@@ -171,7 +206,10 @@ def decode(  # noqa: PLR0913
         used = torch.get_num_threads()
     finally:
         torch.set_num_threads(before)
-    settings = {"weights": {x.name: resident(x.models) for x in contestants if x.models}, "peak": peak_here(target)}
+    settings = {
+        "weights": {x.name: resident(x.models) for x in contestants if x.models},
+        "peak": peak_here(target),
+    }
     return {
         "machine": machine(target.decoder.device),
         "device": str(target.decoder.device),
@@ -187,7 +225,9 @@ def decode(  # noqa: PLR0913
         "new_tokens": new_tokens,
         "repeats": repeats,
         "level": level or "none",
-        "compiled": [x for one in (target, helper) if one is not None for x in one.remarks] if compile else None,
+        "compiled": [x for one in (target, helper) if one is not None for x in one.remarks]
+        if compile
+        else None,
         **compare(contestants),
         "settings": settings,
         "columns": columns(settings, [row for x in contestants for row in x.answers]),
@@ -203,7 +243,9 @@ def compare(contestants: list[Contestant]) -> dict[str, Any]:
     for name, quick, slow in PAIRS:
         if quick in by_name and slow in by_name:
             each = [by_name[slow].median(p) / by_name[quick].median(p) for p in plain.seconds]
-            same = sum(by_name[slow].written[p].tokens == by_name[quick].written[p].tokens for p in plain.seconds)
+            same = sum(
+                by_name[slow].written[p].tokens == by_name[quick].written[p].tokens for p in plain.seconds
+            )
             figures = {"ratio": statistics.median(each), "low": min(each), "high": max(each)}
             ratios.append({"name": name, **figures, "same_texts": same})
     free = by_name["autoregressive, nothing recorded"]
@@ -212,4 +254,8 @@ def compare(contestants: list[Contestant]) -> dict[str, Any]:
         recorded = by_name[f"autoregressive, {kept}"]
         each = [100 * (recorded.median(p) / free.median(p) - 1) for p in plain.seconds]
         cost[kept] = statistics.median(each)
-    return {"contestants": [x.record(plain) for x in contestants], "ratios": ratios, "recording_percent": cost}
+    return {
+        "contestants": [x.record(plain) for x in contestants],
+        "ratios": ratios,
+        "recording_percent": cost,
+    }

@@ -155,4 +155,7 @@ class Written:
     def over(self) -> None:
         """Say why it ended, and what it took."""
         assert self.session.end is not None
-        self.answer.end, self.answer.spent = self.session.end.reason, self.meter.spent(len(self.answer.tokens))
+        self.answer.end, self.answer.spent = (
+            self.session.end.reason,
+            self.meter.spent(len(self.answer.tokens)),
+        )

@@ -86,14 +86,20 @@ ANY = Form("regex", r"(.|\n)*")  # of a question that asks for no form
 def form_of(question: Question) -> Form | None:
     """The form that a question asks for; None: for none."""
     form = FORMS.get(question.kind)
-    return form if form is not None and question.references and all(map(form.fits, question.references)) else None
+    return (
+        form
+        if form is not None and question.references and all(map(form.fits, question.references))
+        else None
+    )
 
 
 def formed(method: Method, form: Form | None) -> Method:
     """The method, whose grammar, where it has one that nobody has written, is that of the form."""
     if not method.sampler.constrains:
         return method
-    return replace(method, sampler=chained([_filled(stage, form or ANY) for stage in method.sampler.in_order]))
+    return replace(
+        method, sampler=chained([_filled(stage, form or ANY) for stage in method.sampler.in_order])
+    )
 
 
 def _filled(stage: Sampler, form: Form) -> Sampler:

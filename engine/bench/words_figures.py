@@ -58,7 +58,9 @@ class WordsResult(Gathered[WordsRow]):
             "settings": self.settings,
             "complete": self.complete,
             "seconds": round(self.seconds, 3),
-            "kinds": {kind: sum(row.kind == kind and row.method == BASELINE for row in self.rows) for kind in kinds},
+            "kinds": {
+                kind: sum(row.kind == kind and row.method == BASELINE for row in self.rows) for kind in kinds
+            },
             "skipped": self.skipped,
             "methods": methods,
             "goals": goals(methods),
@@ -71,7 +73,9 @@ def _figures(rows: Sequence[WordsRow], kinds: Sequence[str]) -> dict[str, Any]:
     """The figures of one method. A fault is a wrong answer without form, and in no other figure; kinds count alike in the
     accuracy, questions in the rest."""
     whole = [row for row in rows if not row.fault]
-    scores = [mean([row.score for row in rows if row.kind == kind and row.score is not None]) for kind in kinds]
+    scores = [
+        mean([row.score for row in rows if row.kind == kind and row.score is not None]) for kind in kinds
+    ]
     masked = [row for row in whole if row.mask_s is not None]
     tokens, grams = sum(row.tokens for row in whole), sum(row.grams for row in whole)
     return {
@@ -96,4 +100,6 @@ def _share(rows: Sequence[WordsRow]) -> float | None:
 def goals(methods: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Of each method that makes masks: which share of its steps they take, and whether that is little enough."""
     shares = {name: one["masks"] for name, one in methods.items() if one["masks"] is not None}
-    return [{"what": name, "share": share, "due": MASKS, "met": share <= MASKS} for name, share in shares.items()]
+    return [
+        {"what": name, "share": share, "due": MASKS, "met": share <= MASKS} for name, share in shares.items()
+    ]

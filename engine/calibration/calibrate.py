@@ -56,7 +56,9 @@ def knob_of(method: Method, name: str) -> tuple[str, Param]:
     part = method.parts().get(kind)
     known = {x.name: x for x in part.params() if x.type in (int, float)} if part is not None else {}
     if part is None or knob not in known:
-        named = [f"{x}.{y.name}" for x, p in method.used.items() for y in p.params() if y.type in (int, float)]
+        named = [
+            f"{x}.{y.name}" for x, p in method.used.items() for y in p.params() if y.type in (int, float)
+        ]
         has = f"{nearest(name, named)} There are: {', '.join(named)}."
         raise MethodError(f"no part of this method has a number {name[:60]!r}.{has}")
     return kind, known[knob]
@@ -109,7 +111,9 @@ def calibrate(  # noqa: PLR0913
     going = True
     for value, one in zip(grid, steps, strict=True):
         said = [_write(model, one, text, models or {}, aim, i) for i, text in enumerate(texts)]
-        losses = tuple(_loss(model, text, x, y, aim.risk) for text, x, y in zip(texts, said, due, strict=True))
+        losses = tuple(
+            _loss(model, text, x, y, aim.risk) for text, x, y in zip(texts, said, due, strict=True)
+        )
         p = test(losses, aim.delta)
         going = going and fixed_sequence([p], aim.eps) == 1
         points.append(Point(param.type(value), sum(losses) / len(losses), p, going, losses))
@@ -123,12 +127,23 @@ def calibrate(  # noqa: PLR0913
             f"p = {points[0].p:.3g} is above {aim.eps:g}; begin at a safer value, give more texts, or a larger delta."
         )
     basis = foundation(name, kind, param.name, method, used, texts, aim)
-    tested: dict[str, Any] = {"risk": aim.risk, "test": test.__name__, "delta": aim.delta, "curve": tuple(points)}
+    tested: dict[str, Any] = {
+        "risk": aim.risk,
+        "test": test.__name__,
+        "delta": aim.delta,
+        "curve": tuple(points),
+    }
     return Calibration(**basis, **tested, value=passed[-1].value)
 
 
 def foundation(
-    name: str, kind: str, knob: str, method: Method, used: Mapping[str, Model], texts: Sequence[Text], aim: Aim
+    name: str,
+    kind: str,
+    knob: str,
+    method: Method,
+    used: Mapping[str, Model],
+    texts: Sequence[Text],
+    aim: Aim,
 ) -> dict[str, Any]:
     """What any calibration says of what it was found for, by the names of its fields. used: models by role."""
     return {
@@ -156,14 +171,24 @@ def _check(grid: Sequence[float], texts: Sequence[Text], aim: Aim) -> None:
     if aim.risk not in RISKS:
         raise MethodError(f"no risk is called {aim.risk[:40]!r}; there are {', '.join(RISKS)}.")
     if aim.risk == "task" and not all(x.scorer for x in texts):
-        raise MethodError("the risk task needs texts with references: give questions such as labbench's, or the risk edit.")
+        raise MethodError(
+            "the risk task needs texts with references: give questions such as labbench's, or the risk edit."
+        )
 
 
-def _write(model: Model, method: Method, text: Text, models: Mapping[str, Model], aim: Aim, turn: int) -> list[int]:
+def _write(
+    model: Model, method: Method, text: Text, models: Mapping[str, Model], aim: Aim, turn: int
+) -> list[int]:
     """What the method writes behind the prompt; the same draws for every value."""
     given = {role: models[role] for role in method.lanes if role in models}
     session = Session(
-        model, method, text.prompt, models=given, max_new_tokens=aim.max_new_tokens, seed=aim.seed + turn, level="counts"
+        model,
+        method,
+        text.prompt,
+        models=given,
+        max_new_tokens=aim.max_new_tokens,
+        seed=aim.seed + turn,
+        level="counts",
     )
     return [token for step in session.stream() for token in step.emitted]
 

@@ -24,7 +24,12 @@ NEVER = float("inf")
 
 
 def leaves(
-    how: Procedure, x: Scores, scores: Scores, agrees: Agrees, eps: float, chance: np.random.Generator | None = None
+    how: Procedure,
+    x: Scores,
+    scores: Scores,
+    agrees: Agrees,
+    eps: float,
+    chance: np.random.Generator | None = None,
 ) -> npt.NDArray[np.int64]:
     """The exit 0 to L of each prediction x, float [n, L], int64 [n]; L: none, the whole model answers.
 
@@ -39,7 +44,9 @@ def leaves(
     """
     layers = x.shape[1]
     if how == "independent" and chance is not None:
-        passes = np.stack([_p(x[:, i], scores[~agrees[:, i], i], chance) < eps / layers for i in range(layers)], 1)
+        passes = np.stack(
+            [_p(x[:, i], scores[~agrees[:, i], i], chance) < eps / layers for i in range(layers)], 1
+        )
     else:
         passes = x >= np.asarray(bounds(how, scores, agrees, eps))
     return np.where(passes.any(1), passes.argmax(1), layers)
@@ -49,7 +56,9 @@ def bounds(how: Procedure, scores: Scores, agrees: Agrees, eps: float) -> tuple[
     """For each exit the score from which on a prediction leaves there, as `confidence_exit.thresholds` takes them; infinite
     where none does, 0 where all do. Equal scores count as above. Raises ValueError for tables without rows."""
     if scores.shape != agrees.shape or not len(scores) or not 0 < eps < 1:
-        raise ValueError(f"scores {scores.shape} and agrees {agrees.shape} must be one table with rows, and eps from 0 to 1.")
+        raise ValueError(
+            f"scores {scores.shape} and agrees {agrees.shape} must be one table with rows, and eps from 0 to 1."
+        )
     layers = scores.shape[1]
     if how == "naive":
         return (1 - eps,) * layers

@@ -68,7 +68,11 @@ def _at_most(k: int, n: int, p: float) -> float:
     if p >= 1.0:
         return 0.0
     logs = [
-        math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1) + i * math.log(p) + (n - i) * math.log1p(-p)
+        math.lgamma(n + 1)
+        - math.lgamma(i + 1)
+        - math.lgamma(n - i + 1)
+        + i * math.log(p)
+        + (n - i) * math.log1p(-p)
         for i in range(k + 1)
     ]
     top = max(logs)

@@ -27,13 +27,17 @@ def exit_scores(
     that name no best token, for passes that read a draft, and for chance."""
     rule, (kind, knob) = method.depth, KNOB
     highest = next((x.high for x in rule.params() if x.name == knob), None)
-    other = MethodError(f"{rule.name} has no thresholds by exit that a token's score reaches: choose confidence_exit.")
+    other = MethodError(
+        f"{rule.name} has no thresholds by exit that a token's score reaches: choose confidence_exit."
+    )
     if highest is None:
         raise other
     if not method.sampler.greedy:
         raise MethodError("exits are compared by their best tokens: choose the sampler greedy.")
     if method.drafter.drafts:
-        raise MethodError(f"thresholds by exit are for one token a pass, and {method.drafter.name} drafts: leave it out.")
+        raise MethodError(
+            f"thresholds by exit are for one token a pass, and {method.drafter.name} drafts: leave it out."
+        )
     never = under(method, kind, knob, (highest,))
     rows: list[list[float]] = []
     same: list[list[bool]] = []
@@ -45,7 +49,9 @@ def exit_scores(
             if left.below or left.best is None:
                 raise other
             if left.depth < model.spec.n_layers:
-                raise MethodError(f"{rule.name} leaves at a threshold of {highest:g} too, as it is set: leave decay at 0.")
+                raise MethodError(
+                    f"{rule.name} leaves at a threshold of {highest:g} too, as it is set: leave decay at 0."
+                )
             rows.append([score for _, score, _ in left.tests])
             same.append([best == token for best in left.best])
     return np.array(rows, np.float64), np.array(same, np.bool_)
@@ -65,13 +71,17 @@ def conformal(
     chance of at most eps for a single token, its keys and values whole, by the procedures that promise something. Raises what
     `exit_scores` does, and MethodError without texts or for an eps that is no chance."""
     if not texts or not 0 < eps < 1:
-        raise MethodError(f"thresholds by exit need texts, and a chance between 0 and 1: {len(texts)} texts, eps = {eps:g}.")
+        raise MethodError(
+            f"thresholds by exit need texts, and a chance between 0 and 1: {len(texts)} texts, eps = {eps:g}."
+        )
     (kind, knob), aim = KNOB, Aim(eps=eps, max_new_tokens=max_new_tokens, seed=seed)
     used = paired(method, model, {})
     scores, agrees = exit_scores(model, method, texts, max_new_tokens, seed)
     value = capped(bounds(how, scores, agrees, eps))
     passes = scores >= value
-    at = np.where(passes.any(1), passes.argmax(1), len(value))  # [m], the number of exits for one that never leaves
+    at = np.where(
+        passes.any(1), passes.argmax(1), len(value)
+    )  # [m], the number of exits for one that never leaves
     wrong = (at < len(value)) & ~np.take_along_axis(agrees, np.minimum(at, len(value) - 1)[:, None], 1)[:, 0]
     return Conformal(
         **foundation(name, kind, knob, method, used, texts, aim),

@@ -96,10 +96,14 @@ def home(model: Path, title: str, adapter: str) -> Path:
     if adapter not in known:
         refuse_peft(model / FOLDER / adapter)
         some = f"it has {', '.join(known[:9])}" if known else "it has none"
-        raise LoadError(f"{title} has no adapter {adapter[:64]!r} ({some}); name the model without it, or train one.")
+        raise LoadError(
+            f"{title} has no adapter {adapter[:64]!r} ({some}); name the model without it, or train one."
+        )
     path = model / FOLDER / adapter
     if not path.resolve().is_relative_to(model.resolve()):
-        raise LoadError(f"{path} is a link that leads out of the model's folder; copy the adapter into it instead.")
+        raise LoadError(
+            f"{path} is a link that leads out of the model's folder; copy the adapter into it instead."
+        )
     return path
 
 
@@ -110,13 +114,23 @@ def settings(path: Path) -> dict[str, Any]:
         raise LoadError(f"{path} has no config.json; give the folder of a trained adapter.")
     rank, alpha, rows = config.get("rank"), config.get("alpha"), config.setdefault("rows", {})
     if type(rank) is not int or not 1 <= rank <= MOST_RANK:
-        raise LoadError(f"{path}: rank = {str(rank)[:40]} must be a whole number from 1 to {MOST_RANK}; train it again.")
+        raise LoadError(
+            f"{path}: rank = {str(rank)[:40]} must be a whole number from 1 to {MOST_RANK}; train it again."
+        )
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha <= MOST_ALPHA:
-        raise LoadError(f"{path}: alpha = {str(alpha)[:40]} must be a number up to {MOST_ALPHA:g}; train the adapter again.")
+        raise LoadError(
+            f"{path}: alpha = {str(alpha)[:40]} must be a number up to {MOST_ALPHA:g}; train the adapter again."
+        )
     if not isinstance(config.get("base"), str):
-        raise LoadError(f"{path} does not say of which model it is: base must be that model's fingerprint; train it again.")
-    if not isinstance(rows, dict) or not all(isinstance(x, list) and all(type(i) is int for i in x) for x in rows.values()):
-        raise LoadError(f"{path}: rows must be lists of ids by the embedding's name; train the adapter again.")
+        raise LoadError(
+            f"{path} does not say of which model it is: base must be that model's fingerprint; train it again."
+        )
+    if not isinstance(rows, dict) or not all(
+        isinstance(x, list) and all(type(i) is int for i in x) for x in rows.values()
+    ):
+        raise LoadError(
+            f"{path}: rows must be lists of ids by the embedding's name; train the adapter again."
+        )
     return config
 
 
@@ -127,7 +141,9 @@ def key_remarks(path: Path, config: Mapping[str, Any]) -> list[str]:
     return remark(tracked, str(path), "the adapter is merged all the same")
 
 
-def wanted(path: Path, config: Mapping[str, Any], said: Mapping[str, Shape], base: Mapping[str, Shape]) -> dict[str, Shape]:
+def wanted(
+    path: Path, config: Mapping[str, Any], said: Mapping[str, Shape], base: Mapping[str, Shape]
+) -> dict[str, Shape]:
     """The tensors that the adapter has to hold, with their shapes, for those that its file names (`said`) and the model's own
     (`base`). Raises LoadError for a change of what the model has not."""
     shapes: dict[str, Shape] = {}
@@ -135,11 +151,15 @@ def wanted(path: Path, config: Mapping[str, Any], said: Mapping[str, Shape], bas
         matrix, _, part = name.rpartition(".")
         shape = base.get(matrix, ())
         if part not in ("A", "B", "rows") or len(shape) != 2 or (part == "rows" and matrix not in EMBEDDINGS):
-            raise LoadError(f"{path} holds {name[:80]}, which changes no matrix of this model; train it on this very model.")
+            raise LoadError(
+                f"{path} holds {name[:80]}, which changes no matrix of this model; train it on this very model."
+            )
         if part == "rows":
             ids = config["rows"].get(matrix, [])
             if not ids or sorted(set(ids)) != ids or not 0 <= ids[0] <= ids[-1] < shape[0]:
-                raise LoadError(f"{path}: rows of {matrix} must be ascending ids below {shape[0]}; train the adapter again.")
+                raise LoadError(
+                    f"{path}: rows of {matrix} must be ascending ids below {shape[0]}; train the adapter again."
+                )
             shapes[name] = (len(ids), shape[1])
         else:
             shapes |= {f"{matrix}.A": (config["rank"], shape[1]), f"{matrix}.B": (shape[0], config["rank"])}

@@ -35,11 +35,15 @@ class Additions:
 def complete(folder: Path, table: Any, config: dict[str, Any]) -> Additions:
     """Add to `table`, the contents of tokenizer.json, all tokens that the folder's other files name. Raises LoadError."""
     entries = table.get("added_tokens") if isinstance(table, dict) else None
-    own = {x["content"]: x for x in entries or () if isinstance(x, dict) and isinstance(x.get("content"), str)}
+    own = {
+        x["content"]: x for x in entries or () if isinstance(x, dict) and isinstance(x.get("content"), str)
+    }
     if len(own) != len(entries or ()) or not isinstance(table, dict):
         return Additions(config)  # the tokenizers library says what is wrong
     more = Additions(config)
-    more.declared = {x: (entry["id"], "tokenizer.json") for x, entry in own.items() if isinstance(entry.get("id"), int)}
+    more.declared = {
+        x: (entry["id"], "tokenizer.json") for x, entry in own.items() if isinstance(entry.get("id"), int)
+    }
     given = config.get("added_tokens_decoder") is not None
     if not given:
         more.config = _with_map(config, read_json(folder, MAP) or {})
@@ -64,7 +68,9 @@ def complete(folder: Path, table: Any, config: dict[str, Any]) -> Additions:
         if token["content"] and token["content"] not in own:
             _put(table, own, token, more)
             if token["content"] not in _vocabulary(table):
-                more.remarks.append(f"{key} {token['content']!r} is in no vocabulary of its folder: it becomes a new one.")
+                more.remarks.append(
+                    f"{key} {token['content']!r} is in no vocabulary of its folder: it becomes a new one."
+                )
     return more
 
 
@@ -85,7 +91,9 @@ def _named(config: dict[str, Any]) -> tuple[dict[str, Token], list[str]]:
     values |= extra if isinstance(extra, dict) else {}
     tokens = {key: token for key, value in values.items() if (token := _token(value)) is not None}
     odd = [key for key, value in values.items() if key not in tokens and value is not None]
-    return tokens, [f"{key} {json.dumps(values[key])[:40]} in its {CONFIG} is no token, so it is left out." for key in odd]
+    return tokens, [
+        f"{key} {json.dumps(values[key])[:40]} in its {CONFIG} is no token, so it is left out." for key in odd
+    ]
 
 
 def _extra(folder: Path, config: dict[str, Any]) -> list[Token]:
@@ -118,12 +126,16 @@ def _decoder(folder: Path, config: dict[str, Any]) -> dict[int, Token]:
     for at, value in table.items() if isinstance(table, dict) else [("", table)]:
         token = _token(value) if isinstance(value, dict) else None
         if token is None or not (at.isascii() and at.isdigit() and len(at) < 10):
-            raise LoadError(f"{folder / CONFIG}: added_tokens_decoder is no table of ids and tokens; {AGAIN}.")
+            raise LoadError(
+                f"{folder / CONFIG}: added_tokens_decoder is no table of ids and tokens; {AGAIN}."
+            )
         tokens[int(at)] = token
     return tokens
 
 
-def _legacy(folder: Path, named: dict[str, Token], own: dict[str, Token], config: dict[str, Any]) -> dict[int, Token]:
+def _legacy(
+    folder: Path, named: dict[str, Token], own: dict[str, Token], config: dict[str, Any]
+) -> dict[int, Token]:
     """Id -> token of added_tokens.json, without those that tokenizer.json has under the same id."""
     special = {x["content"] for x in [*named.values(), *_extra(folder, config)]}
     tokens = {}
@@ -132,7 +144,12 @@ def _legacy(folder: Path, named: dict[str, Token], own: dict[str, Token], config
             raise LoadError(f"{folder / ADDED} is no table of tokens and ids; {AGAIN}.")
         if content not in own or own[content].get("id") != at:
             mark = content in special
-            tokens[at] = {"content": content, **dict.fromkeys(FLAGS, False), "normalized": not mark, "special": mark}
+            tokens[at] = {
+                "content": content,
+                **dict.fromkeys(FLAGS, False),
+                "normalized": not mark,
+                "special": mark,
+            }
     return tokens
 
 
@@ -147,8 +164,14 @@ def _overruled(folder: Path, table: dict[str, Any], more: Additions) -> list[str
             remarks.append(f"{what}: {holds}.")
     for key, value in (read_json(folder, MAP) or {}).items():
         theirs, ours = _token(value), _token(more.config.get(key))
-        if is_token(key, value) and theirs is not None and (ours is None or ours["content"] != theirs["content"]):
-            remarks.append(f"{key} is {theirs['content']!r} in its {MAP} and not in its {CONFIG}, which holds.")
+        if (
+            is_token(key, value)
+            and theirs is not None
+            and (ours is None or ours["content"] != theirs["content"])
+        ):
+            remarks.append(
+                f"{key} is {theirs['content']!r} in its {MAP} and not in its {CONFIG}, which holds."
+            )
     return remarks
 
 
@@ -162,7 +185,9 @@ def _with_map(config: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
         if key == "extra_special_tokens" and isinstance(value, list) and isinstance(listed, list):
             merged[key] = [*listed, *(x for x in value if x not in listed)]
         else:
-            merged[key] = {**value, "special": True} if isinstance(value, dict) and "content" in value else value
+            merged[key] = (
+                {**value, "special": True} if isinstance(value, dict) and "content" in value else value
+            )
     return merged
 
 

@@ -80,7 +80,9 @@ def render(source: str, words: dict[str, Any]) -> str:
 def render_each(source: str, jobs: Sequence[dict[str, Any]]) -> list[str | TemplateError]:
     """The text for each of these words, or why there is none. Raises TemplateError where the template itself cannot run."""
     if len(source.encode()) > SOURCE_BYTES:
-        raise TemplateError(f"The chat template is longer than the limit of {SOURCE_BYTES} bytes; use plain text instead.")
+        raise TemplateError(
+            f"The chat template is longer than the limit of {SOURCE_BYTES} bytes; use plain text instead."
+        )
     command = [sys.executable, "-P", str(PROGRAM)]
     job = json.dumps({"source": source, "words": list(jobs)}).encode()
     try:

@@ -67,23 +67,37 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
     config = config if isinstance(config, Config) else Config(config)
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
-        raise LoadError(f"{name} is of the family {kind!r}, which is not supported; choose one of {', '.join(FAMILIES)}.")
+        raise LoadError(
+            f"{name} is of the family {kind!r}, which is not supported; choose one of {', '.join(FAMILIES)}."
+        )
     family = FAMILIES[kind]
     _refuse(config, name, family)
-    layers, heads, d = (_size(config, name, x) for x in ("num_hidden_layers", "num_attention_heads", "hidden_size"))
+    layers, heads, d = (
+        _size(config, name, x) for x in ("num_hidden_layers", "num_attention_heads", "hidden_size")
+    )
     if layers > MOST_LAYERS:
-        raise LoadError(f"{name}: config.json gives {layers} layers, more than the limit of {MOST_LAYERS}; it is damaged.")
+        raise LoadError(
+            f"{name}: config.json gives {layers} layers, more than the limit of {MOST_LAYERS}; it is damaged."
+        )
     kv = _size(config, name, "num_key_value_heads", heads)
     if heads % kv:
-        raise LoadError(f"{name} has {heads} query heads, no multiple of its {kv} KV heads; its config.json is damaged.")
+        raise LoadError(
+            f"{name} has {heads} query heads, no multiple of its {kv} KV heads; its config.json is damaged."
+        )
     head_dim = _size(config, name, "head_dim", family.head_dim or d // heads)
-    rope, local_rope = _ropes(config, name, family, head_dim, _size(config, name, "max_position_embeddings", 2048))
+    rope, local_rope = _ropes(
+        config, name, family, head_dim, _size(config, name, "max_position_embeddings", 2048)
+    )
     positions = _positions(config, name, rope)
     attention = "attention_bias" in family.biases and _flag(config, name, "attention_bias")
-    both_ways = _flag(config, name, "use_bidirectional_attention") or not _flag(config, name, "is_causal", True)
+    both_ways = _flag(config, name, "use_bidirectional_attention") or not _flag(
+        config, name, "is_causal", True
+    )
     windows, causal = _windows(config, name, kind, layers), not both_ways
     if windows and not causal:
-        raise LoadError(f"{name} reads windows of its text both ways, which is not supported; choose another model.")
+        raise LoadError(
+            f"{name} reads windows of its text both ways, which is not supported; choose another model."
+        )
     return ModelSpec(
         name,
         layers,
@@ -131,7 +145,9 @@ def _positions(config: Mapping[str, Any], name: str, rope: Rope) -> int:
     extended = int(rope.original_positions * rope.factor)
     if extended > LARGEST:
         what = f"yarn with factor {rope.factor:g} over {rope.original_positions} positions"
-        raise LoadError(f"{name}: config.json asks for {what}, more than the limit of {LARGEST} tokens; it is damaged.")
+        raise LoadError(
+            f"{name}: config.json asks for {what}, more than the limit of {LARGEST} tokens; it is damaged."
+        )
     return max(written, extended)
 
 
@@ -166,7 +182,9 @@ def _block(config: Mapping[str, Any], name: str, positions: int, causal: bool) -
     length = _size(config, name, "block_length")
     if length > positions or not causal:
         why = f"more than the {positions} tokens that it reads" if causal else "and no causal mask"
-        raise LoadError(f"{name}: config.json gives block_length {length}, {why}; its config.json is damaged.")
+        raise LoadError(
+            f"{name}: config.json gives block_length {length}, {why}; its config.json is damaged."
+        )
     return length
 
 
@@ -179,8 +197,12 @@ def _pad_token(config: Mapping[str, Any], name: str) -> int | None:
 def _mask_token(config: Mapping[str, Any], name: str) -> int | None:
     """The id that stands for a token not yet written, of a model that reads both ways; None where the config names none."""
     token, vocab = config.get("mask_token_id"), _size(config, name, "vocab_size")
-    if token is not None and (not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < vocab):
-        raise LoadError(f"{name}: config.json gives mask_token_id as {str(token)[:40]}; it must be an id below {vocab}.")
+    if token is not None and (
+        not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < vocab
+    ):
+        raise LoadError(
+            f"{name}: config.json gives mask_token_id as {str(token)[:40]}; it must be an id below {vocab}."
+        )
     return token
 
 
@@ -195,13 +217,19 @@ def _refuse(config: Config, name: str, family: Family) -> None:
         what = f"{name} is a {str(given)[:80]}, no {family.architecture} (architectures)"
         raise LoadError(f"{what}; choose a checkpoint of the language model.")
     if (key := quantised(config)) is not None:
-        raise LoadError(f"{name} is quantised ({key}), which is not supported; choose the original checkpoint in a float type.")
+        raise LoadError(
+            f"{name} is quantised ({key}), which is not supported; choose the original checkpoint in a float type."
+        )
     if config.get("per_layer_config") is not None:
-        raise LoadError(f"{name} gives each layer its own settings (per_layer_config), which is not supported; choose another.")
+        raise LoadError(
+            f"{name} gives each layer its own settings (per_layer_config), which is not supported; choose another."
+        )
     word, known = ("hidden_activation", "gelu_pytorch_tanh") if family.gemma else ("hidden_act", "silu")
     act = config.get(word) or known
     if act != known:
-        raise LoadError(f"{name} uses the activation {str(act)[:40]!r}; only {known!r} is supported, choose another model.")
+        raise LoadError(
+            f"{name} uses the activation {str(act)[:40]!r}; only {known!r} is supported, choose another model."
+        )
     config.agree("hidden_act", known)  # Gemma's configs repeat theirs under the other word
 
 
@@ -214,7 +242,9 @@ def _size(config: Mapping[str, Any], name: str, key: str, otherwise: int | None 
     value = config.get(key)
     value = otherwise if value is None else value
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= LARGEST:
-        raise LoadError(f"{name}: config.json gives {key} as {str(value)[:40]}; it must be a whole number from 1 to {LARGEST}.")
+        raise LoadError(
+            f"{name}: config.json gives {key} as {str(value)[:40]}; it must be a whole number from 1 to {LARGEST}."
+        )
     return value
 
 
@@ -230,7 +260,9 @@ def _number(config: Mapping[str, Any], name: str, key: str, otherwise: float | N
     value = config.get(key)
     value = otherwise if value is None else value
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < 1e12:
-        raise LoadError(f"{name}: config.json gives {key} as {str(value)[:40]}; it must be a positive number.")
+        raise LoadError(
+            f"{name}: config.json gives {key} as {str(value)[:40]}; it must be a positive number."
+        )
     return float(value)
 
 
@@ -254,7 +286,9 @@ def rope_table(rope: Rope) -> dict[str, Any]:
     return table | more | {"attention_factor": rope.amplitude}
 
 
-def _ropes(config: Config, name: str, family: Family, head_dim: int, positions: int) -> tuple[Rope, Rope | None]:
+def _ropes(
+    config: Config, name: str, family: Family, head_dim: int, positions: int
+) -> tuple[Rope, Rope | None]:
     """The rotation, and the one of layers with a window where they have their own (Gemma 3: a table for each kind)."""
     if family.local_theta is None:
         return _rope(config, name, family, head_dim, positions), None
@@ -263,7 +297,9 @@ def _ropes(config: Config, name: str, family: Family, head_dim: int, positions: 
     def one(kind: str, word: str, base: float, scaling: Any) -> Rope:
         said = (tables.get(kind) if isinstance(tables, Mapping) else tables) or {}
         if not isinstance(said, Mapping) or not isinstance(scaling, Mapping):
-            raise LoadError(f"{name}: config.json gives the rotation of its {kind} as no table; it is damaged.")
+            raise LoadError(
+                f"{name}: config.json gives the rotation of its {kind} as no table; it is damaged."
+            )
         parameters = {"rope_theta": config.get(word), **said, **scaling}
         merged = Config({"rope_parameters": parameters}, f"{kind}.")
         config.join(merged)
@@ -278,7 +314,9 @@ def _rope(config: Config, name: str, family: Family, head_dim: int, positions: i
     place = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
     said = config.get(place) or Config({})
     if not isinstance(said, Config) or said.has_tables:
-        raise LoadError(f"{name} rotates its layers differently ({place}); only one rotation for all layers is supported.")
+        raise LoadError(
+            f"{name} rotates its layers differently ({place}); only one rotation for all layers is supported."
+        )
     kind = said.get("rope_type") if "rope_type" in said else said.get("type", "default")
     if kind not in ROPE_KINDS:
         raise LoadError(
@@ -296,7 +334,9 @@ def _rope(config: Config, name: str, family: Family, head_dim: int, positions: i
         )
     dim = int(head_dim * part)
     if dim % 2 or not 0 < dim <= head_dim:
-        raise LoadError(f"{name} rotates {dim} of the {head_dim} features of a head; it must be an even number of them.")
+        raise LoadError(
+            f"{name} rotates {dim} of the {head_dim} features of a head; it must be an even number of them."
+        )
     theta = _number(words, name, "rope_theta", family.theta)
     # the pretrained length beside the table wins over the one inside: transformers reads it so
     key = "original_max_position_embeddings"
@@ -312,7 +352,9 @@ def _rope(config: Config, name: str, family: Family, head_dim: int, positions: i
         return _yarn(said, name, Rope(theta, dim, kind, factor, original_positions=original))
     low, high = (_number(said, name, f"{x}_freq_factor") for x in ("low", "high"))
     if low >= high:
-        raise LoadError(f"{name}: config.json gives low_freq_factor {low:g}, which must be below high_freq_factor {high:g}.")
+        raise LoadError(
+            f"{name}: config.json gives low_freq_factor {low:g}, which must be below high_freq_factor {high:g}."
+        )
     return Rope(theta, dim, kind, factor, low, high, original)
 
 
@@ -328,15 +370,23 @@ def _inside(said: Config, config: Config, key: str) -> Any:
 def _yarn(said: Mapping[str, Any], name: str, rope: Rope) -> Rope:
     """YaRN's constants: which pairs are scaled, and how much sharper attention becomes."""
     if said.get("mscale") is not None or said.get("mscale_all_dim") is not None:
-        raise LoadError(f"{name} scales its positions by yarn with an mscale, which is not supported; choose another model.")
+        raise LoadError(
+            f"{name} scales its positions by yarn with an mscale, which is not supported; choose another model."
+        )
     fast, slow = _number(said, name, "beta_fast", 32.0), _number(said, name, "beta_slow", 1.0)
     if rope.theta <= 1:
-        raise LoadError(f"{name}: config.json gives rope_theta {rope.theta:g}, which must be above 1 for yarn.")
+        raise LoadError(
+            f"{name}: config.json gives rope_theta {rope.theta:g}, which must be above 1 for yarn."
+        )
     if slow >= fast:
-        raise LoadError(f"{name}: config.json gives beta_slow {slow:g}, which must be below beta_fast {fast:g}.")
+        raise LoadError(
+            f"{name}: config.json gives beta_slow {slow:g}, which must be below beta_fast {fast:g}."
+        )
     usual = 0.1 * math.log(rope.factor) + 1 if rope.factor > 1 else 1.0
     amplitude = _number(said, name, "attention_factor", usual)
-    return replace(rope, beta_fast=fast, beta_slow=slow, whole=_flag(said, name, "truncate", True), amplitude=amplitude)
+    return replace(
+        rope, beta_fast=fast, beta_slow=slow, whole=_flag(said, name, "truncate", True), amplitude=amplitude
+    )
 
 
 def _windows(config: Config, name: str, kind: str, layers: int) -> tuple[int | None, ...]:
@@ -351,9 +401,13 @@ def _windows(config: Config, name: str, kind: str, layers: int) -> tuple[int | N
         return (_size(config, name, "sliding_window", 4096),) * layers
     if kind in ("gemma2", "gemma3_text"):
         every = 2 if kind == "gemma2" else _size(config, name, "sliding_window_pattern", 6)
-        config.skip(*(["_sliding_window_pattern"] if config.get("layer_types") else []))  # transformers writes both
+        config.skip(
+            *(["_sliding_window_pattern"] if config.get("layer_types") else [])
+        )  # transformers writes both
         usual = ["full_attention" if (i + 1) % every == 0 else "sliding_attention" for i in range(layers)]
-        return _by_type(config.get("layer_types") or usual, _size(config, name, "sliding_window", 4096), name, layers)
+        return _by_type(
+            config.get("layer_types") or usual, _size(config, name, "sliding_window", 4096), name, layers
+        )
     if (
         not _flag(config, name, "use_sliding_window")
         or config.get("sliding_window", 4096 if kind != "smollm3" else None) is None
@@ -370,14 +424,20 @@ def _windows(config: Config, name: str, kind: str, layers: int) -> tuple[int | N
     elif types is None:
         first = config.get("max_window_layers", 28)
         if not isinstance(first, int):
-            raise LoadError(f"{name}: config.json gives max_window_layers as {str(first)[:40]}; it must be a whole number.")
+            raise LoadError(
+                f"{name}: config.json gives max_window_layers as {str(first)[:40]}; it must be a whole number."
+            )
         types = ["sliding_attention" if i >= first else "full_attention" for i in range(layers)]
     return _by_type(types, window, name, layers)
 
 
 def _by_type(types: Any, window: int, name: str, layers: int) -> tuple[int | None, ...]:
     known: dict[str, int | None] = {"sliding_attention": window, "full_attention": None}
-    if not isinstance(types, list) or len(types) != layers or not all(isinstance(x, str) and x in known for x in types):
+    if (
+        not isinstance(types, list)
+        or len(types) != layers
+        or not all(isinstance(x, str) and x in known for x in types)
+    ):
         raise LoadError(f"{name}: layer_types must name {layers} layers, each one of {', '.join(known)}.")
     return tuple(known[x] for x in types) if "sliding_attention" in types else ()
 

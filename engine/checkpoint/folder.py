@@ -35,7 +35,9 @@ def member(folder: Path, name: str) -> Path | None:
     cache works.
     """
     if Path(name).name != name or name in ("", ".", ".."):
-        raise LoadError(f"{folder} names a file {name[:80]!r} outside itself; files must lie in the folder itself.")
+        raise LoadError(
+            f"{folder} names a file {name[:80]!r} outside itself; files must lie in the folder itself."
+        )
     return _inside(folder, folder / name)
 
 
@@ -46,7 +48,9 @@ def _inside(folder: Path, path: Path) -> Path | None:
     home = folder.resolve()
     roots = [home, home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [home]
     if not any(path.resolve().is_relative_to(root) for root in roots):
-        raise LoadError(f"{path} is a link that leads out of its folder; copy the file into the folder instead.")
+        raise LoadError(
+            f"{path} is a link that leads out of its folder; copy the file into the folder instead."
+        )
     if not path.is_file():
         raise LoadError(f"{path} is no file; a model folder holds plain files.")
     return path
@@ -62,14 +66,18 @@ def read_texts(folder: Path, inner: str, ending: str, limit: int = CONFIG_BYTES)
     """Name without its ending -> text of the files in the folder `inner` of `folder`, by name; refused above MOST_FILES."""
     paths = sorted((folder / inner).glob(f"*{ending}")) if (folder / inner).is_dir() else []
     if len(paths) > MOST_FILES:
-        raise LoadError(f"{folder / inner} holds {len(paths)} files, more than the limit of {MOST_FILES}; remove some.")
+        raise LoadError(
+            f"{folder / inner} holds {len(paths)} files, more than the limit of {MOST_FILES}; remove some."
+        )
     return {x.name.removesuffix(ending): _text(x, limit) for x in paths if _inside(folder, x) is not None}
 
 
 def _text(path: Path, limit: int) -> str:
     size = path.stat().st_size
     if size > limit:
-        raise LoadError(f"{path} has {size} bytes, more than the limit of {limit}; this is no file of a known model.")
+        raise LoadError(
+            f"{path} has {size} bytes, more than the limit of {limit}; this is no file of a known model."
+        )
     try:
         return path.read_bytes().decode("utf-8")
     except OSError as error:
@@ -86,7 +94,9 @@ def read_json(folder: Path, name: str, limit: int = CONFIG_BYTES) -> dict[str, A
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise LoadError(f"{folder / name} is not JSON ({str(error)[:80]}); download the file again.") from None
+        raise LoadError(
+            f"{folder / name} is not JSON ({str(error)[:80]}); download the file again."
+        ) from None
     if not isinstance(value, dict):
         raise LoadError(f"{folder / name} holds no JSON object; download the file again.")
     return value
@@ -108,5 +118,7 @@ def read_ends(folder: Path) -> Ends:
             if isinstance(x, int) and not isinstance(x, bool) and x >= 0:
                 ends.ids.add(x)
             else:
-                ends.remarks.append(f"eos_token_id {json.dumps(x)[:40]} in its {name} is no id of a token, so it ends no text.")
+                ends.remarks.append(
+                    f"eos_token_id {json.dumps(x)[:40]} in its {name} is no id of a token, so it ends no text."
+                )
     return ends

@@ -9,7 +9,14 @@ from .keys import Config, remark
 
 FILE = "generation_config.json"
 # who wrote the file, how a library computes the same text, and what it returns with it
-HARMLESS = ("_from_model_config", "cache_config", "disable_compile", "generation_kwargs", "output_logits", "token_healing")
+HARMLESS = (
+    "_from_model_config",
+    "cache_config",
+    "disable_compile",
+    "generation_kwargs",
+    "output_logits",
+    "token_healing",
+)
 
 
 def generation_remarks(folder: Path, name: str) -> list[str]:

@@ -14,25 +14,62 @@ WORDS = 60  # characters of a key or a value that it shows
 # Why a key changes no number that a net computes -> the keys.
 REASONS: dict[str, tuple[str, ...]] = {
     "says who made the files, and with what": (
-        *("_commit_hash", "_name_or_path", "architectures", "auto_map", "base_model_name_or_path", "has_no_defaults_at_init"),
+        *(
+            "_commit_hash",
+            "_name_or_path",
+            "architectures",
+            "auto_map",
+            "base_model_name_or_path",
+            "has_no_defaults_at_init",
+        ),
         *("model_type", "name_or_path", "speculators_version", "tokenizer_class", "transformers.js_config"),
         *("transformers_version", "unsloth_fixed", "unsloth_version"),
     ),
     "says how long a text may get, or what is returned with it; the user of a run chooses that": (
         *("max_length", "max_new_tokens", "num_return_sequences", "output_scores", "return_dict_in_generate"),
     ),
-    "says in which type numbers were stored; the type of a run is chosen by the user": ("dtype", "torch_dtype", "use_bfloat16"),
+    "says in which type numbers were stored; the type of a run is chosen by the user": (
+        "dtype",
+        "torch_dtype",
+        "use_bfloat16",
+    ),
     "matters in training alone": (
-        *("attention_dropout", "embd_pdrop", "embed_requires_grad", "enable_sp_ulysses", "gradient_checkpointing"),
+        *(
+            "attention_dropout",
+            "embd_pdrop",
+            "embed_requires_grad",
+            "enable_sp_ulysses",
+            "gradient_checkpointing",
+        ),
         *("hidden_dropout", "initializer_range", "resid_pdrop", "router_aux_loss_coef", "ttt_steps"),
     ),
     "says how a library computes the same numbers, or what it returns with them": (
-        *("_attn_implementation", "_attn_implementation_autoset", "_experts_implementation", "attn_implementation"),
+        *(
+            "_attn_implementation",
+            "_attn_implementation_autoset",
+            "_experts_implementation",
+            "attn_implementation",
+        ),
         *("cache_implementation", "chunk_size_feed_forward", "experts_implementation", "output_attentions"),
-        *("output_hidden_states", "pretraining_tp", "return_dict", "tf_legacy_loss", "torchscript", "use_cache"),
+        *(
+            "output_hidden_states",
+            "pretraining_tp",
+            "return_dict",
+            "tf_legacy_loss",
+            "torchscript",
+            "use_cache",
+        ),
     ),
     "names ids of the tokenizer, or describes another task": (
-        *("bos_token_id", "decoder_start_token_id", "eos_token_id", "finetuning_task", "id2label", "label2id", "pad_token_id"),
+        *(
+            "bos_token_id",
+            "decoder_start_token_id",
+            "eos_token_id",
+            "finetuning_task",
+            "id2label",
+            "label2id",
+            "pad_token_id",
+        ),
         *("prefix", "problem_type", "sep_token_id", "task_specific_params"),
     ),
 }
@@ -57,9 +94,13 @@ OFF: dict[str, Any] = {
 # Settings of text generation, which old files repeat in config.json, at the values that change no text.
 GENERATION: dict[str, Any] = {
     **dict.fromkeys(("do_sample", "early_stopping", "remove_invalid_values", "renormalize_logits"), False),
-    **dict.fromkeys(("diversity_penalty", "encoder_no_repeat_ngram_size", "min_length", "no_repeat_ngram_size"), 0),
+    **dict.fromkeys(
+        ("diversity_penalty", "encoder_no_repeat_ngram_size", "min_length", "no_repeat_ngram_size"), 0
+    ),
     **dict.fromkeys(("epsilon_cutoff", "eta_cutoff", "min_new_tokens", "min_p"), 0),
-    **dict.fromkeys(("guidance_scale", "length_penalty", "num_beam_groups", "num_beams", "repetition_penalty"), 1),
+    **dict.fromkeys(
+        ("guidance_scale", "length_penalty", "num_beam_groups", "num_beams", "repetition_penalty"), 1
+    ),
     **dict.fromkeys(("temperature", "top_p", "typical_p"), 1),
     "encoder_repetition_penalty": 1,
     "top_k": 50,
@@ -143,16 +184,26 @@ class Config(Mapping[str, Any]):
         return left
 
 
-def remark(config: Config, where: str, then: str, harmless: Collection[str] = (), file: str = "config.json") -> list[str]:
+def remark(
+    config: Config, where: str, then: str, harmless: Collection[str] = (), file: str = "config.json"
+) -> list[str]:
     """One sentence that names the keys of `config` which were neither read nor are known to be harmless, at the values that
     they have; none where there are no such keys. where: whose config it is;  then: what follows from not reading them."""
-    odd = {k: x for k, x in config.unread().items() if k not in HARMLESS and k not in harmless and not _is_off(k, x)}
+    odd = {
+        k: x
+        for k, x in config.unread().items()
+        if k not in HARMLESS and k not in harmless and not _is_off(k, x)
+    }
     if not odd:
         return []
     named = [f"{key[:WORDS]} = {str(x)[:WORDS]}" for key, x in odd.items()][:SHOWN]
     named += [f"{len(odd) - SHOWN} more"] if len(odd) > SHOWN else []
     listed = f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else named[0]
-    return [printable(f"The {file} of {where} gives {listed}, which {'are' if len(odd) > 1 else 'is'} not read: {then}.")]
+    return [
+        printable(
+            f"The {file} of {where} gives {listed}, which {'are' if len(odd) > 1 else 'is'} not read: {then}."
+        )
+    ]
 
 
 def _is_off(key: str, value: Any) -> bool:

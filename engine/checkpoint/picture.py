@@ -33,7 +33,9 @@ def picture(config: Mapping[str, Any], name: str, vocab: int) -> Picture | None:
     for word in WORDS[2:]:
         ids = said.get(word, [])
         if not isinstance(ids, list) or any(type(x) is not int for x in ids):
-            raise LoadError(f"{name}: config.json gives the picture's {word} as {str(ids)[:40]}; it must be a list of ids.")
+            raise LoadError(
+                f"{name}: config.json gives the picture's {word} as {str(ids)[:40]}; it must be a list of ids."
+            )
     shape = Picture(said["height"], said["width"], tuple(said["levels"]), tuple(said.get("cells", [])))
     if wrong := shape.wrong(vocab):
         raise LoadError(f"{name}: config.json gives its picture {wrong}.")

@@ -53,7 +53,9 @@ def _typed(tokenizer: Tokenizer, text: str, ways: Ways | None) -> str:
     marks = tokenizer.typed_marks(text, chat=ways is None)
     if not marks:
         return ""
-    shown = ", ".join(map(repr, marks[:SHOWN])) + (f" and {len(marks) - SHOWN} more" if len(marks) > SHOWN else "")
+    shown = ", ".join(map(repr, marks[:SHOWN])) + (
+        f" and {len(marks) - SHOWN} more" if len(marks) > SHOWN else ""
+    )
     what = f"the prompt holds the text of special tokens ({shown}), which is read as plain text"
     return f"{what}: {ways.chat}." if ways is not None and ways.chat and tokenizer.has_chat else f"{what}."
 
@@ -62,7 +64,11 @@ def _endless(tokenizer: Tokenizer, stops: Collection[int] | None, texts: Sequenc
     """That the token by which the template ends an answer does not end the run."""
     ends = tokenizer.turn_ends
     names = [str(tokenizer.piece(x)) for x in ends]
-    if stops is None or not {*stops}.isdisjoint(ends) or any(text in name for text in texts for name in names):
+    if (
+        stops is None
+        or not {*stops}.isdisjoint(ends)
+        or any(text in name for text in texts for name in names)
+    ):
         return ""
     if ends:
         what = f"the chat template ends an answer with {names[0]!r}, which is no stop token of this model"

@@ -62,7 +62,9 @@ class Dict:
 class Names(Namespace):
     """The namespace of templates. A name in it must not begin with an underscore."""
 
-    def __init__(*pairs: Any, **words: Any) -> None:  # without a name for itself, so that namespace(self=1) works
+    def __init__(
+        *pairs: Any, **words: Any
+    ) -> None:  # without a name for itself, so that namespace(self=1) works
         values = dict(*pairs[1:], **words)
         for name in values:
             _refuse_private(name)
@@ -82,8 +84,16 @@ def _raise_exception(message: Any) -> None:
     raise OwnRefusal(str(message))
 
 
-def _tojson(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: Any = None,
+    separators: Any = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def compiled(source: str) -> Expand:
@@ -93,7 +103,9 @@ def compiled(source: str) -> Expand:
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
     )
     world.filters["tojson"] = _tojson
-    world.globals.update(raise_exception=_raise_exception, strftime_now=now.strftime, dict=Dict(), namespace=Names)
+    world.globals.update(
+        raise_exception=_raise_exception, strftime_now=now.strftime, dict=Dict(), namespace=Names
+    )
     template = world.from_string(source)
 
     def expand(words: dict[str, Any]) -> str:

@@ -55,14 +55,20 @@ class Tokenizer:
         self._special: dict[str, int] = {x.content: at for at, x in added.items() if x.special}
         self._normalized = any(x.normalized for x in added.values())
         self.marks = frozenset(self._special.values())
-        self._byte_level = _uses(table.get("decoder"), "ByteLevel") or _uses(table.get("pre_tokenizer"), "ByteLevel")
-        self._spaced = _uses(table, "Metaspace") or "▁" in json.dumps(table.get("decoder"), ensure_ascii=False)
+        self._byte_level = _uses(table.get("decoder"), "ByteLevel") or _uses(
+            table.get("pre_tokenizer"), "ByteLevel"
+        )
+        self._spaced = _uses(table, "Metaspace") or "▁" in json.dumps(
+            table.get("decoder"), ensure_ascii=False
+        )
         self._ids = self._plain.get_vocab(with_added_tokens=True)
         self.vocab = max(self._ids.values(), default=-1) + 1
         if self.vocab > _MOST_IDS:
             raise ValueError(f"its largest id is {self.vocab - 1}, more than the limit of {_MOST_IDS - 1}")
         model = table["model"]
-        self._unknown = {self._ids.get(model.get("unk_token")), model.get("unk_id")} - {None}  # any text may become it
+        self._unknown = {self._ids.get(model.get("unk_token")), model.get("unk_id")} - {
+            None
+        }  # any text may become it
         self._fakes = self.marks - self._unknown  # those that no plain text may become
         self._tokens: list[str | None] = [None] * self.vocab
         for token, at in self._ids.items():
@@ -94,8 +100,16 @@ class Tokenizer:
             if not isinstance(error, Exception) and not _panic(error):
                 raise
             why = str(error).split(". ")[0][:80]
-            raise LoadError(f"{folder / 'tokenizer.json'} cannot be read ({why}); download it again.") from None
-        tokenizer.remarks = [*more.remarks, *chance, *tokenizer._moved(folder, more), *tokenizer.remarks, *ends.remarks]
+            raise LoadError(
+                f"{folder / 'tokenizer.json'} cannot be read ({why}); download it again."
+            ) from None
+        tokenizer.remarks = [
+            *more.remarks,
+            *chance,
+            *tokenizer._moved(folder, more),
+            *tokenizer.remarks,
+            *ends.remarks,
+        ]
         return tokenizer
 
     def _moved(self, folder: Path, more: Additions) -> list[str]:
@@ -107,7 +121,9 @@ class Tokenizer:
             if file != "tokenizer.json":
                 what = f"{folder / file} gives the added token {token!r} the id {at}, and the next free one is {ours}"
                 raise LoadError(f"{what}; {AGAIN}.")
-            remarks.append(f"{token!r} has the id {at} in its tokenizer.json, and {ours} is the next free one: {ours} holds.")
+            remarks.append(
+                f"{token!r} has the id {at} in its tokenizer.json, and {ours} is the next free one: {ours} holds."
+            )
         return remarks
 
     def _sides(self) -> tuple[list[int], bool]:
@@ -136,7 +152,9 @@ class Tokenizer:
         ids = self._guarded(self._plain, text).ids
         if self._fakes.isdisjoint(ids):
             return ids
-        return self._guarded(self._inert[0], text).ids  # a model that has a mark among its pieces made one of plain text
+        return self._guarded(
+            self._inert[0], text
+        ).ids  # a model that has a mark among its pieces made one of plain text
 
     @staticmethod
     def _guarded(by: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
@@ -146,7 +164,9 @@ class Tokenizer:
         except BaseException as error:
             if not _panic(error):
                 raise
-            raise LoadError(f"The tokenizer gave up on this text ({str(error)[:80]}); use another text or model.") from None
+            raise LoadError(
+                f"The tokenizer gave up on this text ({str(error)[:80]}); use another text or model."
+            ) from None
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """Ids that stand for exactly `data`, whatever the bytes, with nothing in front.
@@ -168,7 +188,9 @@ class Tokenizer:
         if token not in self._ids and byte < 128:
             token = chr(byte)
         if token not in self._ids:
-            raise ValueError(f"The tokenizer has no token for the byte {byte:02x}; give text in UTF-8 instead.")
+            raise ValueError(
+                f"The tokenizer has no token for the byte {byte:02x}; give text in UTF-8 instead."
+            )
         return self._ids[token]
 
     def bytes_of(self, token: int) -> bytes:
@@ -178,7 +200,9 @@ class Tokenizer:
             return f"<#{token}>".encode()
         if token in self.added:
             mark = self.added[token]
-            spaces = self._spaced and mark not in self._special  # Gemma adds runs of spaces and newlines as tokens
+            spaces = (
+                self._spaced and mark not in self._special
+            )  # Gemma adds runs of spaces and newlines as tokens
             return (mark.replace("▁", " ") if spaces else mark).encode()
         if self._byte_level:
             table = _byte_of()
@@ -233,7 +257,9 @@ class Tokenizer:
         text, spans = ("", []) if isinstance(texts[1], TemplateError) else fence.take(texts[1])
         if text != texts[0]:
             shown = ", ".join(map(repr, sorted(fence.marks)[:3]))
-            raise TemplateError(f"The chat template changes what it writes when a message holds {shown}; leave that out.")
+            raise TemplateError(
+                f"The chat template changes what it writes when a message holds {shown}; leave that out."
+            )
         return self._with_typed(text, spans, fence.begin)
 
     def _with_typed(self, text: str, spans: list[Span], free: str) -> list[int]:
@@ -245,7 +271,9 @@ class Tokenizer:
     def _marks_in(self, text: str) -> list[Span]:
         """Where a message holds what would be read as a mark of the template."""
         spans = [x.span() for x in pattern_of(self._controls).finditer(text)]
-        read = self._read_as_marks(text) if self._normalized else []  # other spellings, which the normalizer makes alike
+        read = (
+            self._read_as_marks(text) if self._normalized else []
+        )  # other spellings, which the normalizer makes alike
         return joined(spans, ((a, b) for a, b, _ in read))
 
     def _read_as_marks(self, text: str) -> list[tuple[int, int, str]]:
@@ -255,7 +283,9 @@ class Tokenizer:
             mark, part = self.added.get(at, ""), text[begin:end]
             if mark in self._controls and (at not in self._unknown or mark in part):
                 inner = part.find(mark)
-                first, length = (inner, len(mark)) if inner >= 0 else (len(part) - len(part.lstrip()), len(part.strip()))
+                first, length = (
+                    (inner, len(mark)) if inner >= 0 else (len(part) - len(part.lstrip()), len(part.strip()))
+                )
                 marks.append((begin + first, begin + first + length, mark))
         return marks
 
@@ -276,7 +306,11 @@ class Tokenizer:
             text = "" if source is None else render(source, words)
         except TemplateError:
             return []
-        between = text[text.rfind(_ANSWERED) + len(_ANSWERED) : max(0, text.rfind(_ASKED))] if _ANSWERED in text else ""
+        between = (
+            text[text.rfind(_ANSWERED) + len(_ANSWERED) : max(0, text.rfind(_ASKED))]
+            if _ANSWERED in text
+            else ""
+        )
         ids = self._guarded(self._marked, between).ids
         return [x for x in ids if self.added.get(x, "").strip("▁ \n\t")]
 
@@ -330,7 +364,9 @@ def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
     """A message with its reasoning under the names that templates read."""
     names = ("reasoning_content", "thinking", "reasoning")
     reasoning = next((message[x] for x in names if x in message), None)
-    return message if reasoning is None else {"thinking": reasoning, **message, "reasoning_content": reasoning}
+    return (
+        message if reasoning is None else {"thinking": reasoning, **message, "reasoning_content": reasoning}
+    )
 
 
 def _panic(error: BaseException) -> bool:

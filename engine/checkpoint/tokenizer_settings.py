@@ -15,16 +15,52 @@ FILE = "its tokenizer.json"
 SHOWN = 3  # tokens that are named
 # keys of tokenizer_config.json that are read here or elsewhere
 READ = (
-    *("add_bos_token", "add_eos_token", "add_prefix_space", "added_tokens_decoder", "additional_special_tokens", "auto_map"),
-    *("chat_control_tokens", "chat_template", "clean_up_tokenization_spaces", "extra_special_tokens", "fast_tokenizer_files"),
+    *(
+        "add_bos_token",
+        "add_eos_token",
+        "add_prefix_space",
+        "added_tokens_decoder",
+        "additional_special_tokens",
+        "auto_map",
+    ),
+    *(
+        "chat_control_tokens",
+        "chat_template",
+        "clean_up_tokenization_spaces",
+        "extra_special_tokens",
+        "fast_tokenizer_files",
+    ),
     *("model_max_length", "split_special_tokens"),
 )
 # keys that change no id and no text: where files are, how batches are filled, what an answer is parsed into
 HARMLESS = (
-    *("backend", "device_map", "errors", "from_slow", "init_inputs", "is_local", "legacy", "local_files_only", "max_len"),
-    *("max_length", "merges_file", "model_input_names", "model_specific_special_tokens", "pad_to_multiple_of"),
+    *(
+        "backend",
+        "device_map",
+        "errors",
+        "from_slow",
+        "init_inputs",
+        "is_local",
+        "legacy",
+        "local_files_only",
+        "max_len",
+    ),
+    *(
+        "max_length",
+        "merges_file",
+        "model_input_names",
+        "model_specific_special_tokens",
+        "pad_to_multiple_of",
+    ),
     *("pad_token_type_id", "padding", "padding_side", "processor_class", "response_schema", "return_tensors"),
-    *("spaces_between_special_tokens", "special_tokens_map_file", "stride", "tokenizer_file", "trim_offsets", "truncation"),
+    *(
+        "spaces_between_special_tokens",
+        "special_tokens_map_file",
+        "stride",
+        "tokenizer_file",
+        "trim_offsets",
+        "truncation",
+    ),
     *("truncation_side", "truncation_strategy", "trust_remote_code", "use_fast", "verbose", "vocab_file"),
 )
 
@@ -40,10 +76,18 @@ def unread(table: dict[str, Any], config: dict[str, Any], behind: bool) -> list[
     if isinstance(prefix, bool) and holds is not None and prefix != holds:
         remarks.append(f"add_prefix_space is {prefix} in {CONFIG} and {holds} in {FILE}: {holds} holds.")
     model = table.get("model")
-    if config.get("clean_up_tokenization_spaces") is True and isinstance(model, dict) and model.get("type", "BPE") != "BPE":
-        remarks.append("clean_up_tokenization_spaces is not followed: text is shown with every space that the model writes.")
+    if (
+        config.get("clean_up_tokenization_spaces") is True
+        and isinstance(model, dict)
+        and model.get("type", "BPE") != "BPE"
+    ):
+        remarks.append(
+            "clean_up_tokenization_spaces is not followed: text is shown with every space that the model writes."
+        )
     if config.get("split_special_tokens") is True:
-        remarks.append("split_special_tokens is not followed: the marks of a chat template are read as special tokens.")
+        remarks.append(
+            "split_special_tokens is not followed: the marks of a chat template are read as special tokens."
+        )
     if not isinstance(config.get("chat_control_tokens") or [], list):
         remarks.append(f"chat_control_tokens in {CONFIG} is no list of tokens, so it is left out.")
     if config.get("fast_tokenizer_files"):
@@ -57,7 +101,13 @@ def _unknown(config: dict[str, Any]) -> list[str]:
     """A remark on keys of tokenizer_config.json that nobody reads. Where one is false or empty, it asks for nothing: how a text
     is split is in tokenizer.json."""
     asked = {key: x for key, x in config.items() if x and not is_token(key, x) and key not in READ}
-    return remark(Config(asked), "this tokenizer", f"{FILE} alone says how a text is split", HARMLESS, "tokenizer_config.json")
+    return remark(
+        Config(asked),
+        "this tokenizer",
+        f"{FILE} alone says how a text is split",
+        HARMLESS,
+        "tokenizer_config.json",
+    )
 
 
 def without_chance(table: Any) -> list[str]:
@@ -69,7 +119,9 @@ def without_chance(table: Any) -> list[str]:
     return [f"dropout is {rate} in {FILE}, which leaves out merges by chance: it is switched off."]
 
 
-def beyond(spec: ModelSpec, added: Mapping[int, Any], stops: Iterable[int], config: dict[str, Any]) -> list[str]:
+def beyond(
+    spec: ModelSpec, added: Mapping[int, Any], stops: Iterable[int], config: dict[str, Any]
+) -> list[str]:
     """Remarks on tokens and lengths that the tokenizer's files name and the model does not have.
 
     added: id -> text of the added tokens;  stops: ids that end a text;  config: tokenizer_config.json
@@ -83,7 +135,9 @@ def beyond(spec: ModelSpec, added: Mapping[int, Any], stops: Iterable[int], conf
         remarks.append(f"its added tokens {_some(lost)} cannot be read or written: {last}.")
     longest, positions = config.get("model_max_length"), spec.max_positions
     if isinstance(longest, int | float) and 0 < longest < positions:
-        remarks.append(f"model_max_length in {CONFIG} is {longest:.0f}: a text may have {positions} tokens, as in config.json.")
+        remarks.append(
+            f"model_max_length in {CONFIG} is {longest:.0f}: a text may have {positions} tokens, as in config.json."
+        )
     return remarks
 
 
@@ -102,7 +156,10 @@ def _prefix_space(part: Any) -> bool | None:
     if kind == "ByteLevel" and isinstance(part.get("add_prefix_space"), bool):
         return bool(part["add_prefix_space"])
     if kind == "Metaspace":
-        return part.get("prepend_scheme", "always") != "never" and part.get("add_prefix_space", True) is not False
+        return (
+            part.get("prepend_scheme", "always") != "never"
+            and part.get("add_prefix_space", True) is not False
+        )
     if kind == "Prepend":
         return True
     inner = ("normalizer", "pre_tokenizer", "normalizers", "pretokenizers")

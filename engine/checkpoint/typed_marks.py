@@ -130,6 +130,8 @@ def renamed(spec: str, marks: Sequence[str]) -> tuple[str, dict[str, str]]:
         model["unk_token"] = moved[model["unk_token"]]
     if model.get("merges"):
         pairs = (x.split(" ", 1) if isinstance(x, str) else x for x in model["merges"])
-        model["merges"] = [[a, b] for a, b in pairs if a not in moved and b not in moved and a + b not in moved]
+        model["merges"] = [
+            [a, b] for a, b in pairs if a not in moved and b not in moved and a + b not in moved
+        ]
     table["post_processor"] = None
     return json.dumps(table), names

@@ -46,12 +46,16 @@ def files(folder: Path) -> list[Path]:
         raise LoadError(f"{folder} has no model.safetensors; give the folder of a complete checkpoint.")
     shards = index.get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(x, str) for x in shards.values()):
-        raise LoadError(f"{folder / 'model.safetensors.index.json'} has no weight_map; download the file again.")
+        raise LoadError(
+            f"{folder / 'model.safetensors.index.json'} has no weight_map; download the file again."
+        )
     paths = []
     for shard in sorted(set(shards.values())):
         path = member(folder, shard)
         if path is None or path.suffix != ".safetensors":
-            raise LoadError(f"{folder} lacks the weight file {shard[:80]!r} that its index names; download it again.")
+            raise LoadError(
+                f"{folder} lacks the weight file {shard[:80]!r} that its index names; download it again."
+            )
         paths.append(path)
     return paths
 
@@ -77,7 +81,9 @@ class Weights:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
         self._open.clear()
         self._files.close()
 
@@ -88,23 +94,33 @@ class Weights:
         except OSError as error:
             raise LoadError(f"{path} cannot be read ({error.strerror}); see who may read it.") from None
         if header > HEADER_BYTES:
-            raise LoadError(f"{path} has a header of {header} bytes, more than the limit of {HEADER_BYTES}; it is damaged.")
+            raise LoadError(
+                f"{path} has a header of {header} bytes, more than the limit of {HEADER_BYTES}; it is damaged."
+            )
         try:
             file = self._files.enter_context(safe_open(path, "pt"))
         except (SafetensorError, OSError) as error:
-            raise LoadError(f"{path} is no whole safetensors file ({str(error)[:80]}); download it again.") from None
+            raise LoadError(
+                f"{path} is no whole safetensors file ({str(error)[:80]}); download it again."
+            ) from None
         names = list(file.keys())
         if len(self.shapes) + len(names) > TENSORS:
-            raise LoadError(f"{self.folder} holds more than {TENSORS} tensors; this is no checkpoint of a known model.")
+            raise LoadError(
+                f"{self.folder} holds more than {TENSORS} tensors; this is no checkpoint of a known model."
+            )
         for name in names:
             if name.endswith(FREQUENCIES):  # old checkpoints carry them; they follow from the config
                 self.frequencies[name] = file.get_tensor(name)
                 continue
             if name in self.shapes:
-                raise LoadError(f"{path} holds {name} a second time; keep one of the two files and download the index again.")
+                raise LoadError(
+                    f"{path} holds {name} a second time; keep one of the two files and download the index again."
+                )
             part = file.get_slice(name)
             if part.get_dtype() not in (*FLOATS, *(WHOLE if name in self._whole else ())):
-                raise LoadError(f"{path} stores {name} as {part.get_dtype()}; only {', '.join(FLOATS)} can be read.")
+                raise LoadError(
+                    f"{path} stores {name} as {part.get_dtype()}; only {', '.join(FLOATS)} can be read."
+                )
             self._open[name], self.shapes[name] = file, tuple(part.get_shape())
 
     def check(self, spec: ModelSpec) -> None:
@@ -112,13 +128,19 @@ class Weights:
         wanted = shapes(spec)
         if spec.tied:
             wanted.setdefault("lm_head.weight", wanted["model.embed_tokens.weight"])
-        elements = sum(_count(x) for name, x in self.shapes.items() if not (spec.tied and name == "lm_head.weight"))
+        elements = sum(
+            _count(x) for name, x in self.shapes.items() if not (spec.tied and name == "lm_head.weight")
+        )
         missing = sorted(wanted.keys() - self.shapes.keys() - ({"lm_head.weight"} if spec.tied else set()))
         unexpected = sorted(self.shapes.keys() - wanted.keys())
         if missing:
-            raise LoadError(f"{self.folder} lacks {_some(missing)}; its config.json and its weights do not belong together.")
+            raise LoadError(
+                f"{self.folder} lacks {_some(missing)}; its config.json and its weights do not belong together."
+            )
         if unexpected:
-            raise LoadError(f"{self.folder} also holds {_some(unexpected)}, which a {spec.family} model does not have.")
+            raise LoadError(
+                f"{self.folder} also holds {_some(unexpected)}, which a {spec.family} model does not have."
+            )
         if abs(elements - spec.params) > 0.01 * spec.params:
             raise LoadError(
                 f"{self.folder}: config.json describes {spec.params:,} parameters, the weights hold {elements:,}; they may "
@@ -130,7 +152,11 @@ class Weights:
                     f"{self.folder}: {name} has the shape {list(shape)} and should have {list(wanted[name])}; get the "
                     "config.json of these weights."
                 )
-        if spec.tied and "lm_head.weight" in self.shapes and not self.same("lm_head.weight", "model.embed_tokens.weight"):
+        if (
+            spec.tied
+            and "lm_head.weight" in self.shapes
+            and not self.same("lm_head.weight", "model.embed_tokens.weight")
+        ):
             raise LoadError(
                 f"{self.folder}: config.json ties the head to the embedding, and lm_head.weight holds other numbers; set "
                 "tie_word_embeddings to false in config.json."
@@ -160,7 +186,11 @@ class Weights:
         return torch.equal(self._open[one].get_tensor(one), self._open[other].get_tensor(other))
 
     def decoder(
-        self, spec: ModelSpec, dtype: torch.dtype, device: torch.device, each: Callable[[], object] = lambda: None
+        self,
+        spec: ModelSpec,
+        dtype: torch.dtype,
+        device: torch.device,
+        each: Callable[[], object] = lambda: None,
     ) -> Decoder:
         """Read everything, and lay the matrices out for the processor; `each` is called behind each layer."""
         plan = layer_plan(spec)
@@ -176,7 +206,9 @@ class Weights:
             each()
         embed = self.read(["model.embed_tokens.weight"], dtype, device)
         head = embed if spec.tied else self.read(["lm_head.weight"], dtype, device)
-        return Decoder(spec, embed, layers, self.read(["model.norm.weight"], dtype, device, extra), head).packed()
+        return Decoder(
+            spec, embed, layers, self.read(["model.norm.weight"], dtype, device, extra), head
+        ).packed()
 
 
 def read_adapter(model: Path, spec: ModelSpec, base: str) -> Adapter | None:
@@ -199,12 +231,22 @@ def read_adapter(model: Path, spec: ModelSpec, base: str) -> Adapter | None:
         odd = sorted({*expected.items()} ^ {*weights.shapes.items()})
         if odd or not expected:
             what = odd[0][0][:80] if odd else "every change"
-            raise LoadError(f"{path}: {what} is missing, or of another shape than its rank and this model say; train it again.")
+            raise LoadError(
+                f"{path}: {what} is missing, or of another shape than its rank and this model say; train it again."
+            )
         tensors = {name: weights.read([name], torch.float64, CPU) for name in expected}
-    deltas = {x.removesuffix(".A"): (a, tensors[x[:-1] + "B"]) for x, a in tensors.items() if x.endswith(".A")}
-    rows = {m: (torch.tensor(ids), tensors[f"{m}.rows"]) for m, ids in config["rows"].items() if f"{m}.rows" in tensors}
+    deltas = {
+        x.removesuffix(".A"): (a, tensors[x[:-1] + "B"]) for x, a in tensors.items() if x.endswith(".A")
+    }
+    rows = {
+        m: (torch.tensor(ids), tensors[f"{m}.rows"])
+        for m, ids in config["rows"].items()
+        if f"{m}.rows" in tensors
+    }
     if len(rows) < len(config["rows"]):
-        raise LoadError(f"{path}: config.json names rows that model.safetensors does not hold; train the adapter again.")
+        raise LoadError(
+            f"{path}: config.json names rows that model.safetensors does not hold; train the adapter again."
+        )
     return Adapter(config["alpha"] / config["rank"], deltas, rows, key_remarks(path, config))
 
 
@@ -256,7 +298,10 @@ def layer_plan(spec: ModelSpec) -> dict[str, dict[str, Shape]]:
 
 def shapes(spec: ModelSpec) -> dict[str, Shape]:
     """Every tensor that a checkpoint of `spec` holds, with its shape; a tied head is not stored."""
-    expected: dict[str, Shape] = {"model.embed_tokens.weight": (spec.vocab, spec.d_model), "model.norm.weight": (spec.d_model,)}
+    expected: dict[str, Shape] = {
+        "model.embed_tokens.weight": (spec.vocab, spec.d_model),
+        "model.norm.weight": (spec.d_model,),
+    }
     if not spec.tied:
         expected["lm_head.weight"] = (spec.vocab, spec.d_model)
     for i in range(spec.n_layers):

@@ -14,7 +14,9 @@ SEEDS = (1 << 64) - 1  # the largest seed: a draw is keyed by 64 bits of it
 
 def whole(value: Any, name: str, low: int | None = None, high: int | None = None) -> int:
     """`value` as an int of [low, high]; raises ParamError for anything that is no whole number, a truth or text included."""
-    limit = "a whole number" + ("" if low is None else f" from {low}") + ("" if high is None else f" to {high}")
+    limit = (
+        "a whole number" + ("" if low is None else f" from {low}") + ("" if high is None else f" to {high}")
+    )
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ParamError(f"{name} = {shown(value)}: must be {limit}.")
     number = operator.index(value)
@@ -47,7 +49,9 @@ def texts(value: Any, name: str) -> list[str]:
     listed = list(listed)
     for text in listed:
         if not isinstance(text, str) or not text:
-            raise ParamError(f"{name} holds {shown(text)}: each of its texts must be a str that is not empty.")
+            raise ParamError(
+                f"{name} holds {shown(text)}: each of its texts must be a str that is not empty."
+            )
     return listed
 
 
@@ -58,7 +62,9 @@ def ids(value: Any, name: str) -> list[int]:
         way = "model.tokenizer.encode turns text into them"
         raise ParamError(f"{name} = {shown(value)}: must be a list of whole numbers; {way}.")
     if isinstance(value, bytes | bytearray):
-        raise ParamError(f"{name} is {len(value)} bytes: give text (decode them), or token ids as a list of whole numbers.")
+        raise ParamError(
+            f"{name} is {len(value)} bytes: give text (decode them), or token ids as a list of whole numbers."
+        )
     if not isinstance(value, Iterable):
         raise ParamError(f"{name} = {shown(value)}: must be a list of whole numbers, or a prompt's text.")
     listed = list(value.tolist() if hasattr(value, "tolist") else value)

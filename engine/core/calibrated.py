@@ -87,7 +87,9 @@ class Found:
             return None
         return f"{kind}.{knob} = {MARK}{self.name} was found for {self.part}.{self.knob}: set that, or give a value."
 
-    def unfit(self, kind: str, knob: str, method: Mapping[str, Mapping[str, Any]], models: Mapping[str, Any]) -> str | None:
+    def unfit(
+        self, kind: str, knob: str, method: Mapping[str, Mapping[str, Any]], models: Mapping[str, Any]
+    ) -> str | None:
         """Why the value says nothing of this knob of this method, by its record, on these models by role, which have a `name`
         and a `fingerprint`; None: it does."""
         what = f"{kind}.{knob} = {MARK}{self.name}"
@@ -187,7 +189,9 @@ def named(text: str) -> Found:
     ParamError."""
     name = text.removeprefix(MARK)
     if not NAME.fullmatch(name):
-        raise ParamError(f"{text[:80]!r}: a name has letters, digits, - and _; a path is for the command line and for `read`.")
+        raise ParamError(
+            f"{text[:80]!r}: a name has letters, digits, - and _; a path is for the command line and for `read`."
+        )
     return read(usual() / f"{name}{ENDING}")
 
 
@@ -216,7 +220,11 @@ def _of(said: Any) -> Found | None:
     whole: Calibration | Conformal | None = None
     if rest.keys() == _names(Conformal) and lists.keys() == {"value", "agreed", "leave"}:
         whole = Conformal(**{**rest, **lists})
-    elif rest.keys() == _names(Calibration) and lists.keys() == {"curve"} and all(map(_is_point, lists["curve"])):
+    elif (
+        rest.keys() == _names(Calibration)
+        and lists.keys() == {"curve"}
+        and all(map(_is_point, lists["curve"]))
+    ):
         points = tuple(Point(**{**x, "losses": tuple(x["losses"])}) for x in lists["curve"])
         whole = Calibration(**{**rest, "curve": points})
     return whole if whole is not None and _sound(whole) and whole.rule == said.get("rule") else None
@@ -242,7 +250,9 @@ def _sound(one: Calibration | Conformal) -> bool:
         numbers = [*one.value, *one.agreed, *one.leave, one.wrong]
         said = 0 < len(one.value) == len(one.agreed) == len(one.leave)
     texts = (one.name, one.part, one.knob, one.texts, *words)
-    shapes = [isinstance(x, dict) and all(isinstance(y, dict) for y in x.values()) for x in (one.models, one.method)]
+    shapes = [
+        isinstance(x, dict) and all(isinstance(y, dict) for y in x.values()) for x in (one.models, one.method)
+    ]
     return (
         said
         and all(isinstance(x, str) and len(x) <= 200 for x in texts)

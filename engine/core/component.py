@@ -182,14 +182,18 @@ def registry(kind: str) -> dict[str, type[Component]]:
             raise ValueError(f"{path} defines {len(parts)} components; one file holds exactly one.")
         name = path.rpartition(".")[2]
         if name in shelf:
-            raise ValueError(f"{path} and {shelf[name].__module__} share a name; within a kind names are unique.")
+            raise ValueError(
+                f"{path} and {shelf[name].__module__} share a name; within a kind names are unique."
+            )
         shelf[name] = parts[0]
     return dict(sorted(shelf.items()))
 
 
 def roles() -> tuple[str, ...]:
     """The roles of further models that some component may ask for, in the order of the kinds; no role twice."""
-    return tuple(dict.fromkeys(role for kind in KINDS for part in registry(kind).values() for role in part.roles()))
+    return tuple(
+        dict.fromkeys(role for kind in KINDS for part in registry(kind).values() for role in part.roles())
+    )
 
 
 def _word(annotation: Any) -> str:
@@ -207,14 +211,21 @@ def _files(package: str) -> Iterator[str]:
 
 
 def _is_part(x: Any, kind: str) -> bool:
-    return isinstance(x, type) and issubclass(x, Component) and getattr(x, "kind", None) == kind and "title" in vars(x)
+    return (
+        isinstance(x, type)
+        and issubclass(x, Component)
+        and getattr(x, "kind", None) == kind
+        and "title" in vars(x)
+    )
 
 
 def lookup(kind: str, name: str) -> type[Component]:
     """The component class `name` of `kind`; raises ParamError with the nearest name otherwise."""
     shelf = registry(kind)
     if name not in shelf:
-        raise ParamError(f"no {kind} is called {shown(name)!r}.{nearest(name, shelf)} There are: {', '.join(shelf)}.")
+        raise ParamError(
+            f"no {kind} is called {shown(name)!r}.{nearest(name, shelf)} There are: {', '.join(shelf)}."
+        )
     return shelf[name]
 
 
@@ -262,7 +273,9 @@ def declared(method: Mapping[str, Any]) -> dict[str, dict[str, Note]]:
             name = stage.get("name") if isinstance(stage, dict) else None
             cls = registry(kind).get(name) if isinstance(name, str) else None
             if cls is not None and cls.tells:
-                notes.setdefault(kind, {}).update((x, _held(note, x, cls, stage)) for x, note in cls.tells.items())
+                notes.setdefault(kind, {}).update(
+                    (x, _held(note, x, cls, stage)) for x, note in cls.tells.items()
+                )
     return notes
 
 
@@ -271,7 +284,14 @@ def _held(note: Note, name: str, cls: type[Component], record: Mapping[str, Any]
     rows of a chain's grid are its stages."""
     if note.kind == "grid" and isinstance(stages := record.get("stages"), list):
         return replace(note, rows=[str(x.get("name")) for x in stages if isinstance(x, dict)])
-    knob = next((p for p in cls.params() if p.name == note.line and (note.line == name or note.line not in cls.tells)), None)
+    knob = next(
+        (
+            p
+            for p in cls.params()
+            if p.name == note.line and (note.line == name or note.line not in cls.tells)
+        ),
+        None,
+    )
     value = None if knob is None else record.get(knob.name, knob.default)
     return replace(note, at=float(value)) if isinstance(value, int | float) else note
 
@@ -291,5 +311,7 @@ def written(kind: str, text: str, where: str) -> Component:
         else:
             knobs[[*knobs][-1]] += f",{word}"
     if any(x.startswith(calibrated.MARK) for x in knobs.values()):
-        raise ParamError(f"{where}: a calibrated value is for what changes a text, and its text is checked; give a number.")
+        raise ParamError(
+            f"{where}: a calibrated value is for what changes a text, and its text is checked; give a number."
+        )
     return build(kind, name, knobs)

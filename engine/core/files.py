@@ -63,7 +63,9 @@ def located(value: str, most: int) -> Path:
     for place in (KNOWN.get(digest), usual() / digest):
         if place is not None and place.is_file() and _look(place, most)[0] == digest:
             return place
-    raise FileRefusal(f"the file {value} is not on this machine, or is not what it was; give its path, or upload it again.")
+    raise FileRefusal(
+        f"the file {value} is not on this machine, or is not what it was; give its path, or upload it again."
+    )
 
 
 def unfit(value: str, most: int) -> str | None:

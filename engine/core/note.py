@@ -57,7 +57,9 @@ class Note:
         if self.kind == "span":
             return _span(value) or (isinstance(value, list) and bool(value) and all(map(_span, value)))
         if self.kind == "set":
-            return isinstance(value, str) or (isinstance(value, list) and all(x is not None and _entry(x) for x in value))
+            return isinstance(value, str) or (
+                isinstance(value, list) and all(x is not None and _entry(x) for x in value)
+            )
         if self.kind == "clock":
             return _number(value) and value >= 0
         if self.kind == "grid":
@@ -98,7 +100,11 @@ class Finding(Note):
             if self.kind not in ("series", "set"):
                 return f"is a {self.kind}, and its values stand in a series or a set"
             fit = all(map(_single, self.values))
-            return None if fit and len(self.values) <= most else f"must have at most {most} values, each a number or a word"
+            return (
+                None
+                if fit and len(self.values) <= most
+                else f"must have at most {most} values, each a number or a word"
+            )
         rows, extra = self.values, 1 if self.over == "matrix" else 0
         if self.kind != "grid":
             return f"is a {self.kind}, and its values stand in a grid"

@@ -22,7 +22,16 @@ TYPES: dict[str, tuple[type, type | None]] = {
     "tuple[float, ...]": (tuple, float),
     "tuple[str, ...]": (tuple, str),
 }
-SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+SWITCH = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
 AUTO = "auto"  # in the place of a number: the one that belongs to the trained part at hand
 WORDS = 2000  # characters of a text for which no other limit is declared
 SHOWN = 60  # characters of a value in a message
@@ -104,9 +113,13 @@ class Param:
         one = replace(self, type=self.item, item=None, most=None)
         named = [replace(one, name=f"{self.name}, item {place}") for place in range(1, len(items) + 1)]
         read = tuple(knob.read(x, owner) for knob, x in zip(named, items, strict=True))
-        odd = next((i for i, x in enumerate(read) if self.item is str and not re.fullmatch(r"[^\s,]+", x)), None)
+        odd = next(
+            (i for i, x in enumerate(read) if self.item is str and not re.fullmatch(r"[^\s,]+", x)), None
+        )
         if odd is not None:
-            raise ParamError(f"{owner}.{named[odd].name} = {_short(read[odd])}: must be one word, without a comma or blank.")
+            raise ParamError(
+                f"{owner}.{named[odd].name} = {_short(read[odd])}: must be one word, without a comma or blank."
+            )
         return read
 
     def _text(self, value: str, owner: str) -> str:
@@ -114,10 +127,14 @@ class Param:
         where = f"{owner}.{self.name}"
         most = WORDS if self.file or self.most is None else self.most
         if len(value) > most:
-            raise ParamError(f"{where} has {len(value):,} characters, above the limit of {most:,}; shorten it.")
+            raise ParamError(
+                f"{where} has {len(value):,} characters, above the limit of {most:,}; shorten it."
+            )
         odd = re.search("[\ud800-\udfff]", value)
         if odd is not None:
-            raise ParamError(f"{where} holds a character that is not UTF-8, at place {odd.start() + 1}; leave it out.")
+            raise ParamError(
+                f"{where} holds a character that is not UTF-8, at place {odd.start() + 1}; leave it out."
+            )
         return value
 
     @property
@@ -200,8 +217,13 @@ def param(  # noqa: PLR0913
     auto: bool = False,
 ) -> Any:
     """A dataclass field that is a knob. Range, unit and help serve control, check and message alike."""
-    said = dict(low=low, high=high, step=step, choices=tuple(choices), unit=unit, help=help, file=file, before=before)
-    return field(default=default, metadata={"param": {**said, "least": least, "most": most, "lines": lines, "auto": auto}})
+    said = dict(
+        low=low, high=high, step=step, choices=tuple(choices), unit=unit, help=help, file=file, before=before
+    )
+    return field(
+        default=default,
+        metadata={"param": {**said, "least": least, "most": most, "lines": lines, "auto": auto}},
+    )
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -27,7 +27,9 @@ def expanded(text: str | Path) -> Path:
     try:
         return Path(name).expanduser()
     except RuntimeError:
-        raise PathRefusal(name, f"{shown(name.partition('/')[0])} is nobody's home here, write the path out") from None
+        raise PathRefusal(
+            name, f"{shown(name.partition('/')[0])} is nobody's home here, write the path out"
+        ) from None
 
 
 def is_folder(text: str | Path) -> bool:
@@ -55,6 +57,10 @@ def _wrong(name: str) -> str:
         return "it holds half of a surrogate pair, leave it out"
     longest = max(map(len, data.replace(b"\\", b"/").split(b"/")))
     if longest > NAME or len(data) > WHOLE:
-        most = f"{longest} bytes, and at most {NAME}" if longest > NAME else f"{len(data)} bytes, and at most {WHOLE}"
+        most = (
+            f"{longest} bytes, and at most {NAME}"
+            if longest > NAME
+            else f"{len(data)} bytes, and at most {WHOLE}"
+        )
         return f"{'a name in it' if longest > NAME else 'it'} has {most} are possible, choose a shorter one"
     return ""

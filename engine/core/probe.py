@@ -87,7 +87,9 @@ class Probe:
     def wants_attention(self, layer: int, prefill: bool) -> bool:
         """Whether the attention of `layer` was asked for, in a pass that reads a prompt or in another."""
         asked, attention = self.needs.attention_layers, self.needs.attention
-        return attention != "none" and not (prefill and attention == "decode") and (not asked or layer in asked)
+        return (
+            attention != "none" and not (prefill and attention == "decode") and (not asked or layer in asked)
+        )
 
     def received(self, layer: int) -> Tensor | None:
         """float32 [B, H_kv, S]: what the rows of the pass gave to the entries of `layer`, summed over them and the group; None:

@@ -64,7 +64,9 @@ class Progress:
     def _begun(self) -> Any:
         from tqdm.auto import tqdm
 
-        more: dict[str, Any] = {"display": False} if in_notebook() else {"file": sys.stderr, "dynamic_ncols": True}
+        more: dict[str, Any] = (
+            {"display": False} if in_notebook() else {"file": sys.stderr, "dynamic_ncols": True}
+        )
         bar = tqdm(total=self.total, desc=self.phase, unit=f" {self.unit}", leave=False, **more)
         bar.start_t -= time.perf_counter() - self._began
         if in_notebook():
@@ -73,9 +75,13 @@ class Progress:
             self._output = display(bar.container, display_id=True)
         return bar
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
         if self._bar is not None:
-            self._bar.total = self._bar.n  # a text that ends before its length is whole: no bar is left in a notebook
+            self._bar.total = (
+                self._bar.n
+            )  # a text that ends before its length is whole: no bar is left in a notebook
             self._bar.close()
         if self._output is not None:
             self._output.update({}, raw=True)

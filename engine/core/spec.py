@@ -62,7 +62,9 @@ class Picture:
         if len(self.levels) < 2:
             return f"{len(self.levels)} grey levels; there must be 2 or more"
         if len(self.cells) not in (0, self.size):
-            return f"{len(self.cells)} instructions for {self.size} cells; there must be one for each, or none"
+            return (
+                f"{len(self.cells)} instructions for {self.size} cells; there must be one for each, or none"
+            )
         if len(set(ids)) < len(ids):
             return "one id for two levels or cells; each needs its own"
         if not all(0 <= x < vocab for x in ids):
@@ -146,7 +148,9 @@ class ModelSpec:
     @property
     def reading_limit(self) -> str:
         """How many tokens it reads, and what says so, behind the words "the model"."""
-        scaled = self.rope.kind == "yarn" and self.max_positions == int(self.rope.original_positions * self.rope.factor)
+        scaled = self.rope.kind == "yarn" and self.max_positions == int(
+            self.rope.original_positions * self.rope.factor
+        )
         key = "the yarn table of its config.json" if scaled else "max_position_embeddings of its config.json"
         return f"{self.name} reads at most {self.max_positions} tokens, the answer included ({key})"
 

@@ -50,7 +50,13 @@ Held = int | Sequence[int] | Sequence[Sequence[int]]  # entries: one number, by 
 
 # of those of a pass: what can make one layer cost what another does not, and what all but its scores follows from
 APART = ("attn_layers", "ffn_layers", "heads", "kv_heads", "bounds", "rows", "ffn_rows", "entering")
-PRICED = ("batch", "weight_bits", "act_bits", "kv_bits", "dequant")  # sizes on which the price of every operator hangs
+PRICED = (
+    "batch",
+    "weight_bits",
+    "act_bits",
+    "kv_bits",
+    "dequant",
+)  # sizes on which the price of every operator hangs
 SIZES = (*PRICED, "logits", "head_bits")
 
 
@@ -124,27 +130,41 @@ def pass_ops(  # noqa: PLR0913
     _at_least_one(tokens, batch)
     layers, attn, ffn, filled, twice = _sub_layers(spec, attn_layers, ffn_layers, propagated, copied)
     run = _each_layer("rows", tokens if rows is None else rows, spec)
-    ffn_run, into = run if ffn_rows is None else ffn_rows, [None] * len(layers) if entering is None else entering
-    prices = {n: prices_of(spec, n, batch, weight_bits, act_bits, kv_bits, dequant) for n in {*run, *ffn_run, tokens}}
+    ffn_run, into = (
+        run if ffn_rows is None else ffn_rows,
+        [None] * len(layers) if entering is None else entering,
+    )
+    prices = {
+        n: prices_of(spec, n, batch, weight_bits, act_bits, kv_bits, dequant)
+        for n in {*run, *ffn_run, tokens}
+    }
     open_q = _each_layer("heads", heads or [*map(spec.heads_at, layers)], spec)
     open_kv = _each_layer("kv_heads", kv_heads or [*map(spec.kv_at, layers)], spec)
     entries, ops = _each_layer("held", held, spec), list[Op]()
     mask = [None] * len(layers) if pairs is None else _each_layer("pairs", pairs, spec)
     for i in layers:
         if i in attn:
-            scored, read = _reads(spec, i, run[i], entries[i], tokens if (m := into[i]) is None else m, mask[i])
-            ops += prices[run[i]].attention(i, open_q[i], open_kv[i], scored, read, fused, into[i], read_bits, again, bounds)
+            scored, read = _reads(
+                spec, i, run[i], entries[i], tokens if (m := into[i]) is None else m, mask[i]
+            )
+            ops += prices[run[i]].attention(
+                i, open_q[i], open_kv[i], scored, read, fused, into[i], read_bits, again, bounds
+            )
         else:
             ops += prices[tokens].gap(i, open_kv[i], i in filled, i in twice)
         if i in ffn:
             ops += prices[ffn_run[i]].ffn(i)
-    head = prices[tokens].linear("lm_head", None, spec.d_model, spec.vocab, rows=logits, weight_bits=head_bits)
+    head = prices[tokens].linear(
+        "lm_head", None, spec.d_model, spec.vocab, rows=logits, weight_bits=head_bits
+    )
     return [*ops, head] if logits else ops
 
 
 def _at_least_one(tokens: int, batch: int) -> None:
     if tokens < 1 or batch < 1:
-        raise ValueError(f"A pass feeds at least one row of one sequence; tokens = {tokens}, batch = {batch}.")
+        raise ValueError(
+            f"A pass feeds at least one row of one sequence; tokens = {tokens}, batch = {batch}."
+        )
 
 
 _SubLayers = tuple[range, set[int], set[int], set[int], set[int]]
@@ -155,7 +175,9 @@ def _sub_layers(spec: ModelSpec, attn: Any, ffn: Any, propagated: Any, copied: A
     layers = range(spec.n_layers)
     runs, blocks = (_chosen(which, layers) for which in (attn, ffn))
     filled, twice = (_chosen(x, [i for i in layers if i not in runs]) - runs for x in (propagated, copied))
-    heads, columns = ({i for i in layers if at(i)} for at in (spec.kv_at, spec.ff_at))  # of a model that was cut not all
+    heads, columns = (
+        {i for i in layers if at(i)} for at in (spec.kv_at, spec.ff_at)
+    )  # of a model that was cut not all
     return layers, runs & heads, blocks & columns, filled & heads, twice & heads
 
 
@@ -165,10 +187,15 @@ def pass_cost(spec: ModelSpec, tokens: int, held: Held, **options: Unpack[PassOp
     pairs, apart = options.get("pairs"), any(options.get(name) is not None for name in APART)
     if apart or spec.windows or spec.groups or not isinstance(held, int) or not isinstance(pairs, int | None):
         return Cost.of(pass_ops(spec, tokens, held, **options))
-    rest, price = _beside_scores(spec, tokens, tuple((name, options.get(name)) for name in SIZES if name in options))
+    rest, price = _beside_scores(
+        spec, tokens, tuple((name, options.get(name)) for name in SIZES if name in options)
+    )
     scored, read = _reads(spec, 0, tokens, held, tokens, pairs)
     fused, bits, again = options.get("fused", True), options.get("read_bits"), options.get("again", 0)
-    one, layers = price.scores(0, spec.n_heads, spec.n_kv_heads, scored, read, fused, bits, again), spec.n_layers
+    one, layers = (
+        price.scores(0, spec.n_heads, spec.n_kv_heads, scored, read, fused, bits, again),
+        spec.n_layers,
+    )
     return replace(
         rest,
         flops=rest.flops + layers * one.flops,
@@ -212,7 +239,9 @@ def exit_test(
     return price.linear("exit_test", layer, h, 1 if kind == "router" else classes)
 
 
-def tree_pairs(parents: Sequence[int], held: int, tokens: int | None = None, window: int | None = None) -> int:
+def tree_pairs(
+    parents: Sequence[int], held: int, tokens: int | None = None, window: int | None = None
+) -> int:
     """True mask entries when a tree is verified: `parents[i]` is node i's parent, -1 the root.
 
     The pass feeds `tokens` rows on `held` entries: a chain that ends in the root, then the nodes. None: root and nodes.
@@ -278,10 +307,22 @@ def _recorded(  # noqa: PLR0913
     fused: bool = True,
 ) -> tuple[Held, PassOptions]:
     """Entries and options with which `pass_ops` makes the operators of a recorded pass."""
-    options: PassOptions = {"batch": record.batch, "fused": fused, "act_bits": bits, "kv_bits": bits, "read_bits": read_bits}
+    options: PassOptions = {
+        "batch": record.batch,
+        "fused": fused,
+        "act_bits": bits,
+        "kv_bits": bits,
+        "read_bits": read_bits,
+    }
     options["weight_bits"] = bits if weight_bits is None else weight_bits
     if logits is None:  # where a context looks at the prompt by some layers alone nothing reaches the head
-        logits = 0 if record.phase in STATES and record.attn is not None else 1 if record.phase in READS else record.tokens
+        logits = (
+            0
+            if record.phase in STATES and record.attn is not None
+            else 1
+            if record.phase in READS
+            else record.tokens
+        )
         logits = logits if record.logits is None else record.logits
     options["logits"] = logits
     options["attn_layers"], options["ffn_layers"] = record.attn, record.ffn
@@ -299,12 +340,16 @@ def _recorded(  # noqa: PLR0913
     return entries, options
 
 
-def _pairs_of(spec: ModelSpec, held: Held, parents: Sequence[int], rows: int | list[int]) -> int | list[int | Fraction]:
+def _pairs_of(
+    spec: ModelSpec, held: Held, parents: Sequence[int], rows: int | list[int]
+) -> int | list[int | Fraction]:
     """True mask entries of a pass that checks a tree: one number where all layers hold and run as much, else one a layer."""
     if isinstance(held, int) and isinstance(rows, int) and not spec.windows:
         return tree_pairs(parents, held, rows)
     each, fed = _each_layer("held", held, spec), _each_layer("rows", rows, spec)
-    seen = ([(tree_pairs(parents, n, fed[i], spec.window(i)), 0) for n in _heads(h)] for i, h in enumerate(each))
+    seen = (
+        [(tree_pairs(parents, n, fed[i], spec.window(i)), 0) for n in _heads(h)] for i, h in enumerate(each)
+    )
     return [_mean(x)[0] for x in seen]
 
 
@@ -327,7 +372,9 @@ def _by_row(spec: ModelSpec, record: Pass, held: Held, parents: Sequence[int] | 
     return {"rows": [*map(len, attn)], "ffn_rows": [*map(len, ffn)], "entering": entering, "pairs": pairs}
 
 
-def _pairs(spec: ModelSpec, layer: int, rows: list[int], held: int, record: Pass, parents: Sequence[int] | None) -> int:
+def _pairs(
+    spec: ModelSpec, layer: int, rows: list[int], held: int, record: Pass, parents: Sequence[int] | None
+) -> int:
     """True entries of the mask for those `rows` of a pass that run the attention of a layer over `held` entries."""
     others = set(range(record.tokens) if record.gap == "propagate" else rows)  # what leaves entries
     if parents is not None and record.tokens == len(parents) + 1 and parents:
@@ -355,9 +402,20 @@ def _tests(spec: ModelSpec, record: Pass, bits: float, weight_bits: float) -> li
         asked = asked[:-1]
     if not asked or not record.asks:
         return []
-    places = record.tokens if record.logits is None or record.phase != "canvas" else record.logits  # these alone are asked
+    places = (
+        record.tokens if record.logits is None or record.phase != "canvas" else record.logits
+    )  # these alone are asked
     rows, inner = places * record.batch, record.inner or 0
-    bare = partial(exit_test, spec, record.asks, rows=rows, classes=1, inner=inner, weight_bits=weight_bits, act_bits=bits)
+    bare = partial(
+        exit_test,
+        spec,
+        record.asks,
+        rows=rows,
+        classes=1,
+        inner=inner,
+        weight_bits=weight_bits,
+        act_bits=bits,
+    )
     return [bare(layer=i) for i in asked]
 
 
@@ -377,10 +435,20 @@ def look_ops(spec: ModelSpec, look: Look, bits: float = 16) -> list[Op]:
     with two operations an entry more its entropy; the maps of a net, and five operations an activation between two of them."""
     if look.of != "net":
         entries = spec.vocab * look.rows
-        return [Op(f"router_{look.of}", None, (5 if look.of == "law" else 7) * entries, act_bytes=size(entries, bits))]
+        return [
+            Op(
+                f"router_{look.of}",
+                None,
+                (5 if look.of == "law" else 7) * entries,
+                act_bytes=size(entries, bits),
+            )
+        ]
     price = Prices(spec, look.rows, 1, bits, bits, bits, dequant=False)
     maps = [price.linear("router_net", None, i, o) for i, o in pairwise(look.widths)]
-    between = [Op("router_act", None, 5 * w * look.rows, act_bytes=size(2 * w * look.rows, bits)) for w in look.widths[1:-1]]
+    between = [
+        Op("router_act", None, 5 * w * look.rows, act_bytes=size(2 * w * look.rows, bits))
+        for w in look.widths[1:-1]
+    ]
     return [*maps, *between]
 
 
@@ -432,7 +500,9 @@ def _mean(each: Sequence[tuple[int, int]]) -> tuple[int | Fraction, int | Fracti
 def _each_layer(name: str, value: Any, spec: ModelSpec) -> Sequence[Any]:
     each: Sequence[Any] = [value] * spec.n_layers if isinstance(value, int) else value
     if len(each) != spec.n_layers:
-        raise ValueError(f"{name} has {len(each)} entries; {spec.name} has {spec.n_layers} layers. Give one for each.")
+        raise ValueError(
+            f"{name} has {len(each)} entries; {spec.name} has {spec.n_layers} layers. Give one for each."
+        )
     return each
 
 

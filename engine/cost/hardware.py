@@ -40,7 +40,9 @@ __all__ = [
 def device(name: str) -> HardwareProfile:
     """The known machine `name`, a key of DEVICES."""
     if name not in DEVICES:
-        raise ParamError(f"No machine {shown(name)!r}; known: {', '.join(DEVICES)}. Or give peak_flops and bandwidth.")
+        raise ParamError(
+            f"No machine {shown(name)!r}; known: {', '.join(DEVICES)}. Or give peak_flops and bandwidth."
+        )
     return DEVICES[name]
 
 

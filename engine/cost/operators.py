@@ -140,7 +140,9 @@ class Prices:
             act_bytes=size(i * rows, self.a) + (0 if into_cache else written),
         )
 
-    def pointwise(self, name: str, layer: int, width: int, flops: int, tensors: int, rows: int | None = None) -> Op:
+    def pointwise(
+        self, name: str, layer: int, width: int, flops: int, tensors: int, rows: int | None = None
+    ) -> Op:
         """`flops` operations per element of [n, width], n being `rows` if given; `tensors` such arrays are read or written."""
         elements = width * (self.n if rows is None else rows) * self.batch
         return Op(name, layer, flops * elements, act_bytes=size(tensors * elements, self.a))
@@ -164,8 +166,15 @@ class Prices:
         pages whose bounds are read first"""
         bits = self.k if read_bits is None else read_bits
         before, behind = self._beside(layer, heads, kv_heads, entering)
-        chosen = [self.bounds(layer, heads, kv_heads, bounds[layer], bits)] if bounds and bounds[layer] else []
-        return [*before, *chosen, self.scores(layer, heads, kv_heads, pairs, read, fused, bits, again), *behind]
+        chosen = (
+            [self.bounds(layer, heads, kv_heads, bounds[layer], bits)] if bounds and bounds[layer] else []
+        )
+        return [
+            *before,
+            *chosen,
+            self.scores(layer, heads, kv_heads, pairs, read, fused, bits, again),
+            *behind,
+        ]
 
     def scores(
         self,
@@ -190,7 +199,9 @@ class Prices:
             act_bytes=size((2 * self.n * heads * d + written) * self.batch, self.a),
         )
 
-    def _beside(self, layer: int, heads: int, kv_heads: int, entering: int | None) -> tuple[list[Op], list[Op]]:
+    def _beside(
+        self, layer: int, heads: int, kv_heads: int, entering: int | None
+    ) -> tuple[list[Op], list[Op]]:
         """What the sub-layer runs before its scores, and behind them."""
         if (key := (layer, heads, kv_heads, entering)) not in self._around:
             h, d = self.spec.d_model, self.spec.head_dim
@@ -212,7 +223,10 @@ class Prices:
         """What fills a layer's cache: norm, K and V projections, of so many rows (None: all)."""
         h, o = self.spec.d_model, kv_heads * self.spec.head_dim
         norm = self.pointwise("attn_norm", layer, h, flops=7, tensors=2, rows=rows)
-        return [norm, *(self.linear(name, layer, h, o, rows=rows, into_cache=True) for name in ("k_proj", "v_proj"))]
+        return [
+            norm,
+            *(self.linear(name, layer, h, o, rows=rows, into_cache=True) for name in ("k_proj", "v_proj")),
+        ]
 
     def gap(self, layer: int, kv_heads: int, filled: bool, copied: bool) -> list[Op]:
         """What a layer costs whose attention does not run: `keys_values` where it is filled; where it is copied, the newest

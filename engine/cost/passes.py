@@ -19,7 +19,9 @@ from .cost import DTYPE_BITS, Cost, cost_of
 SPENT = ("draft", "verify")  # phases of the passes that write
 # phases of what the target runs besides: what waited goes on, an oracle looks ahead, a table of states is filled
 ASIDE = ("flush", "search", "lookup")
-PRICED = tuple(x.name for x in fields(Pass) if x.name not in ("wall_us", "instrumented", "read"))  # what a price follows from
+PRICED = tuple(
+    x.name for x in fields(Pass) if x.name not in ("wall_us", "instrumented", "read")
+)  # what a price follows from
 
 
 def spec_of(record: Mapping[str, Any]) -> ModelSpec:
@@ -29,7 +31,9 @@ def spec_of(record: Mapping[str, Any]) -> ModelSpec:
     if min(sizes) < 1 or len(spec.windows) not in (0, spec.n_layers):
         raise TraceError("The header's model has no shape that a model can have: open an intact copy.")
     rows = [*[4] * spec.n_layers, 1]
-    if spec.bits and ([*map(len, spec.bits)] != rows or not all(0 < x <= 64 for row in spec.bits for x in row)):
+    if spec.bits and (
+        [*map(len, spec.bits)] != rows or not all(0 < x <= 64 for row in spec.bits for x in row)
+    ):
         raise TraceError("The header's model says bits of weights that none has: open an intact copy.")
     cut = [*spec.widths, *(x for groups in spec.groups for x in groups)]
     if {len(spec.groups), len(spec.widths)} - {0, spec.n_layers} or min(cut, default=0) < 0:
@@ -76,14 +80,26 @@ class Passes:
             tree = draft if decides(one) else None
             row = rows.setdefault(
                 (one.lane, one.phase),
-                {"lane": one.lane, "phase": one.phase, "n": 0, "rows": 0, "flops": 0, "bytes": 0, "kept": 0, "s": 0.0},
+                {
+                    "lane": one.lane,
+                    "phase": one.phase,
+                    "n": 0,
+                    "rows": 0,
+                    "flops": 0,
+                    "bytes": 0,
+                    "kept": 0,
+                    "s": 0.0,
+                },
             )
             row["n"] += 1
             row["rows"] += one.tokens * one.batch
             _add(row, self.cost(one, tree))
             if one.lane in self.before:
                 name = self.before[one.lane].name
-                _add(row.setdefault("before", {"name": name, "flops": 0, "bytes": 0, "kept": 0}), self.cost(one, tree, True))
+                _add(
+                    row.setdefault("before", {"name": name, "flops": 0, "bytes": 0, "kept": 0}),
+                    self.cost(one, tree, True),
+                )
             row["s"] = round(row["s"] + one.wall_us / 1e6, 9)
         return list(rows.values())
 
@@ -94,7 +110,9 @@ class Passes:
         if spec is None or self.bits is None or not ran:
             return None
         held, aside = ran[-1].held, [x for x in passes if x.lane == "target" and x.phase in ASIDE]
-        plain, bare = (self.cost(Pass("target", "verify", 1, held, 1.0, logits=n)).flops for n in (1, 0))  # n: answers
+        plain, bare = (
+            self.cost(Pass("target", "verify", 1, held, 1.0, logits=n)).flops for n in (1, 0)
+        )  # n: answers
         return (plain * emitted - sum(self.cost(x).flops for x in (*ran, *aside))) * spec.n_layers / bare
 
     def cost(self, one: Pass, draft: DraftTree | None = None, before: bool = False) -> Cost:
@@ -110,13 +128,26 @@ class Passes:
 
     def _priced(self, before: bool, read: float | None, *known: Any) -> Cost:
         one = Pass(wall_us=1.0, **dict(zip(PRICED, known, strict=True)))
-        return cost_of((self.before if before else self.specs)[one.lane], one, bits=self.bits or 0, read_bits=read)
+        return cost_of(
+            (self.before if before else self.specs)[one.lane], one, bits=self.bits or 0, read_bits=read
+        )
 
     def read_bits(self, one: Pass) -> float | None:
         """Bits of a number of the entries that a pass reads, on average, where a codec has packed the older ones of its cache;
         None: nothing is packed. The prompt is read before that."""
-        bits, whole, held = self._packs.get("reads", self._packs.get("bits")), self._packs.get("whole"), one.held
-        if not bits or not whole or not self.bits or one.lane != "target" or not isinstance(held, int) or held < self.prompt:
+        bits, whole, held = (
+            self._packs.get("reads", self._packs.get("bits")),
+            self._packs.get("whole"),
+            one.held,
+        )
+        if (
+            not bits
+            or not whole
+            or not self.bits
+            or one.lane != "target"
+            or not isinstance(held, int)
+            or held < self.prompt
+        ):
             return None
         packed = held - held % whole
         return self.bits + packed * (bits - self.bits) / (held + one.tokens)

@@ -97,7 +97,9 @@ class HardwareProfile:
         """FLOP per byte above which arithmetic is the bound."""
         return self.peak(dtype) / self.bandwidth
 
-    def time_us(self, work: Cost | Iterable[Op], dtype: str | None = None, resident: bool | None = None) -> Estimate:
+    def time_us(
+        self, work: Cost | Iterable[Op], dtype: str | None = None, resident: bool | None = None
+    ) -> Estimate:
         """The time of `work` on this machine: the whole-step bound of a Cost, the per-operator bound of operators.
 
         dtype chooses the peak: integer peaks only where weights, activations and cache all have 8 bits or fewer.
@@ -170,7 +172,9 @@ def verify_curve(
     return [us(n) / alone for n in counts]
 
 
-def critical_tokens(profile: HardwareProfile, weight_bits: float, dtype: str | None = None, batch: int = 1) -> float:
+def critical_tokens(
+    profile: HardwareProfile, weight_bits: float, dtype: str | None = None, batch: int = 1
+) -> float:
     """Tokens per sequence at which a linear is no longer bound by memory: ridge * (bytes per weight) / 2 / batch."""
     return profile.ridge(dtype) * weight_bits / 8 / 2 / batch
 

@@ -48,11 +48,19 @@ class Bits:
 
 
 def viewer_ops(
-    spec: ModelSpec, stage: Stage, length: int, *, batch: int = 1, bits: Bits | None = None, fused: bool = False
+    spec: ModelSpec,
+    stage: Stage,
+    length: int,
+    *,
+    batch: int = 1,
+    bits: Bits | None = None,
+    fused: bool = False,
 ) -> list[Op]:
     """Every operator of one pass by their table, layer by layer; `length`: s. Raises ValueError for sizes below one."""
     if length < 1 or batch < 1:
-        raise ValueError(f"A pass has at least one position of one sequence; length = {length}, batch = {batch}.")
+        raise ValueError(
+            f"A pass has at least one position of one sequence; length = {length}, batch = {batch}."
+        )
     table = _Table(spec, length, length if stage == "prefill" else 1, batch, bits or Bits(), fused)
     return [op for layer in range(spec.n_layers) for op in table.layer(layer)] + [table.head()]
 
@@ -106,7 +114,13 @@ class _Table:
         return [
             Op("qk_matmul", layer, 2 * d * pairs, kv_read_bytes=read, act_bytes=query + scores),
             Op("softmax", layer, 5 * pairs, act_bytes=2 * scores),
-            Op("sv_matmul", layer, 2 * d * pairs, kv_read_bytes=read, act_bytes=scores + size(rows * heads, a)),
+            Op(
+                "sv_matmul",
+                layer,
+                2 * d * pairs,
+                kv_read_bytes=read,
+                act_bytes=scores + size(rows * heads, a),
+            ),
         ]
 
     def fused_attention(self, layer: int) -> list[Op]:
@@ -191,7 +205,14 @@ def beside(
     parts = []
     for name, ops in PARTS.items():
         a, b = (Cost.of(op for op in each if op.name in ops) for each in (theirs, ours))
-        parts.append(Part(name, a, b, _why(name, spec, n, batch, fused) if (a.flops, a.bytes) != (b.flops, b.bytes) else ()))
+        parts.append(
+            Part(
+                name,
+                a,
+                b,
+                _why(name, spec, n, batch, fused) if (a.flops, a.bytes) != (b.flops, b.bytes) else (),
+            )
+        )
     dtype = bits.dtype(machine)
     return Beside(tuple(parts), machine.time_us(theirs, dtype), machine.time_us(ours, dtype))
 
@@ -202,16 +223,21 @@ def _why(part: str, spec: ModelSpec, n: int, batch: int, fused: bool) -> tuple[s
         more = (" Activations are those of one sequence, whatever the batch.",) if batch > 1 else ()
         return (f"One operation a weight is counted where a product takes two.{''.join(more)}",)
     if part == "activation":
-        return (f"It works on the hidden width {spec.d_model} at 2 operations; the block's is {spec.d_ff}, at 5.",)
+        return (
+            f"It works on the hidden width {spec.d_model} at 2 operations; the block's is {spec.d_ff}, at 5.",
+        )
     if part == "residual adds":
         return ("One of two summands is read; ours reads both.",)
     if part != "attention":
         return ()
     heads, kv, blocks = spec.n_heads, spec.n_kv_heads, math.ceil(n / spec.head_dim)
     reasons = {
-        "A prefill scores the whole square of pairs; causal attention scores half of it.": n > 1 and spec.causal,
-        f"Keys and values are read for {heads} query heads, and {kv} KV heads hold them.": fused and kv != heads,
-        f"Each of {blocks} blocks of queries reads all keys and values; ours reads them once.": fused and blocks > 1,
+        "A prefill scores the whole square of pairs; causal attention scores half of it.": n > 1
+        and spec.causal,
+        f"Keys and values are read for {heads} query heads, and {kv} KV heads hold them.": fused
+        and kv != heads,
+        f"Each of {blocks} blocks of queries reads all keys and values; ours reads them once.": fused
+        and blocks > 1,
         "Two numbers for each scored pair are written; a fused kernel writes d a head.": fused,
         f"Queries of {kv} heads are read where there are {heads}.": not fused and kv != heads and n > 1,
         "A sliding window is not known there: every row scores all before it.": any(spec.windows),

@@ -77,14 +77,18 @@ def of_step(prices: Passes, step: Step, machine: HardwareProfile | None = None) 
     """What the passes of a step did. A lane whose shape is not known counts for nothing."""
     ran = [one for one in step.passes if one.lane in prices.specs and prices.bits is not None]
     each = [of_pass(prices, one, step.draft if decides(one) else None, machine) for one in ran]
-    decided = [(one.tokens * one.batch, x.cost.flops) for one, x in zip(ran, each, strict=True) if decides(one)]
+    decided = [
+        (one.tokens * one.batch, x.cost.flops) for one, x in zip(ran, each, strict=True) if decides(one)
+    ]
     rows, flops = sum(n for n, _ in decided), sum(x for _, x in decided)
     stayed = min(1.0, len(step.emitted) / rows) if rows else 0.0
     text = Worked(rows=rows, tokens=len(step.emitted) if rows else 0, useful=stayed * flops)
     return sum(each, text)
 
 
-def of_pass(prices: Passes, one: Pass, draft: DraftTree | None = None, machine: HardwareProfile | None = None) -> Worked:
+def of_pass(
+    prices: Passes, one: Pass, draft: DraftTree | None = None, machine: HardwareProfile | None = None
+) -> Worked:
     """What one pass did, whatever became of its rows; `draft`: the tree that it checked."""
     if one.lane not in prices.specs or prices.bits is None:
         return Worked()

@@ -134,7 +134,11 @@ class AcceptanceRule(Component):
 
     def idle(self, did: Activity) -> str:
         judged = self.lossless or did.drafted or not did.steps
-        return "" if judged else f"{self.name} judged nothing: in {counted(did.steps, 'step')} nothing was drafted."
+        return (
+            ""
+            if judged
+            else f"{self.name} judged nothing: in {counted(did.steps, 'step')} nothing was drafted."
+        )
 
     def begin(self, decoder: Decoder) -> None:
         """Called once, with the target, before the first verdict."""
@@ -185,7 +189,9 @@ def left_over(r: Tensor, q: Tensor | None, x: int) -> Tensor:
     return rest.div_(total) if float(total) > 0 else r / r.sum()
 
 
-def one_by_one(draft: Draft, at: Cursor, chance: Chance, eased: Callable[[Tensor, int], Tensor] | None = None) -> Verdict:
+def one_by_one(
+    draft: Draft, at: Cursor, chance: Chance, eased: Callable[[Tensor, int], Tensor] | None = None
+) -> Verdict:
     """Try the children of each place in draw order against what is left of the target's law r: accept x with probability
     min(1, f(x) / q(x)), take q off f on refusal, draw the token from the rest. f is r, or `eased` of it and of x; then f(x) is
     each trial's num."""

@@ -51,7 +51,12 @@ def look(did: Activity, s: State, move: Move) -> None:
     rows = [0, *(node + 1 for node in path)] if move.verdict is not None else [*range(len(move.emitted))]
     state = s.sampler_state if move.sampler_state is None and not s.sampler.stateful else move.sampler_state
     missing = s.sampler.stateful and state is None
-    if missing or move.logits is None or len(move.logits) < len(move.emitted) or len(rows) < len(move.emitted):
+    if (
+        missing
+        or move.logits is None
+        or len(move.logits) < len(move.emitted)
+        or len(rows) < len(move.emitted)
+    ):
         did.blind = True
         return
     for row, token in zip(rows, move.emitted, strict=False):

@@ -83,7 +83,9 @@ class Branches:
             self.lane.cache.unordered()
             for store in self.lane.cache.layers:
                 store.evicted = None  # a place in the text names no entry, where texts share places
-            self._sees = torch.ones(1, self.lane.cache.layers[0].n, dtype=torch.bool, device=self.lane.decoder.device)
+            self._sees = torch.ones(
+                1, self.lane.cache.layers[0].n, dtype=torch.bool, device=self.lane.decoder.device
+            )
         return self._sees
 
     def end(self, branch: Branch) -> list[int]:
@@ -124,7 +126,9 @@ class Branches:
         """One pass in which every text reads what it has not read: logits float [B, V] behind each of them."""
         rows = self._rows([len(x.tokens) for x in self.alive])
         last = [own[-1] for own in rows.of]
-        logits = self.lane.forward(self._feed(rows, "all" if last == list(range(len(rows.tokens))) else last))[0]
+        logits = self.lane.forward(
+            self._feed(rows, "all" if last == list(range(len(rows.tokens))) else last)
+        )[0]
         self._commit(rows)
         return logits
 

@@ -69,7 +69,9 @@ class Canvas:
     def turn(self) -> None:
         """Begin the next block that is not full."""
         self.first = self.edge
-        while self.first < self.text.end and not self.text.open(self.first, min(self.first + self.size, self.text.end)):
+        while self.first < self.text.end and not self.text.open(
+            self.first, min(self.first + self.size, self.text.end)
+        ):
             self.first = min(self.first + self.size, self.text.end)
         self.edge, self.behind = (min(self.first + x * self.size, self.text.end) for x in (1, self.blocks))
         self.written, self.passes = {}, 0
@@ -102,7 +104,9 @@ class Canvas:
         if self.tries is not None:
             feed = self.tries.feed(text, fed, device)
         else:
-            rows, positions = (torch.tensor([list(x)], device=device) for x in (text[fed.start : fed.stop], fed))
+            rows, positions = (
+                torch.tensor([list(x)], device=device) for x in (text[fed.start : fed.stop], fed)
+            )
             feed = Feed(rows, positions, highest=fed.stop - 1)
         feed.logits = [i * len(fed) + place - fed.start for i in range(tries) for place in places]
         logits = s.target.forward(feed, "canvas")[0].view(tries, len(places), -1)
@@ -121,13 +125,20 @@ class Canvas:
         """
         explored = None
         if self.tries is not None:
-            explored, self.tries = self.tries.judged(s.selector, logits, places, self.edge, s.stop.tokens), None
+            explored, self.tries = (
+                self.tries.judged(s.selector, logits, places, self.edge, s.stop.tokens),
+                None,
+            )
         logits = logits[0 if explored is None else explored.won]
         candidate, confidence = candidates(s, places, logits)
         if self.grammar is not None:
             candidate = self._fitting(s, logits, places, candidate, explored)
             confidence = softmax(logits).gather(-1, candidate[:, None])[:, 0]
-        numbers = [np.array(places, np.int32), candidate.to(torch.int32).cpu().numpy(), confidence.float().cpu().numpy()]
+        numbers = [
+            np.array(places, np.int32),
+            candidate.to(torch.int32).cpu().numpy(),
+            confidence.float().cpu().numpy(),
+        ]
         if s.selector.explores:
             numbers.append(entropies(softmax(logits).double().cpu().numpy()))
         if explored is not None:
@@ -140,7 +151,9 @@ class Canvas:
         block = self.first, self.behind
         return Open(block, self.passes, *at_places, written, self.edge, entropy, explored, s.stop.tokens)
 
-    def _fitting(self, s: State, logits: Tensor, places: list[int], candidate: Tensor, explored: Explored | None) -> Tensor:
+    def _fitting(
+        self, s: State, logits: Tensor, places: list[int], candidate: Tensor, explored: Explored | None
+    ) -> Tensor:
         """The candidates, and for those that the grammar refuses others, which it leaves."""
         assert self.grammar is not None
         canvas = [*self.text.tokens]
@@ -160,7 +173,9 @@ class Canvas:
         done is followed by the next. The indices of the open places that were committed, ascending."""
         taken = choice.taken(view)
         if self.grammar is not None:
-            explored = None if view.explored is None else int(np.searchsorted(view.places, view.explored.place))
+            explored = (
+                None if view.explored is None else int(np.searchsorted(view.places, view.explored.place))
+            )
             order = turns(taken, view.confidence, choice.order, explored)
             pairs = [(int(view.places[i]), int(view.candidate[i])) for i in order]
             refused = self.grammar.refuse(self.text.tokens, pairs)

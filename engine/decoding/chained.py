@@ -17,7 +17,13 @@ from .lane import Lane
 def writes_alone(lane: Lane) -> bool:
     """Whether nobody looks at what a lane does between tokens that it writes: nothing is asked of its passes, its prompt has
     ended, nothing reads along, stands beside the text or leaves it."""
-    quiet = not lane.needs and lane.prompt is None and lane.rule is None and lane.watch is None and lane.shadow is None
+    quiet = (
+        not lane.needs
+        and lane.prompt is None
+        and lane.rule is None
+        and lane.watch is None
+        and lane.shadow is None
+    )
     beside = lane.cache.waiting or lane.cache.outside or lane.cache.shared or lane.cache.tree is not None
     return quiet and not beside and not lane.policy.does and not lane.codec.does
 

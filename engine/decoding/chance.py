@@ -125,7 +125,9 @@ class Rest:
         """The token whose interval of the cumulative law holds u, lowest id first."""
         sums, total = self.sums, float(self.sums[-1])
         token = int(sums.searchsorted(u * total, "right"))
-        if token == len(sums) or token in self.taken or not self.p[token] > 0:  # rounded onto the edge of one that has nothing
+        if (
+            token == len(sums) or token in self.taken or not self.p[token] > 0
+        ):  # rounded onto the edge of one that has nothing
             there = self.rest.nonzero()[0]
             token = int(there[min(int(there.searchsorted(token)), len(there) - 1)])
         low = float(sums[token - 1]) if token else 0.0
@@ -138,7 +140,9 @@ class Rest:
         if self.sums[-1] - share > LITTLE * self._summed:
             self.sums[token:] -= share
         else:  # what is left is little beside what rounding may have taken: sum it anew
-            self.sums = torch.as_tensor(self.rest, device="cpu").cumsum(0).numpy()  # numpy's takes twice as long
+            self.sums = (
+                torch.as_tensor(self.rest, device="cpu").cumsum(0).numpy()
+            )  # numpy's takes twice as long
             self._summed = self.sums[-1]
 
 

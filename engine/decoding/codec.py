@@ -71,9 +71,15 @@ class Packing(Codec):
 
     does = frozenset({"pack"})
     tells: ClassVar[dict[str, Note]] = {
-        "range": Note("span", "packed now", "positions", "the first and the last position that went into fewer bits"),
-        "key_error": Note("series", "largest key error", what="of a number of a key, against what it is unpacked to"),
-        "value_error": Note("series", "largest value error", what="of a number of a value, against what it is unpacked to"),
+        "range": Note(
+            "span", "packed now", "positions", "the first and the last position that went into fewer bits"
+        ),
+        "key_error": Note(
+            "series", "largest key error", what="of a number of a key, against what it is unpacked to"
+        ),
+        "value_error": Note(
+            "series", "largest value error", what="of a number of a value, against what it is unpacked to"
+        ),
     }
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
@@ -86,7 +92,11 @@ class Packing(Codec):
         )
 
     def idle(self, did: Activity) -> str:
-        return "" if did.packed else f"{self.name} packed none of the {did.held} entries: it packs {self.whole} at a time."
+        return (
+            ""
+            if did.packed
+            else f"{self.name} packed none of the {did.held} entries: it packs {self.whole} at a time."
+        )
 
     @property
     def whole(self) -> int:
@@ -103,7 +113,11 @@ class Packing(Codec):
 
     def sizes(self, spec: ModelSpec, bits: int) -> dict[str, Any]:
         stored, read = self.stored(spec, bits), self.read(spec, bits)
-        return {"bits": float(stored), "whole": self.whole, **({} if read == stored else {"reads": float(read)})}
+        return {
+            "bits": float(stored),
+            "whole": self.whole,
+            **({} if read == stored else {"reads": float(read)}),
+        }
 
     def room(self, spec: ModelSpec, bits: int, prompt: int, entries: int) -> int:
         """The prompt stands as it is until all of it is packed; behind that `whole` entries do, and are packed together."""

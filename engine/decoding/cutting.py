@@ -26,7 +26,9 @@ class Cutting(WeightTransform):
     what it ends with is kept (`Calibration.shelf`), unless it changes what stays as well."""
 
     finds: ClassVar[dict[str, Finding]] = {
-        "stays": Finding("grid", "Stays", what="whether a query head is in the model that was made", over="head")
+        "stays": Finding(
+            "grid", "Stays", what="whether a query head is in the model that was made", over="head"
+        )
     }
 
     def gates(self, model: Decoder, calibration: Calibration) -> Gates:
@@ -40,7 +42,9 @@ class Cutting(WeightTransform):
 
     def made(self, model: Decoder, calibration: Calibration) -> Decoder:
         if any(isinstance(getattr(layer, name), Matrix) for layer in model.layers for name in MATRICES):
-            raise ParamError(f"{self.name} cuts plain matrices: name it before what stores them in fewer bits.")
+            raise ParamError(
+                f"{self.name} cuts plain matrices: name it before what stores them in fewer bits."
+            )
         spec, shelf, words = model.spec, calibration.shelf if self.reads else None, spelled([self])
         others: Mapping[Place, Tensor] = {}
         before = None if shelf is None else shelf.get(words, spec)
@@ -53,7 +57,9 @@ class Cutting(WeightTransform):
         if shelf is not None and before is None and not others:
             shelf.put(words, gates, calibration.findings)
         left = [set(x) for x in kept(spec, gates)]
-        calibration.tell(self, "stays", [[h in x for h in range(spec.heads_at(i))] for i, x in enumerate(left)])
+        calibration.tell(
+            self, "stays", [[h in x for h in range(spec.heads_at(i))] for i, x in enumerate(left)]
+        )
         return smaller
 
 

@@ -27,7 +27,9 @@ class Reads(Protocol):
         """Run `feed`; its rows are pending. Logits [B, T, V]."""
         ...
 
-    def shallow(self, feed: Feed, until: int, phase: str = ..., alone: bool = ..., by: Decoder | None = ...) -> Tensor:
+    def shallow(
+        self, feed: Feed, until: int, phase: str = ..., alone: bool = ..., by: Decoder | None = ...
+    ) -> Tensor:
         """The states [B, T, d_model] that enter layer `until`; alone: of a whole text, without the cache."""
         ...
 
@@ -101,7 +103,9 @@ class Depth(Component):
     def idle(self, did: Activity) -> str:
         if self.exact or self.whole or did.short or not did.steps:
             return ""
-        return f"{self.name} ran all {did.layers} layers in each of {did.passes} passes: its rule left none out."
+        return (
+            f"{self.name} ran all {did.layers} layers in each of {did.passes} passes: its rule left none out."
+        )
 
     def took(self) -> Exit | None:
         """What the last pass decided, for the trace."""

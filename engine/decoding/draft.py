@@ -273,5 +273,7 @@ def _ancestry(parents: tuple[int, ...]) -> Tensor:
 def marks(rows: tuple[int, ...], width: int) -> Tensor:
     """bool [R, width]: the bits of each row, the lowest first. Kept; not to be written into."""
     size = (width + 7) // 8
-    packed = np.frombuffer(b"".join(row.to_bytes(size, "little") for row in rows), np.uint8).reshape(len(rows), size)
+    packed = np.frombuffer(b"".join(row.to_bytes(size, "little") for row in rows), np.uint8).reshape(
+        len(rows), size
+    )
     return torch.from_numpy(np.unpackbits(packed, 1, width, "little").view(np.bool_))

@@ -91,7 +91,9 @@ class Shelf:
             self.remarks.append(f"{self.path} is damaged ({why}), so {words} was done anew.")
             return None
         self.taken = True
-        self.remarks.append(f"{words} was not done anew: an earlier load left what it ended with in {self.path}.")
+        self.remarks.append(
+            f"{words} was not done anew: an earlier load left what it ended with in {self.path}."
+        )
         return gates, kept.findings
 
     def put(self, words: str, gates: Gates, findings: dict[str, Finding]) -> None:
@@ -106,7 +108,9 @@ class Shelf:
             os.replace(part, self.path)
             _tidy(self.path.parent)
         except OSError as error:
-            self.remarks.append(f"{words} is not kept in {self.path.parent} ({error}): the next load does it anew.")
+            self.remarks.append(
+                f"{words} is not kept in {self.path.parent} ({error}): the next load does it anew."
+            )
         finally:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)

@@ -25,7 +25,9 @@ from .depth import Depth, Reads
 LACKING = ("monotone", "absent")  # gaps under which a layer gets no entry of some tokens, ever
 FILLS = ("propagate", "copy", "absent")  # the gaps among which a rule that leaves early lets choose
 FILLED = "keys and values of the layers above: made of the exit state, copied from the layer below, or none"
-CAUTION = "Leaving early changes the text; how much depends on how well the layers below were trained to answer."
+CAUTION = (
+    "Leaving early changes the text; how much depends on how well the layers below were trained to answer."
+)
 
 
 def unfit(rule: Depth, method: Company) -> str | None:
@@ -38,7 +40,9 @@ def unfit(rule: Depth, method: Company) -> str | None:
     if method.codec.does:
         return f"{what} {method.codec.name} packs them as they follow; choose the codec unpacked, or {way}."
     if "select" in method.policy.does:
-        return f"{what} {method.policy.name} looks for pages of the text; choose the policy keep_all, or {way}."
+        return (
+            f"{what} {method.policy.name} looks for pages of the text; choose the policy keep_all, or {way}."
+        )
     return None
 
 
@@ -78,7 +82,9 @@ class ExitRule(Depth):
 
     first: int = param(2, low=1, high=512, unit="layers", help="layers that always run")
     interval: int = param(1, low=1, high=64, unit="layers", help="layers between two tests")
-    heads: str = param("none", choices=("none", "exits"), help="what reads an exit's state: the last norm, or trained exits")
+    heads: str = param(
+        "none", choices=("none", "exits"), help="what reads an exit's state: the last norm, or trained exits"
+    )
     gap: str = param("propagate", choices=FILLS, help=FILLED)
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
@@ -146,7 +152,10 @@ class ExitRule(Depth):
         if rows.numel() > 1:
             sure = rows < bound if self.below else rows >= bound
             if self._sure is None or self._rows is None:
-                self._sure, self._rows = torch.zeros_like(sure), torch.full_like(sure, self._layers, dtype=torch.long)
+                self._sure, self._rows = (
+                    torch.zeros_like(sure),
+                    torch.full_like(sure, self._layers, dtype=torch.long),
+                )
             self._rows = torch.where(sure & ~self._sure, layer, self._rows)
             self._sure |= sure
 
@@ -155,7 +164,16 @@ class ExitRule(Depth):
         best = torch.stack(self._best).tolist() if self._best else None
         rows = None if self._rows is None else self._rows.flatten().clamp_max(depth).tolist()
         rank = 0 if self._heads is None else self._heads.shape["rank"]
-        return Exit(depth, self.measure, self._tests, below=self.below, asks=self.asks, best=best, rows=rows, rank=rank)
+        return Exit(
+            depth,
+            self.measure,
+            self._tests,
+            below=self.below,
+            asks=self.asks,
+            best=best,
+            rows=rows,
+            rank=rank,
+        )
 
     @property
     def measure(self) -> str:

@@ -35,10 +35,14 @@ class Grammatical:
         read, decoder = grammar(text), s.target.decoder
         if places > PLACES:
             raise EngineFault(
-                "bad_input", f"A canvas with a grammar has at most {PLACES} places, not {places}: lower max_new_tokens."
+                "bad_input",
+                f"A canvas with a grammar has at most {PLACES} places, not {places}: lower max_new_tokens.",
             )
         if s.stop.texts:
-            raise EngineFault("bad_input", "A grammar's text ends at a token, not at a text: leave the texts to stop at out.")
+            raise EngineFault(
+                "bad_input",
+                "A grammar's text ends at a token, not at a text: leave the texts to stop at out.",
+            )
         ids: list[list[int]] = [[] for _ in read.names]
         for token in range(decoder.vocab):
             if token == decoder.spec.mask_token:
@@ -57,9 +61,13 @@ class Grammatical:
             )
         return cls(language, len(s.tokens), False, [], witness)
 
-    def allowed(self, canvas: Sequence[int], places: Sequence[int], vocab: int, device: torch.device | str) -> Tensor:
+    def allowed(
+        self, canvas: Sequence[int], places: Sequence[int], vocab: int, device: torch.device | str
+    ) -> Tensor:
         """bool [O, V]: what each of the open positions may get so that the canvas still fits."""
-        return torch.from_numpy(self.language.allowed(canvas, [x - self.start for x in places], vocab)).to(device)
+        return torch.from_numpy(self.language.allowed(canvas, [x - self.start for x in places], vocab)).to(
+            device
+        )
 
     def refuse(self, canvas: Sequence[int], order: Sequence[tuple[int, int]]) -> list[int]:
         """Of (position, token), to be settled in this order, those by number that must not be; the vetoes are noted, and what

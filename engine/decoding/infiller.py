@@ -57,7 +57,9 @@ class Infiller:
         masked = torch.ones_like(places, dtype=torch.bool)
         for number in range(min(passes, size)):
             count = size * (number + 1) // min(passes, size) - size * number // min(passes, size)
-            feed = Feed(tokens, positions, visible, places.flatten().tolist(), highest=max(map(len, text)) - 1)
+            feed = Feed(
+                tokens, positions, visible, places.flatten().tolist(), highest=max(map(len, text)) - 1
+            )
             settled, best = self._surest(self.lane.forward(feed, "draft")[0], masked, count)
             self.lane.rollback()
             tokens[0, places.gather(1, settled)] = best.gather(1, settled)

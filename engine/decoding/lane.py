@@ -108,7 +108,9 @@ class Lane(Reader):
         for store in self.cache.layers:
             store.evicted, store.merged, store.ranked = [], [], [] if scores else None
 
-    def forward(self, feed: Feed, phase: str = "verify", skip: Skip | None = None, depth: Depth | None = None) -> Tensor:
+    def forward(
+        self, feed: Feed, phase: str = "verify", skip: Skip | None = None, depth: Depth | None = None
+    ) -> Tensor:
         """Run `feed`; its rows are pending in the layers that got entries of them. Logits float [B, T, V], or [B, R, V] of the
         rows that the feed asks for.
 
@@ -143,7 +145,10 @@ class Lane(Reader):
         left = None if depth is None else depth.took()
         if left is not None and left.asks:
             record.asked(left)
-        record.instrumented, record.together = True if self.probe is not None else None, self.executor.together
+        record.instrumented, record.together = (
+            True if self.probe is not None else None,
+            self.executor.together,
+        )
         self.board = feed.board
         self.passes.append(record)
         return logits
@@ -153,7 +158,9 @@ class Lane(Reader):
         alone: as for `shallow`."""
         feed.sinks, feed.board = self.policy.sink_places, None if alone else self._board(feed)
         feed.shift = 0 if alone else self.cache.aside
-        if self.policy.strict and feed.highest > self.cache.length:  # not the one row right behind what is held
+        if (
+            self.policy.strict and feed.highest > self.cache.length
+        ):  # not the one row right behind what is held
             feed.band = self.policy.band
 
     @torch.inference_mode()
@@ -191,7 +198,9 @@ class Lane(Reader):
             return None
         if self.prompt is not None:
             self._prompted = len(self.tokens) + 1  # it ends with the next token
-        late = self.cache.waiting or feed.enter  # its last token may go on later, and reads everything then too
+        late = (
+            self.cache.waiting or feed.enter
+        )  # its last token may go on later, and reads everything then too
         whole = self._prompted if self.prompt is not None or late else 0
         if feed.highest < whole:
             return None
@@ -261,7 +270,9 @@ class Lane(Reader):
         start = self.executor.mark()
         self.executor.run(self.decoder, feed, self.cache, self.probe, None, Onward(), self._ran)
         # before the rows are committed: what was read is counted among the entries that were held
-        record = told(self.name, "flush", feed, self.cache, held, self.executor.elapsed_us(start, self.executor.mark()))
+        record = told(
+            self.name, "flush", feed, self.cache, held, self.executor.elapsed_us(start, self.executor.mark())
+        )
         self.cache.deepened(first)
         entered(record, self._ran, self.decoder.spec.n_layers)
         self.passes.append(record)
@@ -348,7 +359,9 @@ class Lane(Reader):
             rows = self._ran.kept(layer, rows)
             asked = rows if some is None else [k for k, row in enumerate(some) if row in asked]
         if heads is not None:
-            return heads.aligned(seen.index_select(3, torch.tensor(asked, device=seen.device)), before[layer], rows)
+            return heads.aligned(
+                seen.index_select(3, torch.tensor(asked, device=seen.device)), before[layer], rows
+            )
         if asked == rows == list(range(seen.shape[3])):
             return seen
         at, of = (torch.tensor(x, dtype=torch.long, device=seen.device) for x in (rows, asked))

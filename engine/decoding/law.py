@@ -53,7 +53,11 @@ class TargetLaw(Component):
 
     def idle(self, did: Activity) -> str:
         changed = self.own or did.changed(self) or not did.steps
-        return "" if changed else f"{self.name} changed no distribution in {counted(did.steps, 'step')} with {self.setting}."
+        return (
+            ""
+            if changed
+            else f"{self.name} changed no distribution in {counted(did.steps, 'step')} with {self.setting}."
+        )
 
     def notes(self) -> dict[str, Any]:
         """What it tells of the step just taken, for the trace; empty: nothing to say."""

@@ -76,7 +76,11 @@ class Linewise:
     def columns(self) -> Lines:
         """The scores of the lines that stand."""
         lines = [self.read(x.tokens) for x in self.lines]
-        aside = commented([x for x in lines if isinstance(x, str)]) if self.head is not None else [False] * len(lines)
+        aside = (
+            commented([x for x in lines if isinstance(x, str)])
+            if self.head is not None
+            else [False] * len(lines)
+        )
         seen = [self._seen(x) for x in self.lines]
         before = [self.main.tokens[self.start(i) - 1] for i in range(len(lines))]
         first = [
@@ -96,9 +100,15 @@ class Linewise:
         logits [V] behind the text. What the lines behind would score is told to each proposed one."""
         forks, starts = list[Forked](), [self.start(x.at) - 1 for x in proposed]
         main = self.main
-        for x, start in zip(proposed, starts, strict=True):  # the token before the line is read once more, for its first score
-            branch = self.branches.fork(main, start, [main.tokens[start], *x.tokens, *main.tokens[start + 1 :]])
-            forks.append(Forked(branch, [Line(ids, []) for ids in (x.tokens, *(y.tokens for y in self.lines[x.at :]))]))
+        for x, start in zip(
+            proposed, starts, strict=True
+        ):  # the token before the line is read once more, for its first score
+            branch = self.branches.fork(
+                main, start, [main.tokens[start], *x.tokens, *main.tokens[start + 1 :]]
+            )
+            forks.append(
+                Forked(branch, [Line(ids, []) for ids in (x.tokens, *(y.tokens for y in self.lines[x.at :]))])
+            )
         law, *logits = self.branches.scored()
         for x, start, fork, rows in zip(proposed, starts, forks, logits, strict=True):
             tokens = torch.tensor(fork.branch.tokens[start + 1 :], device=rows.device)

@@ -10,7 +10,14 @@ from .state import Move, State
 
 
 def moved(
-    s: State, emitted: list[int], end: EndReason | None, started: Any, verified: Any, *, drafted: Any = None, **more: Any
+    s: State,
+    emitted: list[int],
+    end: EndReason | None,
+    started: Any,
+    verified: Any,
+    *,
+    drafted: Any = None,
+    **more: Any,
 ) -> Move:
     """What a step did that added `emitted` to the text, whose last act was to commit.
 

@@ -51,7 +51,9 @@ class Once(Scored):
 
     def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
         kept = self.plan(len(cache.layers), prompt.length)
-        self.settled = plan([[keep] * len(store.lengths) for store, keep in zip(cache.layers, kept, strict=True)])
+        self.settled = plan(
+            [[keep] * len(store.lengths) for store, keep in zip(cache.layers, kept, strict=True)]
+        )
         for i, (store, keep) in enumerate(zip(cache.layers, kept, strict=True)):
             if store.n > keep:
                 self.cut(store, self.worth(i, store, prompt), keep, prompt.length)

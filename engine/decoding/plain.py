@@ -12,7 +12,9 @@ from .draft import Draft
 from .sampler import Sampler
 
 
-def drawn(logits: Tensor, best: int, sampler: Sampler, state: Any, chance: Chance, position: int) -> tuple[int, Any]:
+def drawn(
+    logits: Tensor, best: int, sampler: Sampler, state: Any, chance: Chance, position: int
+) -> tuple[int, Any]:
     """The token at `position` by logits [1, V], whose argmax is `best`, and the sampler's state behind it."""
     at = Cursor(Draft(), logits, [best], sampler, state, position)
     verdict = match(Draft(), at) if at.greedy else one_by_one(Draft(), at, chance)

@@ -87,7 +87,11 @@ class CachePolicy(Component):
     @property
     def band(self) -> Band | None:
         """What a token of a prompt sees of those before it; None: all of them."""
-        return Band(held_at(self.zones, "first") or 0, held_at(self.zones, "newest") or 0) if self.banded else None
+        return (
+            Band(held_at(self.zones, "first") or 0, held_at(self.zones, "newest") or 0)
+            if self.banded
+            else None
+        )
 
     @property
     def sink_places(self) -> Sinks | None:
@@ -128,13 +132,23 @@ class CachePolicy(Component):
         zones = [zone.record() for zone in self.zones]
         goes = {"goes": self.goes} if self.goes else {}
         once = {"once": True} if self.once else {}
-        return {"does": sorted(self.does), "zones": zones, "column": self.weighs if self.column else "", **goes, **once}
+        return {
+            "does": sorted(self.does),
+            "zones": zones,
+            "column": self.weighs if self.column else "",
+            **goes,
+            **once,
+        }
 
     def equip(self, heads: Mapping[str, Companion]) -> None:
         """Called once before `begin`, with what was trained on this model, by name."""
 
     def begin(
-        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+        self,
+        spec: ModelSpec,
+        prompt: int,
+        pieces: Callable[[int], Piece] | None = None,
+        marks: Container[int] = (),
     ) -> None:
         """Called once before the prompt of `prompt` tokens is read. A share of it becomes entries here, in the policy's knobs,
         so that the trace's header tells both. With as many tokens a second call changes nothing. pieces: id -> piece of text,
@@ -207,7 +221,9 @@ class Scored(CachePolicy):
         return store.n - self.budget
 
     def compress(self, cache: KVCache) -> None:
-        alike: dict[tuple[int, int], list[LayerStore]] = {}  # layers that hold as many and give up as many go together
+        alike: dict[
+            tuple[int, int], list[LayerStore]
+        ] = {}  # layers that hold as many and give up as many go together
         for store in cache.layers:
             if (gone := self.surplus(store)) > 0:
                 alike.setdefault((store.n, gone), []).append(store)
@@ -251,7 +267,9 @@ def evict_oldest(cache: KVCache, protect: int, keep: int) -> None:
 
     The heads of a layer must hold the same positions, as must layers that hold as many: so it is where nothing else evicts.
     """
-    oldest: dict[tuple[int, int], list[int]] = {}  # entries held, and the layer that lacks some -> slots that leave
+    oldest: dict[
+        tuple[int, int], list[int]
+    ] = {}  # entries held, and the layer that lacks some -> slots that leave
     for store in cache.layers:
         gone = store.n - protect - keep
         if gone <= 0:

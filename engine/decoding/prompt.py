@@ -79,9 +79,13 @@ class Prompt:
 
     def _weights(self, layer: int, store: LayerStore, of: slice) -> Tensor:
         queries, at = self._queries[layer][:, :, :, of], self._at[layer][of]
-        distance = torch.tensor(at, device=queries.device)[:, None] - store.positions()[:, :, None]  # [B, H_kv or 1, w, n]
+        distance = (
+            torch.tensor(at, device=queries.device)[:, None] - store.positions()[:, :, None]
+        )  # [B, H_kv or 1, w, n]
         seen = _seen(self.spec, layer, distance)
-        return weights(widened(queries), widened(store.k), seen, self.spec.score_scale, self.spec.attn_cap).float()
+        return weights(
+            widened(queries), widened(store.k), seen, self.spec.score_scale, self.spec.attn_cap
+        ).float()
 
     def tiles(self, layer: int, store: LayerStore, size: int = TILE) -> Iterator[tuple[list[int], Tensor]]:
         """`rows` for all tokens whose queries were kept, `size` rows at a time, with the positions of those rows."""
@@ -119,7 +123,9 @@ class Behind:
     def __init__(self, spec: ModelSpec, queries: dict[int, Tensor]):
         self.spec, self._queries = spec, queries  # layer -> [B, H_kv, g, T, D]
 
-    def tiles(self, layer: int, store: LayerStore, among: Tensor | None = None, size: int = TILE) -> Iterator[Tensor]:
+    def tiles(
+        self, layer: int, store: LayerStore, among: Tensor | None = None, size: int = TILE
+    ) -> Iterator[Tensor]:
         """float32 [B, H_kv, g, t, k] for up to `size` of the tokens at a time: their weights on k committed entries, those of
         the slots `among` (int64 [k]; None: all). The softmax runs over these and the tokens up to the row's own."""
         pending = store.pending_positions()

@@ -49,7 +49,9 @@ def taken(cache: KVCache) -> Scores | None:
         there, at, scores = layer.positions[0] >= 0, layer.positions[0].clamp(min=0), layer.scores[0].float()
         now = torch.zeros(shape[1], cache.length + 1, dtype=torch.bool, device=at.device)
         held = store.positions()[0].expand(shape[1], -1)
-        stays = now.scatter_(1, held.masked_fill(held < 0, cache.length), True).gather(1, at) & there  # [H_kv, n]
+        stays = (
+            now.scatter_(1, held.masked_fill(held < 0, cache.length), True).gather(1, at) & there
+        )  # [H_kv, n]
         cut[i] = scores.masked_fill(~stays, torch.inf).amin(1).cpu().numpy()
         if entries is not None:
             head, slot = there.nonzero(as_tuple=True)

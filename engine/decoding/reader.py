@@ -38,7 +38,9 @@ class Reader:
     passes: list[Pass]
     rule: Depth | None
 
-    def forward(self, feed: Feed, phase: str = "verify", skip: Skip | None = None, depth: Depth | None = None) -> Tensor:
+    def forward(
+        self, feed: Feed, phase: str = "verify", skip: Skip | None = None, depth: Depth | None = None
+    ) -> Tensor:
         """Run `feed`; its rows are pending. Logits [B, T, V]."""
         raise NotImplementedError
 
@@ -116,7 +118,9 @@ class Reader:
         self.tokens = list(tokens)
 
     @torch.inference_mode()
-    def skim(self, tokens: list[int], layer: int, between: Callable[[int, int], None], phase: str = "score") -> Tensor:
+    def skim(
+        self, tokens: list[int], layer: int, between: Callable[[int, int], None], phase: str = "score"
+    ) -> Tensor:
         """Read `tokens`, into a cache that is empty, through the layers below `layer`, and fill that one with their keys and
         values: the last token's queries there, float [H, D]. between: as in `read`."""
         queries = None
@@ -126,7 +130,9 @@ class Reader:
             start = self.executor.mark()
             queries = guarded(lambda: self.decoder.queries(feed, self.cache, layer), self.decoder.device)  # noqa: B023 # called at once
             us = self.executor.elapsed_us(start, self.executor.mark())
-            self.passes.append(Pass(self.name, phase, feed.length, at, us, attn=layer, ffn=layer, propagated=1))
+            self.passes.append(
+                Pass(self.name, phase, feed.length, at, us, attn=layer, ffn=layer, propagated=1)
+            )
             for store in self.cache.layers[: layer + 1]:
                 store.commit(range(feed.length))
         assert queries is not None
@@ -153,13 +159,19 @@ class Reader:
                 return
             rows = torch.ones(len(x.rows), dtype=torch.bool, device=self.decoder.device)
             feed = Feed.causal([0] * len(x.rows), x.at, self.decoder.device, logits="last")
-            feed.embeds, feed.embed_rows, feed.shift = x.rows[None].to(self.decoder.device), rows, self.cache.aside
+            feed.embeds, feed.embed_rows, feed.shift = (
+                x.rows[None].to(self.decoder.device),
+                rows,
+                self.cache.aside,
+            )
             held, start = self.cache.lengths(), self.executor.mark()
             logits = self.executor.run(self.decoder, feed, self.cache, None, None, None)
             require_finite(logits, f"a prefill pass of {self.name} ({self.decoder.spec.name})")
             us = self.executor.elapsed_us(start, self.executor.mark())
             aside = self.cache.aside or None
-            self.passes.append(Pass(self.name, "prefill", feed.length, held, us, slots=feed.length, aside=aside))
+            self.passes.append(
+                Pass(self.name, "prefill", feed.length, held, us, slots=feed.length, aside=aside)
+            )
             self.cache.set_aside(x.kind, x.origin)
             if self.prompt is not None:
                 self.prompt.shift = self.cache.aside

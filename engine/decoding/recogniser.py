@@ -37,7 +37,9 @@ class Path:
     mask: bool [V], the tokens that may follow, once somebody asked
     """
 
-    def __init__(self, recogniser: Recogniser, before: Path | None = None, token: int = -1, open: bool = True):
+    def __init__(
+        self, recogniser: Recogniser, before: Path | None = None, token: int = -1, open: bool = True
+    ):
         self.recogniser, self.before, self.token, self.open = recogniser, before, token, open
         self.length: int = 0 if before is None else before.length + 1
         self.mask: Tensor | None = None
@@ -49,7 +51,9 @@ class Path:
     def after(self, token: int) -> Path:
         """The same text with `token` behind it."""
         if token not in self._after:
-            fits = self.open and token not in self.recogniser.stops and bool(self.recogniser.mask(self)[token])
+            fits = (
+                self.open and token not in self.recogniser.stops and bool(self.recogniser.mask(self)[token])
+            )
             self._after[token] = Path(self.recogniser, self, token, fits)
         return self._after[token]
 
@@ -64,10 +68,14 @@ class Recogniser:
     def __init__(self, text: str, dialect: str, alphabet: Alphabet):
         """Raises ParamError for a grammar that cannot be read, or that no text of this alphabet obeys."""
         if not alphabet.stops:
-            raise ParamError("a grammar ends its text with a stop token, and this run has none: let it end at its end token.")
+            raise ParamError(
+                "a grammar ends its text with a stop token, and this run has none: let it end at its end token."
+            )
         self.stops, self.vocab, self.us = alphabet.stops, alphabet.vocab, 0.0
         self._grammar = readable(text, dialect)
-        bare = {i for i, piece in enumerate(alphabet.pieces) if piece == b"<#%d>" % i}  # ids that stand for no text
+        bare = {
+            i for i, piece in enumerate(alphabet.pieces) if piece == b"<#%d>" % i
+        }  # ids that stand for no text
         special = frozenset({*alphabet.marks, *alphabet.stops, *bare})
         self._tokenizer = _tokenizer(tuple(alphabet.pieces), alphabet.stops, special)
         self._lock, self._masks, self._matchers = threading.Lock(), dict[bytes, Tensor](), dict[Path, Any]()
@@ -116,7 +124,9 @@ class Recogniser:
         from llguidance import LLMatcher
 
         known = self._matchers.get(here)
-        matcher = LLMatcher(self._tokenizer, self._grammar, log_level=0) if known is None else known.deep_copy()
+        matcher = (
+            LLMatcher(self._tokenizer, self._grammar, log_level=0) if known is None else known.deep_copy()
+        )
         fits = matcher.consume_tokens(way[::-1])
         assert fits or not way, "every token of an open path was in the mask before it"
         self._matchers[path] = matcher
@@ -134,17 +144,29 @@ def readable(text: str, dialect: str) -> str:
         try:
             schema: Any = json.loads(text)
         except ValueError as error:
-            raise ParamError(f"grammar.text is no JSON ({error}): write a schema such as {{\"type\": \"object\"}}.") from None
+            raise ParamError(
+                f'grammar.text is no JSON ({error}): write a schema such as {{"type": "object"}}.'
+            ) from None
         schema = schema if isinstance(schema, dict) else {"allOf": [schema]}
-        body = f"start: %json {json.dumps({**schema, 'x-guidance': {**SPACED, **schema.get('x-guidance', {})}})}"
+        body = (
+            f"start: %json {json.dumps({**schema, 'x-guidance': {**SPACED, **schema.get('x-guidance', {})}})}"
+        )
     else:
         body = f"start: /{regex_to_lark(text, '')}/" if dialect == "regex" else text
     grammar = LLMatcher.grammar_from_lark(body if "%llguidance" in body else WHOLE + body)
     if why := LLMatcher.validate_grammar(grammar):
         lines = [x.strip() for x in why.splitlines() if x.strip()]
-        reason = next((x.removeprefix("error: ") for x in lines if x.startswith("error: ")), lines[0])[:REASON]
-        ways = {"regex": "without look-around and back-references", "json": "a JSON schema", "lark": "with a rule `start`"}
-        raise ParamError(f"grammar.text cannot be read as {dialect} ({reason.rstrip('.')}): write it {ways[dialect]}.")
+        reason = next((x.removeprefix("error: ") for x in lines if x.startswith("error: ")), lines[0])[
+            :REASON
+        ]
+        ways = {
+            "regex": "without look-around and back-references",
+            "json": "a JSON schema",
+            "lark": "with a rule `start`",
+        }
+        raise ParamError(
+            f"grammar.text cannot be read as {dialect} ({reason.rstrip('.')}): write it {ways[dialect]}."
+        )
     return grammar
 
 

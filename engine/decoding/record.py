@@ -15,7 +15,18 @@ from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.cache import KVCache, LayerStore
-from decodescope.engine.trace.events import LEVELS, Augmented, CacheChange, DraftTree, Extra, Fields, Level, Piece, Step, Trials
+from decodescope.engine.trace.events import (
+    LEVELS,
+    Augmented,
+    CacheChange,
+    DraftTree,
+    Extra,
+    Fields,
+    Level,
+    Piece,
+    Step,
+    Trials,
+)
 
 from . import ranked
 from .draft import Draft, Verdict
@@ -26,7 +37,9 @@ from .tops import share, ties, tops, tops_alone
 # numbers of one map of attention mass, by level; a larger one is left out
 MASS = {"counts": 0, "decisions": 1 << 14, "fields": 1 << 20}
 LAWS = 1 << 18  # numbers of the laws that "fields" keeps of one step
-ATTENTION = 1 << 19  # weights that "fields" keeps of one step: of the asked layers as many, from the first on, as fit
+ATTENTION = (
+    1 << 19
+)  # weights that "fields" keeps of one step: of the asked layers as many, from the first on, as fit
 Held = int | list[list[int]]  # entries by layer and KV head; a number where all hold as many
 
 
@@ -128,7 +141,9 @@ class Recorder:
             passes=passes,
             cache=self.cache(s),
             path=None if verdict is None else verdict.path,
-            beams=move.beams if self.decisions or move.beams is None else replace(move.beams, candidates=None, pruned=None),
+            beams=move.beams
+            if self.decisions or move.beams is None
+            else replace(move.beams, candidates=None, pruned=None),
             threads=move.threads,
             labels=move.labels,
             iteration=move.iteration,
@@ -185,7 +200,10 @@ class Recorder:
         shown += [x for left in step.exits or () for x in left.best or ()]
         step.sampler = s.sampler.show(move.sampler_state) if s.sampler.stateful else None
         if move.logits is not None and move.sampler_state is not None:
-            step.sampler = {**(step.sampler or {}), **(s.sampler.weighs(move.logits[0], move.sampler_state) or {})} or None
+            step.sampler = {
+                **(step.sampler or {}),
+                **(s.sampler.weighs(move.logits[0], move.sampler_state) or {}),
+            } or None
         step.pieces = self.pieces(shown) or None
 
     def cache(self, s: State) -> list[CacheChange]:
@@ -197,9 +215,13 @@ class Recorder:
         held, read = _held(cache, spec), cache.length
         before, was = self._held.get(lane.name), self._read.get(lane.name, 0)
         self._held[lane.name], self._read[lane.name] = held, max(read, was)
-        appended = max(read - was, 0)  # a draft's lane goes back where more guesses were refused than were made since
+        appended = max(
+            read - was, 0
+        )  # a draft's lane goes back where more guesses were refused than were made since
         full = spec.kv_bytes(read, cache.layers[0].kv.element_size()) * cache.layers[0].batch
-        change = CacheChange(lane.name, appended, held if isinstance(held, int) else max(map(max, held)), cache.nbytes, full)
+        change = CacheChange(
+            lane.name, appended, held if isinstance(held, int) else max(map(max, held)), cache.nbytes, full
+        )
         if not isinstance(held, int) and min(map(min, held)) < change.held:
             change.by_head = np.array(held, np.int32)
         if cache.memory.peak > self._peak.get(lane.name, 0):
@@ -214,7 +236,11 @@ class Recorder:
             lost = _lost(before, held, change.lacks, len(cache.layers), spec.n_kv_heads)
             change.evicted_count = max(0, appended + lost)  # a hypothesis may follow one that held less
         if [store for store in cache.layers if store.evicted]:
-            logs, merged, scores = [taken(store) for store in cache.layers], mergers(cache), ranked.taken(cache)
+            logs, merged, scores = (
+                [taken(store) for store in cache.layers],
+                mergers(cache),
+                ranked.taken(cache),
+            )
             if alike(logs):
                 change.evicted_all, change.evicted = gone(logs)
                 change.merged, change.merged_by = merged
@@ -248,7 +274,9 @@ class Recorder:
         seen, room = [], ATTENTION
         for i in layers:
             every = lane.by_row(i, rows, lane.attention(i, rows, before))[0]
-            seen.append(every[:, :, every.shape[2] - len(rows) :])  # [H_kv, g, R, n], without those that had waited
+            seen.append(
+                every[:, :, every.shape[2] - len(rows) :]
+            )  # [H_kv, g, R, n], without those that had waited
             room -= seen[-1].numel()
             if room < 0:
                 seen.pop()
@@ -281,7 +309,9 @@ def tree(draft: Draft) -> DraftTree:
     q = [1.0] * len(draft)
     if draft.q is not None and draft.q_row is not None and len(draft.q):
         drawn = [(i, row) for i, row in enumerate(draft.q_row) if row >= 0]
-        rows, tokens = torch.tensor([[row for _, row in drawn], [draft.tokens[i] for i, _ in drawn]], device=draft.q.device)
+        rows, tokens = torch.tensor(
+            [[row for _, row in drawn], [draft.tokens[i] for i, _ in drawn]], device=draft.q.device
+        )
         for (i, _), value in zip(drawn, draft.q[rows, tokens].tolist(), strict=True):
             q[i] = value
     aside = draft.passengers or None
@@ -291,7 +321,9 @@ def tree(draft: Draft) -> DraftTree:
 def whole_laws(fields: Fields, draft: Draft, logits: Tensor) -> Fields:
     """`fields` with the laws of the step in full, if they are not too large; the target's only where all nodes have theirs."""
     if logits.numel() + (0 if draft.q is None else draft.q.numel()) <= LAWS:
-        if len(logits) == len(draft) + 1:  # a round that writes beside judging has not yet read all that it judges
+        if (
+            len(logits) == len(draft) + 1
+        ):  # a round that writes beside judging has not yet read all that it judges
             fields.logits = logits.float().cpu().numpy()
         if draft.q is not None and draft.q_row is not None and len(draft.q):
             fields.laws, fields.law_of = draft.q.float().cpu().numpy(), np.array(draft.q_row, np.int32)

@@ -99,7 +99,9 @@ class Router(Component):
         raise NotImplementedError
 
     def idle(self, did: Activity) -> str:
-        if len(did.lanes) != 1 or "token" not in self.of:  # one model for one answer is what the router decided
+        if (
+            len(did.lanes) != 1 or "token" not in self.of
+        ):  # one model for one answer is what the router decided
             return ""
         which = "large" if did.lanes == {TARGET} else "small"
         return f"{self.name} never handed over: the {which} model wrote everything."

@@ -84,7 +84,9 @@ class Sampler(Component):
     def acts(self, before: Tensor, after: Tensor) -> bool:
         """Whether `warp` made other logits [V] of those before; of what a text must obey: whether it refused the likeliest
         token."""
-        return bool(after[before.argmax()] == -torch.inf) if self.constrains else not torch.equal(before, after)
+        return (
+            bool(after[before.argmax()] == -torch.inf) if self.constrains else not torch.equal(before, after)
+        )
 
     def idle(self, did: Activity) -> str:
         if did.blind or did.changed(self) or not did.steps:

@@ -24,7 +24,9 @@ class Shadow:
     logits: of the lane's last pass, float [B, T, V], as the lane leaves them here
     """
 
-    def __init__(self, decoder: Decoder, executor: Executor, batch: int, columns: bool, whole: bool, weight_bytes: int):
+    def __init__(
+        self, decoder: Decoder, executor: Executor, batch: int, columns: bool, whole: bool, weight_bytes: int
+    ):
         """columns: whether it is asked what a prompt's tokens gave, too;  whole: whether the decoder is the model that the
         lane's was made of, which has heads of its own: distributions are compared then, and no attention;  weight_bytes: of
         weights that nobody else reads."""
@@ -34,7 +36,9 @@ class Shadow:
         self._needs = Needs("none" if whole else "columns" if columns else "decode")
         self._probe = Probe(self._needs)
         self._rows: list[tuple[Tensor, Tensor, Tensor]] = []  # lost [R, L, H_kv], drift [R], said [R]
-        self._stays: list[Tensor] = []  # for each layer [H_kv]: what the last row gave to entries that the lane holds
+        self._stays: list[
+            Tensor
+        ] = []  # for each layer [H_kv]: what the last row gave to entries that the lane holds
         self._cut: Tensor | None = None
 
     def follow(self, feed: Feed, rows: list[int], cache: KVCache) -> None:
@@ -43,7 +47,9 @@ class Shadow:
             return
         start = self.executor.mark()
         self.cache.truncate(cache.length - len(rows))
-        own = Feed(feed.tokens[:, rows], feed.positions[:, rows], logits=feed.logits, highest=cache.length - 1)
+        own = Feed(
+            feed.tokens[:, rows], feed.positions[:, rows], logits=feed.logits, highest=cache.length - 1
+        )
         self._probe = Probe(self._needs)
         logits = self.executor.run(self.decoder, own, self.cache, self._probe, None, None)
         require_finite(logits, f"what {self.decoder.spec.name} says with a full cache")

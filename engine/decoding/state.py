@@ -133,7 +133,9 @@ class State:
         """Why a text ends that has `written` tokens more than the present one; None: it may go on."""
         if written < self.left:
             return None
-        return "max_new_tokens" if len(self.tokens) - self.prompt + written >= self.max_new else "context_full"
+        return (
+            "max_new_tokens" if len(self.tokens) - self.prompt + written >= self.max_new else "context_full"
+        )
 
     def cut(self, emitted: list[int]) -> tuple[int, EndReason | None]:
         """How many of the `emitted` tokens stand, and why the text ends there, if it does."""

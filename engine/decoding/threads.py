@@ -60,7 +60,14 @@ class Writing:
         return cls(Branches(s.target, s.tokens), ThreadTree(s.stop.tokens), s.left)
 
     def begin(
-        self, s: State, branch: Branch, *, parent: int = -1, at: int = 0, given: int = 0, most: int | None = None
+        self,
+        s: State,
+        branch: Branch,
+        *,
+        parent: int = -1,
+        at: int = 0,
+        given: int = 0,
+        most: int | None = None,
     ) -> Thread:
         """A thread that writes behind `branch`, whose last `given` tokens nobody wrote: behind the first `at` tokens of thread
         `parent`, or -1, behind the prompt. most: tokens that it may write at most, None: as many as there is room for."""
@@ -101,7 +108,9 @@ class Writing:
         before = wrote[0].state
         for i, (thread, best) in enumerate(zip(wrote, logits.argmax(-1).tolist(), strict=True)):
             place = len(thread.branch.tokens)
-            token, thread.state = drawn(logits[i : i + 1], best, s.sampler, thread.state, thread.chance, place)
+            token, thread.state = drawn(
+                logits[i : i + 1], best, s.sampler, thread.state, thread.chance, place
+            )
             self._add(s, thread, token)
         then(wrote)
         self.budget -= len(wrote)
@@ -115,7 +124,13 @@ class Writing:
         emitted = self.order.take()
         s.tokens += emitted
         return moved(
-            s, emitted, None if self.alive else self._why(), started, verified, threads=record, sampler_state=before
+            s,
+            emitted,
+            None if self.alive else self._why(),
+            started,
+            verified,
+            threads=record,
+            sampler_state=before,
         )
 
     def _add(self, s: State, thread: Thread, token: int) -> None:

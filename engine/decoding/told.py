@@ -9,7 +9,9 @@ from decodescope.engine.trace.events import Pass
 from decodescope.engine.trace.phases import READS
 
 
-def told(lane: str, phase: str, feed: Feed, cache: KVCache, held: int | list[int] | list[list[int]], us: float) -> Pass:
+def told(
+    lane: str, phase: str, feed: Feed, cache: KVCache, held: int | list[int] | list[list[int]], us: float
+) -> Pass:
     """The record of a pass over `feed` that ran the whole model; held: entries before it."""
     record = Pass(lane, phase, feed.length, held, us, batch=feed.tokens.shape[0])
     record.slots, record.shared, record.distinct = feed.slots or None, cache.shared or None, cache.distinct
@@ -25,7 +27,9 @@ def note_read(record: Pass, feed: Feed, cache: KVCache) -> None:
     """What a pass has read of the cache, where it did not read all."""
     if feed.board is not None and feed.board.chosen:
         record.read = feed.board.read(cache.layers)
-        record.bounds = [feed.board.bounds.get(i, 0) for i in range(len(cache.layers))] if feed.board.bounds else None
+        record.bounds = (
+            [feed.board.bounds.get(i, 0) for i in range(len(cache.layers))] if feed.board.bounds else None
+        )
 
 
 def note_pending(record: Pass, cache: KVCache) -> None:

@@ -28,7 +28,9 @@ def tops(draft: Draft, verdict: Verdict, logits: Tensor) -> Tops:
     entropy = _entropy(law) if z is None else _entropy_of_softmax(law, z, p)
     q = _proposals(draft, places)
     if q is None and not verdict.trials:
-        return _made(places, ids, p, [[0.0] * len(row) for row in p], [[x, 0.0, x] for x in map(_left, p)], entropy)
+        return _made(
+            places, ids, p, [[0.0] * len(row) for row in p], [[x, 0.0, x] for x in map(_left, p)], entropy
+        )
     return _with_draft(draft, verdict, places, ids, law, q, entropy)
 
 
@@ -47,7 +49,13 @@ def share(logits: Tensor, tokens: list[int]) -> list[float]:
 
 
 def _with_draft(
-    draft: Draft, verdict: Verdict, places: list[int], best: list[list[int]], law: Tensor, q: Tensor | None, entropy: Any
+    draft: Draft,
+    verdict: Verdict,
+    places: list[int],
+    best: list[list[int]],
+    law: Tensor,
+    q: Tensor | None,
+    entropy: Any,
 ) -> Tops:
     """The same where something was drafted: the best of p and of q, and the tokens tried."""
     rows = best if q is None else [a + b for a, b in zip(best, _best(q)[0], strict=True)]
@@ -62,7 +70,9 @@ def _with_draft(
 
     def shown(of: Tensor) -> list[list[float]]:
         """What the laws [P, V] give to the tokens of each place, and nothing to the padding."""
-        return [row[:n] + [0.0] * (width - n) for row, n in zip(of.gather(1, index).tolist(), counts, strict=True)]
+        return [
+            row[:n] + [0.0] * (width - n) for row, n in zip(of.gather(1, index).tolist(), counts, strict=True)
+        ]
 
     p_shown = shown(law)
     tails = [_left(row) for row in p_shown]
@@ -71,7 +81,11 @@ def _with_draft(
     q_shown = shown(q)
     sums = torch.stack([q.sum(1), (law - q).clamp_min_(0).sum(1)], 1).tolist()
     rest = [
-        [tail, max(0.0, whole - sum(b)), max(0.0, over - sum(x - y for x, y in zip(a, b, strict=True) if x > y))]
+        [
+            tail,
+            max(0.0, whole - sum(b)),
+            max(0.0, over - sum(x - y for x, y in zip(a, b, strict=True) if x > y)),
+        ]
         for tail, (whole, over), a, b in zip(tails, sums, p_shown, q_shown, strict=True)
     ]
     return _made(places, ids, p_shown, q_shown, rest, entropy)
@@ -83,10 +97,19 @@ def _left(shown: list[float]) -> float:
 
 
 def _made(
-    places: list[int], ids: list[list[int]], p: list[list[float]], q: list[list[float]], rest: list[list[float]], entropy: Any
+    places: list[int],
+    ids: list[list[int]],
+    p: list[list[float]],
+    q: list[list[float]],
+    rest: list[list[float]],
+    entropy: Any,
 ) -> Tops:
     """The record."""
-    return Tops(np.array(places, np.int32), np.array(ids, np.int32), *(np.array(x, np.float32) for x in (p, q, rest, entropy)))
+    return Tops(
+        np.array(places, np.int32),
+        np.array(ids, np.int32),
+        *(np.array(x, np.float32) for x in (p, q, rest, entropy)),
+    )
 
 
 def _entropy(law: Tensor) -> list[float]:
@@ -132,11 +155,15 @@ def _entropy_of_softmax(law: Tensor, z: Tensor, p: list[list[float]]) -> list[fl
 
 def _best(p: Tensor) -> tuple[list[list[int]], list[list[float]]]:
     """The TOP largest of each row [P, V], ids and values: the largest first, the lowest id first among equal ones."""
-    best = p.topk(min(TOP + 1, p.shape[1]), -1)  # one more says whether others are equal to the last one shown
+    best = p.topk(
+        min(TOP + 1, p.shape[1]), -1
+    )  # one more says whether others are equal to the last one shown
     ids, values = best.indices.tolist(), best.values.tolist()
     for i, (row_ids, row_values) in enumerate(zip(ids, values, strict=True)):
         if len(set(row_values)) < len(row_values):
-            if len(row_values) > TOP and row_values[-2] == row_values[-1] > 0:  # which of the impossible ones is all the same
+            if (
+                len(row_values) > TOP and row_values[-2] == row_values[-1] > 0
+            ):  # which of the impossible ones is all the same
                 above = [x for x, value in zip(row_ids, row_values, strict=True) if value > row_values[-1]]
                 row_ids[:] = above + (p[i] == row_values[-1]).nonzero()[: TOP - len(above), 0].tolist()
                 row_values[len(row_ids) :] = []

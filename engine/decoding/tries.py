@@ -45,7 +45,9 @@ class Tries:
         visible = (own[:, None] == own)[None] if copies > 1 else None
         return Feed(tokens.view(1, -1), positions[None], visible, highest=fed.stop - 1)
 
-    def judged(self, selector: Selector, logits: Tensor, places: list[int], edge: int, ends: frozenset[int]) -> Explored:
+    def judged(
+        self, selector: Selector, logits: Tensor, places: list[int], edge: int, ends: frozenset[int]
+    ) -> Explored:
         """What the pass has shown. logits: float [K, O, V] at the other open `places` of each canvas; edge: as in `Open`; ends:
         tokens that end a text."""
         best = softmax(logits).max(-1)
@@ -53,5 +55,8 @@ class Tries:
         confidence = best.values.float().cpu().numpy()
         sure, scores = selector.judge(open, edge, self.chance, candidate, confidence, ends)
         return Explored(
-            *(self.place, self.tokens, self.chance, open, candidate, confidence), sure, scores, int(np.argmax(scores))
+            *(self.place, self.tokens, self.chance, open, candidate, confidence),
+            sure,
+            scores,
+            int(np.argmax(scores)),
         )

@@ -112,8 +112,12 @@ class Rewriting(WeightTransform):
     """Base of transforms that store each matrix anew, by itself. What each of them lost is told."""
 
     finds: ClassVar[dict[str, Finding]] = {
-        "error": Finding("grid", "Error", what="the norm of what a matrix lost, divided by its own", over="matrix"),
-        "range": Finding("grid", "Range", what="the largest absolute value in a matrix, before", over="matrix"),
+        "error": Finding(
+            "grid", "Error", what="the norm of what a matrix lost, divided by its own", over="matrix"
+        ),
+        "range": Finding(
+            "grid", "Range", what="the largest absolute value in a matrix, before", over="matrix"
+        ),
         "group": Finding("grid", "Group", unit="weights", what="numbers that share one scale", over="matrix"),
     }
 
@@ -131,7 +135,10 @@ class Rewriting(WeightTransform):
 
 def tell_losses(of: WeightTransform, model: Decoder, after: Decoder, calibration: Calibration) -> None:
     """Tell of every matrix that is stored anew its error, range and group; None where it is as it was, or empty."""
-    pairs = [[(getattr(a, x), getattr(b, x)) for x in MATRICES] for a, b in zip(model.layers, after.layers, strict=True)]
+    pairs = [
+        [(getattr(a, x), getattr(b, x)) for x in MATRICES]
+        for a, b in zip(model.layers, after.layers, strict=True)
+    ]
     pairs.append([(model.unembedding, after.unembedding)])
     losses = [[_loss(before, after) for before, after in row] for row in pairs]
     for i, name in enumerate(("error", "range", "group")):
@@ -172,7 +179,11 @@ def bits_of(model: Decoder) -> tuple[tuple[float, ...], ...]:
 
 def transforms(text: str) -> list[WeightTransform]:
     """Those that a text names, in their order: "int4 group=64", "finequant + int8 head=true". Raises ParamError."""
-    return [cast(WeightTransform, written("weights", x.strip(), "weights")) for x in text.split("+")] if text.strip() else []
+    return (
+        [cast(WeightTransform, written("weights", x.strip(), "weights")) for x in text.split("+")]
+        if text.strip()
+        else []
+    )
 
 
 def spelled(parts: Sequence[WeightTransform]) -> str:
@@ -180,6 +191,8 @@ def spelled(parts: Sequence[WeightTransform]) -> str:
     words = []
     for one in parts:
         usual: Any = build("weights", one.name)
-        said = [(p, getattr(one, p.name)) for p in one.params() if getattr(one, p.name) != getattr(usual, p.name)]
+        said = [
+            (p, getattr(one, p.name)) for p in one.params() if getattr(one, p.name) != getattr(usual, p.name)
+        ]
         words.append(" ".join([one.name, *(f"{p.name}={p.spell(value)}" for p, value in said)]))
     return "+".join(words)

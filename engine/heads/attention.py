@@ -24,7 +24,14 @@ class Attention(Rotating):
     joins = ("q", "k", "v")
 
     def __init__(
-        self, d: int, n_heads: int, n_kv_heads: int, head_dim: int, width: int = 0, bias: bool = False, theta: int = THETA
+        self,
+        d: int,
+        n_heads: int,
+        n_kv_heads: int,
+        head_dim: int,
+        width: int = 0,
+        bias: bool = False,
+        theta: int = THETA,
     ) -> None:
         super().__init__()
         self.sizes, self.rope = (n_heads, n_kv_heads, head_dim), Rope(theta, head_dim)
@@ -52,14 +59,18 @@ class Attention(Rotating):
         kv = qkv[:, :, H:].view(B, T, 2, G, D).permute(2, 0, 3, 1, 4)
         return qkv[:, :, :H].transpose(1, 2), kv
 
-    def mix(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    def mix(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
         """The output [B, T, d] for queries [B, H, T, D] over keys and values [B, H_kv, S, D]; mask: bool [T, S]."""
         (B, H, T, D), G = q.shape, self.sizes[1]
         if causal:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=G < H)
         else:  # the query heads of a group stand as further rows of one head: no key or value is repeated
             rows = None if mask is None else mask.repeat(H // G, 1)
-            y = F.scaled_dot_product_attention(q.reshape(B, G, H // G * T, D), k, v, attn_mask=rows).view(B, H, T, D)
+            y = F.scaled_dot_product_attention(q.reshape(B, G, H // G * T, D), k, v, attn_mask=rows).view(
+                B, H, T, D
+            )
         return self.out(y.transpose(1, 2).flatten(2))
 
     def forward(

@@ -37,7 +37,9 @@ class Joins(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._whole: tuple[Tensor, Tensor | None, list[int]] | None = None  # matrix, bias, and how many rows each map has
+        self._whole: tuple[Tensor, Tensor | None, list[int]] | None = (
+            None  # matrix, bias, and how many rows each map has
+        )
 
     def joined(self, x: Tensor) -> Tensor:
         """The outputs [..., sum of out] of all of them, one after the other, for x [..., in]."""
@@ -49,7 +51,11 @@ class Joins(nn.Module):
         """Make one product of them, which takes their place."""
         layers = [cast(Linear, getattr(self, name)) for name in self.joins]
         bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
-        self._whole = pack(torch.cat([layer.weight for layer in layers])), bias, [layer.out_features for layer in layers]
+        self._whole = (
+            pack(torch.cat([layer.weight for layer in layers])),
+            bias,
+            [layer.out_features for layer in layers],
+        )
         for name in self.joins:
             delattr(self, name)
 
@@ -59,7 +65,9 @@ class Joins(nn.Module):
             weight, bias, widths = self._whole
             for kind, whole in (("weight", unpack(weight)), ("bias", bias)):
                 if whole is not None:
-                    yield from ((f"{name}.{kind}", x) for name, x in zip(self.joins, whole.split(widths), strict=True))
+                    yield from (
+                        (f"{name}.{kind}", x) for name, x in zip(self.joins, whole.split(widths), strict=True)
+                    )
 
 
 class Rotating(Joins):
@@ -124,7 +132,9 @@ class Head(nn.Module):
         """The same net in another dtype or on another device; the keywords are those of Tensor.to. What is not a float
         keeps its type."""
         whole = {"device": where.get("device")}
-        return self._with({name: x.to(**(where if x.is_floating_point() else whole)) for name, x in self.tensors().items()})
+        return self._with(
+            {name: x.to(**(where if x.is_floating_point() else whole)) for name, x in self.tensors().items()}
+        )
 
     def packed(self) -> Self:
         """The same net with its matrices laid out for this processor, for decoding; the plain ones are not kept."""
@@ -168,7 +178,10 @@ class Head(nn.Module):
             rows = int((self.own_embed.to(embed) != embed).any(1).sum())
         if rows:
             many = f"{rows} of {len(embed)} rows differ from the target's"
-            self.remarks = [*self.remarks, f"{where} has an embedding of its own ({many}): it drafts with that."]
+            self.remarks = [
+                *self.remarks,
+                f"{where} has an embedding of its own ({many}): it drafts with that.",
+            ]
             return self
         others = {name: x for name, x in self.tensors().items() if name != "own_embed"}
         return self._keep(self.around(self.shape | {"own_embed": 0}, others))

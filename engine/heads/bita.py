@@ -17,7 +17,9 @@ class MaskTokens(SlotTokens):
     kind = "bita"
     of_target = ("n_layers", "n_kv_heads", "head_dim")
 
-    def __init__(self, d: int, heads: int, tokens: int, n_layers: int, n_kv_heads: int, head_dim: int) -> None:
+    def __init__(
+        self, d: int, heads: int, tokens: int, n_layers: int, n_kv_heads: int, head_dim: int
+    ) -> None:
         super().__init__(d, heads, tokens=tokens, n_layers=n_layers, n_kv_heads=n_kv_heads, head_dim=head_dim)
         self.prefix = nn.Parameter(torch.randn(n_layers, 2, n_kv_heads, tokens, head_dim) * 0.02)
 

@@ -24,15 +24,26 @@ class BlockDecoder(Head):
 
     kind = "block_transformer"
 
-    def __init__(self, d: int, vocab: int, block_length: int, layers: int, n_heads: int, head_dim: int, d_ff: int) -> None:
+    def __init__(
+        self, d: int, vocab: int, block_length: int, layers: int, n_heads: int, head_dim: int, d_ff: int
+    ) -> None:
         super().__init__(
             d=d, vocab=vocab, block_length=block_length, layers=layers, n_heads=n_heads, head_dim=head_dim, d_ff=d_ff
         )  # fmt: skip
         width = n_heads * head_dim
         self.table = nn.Parameter(torch.empty(vocab, d // block_length))
-        self.attn_norm, self.mlp_norm = nn.Parameter(torch.ones(layers, d)), nn.Parameter(torch.ones(layers, d))
-        self.qkv, self.out = nn.Parameter(torch.empty(layers, 3 * width, d)), nn.Parameter(torch.empty(layers, d, width))
-        self.gate_up, self.down = nn.Parameter(torch.empty(layers, 2 * d_ff, d)), nn.Parameter(torch.empty(layers, d, d_ff))
+        self.attn_norm, self.mlp_norm = (
+            nn.Parameter(torch.ones(layers, d)),
+            nn.Parameter(torch.ones(layers, d)),
+        )
+        self.qkv, self.out = (
+            nn.Parameter(torch.empty(layers, 3 * width, d)),
+            nn.Parameter(torch.empty(layers, d, width)),
+        )
+        self.gate_up, self.down = (
+            nn.Parameter(torch.empty(layers, 2 * d_ff, d)),
+            nn.Parameter(torch.empty(layers, d, d_ff)),
+        )
         self.norm, self.prefix = nn.Parameter(torch.ones(d)), nn.Parameter(torch.empty(d, d))
 
     def embedded(self, tokens: Tensor) -> Tensor:

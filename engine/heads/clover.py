@@ -59,7 +59,16 @@ class CloverHeads(PairHead):
     works = ("step", "feature")
 
     def __init__(  # noqa: PLR0913
-        self, d: int, heads: int, gates: int, gate_dim: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int, rank: int
+        self,
+        d: int,
+        heads: int,
+        gates: int,
+        gate_dim: int,
+        n_heads: int,
+        n_kv_heads: int,
+        head_dim: int,
+        d_ff: int,
+        rank: int,
     ) -> None:
         super().__init__(
             d=d, heads=heads, gates=gates, gate_dim=gate_dim, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim,

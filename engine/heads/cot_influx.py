@@ -23,7 +23,9 @@ class ShotPolicies(Head):
         self.shot, self.token = Relevance(d, rank), Relevance(d, rank)
         for policy, bias in ((self.shot, 0.0), (self.token, 2.0)):
             nn.init.normal_(policy.piece.weight, std=rank**-0.5)
-            policy.asked.load_state_dict(policy.piece.state_dict())  # so that their products begin as how like both are
+            policy.asked.load_state_dict(
+                policy.piece.state_dict()
+            )  # so that their products begin as how like both are
             nn.init.normal_(policy.out.weight, std=0.1)
             nn.init.constant_(policy.out.bias, bias)
 
@@ -34,7 +36,9 @@ class ShotPolicies(Head):
     def tokens(self, e: Tensor, asked: Tensor, spans: list[tuple[int, int]]) -> list[Tensor]:
         """Of each example the logits [b - a] of keeping its tokens, if it stays."""
         parts, means, more = zip(*(of_tokens(e, asked, a, b) for a, b in spans), strict=True)
-        logits = self.token(torch.cat(parts).to(self.dtype), means[0].to(self.dtype), torch.cat(more).to(self.dtype))
+        logits = self.token(
+            torch.cat(parts).to(self.dtype), means[0].to(self.dtype), torch.cat(more).to(self.dtype)
+        )
         return list(logits.split([b - a for a, b in spans]))
 
     @torch.no_grad()

@@ -61,7 +61,9 @@ class Eagle3Layer(PairHead):
         )  # fmt: skip
         self.eps = eps * 1e-9
         self.own_embed = nn.Parameter(torch.zeros(own_embed, d)) if own_embed else None
-        self.input_norm = nn.Parameter(torch.ones(3 * d)) if norm_before_fc else None  # of the three states together
+        self.input_norm = (
+            nn.Parameter(torch.ones(3 * d)) if norm_before_fc else None
+        )  # of the three states together
         self.state_norms = nn.Parameter(torch.ones(3, d)) if fc_norm else None  # of each of the three
         self.down = Linear(3 * d, rank, bias=False) if rank else None
         self.fuse = Linear(rank or 3 * d, d, bias=False)
@@ -135,7 +137,9 @@ class Eagle3Layer(PairHead):
             values.append(kv[1])
             sees = [torch.ones(R, keys[0].shape[2], dtype=torch.bool, device=e.device).tril()]
             sees += [torch.eye(R, x.shape[2], dtype=torch.bool, device=e.device) for x in keys[1:]]
-            g = self._output(residual + self.attention.mix(q, torch.cat(keys, 2), torch.cat(values, 2), torch.cat(sees, 1)))
+            g = self._output(
+                residual + self.attention.mix(q, torch.cat(keys, 2), torch.cat(values, 2), torch.cat(sees, 1))
+            )
             states.append(g)
         return states
 
@@ -164,7 +168,9 @@ class Eagle3Layer(PairHead):
         """Logits [..., V] of outputs [..., d], -inf for what is not in the draft vocabulary; half types come out as float32."""
         ids, words = self.rows(decoder)
         logits = self.choices(features, words)
-        return spread(logits if logits.dtype in (torch.float32, torch.float64) else logits.float(), ids, decoder.vocab)
+        return spread(
+            logits if logits.dtype in (torch.float32, torch.float64) else logits.float(), ids, decoder.vocab
+        )
 
 
 def spread(logits: Tensor, ids: Tensor, vocab: int) -> Tensor:

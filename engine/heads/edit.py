@@ -48,7 +48,9 @@ class Places(NamedTuple):
         visible = own.clone()
         visible[:, : self.text] = True
         visible[self.text : self.text + self.size, first:behind] = ~own[: self.size, : self.size]
-        return Feed(rows, positions.expand(B, -1), visible[None], self.masks, highest=max(behind, self.text - 1))
+        return Feed(
+            rows, positions.expand(B, -1), visible[None], self.masks, highest=max(behind, self.text - 1)
+        )
 
     def around(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of x [B, T, c], float: the rows of the tokens, the masks in their places and the masks behind them, [B, size + 1, c]
@@ -64,7 +66,9 @@ class Places(NamedTuple):
         laws = logits.log_softmax(-1)
         there = torch.cat([torch.zeros_like(laws[:, :1]), laws[:, : self.size]], 1)
         here, after = (tokens[:, x : x + self.size + 1, None] for x in (self.before - 1, self.before))
-        sides = [(x.gather(2, here), x.gather(2, after), x.amax(2, True)) for x in (there, laws[:, self.size :])]
+        sides = [
+            (x.gather(2, here), x.gather(2, after), x.amax(2, True)) for x in (there, laws[:, self.size :])
+        ]
         return torch.cat([x for side in sides for x in side], 2).clamp(min=LEAST) / UNIT
 
 
@@ -86,7 +90,9 @@ class EditTagger(Head):
         self.inner, self.tags = Linear(3 * width + 6, hidden), Linear(hidden, 4)
         self.replace, self.insert = Linear(hidden, d), Linear(hidden, d)
 
-    def forward(self, embedded: Tensor, middle: Tensor, last: Tensor, scores: Tensor, at: Places) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, embedded: Tensor, middle: Tensor, last: Tensor, scores: Tensor, at: Places
+    ) -> tuple[Tensor, Tensor]:
         """Logits of keep, delete, replace, insert, float [B, size + 1, 4], behind the prompt and of each token; and features
         [2, B, size + 1, d] of the words that would replace it and follow it.
 

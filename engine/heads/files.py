@@ -71,7 +71,9 @@ OTHERS: dict[str, type[Head]] = {
 }  # fmt: skip
 # rows of the target's own pass, by slot_tokens.py
 SLOTTED: dict[str, type[Head]] = {x.kind: x for x in (LookAheadTokens, MaskTokens)}
-CACHE: dict[str, type[Head]] = {x.kind: x for x in (PrefixState, SoftPrompt, HeadGates)}  # of the KV cache, by cacheparts.py
+CACHE: dict[str, type[Head]] = {
+    x.kind: x for x in (PrefixState, SoftPrompt, HeadGates)
+}  # of the KV cache, by cacheparts.py
 NETS = HEADS | OTHERS | SLOTTED | GATES | CACHE
 LARGEST = 1 << 16  # of any size in a config
 MOST_HEADS = 16
@@ -82,8 +84,31 @@ MOST = {
 }
 # what the training scripts write into config.json for people, and no net is made of
 NOTES = (
-    *("answers", "auc", "brier", "calibration", "constant", "draft", "fixed", "held_out", "judged", "large", "loss"),
-    *("made_with", "measured", "minutes", "nats_a_byte", "read_by", "right", "steps", "thresholds", "tokens", "trigrams"),
+    *(
+        "answers",
+        "auc",
+        "brier",
+        "calibration",
+        "constant",
+        "draft",
+        "fixed",
+        "held_out",
+        "judged",
+        "large",
+        "loss",
+    ),
+    *(
+        "made_with",
+        "measured",
+        "minutes",
+        "nats_a_byte",
+        "read_by",
+        "right",
+        "steps",
+        "thresholds",
+        "tokens",
+        "trigrams",
+    ),
     *("trigrams_with_root", "unseen"),
 )
 
@@ -103,10 +128,16 @@ def unknown(model: Path) -> list[str]:
     home = model / "heads"
     names = sorted(x.name for x in home.iterdir() if (x / "config.json").exists()) if home.is_dir() else []
     odd = [x[:40] for x in names if x not in NETS]
-    return [printable(f"{home} holds heads of no known kind, which are not read: {', '.join(odd)}.")] if odd else []
+    return (
+        [printable(f"{home} holds heads of no known kind, which are not read: {', '.join(odd)}.")]
+        if odd
+        else []
+    )
 
 
-def missing(kind: str, spec: ModelSpec, instead: str = "a drafter that needs no training, such as prompt_lookup") -> str | None:
+def missing(
+    kind: str, spec: ModelSpec, instead: str = "a drafter that needs no training, such as prompt_lookup"
+) -> str | None:
     """Why heads of this kind cannot be read from the model, and what to choose `instead`; None if they can."""
     if kind in spec.heads:
         return None
@@ -134,7 +165,9 @@ def read_heads(
     heads = {}
     for kind, path in folders(model, given).items():
         if kind not in (given or {}) and not path.resolve().is_relative_to(model.resolve()):
-            raise LoadError(f"{path} is a link that leads out of the model's folder; copy the heads into it instead.")
+            raise LoadError(
+                f"{path} is a link that leads out of the model's folder; copy the heads into it instead."
+            )
         head = read(path, spec, kind, allow_pickle).moved(dtype=dtype, device=device)
         heads[kind] = (head if embed is None else head.share_embedding(embed, str(path))).packed()
     return heads
@@ -164,7 +197,9 @@ def read(folder: Path, spec: ModelSpec, wished: str, allow_pickle: bool = False)
         head = NETS[kind].around(shape, {name: weights.read([name], torch.float32, cpu) for name in wanted})
     head.rates, head.made_for = _rates(config, folder), config.get("target") or ""
     if not isinstance(head.made_for, str):
-        raise LoadError(f"{folder}: target = {str(head.made_for)[:40]} must be a model's fingerprint; train the heads again.")
+        raise LoadError(
+            f"{folder}: target = {str(head.made_for)[:40]} must be a model's fingerprint; train the heads again."
+        )
     head.threshold = _threshold(config, folder)
     _rotate(head, config, folder, spec)
     head.remarks = remark(config, str(folder), "the heads are read all the same", NOTES)
@@ -176,45 +211,76 @@ def _rotate(head: Head, config: Config, folder: Path, spec: ModelSpec) -> None:
     given = config.get("rotations", Config({}))
     parts = {name: part for name, part in head.named_modules() if isinstance(part, Rotating)}
     if not isinstance(given, Config) or not set(given) <= set(parts):
-        raise LoadError(f"{folder}: rotations must be tables for {', '.join(parts) or 'no part'}; train the heads again.")
+        raise LoadError(
+            f"{folder}: rotations must be tables for {', '.join(parts) or 'no part'}; train the heads again."
+        )
     for name in given:
         table = Config({"rope_parameters": given[name]}, f"rotations.{name}.")
         config.join(table)
-        parts[name].rope = read_rope(table, str(folder), parts[name].rope.theta, parts[name].rope.dim, spec.max_positions)
+        parts[name].rope = read_rope(
+            table, str(folder), parts[name].rope.theta, parts[name].rope.dim, spec.max_positions
+        )
 
 
 def _shape(config: Config, folder: Path, spec: ModelSpec) -> dict[str, int]:
     """The sizes in a config, checked: whole, within bounds, and the target's."""
     said, kind = config.get("shape"), str(config["kind"])
-    sizes = {name: p.default for name, p in inspect.signature(NETS[kind].__init__).parameters.items() if name != "self"}
+    sizes = {
+        name: p.default
+        for name, p in inspect.signature(NETS[kind].__init__).parameters.items()
+        if name != "self"
+    }
     needed = {name for name, usual in sizes.items() if usual is inspect.Parameter.empty}
     if not isinstance(said, Config) or not needed <= said.keys() <= sizes.keys():
-        raise LoadError(f"{folder}: the shape of {kind} heads says {', '.join(sorted(sizes))}; train the heads again.")
+        raise LoadError(
+            f"{folder}: the shape of {kind} heads says {', '.join(sorted(sizes))}; train the heads again."
+        )
     said = dict(said)
     for name, x in said.items():
         most = MOST.get(name, LARGEST)
         if type(x) is not int or not (0 if sizes[name] == 0 else 1) <= x <= most:
-            raise LoadError(f"{folder}: {name} = {str(x)[:40]} must be a whole number up to {most}; train the heads again.")
+            raise LoadError(
+                f"{folder}: {name} = {str(x)[:40]} must be a whole number up to {most}; train the heads again."
+            )
     if said["d"] != spec.d_model:
-        raise LoadError(f"{folder} reads states of width {said['d']}, those of {spec.name} have {spec.d_model}; train it anew.")
+        raise LoadError(
+            f"{folder} reads states of width {said['d']}, those of {spec.name} have {spec.d_model}; train it anew."
+        )
     for name in NETS[kind].of_target:
         if said[name] != getattr(spec, name):
-            raise LoadError(f"{folder} has {name} = {said[name]}, {spec.name} has {getattr(spec, name)}; train it anew.")
+            raise LoadError(
+                f"{folder} has {name} = {said[name]}, {spec.name} has {getattr(spec, name)}; train it anew."
+            )
     for name, does in (("vocab", "writes"), ("own_embed", "reads")):
         if said.get(name, 0) not in (0, spec.vocab):
-            raise LoadError(f"{folder} {does} {said[name]} ids, {spec.name} knows {spec.vocab}; train it anew.")
+            raise LoadError(
+                f"{folder} {does} {said[name]} ids, {spec.name} knows {spec.vocab}; train it anew."
+            )
     if not said.get("layer", 1) < spec.n_layers:
-        raise LoadError(f"{folder} leaves after layer {said['layer']} of the {spec.n_layers} of {spec.name}; train it anew.")
-    if said.get("n_heads", said.get("n_kv_heads", 1)) % said.get("n_kv_heads", 1) or said.get("head_dim", 2) % 2:
-        raise LoadError(f"{folder}: n_heads must be a multiple of n_kv_heads, and head_dim even; train the heads again.")
+        raise LoadError(
+            f"{folder} leaves after layer {said['layer']} of the {spec.n_layers} of {spec.name}; train it anew."
+        )
+    if (
+        said.get("n_heads", said.get("n_kv_heads", 1)) % said.get("n_kv_heads", 1)
+        or said.get("head_dim", 2) % 2
+    ):
+        raise LoadError(
+            f"{folder}: n_heads must be a multiple of n_kv_heads, and head_dim even; train the heads again."
+        )
     return said
 
 
 def _rates(config: Mapping[str, Any], folder: Path) -> tuple[tuple[float, ...], ...]:
     said = config.get("rates", [])
-    good = isinstance(said, list) and len(said) <= MOST_HEADS and all(isinstance(row, list) and row for row in said)
+    good = (
+        isinstance(said, list)
+        and len(said) <= MOST_HEADS
+        and all(isinstance(row, list) and row for row in said)
+    )
     if not good or not all(isinstance(x, int | float) and 0 <= x <= 1 for row in said for x in row):
-        raise LoadError(f"{folder}: rates must be lists of numbers from 0 to 1, one list a level; train the heads again.")
+        raise LoadError(
+            f"{folder}: rates must be lists of numbers from 0 to 1, one list a level; train the heads again."
+        )
     return tuple(tuple(map(float, row)) for row in said)
 
 
@@ -224,7 +290,9 @@ def _threshold(config: Mapping[str, Any], folder: Path) -> float | None:
     if chosen is None:
         return None
     if type(chosen) not in (int, float) or not 0 <= chosen <= 1:
-        raise LoadError(f"{folder}: threshold = {str(chosen)[:40]} must be a number from 0 to 1; train the head again.")
+        raise LoadError(
+            f"{folder}: threshold = {str(chosen)[:40]} must be a number from 0 to 1; train the head again."
+        )
     return float(chosen)
 
 

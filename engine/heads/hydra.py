@@ -17,7 +17,9 @@ class Prefix(nn.Module):
     """Hydra++'s layer before the heads, with a cache of its own: x + attention(norm(x)), the feed-forward block, and a norm,
     over the target's final features, whose row of token t then stands for h."""
 
-    def __init__(self, d: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int, theta: int, eps: float) -> None:
+    def __init__(
+        self, d: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int, theta: int, eps: float
+    ) -> None:
         super().__init__()
         self.eps = eps
         self.first, self.last = nn.Parameter(torch.ones(d)), nn.Parameter(torch.ones(d))

@@ -28,7 +28,9 @@ class ParallelSpecLayer(PairHead):
     works = ("group", "further")
 
     def __init__(self, d: int, masks: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int) -> None:
-        super().__init__(d=d, masks=masks, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, d_ff=d_ff)
+        super().__init__(
+            d=d, masks=masks, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, d_ff=d_ff
+        )
         self.layer = EagleLayer(d, n_heads, n_kv_heads, head_dim, d_ff)
         self.masks = nn.Parameter(torch.randn(masks, d) * 0.1)
 
@@ -56,7 +58,14 @@ class ParallelSpecLayer(PairHead):
         return self.layer.read(x[None], store.n, store)[0, len(features) - 1 :]
 
     def further(
-        self, features: Tensor, embedded: Tensor, leaves: int, k: int, store: LayerStore, depth: Sequence[int], visible: Tensor
+        self,
+        features: Tensor,
+        embedded: Tensor,
+        leaves: int,
+        k: int,
+        store: LayerStore,
+        depth: Sequence[int],
+        visible: Tensor,
     ) -> Tensor:
         """The outputs [T, d] of pairs float [P, d], and behind them of k - 1 masks for each of `leaves` pairs, leaf by leaf: T
         rows, which stand at `depth` behind the text and see the pending ones `visible` (bool [T, m + T])."""
@@ -74,9 +83,13 @@ class ParallelSpecLayer(PairHead):
         masks = [self.masks[j].expand(B, R, -1) for j, R in enumerate(rows[1:])]
         x = torch.cat([self.layer.fused(features, embedded), *masks], 1)
         slots = torch.cat([torch.arange(R, device=device) for R in rows])
-        place = torch.repeat_interleave(torch.arange(len(rows), device=device), torch.tensor(rows, device=device))
+        place = torch.repeat_interleave(
+            torch.arange(len(rows), device=device), torch.tensor(rows, device=device)
+        )
         text = (place == 0) & (slots <= slots[:, None])
-        own = (slots == slots[:, None]) & (place <= place[:, None])  # its slot, the masks of its group up to it
+        own = (slots == slots[:, None]) & (
+            place <= place[:, None]
+        )  # its slot, the masks of its group up to it
         q, kv = self.attention.project(x, (slots + place)[None].expand(B, -1), rows[0] + len(rows))
         y = self.layer.block(x + self.attention.mix(q, kv[0], kv[1], text | own))
         return list(y.split(list(rows), 1))

@@ -42,8 +42,22 @@ class Family:
 
 # what a config says of the target, whose last states such heads read
 TARGET = (
-    *("attention_bias", "head_dim", "intermediate_size", "layer_types", "max_position_embeddings", "mlp_bias"),
-    *("num_attention_heads", "num_hidden_layers", "num_key_value_heads", "rms_norm_eps", "rope_parameters", "rope_scaling"),
+    *(
+        "attention_bias",
+        "head_dim",
+        "intermediate_size",
+        "layer_types",
+        "max_position_embeddings",
+        "mlp_bias",
+    ),
+    *(
+        "num_attention_heads",
+        "num_hidden_layers",
+        "num_key_value_heads",
+        "rms_norm_eps",
+        "rope_parameters",
+        "rope_scaling",
+    ),
     *("rope_theta", "sliding_window", "tie_word_embeddings", "use_sliding_window"),
 )
 # kind of our heads -> the authors' format of them. A family whose file has a name of its own stands before one whose has not.
@@ -51,7 +65,9 @@ FAMILIES: dict[str, Family] = {
     "medusa": Family("Medusa heads", ("medusa_lm_head",), medusa, harmless=TARGET),
     "hydra": Family("Hydra heads", ("hydra_lm_head",), hydra, harmless=TARGET),
     "eagle3": Family("EAGLE-3 heads", STEMS, eagle3, says="draft_vocab_size"),
-    "eagle": Family("EAGLE heads", STEMS, eagle, harmless=("tie_word_embeddings",)),  # the target's unembedding serves
+    "eagle": Family(
+        "EAGLE heads", STEMS, eagle, harmless=("tie_word_embeddings",)
+    ),  # the target's unembedding serves
 }
 # library -> keys of its layout, in which heads cannot be read
 LAYOUTS = {
@@ -64,7 +80,11 @@ WRAPPED = ("eagle", "eagle3", "medusa", "mlp_speculator")  # a model_type of con
 def recognised(folder: Path) -> str | None:
     """The kind of the published heads in a folder; None: none that we know."""
     config = read_json(folder, "config.json") or {}
-    fits = (kind for kind, x in FAMILIES.items() if file_of(folder, x.stems) is not None and (not x.says or x.says in config))
+    fits = (
+        kind
+        for kind, x in FAMILIES.items()
+        if file_of(folder, x.stems) is not None and (not x.says or x.says in config)
+    )
     return next(fits, None)
 
 
@@ -82,22 +102,30 @@ def _refuse_layout(folder: Path, config: dict[str, Any]) -> None:
         )
 
 
-def read_published(folder: Path, config: dict[str, Any], spec: ModelSpec, wished: str, allow_pickle: bool = False) -> Head:
+def read_published(
+    folder: Path, config: dict[str, Any], spec: ModelSpec, wished: str, allow_pickle: bool = False
+) -> Head:
     """Our net of the kind `wished` around the heads that a folder holds, in float32 on the CPU. Nobody can tell from the
     files which weights of the target they were trained with, only its shape: others cost speed, never a word of the text."""
     _refuse_layout(folder, config)
     kind = recognised(folder)
     if kind is None:
         names = ", ".join(f"{x.title} ({x.stems[0]}.safetensors)" for x in FAMILIES.values())
-        raise LoadError(f"{folder} holds neither heads of ours (config.json says no kind) nor published ones: {names}.")
+        raise LoadError(
+            f"{folder} holds neither heads of ours (config.json says no kind) nor published ones: {names}."
+        )
     if kind != wished:
-        raise LoadError(f"{folder} holds {FAMILIES[kind].title}, not heads of the kind {wished}; give it as {kind}={folder}.")
+        raise LoadError(
+            f"{folder} holds {FAMILIES[kind].title}, not heads of the kind {wished}; give it as {kind}={folder}."
+        )
     path = file_of(folder, FAMILIES[kind].stems)
     assert path is not None
     with opened(path, allow_pickle) as tensors:
         stored = Stored(folder, FAMILIES[kind].title, Config(config), spec, tensors)
         head = FAMILIES[kind].convert(stored)
-        odd = odd_frequencies(tensors.frequencies, [x.rope for x in head.modules() if isinstance(x, Rotating)], str(folder))
+        odd = odd_frequencies(
+            tensors.frequencies, [x.rope for x in head.modules() if isinstance(x, Rotating)], str(folder)
+        )
     then = "if they change the net, it drafts worse than its authors say"
     harmless = (*FAMILIES[kind].harmless, *GENERATION)  # which old configs repeat; a head chooses no text
     head.remarks = [*stored.remarks, *odd, *remark(stored.config, str(folder), then, harmless)]

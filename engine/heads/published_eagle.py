@@ -26,7 +26,12 @@ PLAIN: dict[str, tuple[Any, ...]] = {
     "is_causal": (True,),
     "logit_scale": (1, 1.0),
     "mlp_bias": (False,),
-    "model_type": ("llama", "mistral", "qwen2", "qwen3"),  # all of one form: what differs shows in the names of the tensors
+    "model_type": (
+        "llama",
+        "mistral",
+        "qwen2",
+        "qwen3",
+    ),  # all of one form: what differs shows in the names of the tensors
     "num_hidden_layers": (1,),
     "position_embedding_type": ("rope",),
 }
@@ -41,7 +46,12 @@ PLAIN3: dict[str, tuple[Any, ...]] = {
     "use_last_layernorm": (True,),
     "use_mtp_layernorm": (False,),
 }
-NORMS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")  # keys that vLLM reads too; see Eagle3Layer
+NORMS = (
+    "norm_before_residual",
+    "norm_before_fc",
+    "fc_norm",
+    "norm_output",
+)  # keys that vLLM reads too; see Eagle3Layer
 LAYER_IDS = ("eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids", "target_layer_ids")
 
 
@@ -83,13 +93,20 @@ def eagle3(stored: Stored) -> Eagle3Layer:
         stored.remarks.append(printable(f"{what}, its file of weights has lm_head.weight: the file counts."))
     kept = stored.number("draft_vocab_size", vocab, vocab)
     if kept < vocab and "d2t" not in stored.shapes:
-        raise stored.refusal("has a draft vocabulary and does not say which ids these are (d2t); download it again.")
+        raise stored.refusal(
+            "has a draft vocabulary and does not say which ids these are (d2t); download it again."
+        )
     middle = "layers.0" if "layers.0.hidden_norm.weight" in stored.shapes else "midlayer"
     norms = {"first": f"{middle}.input_layernorm", "second": f"{middle}.hidden_norm", "last": "norm"}
     layers = [Layer("fuse", "fc", (d, 3 * d), False), Layer("words.0", "lm_head", (kept, d), False)]
-    layers += [*_layer(middle, shape, 2 * d), *(Layer(ours, theirs, (d,), False) for ours, theirs in norms.items())]
+    layers += [
+        *_layer(middle, shape, 2 * d),
+        *(Layer(ours, theirs, (d,), False) for ours, theirs in norms.items()),
+    ]
     layers += [Layer("input_norm", "input_norm", (3 * d,), False)] if shape["norm_before_fc"] else []
-    layers += [Layer(f"state_norms.{i}", f"fc_norm.{i}", (d,), False) for i in range(3)] if shape["fc_norm"] else []
+    layers += (
+        [Layer(f"state_norms.{i}", f"fc_norm.{i}", (d,), False) for i in range(3)] if shape["fc_norm"] else []
+    )
     tensors = stored.linear(layers, {**_embedding(stored), "d2t": (kept,), "t2d": (vocab,)})
     if shape["fc_norm"]:
         tensors["state_norms"] = torch.stack([tensors.pop(f"state_norms.{i}") for i in range(3)])
@@ -107,11 +124,15 @@ def _draft_ids(stored: Stored, kept: int) -> Tensor:
     if "d2t" in stored.shapes:
         ids = ids + stored.whole("d2t")
     if not ((ids >= 0) & (ids < spec.vocab)).all() or len(ids.unique()) < kept:
-        raise stored.refusal(f"maps its draft vocabulary to ids that {spec.name} does not have, or to one twice (d2t).")
+        raise stored.refusal(
+            f"maps its draft vocabulary to ids that {spec.name} does not have, or to one twice (d2t)."
+        )
     if "t2d" in stored.shapes:
         marked = stored.whole("t2d").nonzero()[:, 0]
         if not torch.equal(marked, ids.sort().values):
-            raise stored.refusal("has two lists of its draft vocabulary that differ (d2t, t2d); download it again.")
+            raise stored.refusal(
+                "has two lists of its draft vocabulary that differ (d2t, t2d); download it again."
+            )
     return ids
 
 
@@ -132,13 +153,19 @@ def _sizes(stored: Stored) -> tuple[dict[str, int], Rope]:
     n_kv_heads = stored.number("num_key_value_heads", n_heads, MOST)
     head_dim = stored.number("head_dim", d // max(n_heads, 1), MOST)
     if not n_heads or not n_kv_heads or n_heads % n_kv_heads or not head_dim or head_dim % 2:
-        raise stored.refusal("has numbers of heads that do not go into each other (num_attention_heads, num_key_value_heads).")
+        raise stored.refusal(
+            "has numbers of heads that do not go into each other (num_attention_heads, num_key_value_heads)."
+        )
     rope = read_rope(config, str(stored.folder), float(THETA), head_dim, _positions(stored))
     eps = stored.real("rms_norm_eps", 1e-6, 1.0) * 1e9
     if abs(round(eps) - eps) > 1e-3 * eps:
-        raise stored.refusal(f"says rms_norm_eps = {config['rms_norm_eps']}, which must be a multiple of 1e-9.")
+        raise stored.refusal(
+            f"says rms_norm_eps = {config['rms_norm_eps']}, which must be a multiple of 1e-9."
+        )
     sizes = dict(d=d, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim)
-    sizes |= dict(d_ff=stored.number("intermediate_size", 4 * d, MOST), theta=max(1, round(rope.theta)), eps=round(eps))
+    sizes |= dict(
+        d_ff=stored.number("intermediate_size", 4 * d, MOST), theta=max(1, round(rope.theta)), eps=round(eps)
+    )
     return sizes, rope
 
 
@@ -156,10 +183,14 @@ def _no_window(stored: Stored) -> None:
     """LoadError if the layer sees a window of the text: ours sees all of it."""
     config = stored.config
     types, window = config.get("layer_types"), config.get("sliding_window")
-    uses = stored.flag("use_sliding_window", not str(config.get("model_type")).startswith("qwen"))  # Qwen's configs say so
+    uses = stored.flag(
+        "use_sliding_window", not str(config.get("model_type")).startswith("qwen")
+    )  # Qwen's configs say so
     config.skip("max_window_layers")
     if types not in (None, ["full_attention"]) or (window is not None and types is None and uses):
-        raise stored.refusal("sees a window of the text (sliding_window, layer_types), and only whole texts can be read.")
+        raise stored.refusal(
+            "sees a window of the text (sliding_window, layer_types), and only whole texts can be read."
+        )
 
 
 def _norms(stored: Stored) -> dict[str, int]:
@@ -167,16 +198,25 @@ def _norms(stored: Stored) -> dict[str, int]:
     nested = stored.table("eagle_config")
     flags = {key: stored.flag(key, stored.flag(key), nested) for key in NORMS}
     if flags["norm_before_fc"] and flags["fc_norm"]:
-        raise stored.refusal("says norm_before_fc and fc_norm, of which only one can be true; download it again.")
+        raise stored.refusal(
+            "says norm_before_fc and fc_norm, of which only one can be true; download it again."
+        )
     return {key: int(x) for key, x in flags.items()}
 
 
 def _layer(place: str, shape: dict[str, int], width: int, bias: bool = False) -> list[Layer]:
     """A decoder layer without the norms before its attention, which reads states of this `width`; bias: of queries, keys and
     values."""
-    d, q, kv, f = shape["d"], shape["n_heads"] * shape["head_dim"], shape["n_kv_heads"] * shape["head_dim"], shape["d_ff"]
+    d, q, kv, f = (
+        shape["d"],
+        shape["n_heads"] * shape["head_dim"],
+        shape["n_kv_heads"] * shape["head_dim"],
+        shape["d_ff"],
+    )
     heads = {"q": q, "k": kv, "v": kv}
-    layers = [Layer(f"attention.{x}", f"{place}.self_attn.{x}_proj", (n, width), bias) for x, n in heads.items()]
+    layers = [
+        Layer(f"attention.{x}", f"{place}.self_attn.{x}_proj", (n, width), bias) for x, n in heads.items()
+    ]
     layers.append(Layer("attention.out", f"{place}.self_attn.o_proj", (d, q), False))
     ffn = {"gate": (f, d), "up": (f, d), "down": (d, f)}
     layers += [Layer(f"block.{x}", f"{place}.mlp.{x}_proj", size, False) for x, size in ffn.items()]
@@ -211,4 +251,6 @@ def _same_layers(stored: Stored) -> None:
         way = "give another"
         if isinstance(ids, list) and all(type(x) is int for x in ids) and [x + 1 for x in ids] == ours:
             way = "if these ids count the outputs of layers, as SGLang's do, add 1 to each in config.json"
-        raise stored.refusal(f"reads the layers {str(ids)[:40]} of its target ({key}); only {ours} can be read, so {way}.")
+        raise stored.refusal(
+            f"reads the layers {str(ids)[:40]} of its target ({key}); only {ours} can be read, so {way}."
+        )

@@ -26,7 +26,9 @@ def hydra(stored: Stored) -> HydraHeads:
         what = f"holds Hydra heads of the form {str(arch)[:40]!r} (hydra_head_arch)"
         raise stored.refusal(f"{what}; mlp and prefix-mlp can be read.")
     if stored.number("hidden_state_offset", 0, 1000):
-        raise stored.refusal("holds Hydra heads that read an earlier layer (hidden_state_offset); only the last can be read.")
+        raise stored.refusal(
+            "holds Hydra heads that read an earlier layer (hidden_state_offset); only the last can be read."
+        )
     plus, shapes, d, vocab = arch == "prefix-mlp", stored.shapes, stored.spec.d_model, stored.spec.vocab
     stored.config.agree("hidden_act", "silu")
     stored.expect({"hidden_size": (d,), "vocab_size": (vocab,), "grounded_heads": (True,)})
@@ -35,7 +37,9 @@ def hydra(stored: Stored) -> HydraHeads:
         raise stored.refusal(f"{what}; download it again.")
     heads = next((k for k in range(MOST) if not _has(stored, _block(plus, k, 0))), MOST)
     if f"{_block(plus, 0, 0)}.res_connection.weight" not in shapes:
-        raise stored.refusal("holds heads that read no drafted tokens (grounded_heads is false); give grounded Hydra heads.")
+        raise stored.refusal(
+            "holds heads that read no drafted tokens (grounded_heads is false); give grounded Hydra heads."
+        )
     there = next((j for j in range(1, MOST) if not _has(stored, _block(plus, 0, j))), MOST)
     layers = max(there, stored.number("hydra_num_layers", there, MOST)) if there > 1 else 1
     word = "hydra_lm_head.{}.1" if plus else "hydra_lm_head.{}"
@@ -43,8 +47,13 @@ def hydra(stored: Stored) -> HydraHeads:
     parts = []
     for k in range(heads):
         first, wide = _block(plus, k, 0), (d, (k + 2) * d)
-        parts += [Layer(f"up.{k}", f"{first}.linear", wide), Layer(f"skip.{k}", f"{first}.res_connection", wide)]
-        for j, block in enumerate(stored.repeated([f"{_block(plus, k, j)}.linear" for j in range(1, layers)])):
+        parts += [
+            Layer(f"up.{k}", f"{first}.linear", wide),
+            Layer(f"skip.{k}", f"{first}.res_connection", wide),
+        ]
+        for j, block in enumerate(
+            stored.repeated([f"{_block(plus, k, j)}.linear" for j in range(1, layers)])
+        ):
             parts.append(Layer(f"more.{k * (layers - 1) + j}", block, (d, d)))
         if own:
             parts.append(Layer(f"words.{k}", word.format(k), (vocab, d), f"{word.format(k)}.bias" in shapes))
@@ -78,12 +87,29 @@ def _prefix(stored: Stored) -> list[Layer]:
     """The tensors of Hydra++'s layer, which is one of the target: as wide, with as many heads, rotated alike."""
     s = stored.spec
     if s.family != "llama" or s.rope.kind != "default" or s.qkv_bias or s.out_bias or s.mlp_bias:
-        raise stored.refusal(f"has a layer as in plain Llama models before its heads, and {s.name} is none; give other heads.")
+        raise stored.refusal(
+            f"has a layer as in plain Llama models before its heads, and {s.name} is none; give other heads."
+        )
     d, q, kv = s.d_model, s.n_heads * s.head_dim, s.n_kv_heads * s.head_dim
-    attention = {"q": ("q_proj", (q, d)), "k": ("k_proj", (kv, d)), "v": ("v_proj", (kv, d)), "out": ("o_proj", (d, q))}
+    attention = {
+        "q": ("q_proj", (q, d)),
+        "k": ("k_proj", (kv, d)),
+        "v": ("v_proj", (kv, d)),
+        "out": ("o_proj", (d, q)),
+    }
     ffn = {"gate": (s.d_ff, d), "up": (s.d_ff, d), "down": (d, s.d_ff)}
-    norms = {"first": "layers.0.input_layernorm", "block.norm": "layers.0.post_attention_layernorm", "last": "norm"}
-    parts = [(f"attention.{x}", f"layers.0.self_attn.{name}", shape) for x, (name, shape) in attention.items()]
+    norms = {
+        "first": "layers.0.input_layernorm",
+        "block.norm": "layers.0.post_attention_layernorm",
+        "last": "norm",
+    }
+    parts = [
+        (f"attention.{x}", f"layers.0.self_attn.{name}", shape) for x, (name, shape) in attention.items()
+    ]
     parts += [(f"block.{x}", f"layers.0.mlp.{x}_proj", shape) for x, shape in ffn.items()]
-    layers = [Layer(f"prefix.{ours}", f"{PREFIX}.{theirs}", shape, bias=False) for ours, theirs, shape in parts]
-    return layers + [Layer(f"prefix.{ours}", f"{PREFIX}.{theirs}", (d,), bias=False) for ours, theirs in norms.items()]
+    layers = [
+        Layer(f"prefix.{ours}", f"{PREFIX}.{theirs}", shape, bias=False) for ours, theirs, shape in parts
+    ]
+    return layers + [
+        Layer(f"prefix.{ours}", f"{PREFIX}.{theirs}", (d,), bias=False) for ours, theirs in norms.items()
+    ]

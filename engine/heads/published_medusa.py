@@ -20,7 +20,9 @@ def medusa(stored: Stored) -> MedusaHeads:
     stored.config.agree("hidden_act", "silu")  # of its blocks, in other libraries
     stored.expect({"hidden_size": (d,), "vocab_size": (vocab,), "truncated_vocab_size": (vocab,)})
     if not heads or not layers:
-        raise stored.refusal("names no Medusa heads in its file of weights (0.0.linear.weight, 0.1.weight); download it again.")
+        raise stored.refusal(
+            "names no Medusa heads in its file of weights (0.0.linear.weight, 0.1.weight); download it again."
+        )
     stored.same("medusa_num_heads", heads)
     stored.same("medusa_num_layers", layers)
     parts = []

@@ -21,7 +21,10 @@ LARGEST = 1 << 24  # of a number in a config
 SUFFIXES = (".safetensors", ".pt", ".bin", ".pth")  # in this order
 CPU = torch.device("cpu")
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-WHOLE = ("d2t", "t2d")  # tensors that may hold whole numbers or marks: EAGLE-3's lists of its draft vocabulary
+WHOLE = (
+    "d2t",
+    "t2d",
+)  # tensors that may hold whole numbers or marks: EAGLE-3's lists of its draft vocabulary
 
 
 class Tensors(Protocol):
@@ -73,7 +76,9 @@ class Stored:
 
     def linear(self, layers: Sequence[Layer], spare: Mapping[str, Shape] | None = None) -> dict[str, Tensor]:
         """The weights and biases of layers by our names, which must be, with `spare` ones, all that the file holds."""
-        parts = [(x, "weight", x.shape) for x in layers] + [(x, "bias", x.shape[:1]) for x in layers if x.bias]
+        parts = [(x, "weight", x.shape) for x in layers] + [
+            (x, "bias", x.shape[:1]) for x in layers if x.bias
+        ]
         self.check({f"{x.theirs}.{part}": shape for x, part, shape in parts}, spare)
         ours = [x.ours if len(x.shape) == 1 else f"{x.ours}.{part}" for x, part, _ in parts]
         return {name: self.take(f"{x.theirs}.{part}") for name, (x, part, _) in zip(ours, parts, strict=True)}
@@ -98,7 +103,9 @@ class Stored:
         x = (self.config if config is None else config).get(name)
         x = usual if x is None else x
         if type(x) is not int or not 0 <= x <= most:
-            raise LoadError(f"{self.folder}: {name} is {str(x)[:40]} and must be a whole number up to {most}.")
+            raise LoadError(
+                f"{self.folder}: {name} is {str(x)[:40]} and must be a whole number up to {most}."
+            )
         return x
 
     def real(self, name: str, usual: float, most: float) -> float:
@@ -106,7 +113,9 @@ class Stored:
         x = self.config.get(name)
         x = usual if x is None else x
         if isinstance(x, bool) or not isinstance(x, int | float) or not 0 < x <= most:
-            raise self.refusal(f"says {name} = {str(x)[:40]}, which must be a number above 0 and up to {most:g}.")
+            raise self.refusal(
+                f"says {name} = {str(x)[:40]}, which must be a number above 0 and up to {most:g}."
+            )
         return float(x)
 
     def flag(self, name: str, usual: bool = False, config: Config | None = None) -> bool:
@@ -129,7 +138,9 @@ class Stored:
             x = (self.config if config is None else config).get(key)
             if x is not None and not any(type(x) is type(value) and x == value for value in known):
                 which = " or ".join(map(str, known))
-                raise self.refusal(f"says {key} = {str(x)[:40]} in its config.json, and only {which} can be read; give others.")
+                raise self.refusal(
+                    f"says {key} = {str(x)[:40]} in its config.json, and only {which} can be read; give others."
+                )
 
     def same(self, key: str, value: int) -> None:
         """A remark where the config gives for `key` another whole number than the file of weights has."""
@@ -177,18 +188,30 @@ class Pickled:
             large = any(x.file_size > HEADER_BYTES for x in parts if x.filename.endswith(".pkl"))
             loaded = None if packed or large else torch.load(str(path), CPU, weights_only=True, mmap=True)
         except Exception as error:  # a foreign file can make torch raise anything; all of it means the same
-            raise LoadError(f"{path} cannot be read as tensors alone ({type(error).__name__}); download it again.") from None
-        if not isinstance(loaded, Mapping) or len(loaded) > TENSORS or not all(map(_is_plain, loaded, loaded.values())):
-            raise LoadError(f"{path} is no dictionary of whole float tensors; save its tensors as safetensors.")
+            raise LoadError(
+                f"{path} cannot be read as tensors alone ({type(error).__name__}); download it again."
+            ) from None
+        if (
+            not isinstance(loaded, Mapping)
+            or len(loaded) > TENSORS
+            or not all(map(_is_plain, loaded, loaded.values()))
+        ):
+            raise LoadError(
+                f"{path} is no dictionary of whole float tensors; save its tensors as safetensors."
+            )
         self._tensors: dict[str, Tensor] = {k: x for k, x in loaded.items() if not k.endswith(FREQUENCIES)}
-        self.frequencies: dict[str, Tensor] = {k: x.clone() for k, x in loaded.items() if k.endswith(FREQUENCIES)}
+        self.frequencies: dict[str, Tensor] = {
+            k: x.clone() for k, x in loaded.items() if k.endswith(FREQUENCIES)
+        }
         self.shapes: dict[str, Shape] = {name: tuple(x.shape) for name, x in self._tensors.items()}
 
     def read(self, names: list[str], dtype: torch.dtype, device: torch.device) -> Tensor:
         """The tensors `names`, stacked along their first axis into memory of our own, cast once."""
         tensor = torch.cat([self._tensors[x].detach() for x in names]).to(device, dtype, copy=True)
         if not torch.stack(tensor.aminmax()).isfinite().all():
-            raise LoadError(f"{self.path}: {names[0][:80]} holds numbers that are not finite; download it again.")
+            raise LoadError(
+                f"{self.path}: {names[0][:80]} holds numbers that are not finite; download it again."
+            )
         return tensor
 
 
@@ -198,4 +221,10 @@ def _is_plain(name: object, x: object) -> bool:
         return False
     assert isinstance(x, Tensor)
     dtypes = (*FLOATS, torch.int64, torch.int32, torch.bool) if name in WHOLE else FLOATS
-    return x.layout == torch.strided and x.device == CPU and x.dtype in dtypes and x.is_contiguous() and x.numel() > 0
+    return (
+        x.layout == torch.strided
+        and x.device == CPU
+        and x.dtype in dtypes
+        and x.is_contiguous()
+        and x.numel() > 0
+    )

@@ -35,7 +35,12 @@ class TrigramLayers(Head):
             d=d, layer=layer, rank=rank, d_ff=d_ff, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim
         )
         inner = n_heads * head_dim
-        sizes = {"qkv": (inner + 2 * n_kv_heads * head_dim, d), "out": (d, inner), "gate_up": (2 * d_ff, d), "down": (d, d_ff)}
+        sizes = {
+            "qkv": (inner + 2 * n_kv_heads * head_dim, d),
+            "out": (d, inner),
+            "gate_up": (2 * d_ff, d),
+            "down": (d, d_ff),
+        }
         for name, (out, width) in sizes.items():
             setattr(self, f"{name}_down", nn.Parameter(torch.randn(layer, rank, width) * width**-0.5))
             setattr(self, f"{name}_up", nn.Parameter(torch.zeros(layer, out, rank)))

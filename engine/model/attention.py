@@ -27,7 +27,9 @@ def widened(x: Tensor) -> Tensor:
 
 def square(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     """Attention [B, H_kv, g, T, D] of T queries (q in that shape) to the T keys before them and to their own."""
-    y = F.scaled_dot_product_attention(q.flatten(1, 2), k, v, is_causal=True, scale=scale, enable_gqa=q.shape[2] > 1)
+    y = F.scaled_dot_product_attention(
+        q.flatten(1, 2), k, v, is_causal=True, scale=scale, enable_gqa=q.shape[2] > 1
+    )
     return y.view(q.shape)
 
 
@@ -37,7 +39,9 @@ def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) ->
     # the query heads of a group stand as further rows of one head: no key or value is repeated
     if mask is not None:
         mask = mask[:, :, None].expand(-1, -1, g, -1, -1).flatten(2, 3)  # [b, h, g * T, S]
-    return F.scaled_dot_product_attention(q.reshape(B, H, g * T, D), k, v, attn_mask=mask, scale=scale).view(B, H, g, T, D)
+    return F.scaled_dot_product_attention(q.reshape(B, H, g * T, D), k, v, attn_mask=mask, scale=scale).view(
+        B, H, g, T, D
+    )
 
 
 def weights(q: Tensor, k: Tensor, mask: Tensor | None, scale: float, cap: float | None = None) -> Tensor:

@@ -64,7 +64,9 @@ class Untold(Dense):
     """Entries that no policy hears of: they take their part of the attention, and what a row gives to them is missing from the
     weights that are told of it, which then sum to less than 1."""
 
-    def attend(self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False) -> Part:
+    def attend(
+        self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
+    ) -> Part:
         part = super().attend(q, mask, scale, cap)
         return part._replace(weights=widened(q).new_zeros(*q.shape[:4], 0)) if weights else part
 

@@ -29,7 +29,9 @@ class Branch(Segment):
     group: Group
     length: int
 
-    def attend(self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False) -> Part:
+    def attend(
+        self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
+    ) -> Part:
         texts, places = self.group.texts, self.group.places
         seen = None if self.group.mask is None else self.group.mask[:, None, None]  # [Q, 1, 1, s]
         if mask is not None:
@@ -58,7 +60,9 @@ class BranchStore(LayerStore):
     one text, which all hold as many. A pass adds one entry to each. Reordering the texts moves no entry."""
 
     def __init__(self, trunk: LayerStore, tree: Tree):
-        assert trunk.in_order and not trunk.segmented and not trunk.m, "a trunk holds all of its text, and nothing pending"
+        assert trunk.in_order and not trunk.segmented and not trunk.m, (
+            "a trunk holds all of its text, and nothing pending"
+        )
         self.__dict__.update(vars(trunk))  # its memory, and what counts it
         self.tree = tree
 

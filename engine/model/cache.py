@@ -155,7 +155,9 @@ class KVCache:
         self.memory.give(*(kv for x in self.outside if x.at > length for kv in x.tensors))
         self.outside = [x for x in self.outside if x.at <= length]
         if self.waiting:
-            self._replace_waiting({layer: y for layer, x in self.waiting.items() if len(y := x.before(length))})
+            self._replace_waiting(
+                {layer: y for layer, x in self.waiting.items() if len(y := x.before(length))}
+            )
         self.length = min(self.length, length)
 
     def _replace_waiting(self, waiting: dict[int, Waiting]) -> None:

@@ -97,7 +97,14 @@ def weights_of(spec: ModelSpec, layers: list[Layer]) -> list[list[Tensor]]:
     rows = []
     for a, b in itertools.pairwise(layers):
         d, biases = spec.d_model, (a.out_bias, a.gate_up_bias, a.down_bias, b.qkv_bias)
-        some = [a.out, single(a.mlp_norm, d).contiguous(), a.gate_up, a.down, single(b.attn_norm, d).contiguous(), b.qkv]
+        some = [
+            a.out,
+            single(a.mlp_norm, d).contiguous(),
+            a.gate_up,
+            a.down,
+            single(b.attn_norm, d).contiguous(),
+            b.qkv,
+        ]
         some += [x for x in (*biases, b.q_norm, b.k_norm) if x is not None]
         if any(isinstance(x, Matrix) for x in some):
             raise Unfit(f"The weights of {spec.name} are stored in few bits, which is not compiled: {UNFIT}.")
@@ -113,10 +120,14 @@ class Between(torch.nn.Module):
     def __init__(self, spec: ModelSpec, first: Layer, second: Layer):
         super().__init__()
         self.spec, self.normed = spec, second.q_norm is not None and second.k_norm is not None
-        self.biased = [x is not None for x in (first.out_bias, first.gate_up_bias, first.down_bias, second.qkv_bias)]
+        self.biased = [
+            x is not None for x in (first.out_bias, first.gate_up_bias, first.down_bias, second.qkv_bias)
+        ]
         self.packed = [x.is_mkldnn for x in (first.out, first.gate_up, first.down, second.qkv)]
 
-    def forward(self, x: Tensor, y: Tensor, cos: Tensor, sin: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, y: Tensor, cos: Tensor, sin: Tensor, weights: list[Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The states, the queries, the keys and values."""
         s, T = self.spec, x.shape[1]
         K, D, g = s.n_kv_heads, s.head_dim, s.group
@@ -158,7 +169,9 @@ def _packed_product() -> Callable[..., Tensor]:
     library = torch.library.Library("decodescope", "FRAGMENT")
     library.define("packed_product(Tensor x, Tensor weight, Tensor? bias) -> Tensor")
     library.impl("packed_product", linear, "CPU")
-    library.impl("packed_product", lambda x, weight, bias: x.new_empty(*x.shape[:-1], weight.shape[0]), "Meta")
+    library.impl(
+        "packed_product", lambda x, weight, bias: x.new_empty(*x.shape[:-1], weight.shape[0]), "Meta"
+    )
     _LIBRARIES.append(library)
     return torch.ops.decodescope.packed_product.default  # type: ignore[no-any-return] # an operator of torch
 
@@ -187,7 +200,9 @@ def compiled(spec: ModelSpec, layers: list[Layer], folder: Path | None = None) -
     try:
         call = _opened(path)
     except Exception as error:  # whatever is in that file, its owner is told what to do
-        raise CompileError(f"The package {path} cannot be opened ({_short(error)}): remove it, or {PLAIN}.") from None
+        raise CompileError(
+            f"The package {path} cannot be opened ({_short(error)}): remove it, or {PLAIN}."
+        ) from None
     return Compiled(layers, weights, call, time.perf_counter() - began, kept, path)
 
 
@@ -213,9 +228,13 @@ def _make(spec: ModelSpec, layers: list[Layer], weights: list[Tensor], path: Pat
             _compile(Between(spec, *layers[:2]), weights, part)
         os.replace(part, path)
     except OSError as error:
-        raise CompileError(f"Nothing can be written to {path.parent} ({_short(error)}): make room there, or {PLAIN}.") from None
+        raise CompileError(
+            f"Nothing can be written to {path.parent} ({_short(error)}): make room there, or {PLAIN}."
+        ) from None
     except Exception as error:  # a compiler fails in many ways, and each is said in one sentence
-        raise CompileError(f"The compiler failed on the passes of {spec.name} ({_short(error)}): {PLAIN}.") from None
+        raise CompileError(
+            f"The compiler failed on the passes of {spec.name} ({_short(error)}): {PLAIN}."
+        ) from None
     finally:
         part.unlink(missing_ok=True)
 
@@ -235,7 +254,10 @@ def _compile(module: Between, weights: list[Tensor], path: Path) -> None:
         some = [torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in weights]
         states = [torch.zeros(shape, dtype=like.dtype, device=like.device) for shape in shapes]
         program = torch.export.export(module, (*states, some), dynamic_shapes=symbols)
-        for sure in (True, None):  # first without trying out what the processor can do, which takes as long again
+        for sure in (
+            True,
+            None,
+        ):  # first without trying out what the processor can do, which takes as long again
             try:
                 how = {"cpp.threads": 1, "cpp.vec_isa_ok": sure}
                 aoti_compile_and_package(program, package_path=str(path), inductor_configs=how)
@@ -253,7 +275,11 @@ def compiler(name: str) -> str:
     asked, wanted = os.environ.get("CXX"), "clang++" if sys.platform == "darwin" else "g++"
     if path := shutil.which((asked or wanted).split()[0]):
         return path
-    what = f"CXX names {asked[:80]!r}, which is no program here" if asked else f"there is no {wanted} on this machine"
+    what = (
+        f"CXX names {asked[:80]!r}, which is no program here"
+        if asked
+        else f"there is no {wanted} on this machine"
+    )
     raise CompileError(f"The passes of {name} cannot be compiled, since {what}: install it, or {PLAIN}.")
 
 
@@ -262,7 +288,17 @@ def _key(spec: ModelSpec, layers: list[Layer], weights: list[Tensor]) -> str:
     module = Between(spec, *layers[:2])
     shape = [spec.n_kv_heads, spec.head_dim, spec.group, spec.d_model, spec.rope.dim, spec.norm_eps, spec.act]
     some = [[*map(int, x.shape), str(x.dtype), x.device.type] for x in weights]
-    said = [VERSION, FEW, torch.__version__, _processor(), shape, module.biased, module.packed, module.normed, some]
+    said = [
+        VERSION,
+        FEW,
+        torch.__version__,
+        _processor(),
+        shape,
+        module.biased,
+        module.packed,
+        module.normed,
+        some,
+    ]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
 
 
@@ -273,7 +309,9 @@ def _processor() -> str:
     except OSError:
         lines = []
     wanted = sorted({x for x in lines if x.startswith(("model name", "flags", "Features"))})
-    return "\n".join([platform.machine(), platform.processor(), torch.backends.cpu.get_cpu_capability(), *wanted])
+    return "\n".join(
+        [platform.machine(), platform.processor(), torch.backends.cpu.get_cpu_capability(), *wanted]
+    )
 
 
 @contextlib.contextmanager

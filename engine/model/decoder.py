@@ -46,7 +46,9 @@ class Decoder:
         more = min(spec.max_positions, 8192), embed.dtype, embed.device, spec.max_positions
         self.rope = RopeTable(spec.rope, *more)
         self.local_rope = self.rope if spec.local_rope is None else RopeTable(spec.local_rope, *more)
-        self.usable: int | None = None  # ids below this may be emitted; the rows above pad the matrix and get no logit
+        self.usable: int | None = (
+            None  # ids below this may be emitted; the rows above pad the matrix and get no logit
+        )
         self.costs: dict[int, float] = {}  # rows of a pass -> microseconds, once measured
         self.heads: Mapping[str, Companion] = {}  # draft heads trained on this model, by name
         self.gates = OPEN
@@ -88,7 +90,10 @@ class Decoder:
 
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Decoder:
         """The same model in another type or place."""
-        given: tuple[tuple[str, torch.dtype | torch.device | str | None], ...] = (("dtype", dtype), ("device", device))
+        given: tuple[tuple[str, torch.dtype | torch.device | str | None], ...] = (
+            ("dtype", dtype),
+            ("device", device),
+        )
         where = {name: x for name, x in given if x is not None}
         embed = self.embed.to(**where)  # type: ignore[call-overload] # keywords of Tensor.to
         head = embed if self.head is self.embed else moved(self.head, **where)
@@ -127,14 +132,20 @@ class Decoder:
         of each sub-layer which rows run it; the others are not in its products.
         """
         if probe is skip is depth is ran is None and straight.fits(self.spec, self.gates, feed, cache):
-            x = straight.run(self.spec, self.layers, self.rope, feed, cache, self.embed_rows(feed), self.compiled)
+            x = straight.run(
+                self.spec, self.layers, self.rope, feed, cache, self.embed_rows(feed), self.compiled
+            )
             return self._logits(x, None, feed, None)
         x = self.embed_rows(feed) if feed.states is None else feed.states
         job, ran, skip = _Pass(self, feed, cache, probe), ran or Ran(), skip or NOTHING
         closed, states, late = set(skip.ffn), x, 0 if feed.entries is None else feed.length
         answer: Answer | None = None
         routed = depth if depth is not None and depth.routes else None
-        x, ran.fed, waiting = x[:, late:], feed.length, {} if depth is None or cache is None else cache.waiting
+        x, ran.fed, waiting = (
+            x[:, late:],
+            feed.length,
+            {} if depth is None or cache is None else cache.waiting,
+        )
         for i in range(feed.enter, self.spec.n_layers):
             if feed.waiting(i) < late:
                 joining, late = slice(feed.waiting(i), late), feed.waiting(i)
@@ -211,7 +222,9 @@ class Decoder:
         """float [B, T, d_model]: token embeddings, or the feed's own vectors where it gives some."""
         x = F.embedding(feed.tokens, self.embed)
         if self.spec.embed_scale != 1:
-            x = x * x.new_tensor(self.spec.embed_scale)  # rounded to the model's type first, as it was trained
+            x = x * x.new_tensor(
+                self.spec.embed_scale
+            )  # rounded to the model's type first, as it was trained
         if feed.embeds is not None and feed.embed_rows is not None:
             x = torch.where(feed.embed_rows[None, :, None], feed.embeds.to(x.dtype), x)
         return x
@@ -238,7 +251,9 @@ class Decoder:
 
     def added(self, x: Tensor, y: Tensor, norm: Tensor | None, i: int, block: int) -> Tensor:
         """x + y of a block of layer i (0: attention, 1: feed-forward), normed by its `norm`, times its gate. y may change."""
-        return self.gates.whole(i, block, y if norm is None else rms_norm(y, norm, self.spec.norm_eps)).add_(x)
+        return self.gates.whole(i, block, y if norm is None else rms_norm(y, norm, self.spec.norm_eps)).add_(
+            x
+        )
 
     def bare(self, x: Tensor, bias: Tensor | None, norm: Tensor | None, i: int, block: int) -> Tensor:
         """`added` of a block of which nothing is left but, where it has one, the bias of its last product."""
@@ -337,14 +352,18 @@ class _Pass:
         store = self.store_kv(i, qkv)
         q = self._grouped(i, qkv)
         if self.probe is not None and self.probe.needs.queries:
-            last = self.probe.needs.queries if self.feed.logits == "last" else T  # which rows of a draft stay is not known yet
+            last = (
+                self.probe.needs.queries if self.feed.logits == "last" else T
+            )  # which rows of a draft stay is not known yet
             self.probe.queries[i] = q[:, :, :, -last:].clone()
         if store is not None and far is not None:
             self._rotate_far(i, far, store)
             y = self._in_segments(i, *self._parted(i, q, far, plain, store), store, bare)
         elif store is not None and (chosen := self._chosen(i, q, store)) is not None:
             y = self._in_segments(i, chosen, {"original": q}, store, bare)
-        elif store is not None and (store.segmented or bare is not None or (self.cache is not None and self.cache.outside)):
+        elif store is not None and (
+            store.segmented or bare is not None or (self.cache is not None and self.cache.outside)
+        ):
             y = self._in_segments(i, store.segments(self.sight.mask(i, store)), {"original": q}, store, bare)
         else:
             y = self._at_once(i, q, qkv, store)
@@ -444,7 +463,9 @@ class _Pass:
             return explicit(q, k, v, self.sight.mask(i, store), s.score_scale, s.attn_cap, probe, i, columns)
         whole, uneven = self.sight.square(i, store), s.uneven_at(i)
         if uneven is not None:
-            return by_size(uneven, q, k, v, None if whole else self.sight.mask(i, store), s.score_scale, causal=whole)
+            return by_size(
+                uneven, q, k, v, None if whole else self.sight.mask(i, store), s.score_scale, causal=whole
+            )
         if whole:
             return square(q, k, v, s.score_scale)
         return fused(q, k, v, self.sight.mask(i, store), s.score_scale)

@@ -20,11 +20,17 @@ def device_named(name: str | None) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise DeviceRefusal(f"There is no device {name[:40]!r}; use 'cpu', or 'cuda' where there is one.") from None
+        raise DeviceRefusal(
+            f"There is no device {name[:40]!r}; use 'cpu', or 'cuda' where there is one."
+        ) from None
     if device.type not in KINDS:
         raise DeviceRefusal(f"The device {name[:40]!r} is not supported; use one of {', '.join(KINDS)}.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise DeviceRefusal(f"{name} was asked for and {torch.cuda.device_count()} CUDA devices are here; use 'cpu'.")
+        raise DeviceRefusal(
+            f"{name} was asked for and {torch.cuda.device_count()} CUDA devices are here; use 'cpu'."
+        )
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise DeviceRefusal(f"{name} was asked for and this machine, or this torch, has no Metal device; use 'cpu'.")
+        raise DeviceRefusal(
+            f"{name} was asked for and this machine, or this torch, has no Metal device; use 'cpu'."
+        )
     return device

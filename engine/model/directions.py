@@ -27,22 +27,30 @@ class Directions:
     whole: entries that are packed at a time;  first: that are asked for before directions are looked for
     """
 
-    def __init__(self, spec: ModelSpec, layer: int, together: int, rank: int, whole: int, first: int, **where: Any):
+    def __init__(
+        self, spec: ModelSpec, layer: int, together: int, rank: int, whole: int, first: int, **where: Any
+    ):
         self.together, self.rank, self.whole, self.first = together, rank, whole, first
         local = spec.window(layer) is not None and spec.local_rope is not None
         rope = spec.local_rope if local and spec.local_rope is not None else spec.rope
         self.table = None if layer in spec.no_rope else RopeTable(rope, 64, most=spec.max_positions, **where)
         self.bases: dict[Side, Tensor] | None = None
-        self.highest = 0  # position that was ever packed: known here, so that no block asks the device for its own
+        self.highest = (
+            0  # position that was ever packed: known here, so that no block asks the device for its own
+        )
 
     def find(self, kv: Tensor) -> None:
         """Find the directions: those along which these entries, kv float [2, B, H_kv, T, D] from position 0 on, lie most. They
         are the right singular vectors of the entries of a group, [B * T, together * D]."""
         bases = {}
         for side, x in zip(SIDES, kv, strict=True):
-            rows = self._grouped(self._turned_back(x, 0) if side == "keys" else x).double()  # [B, G, T, together * D]
+            rows = self._grouped(
+                self._turned_back(x, 0) if side == "keys" else x
+            ).double()  # [B, G, T, together * D]
             rows = rows.transpose(0, 1).flatten(1, 2)
-            directions = torch.linalg.eigh(rows.mT @ rows).eigenvectors  # in ascending order of what lies along them
+            directions = torch.linalg.eigh(
+                rows.mT @ rows
+            ).eigenvectors  # in ascending order of what lies along them
             bases[side] = directions.flip(-1)[..., : self.rank].to(x.dtype).contiguous()
         self.bases = bases
 
@@ -58,7 +66,9 @@ class Directions:
         parts = {"along": (rows @ widened(self.bases[side])).to(x.dtype)}
         self.highest = max(self.highest, first + x.shape[2] - 1)
         if side == "keys":
-            parts["at"] = torch.arange(first, first + x.shape[2], dtype=torch.int32, device=x.device).repeat(len(x), 1)
+            parts["at"] = torch.arange(first, first + x.shape[2], dtype=torch.int32, device=x.device).repeat(
+                len(x), 1
+            )
         return parts
 
     def decode(self, parts: Parts, side: Side) -> Tensor:
@@ -102,10 +112,14 @@ class Folded(Packed):
 
     directions: Directions
 
-    def attend(self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False) -> Part:
+    def attend(
+        self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
+    ) -> Part:
         """As of keys and values that stand as they are; keys are unpacked, and then forgotten."""
         k = self.coder.decode(self.block.parts["keys"], "keys")
-        v = self.block.parts["values"]["along"].repeat_interleave(self.directions.together, 1)  # [B, H_kv, T, rank]
+        v = self.block.parts["values"]["along"].repeat_interleave(
+            self.directions.together, 1
+        )  # [B, H_kv, T, rank]
         if v.shape[3] == k.shape[3]:
             part = Dense(k=k, v=v).attend(q, mask, scale, cap, weights=weights)
         else:
@@ -139,4 +153,6 @@ class DirectionStore(PackedStore):
     def _folded(self, mask: Tensor | None) -> Iterator[Segment]:
         for block in self.blocks:
             seen = cut(mask, block.first, block.stop)
-            yield Folded(block=block, coder=self.coder, mask=seen, first=block.first, directions=self.directions)
+            yield Folded(
+                block=block, coder=self.coder, mask=seen, first=block.first, directions=self.directions
+            )

@@ -82,7 +82,9 @@ def guarded(work: Callable[[], T], device: torch.device) -> T:
             raise EngineFault("out_of_memory", memory_message(device, text)) from None
         if "CUDA error" in text or "device-side assert" in text or "device lost" in text:
             first = text.splitlines()[0]
-            raise EngineFault("device_lost", f"The device stopped answering ({first}); restart the lab.") from None
+            raise EngineFault(
+                "device_lost", f"The device stopped answering ({first}); restart the lab."
+            ) from None
         raise
 
 

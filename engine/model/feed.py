@@ -112,7 +112,11 @@ class Feed:
         """A chain of `tokens` whose first stands at position `start`; one sequence, under the model's own mask."""
         end = start + len(tokens)
         positions = piece(start, end, device)
-        fed = piece(tokens[0], tokens[0] + 1, device) if len(tokens) == 1 else torch.tensor([tokens], device=device)
+        fed = (
+            piece(tokens[0], tokens[0] + 1, device)
+            if len(tokens) == 1
+            else torch.tensor([tokens], device=device)
+        )
         return cls(fed, positions, logits=logits, highest=end - 1, ids=tokens)
 
     def read(self, rows: Sequence[int]) -> list[int]:
@@ -127,7 +131,9 @@ class Feed:
 
     def behind(self, row: int) -> Feed:
         """The rows of a chain from `row` on."""
-        return replace(self, tokens=self.tokens[:, row:], positions=self.positions[:, row:], entries=None, ids=None)
+        return replace(
+            self, tokens=self.tokens[:, row:], positions=self.positions[:, row:], entries=None, ids=None
+        )
 
     def some(self, rows: Tensor, pending: int, chain: bool, among: bool) -> Feed:
         """`rows` (int64 [R], ascending) alone, which see what they see here. pending: entries that were pending before; among:
@@ -135,11 +141,15 @@ class Feed:
         said."""
         visible, seen = self.visible, self.seen
         if visible is None and chain:
-            visible = torch.ones(1, self.length, pending + self.length, dtype=torch.bool, device=rows.device).tril(pending)
+            visible = torch.ones(
+                1, self.length, pending + self.length, dtype=torch.bool, device=rows.device
+            ).tril(pending)
         if visible is not None:
             visible = visible[:, rows]
             before = visible.shape[2] - self.length
-            visible = visible if among else torch.cat([visible[:, :, :before], visible[:, :, before + rows]], 2)
+            visible = (
+                visible if among else torch.cat([visible[:, :, :before], visible[:, :, before + rows]], 2)
+            )
         if seen is not None and not isinstance(seen, str):
             seen = seen[:, rows]
         tokens, positions = self.tokens[:, rows], self.positions[:, rows]

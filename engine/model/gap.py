@@ -33,7 +33,9 @@ def fill(
             ran.filled.append(i)
         elif gap == "copy" and cache is not None:
             if i == 0:
-                raise ValueError("below layer 0 there is nothing to copy: let layer 0 run, or choose another gap.")
+                raise ValueError(
+                    "below layer 0 there is nothing to copy: let layer 0 run, or choose another gap."
+                )
             store = cache.layers[i]
             store.append(cache.layers[i - 1].newest(feed.length), feed.positions)
             ran.copied.append(i)

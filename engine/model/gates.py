@@ -26,16 +26,26 @@ class Gates:
 
     def check(self, spec: ModelSpec) -> None:
         """Raises ValueError where a table has not the model's shape."""
-        wanted = {"head": (spec.n_layers, spec.n_heads), "ffn": (spec.n_layers, spec.d_ff), "sub": (spec.n_layers, 2)}
+        wanted = {
+            "head": (spec.n_layers, spec.n_heads),
+            "ffn": (spec.n_layers, spec.d_ff),
+            "sub": (spec.n_layers, 2),
+        }
         for name, shape in wanted.items():
             table = getattr(self, name)
             if table is not None and tuple(table.shape) != shape:
-                raise ValueError(f"Gates.{name} is {list(table.shape)}; for {spec.name} it must be {list(shape)}.")
+                raise ValueError(
+                    f"Gates.{name} is {list(table.shape)}; for {spec.name} it must be {list(shape)}."
+                )
 
     def on(self, device: torch.device) -> Gates:
         """The same on a device, with their gradient; themselves where they are there."""
         tables = [None if x is None else x.to(device) for x in (self.head, self.ffn, self.sub)]
-        return self if all(x is y for x, y in zip(tables, (self.head, self.ffn, self.sub), strict=True)) else Gates(*tables)
+        return (
+            self
+            if all(x is y for x, y in zip(tables, (self.head, self.ffn, self.sub), strict=True))
+            else Gates(*tables)
+        )
 
     def heads(self, i: int, y: Tensor) -> Tensor:
         """The contexts [B, T, H, D] of layer i times their gates."""

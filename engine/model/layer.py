@@ -33,7 +33,9 @@ class Layer:
     down_bias: Tensor | None = None
     attn_post: Tensor | None = None
     mlp_post: Tensor | None = None
-    _lower: Tensor | None = field(default=None, init=False, repr=False)  # rows of qkv that make keys and values, once packed
+    _lower: Tensor | None = field(
+        default=None, init=False, repr=False
+    )  # rows of qkv that make keys and values, once packed
 
     def to(self, **where: torch.dtype | torch.device | str) -> Layer:
         """The same layer with every tensor moved or cast, its packed matrices as plain rows."""
@@ -80,7 +82,9 @@ class Layer:
         if weight is None:
             weight = self._lower = lower(self.qkv, first)
         bias = None if self.qkv_bias is None else self.qkv_bias[first:]
-        kv = linear(rms_norm(x, self.attn_norm, s.norm_eps), weight, bias).view(*x.shape[:2], 2 * many, s.head_dim)
+        kv = linear(rms_norm(x, self.attn_norm, s.norm_eps), weight, bias).view(
+            *x.shape[:2], 2 * many, s.head_dim
+        )
         if self.k_norm is None:
             return kv
         keys = F.rms_norm(kv[:, :, :many], (s.head_dim,), self.k_norm, s.norm_eps)

@@ -32,9 +32,14 @@ class Linear(Segment):
     z: Tensor
     k: Tensor
 
-    def attend(self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False) -> Part:
+    def attend(
+        self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
+    ) -> Part:
         """A cap is for scores, and here are none; weights have no width. In float32, float64 where the queries are."""
         phi = feature(widened(q), scale)
-        numerator, denominator = phi @ self.z.to(phi.dtype), (phi @ self.k.to(phi.dtype).abs()[..., None]).squeeze(-1)
+        numerator, denominator = (
+            phi @ self.z.to(phi.dtype),
+            (phi @ self.k.to(phi.dtype).abs()[..., None]).squeeze(-1),
+        )
         none = phi.new_zeros(*phi.shape[:4], 0) if weights else None
         return Part(numerator, denominator, torch.zeros_like(denominator), none)

@@ -20,7 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-SMALL = 1 << 16  # numbers of a float32 matrix up to which the plain product is no slower: the packed one takes 14 us to start
+SMALL = (
+    1 << 16
+)  # numbers of a float32 matrix up to which the plain product is no slower: the packed one takes 14 us to start
 READ_ONLY = "This weight is stored in few bits and cannot be written to: store `unpack` of it anew."
 
 
@@ -41,7 +43,12 @@ def _packed_product() -> Callable[..., Any]:
 
 def pack(weight: Tensor) -> Tensor:
     """`weight` [out, in] in the processor's own layout, or as it is where this build, device or type has none."""
-    if weight.is_mkldnn or isinstance(weight, Matrix) or not weight.numel() or not can_pack(weight.dtype, weight.device):
+    if (
+        weight.is_mkldnn
+        or isinstance(weight, Matrix)
+        or not weight.numel()
+        or not can_pack(weight.dtype, weight.device)
+    ):
         return weight
     if weight.dtype == torch.float32 and weight.numel() <= SMALL:
         return weight
@@ -74,7 +81,9 @@ def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether `pack` changes anything: the build knows the layout, and the processor multiplies the type."""
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return False
-    if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight") or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight") or not hasattr(
+        torch.ops.mkldnn, "_linear_pointwise"
+    ):
         return False
     if dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

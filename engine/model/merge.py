@@ -22,7 +22,12 @@ class Merger(NamedTuple):
 
 
 def merge(
-    store: LayerStore, source: Tensor, target: Tensor, weights: Tensor, own: Tensor, similarity: Tensor | None = None
+    store: LayerStore,
+    source: Tensor,
+    target: Tensor,
+    weights: Tensor,
+    own: Tensor,
+    similarity: Tensor | None = None,
 ) -> None:
     """Drop the committed slots `source` (int64 [B, H_kv, e], e different ones per head); those with a weight become part of the
     slots `target` (int64 [B, H_kv, e]), none of which may be a source that leaves: in each head
@@ -44,11 +49,17 @@ def merge(
         stands.scatter_add_(2, target, stands.gather(2, source) * taken)
     if "kind" in store.columns:
         kind = store.column("kind")
-        kind.copy_(kind.masked_fill(torch.zeros_like(kind, dtype=torch.int32).scatter_add(2, target, taken.int()) > 0, MERGED))
+        kind.copy_(
+            kind.masked_fill(
+                torch.zeros_like(kind, dtype=torch.int32).scatter_add(2, target, taken.int()) > 0, MERGED
+            )
+        )
     if store.merged is not None:
         positions = store.positions().expand(*source.shape[:2], -1)
         gone, into = positions.gather(2, source), positions.gather(2, target).masked_fill(~taken, -1)
-        store.merged.append(Merger(gone, into, (weights if similarity is None else similarity).float(), weights.float()))
+        store.merged.append(
+            Merger(gone, into, (weights if similarity is None else similarity).float(), weights.float())
+        )
     store.evict(source)
 
 

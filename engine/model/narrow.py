@@ -21,7 +21,9 @@ from torch import Tensor
 
 from .matrix import Matrix
 
-BY_OPERATOR = (torch.bfloat16,)  # the type in which the operators pay: in others they take ten times as long as the plain way
+BY_OPERATOR = (
+    torch.bfloat16,
+)  # the type in which the operators pay: in others they take ten times as long as the plain way
 ROWS = 16  # above so many the operator of Int8 is slower than the plain way
 GROUPS = (32, 64, 128, 256)  # of the operator of Int4
 
@@ -102,7 +104,9 @@ class Int4(Matrix):
     def dense(self) -> Tensor:
         scale, zero = (x[..., None] for x in self.parts["pair"].transpose(0, 1).unbind(-1))
         q = self.numbers().to(self.dtype).unflatten(1, (-1, self.group)) - 8
-        return torch.addcmul(zero, q, scale).flatten(1)  # rounded once, and no product of its own that could overflow
+        return torch.addcmul(zero, q, scale).flatten(
+            1
+        )  # rounded once, and no product of its own that could overflow
 
     def numbers(self) -> Tensor:
         """q uint8 [out, in]. What the operator has put in its own order it puts back, as products with unit vectors and with
@@ -112,12 +116,17 @@ class Int4(Matrix):
             return torch.stack([q & 15, q >> 4], -1).flatten(1)[:, :inner]
         unit = torch.eye(inner, dtype=torch.bfloat16)  # in which they are exact
         pair = torch.tensor([1.0, 8.0], dtype=unit.dtype).expand(inner // self.group, out, 2).contiguous()
-        return torch.ops.aten._weight_int4pack_mm_for_cpu(unit, q, self.group, pair).t().round().to(torch.uint8)
+        return (
+            torch.ops.aten._weight_int4pack_mm_for_cpu(unit, q, self.group, pair).t().round().to(torch.uint8)
+        )
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         if not self.by_operator or _differentiated(x):
             return super().product(x, bias)
-        rows, (q, pair) = x.reshape(-1, x.shape[-1]).contiguous(), (self.parts[name] for name in ("q", "pair"))
+        rows, (q, pair) = (
+            x.reshape(-1, x.shape[-1]).contiguous(),
+            (self.parts[name] for name in ("q", "pair")),
+        )
         return _added(torch.ops.aten._weight_int4pack_mm_for_cpu(rows, q, self.group, pair), x, bias)
 
     def below(self, first: int) -> Int4:
@@ -176,7 +185,10 @@ class Sparse(Matrix):
     def stored(cls, values: Tensor, places: Tensor, m: int) -> Self:
         """Of values [out, groups, N] and their places [out, groups, N] in 0..m - 1, ascending."""
         out, groups, _ = values.shape
-        kept = {"values": values.flatten(1).contiguous(), "planes": planes(places.flatten(1), max(1, (m - 1).bit_length()))}
+        kept = {
+            "values": values.flatten(1).contiguous(),
+            "planes": planes(places.flatten(1), max(1, (m - 1).bit_length())),
+        }
         return cls.of((out, groups * m), values, kept, m=m)
 
     @property

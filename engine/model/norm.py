@@ -23,7 +23,9 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
         return F.rms_norm(x, (d,), weight, eps)
     if x.numel() > FEW * d:
         return F.rms_norm(x, (d,), weight[0], eps)
-    return torch.layer_norm(x.unsqueeze(-2) * _signs(x.dtype, x.device), (2, d), weight, None, eps).select(-2, 0)
+    return torch.layer_norm(x.unsqueeze(-2) * _signs(x.dtype, x.device), (2, d), weight, None, eps).select(
+        -2, 0
+    )
 
 
 @cache

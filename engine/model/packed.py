@@ -62,7 +62,10 @@ class Block:
 
     def rows(self, order: Tensor) -> Block:
         """The same of the sequences `order` (int64 [B'])."""
-        chosen = {side: {name: x.index_select(0, order) for name, x in parts.items()} for side, parts in self.parts.items()}
+        chosen = {
+            side: {name: x.index_select(0, order) for name, x in parts.items()}
+            for side, parts in self.parts.items()
+        }
         return replace(self, parts=chosen)
 
 
@@ -85,7 +88,9 @@ class Packed(Segment):
     block: Block
     coder: Coder
 
-    def attend(self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False) -> Part:
+    def attend(
+        self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
+    ) -> Part:
         """As of keys and values that stand as they are, once they are unpacked."""
         k, v = (self.coder.decode(self.block.parts[side], side).contiguous() for side in SIDES)
         return Dense(k=k, v=v).attend(q, mask, scale, cap, weights=weights)
@@ -130,7 +135,8 @@ class PackedStore(TailStore):
         """Block by block what is packed, then what is not, pending rows included."""
         packed = self.packed
         parts: list[Segment] = [
-            Packed(block=x, coder=self.coder, mask=cut(mask, x.first, x.stop), first=x.first) for x in self.blocks
+            Packed(block=x, coder=self.coder, mask=cut(mask, x.first, x.stop), first=x.first)
+            for x in self.blocks
         ]
         k, v = self.kv[:, :, :, : self.n - packed + self.m]
         return [*parts, Dense(k=k, v=v, mask=cut(mask, packed, self.n + self.m), first=packed)]
@@ -170,7 +176,9 @@ class PackedStore(TailStore):
         """Keep a block behind the others, or at the end of the last one; kv: float [2, B, H_kv, T, D], what was packed."""
         parts = block.parts
         if self.evicted is not None:
-            k, v = (_error(self.coder.decode(parts[side], side), x) for side, x in zip(SIDES, kv, strict=True))
+            k, v = (
+                _error(self.coder.decode(parts[side], side), x) for side, x in zip(SIDES, kv, strict=True)
+            )
             self.packings.append(Packing(block.first, block.stop, block.nbytes, (k, v), distance))
         self.memory.take(*block.tensors)
         last = self.blocks[-1] if self.blocks else None
@@ -196,7 +204,9 @@ class PackedStore(TailStore):
         self.memory.give(*[x for block in self.blocks if block.stop > length for x in block.tensors])
         self.blocks = [block for block in self.blocks if block.stop <= length]
         self.n, self._freed = cut.first, True
-        left = torch.stack([self.coder.decode(cut.parts[side], side)[:, :, : length - cut.first] for side in SIDES])
+        left = torch.stack(
+            [self.coder.decode(cut.parts[side], side)[:, :, : length - cut.first] for side in SIDES]
+        )
         self.append(left, torch.arange(cut.first, length, device=left.device).expand(left.shape[1], -1))
         self.commit(range(length - cut.first))
 

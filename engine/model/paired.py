@@ -54,6 +54,8 @@ class PairedStore(PackedStore):
         super().rows(order)
         if self.below is None:
             return
-        for block, lower in zip(self.blocks, self.below.blocks, strict=True):  # the lower layer was reordered before
+        for block, lower in zip(
+            self.blocks, self.below.blocks, strict=True
+        ):  # the lower layer was reordered before
             for side, parts in block.parts.items():
                 parts |= {name: lower.parts[side][name] for name in block.lent}

@@ -131,7 +131,11 @@ class Ran:
         every, signs = [*range(self.fed)], list[str]()
         for i in range(layers):
             attn, ffn = (set(self.some.get((i, x), every if i in ran else [])) for x, ran in self._blocks)
-            signs.append("".join("r" if k in attn & ffn else "a" if k in attn else "f" if k in ffn else "-" for k in every))
+            signs.append(
+                "".join(
+                    "r" if k in attn & ffn else "a" if k in attn else "f" if k in ffn else "-" for k in every
+                )
+            )
         return signs
 
     @property
@@ -157,7 +161,9 @@ class Answer:
     """The logits [B, T, V] of the states x [B, T, d_model], worked out once, however often they are asked for. model: its name.
     Who asks for them inside a pass gets finite ones, or an EngineFault."""
 
-    def __init__(self, x: Tensor, normed: Callable[[Tensor], Tensor], unembed: Callable[[Tensor], Tensor], model: str):
+    def __init__(
+        self, x: Tensor, normed: Callable[[Tensor], Tensor], unembed: Callable[[Tensor], Tensor], model: str
+    ):
         self._x, self._normed, self._unembed, self._model = x, normed, unembed, model
         self._feature: Tensor | None = None
         self._logits: Tensor | None = None

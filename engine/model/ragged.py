@@ -31,7 +31,11 @@ class HeadStore:
         self._shape, self.memory = (lengths.shape[0], lengths.shape[1]), memory
         self.lengths: list[int] = lengths.flatten().tolist()
         self.kv = kv.flatten(1, 3)
-        self._place([kv.shape[3] * i for i in range(len(self.lengths))], 0, [self.rounded(n + spare) for n in self.lengths])
+        self._place(
+            [kv.shape[3] * i for i in range(len(self.lengths))],
+            0,
+            [self.rounded(n + spare) for n in self.lengths],
+        )
 
     @staticmethod
     def rounded(entries: int) -> int:
@@ -121,7 +125,9 @@ class HeadStore:
             slots, last = torch.arange(max(n, m), device=self.kv.device), (self.counts - 1).clamp(min=0)
             held = self._starts[..., None] + torch.minimum(slots[:n], last[..., None])
             self._index = torch.cat([held, self._ends[..., None] + slots[:m]], 2)
-        return self.kv[which].index_select(0, self._index.flatten()).view(*self._index.shape, self.kv.shape[2])
+        return (
+            self.kv[which].index_select(0, self._index.flatten()).view(*self._index.shape, self.kv.shape[2])
+        )
 
     def write(self, which: int, x: Tensor) -> None:
         """Overwrite the committed keys (which = 0) or values (1) with x float [B, H_kv, n, D], as `padded` has them."""

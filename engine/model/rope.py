@@ -22,10 +22,15 @@ def frequencies(rope: Rope) -> Tensor:
     if rope.kind == "llama3":
         wavelength = 2 * math.pi / inv
         low, high = rope.low_freq_factor, rope.high_freq_factor
-        blend = ((rope.original_positions / wavelength - low) / (high - low)).clamp(0, 1)  # 1: leave, 0: divide
+        blend = ((rope.original_positions / wavelength - low) / (high - low)).clamp(
+            0, 1
+        )  # 1: leave, 0: divide
         return inv * blend + inv / rope.factor * (1 - blend)
     if rope.kind == "yarn":
-        low, high = max(_pair(rope, rope.beta_fast), 0), min(_pair(rope, rope.beta_slow, up=True), rope.dim - 1)
+        low, high = (
+            max(_pair(rope, rope.beta_fast), 0),
+            min(_pair(rope, rope.beta_slow, up=True), rope.dim - 1),
+        )
         ramp = torch.arange(rope.dim // 2, dtype=torch.float64) - low
         blend = 1 - (ramp / (high - low if high != low else 0.001)).clamp(0, 1)  # as above
         return inv * blend + inv / rope.factor * (1 - blend)
@@ -48,7 +53,12 @@ class RopeTable:
     """
 
     def __init__(
-        self, rope: Rope, positions: int, dtype: torch.dtype, device: torch.device | str, most: int | None = None
+        self,
+        rope: Rope,
+        positions: int,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        most: int | None = None,
     ):
         self.rope, self.dtype, self.device, self.most = rope, dtype, torch.device(device), most
         self._frequencies = frequencies(rope)

@@ -28,7 +28,9 @@ from .attention import TILE, capped, widened
 # rotated once.
 RopeMode = Literal["original", "in_cache", "capped", "inserted", "unrotated"]
 
-_FLASH = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)  # gives the logarithm of the sum too
+_FLASH = getattr(
+    torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None
+)  # gives the logarithm of the sum too
 
 
 class Part(NamedTuple):
@@ -71,7 +73,9 @@ class Segment:
     first: int = 0
     slots: Tensor | None = None
 
-    def attend(self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False) -> Part:
+    def attend(
+        self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
+    ) -> Part:
         """The part of queries q (float [B, H_kv, g, T, D], rotated as `rope` says), which are all rows of a pass or some;
         `mask` is cut to them. Scores are the products times `scale`, softly capped at `cap`. weights: give them as well.
 
@@ -90,7 +94,9 @@ class Dense(Segment):
     k: Tensor
     v: Tensor
 
-    def attend(self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False) -> Part:
+    def attend(
+        self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
+    ) -> Part:
         """In one kernel, where that tells the logarithm of its sum."""
         if cap is None and not weights and fusible(q, self.k):
             return _fused(q, self.k, self.v, mask, scale)
@@ -110,7 +116,14 @@ def grouped(mask: Tensor) -> Tensor:
 
 
 def plain(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    cap: float | None = None,
+    *,
+    weights: bool = False,
 ) -> Part:
     """The part of queries q (float [B, H_kv, g, T, D]) over keys and values (float [B, H_kv, S, D]), written out."""
     B, H, g, T, D = q.shape
@@ -144,12 +157,20 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -
 def joined(parts: Sequence[Part]) -> Part:
     """The part of all these segments together; in whatever order, however they were cut, and empty ones too. Numerators and
     denominators add once they stand against the same maximum; weights stay with their segments."""
-    heights = [part.maximum.detach() + part.denominator.detach().log() for part in parts]  # log of what each sums to
+    heights = [
+        part.maximum.detach() + part.denominator.detach().log() for part in parts
+    ]  # log of what each sums to
     highest = torch.stack(heights).amax(0)
-    highest = highest.masked_fill(highest == -torch.inf, 0)  # nobody saw anything: every factor is exp(-inf) then
+    highest = highest.masked_fill(
+        highest == -torch.inf, 0
+    )  # nobody saw anything: every factor is exp(-inf) then
     factors = [(part.maximum - highest).exp() for part in parts]
-    numerator = reduce(torch.add, (part.numerator * factor[..., None] for part, factor in zip(parts, factors, strict=True)))
-    denominator = reduce(torch.add, (part.denominator * factor for part, factor in zip(parts, factors, strict=True)))
+    numerator = reduce(
+        torch.add, (part.numerator * factor[..., None] for part, factor in zip(parts, factors, strict=True))
+    )
+    denominator = reduce(
+        torch.add, (part.denominator * factor for part, factor in zip(parts, factors, strict=True))
+    )
     return Part(numerator, denominator, highest.masked_fill(denominator == 0, -torch.inf))
 
 
@@ -205,5 +226,7 @@ def _by_slot(segments: Sequence[Segment], parts: Sequence[Part], total: Part, sl
         if segment.slots is None:
             rows[..., segment.first : segment.first + weights.shape[-1]] += weights
         else:
-            rows.scatter_add_(4, segment.slots[:, :, None, None].expand(weights.shape), weights.to(rows.dtype))
+            rows.scatter_add_(
+                4, segment.slots[:, :, None, None].expand(weights.shape), weights.to(rows.dtype)
+            )
     return rows

@@ -47,7 +47,11 @@ class Asked:
         """The same for decoders that share weights, gates and ids, so that one of them can read for the other, from the same
         layer on."""
         of = self.decoder
-        return (*map(id, (of.layers, of.embed, of.norm, of.unembedding, of.gates, of.rope)), of.usable, self.feed.enter)
+        return (
+            *map(id, (of.layers, of.embed, of.norm, of.unembedding, of.gates, of.rope)),
+            of.usable,
+            self.feed.enter,
+        )
 
     @property
     def straight(self) -> bool:
@@ -89,7 +93,9 @@ def _straight(asked: Sequence[Asked]) -> Tensor:
     """The states [1, R, d_model] behind the last layer, of passes that go straight."""
     decoder, feeds = asked[0].decoder, [one.feed for one in asked]
     spec, x = decoder.spec, torch.cat([_entering(one) for one in asked], 1)
-    cos, sin = decoder.rope.at(torch.cat([feed.positions for feed in feeds], 1), max(feed.highest for feed in feeds))
+    cos, sin = decoder.rope.at(
+        torch.cat([feed.positions for feed in feeds], 1), max(feed.highest for feed in feeds)
+    )
     counts, rotated = [feed.length for feed in feeds], spec.n_heads + spec.n_kv_heads
     stores = [one.cache.layers for one in asked if one.cache is not None]
     masks = [straight.hidden(spec, feed, own[0], x.dtype) for feed, own in zip(feeds, stores, strict=True)]
@@ -97,7 +103,10 @@ def _straight(asked: Sequence[Asked]) -> Tensor:
         qkv = w.queries_keys_values(x, spec, i)  # [1, R, H + 2 K, D]
         rotate_(qkv.narrow(2, 0, rotated), cos, sin)
         parts = zip(stores, qkv.split(counts, 1), feeds, masks, strict=True)
-        y = torch.cat([straight.contexts(spec, own[i], part, feed.positions, mask) for own, part, feed, mask in parts], 1)
+        y = torch.cat(
+            [straight.contexts(spec, own[i], part, feed.positions, mask) for own, part, feed, mask in parts],
+            1,
+        )
         x = linear(y, w.out, w.out_bias).add_(x)
         x = linear(w.activations(x, spec), w.down, w.down_bias).add_(x)
     return x
@@ -123,7 +132,9 @@ def _attend(i: int, x: Tensor, asked: Sequence[Asked], jobs: Sequence[_Pass]) ->
             job.store_kv(i, own.new_empty(*own.shape[:2], 0, s.head_dim))
         return decoder.bare(x, w.out_bias, w.attn_post, i, 0)
     qkv = w.queries_keys_values(x, s, i)
-    y = torch.cat([job.contexts(i, own).flatten(0, 1) for job, own in zip(jobs, _split(qkv, asked), strict=True)])[None]
+    y = torch.cat(
+        [job.contexts(i, own).flatten(0, 1) for job, own in zip(jobs, _split(qkv, asked), strict=True)]
+    )[None]
     return decoder.added(x, linear(y, w.out, w.out_bias), w.attn_post, i, 0)
 
 

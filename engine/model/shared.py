@@ -26,7 +26,9 @@ class Prefix(Segment):
     k: Tensor
     v: Tensor
 
-    def attend(self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False) -> Part:
+    def attend(
+        self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
+    ) -> Part:
         B, H, g, T, D = q.shape
         rows = q.permute(1, 2, 0, 3, 4).reshape(1, H, g, B * T, D)
         if mask is not None:  # [b, h, T, S] -> [1, h, B * T, S]
@@ -45,8 +47,12 @@ class SharedStore(TailStore):
     here on: it is held once, however many sequences there are, and reordering them copies none of it."""
 
     def __init__(self, prefix: LayerStore, spec: ModelSpec, batch: int, memory: Memory):
-        assert prefix.in_order and not prefix.segmented and not prefix.m, "a prefix holds all of its text, and nothing pending"
-        super().__init__(spec, prefix.layer, batch=batch, dtype=prefix.kv.dtype, device=prefix.kv.device, memory=memory)
+        assert prefix.in_order and not prefix.segmented and not prefix.m, (
+            "a prefix holds all of its text, and nothing pending"
+        )
+        super().__init__(
+            spec, prefix.layer, batch=batch, dtype=prefix.kv.dtype, device=prefix.kv.device, memory=memory
+        )
         self.prefix, self.n = prefix, prefix.n
 
     @property

@@ -50,7 +50,11 @@ class Sight:
         T, window = self.feed.length, self.spec.window(i)
         n, m = (0, T) if store is None else (store.n, store.m)
         present = store.present if store is not None and padded else None
-        if window is not None and n + m <= window and (store is None or store.in_order or self.rope == "in_cache"):
+        if (
+            window is not None
+            and n + m <= window
+            and (store is None or store.in_order or self.rope == "in_cache")
+        ):
             window = None  # nothing is out of reach yet
         key: tuple[int, ...] = (n, m)
         if self.band is not None and store is not None and store.missing is not None:
@@ -61,7 +65,11 @@ class Sight:
         seen = None if self.feed.seen is None or n == 0 else self._seen(store)
         if present is None and window is None and seen is None and not banded and not reaches:
             return base
-        mask = torch.ones(1, 1, T, n + m, dtype=torch.bool, device=self.feed.tokens.device) if base is None else base
+        mask = (
+            torch.ones(1, 1, T, n + m, dtype=torch.bool, device=self.feed.tokens.device)
+            if base is None
+            else base
+        )
         if present is not None:
             mask = mask & F.pad(present, (0, m), value=True)[:, :, None]
         if seen is not None:
@@ -70,7 +78,10 @@ class Sight:
             mask = mask & (self._in_band(store) | ~self._heads(i, mask.device))
         if reaches:
             assert self.sinks is not None and self.sinks.cap is not None
-            mask = mask & ((self.positions(store)[:, :, None] < self.sinks.first) | (self._behind(store) < self.sinks.cap))
+            mask = mask & (
+                (self.positions(store)[:, :, None] < self.sinks.first)
+                | (self._behind(store) < self.sinks.cap)
+            )
         if window is not None:
             mask = mask & (self._distances(store) < window)
         return mask
@@ -140,7 +151,9 @@ class Sight:
                 f"layer {store.layer}: its KV heads hold different numbers of entries, and places in a cache are counted for "
                 "all heads alike: let a policy keep as many in each, or count places in the text (rope = original)."
             )
-        return self.feed.positions - pending[:, :1] + store.n + shift, highest  # pending rows stand right behind what is held
+        return self.feed.positions - pending[
+            :, :1
+        ] + store.n + shift, highest  # pending rows stand right behind what is held
 
     def segments(self, i: int, store: LayerStore, rope: RopeTable) -> list[Segment]:
         """The entries of a store that is `parted`: sinks, for queries rotated to `far`, and the others, for the text's."""
@@ -155,7 +168,9 @@ class Sight:
             return [Dense(k, v, mask=seen, rope=self.rope), others]
         shift = self.feed.shift
         home = unrotated(k, rope, torch.arange(count, device=k.device) + shift, count + shift)
-        if self.feed.highest - self.feed.length + 1 >= cap + count - 1:  # no row is nearer than the cap to any of them
+        if (
+            self.feed.highest - self.feed.length + 1 >= cap + count - 1
+        ):  # no row is nearer than the cap to any of them
             return [Dense(home, v, mask=seen, rope=self.rope), others]
         away = self._behind(store)[..., :count] >= cap
         close, away = (~away, away) if seen is None else (seen & ~away, seen & away)
@@ -181,7 +196,12 @@ class Sight:
     def inserted(self, store: LayerStore, q: Tensor, rope: RopeTable, middle: Middle) -> Segment | None:
         """The entries of the middle that are read; q: float [B, H_kv, g, T, D], rotated to `away`. To say which, all keys
         between are put at position 0. Nothing has left the store."""
-        assert self.sinks is not None and self.sinks.cap is not None and store.in_order and self.feed.seen is None
+        assert (
+            self.sinks is not None
+            and self.sinks.cap is not None
+            and store.in_order
+            and self.feed.seen is None
+        )
         begin, last = min(self.sinks.first, store.n + store.m), self.feed.highest - self.sinks.cap + 1
         end = last if last <= store.n else store.n + store.m
         if end - begin < middle.entries:
@@ -213,7 +233,9 @@ class Sight:
         parts: list[Segment] = []
         for x, of in zip(segments, beside, strict=True):
             mask = away.expand(-1, -1, -1, of.entries)
-            parts += [replace(x, mask=mask), replace(x, mask=~mask, rope="original")] if x.rope == rope else [x]
+            parts += (
+                [replace(x, mask=mask), replace(x, mask=~mask, rope="original")] if x.rope == rope else [x]
+            )
         return parts
 
     def prefix(self, i: int) -> Segment:
@@ -227,7 +249,12 @@ class Sight:
     def _reaches(self, entries: int) -> bool:
         """Whether a cap may hide some of so many entries: those that are no sinks and as far away as sinks are said to be."""
         sinks = self.sinks
-        return sinks is not None and sinks.cap is not None and self.band is None and entries > sinks.first + sinks.cap
+        return (
+            sinks is not None
+            and sinks.cap is not None
+            and self.band is None
+            and entries > sinks.first + sinks.cap
+        )
 
     def _behind(self, store: LayerStore | None) -> Tensor:
         """int64 [B, H_kv or 1, T, S]: how far behind each fed row each entry stands in the text."""

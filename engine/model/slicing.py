@@ -39,7 +39,9 @@ def sliced(decoder: Decoder, gates: Gates) -> Decoder:
         if table is not None and not ((table == 0) | (table == 1)).all():
             raise ValueError(f"Gates.{name} has numbers between 0 and 1: only what is closed can be cut out.")
     cuts = [_Cut(decoder.spec, gates, i) for i in range(decoder.spec.n_layers)]
-    spec = replace(decoder.spec, groups=tuple(c.groups for c in cuts), widths=tuple(len(c.columns) for c in cuts))
+    spec = replace(
+        decoder.spec, groups=tuple(c.groups for c in cuts), widths=tuple(len(c.columns) for c in cuts)
+    )
     if spec.groups == ((spec.group,) * spec.n_kv_heads,) * spec.n_layers:
         spec = replace(spec, groups=())
     if set(spec.widths) == {spec.d_ff}:
@@ -62,7 +64,9 @@ class _Cut:
     def __init__(self, spec: ModelSpec, gates: Gates, layer: int):
         self.spec, self.groups_before = spec, spec.groups_at(layer)
         runs = [True, True] if gates.sub is None else [bool(x) for x in gates.sub[layer]]
-        self.biased = runs  # a block that runs keeps the bias of its last product, whatever is left of the rest
+        self.biased = (
+            runs  # a block that runs keeps the bias of its last product, whatever is left of the rest
+        )
         first, left = 0, list[tuple[int, list[int]]]()
         for k, size in enumerate(self.groups_before):
             group, first = range(first, first + size), first + size
@@ -95,7 +99,12 @@ class _Cut:
         layer.gate_up_bias = None if w.gate_up_bias is None else w.gate_up_bias[both]
         layer.out_bias = w.out_bias if self.biased[0] else None
         layer.down_bias = w.down_bias if self.biased[1] else None
-        layer.q_norm, layer.k_norm, layer.attn_post, layer.mlp_post = w.q_norm, w.k_norm, w.attn_post, w.mlp_post
+        layer.q_norm, layer.k_norm, layer.attn_post, layer.mlp_post = (
+            w.q_norm,
+            w.k_norm,
+            w.attn_post,
+            w.mlp_post,
+        )
         return layer
 
 

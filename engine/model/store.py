@@ -65,9 +65,13 @@ class LayerStore:
         self.n = self.m = 0
         self.missing: int | None = None  # first position of the text of which it got no entry, for good
         self._origin: float | None = None  # what to enter in the column "origin" where heads differ
-        self.evicted: list[Tensor] | None = None  # a list: positions int [B, H_kv, e] that left are added (-1: none)
+        self.evicted: list[Tensor] | None = (
+            None  # a list: positions int [B, H_kv, e] that left are added (-1: none)
+        )
         self.merged: list[Any] | None = None  # a list: what `merge` does is added
-        self.ranked: list[Any] | None = None  # a list: what entries were worth at the last cut, where a policy ranks them
+        self.ranked: list[Any] | None = (
+            None  # a list: what entries were worth at the last cut, where a policy ranks them
+        )
         self.memory.take(*(table for table, _ in self._tables()))
 
     @property
@@ -83,12 +87,20 @@ class LayerStore:
     @property
     def k(self) -> Tensor:
         """float [B, H_kv, n + m, D]: the keys, committed and pending; a view, or a copy where heads differ."""
-        return self.kv[0, :, :, : self.n + self.m] if self.heads is None else self.heads.padded(0, self.n, self.m)
+        return (
+            self.kv[0, :, :, : self.n + self.m]
+            if self.heads is None
+            else self.heads.padded(0, self.n, self.m)
+        )
 
     @property
     def v(self) -> Tensor:
         """float [B, H_kv, n + m, D]: the values, committed and pending; a view, or a copy where heads differ."""
-        return self.kv[1, :, :, : self.n + self.m] if self.heads is None else self.heads.padded(1, self.n, self.m)
+        return (
+            self.kv[1, :, :, : self.n + self.m]
+            if self.heads is None
+            else self.heads.padded(1, self.n, self.m)
+        )
 
     def write(self, which: int, x: Tensor) -> None:
         """Overwrite the committed keys (which = 0) or values (1) with x float [B, H_kv, n, D]."""
@@ -99,7 +111,9 @@ class LayerStore:
 
     def taken(self, slots: Tensor) -> Tensor:
         """float [2, B, H_kv, U, D]: keys and values of the entries `slots` (int64 [B, H_kv, U]); no other one is read."""
-        assert self.heads is None and not self.segmented, "entries are read apart where all heads hold as many, in one tensor"
+        assert self.heads is None and not self.segmented, (
+            "entries are read apart where all heads hold as many, in one tensor"
+        )
         rows, capacity = self.kv.shape[1] * self.kv.shape[2], self.kv.shape[3]
         at = slots.flatten(0, 1) + capacity * torch.arange(rows, device=slots.device)[:, None]
         return self.kv.flatten(1, 3).index_select(1, at.flatten()).view(2, *slots.shape, self.kv.shape[4])
@@ -253,7 +267,9 @@ class LayerStore:
     def check_pending(self, rows: Sequence[int]) -> None:
         """Raise ValueError if one of `rows`, ascending, is not pending."""
         if not among(rows, self.m):
-            raise ValueError(f"layer {self.layer}: rows {rows[0]} to {rows[-1]} cannot be kept, {self.m} rows are pending.")
+            raise ValueError(
+                f"layer {self.layer}: rows {rows[0]} to {rows[-1]} cannot be kept, {self.m} rows are pending."
+            )
 
     def prune_pending(self, rows: Tensor) -> None:
         """Keep only the pending rows `rows` (int64 [R], ascending), which stay pending."""
@@ -275,7 +291,9 @@ class LayerStore:
     def rewound(self, start: int, rows: int) -> Iterator[None]:
         """The store as it was when it held `start` entries, for at most `rows` further rows; on leaving they are forgotten and
         what they overwrote is back. Nothing was evicted (`in_order`), and nothing is pending."""
-        assert self._pos is None and self.m == 0 and start <= self.n, "entries stand in order, and none is pending"
+        assert self._pos is None and self.m == 0 and start <= self.n, (
+            "entries stand in order, and none is pending"
+        )
         n, over = self.n, min(rows, self.n - start)
         before = [table.narrow(axis, start, over).clone() for table, axis in self._tables()]
         self.n = start
@@ -318,7 +336,9 @@ class LayerStore:
         if gone == 0:
             return
         if self.m or gone > self.n:
-            raise ValueError(f"layer {self.layer}: cannot evict {gone} of {self.n} entries with {self.m} pending.")
+            raise ValueError(
+                f"layer {self.layer}: cannot evict {gone} of {self.n} entries with {self.m} pending."
+            )
         if self.heads is not None:
             stays = torch.ones(*self._shape[:2], self.n, dtype=torch.bool, device=index.device)
             return self.keep_where(stays.scatter_(2, index, False))
@@ -332,7 +352,9 @@ class LayerStore:
             holes = index.sort(dim=2).values  # those below `kept` come first
             dropped = torch.zeros(*index.shape[:2], gone + 1, dtype=torch.bool, device=index.device)
             dropped.scatter_(2, torch.where(holes < kept, gone, holes - kept), True)
-            tail = dropped[:, :, :gone].to(torch.int8).argsort(dim=2, stable=True) + kept  # the survivors come first
+            tail = (
+                dropped[:, :, :gone].to(torch.int8).argsort(dim=2, stable=True) + kept
+            )  # the survivors come first
         # rank by rank: survivor r goes to hole r; behind the last survivor both lists name the same dropped slots
         for table, axis in self._tables():
             at, to = beside(tail, table, axis), beside(holes, table, axis)
@@ -345,7 +367,9 @@ class LayerStore:
         if not slots:
             return
         if self.m or len(slots) > self.n:
-            raise ValueError(f"layer {self.layer}: cannot evict {len(slots)} of {self.n} entries with {self.m} pending.")
+            raise ValueError(
+                f"layer {self.layer}: cannot evict {len(slots)} of {self.n} entries with {self.m} pending."
+            )
         if self.heads is not None:
             return self.evict(torch.tensor(slots, device=self.kv.device).expand(*self._shape[:2], -1))
         pos = self._explicit()
@@ -377,7 +401,9 @@ class LayerStore:
         if self.evicted is not None:
             stays = keep if present is None else keep | ~present
             self.evicted.append(pos[:, :, : self.n].masked_fill(stays, -1))
-        holes = (~keep & (slot < lengths[..., None])).nonzero(as_tuple=True)  # as many in a head as survivors behind them
+        holes = (~keep & (slot < lengths[..., None])).nonzero(
+            as_tuple=True
+        )  # as many in a head as survivors behind them
         tail = (keep & (slot >= lengths[..., None])).nonzero(as_tuple=True)
         for table, axis in self._tables():
             by_entry = table.movedim(0, -1) if axis == 3 else table  # [B, H_kv, S, ...]

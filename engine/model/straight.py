@@ -31,13 +31,23 @@ FEW = 64  # rows of a pass up to which launches matter, and its mask may be writ
 @lru_cache(maxsize=64)
 def usual(spec: ModelSpec) -> bool:
     """Whether all layers of a model are alike: whole, rotated in one way, without windows, caps and norms behind blocks."""
-    unlike = any(spec.windows) or spec.no_rope or spec.local_rope or spec.groups or spec.widths or spec.post_norms
+    unlike = (
+        any(spec.windows) or spec.no_rope or spec.local_rope or spec.groups or spec.widths or spec.post_norms
+    )
     return spec.causal and spec.attn_cap is None and not unlike
 
 
 def fits(spec: ModelSpec, gates: Gates, feed: Feed, cache: KVCache | None) -> bool:
     """Whether a pass over `feed` without a probe and without a rule may go straight."""
-    if cache is None or feed.length > FEW or feed.enter or feed.shift or feed.slots or cache.outside or gates is not OPEN:
+    if (
+        cache is None
+        or feed.length > FEW
+        or feed.enter
+        or feed.shift
+        or feed.slots
+        or cache.outside
+        or gates is not OPEN
+    ):
         return False
     if any(x is not None for x in (feed.states, feed.embeds, feed.band, feed.sinks, feed.board, feed.seen)):
         return False
@@ -73,7 +83,9 @@ def run(
     return x
 
 
-def _joined(spec: ModelSpec, compiled: Compiled, rope: RopeTable, feed: Feed, cache: KVCache, x: Tensor) -> Tensor:
+def _joined(
+    spec: ModelSpec, compiled: Compiled, rope: RopeTable, feed: Feed, cache: KVCache, x: Tensor
+) -> Tensor:
     """`run` by a package: the first layer as far as its attention and the last one from there on are the plain ones."""
     T, K, D, g, layers = feed.length, spec.n_kv_heads, spec.head_dim, spec.group, compiled.layers
     H, mask = g * K, hidden(spec, feed, cache.layers[0], x.dtype)
@@ -85,7 +97,9 @@ def _joined(spec: ModelSpec, compiled: Compiled, rope: RopeTable, feed: Feed, ca
     for i, store in enumerate(cache.layers):
         store.append(kv, feed.positions)
         k, v = store.kv.narrow(3, 0, store.n + store.m).unbind(0)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=spec.score_scale)  # [1, K, g * T, D]
+        y = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, scale=spec.score_scale
+        )  # [1, K, g * T, D]
         if i + 1 < len(layers):
             x, q, kv = compiled.between(i, x, y, cos, sin)
     w = layers[-1]
@@ -94,7 +108,9 @@ def _joined(spec: ModelSpec, compiled: Compiled, rope: RopeTable, feed: Feed, ca
     return linear(w.activations(x, spec), w.down, w.down_bias).add_(x)
 
 
-def contexts(spec: ModelSpec, store: LayerStore, qkv: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:
+def contexts(
+    spec: ModelSpec, store: LayerStore, qkv: Tensor, positions: Tensor, mask: Tensor | None
+) -> Tensor:
     """What the heads make of queries, keys and values [B, T, H + 2 K, D], rotated, of which the latter two are appended to
     `store`: [B, T, H * D]. mask: what `hidden` makes."""
     (B, T), K, D, g = qkv.shape[:2], spec.n_kv_heads, spec.head_dim, spec.group
@@ -119,4 +135,3 @@ def hidden(spec: ModelSpec, feed: Feed, store: LayerStore, dtype: torch.dtype) -
         seen = torch.ones(1, T, before + T, dtype=torch.bool, device=feed.tokens.device).tril(before)
     away = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
     return F.pad(away, (store.n, 0))[:, None].repeat(1, 1, spec.group, 1)
-

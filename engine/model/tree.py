@@ -175,7 +175,11 @@ class Tree:
 
     def shared(self) -> list[Shared]:
         """The nodes as a record tells of them, those that have no entry yet left out."""
-        return [Shared(parent, node.first, node.stop, len(texts)) for node, parent, texts in self._walk() if node.slots]
+        return [
+            Shared(parent, node.first, node.stop, len(texts))
+            for node, parent, texts in self._walk()
+            if node.slots
+        ]
 
     def paths(self) -> Tensor:
         """int64 [B, length]: the slots of each text."""

@@ -70,12 +70,17 @@ def behind(prefix: KVCache, tails: Sequence[Sequence[Tensor]]) -> KVCache:
     """A cache of sequences that go on behind the entries of `prefix`, which it reads: sequence b has read those of tails[b], by
     layer float [2, 1, H_kv, t, D], as well."""
     cache = copy.copy(prefix)  # its memory is the prefix's too
-    cache.layers, cache.shared = [UnevenStore(x, prefix.spec, len(tails), prefix.memory) for x in prefix.layers], prefix.held
+    cache.layers, cache.shared = (
+        [UnevenStore(x, prefix.spec, len(tails), prefix.memory) for x in prefix.layers],
+        prefix.held,
+    )
     longest = max(tail[0].shape[3] for tail in tails)
     for i, store in enumerate(cache.layers):
         if not longest:
             break
-        kv = torch.cat([torch.nn.functional.pad(tail[i], (0, 0, 0, longest - tail[i].shape[3])) for tail in tails], 1)
+        kv = torch.cat(
+            [torch.nn.functional.pad(tail[i], (0, 0, 0, longest - tail[i].shape[3])) for tail in tails], 1
+        )
         at = torch.arange(longest, device=kv.device)
         counts = torch.tensor([tail[i].shape[3] for tail in tails], device=kv.device)[:, None]
         store.append(kv, torch.where(at < counts, at + store.n, -1))

@@ -42,4 +42,6 @@ class Waiting:
 
     def of(self, order: Tensor) -> Waiting:
         """Sequence b becomes sequence order[b] (int64 [B'])."""
-        return Waiting(self.layer, *(x.index_select(0, order) for x in (self.states, self.tokens, self.positions)))
+        return Waiting(
+            self.layer, *(x.index_select(0, order) for x in (self.states, self.tokens, self.positions))
+        )

@@ -79,7 +79,9 @@ E = TypeVar("E", bound=EveryChance)
 
 
 def outcomes(
-    function: Callable[[E], R], make: type[E] = EveryChance, most: int | None = MOST  # type: ignore[assignment] # the default of a bound variable
+    function: Callable[[E], R],
+    make: type[E] = EveryChance,
+    most: int | None = MOST,  # type: ignore[assignment] # the default of a bound variable
 ) -> list[tuple[float, R]]:
     """(weight, result) of every way through `function`, depth first. It must start afresh at each call.
 
@@ -98,7 +100,9 @@ def outcomes(
             return leaves
         prefix = [choice for choice, _ in steps]
         prefix[-1] += 1
-    raise ValueError(f"There are more than {most} ways: shorten the text, or let the sampler keep fewer tokens.")
+    raise ValueError(
+        f"There are more than {most} ways: shorten the text, or let the sampler keep fewer tokens."
+    )
 
 
 def law(
@@ -113,7 +117,9 @@ def law(
     The steps are those of any run; only chance is another. With k tokens to choose from there are at least k^length ways,
     so it takes a sampler that keeps few (top-k) or a tiny vocabulary.
     """
-    start = Session(model, method, prompt, models=models, max_new_tokens=length, stop_tokens=(), level="counts")
+    start = Session(
+        model, method, prompt, models=models, max_new_tokens=length, stop_tokens=(), level="counts"
+    )
     read_prompt(start)
     masses: dict[tuple[int, ...], float] = defaultdict(float)
     with Progress("every outcome of chance", 100, "% of the probability") as progress:
@@ -140,7 +146,9 @@ def sample(
     models: Mapping[str, Model] | None = None,
 ) -> dict[tuple[int, ...], int]:
     """Text -> how often it came in `count` runs of `length` tokens, with the seeds 0, 1, ... The prompt is read once."""
-    start = Session(model, method, prompt, models=models, max_new_tokens=length, stop_tokens=(), level="counts")
+    start = Session(
+        model, method, prompt, models=models, max_new_tokens=length, stop_tokens=(), level="counts"
+    )
     read_prompt(start)
     counts: dict[tuple[int, ...], int] = defaultdict(int)
     with Progress("sampling", count, "runs") as progress:

@@ -18,20 +18,32 @@ def kept(parents: Sequence[int], forced: Mapping[int, bool]) -> list[int]:
     forced verdicts contradict each other or name no node. parents: of the draft's nodes"""
     for node in forced:
         if not 0 <= node < len(parents):
-            raise ValueError(f"There is no drafted node {node + 1}: the step drafted {len(parents)}, counted from 1.")
+            raise ValueError(
+                f"There is no drafted node {node + 1}: the step drafted {len(parents)}, counted from 1."
+            )
     paths = {node: _path(parents, node) for node, ok in forced.items() if ok}
     deepest = max(paths.values(), key=len, default=[])
     for node in paths:
         if node not in deepest:
-            raise ValueError(f"Nodes {node + 1} and {deepest[-1] + 1} cannot both be accepted: neither continues the other.")
+            raise ValueError(
+                f"Nodes {node + 1} and {deepest[-1] + 1} cannot both be accepted: neither continues the other."
+            )
     for node in (x for x, ok in forced.items() if not ok):
         if node in deepest:
-            raise ValueError(f"Node {node + 1} is on the way to node {deepest[-1] + 1}, so it cannot be rejected as well.")
+            raise ValueError(
+                f"Node {node + 1} is on the way to node {deepest[-1] + 1}, so it cannot be rejected as well."
+            )
         place = parents[node]
-        later = place in [ROOT, *deepest[:-1]] and bool(deepest) and node > next(x for x in deepest if parents[x] == place)
+        later = (
+            place in [ROOT, *deepest[:-1]]
+            and bool(deepest)
+            and node > next(x for x in deepest if parents[x] == place)
+        )
         aside = place not in [ROOT, *deepest] and bool(deepest) and deepest[-1] not in _path(parents, place)
         if later or aside:
-            raise ValueError(f"Node {node + 1} is not reached when node {deepest[-1] + 1} is accepted: leave it out.")
+            raise ValueError(
+                f"Node {node + 1} is not reached when node {deepest[-1] + 1} is accepted: leave it out."
+            )
     return deepest
 
 
@@ -62,7 +74,9 @@ class Forced(AcceptanceRule):
         path = kept(draft.parents, self.forced)
         gone = [node for node, ok in self.forced.items() if not ok]
         if draft.acceptable is not None and (bad := [x for x in (*path, *gone) if not draft.acceptable[x]]):
-            raise ValueError(f"Node {bad[0] + 1} rides along for later drafts and is never accepted, so it cannot be forced.")
+            raise ValueError(
+                f"Node {bad[0] + 1} rides along for later drafts and is never accepted, so it cannot be forced."
+            )
         trials: list[Trial] = []
         places: list[tuple[int, Tensor | None]] = []
         start = at
@@ -71,7 +85,9 @@ class Forced(AcceptanceRule):
             places.append((at.node, None if at.greedy else at.probs))
             at = at.descend(node)
         nodes = _below(draft, at.node, gone)
-        verdict = self.rule.verify(_part(draft, nodes), at.over(_part(draft, nodes), nodes, _banned(draft, gone)), chance)
+        verdict = self.rule.verify(
+            _part(draft, nodes), at.over(_part(draft, nodes), nodes, _banned(draft, gone)), chance
+        )
         own = [ROOT, *nodes]  # the rule's numbers -> ours; its root is the place where it began
         own[0] = at.node
         trials += [replace(x, node=own[x.node + 1]) for x in verdict.trials]
@@ -83,7 +99,15 @@ class Forced(AcceptanceRule):
         end = path[-1] if path else ROOT
         refused = any(not x.ok and draft.parents[x.node] == end for x in trials)
         origin: Origin = ("correction" if at.greedy else "residual") if refused else "bonus"
-        return replace(verdict, path=path, origin=origin, trials=trials, places=places, rule=None, forced=sorted(self.forced))
+        return replace(
+            verdict,
+            path=path,
+            origin=origin,
+            trials=trials,
+            places=places,
+            rule=None,
+            forced=sorted(self.forced),
+        )
 
 
 def _below(draft: Draft, root: int, gone: Sequence[int]) -> list[int]:

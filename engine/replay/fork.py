@@ -58,7 +58,9 @@ class Fork(Session):
     ):
         forced = dict(forced or {})
         if not 0 <= step < len(steps):
-            raise MethodError(f"step = {step}: the run has {len(steps)} steps, counted from 0; choose one of them.")
+            raise MethodError(
+                f"step = {step}: the run has {len(steps)} steps, counted from 0; choose one of them."
+            )
         first, *later = (leg for leg in legs(header) if leg.first < step or leg.first == 0)
         last = _last(header, step, method, seed, max_new_tokens, forced)
         began = Method.from_record(first.method)
@@ -67,7 +69,9 @@ class Fork(Session):
         _can_be_forced(Method.from_record(last.method), steps[step], forced)
         written = sum(len(x.emitted) for x in steps[:step])
         if last.max_new <= written:
-            raise MethodError(f"max_new_tokens = {last.max_new}: {written} are written before step {step}; allow more.")
+            raise MethodError(
+                f"max_new_tokens = {last.max_new}: {written} are written before step {step}; allow more."
+            )
         self._given = dict(models or {})
         self._expected = [(x.emitted, x.path) for x in steps[:step]]
         self.story = forked(header, step, name, dict(change or {}), forced)
@@ -100,7 +104,10 @@ class Fork(Session):
             methods.append(fresh.method)
             self._lanes_read |= further(fresh._models)
             self._reports |= reports(fresh._models) or {}
-            self._turns[leg.first], self._used_last = replace(leg, method=fresh.method.record()), fresh._models
+            self._turns[leg.first], self._used_last = (
+                replace(leg, method=fresh.method.record()),
+                fresh._models,
+            )
         self._exactness = worst(m.exactness for m in methods)
         self._tellings = {m.acceptance.name: m.acceptance.telling for m in methods}
 
@@ -110,11 +117,17 @@ class Fork(Session):
         last, used = self._turns[max(self._turns)].method, self._used_last
         fingerprints = {TARGET: header.model, **header.lanes}
         same = all(fingerprints.get(role, {}).get("fingerprint") == x.fingerprint for role, x in used.items())
-        runs = {kind: said(header, kind).get("calibrated", {}) for kind in last} if same and last == header.method else {}
+        runs = (
+            {kind: said(header, kind).get("calibrated", {}) for kind in last}
+            if same and last == header.method
+            else {}
+        )
         if method is None:
             return runs
         calibrated(method, used)
-        return {kind: {**runs.get(kind, {}), **part.get("calibrated", {})} for kind, part in method.said().items()}
+        return {
+            kind: {**runs.get(kind, {}), **part.get("calibrated", {})} for kind, part in method.said().items()
+        }
 
     @property
     def header(self) -> Header:
@@ -209,7 +222,10 @@ class Fork(Session):
             self.sampler, self.sampler_state = fresh.sampler, fresh.sampler_state
         if leg.seed != self._drawn_from:
             self.chance, self._drawn_from = Chance(leg.seed), leg.seed
-        parts = {kind: part if kind in changed else getattr(old, kind) for kind, part in fresh.method.parts().items()}
+        parts = {
+            kind: part if kind in changed else getattr(old, kind)
+            for kind, part in fresh.method.parts().items()
+        }
         self.method = Method(**parts)  # type: ignore[arg-type]  # parts by kind
         self.max_new, self.length = leg.max_new, fresh.length
         self.limit, self.limited_by = fresh.limit, fresh.limited_by
@@ -233,12 +249,16 @@ class Fork(Session):
         if fresh.method.policy.lossless and fresh.method.codec.lossless and len(self.tokens) > 1:
             fresh.target.read(self.tokens[:-1])
         elif len(self.tokens) > 1:
-            fresh.target.repeat(self.tokens[:-1], [len(emitted) for emitted, _ in self._expected[: self.steps] if emitted])
+            fresh.target.repeat(
+                self.tokens[:-1], [len(emitted) for emitted, _ in self._expected[: self.steps] if emitted]
+            )
         fresh.target.put(len(self.tokens) - 1)
         for role, lane in fresh.lanes.items():
             text = fresh.law.text(role, self.tokens, self.prompt) if role in fresh.law.lanes else self.tokens
             lane.read(text[:-1] or text)
-        if fresh.target.shadow is not None:  # what it saw of the past stands in the record of the steps before
+        if (
+            fresh.target.shadow is not None
+        ):  # what it saw of the past stands in the record of the steps before
             fresh.target.shadow.took()
             fresh.target.shadow.us = 0.0
         self.target, self.lanes = fresh.target, fresh.lanes
@@ -265,13 +285,22 @@ def same_models(header: Header, given: Mapping[str, Model], lanes: Sequence[str]
                 f"The run was made in {header.dtype}, and {name} is loaded in {dtype}: load it in {header.dtype}."
             )
     if header.loaded is not None:
-        raise MethodError("This run went on from a loaded cache, which its trace does not hold: load the cache again.")
+        raise MethodError(
+            "This run went on from a loaded cache, which its trace does not hold: load the cache again."
+        )
     if header.parent is not None:
-        raise MethodError("This run was branched off another one in Python, whose past it does not hold: fork that run.")
+        raise MethodError(
+            "This run was branched off another one in Python, whose past it does not hold: fork that run."
+        )
 
 
 def _last(
-    header: Header, step: int, method: Method | None, seed: int | None, max_new: int | None, forced: dict[int, bool]
+    header: Header,
+    step: int,
+    method: Method | None,
+    seed: int | None,
+    max_new: int | None,
+    forced: dict[int, bool],
 ) -> Leg:
     """The leg from `step` on; what is None stays as the run had it: method and seed there, the length at its end."""
     past = legs(header)
@@ -301,9 +330,13 @@ def _can_be_forced(method: Method, step: Step, forced: Mapping[int, bool]) -> No
     if not method.strategy.verdicts:
         raise MethodError(f"{method.strategy.name} has no verdicts that could be forced: use draft_verify.")
     if step.draft is None:
-        raise MethodError(f"Step {step.step} drafted nothing that was recorded, so no verdict can be forced there.")
+        raise MethodError(
+            f"Step {step.step} drafted nothing that was recorded, so no verdict can be forced there."
+        )
     if aside := sorted(set(step.draft.passengers or ()) & set(forced)):
-        raise MethodError(f"Node {aside[0] + 1} rode along for later drafts and is never tried: choose a drafted node.")
+        raise MethodError(
+            f"Node {aside[0] + 1} rode along for later drafts and is never tried: choose a drafted node."
+        )
     try:
         path = kept(step.draft.parents, forced)
     except ValueError as error:
@@ -311,4 +344,6 @@ def _can_be_forced(method: Method, step: Step, forced: Mapping[int, bool]) -> No
     reached = {-1, *(step.path or [])}
     for node in (x for x, ok in forced.items() if not ok and not path):
         if step.draft.parents[node] not in reached:
-            raise MethodError(f"Node {node + 1} was not reached in step {step.step}: force the node before it to be accepted.")
+            raise MethodError(
+                f"Node {node + 1} was not reached in step {step.step}: force the node before it to be accepted."
+            )

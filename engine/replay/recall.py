@@ -25,7 +25,9 @@ from decodescope.engine.trace.events import Header, Step, Tops
 from decodescope.engine.trace.forks import legs
 from decodescope.engine.trace.passengers import acceptable
 
-HIDDEN = -1e-300  # stands for p of a token that the record does not show: no law's sum notices it, a test does
+HIDDEN = (
+    -1e-300
+)  # stands for p of a token that the record does not show: no law's sum notices it, a test does
 NEAR = 1e-3  # relative: laws are recorded in single precision
 NOBODY = -1  # a token that cannot be told
 
@@ -136,7 +138,9 @@ class Recall:
     def cursor(self, draft: Draft, extreme: int, exact: bool, other: dict[int, int]) -> Cursor:
         """The root. other: place -> the token that is chosen there under a greedy law, in the place of the recorded one."""
         if not self.whole:
-            return _Place(self, draft, extreme, exact, {p: self._entry[x] for p, x in other.items()}, self.step.n, ROOT)
+            return _Place(
+                self, draft, extreme, exact, {p: self._entry[x] for p, x in other.items()}, self.step.n, ROOT
+            )
         assert self.step.fields is not None and self.step.fields.logits is not None
         logits = torch.from_numpy(self.step.fields.logits.copy())
         best = logits.argmax(-1).tolist()
@@ -222,10 +226,23 @@ class _Place(Cursor):
     whole = False
 
     def __init__(
-        self, recall: Recall, draft: Draft, extreme: int, exact: bool, other: dict[int, int], position: int, node: int
+        self,
+        recall: Recall,
+        draft: Draft,
+        extreme: int,
+        exact: bool,
+        other: dict[int, int],
+        position: int,
+        node: int,
     ):
         self.recall, self.extreme, self.exact, self.other = recall, extreme, exact, other
-        self.draft, self.sampler, self.state, self.position, self.node = draft, recall.sampler, None, position, node
+        self.draft, self.sampler, self.state, self.position, self.node = (
+            draft,
+            recall.sampler,
+            None,
+            position,
+            node,
+        )
         self.hidden, self.greedy = None, recall.sampler.greedy
 
     @property

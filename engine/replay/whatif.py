@@ -68,7 +68,9 @@ def derive(
     _possible(header, method, step, change)
     count = 0 if step.draft is None else len(step.draft.tokens)
     if not 0 <= node <= count or (node == count and step.extra is None):
-        raise ParamError(f"node = {node}: the step has {count + (step.extra is not None)} nodes beside the root.")
+        raise ParamError(
+            f"node = {node}: the step has {count + (step.extra is not None)} nodes beside the root."
+        )
     if change.u is not None and not 0 <= change.u <= 1:
         raise ParamError(f"u = {change.u:g}: must lie in [0, 1].")
     if change.ties not in (None, *TIES):
@@ -81,15 +83,25 @@ def derive(
 def _possible(header: Header, method: Method, step: Step, change: Change) -> None:
     """Raise NeedsRun where there is nothing to derive from."""
     if "decisions" not in header.levels:
-        raise NeedsRun("The run was recorded without its decisions, so none can be derived again: record it at “decisions”.")
+        raise NeedsRun(
+            "The run was recorded without its decisions, so none can be derived again: record it at “decisions”."
+        )
     if not method.strategy.verdicts:
-        raise NeedsRun(f"{method.strategy.name} decides in another way than by tests of a draft: run it with another setting.")
+        raise NeedsRun(
+            f"{method.strategy.name} decides in another way than by tests of a draft: run it with another setting."
+        )
     if step.forced:
-        raise NeedsRun("Verdicts of this step were forced, so they follow from nothing: choose another step, or fork.")
+        raise NeedsRun(
+            "Verdicts of this step were forced, so they follow from nothing: choose another step, or fork."
+        )
     if step.tops is None or header.parent is not None:
-        raise NeedsRun("The record lacks this step's distributions, or the draws before it: fork to see what would follow.")
+        raise NeedsRun(
+            "The record lacks this step's distributions, or the draws before it: fork to see what would follow."
+        )
     if method.sampler.greedy and change.u is not None:
-        raise NeedsRun("Under a greedy sampler nothing is drawn, so there is no u: fork with a temperature to see draws.")
+        raise NeedsRun(
+            "Under a greedy sampler nothing is drawn, so there is no u: fork with a temperature to see draws."
+        )
 
 
 class _Case:
@@ -120,10 +132,14 @@ class _Case:
         rule, lines = self.method.acceptance, []
         if change.rule is not None or change.settings:
             rule = _rule(change, rule, self.step)
-            lines.append(f"Judged by {rule.title}" + "".join(f", {k} = {v}" for k, v in rule.knobs().items()) + ".")
+            lines.append(
+                f"Judged by {rule.title}" + "".join(f", {k} = {v}" for k, v in rule.knobs().items()) + "."
+            )
         sampler, heat = self._heated(change.temperature)
         if change.temperature is not None:
-            lines.append(f"The target's distribution is taken at T = {change.temperature:g}; the draft stays as it was drawn.")
+            lines.append(
+                f"The target's distribution is taken at T = {change.temperature:g}; the draft stays as it was drawn."
+            )
         other = self._tied(change.ties, lines)
         draws: dict[Any, float] = {}
         u = None if change.u is None else min(change.u, 1 - 2.0**-53)  # the largest that is ever drawn
@@ -137,12 +153,19 @@ class _Case:
                 raise NeedsRun(f"Node {node + 1} is not tested in this step, so no draw decides about it.")
             verdict = self._verdict(rule, sampler, heat, {("accept", tests.index(node)): u}, other)
         elif u is not None and verdict.u is None:
-            raise NeedsRun(f"{rule.title} takes the likeliest token after the path, so no draw decides about it.")
+            raise NeedsRun(
+                f"{rule.title} takes the likeliest token after the path, so no draw decides about it."
+            )
         same_law = rule is self.method.acceptance and change.temperature is None and not other
         return self._told(verdict, rule, same_law, lines)
 
     def _verdict(
-        self, rule: AcceptanceRule, sampler: Sampler, heat: float | None, draws: dict[Any, float], other: dict[int, int]
+        self,
+        rule: AcceptanceRule,
+        sampler: Sampler,
+        heat: float | None,
+        draws: dict[Any, float],
+        other: dict[int, int],
     ) -> Verdict:
         """The rule's verdict on what is recorded; its trials are those that follow from it. Raises NeedsRun."""
         recall, exact = Recall(self.step, sampler, heat), rule.telling.rest
@@ -156,7 +179,9 @@ class _Case:
                 verdict = rule.again(draft, recall.cursor(draft, extreme, exact, other), chance, said)
             except NotRecorded as missing:
                 level = "" if recall.whole else ", or record the run at the level “fields”"
-                raise NeedsRun(f"{rule.title} cannot judge by this record, since {missing}: fork with it{level}.") from None
+                raise NeedsRun(
+                    f"{rule.title} cannot judge by this record, since {missing}: fork with it{level}."
+                ) from None
             known, cut = _sure(rule, verdict, recall)
             there = recall.row(verdict.path[-1] if verdict.path else ROOT) is not None
             sure = not cut and (recall.whole or there) and verdict.token != NOBODY
@@ -196,9 +221,13 @@ class _Case:
             place = int(tops.places[int(rank)])
             others[place] = int(tops.ids[int(rank), 1])
             where = "the root" if place == ROOT else f"node {place + 1}"
-            lines.append(f"After {where} the two best logits are {gap:.3g} nats apart: the second one is taken.")
+            lines.append(
+                f"After {where} the two best logits are {gap:.3g} nats apart: the second one is taken."
+            )
         if not others:
-            lines.append("No two logits of this step were closer than rounding, so another way to break ties changes nothing.")
+            lines.append(
+                "No two logits of this step were closer than rounding, so another way to break ties changes nothing."
+            )
         return others
 
     def _told(self, verdict: Verdict, rule: AcceptanceRule, same_law: bool, lines: list[str]) -> Derived:
@@ -208,7 +237,9 @@ class _Case:
         origin: str = verdict.origin
         x = step.extra
         same = same_law and verdict.path == (step.path or []) and self._refused(verdict)
-        if same and x is not None and (verdict.u is None or x.low <= verdict.u < x.high):  # the same law: its interval is known
+        if (
+            same and x is not None and (verdict.u is None or x.low <= verdict.u < x.high)
+        ):  # the same law: its interval is known
             token, origin = x.token, x.origin
         missing = ""
         if token == NOBODY:
@@ -248,7 +279,9 @@ class _Case:
         """One test in numbers."""
         verdict = "accepted" if x.ok else "rejected"
         if x.u is None and x.den is not None:
-            return f"Node {x.node + 1}: p = {x.p:.4g} {'>' if x.ok else '≤'} {x.den:.4g}, the bound: {verdict}."
+            return (
+                f"Node {x.node + 1}: p = {x.p:.4g} {'>' if x.ok else '≤'} {x.den:.4g}, the bound: {verdict}."
+            )
         if x.u is None:
             return f"Node {x.node + 1}: the target has chosen {'it' if x.ok else 'another token'}: {verdict}."
         name = rule.telling.against(owed=x.r != x.p)
@@ -267,13 +300,21 @@ def _rule(change: Change, own: AcceptanceRule, step: Step) -> AcceptanceRule:
     knobs = {**(own.knobs() if name == own.name else {}), **change.settings}
     rule = cast(AcceptanceRule, build("acceptance", name, knobs))
     if not rule.from_laws and (rule.name != own.name or step.rule is None):
-        raise NeedsRun(f"{rule.title} looks at more than distributions, which no other rule's record holds: fork with it.")
-    proposal, chain = ("onehot", True) if step.draft is None else (step.draft.proposal, _is_chain(step.draft.parents))
+        raise NeedsRun(
+            f"{rule.title} looks at more than distributions, which no other rule's record holds: fork with it."
+        )
+    proposal, chain = (
+        ("onehot", True) if step.draft is None else (step.draft.proposal, _is_chain(step.draft.parents))
+    )
     if rule.chain_only and not chain:
-        raise ParamError(f"{rule.name} reads chains only, and this step drafted a tree: choose another rule, or fork.")
+        raise ParamError(
+            f"{rule.name} reads chains only, and this step drafted a tree: choose another rule, or fork."
+        )
     drawn = step.trials is not None and any(u is not None for u in step.trials.u)
     if drawn and proposal not in rule.exact_for:
-        raise ParamError(f"{rule.name} is exact for drafts that are {', '.join(sorted(rule.exact_for))}, not {proposal}.")
+        raise ParamError(
+            f"{rule.name} is exact for drafts that are {', '.join(sorted(rule.exact_for))}, not {proposal}."
+        )
     return rule
 
 

@@ -80,7 +80,9 @@ def restored(codes: Codes, shape: Shape, level: str, dtype: type = np.float32) -
     x: np.ndarray = np.empty((shape.layers, 2, shape.entries, shape.channels), dtype)
     for i in range(shape.layers):  # what is worked out on the way takes as much as a layer does, not as all
         one, each, largest = slice(i, i + 1), fine[i : i + 1], codes.largest[i : i + 1]
-        x[one, :, lead] = _restored(codes.anchors[one], largest[:, :, lead], np.full_like(each, ANCHOR), dtype)
+        x[one, :, lead] = _restored(
+            codes.anchors[one], largest[:, :, lead], np.full_like(each, ANCHOR), dtype
+        )
         x[one, :, others] = _restored(codes.differences[one], largest[:, :, others], each, dtype)
         x[one, :, others] += x[one, :, lead][:, :, others // shape.group]
     return x
@@ -113,9 +115,13 @@ def _rounded(x: np.ndarray, fine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _up(x: np.ndarray) -> np.ndarray:
     """float32 of at least x (float32, not negative) that 16 bits hold; x times 1.01 is more."""
-    return long(((np.nextafter(x, np.float32(np.inf)).view(np.uint32) + np.uint32(0xFFFF)) >> np.uint32(16)) * (x > 0))
+    return long(
+        ((np.nextafter(x, np.float32(np.inf)).view(np.uint32) + np.uint32(0xFFFF)) >> np.uint32(16)) * (x > 0)
+    )
 
 
 def _restored(codes: np.ndarray, largest: np.ndarray, fine: np.ndarray, dtype: type | np.dtype) -> np.ndarray:
     """float [L, 2, T, C]: what the codes stand for."""
-    return (codes.astype(dtype) - fine.astype(dtype)) * (largest[..., None].astype(dtype) / fine.astype(dtype))
+    return (codes.astype(dtype) - fine.astype(dtype)) * (
+        largest[..., None].astype(dtype) / fine.astype(dtype)
+    )

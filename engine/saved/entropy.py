@@ -18,7 +18,10 @@ _LOW = np.uint64(1 << 31)  # a state is never below
 _WORD, _BITS = np.uint64(32), np.uint64(PRECISION)
 _MASK, _REST = np.uint64((1 << 32) - 1), np.uint64((1 << PRECISION) - 1)
 _ROOM = np.uint64(63 - PRECISION)
-_EACH, _LANES = 4096, 1024  # symbols of a lane at least, so that its state of 8 bytes does not count; lanes at most
+_EACH, _LANES = (
+    4096,
+    1024,
+)  # symbols of a lane at least, so that its state of 8 bytes does not count; lanes at most
 
 
 class EntropyError(ValueError):
@@ -51,7 +54,9 @@ def frequencies(counts: np.ndarray) -> np.ndarray:
     shares = np.where(counts > 0, np.maximum(shares, 1), 0)
     rows, most = np.arange(len(counts)), shares.argmax(1)
     shares[rows, most] += np.where(total[:, 0] > 0, (1 << PRECISION) - shares.sum(1), 0)
-    alone = shares[rows, most] == 1 << PRECISION  # would not fit 16 bits: another symbol gets the smallest share
+    alone = (
+        shares[rows, most] == 1 << PRECISION
+    )  # would not fit 16 bits: another symbol gets the smallest share
     shares[rows[alone], most[alone]] -= 1
     shares[rows[alone], (most[alone] + 1) % counts.shape[1]] += 1
     return shares.astype(np.uint16)

@@ -35,7 +35,10 @@ SUFFIX = ".dscache"
 MAGIC = b"DSCACHE1"
 HEAD_BYTES = 1 << 16
 _MOST = torch.finfo(torch.bfloat16).max
-_SPLITS = ("layer", "channel")  # whose frequencies are kept: of a layer's keys or values, or of each of their channels
+_SPLITS = (
+    "layer",
+    "channel",
+)  # whose frequencies are kept: of a layer's keys or values, or of each of their channels
 
 
 class SavedCacheError(Refusal):
@@ -76,15 +79,24 @@ class SavedCache:
     def record(self) -> dict[str, Any]:
         """As it stands in a trace's header."""
         entries = len(self.tokens) - 1
-        return {"entries": entries, "bytes": self.nbytes, "bits": round(self.bits, 4), "sha256": self.head.sha256[:16]}
+        return {
+            "entries": entries,
+            "bytes": self.nbytes,
+            "bits": round(self.bits, 4),
+            "sha256": self.head.sha256[:16],
+        }
 
 
-def save(path: Path, spec: ModelSpec, fingerprint: str, tokens: list[int], kv: Tensor, level: str = "middle") -> SavedCache:
+def save(
+    path: Path, spec: ModelSpec, fingerprint: str, tokens: list[int], kv: Tensor, level: str = "middle"
+) -> SavedCache:
     """Write a new file with the cache of `tokens`: kv float [L, 2, H_kv, n, D], of all but the last of them. What a
     reading of it gives. Raises SavedCacheError if the file is there already, cannot be written, or would hold numbers
     that are not finite."""
     if not bool(torch.isfinite(kv).all()):
-        raise SavedCacheError(f"The cache holds numbers that are not finite, so nothing is saved to {path}: try float32.")
+        raise SavedCacheError(
+            f"The cache holds numbers that are not finite, so nothing is saved to {path}: try float32."
+        )
     layers, _, heads, entries, width = kv.shape
     shape = Shape(layers, entries, heads * width)
     flat = kv.detach().float().cpu().transpose(2, 3).reshape(layers, 2, entries, heads * width).numpy()
@@ -125,7 +137,9 @@ def load(path: Path, spec: ModelSpec, fingerprint: str, context: int) -> SavedCa
             sizes = _sizes(head, shape, path)
             if size != begun + sum(sizes):
                 wrong = "cut short" if size < begun + sum(sizes) else "longer than it says"
-                raise SavedCacheError(f"{path} is {wrong}: {size} bytes in the place of {begun + sum(sizes)}; save it again.")
+                raise SavedCacheError(
+                    f"{path} is {wrong}: {size} bytes in the place of {begun + sum(sizes)}; save it again."
+                )
             file.seek(begun)
             body = file.read(sum(sizes))
     except OSError as error:
@@ -159,9 +173,13 @@ def load(path: Path, spec: ModelSpec, fingerprint: str, context: int) -> SavedCa
     return cache
 
 
-def _saved(head: Head, tokens: list[int], codes: Codes, shape: Shape, heads: tuple[int, int], size: int) -> SavedCache:
+def _saved(
+    head: Head, tokens: list[int], codes: Codes, shape: Shape, heads: tuple[int, int], size: int
+) -> SavedCache:
     x = restored(codes, shape, head.level).reshape(shape.layers, 2, shape.entries, *heads)
-    kv = torch.from_numpy(np.ascontiguousarray(x.swapaxes(2, 3)))  # numpy says of memory that it cannot have: MemoryError
+    kv = torch.from_numpy(
+        np.ascontiguousarray(x.swapaxes(2, 3))
+    )  # numpy says of memory that it cannot have: MemoryError
     return SavedCache(tokens, kv, size, 8 * size / kv.numel(), head)
 
 
@@ -198,7 +216,9 @@ def _head(data: bytes, path: Path) -> tuple[Head, int]:
     length = struct.unpack("<I", data[len(MAGIC) : len(MAGIC) + 4])[0]
     text = data[len(MAGIC) + 4 : len(MAGIC) + 4 + length]
     if length > HEAD_BYTES or len(text) < length:
-        raise SavedCacheError(f"{path} is cut short, or its head is longer than {HEAD_BYTES} bytes; save it again.")
+        raise SavedCacheError(
+            f"{path} is cut short, or its head is longer than {HEAD_BYTES} bytes; save it again."
+        )
     try:
         fields = parse(text, OWN)
     except TraceError as error:
@@ -209,7 +229,11 @@ def _head(data: bytes, path: Path) -> tuple[Head, int]:
     wholes = [head.tokens, head.group, *_list(head.tables), *_list(head.words)]
     texts = [head.model, head.fingerprint, head.level, head.sha256, *_list(head.splits)]
     pairs = all(len(_list(x)) == 2 for x in (head.tables, head.words, head.splits))
-    if not pairs or not all(type(x) is int and 0 <= x < 1 << 40 for x in wholes) or not all(type(x) is str for x in texts):
+    if (
+        not pairs
+        or not all(type(x) is int and 0 <= x < 1 << 40 for x in wholes)
+        or not all(type(x) is str for x in texts)
+    ):
         raise foreign
     if head.level not in LEVELS or not set(head.splits) <= set(_SPLITS) or not 1 <= head.group <= 1 << 16:
         raise foreign
@@ -223,9 +247,13 @@ def _list(x: Any) -> list[Any]:
 def _same_model(head: Head, spec: ModelSpec, fingerprint: str, context: int, path: Path) -> None:
     if head.fingerprint != fingerprint:
         theirs = f"{shown(head.model)} ({shown(head.fingerprint)})"
-        raise SavedCacheError(f"{path} is of the model {theirs}, and here is {spec.name} ({fingerprint}): load that model.")
+        raise SavedCacheError(
+            f"{path} is of the model {theirs}, and here is {spec.name} ({fingerprint}): load that model."
+        )
     if not 2 <= head.tokens < context:
-        raise SavedCacheError(f"{path} holds {head.tokens} tokens, and {spec.name} reads 2 to {context - 1} of a prompt.")
+        raise SavedCacheError(
+            f"{path} holds {head.tokens} tokens, and {spec.name} reads 2 to {context - 1} of a prompt."
+        )
 
 
 def _sizes(head: Head, shape: Shape, path: Path) -> list[int]:
@@ -235,7 +263,9 @@ def _sizes(head: Head, shape: Shape, path: Path) -> list[int]:
         contexts = shape.layers * 2 * (shape.channels if head.splits[i] == "channel" else 1)
         most = 2 * contexts * _most(i, head.level, shape.layers)  # bytes of the frequencies
         if head.words[i] > count or head.tables[i] > most + 1024:  # a symbol takes 16 bits at most
-            raise SavedCacheError(f"{path} is damaged: its head says more than its model's cache can hold; save it again.")
+            raise SavedCacheError(
+                f"{path} is damaged: its head says more than its model's cache can hold; save it again."
+            )
         sizes += [head.tables[i], 8 * lanes(count), 4 * head.words[i]]
     return sizes
 
@@ -257,7 +287,10 @@ def _most(stream: int, level: str, layers: int) -> int:
 def _symbols(codes: Codes, shape: Shape, level: str) -> list[tuple[np.ndarray, int]]:
     """Anchors and differences, uint8 [2 L, T, C], with the number of symbols."""
     both = (codes.anchors, codes.differences)
-    return [(x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), _most(i, level, shape.layers)) for i, x in enumerate(both)]
+    return [
+        (x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), _most(i, level, shape.layers))
+        for i, x in enumerate(both)
+    ]
 
 
 def _contexts(layers: int, tokens: int, channels: int, split: str) -> np.ndarray:
@@ -293,7 +326,11 @@ class _Stream:
 
     def parts(self) -> list[bytes]:
         """As they stand in the file."""
-        return [self.deflated, self.coded.states.astype("<u8").tobytes(), self.coded.words.astype("<u4").tobytes()]
+        return [
+            self.deflated,
+            self.coded.states.astype("<u8").tobytes(),
+            self.coded.words.astype("<u4").tobytes(),
+        ]
 
 
 def _read(parts: list[bytes], split: str, shape: Shape, stream: int, level: str) -> np.ndarray:
@@ -308,6 +345,8 @@ def _read(parts: list[bytes], split: str, shape: Shape, stream: int, level: str)
         raise EntropyError from None
     if len(table) != 2 * rows * most:
         raise EntropyError
-    coded = Coded(np.frombuffer(parts[1], "<u8").astype(np.uint64), np.frombuffer(parts[2], "<u4").astype(np.uint32))
+    coded = Coded(
+        np.frombuffer(parts[1], "<u8").astype(np.uint64), np.frombuffer(parts[2], "<u4").astype(np.uint32)
+    )
     symbols = decode(coded, contexts, np.frombuffer(table, "<u2").reshape(rows, most))
     return symbols.reshape(shape.layers, 2, tokens, shape.channels)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-COUNTERS = Path("/sys/class/powercap")  # Linux; most systems let only root read them, most virtual machines have none
+COUNTERS = Path(
+    "/sys/class/powercap"
+)  # Linux; most systems let only root read them, most virtual machines have none
 
 
 def joules(folder: Path = COUNTERS) -> float | None:

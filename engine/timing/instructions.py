@@ -22,7 +22,11 @@ BFLOAT16 = {
     "sve_bf16": "SVE BF16",
     "bf16": "Arm BF16",
 }
-LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")  # variables that forbid instructions
+LIMITS = (
+    "ATEN_CPU_CAPABILITY",
+    "ONEDNN_MAX_CPU_ISA",
+    "DNNL_MAX_CPU_ISA",
+)  # variables that forbid instructions
 ROWS = (1, 8)  # of the products that are timed: plain decoding, and a check of seven drafted tokens
 SIDE = 1024  # of the matrix
 ROUNDS, BUDGET_S = 15, 0.1  # of each product
@@ -56,7 +60,9 @@ def _flags() -> Mapping[str, Any]:
     """What torch says of the processor, by its names; what it does not say is missing."""
     if hasattr(torch.cpu, "get_capabilities"):
         return torch.cpu.get_capabilities()
-    if platform.machine().lower() not in X86:  # before there was that list torch asked about processors of this family alone
+    if (
+        platform.machine().lower() not in X86
+    ):  # before there was that list torch asked about processors of this family alone
         return {}
     asked = {"avx512_f": "avx512", "avx512_bf16": "avx512_bf16", "amx_tile": "amx_tile"}
     looks = {name: getattr(torch.cpu, f"_is_{word}_supported", None) for name, word in asked.items()}

@@ -28,7 +28,9 @@ CACHE_GAIN = 1.25  # a set counts as resident when it is read this much faster t
 Call = Callable[[], object]
 
 
-def measure(dtype: torch.dtype | str, device: torch.device | str = "cpu", threads: int | None = None) -> HardwareProfile:
+def measure(
+    dtype: torch.dtype | str, device: torch.device | str = "cpu", threads: int | None = None
+) -> HardwareProfile:
     """Measure `device` in `dtype`, on the CPU with `threads` threads (None: as set). Nothing is left changed.
 
     The peak is that of square matrix products in `dtype`; bandwidths are those of the fastest of a sum, a matrix-vector
@@ -86,7 +88,9 @@ def profile_here(
     if kept is not None:
         return kept
     profile = measure(dtype, device, threads)
-    with contextlib.suppress(OSError):  # a read-only or full disk: the figures are good, next time they are made again
+    with contextlib.suppress(
+        OSError
+    ):  # a read-only or full disk: the figures are good, next time they are made again
         save_profile(profile, key, data_dir)
     return profile
 
@@ -97,7 +101,9 @@ def measured_before(dtype: torch.dtype, device: torch.device, threads: int) -> d
     return None if kept is None else kept.record()
 
 
-def profile_key(dtype: torch.dtype | str, device: torch.device | str = "cpu", threads: int | None = None) -> Key:
+def profile_key(
+    dtype: torch.dtype | str, device: torch.device | str = "cpu", threads: int | None = None
+) -> Key:
     """What a kept profile is valid for."""
     device = torch.device(device)
     # a virtual machine may show a processor under the same name with and without its widest instructions
@@ -136,7 +142,9 @@ def _peak(dtype: torch.dtype, device: torch.device, budget_s: float = 1.2) -> tu
         times = _times(partial(torch.mm, a, b, out=c), device, budget_s / len(sizes))
         if 2 * n**3 / min(times) > best:
             best, median = 2 * n**3 / min(times), 2 * n**3 / statistics.median(times)
-        if time.perf_counter() + 3 * 8 * min(times) > end:  # a larger product does at least three, each eight times as long
+        if (
+            time.perf_counter() + 3 * 8 * min(times) > end
+        ):  # a larger product does at least three, each eight times as long
             break
     return best, median
 

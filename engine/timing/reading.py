@@ -21,5 +21,7 @@ def reading(decoder: Decoder, tokens: int, entries: int) -> str:
     if machine is None:
         return many
     bits = 8.0 * size
-    costs = [pass_cost(spec, rows, held, weight_bits=bits, act_bits=bits, kv_bits=bits) for rows, held in passes]
+    costs = [
+        pass_cost(spec, rows, held, weight_bits=bits, act_bits=bits, kv_bits=bits) for rows, held in passes
+    ]
     return f"{many}, {sum(machine.time_us(cost).us for cost in costs) / 1e6:.1f} s here at best"

@@ -154,7 +154,9 @@ class Lately:
         times = us.sum() / np.interp(rows, ROWS, took[threads]).sum()
         if times < SLOW:
             return None
-        return Slow(min(float(times), 1 / max(1 - missing, 1 / TOO_FAR)), int(rows.max()))  # the one thread that got least
+        return Slow(
+            min(float(times), 1 / max(1 - missing, 1 / TOO_FAR)), int(rows.max())
+        )  # the one thread that got least
 
 
 class Threads:
@@ -182,7 +184,9 @@ class Threads:
         self.took: Times = {}
         self._most, self._timing, self._clock = most or processors(), timing, clock
         self._used, self._idle = used, idle
-        self._took: dict[Any, Times] = {}  # shape and type of a model -> what its passes took when they were timed last
+        self._took: dict[
+            Any, Times
+        ] = {}  # shape and type of a model -> what its passes took when they were timed last
         self._began = 0.0  # the processors' time that was used when the step began
         self._lately = Lately()
         self._when, self._rest = float("-inf"), REST_S[0]  # the last timing, and how long none is due

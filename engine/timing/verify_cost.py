@@ -14,7 +14,9 @@ from decodescope.engine.model.feed import Feed
 HELD = 128  # entries in the cache while measuring
 
 
-def verify_costs(decoder: Decoder, rows: Sequence[int], executor: Executor | None = None, repeats: int = 3) -> list[float]:
+def verify_costs(
+    decoder: Decoder, rows: Sequence[int], executor: Executor | None = None, repeats: int = 3
+) -> list[float]:
     """Median microseconds of a pass over each number of rows behind a cache of 128 entries.
 
     Measured once per decoder and kept on it; some 50 ms for a small model on two cores.

@@ -84,7 +84,9 @@ class Candidates:
         laws: dict[str, tuple[Looked, str, int]] = {"entropy": ("entropy", "draft", n)}
         laws |= dict.fromkeys(("likelihood", "trained", "weights"), ("law", "draft", n))
         own = [laws[self.by]] if self.by in laws else []
-        net: list[tuple[Looked, str, int]] = [("net", "draft", 1)] if self.by in ("trained", "expected") else []
+        net: list[tuple[Looked, str, int]] = (
+            [("net", "draft", 1)] if self.by in ("trained", "expected") else []
+        )
         return [*own, *net, *[("law", "draft", 1) for _ in self.compared]]
 
 

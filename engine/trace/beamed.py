@@ -49,7 +49,9 @@ class SearchBooks:
             yield from _pruned(beams, before, worth, strength)
 
 
-def _follows(beams: Beams, before: Beams, groups: list[int], fines: list[float], strength: float) -> Iterator[str]:
+def _follows(
+    beams: Beams, before: Beams, groups: list[int], fines: list[float], strength: float
+) -> Iterator[str]:
     """Scores fall, and each fine is that of the text before and of the token, by the groups before."""
     for k, (token, parent, score) in enumerate(zip(beams.tokens, beams.parents, beams.scores, strict=True)):
         if parent >= len(before.scores):

@@ -66,7 +66,9 @@ def causes_of_parts(
 
 def causes_of(header: Header) -> Causes:
     """The causes that the header of a run names: of its parts, of its models, and of the run itself."""
-    causes = causes_of_parts(header.method, {kind: said(header, kind) for kind in header.method}, header.model)
+    causes = causes_of_parts(
+        header.method, {kind: said(header, kind) for kind in header.method}, header.model
+    )
     if header.forced:
         causes.lossy.append("verdicts were forced")
     if header.loaded is not None:
@@ -86,7 +88,9 @@ def causes_shown(header: Header) -> list[str]:
     known = causes.lossy if header.exactness == "lossy" else causes.settings
     if known:
         return known
-    return ["another method decoded before the fork" if header.fork is not None else "the record names no cause"]
+    return [
+        "another method decoded before the fork" if header.fork is not None else "the record names no cause"
+    ]
 
 
 def overstated(header: Header) -> str:
@@ -111,7 +115,11 @@ def _lossy(kind: str, part: Mapping[str, Any]) -> str:
 def _loaded(loaded: Mapping[str, Any]) -> str:
     """How much of the prompt came from a saved cache, in words."""
     bits = loaded.get("bits")
-    how = f", in {bits:.3g} bits a number" if isinstance(bits, int | float) and not isinstance(bits, bool) else ""
+    how = (
+        f", in {bits:.3g} bits a number"
+        if isinstance(bits, int | float) and not isinstance(bits, bool)
+        else ""
+    )
     return f"{loaded['entries']} entries of the prompt were loaded from a file{how}"
 
 

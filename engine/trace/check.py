@@ -73,7 +73,11 @@ class Report:
     def __str__(self) -> str:
         counted = ", ".join(f"{n:,} {name}" for name, n in self.counts.items() if name != "problems")
         wrong = self.counts["problems"] - self.cut
-        verdict = f"contradicts itself in {wrong} place{'s' if wrong > 1 else ''}" if wrong else "agrees with itself"
+        verdict = (
+            f"contradicts itself in {wrong} place{'s' if wrong > 1 else ''}"
+            if wrong
+            else "agrees with itself"
+        )
         begins = "The trace is cut off; what is there" if self.cut else "The trace"
         return "\n".join([f"{begins} {verdict} ({counted}).", *self.problems, *self.notes])
 
@@ -95,7 +99,11 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
         read = len(prompt)
         if trace.prefill is not None:
             _check_prefill(report, trace.prefill, trace.header, books, read)
-        texts, threads, fills = Texts(trace.header, read), _threads(trace.header, read), FillBooks(trace.header)
+        texts, threads, fills = (
+            Texts(trace.header, read),
+            _threads(trace.header, read),
+            FillBooks(trace.header),
+        )
         lines, switches = LineBooks(trace.header, prompt), SwitchBooks(trace.header, trace.prefill)
         drawn, searches = DrawnBooks(trace.header), SearchBooks(trace.header, trace.prefill is not None)
         n: int | None = read
@@ -112,20 +120,39 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
             grown = 0 if step.beams is None else 1 if index in anew else grown + 1
             length = step.n + (len(step.emitted) if step.beams is None else grown)
             books.sizes(where, step.passes)
-            if trace.prefill is not None:  # a branch begins in the midst of its texts, and without what stands beside them
+            if (
+                trace.prefill is not None
+            ):  # a branch begins in the midst of its texts, and without what stands beside them
                 books.read(where, step.passes)
-            books.enter(where, step.cache, length, sum(len(x.freed) for x in step.threads.ended) if step.threads else 0)
+            books.enter(
+                where,
+                step.cache,
+                length,
+                sum(len(x.freed) for x in step.threads.ended) if step.threads else 0,
+            )
             if trace.prefill:
-                wrong = *texts.problems(step), *threads.problems(step.threads, step.emitted), *lines.problems(step)
+                wrong = (
+                    *texts.problems(step),
+                    *threads.problems(step.threads, step.emitted),
+                    *lines.problems(step),
+                )
                 for problem in (*wrong, *_check_copies(report, trace, step, emitted)):
                     report.add(where, problem)
-            wrong = *fills.problems(step), *_check_labels(report, trace, step, threads), *switches.problems(step)
+            wrong = (
+                *fills.problems(step),
+                *_check_labels(report, trace, step, threads),
+                *switches.problems(step),
+            )
             for problem in (*wrong, *drawn.problems(step), *searches.problems(step), *ticks.problems(step)):
                 report.add(where, problem)
             emitted += step.emitted
             report.counts["steps"] += 1
         _counted(report, books, threads, fills, lines, ticks)
-        own = {"turns of models": switches.checked, "drawn texts": drawn.checked, "hypotheses": searches.checked}
+        own = {
+            "turns of models": switches.checked,
+            "drawn texts": drawn.checked,
+            "hypotheses": searches.checked,
+        }
         report.counts.update(_some(own))
         if trace.end is not None:
             consistent_end(trace.end, vocab)
@@ -134,9 +161,13 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
         report.add(f"record after {report.counts['steps']} steps", str(error).rstrip("."))
     if report.counts["trials not re-derived"]:
         rule = str(rule_at(trace.header, len(trace.steps)).get("name", ""))
-        report.notes.append(f"The verdicts of the rule {rule!r} were not re-derived: this version has no check for it.")
+        report.notes.append(
+            f"The verdicts of the rule {rule!r} were not re-derived: this version has no check for it."
+        )
     if report.counts["forced steps"]:
-        report.notes.append("Verdicts that were forced follow from nothing, so those of their steps were not re-derived.")
+        report.notes.append(
+            "Verdicts that were forced follow from nothing, so those of their steps were not re-derived."
+        )
     return report
 
 
@@ -151,7 +182,9 @@ def _check_prefill(report: Report, prefill: Prefill, header: Header, books: Cach
 
 def _threads(header: Header, prompt: int) -> ThreadBooks:
     """Books of threads behind a prompt of so many tokens."""
-    return ThreadBooks(header.stop_tokens, lambda ended, freed, others: contradicts(ended, freed, others, prompt))
+    return ThreadBooks(
+        header.stop_tokens, lambda ended, freed, others: contradicts(ended, freed, others, prompt)
+    )
 
 
 def _check_told(report: Report, trace: Trace, step: Step) -> Iterator[str]:
@@ -199,17 +232,30 @@ def _text_of(trace: Trace, tree: ThreadTree) -> Callable[[list[int]], str] | Non
 
 
 def _counted(
-    report: Report, books: CacheBooks, threads: ThreadBooks, fills: FillBooks, lines: LineBooks, ticks: TickBooks
+    report: Report,
+    books: CacheBooks,
+    threads: ThreadBooks,
+    fills: FillBooks,
+    lines: LineBooks,
+    ticks: TickBooks,
 ) -> None:
     """Enter what the books have derived again."""
     report.counts["cache changes"] = books.checked
-    checked = {"tokens of threads": threads.checked, "fills": fills.checked, "scores of entries": books.judged}
+    checked = {
+        "tokens of threads": threads.checked,
+        "fills": fills.checked,
+        "scores of entries": books.judged,
+    }
     checked |= {"proposed lines": lines.checked, "ticks of a pipeline": ticks.checked}
     report.counts.update(_some(checked))
     if lines.unread:
-        report.notes.append(f"Of {lines.unread} proposed lines the scores were judged again, and not their texts.")
+        report.notes.append(
+            f"Of {lines.unread} proposed lines the scores were judged again, and not their texts."
+        )
     if fills.underived:
-        report.notes.append(f"Of {fills.underived} fills count and bars were not re-derived from a selector's knobs.")
+        report.notes.append(
+            f"Of {fills.underived} fills count and bars were not re-derived from a selector's knobs."
+        )
 
 
 def _some(counts: dict[str, int]) -> dict[str, int]:
@@ -274,22 +320,32 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         ahead = [x.tokens for x in step.passes if (x.lane, x.phase) == ("target", "search")]
         layers = int(header.model.get("n_layers", 1))
         gaps = check_gaps(step.passes, step.cache, layers, step.path)
-        for problem in (*gaps, *check_ahead(step.exits, ahead), *check_scores(step.passes, step.exits, layers)):
+        for problem in (
+            *gaps,
+            *check_ahead(step.exits, ahead),
+            *check_scores(step.passes, step.exits, layers),
+        ):
             report.add(where, problem)
     if step.joint is not None:
         for problem in joint_problems(step.joint, step.emitted):
             report.add(where, problem)
         report.counts["joint choices"] += 1
     if step.candidates is not None:
-        for problem in candidates_problems(step.candidates, step, method_at(header, step.step).get("router") or {}):
+        for problem in candidates_problems(
+            step.candidates, step, method_at(header, step.step).get("router") or {}
+        ):
             report.add(where, problem)
         report.counts["answers"] += len(step.candidates.answers)
     if step.unit is not None:
-        for problem in check_unit(step.unit, step.emitted, method_at(header, step.step).get("strategy") or {}):
+        for problem in check_unit(
+            step.unit, step.emitted, method_at(header, step.step).get("strategy") or {}
+        ):
             report.add(where, problem)
         report.counts["lexical units"] += 1
     if step.edits is not None:
-        for problem in check_edits(step.edits, step.emitted, method_at(header, step.step).get("strategy") or {}):
+        for problem in check_edits(
+            step.edits, step.emitted, method_at(header, step.step).get("strategy") or {}
+        ):
             report.add(where, problem)
         report.counts["passes that edit"] += len(step.edits.passes)
     if step.choices is not None:
@@ -315,7 +371,11 @@ def _check_choices(step: Step, choices: Sequence[Choice], header: Header) -> Ite
         return choices_problems(choices, step.emitted, best=True)
     alone = not (method_at(header, step.step).get("sampler") or {}).get("stages")  # others may move a score
     best = alone and header.exact and bool(said(header, "sampler").get("greedy"))
-    rows = [] if step.tops is None or not best else zip(step.tops.ids.tolist(), step.tops.p.tolist(), strict=True)
+    rows = (
+        []
+        if step.tops is None or not best
+        else zip(step.tops.ids.tolist(), step.tops.p.tolist(), strict=True)
+    )
     return choices_problems(choices, step.emitted, best, [[*zip(ids, p, strict=True)] for ids, p in rows])
 
 
@@ -327,7 +387,9 @@ def _check_end(report: Report, trace: Trace, end: End, emitted: list[int]) -> No
     if not beams and end.tokens != emitted:
         at = next((i for i, (a, b) in enumerate(zip(end.tokens, emitted, strict=False)) if a != b), None)
         differ = f"token {at} is the first that differs" if at is not None else "one text is longer"
-        report.add(where, f"its {len(end.tokens)} tokens are not the {len(emitted)} that the steps emitted: {differ}")
+        report.add(
+            where, f"its {len(end.tokens)} tokens are not the {len(emitted)} that the steps emitted: {differ}"
+        )
     if header.max_new_tokens and len(end.tokens) > header.max_new_tokens:
         report.add(where, f"it has {len(end.tokens)} tokens, where {header.max_new_tokens} were allowed")
     if not header.forced and any(token in header.stop_tokens for token in end.tokens[:-1]):
@@ -335,7 +397,9 @@ def _check_end(report: Report, trace: Trace, end: End, emitted: list[int]) -> No
     due = sum_up(_bodies(trace), None)
     for name in ("records", "sha256", "content_hash"):
         if getattr(end, name) != getattr(due, name):
-            report.add(where, f"{name} is {getattr(end, name)!r}, but the records give {getattr(due, name)!r}")
+            report.add(
+                where, f"{name} is {getattr(end, name)!r}, but the records give {getattr(due, name)!r}"
+            )
     report.counts["records"] = due.records
 
 

@@ -47,7 +47,10 @@ class Choice:
         """The score of a candidate, added up again; NaN where the terms have no sum."""
         try:
             return math.fsum(weight * self.terms[name][i] for name, weight in self.weights.items())
-        except (ValueError, OverflowError):  # infinite terms of both signs, or finite ones whose sum is beyond all numbers
+        except (
+            ValueError,
+            OverflowError,
+        ):  # infinite terms of both signs, or finite ones whose sum is beyond all numbers
             return math.nan
 
     def stays(self, i: int) -> bool:
@@ -67,9 +70,13 @@ def consistent_choices(choices: Sequence[Choice] | None, emitted: int, vocab: in
             raise TraceError(f"choices holds an id outside the vocabulary of {vocab:,}")
         short = len(choice.scores) != n or any(len(x) != n for x in choice.terms.values())
         if short or not 0 <= choice.chosen < n:
-            raise TraceError(f"choices has not one score and one of each term for each of {n} candidates, one of them chosen")
+            raise TraceError(
+                f"choices has not one score and one of each term for each of {n} candidates, one of them chosen"
+            )
         if choice.weights.keys() != choice.terms.keys() or not choice.floors.keys() <= choice.terms.keys():
-            raise TraceError("choices weighs or bounds a term that it does not have, or does not weigh one that it has")
+            raise TraceError(
+                "choices weighs or bounds a term that it does not have, or does not weigh one that it has"
+            )
         if choice.joined == "mixture":
             _consistent_mixture(choice)
 
@@ -84,7 +91,10 @@ def _consistent_mixture(choice: Choice) -> None:
 
 
 def choices_problems(
-    choices: Sequence[Choice], emitted: Sequence[int], best: bool, laws: Sequence[Sequence[tuple[int, float]]] = ()
+    choices: Sequence[Choice],
+    emitted: Sequence[int],
+    best: bool,
+    laws: Sequence[Sequence[tuple[int, float]]] = (),
 ) -> Iterator[str]:
     """What is wrong with the records of a step that emitted these tokens, a phrase each. best: whether each had to be the best
     of its candidates;  laws: of each place (token, probability) by the sampler's logits, of a few tokens"""

@@ -78,9 +78,13 @@ class Part:
 def parsed(text: str, what: str) -> Part:
     """The tree of `text`, checked; what: "condition" or "figure". Raises ConditionError."""
     if not text.strip():
-        raise ConditionError(f"The {what} is empty: write one, such as {'accepted' if what == 'figure' else 'first reject'}.")
+        raise ConditionError(
+            f"The {what} is empty: write one, such as {'accepted' if what == 'figure' else 'first reject'}."
+        )
     if len(text) > LONGEST:
-        raise ConditionError(f"The {what} has {len(text)} characters; at most {LONGEST} are read: shorten it.")
+        raise ConditionError(
+            f"The {what} has {len(text)} characters; at most {LONGEST} are read: shorten it."
+        )
     _shallow(text, what)
     try:
         return _Builder().transform(_grammar().parse(text))
@@ -109,11 +113,19 @@ def _grammar() -> Lark:
 
 def _told(error: UnexpectedInput, text: str, what: str) -> str:
     """Where a text goes wrong, counted from 1."""
-    at = error.pos_in_stream if isinstance(error.pos_in_stream, int) and error.pos_in_stream >= 0 else len(text)
+    at = (
+        error.pos_in_stream
+        if isinstance(error.pos_in_stream, int) and error.pos_in_stream >= 0
+        else len(text)
+    )
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
         return f"The {what} {short(text)} breaks off at its end: a value, a name or a bracket is missing."
     shown = str(error.token) if isinstance(error, UnexpectedToken) else text[at : at + 1]
-    more = " One sign, =, is no comparison: write ==." if shown == "=" and isinstance(error, UnexpectedCharacters) else ""
+    more = (
+        " One sign, =, is no comparison: write ==."
+        if shown == "=" and isinstance(error, UnexpectedCharacters)
+        else ""
+    )
     return f"The {what} cannot be read at character {at + 1}, {shown[:20]!r}.{more or ' Examples: first reject; p/q < 0.1.'}"
 
 
@@ -152,7 +164,9 @@ class _Builder(Transformer[Token, Part]):
 
     def evicts(self, words: Token, number: Token) -> Part:
         if not number.isdigit():
-            raise ConditionError(f"evicts position {number}: a position is a whole number (character {_place(number)}).")
+            raise ConditionError(
+                f"evicts position {number}: a position is a whole number (character {_place(number)})."
+            )
         return Part("evicts", "truth", value=int(number))
 
     def compare(self, *parts: Any) -> Part:
@@ -209,7 +223,9 @@ class _Builder(Transformer[Token, Part]):
                 f"{name}(...) speaks of the nodes of a step (character {_place(token)}), and nothing in it does."
             )
         if not part.nodes and part.running:
-            raise ConditionError(f"{name}(...) over the steps so far holds what is that already (character {_place(token)}).")
+            raise ConditionError(
+                f"{name}(...) over the steps so far holds what is that already (character {_place(token)})."
+            )
         kind: Kind = "truth" if name in ("any", "all") else "number"
         return Part("call", kind, [part], name, False, part.running or not part.nodes)
 
@@ -251,8 +267,12 @@ def walk(part: Part) -> list[Part]:
 def _due(part: Part, kind: str, where: str) -> None:
     if part.kind != kind:
         due = "a condition" if kind == "truth" else f"a {kind}"
-        what = part.value if part.does == "name" else f"a {'condition' if part.kind == 'truth' else part.kind}"
-        raise ConditionError(f"{where} needs {due}, and {what} is {'none' if part.does != 'name' else f'a {part.kind}'}.")
+        what = (
+            part.value if part.does == "name" else f"a {'condition' if part.kind == 'truth' else part.kind}"
+        )
+        raise ConditionError(
+            f"{where} needs {due}, and {what} is {'none' if part.does != 'name' else f'a {part.kind}'}."
+        )
 
 
 def _unknown(name: str, token: Token, known: list[str]) -> str:

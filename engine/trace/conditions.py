@@ -55,9 +55,13 @@ class Condition:
         self.number = number
         self._root = parsed(text, "figure" if number else "condition")
         if not number and self._root.kind != "truth":
-            raise ConditionError(f"{short(text)} is a {self._root.kind}, not a condition: compare it, such as accepted == 0.")
+            raise ConditionError(
+                f"{short(text)} is a {self._root.kind}, not a condition: compare it, such as accepted == 0."
+            )
         if number and self._root.kind != "number":
-            raise ConditionError(f"{short(text)} is no number, so it cannot be drawn: watch a number, such as accepted.")
+            raise ConditionError(
+                f"{short(text)} is no number, so it cannot be drawn: watch a number, such as accepted."
+            )
         self._parts = [*walk(self._root)]
         self.reads = list(dict.fromkeys(x.value for x in self._parts if x.does == "name"))
         self.reads += ["evicts position"] * any(x.does == "evicts" for x in self._parts)
@@ -72,8 +76,12 @@ class Condition:
                     f"{name} was not recorded: this run was recorded at the level “{header.levels[-1]}”, and {name} needs "
                     f"“{level}”; record the run again."
                 )
-            if name == "exit layer" and said(header, "depth").get("exact", not isinstance(header.method.get("depth"), dict)):
-                raise ConditionError("exit layer was not recorded: this run's method runs all layers of every pass.")
+            if name == "exit layer" and said(header, "depth").get(
+                "exact", not isinstance(header.method.get("depth"), dict)
+            ):
+                raise ConditionError(
+                    "exit layer was not recorded: this run's method runs all layers of every pass."
+                )
 
     def over(self, header: Header) -> Watch:
         """The condition over the steps of one run. Raises ConditionError if the run does not record what it reads."""
@@ -86,7 +94,9 @@ class Watch:
 
     def __init__(self, condition: Condition, header: Header):
         self.condition, self.header = condition, header
-        self._past: dict[int, tuple[int, float, float, float]] = {}  # running function -> count, sum, least, most
+        self._past: dict[
+            int, tuple[int, float, float, float]
+        ] = {}  # running function -> count, sum, least, most
         self._once: dict[int, Any] = {}  # function -> its value in this step
         self._tried = self._passed = self._work = 0
         self._facts: Facts
@@ -99,7 +109,9 @@ class Watch:
             self._passed += step.trials.ok.count(True)
         self._facts, self._work = Facts(step, self.header, pieces, self._tried, self._passed), 0
         self._once.clear()
-        for part in self.condition._parts:  # what sums up the steps must see this one, whatever else is asked of it
+        for (
+            part
+        ) in self.condition._parts:  # what sums up the steps must see this one, whatever else is asked of it
             if part.does == "call" and part.running:
                 self._value(part, None)
         root = self.condition._root
@@ -218,7 +230,11 @@ class Watch:
         """A function over the nodes, or over the steps so far: its value is the step's, found once."""
         if id(part) not in self._once:
             inside = part.parts[0]
-            value = self._over_nodes(part) if inside.nodes else self._so_far(part, usable(self._value(inside, None)))
+            value = (
+                self._over_nodes(part)
+                if inside.nodes
+                else self._so_far(part, usable(self._value(inside, None)))
+            )
             self._once[id(part)] = value
         return self._once[id(part)]
 
@@ -226,7 +242,9 @@ class Watch:
         values = [self._value(part.parts[0], k) for k in range(len(self._facts.tokens))]
         if part.value in QUANTIFIERS:
             true, known = values.count(True), [x for x in values if x is not None]
-            return true if part.value == "count" else true > 0 if part.value == "any" else 0 < true == len(known)
+            return (
+                true if part.value == "count" else true > 0 if part.value == "any" else 0 < true == len(known)
+            )
         numbers = [x for x in map(usable, values) if x is not None]
         if not numbers:
             return None
@@ -251,7 +269,13 @@ class Watch:
             if name not in FACTS or FACTS[name].kind == "truth":
                 continue
             per_node = FACTS[name].per == "node"
-            value = None if per_node and i is None else self._facts.column(name)[i] if per_node else self._facts.value(name)  # type: ignore[index]  # i is there
+            value = (
+                None
+                if per_node and i is None
+                else self._facts.column(name)[i]
+                if per_node
+                else self._facts.value(name)
+            )  # type: ignore[index]  # i is there
             if value is not None and name != "token":
                 said.append(f"{name} = {value[:40]!r}" if isinstance(value, str) else f"{name} = {value:.6g}")
         where = f"Step {self._facts.step.step}"

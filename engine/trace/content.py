@@ -11,7 +11,19 @@ from .frame import raw_array, split
 
 # What may differ between the headers of equal runs: when, under which name, and with what; what parts say of themselves follows
 # from the method, what transforms found from the model, and of a user's turn the tokens count that the prompt has of it.
-VARYING = ("created", "run", "project", "torch", "threads", "machine", "tells", "parts", "tellings", "turn", "reports")
+VARYING = (
+    "created",
+    "run",
+    "project",
+    "torch",
+    "threads",
+    "machine",
+    "tells",
+    "parts",
+    "tellings",
+    "turn",
+    "reports",
+)
 
 
 class ContentHash:

@@ -74,7 +74,9 @@ class Syncing:
         self.error: OSError | None = None
         self.dirty = False
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(file, every_s), daemon=True, name="trace-sync")
+        self._thread = threading.Thread(
+            target=self._run, args=(file, every_s), daemon=True, name="trace-sync"
+        )
         self._thread.start()
 
     def _run(self, file: FileIO, every_s: float) -> None:

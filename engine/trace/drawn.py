@@ -108,13 +108,22 @@ def consistent_drawn(record: Drawn | None, vocab: int) -> None:
     n = len(record.texts)
     if any(not 0 <= token < vocab for text in record.texts for token in text.tokens):
         raise TraceError(f"drawn holds an id outside the vocabulary of {vocab:,}")
-    if not n or record.first < 0 or record.first + n > record.of or any(not text.tokens for text in record.texts):
-        raise TraceError(f"drawn has texts {record.first} to {record.first + n - 1} of {record.of}, each with a token")
+    if (
+        not n
+        or record.first < 0
+        or record.first + n > record.of
+        or any(not text.tokens for text in record.texts)
+    ):
+        raise TraceError(
+            f"drawn has texts {record.first} to {record.first + n - 1} of {record.of}, each with a token"
+        )
     if record.chosen is not None and not 0 <= record.chosen < n:
         raise TraceError(f"drawn chose text {record.chosen} of {n}")
     if record.by != "last" and (record.like is None or record.like.shape != (n, n) or len(record.votes) != n):
         raise TraceError(f"drawn has not a vote and a row of likenesses for each of {n} texts")
-    if any(math.isnan(x) or x > ROUNDING for x in (*(text.logp for text in record.texts), record.bound or 0.0)):
+    if any(
+        math.isnan(x) or x > ROUNDING for x in (*(text.logp for text in record.texts), record.bound or 0.0)
+    ):
         raise TraceError("drawn has a logarithm that is of no probability")
 
 
@@ -138,7 +147,9 @@ class DrawnBooks:
         stop = record.first + len(record.texts)
         if self._next is not None and record.first != self._next:
             yield f"it drew text {record.first}, and {self._next} is due"
-        if record.by == "last" and record.chosen != (due := len(record.texts) - 1 if stop == record.of else None):
+        if record.by == "last" and record.chosen != (
+            due := len(record.texts) - 1 if stop == record.of else None
+        ):
             yield f"it chose text {record.chosen} of those it drew, and by their number {due} is due"
         if record.by != "last":
             yield from _miscounted(record)

@@ -51,14 +51,18 @@ class Edits:
     @property
     def ids(self) -> list[int]:
         """The ids that it tells of."""
-        return [x for one in self.passes for x in (*one.tokens, *(word for pair in one.words for word in pair))]
+        return [
+            x for one in self.passes for x in (*one.tokens, *(word for pair in one.words for word in pair))
+        ]
 
 
 def tagged(p: Sequence[Sequence[float]], sure: float) -> list[int]:
     """The tag of each place: that of the likeliest edit, the first of equals, where it is likelier than keep and at least
     `sure`; else keep."""
     best = [max((DELETE, REPLACE, INSERT), key=row.__getitem__) for row in p]
-    return [tag if row[tag] > row[KEEP] and row[tag] >= sure else KEEP for tag, row in zip(best, p, strict=True)]
+    return [
+        tag if row[tag] > row[KEEP] and row[tag] >= sure else KEEP for tag, row in zip(best, p, strict=True)
+    ]
 
 
 def applied(tokens: Sequence[int], tags: Sequence[int], words: Sequence[Sequence[int]]) -> list[int]:
@@ -96,7 +100,9 @@ def consistent_edits(edits: Edits | None, vocab: int) -> None:
             raise TraceError(f"edits has not probabilities, two words and a tag for each of {n} places")
         if any(not 0 <= x < len(TAGS) for x in one.tags) or any(len(row) != len(TAGS) for row in one.p):
             raise TraceError(f"edits knows the tags 0 to {len(TAGS) - 1}")
-        if not all(math.isfinite(x) and abs(sum(row) - 1) < 1e-4 and min(row) >= 0 for row in one.p for x in row):
+        if not all(
+            math.isfinite(x) and abs(sum(row) - 1) < 1e-4 and min(row) >= 0 for row in one.p for x in row
+        ):
             raise TraceError("edits holds probabilities that do not sum to 1")
 
 

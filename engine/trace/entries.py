@@ -30,16 +30,24 @@ class CacheBooks:
         self._held: np.ndarray | None = None  # int [L, H_kv], as far as it is known
         self._read = self._prompt = 0  # tokens that were taken up, and those of the prompt
         self._gone: set[tuple[int, int, int]] = set()  # (layer, KV head, position); -1: in all of them
-        self._out = np.zeros((*self._shape, 0), bool)  # the same by layer, KV head and position, but for the rows `_fresh`
+        self._out = np.zeros(
+            (*self._shape, 0), bool
+        )  # the same by layer, KV head and position, but for the rows `_fresh`
         self._fresh: list[np.ndarray] = []  # int [E, 3] each
         self._followed = True  # whether `_gone` has all of them
         self._report = report
         self.checked = self.judged = 0
         protected = [held_at(zones(header), place) or 0 for place in ("first", "newest")]
-        self._protected = protected if header.fork is None else [0, 0]  # before its turn a fork had another policy
-        self._forked = header.fork is not None  # the plan of the prompt may be another policy's than the header tells of
+        self._protected = (
+            protected if header.fork is None else [0, 0]
+        )  # before its turn a fork had another policy
+        self._forked = (
+            header.fork is not None
+        )  # the plan of the prompt may be another policy's than the header tells of
         self._once = bool(said(header, "policy").get("once"))
-        self._most: np.ndarray | None = None  # int [L, H_kv], entries that the policy's plan allows; -1: any number
+        self._most: np.ndarray | None = (
+            None  # int [L, H_kv], entries that the policy's plan allows; -1: any number
+        )
         self._lacks = np.zeros(self._shape[0], bool)  # layers that got no entry of some tokens
         self._aside = 0  # entries without tokens, as far as they were told
 
@@ -60,10 +68,14 @@ class CacheBooks:
             if change.lane == LANE:
                 self._aside += sum(x.entries for x in change.augmented or [])
                 if any(x.at > n for x in change.augmented or []):
-                    self._report(where, f"its cache has something behind a text of {n} tokens that stands for none")
+                    self._report(
+                        where, f"its cache has something behind a text of {n} tokens that stands for none"
+                    )
                 if change.shadow is not None and len(change.shadow.drift) != change.appended:
                     rows = len(change.shadow.drift)
-                    self._report(where, f"its cache tells the drift of {rows} rows, and it took up {change.appended}")
+                    self._report(
+                        where, f"its cache tells the drift of {rows} rows, and it took up {change.appended}"
+                    )
                 self._enter(where, change, n, freed)
 
     def sizes(self, where: str, passes: list[Pass]) -> None:
@@ -80,7 +92,10 @@ class CacheBooks:
         """The passes that check drafts read all entries without tokens that were told before."""
         for one in passes:
             if decides(one) and (one.aside or 0) != self._aside:
-                self._report(where, f"a pass read {one.aside or 0} entries without tokens, and {self._aside} were there")
+                self._report(
+                    where,
+                    f"a pass read {one.aside or 0} entries without tokens, and {self._aside} were there",
+                )
 
     def _enter(self, where: str, change: CacheChange, n: int, freed: int) -> None:
         lacks = change.lacks is not None and len(change.lacks) == len(self._lacks)
@@ -90,7 +105,9 @@ class CacheBooks:
             self._judged(where, change, change.scores, n)
         listed = self._evictions(where, change, n)
         if freed and freed != change.evicted_count:
-            self._report(where, f"its cache evicted {change.evicted_count} entries, and {freed} went with threads")
+            self._report(
+                where, f"its cache evicted {change.evicted_count} entries, and {freed} went with threads"
+            )
         listed = freed if freed and listed is None else listed
         if change.merged is not None and self._followed:
             self._mergers(where, change.merged, n)
@@ -108,10 +125,16 @@ class CacheBooks:
         if (self._held < 0).any():
             self._report(where, "its cache evicted more entries than it held")
         if int(self._held.max()) != change.held:
-            self._report(where, f"its cache says that it holds {change.held} entries, but the changes give {self._held.max()}")
+            self._report(
+                where,
+                f"its cache says that it holds {change.held} entries, but the changes give {self._held.max()}",
+            )
             self._held = None  # said once
         elif change.by_head is not None and not np.array_equal(self._held, change.by_head):
-            self._report(where, "its cache says that layers or KV heads hold other numbers of entries than the changes give")
+            self._report(
+                where,
+                "its cache says that layers or KV heads hold other numbers of entries than the changes give",
+            )
             self._held = None
         else:
             self._planned(where, change.plan, self._held)
@@ -125,7 +148,9 @@ class CacheBooks:
             return
         elif plan is not None and self._once:
             due = np.minimum(plan.entries, self._prompt) + self._read - self._prompt
-            wrong = np.where(self._lacks[:, None], held > due, held != due)  # a layer that lacks entries holds no more
+            wrong = np.where(
+                self._lacks[:, None], held > due, held != due
+            )  # a layer that lacks entries holds no more
             if wrong[plan.entries >= 0].any():
                 self._report(where, "its cache does not hold what was planned of the prompt")
         elif plan is not None:
@@ -161,7 +186,10 @@ class CacheBooks:
         """What left scored no more than what stayed for its score, and what is protected was not asked."""
         entries = scores.entries
         if scores.cut.shape != self._shape or (entries is not None and not 0 < entries.shape[2] <= n):
-            self._report(where, f"its cache has scores of other layers, KV heads or positions than the model and {n} tokens")
+            self._report(
+                where,
+                f"its cache has scores of other layers, KV heads or positions than the model and {n} tokens",
+            )
             return
         if entries is None:
             return
@@ -170,7 +198,9 @@ class CacheBooks:
             inside = ((change.evicted >= 0) & (change.evicted < entries.shape)).all(1)
             left[tuple(change.evicted[inside].T)] = True
         if change.evicted_all is not None:
-            left[..., change.evicted_all[(change.evicted_all >= 0) & (change.evicted_all < entries.shape[2])]] = True
+            left[
+                ..., change.evicted_all[(change.evicted_all >= 0) & (change.evicted_all < entries.shape[2])]
+            ] = True
         cut = np.where(here & ~left, entries, np.inf).min(2)
         if not np.array_equal(np.isnan(scores.cut), ~here.any(2)) or (cut != scores.cut)[here.any(2)].any():
             self._report(where, "its cache tells another threshold than the lowest score that stayed")
@@ -202,9 +232,13 @@ class CacheBooks:
     def _mergers(self, where: str, merged: np.ndarray, n: int) -> None:
         """What was merged has left, and what it went into is there."""
         for layer, head, source, target in merged.tolist():
-            left, lost = ((layer, head, x) in self._gone or (-1, -1, x) in self._gone for x in (source, target))
+            left, lost = (
+                (layer, head, x) in self._gone or (-1, -1, x) in self._gone for x in (source, target)
+            )
             if not -1 <= target < n:
-                self._report(where, f"its cache merged position {source} into {target} of a text of {n} tokens")
+                self._report(
+                    where, f"its cache merged position {source} into {target} of a text of {n} tokens"
+                )
             elif not left:
                 self._report(where, f"its cache merged position {source}, which has not left")
             elif lost:

@@ -52,7 +52,9 @@ def consistent_environment(one: Environment | None) -> None:
     """What must agree inside the record, if there is one. Raises TraceError."""
     if one is None:
         return
-    if not one.timed_us or not all(key.isdecimal() and int(key) > 0 and key.isascii() for key in one.timed_us):
+    if not one.timed_us or not all(
+        key.isdecimal() and int(key) > 0 and key.isascii() for key in one.timed_us
+    ):
         raise TraceError("environment.timed_us names no numbers of threads")
     if not all(times and all(math.isfinite(x) and x > 0 for x in times) for times in one.timed_us.values()):
         raise TraceError("environment.timed_us holds what is no time of a pass")
@@ -60,4 +62,6 @@ def consistent_environment(one: Environment | None) -> None:
     if one.after != due:
         raise TraceError(f"environment goes on in {one.after} threads, and by its times {due} are due")
     if one.slower is not None and not one.slower > 1:
-        raise TraceError(f"environment.slower is {one.slower:g}, and passes that took no longer are no reason")
+        raise TraceError(
+            f"environment.slower is {one.slower:g}, and passes that took no longer are no reason"
+        )

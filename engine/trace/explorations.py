@@ -19,19 +19,31 @@ def consistent_explored(fill: Fill) -> None:
         return
     k, others = len(tried.tokens), fill.open[fill.open != tried.place].astype(np.int64)
     if len(others) + 1 != len(fill.open) or not np.array_equal(tried.open, others):
-        raise TraceError(f"fill.explored tells of other open places than the fill, or {tried.place} is none of them")
-    shapes = (tried.chance, (k,), "f"), (tried.candidate, (k, len(others)), "iu"), (tried.confidence, (k, len(others)), "f")
+        raise TraceError(
+            f"fill.explored tells of other open places than the fill, or {tried.place} is none of them"
+        )
+    shapes = (
+        (tried.chance, (k,), "f"),
+        (tried.candidate, (k, len(others)), "iu"),
+        (tried.confidence, (k, len(others)), "f"),
+    )
     for column, shape, kinds in (*shapes, (tried.scores, (k,), "f")):
         if column.shape != shape or column.dtype.kind not in kinds:
-            raise TraceError(f"fill.explored has a column of shape {list(column.shape)}, and {list(shape)} is due")
+            raise TraceError(
+                f"fill.explored has a column of shape {list(column.shape)}, and {list(shape)} is due"
+            )
     if not k or len(tried.sure) != k or not 0 <= tried.won < k or len(set(tried.tokens)) < k:
-        raise TraceError("fill.explored does not name different tokens, a number of sure places for each, and a winner")
+        raise TraceError(
+            "fill.explored does not name different tokens, a number of sure places for each, and a winner"
+        )
     for column in (tried.chance, tried.confidence):
         if not (column >= 0).all() or not (column <= 1 + 1e-6).all():
             raise TraceError("fill.explored has an entry that is no probability")
 
 
-def explorations(knobs: Mapping[str, Any], fill: Fill, last: Fill | None, ends: Collection[int]) -> Iterator[str]:
+def explorations(
+    knobs: Mapping[str, Any], fill: Fill, last: Fill | None, ends: Collection[int]
+) -> Iterator[str]:
     """What is wrong with what a pass explored, or with its not exploring; last: the pass before it in the same block."""
     tried, due = fill.explored, None
     if fill.entropy is None:
@@ -56,5 +68,8 @@ def explorations(knobs: Mapping[str, Any], fill: Fill, last: Fill | None, ends: 
     if not np.allclose(scores, tried.scores, rtol=0, atol=1e-9) or tried.won != int(np.argmax(tried.scores)):
         yield f"the canvas {tried.won} won with {tried.scores.tolist()}, and the scores are {scores.tolist()}"
     at = int(np.flatnonzero(fill.open == tried.place)[0])
-    if (int(fill.candidate[at]), float(fill.confidence[at])) != (tried.tokens[tried.won], float(tried.chance[tried.won])):
+    if (int(fill.candidate[at]), float(fill.confidence[at])) != (
+        tried.tokens[tried.won],
+        float(tried.chance[tried.won]),
+    ):
         yield "the token at the place that it explored is not the one that won, or has not its probability"

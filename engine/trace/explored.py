@@ -61,7 +61,9 @@ def open_question(
     return int(open[rest[np.argmax(entropy[rest])]])
 
 
-def surest(candidate: np.ndarray, confidence: np.ndarray, bars: np.ndarray, ends: Collection[int]) -> list[int]:
+def surest(
+    candidate: np.ndarray, confidence: np.ndarray, bars: np.ndarray, ends: Collection[int]
+) -> list[int]:
     """Of each canvas, how many places reach their bar with a token that is none of `ends`: an end makes nothing else sure.
     candidate, confidence: [K, O];  bars: [O]"""
     return ((confidence >= bars) & ~np.isin(candidate, np.array(sorted(ends), np.int64))).sum(1).tolist()

@@ -43,7 +43,9 @@ class Facts:
     pieces: id -> piece of text;  tried, passed: trials of the run up to this step, and those that were accepted
     """
 
-    def __init__(self, step: Step, header: Header, pieces: Mapping[str, Piece], tried: int = 0, passed: int = 0):
+    def __init__(
+        self, step: Step, header: Header, pieces: Mapping[str, Piece], tried: int = 0, passed: int = 0
+    ):
         self.step, self.header, self.pieces, self.tried, self.passed = step, header, pieces, tried, passed
         self._columns: dict[str, list[Any]] = {}
 
@@ -152,7 +154,9 @@ def _first_reject(f: Facts) -> int | None:
 def _shares(tops: Tops, row: int) -> tuple[np.ndarray, np.ndarray] | None:
     """p and q of the shown tokens and, last, of all others; None where nothing was drawn."""
     known = tops.ids[row] >= 0
-    p, q = (np.append(x[row][known], tops.rest[row, k]).astype(np.float64) for k, x in enumerate((tops.p, tops.q)))
+    p, q = (
+        np.append(x[row][known], tops.rest[row, k]).astype(np.float64) for k, x in enumerate((tops.p, tops.q))
+    )
     return (p, q) if float(q.sum()) > SURE else None
 
 

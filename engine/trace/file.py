@@ -29,7 +29,9 @@ class TraceWriter:
     more, for its hashes.
     """
 
-    def __init__(self, path: str | Path, header: Header, *, sync_every_s: float = 1.0, overwrite: bool = False):
+    def __init__(
+        self, path: str | Path, header: Header, *, sync_every_s: float = 1.0, overwrite: bool = False
+    ):
         self.path = Path(path)
         self.partial = self.path.with_name(self.path.name + PARTIAL)
         self._overwrite = overwrite
@@ -93,7 +95,9 @@ class TraceWriter:
                 end = sum_up(self._bodies(), end)
                 self._put(frame(encode(end, self._done[1])))
                 if self.path.exists() and not self._overwrite:
-                    raise TraceError(f"{self.path} has appeared meanwhile: move it away and recover {self.partial}.")
+                    raise TraceError(
+                        f"{self.path} has appeared meanwhile: move it away and recover {self.partial}."
+                    )
                 disk.publish(self._file, self.partial, self.path)
         finally:
             self.close()

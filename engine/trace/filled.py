@@ -76,7 +76,12 @@ class Fill:
     def ids(self) -> list[int]:
         """All tokens that it names, but for those of the terminals."""
         tried = self.explored.ids if self.explored is not None else []
-        return [*self.candidate.tolist(), *tried, *(x.token for x in self.vetoes or ()), *(self.witness or ())]
+        return [
+            *self.candidate.tolist(),
+            *tried,
+            *(x.token for x in self.vetoes or ()),
+            *(self.witness or ()),
+        ]
 
     @property
     def refused(self) -> set[int]:
@@ -101,7 +106,9 @@ def ranked(confidence: np.ndarray, order: np.ndarray | None = None) -> np.ndarra
     return np.argsort(-confidence if order is None else order, kind="stable")
 
 
-def chosen(count: int, confidence: np.ndarray, bars: np.ndarray | None, order: np.ndarray | None) -> np.ndarray:
+def chosen(
+    count: int, confidence: np.ndarray, bars: np.ndarray | None, order: np.ndarray | None
+) -> np.ndarray:
     """bool [O]: which open places are committed: the `count` that rank first, and those that reach their bar."""
     taken = np.zeros(len(confidence), bool) if bars is None else confidence >= bars
     taken[ranked(confidence, order)[:count]] = True
@@ -115,7 +122,9 @@ def factored(confidence: np.ndarray, factor: float) -> int:
     return int(fits[-1]) + 1 if len(fits) else 1
 
 
-def leapt(open: np.ndarray, confidence: np.ndarray, tau: float, relaxed: float, radius: int) -> tuple[np.ndarray, np.ndarray]:
+def leapt(
+    open: np.ndarray, confidence: np.ndarray, tau: float, relaxed: float, radius: int
+) -> tuple[np.ndarray, np.ndarray]:
     """(int32 [A] anchors, float32 [O] bars): open places whose confidence reaches tau, and the bar of each of all: `relaxed`
     within `radius` of an anchor, else tau."""
     anchors = open[confidence >= np.float32(tau)]

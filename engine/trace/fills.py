@@ -22,26 +22,34 @@ from .pictures import KEPT, PictureBooks, consistent_standins, standing
 from .vetoes import Vetoes
 
 _LAST = 1 << 53  # behind every step
-Due = tuple[int, np.ndarray | None, list[int] | None]  # count, bars and anchors, as a selector's knobs give them
+Due = tuple[
+    int, np.ndarray | None, list[int] | None
+]  # count, bars and anchors, as a selector's knobs give them
 
 
 def consistent_fill(fill: Fill, vocab: int) -> None:
     """What must agree inside one fill: lengths, places, ids. Raises TraceError."""
     (first, behind), n = fill.block if len(fill.block) == 2 else (0, -1), len(fill.open)
     if not 0 <= fill.start <= first < behind <= fill.start + fill.length:
-        raise TraceError(f"fill.block is {fill.block[:3]}, which is no part of the {fill.length} places from {fill.start} on")
+        raise TraceError(
+            f"fill.block is {fill.block[:3]}, which is no part of the {fill.length} places from {fill.start} on"
+        )
     columns = (
         *((fill.open, "iu"), (fill.candidate, "iu"), (fill.order, "iu")),
         *((fill.confidence, "f"), (fill.bars, "f"), (fill.entropy, "f"), (fill.final, "f")),
     )
     for column, kinds in columns:
         if column is not None and (column.ndim != 1 or column.dtype.kind not in kinds or len(column) != n):
-            raise TraceError(f"fill has a column without one entry of kind '{kinds}' for each of the {n} open places")
+            raise TraceError(
+                f"fill has a column without one entry of kind '{kinds}' for each of the {n} open places"
+            )
     opened = fill.open.astype(np.int64)
     if not n or opened[0] < first or opened[-1] >= behind or (np.diff(opened) <= 0).any():
         raise TraceError(f"fill.open does not rise within the block from {first} to {behind - 1}")
     if fill.edge is not None and not first < fill.edge < behind:
-        raise TraceError(f"fill.edge is {fill.edge}, which is no place within those from {first} to {behind - 1}")
+        raise TraceError(
+            f"fill.edge is {fill.edge}, which is no place within those from {first} to {behind - 1}"
+        )
     consistent_explored(fill)
     ids = [*fill.ids, *fill.tokens]
     if min(ids) < 0 or max(ids) >= vocab:
@@ -110,10 +118,16 @@ class FillBooks:
             yield from self._block(step, fill, canvas)
             yield from _passes(step, fill, canvas)
         yield from self._choice(step, fill, canvas)
-        before = [canvas.tokens.get(fill.start + i, OPEN) for i in range(fill.length)] if fill.vetoes is not None else []
+        before = (
+            [canvas.tokens.get(fill.start + i, OPEN) for i in range(fill.length)]
+            if fill.vetoes is not None
+            else []
+        )
         yield from _commit(fill, canvas)
         if self._whole and self._vetoes is not None:
-            yield from self._vetoes.problems(fill, before, _part(self._header, "strategy", step.step).get("grammar"))
+            yield from self._vetoes.problems(
+                fill, before, _part(self._header, "strategy", step.step).get("grammar")
+            )
         if self._whole:
             yield from _emission(step, canvas)
         self.checked += 1
@@ -147,7 +161,9 @@ class FillBooks:
 
     def _choice(self, step: Step, fill: Fill, canvas: _Canvas) -> Iterator[str]:  # noqa: C901
         """What is committed follows from ranks and bars, these from the selector's knobs, and tokens are the candidates."""
-        taken = chosen(fill.count, fill.confidence, fill.bars, fill.order) & ~np.isin(fill.open, [*fill.refused])
+        taken = chosen(fill.count, fill.confidence, fill.bars, fill.order) & ~np.isin(
+            fill.open, [*fill.refused]
+        )
         if fill.reopened is not None and len(fill.places) < len(fill.open):
             yield "it masks places again and leaves others open"
         if fill.places != fill.open[taken].tolist():
@@ -156,7 +172,10 @@ class FillBooks:
             yield f"it commits the tokens {fill.tokens}, but the candidates are {fill.candidate[taken].tolist()}"
         if fill.order is not None and sorted(fill.order.tolist()) != list(range(len(fill.open))):
             yield "its order is no order of the open places"
-        knobs, due = _part(self._header, "selector", step.step), _DUE.get(self._says("selector", "commits", step))
+        knobs, due = (
+            _part(self._header, "selector", step.step),
+            _DUE.get(self._says("selector", "commits", step)),
+        )
         if due is None or not self._whole:
             self.underived += 1
             return

@@ -13,7 +13,9 @@ from .parts import UNNAMED
 from .typed import read
 
 MOST = 16  # legs of a run
-ANEW = frozenset({"strategy", "drafter", "schedule", "policy", "codec"})  # another: the models read the text anew
+ANEW = frozenset(
+    {"strategy", "drafter", "schedule", "policy", "codec"}
+)  # another: the models read the text anew
 
 
 @dataclass(frozen=True)
@@ -61,14 +63,18 @@ def legs(header: Header) -> list[Leg]:
         if min(seed, max_new, *(n for leg in later for n in (leg.seed, leg.max_new))) < 0:
             raise TraceError("a count below 0")
     except TraceError:
-        raise TraceError("The header's word on where this run was forked off makes no sense: open an intact copy.") from None
+        raise TraceError(
+            "The header's word on where this run was forked off makes no sense: open an intact copy."
+        ) from None
     return [Leg(0, method, seed, max_new, {}), *later]
 
 
 def read_anew(header: Header, kinds: Collection[str] = ANEW) -> set[int]:
     """The steps before which the models read the text anew, so that their caches are others, for the sake of another part of
     these kinds. Raises TraceError."""
-    return {b.first for a, b in pairwise(legs(header)) if any(_part(a, kind) != _part(b, kind) for kind in kinds)}
+    return {
+        b.first for a, b in pairwise(legs(header)) if any(_part(a, kind) != _part(b, kind) for kind in kinds)
+    }
 
 
 def _part(leg: Leg, kind: str) -> Any:
@@ -76,13 +82,20 @@ def _part(leg: Leg, kind: str) -> Any:
     return leg.method.get(kind, UNNAMED.get(kind))
 
 
-def forked(header: Header, step: int, name: str, change: dict[str, Any], forced: dict[int, bool]) -> dict[str, Any]:
+def forked(
+    header: Header, step: int, name: str, change: dict[str, Any], forced: dict[int, bool]
+) -> dict[str, Any]:
     """What the header of a fork says of the run with this `header`, from whose `step` on it goes its own way."""
     method, seed, max_new, fork = header.method, header.seed, header.max_new_tokens, header.fork
     while fork is not None and fork["step"] >= step:  # that turn is not taken
         base = fork["base"]
         method, seed, max_new, fork = base["method"], base["seed"], base["max_new_tokens"], base.get("fork")
-    base = {"method": method, "seed": seed, "max_new_tokens": max_new, **({"fork": fork} if fork is not None else {})}
+    base = {
+        "method": method,
+        "seed": seed,
+        "max_new_tokens": max_new,
+        **({"fork": fork} if fork is not None else {}),
+    }
     record = {"of": header.run, "step": step, "name": name, "change": change}
     return {**record, "forced": [[node, ok] for node, ok in sorted(forced.items())], "base": base}
 

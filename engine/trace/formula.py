@@ -47,7 +47,9 @@ def relation(text: str) -> tuple[Formula, str, Formula]:
     """Left side, sign ("==", "<=" or ">=") and right side of what `text` says. Raises FormulaError."""
     formula = _parsed(text)
     if not isinstance(formula, ast.Compare) or len(formula.ops) != 1 or type(formula.ops[0]) not in _COMPARE:
-        raise FormulaError(f"{text[:40]!r} is no relation: write two formulas with ==, <= or >= between them.")
+        raise FormulaError(
+            f"{text[:40]!r} is no relation: write two formulas with ==, <= or >= between them."
+        )
     return _built(formula.left, text), _COMPARE[type(formula.ops[0])], _built(formula.comparators[0], text)
 
 
@@ -58,7 +60,9 @@ def sentence(text: str) -> tuple[str | tuple[Formula, str], ...]:
     end = 0
     for gap in _GAP.finditer(text):
         if gap[2] not in (None, "g", "of", *"0123456789"):
-            raise FormulaError(f"{text[:40]!r} writes a number in the form {gap[2][:20]!r}: take g, of, or a number of places.")
+            raise FormulaError(
+                f"{text[:40]!r} writes a number in the form {gap[2][:20]!r}: take g, of, or a number of places."
+            )
         parts += [text[end : gap.start()], (formula(gap[1]), gap[2] or "")]
         end = gap.end()
     return tuple(part for part in [*parts, text[end:]] if part != "")
@@ -88,7 +92,9 @@ def _parsed(text: str) -> ast.expr:
             raise SyntaxError
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise FormulaError(f"{text[:40]!r} is no formula: use names, numbers, + - * / **, min, max, exp and log.") from None
+        raise FormulaError(
+            f"{text[:40]!r} is no formula: use names, numbers, + - * / **, min, max, exp and log."
+        ) from None
 
 
 def _built(x: ast.expr, text: str) -> Formula:

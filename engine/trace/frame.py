@@ -88,7 +88,9 @@ def _nonfinite(value: Any) -> bool:
     return is_dataclass(value) and _nonfinite(vars(value))
 
 
-_COMPACT: dict[str, Any] = dict(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
+_COMPACT: dict[str, Any] = dict(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
+)
 
 
 def _plain(record: Any) -> dict[str, Any]:
@@ -118,7 +120,9 @@ class _Arrays:
             return value.item()
         if is_dataclass(value):
             return _plain(value)
-        raise TraceError(f"A record holds a {type(value).__name__}: give numbers, text, lists or numpy arrays instead.")
+        raise TraceError(
+            f"A record holds a {type(value).__name__}: give numbers, text, lists or numpy arrays instead."
+        )
 
     def add(self, array: np.ndarray) -> dict[str, Any]:
         """Store the bytes of `array`; return what stands for it in the head."""
@@ -144,7 +148,9 @@ class _Arrays:
 def _little_endian(array: np.ndarray) -> tuple[np.ndarray, str]:
     array = array.astype(array.dtype.newbyteorder("<"))
     if array.dtype.str not in DTYPES:
-        raise TraceError(f"A record holds an array of {array.dtype}, which a trace cannot: give plain numbers.")
+        raise TraceError(
+            f"A record holds an array of {array.dtype}, which a trace cannot: give plain numbers."
+        )
     return array, array.dtype.str
 
 
@@ -171,19 +177,29 @@ def raw_array(reference: dict[str, Any], body: bytes, base: int, limits: Limits 
     """The bytes of the array that `reference` stands for; its head ended at `base`. Raises TraceError."""
     dtype, shape = _dtype_and_shape(reference, limits)
     at, stored = reference["$array"][2:]
-    if type(at) is not int or type(stored) is not int or at < 0 or stored < 0 or base + at + stored > len(body):
+    if (
+        type(at) is not int
+        or type(stored) is not int
+        or at < 0
+        or stored < 0
+        or base + at + stored > len(body)
+    ):
         raise TraceError(f"an array claims bytes {at} to {at} + {stored} of {len(body) - base:,}")
     raw = body[base + at : base + at + stored]
     wanted = math.prod(shape) * dtype.itemsize
     if reference.get("z"):
         if wanted > limits.ratio * stored:
-            raise TraceError(f"a deflated array expands more than {limits.ratio} times: {stored:,} to {wanted:,} bytes")
+            raise TraceError(
+                f"a deflated array expands more than {limits.ratio} times: {stored:,} to {wanted:,} bytes"
+            )
         try:
             raw = _inflate(raw, wanted)
         except zlib.error:
             raise TraceError("a deflated array is damaged") from None
     if len(raw) != wanted:
-        raise TraceError(f"an array of {dtype.name}, shape {list(shape)}, needs {wanted:,} bytes, not {len(raw):,}")
+        raise TraceError(
+            f"an array of {dtype.name}, shape {list(shape)}, needs {wanted:,} bytes, not {len(raw):,}"
+        )
     return raw
 
 
@@ -207,10 +223,16 @@ def _dtype_and_shape(reference: dict[str, Any], limits: Limits) -> tuple[np.dtyp
     dtype, shape = what[:2]
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise TraceError(f"an array has the dtype {str(dtype)[:20]!r}; known are {', '.join(sorted(DTYPES))}")
-    if not isinstance(shape, list) or len(shape) > 8 or any(type(n) is not int or not 0 <= n <= BIGGEST for n in shape):
+    if (
+        not isinstance(shape, list)
+        or len(shape) > 8
+        or any(type(n) is not int or not 0 <= n <= BIGGEST for n in shape)
+    ):
         raise TraceError("the shape of an array is not a short list of sizes")
     if math.prod(shape) > limits.array_numbers:
-        raise TraceError(f"an array has {math.prod(shape):,} numbers, above the limit of {limits.array_numbers:,}")
+        raise TraceError(
+            f"an array has {math.prod(shape):,} numbers, above the limit of {limits.array_numbers:,}"
+        )
     return np.dtype(dtype), tuple(shape)
 
 

@@ -19,7 +19,10 @@ def parted(a: Strand, b: Strand, prompt: int) -> tuple[int, int]:
     """The first place at which the texts of two threads may differ by where they began, and the first at which they do, with
     what was put behind both."""
     first, second = _line(a), _line(b)
-    same = next((i for i, (x, y) in enumerate(zip(first, second, strict=False)) if x is not y), min(len(first), len(second)))
+    same = next(
+        (i for i, (x, y) in enumerate(zip(first, second, strict=False)) if x is not y),
+        min(len(first), len(second)),
+    )
     above = prompt if not same else begins(first[same - 1], prompt)
     below = [line[same] for line in (first, second) if same < len(line)]
     place = above + min((x.at for x in below), default=len(a.tokens))

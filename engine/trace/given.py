@@ -19,11 +19,15 @@ def trace_of(given: Any) -> Trace:
     trace = getattr(given, "trace", given)
     if isinstance(trace, Trace):
         if not hasattr(trace, "header"):
-            raise TraceError("The trace has no header yet: nothing of a run was recorded in it; let it begin first.")
+            raise TraceError(
+                "The trace has no header yet: nothing of a run was recorded in it; let it begin first."
+            )
         return trace
     if isinstance(given, str | Path):
         return open_named(given)
-    raise TraceError(f"A trace is wanted, not a value of type {type(given).__name__}: give a trace, a run, or a file's path.")
+    raise TraceError(
+        f"A trace is wanted, not a value of type {type(given).__name__}: give a trace, a run, or a file's path."
+    )
 
 
 def open_named(name: str | Path) -> Trace:

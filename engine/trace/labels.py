@@ -69,8 +69,14 @@ def check_labels(labels: Labels, tree: ThreadTree, text: Callable[[list[int]], s
     if not all(0 <= x < len(every) for x in (*labels.threads, *(one.thread for one in labels.mentions))):
         yield "its labels name a thread that there is not"
         return
-    due = [(i, j, child) for i, number in enumerate(labels.threads) for j, child in enumerate(_children(every[number]), 1)]
-    if [(x.label, x.index, x.thread) for x in labels.mentions] != [(i, j, child.number) for i, j, child in due]:
+    due = [
+        (i, j, child)
+        for i, number in enumerate(labels.threads)
+        for j, child in enumerate(_children(every[number]), 1)
+    ]
+    if [(x.label, x.index, x.thread) for x in labels.mentions] != [
+        (i, j, child.number) for i, j, child in due
+    ]:
         yield "its mentions are not those whose threads began behind the counts"
         return
     for name, number, count in zip(labels.names, labels.threads, labels.counts, strict=True):

@@ -75,7 +75,11 @@ class LineBooks:
         if not len(record.first) == len(record.mean) == n:
             return f"it scores {len(record.first)} and {len(record.mean)} lines, where {n} stood"
         for x in record.infills:
-            if not 0 <= x.at < n or not 0 <= x.stays <= n - x.at or (x.after is not None and len(x.after) != n - x.at):
+            if (
+                not 0 <= x.at < n
+                or not 0 <= x.stays <= n - x.at
+                or (x.after is not None and len(x.after) != n - x.at)
+            ):
                 return f"a line was proposed before line {x.at} of {n} that cannot stand there"
         if sum(x.outcome in ("inserted", "defines") for x in record.infills) + bool(record.written) != 1:
             return "it did not write or insert one line"
@@ -84,7 +88,11 @@ class LineBooks:
     def _judged(self, record: Lines, knobs: Mapping[str, Any]) -> Iterator[str]:
         """What is decided otherwise than scores and texts decide it."""
         places, tau, like = (knobs.get(x) for x in ("places", "tau", "like"))
-        if not isinstance(places, int) or not isinstance(tau, int | float) or not isinstance(like, int | float):
+        if (
+            not isinstance(places, int)
+            or not isinstance(tau, int | float)
+            or not isinstance(like, int | float)
+        ):
             return
         where = [x.at for x in record.infills]
         if where and where != lowest(record.first, places):
@@ -111,7 +119,11 @@ class LineBooks:
             return Standing([tuple(x) for x in self._lines], None, like)
         head = self._text(self._prompt) if knobs.get("program") == "prompt" else ""
         lines = [self._text(x) for x in self._lines]
-        return None if head is None or None in lines else Standing([x for x in lines if x is not None], head, like)
+        return (
+            None
+            if head is None or None in lines
+            else Standing([x for x in lines if x is not None], head, like)
+        )
 
     def _line(self, ids: Sequence[int], standing: Standing) -> str | tuple[int, ...] | None:
         """A line as `standing` has them; None where it cannot be told."""

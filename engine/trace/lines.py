@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple
 
 from . import programs
 
-Outcome = Literal["inserted", "defines", "less", "score", "parse", "unneeded", "opens", "similar", "repeated", "empty"]
+Outcome = Literal[
+    "inserted", "defines", "less", "score", "parse", "unneeded", "opens", "similar", "repeated", "empty"
+]
 Score = float | None  # None: of a line of nothing but blanks
 
 
@@ -132,7 +134,12 @@ class Verdict(NamedTuple):
 
 
 def verdict(
-    line: Sequence[Hashable], at: int, standing: Standing, mean: Sequence[Score], after: Sequence[Score], tau: float
+    line: Sequence[Hashable],
+    at: int,
+    standing: Standing,
+    mean: Sequence[Score],
+    after: Sequence[Score],
+    tau: float,
 ) -> Verdict:
     """The verdict on `line` before line `at`. mean: scores of all lines that stand;  after: those that the lines behind it
     would have."""
@@ -157,6 +164,12 @@ def settled(verdicts: Sequence[Verdict]) -> list[Outcome]:
     """The outcomes, now that one line has been chosen."""
     taken = chosen(verdicts)
     return [
-        x.outcome if not x.worth else "less" if i != taken else "inserted" if x.outcome == "less" else x.outcome
+        x.outcome
+        if not x.worth
+        else "less"
+        if i != taken
+        else "inserted"
+        if x.outcome == "less"
+        else x.outcome
         for i, x in enumerate(verdicts)
     ]

@@ -68,7 +68,11 @@ def singles(note: Note, value: Any, nodes: int) -> Iterator[tuple[Any, Any]]:
     if note.kind == "node":
         yield from enumerate(value, nodes - len(value) if len(value) > nodes else 0)
     elif note.kind == "grid":
-        rows = value.items() if isinstance(value, dict) else zip(note.rows or range(len(value)), value, strict=False)
+        rows = (
+            value.items()
+            if isinstance(value, dict)
+            else zip(note.rows or range(len(value)), value, strict=False)
+        )
         yield from rows
     elif note.kind in ("set", "track") or (note.kind == "span" and isinstance(value[0], list)):
         yield from ((None, one) for one in ([value] if isinstance(value, str) else value))
@@ -82,7 +86,11 @@ def _name(part: Any) -> str:
 
 
 def _packed(packed: Packed) -> dict[str, Any]:
-    own = {"range": [packed.first, packed.stop - 1], "key_error": packed.key_error, "value_error": packed.value_error}
+    own = {
+        "range": [packed.first, packed.stop - 1],
+        "key_error": packed.key_error,
+        "value_error": packed.value_error,
+    }
     return {**(packed.notes or {}), **own}
 
 
@@ -93,6 +101,11 @@ def _exit(left: Exit) -> dict[str, Any]:
         return {"open": round(left.opened, 4), "scores": first}
     deep: dict[str, Any] = {"depth": left.depth} if left.closed is None else {"ffn": left.closed}
     if left.known is not None:
-        deep = {"known": left.known, "hits": sum(left.known), "misses": left.known.count(False), "table": left.table}
+        deep = {
+            "known": left.known,
+            "hits": sum(left.known),
+            "misses": left.known.count(False),
+            "table": left.table,
+        }
     note: dict[str, Any] = {**deep, "tests": {f"{layer:g}": sure for layer, sure, _ in tests}}
     return {**note, "sure": tests[-1][1], "threshold": tests[-1][2]} if tests else note

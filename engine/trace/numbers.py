@@ -14,7 +14,9 @@ EPS = 1e-6  # a probability may miss [0, 1] by the rounding of its sum
 def shaped(array: np.ndarray, where: str, axes: int, kinds: str) -> None:
     """Refuse an array of other axes or another sort of number."""
     if array.ndim != axes or array.dtype.kind not in kinds:
-        raise TraceError(f"{where} is {array.dtype} with {array.ndim} axes, where {axes} of kind '{kinds}' are due")
+        raise TraceError(
+            f"{where} is {array.dtype} with {array.ndim} axes, where {axes} of kind '{kinds}' are due"
+        )
 
 
 def within(array: np.ndarray, low: float, high: float, where: str) -> None:

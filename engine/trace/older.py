@@ -67,16 +67,27 @@ def _spectr(trials: Trials, step: Step, rule: dict[str, Any]) -> _Renewed | None
 
 def _typical(trials: Trials, step: Step, rule: dict[str, Any]) -> _Renewed | None:
     bounded, entropies = replace(trials, den=list(trials.threshold)), _numbers(rule.get("entropy"))
-    if entropies is None or step.tops is None or step.draft is None or len(entropies) != len(step.tops.places):
+    if (
+        entropies is None
+        or step.tops is None
+        or step.draft is None
+        or len(entropies) != len(step.tops.places)
+    ):
         return bounded, {}
-    of = dict(zip(step.tops.places.tolist(), entropies, strict=True))  # every visited place; since 1.1 those with guesses
+    of = dict(
+        zip(step.tops.places.tolist(), entropies, strict=True)
+    )  # every visited place; since 1.1 those with guesses
     parents = dict.fromkeys(step.draft.parents[node] for node in trials.node)
     return bounded, {"entropy": [of[place] for place in parents]} if parents.keys() <= of.keys() else {}
 
 
 def _judge(trials: Trials, step: Step, rule: dict[str, Any]) -> _Renewed | None:
     j, t = _numbers(rule.get("j")), rule.get("t")
-    return None if j is None or len(j) != len(trials.node) or not isinstance(t, int | float) else (trials, {"j": j, "t": t})
+    return (
+        None
+        if j is None or len(j) != len(trials.node) or not isinstance(t, int | float)
+        else (trials, {"j": j, "t": t})
+    )
 
 
 def _numbers(values: Any) -> list[Any] | None:

@@ -10,7 +10,11 @@ from typing import Any
 from .events import Header
 
 PLACES = ("first", "chosen", "newest")
-MOST_ZONES, LONGEST, MOST = 8, 64, 1 << 40  # zones of a policy, characters of a word, entries: what a view draws
+MOST_ZONES, LONGEST, MOST = (
+    8,
+    64,
+    1 << 40,
+)  # zones of a policy, characters of a word, entries: what a view draws
 MOST_WORDS = 16  # of a list
 SENTENCE = 200  # characters
 
@@ -55,7 +59,11 @@ def said(header: Header, kind: str) -> dict[str, Any]:
     """
     older = _older(header, kind)
     whole = header.parts.get(kind, older)
-    words = {**{word: older[word] for word in _LATER if word in older}, **whole} if isinstance(whole, dict) else {}
+    words = (
+        {**{word: older[word] for word in _LATER if word in older}, **whole}
+        if isinstance(whole, dict)
+        else {}
+    )
     return {word: words[word] for word, fits in _WORDS.items() if word in words and fits(words[word])}
 
 
@@ -75,8 +83,14 @@ def held_at(zones: Sequence[Zone], place: str) -> int | None:
 def called(header: Header) -> str:
     """The parts of the method that are not the usual ones, in short."""
     parts = {kind: part for kind, part in header.method.items() if isinstance(part, dict)}
-    unusual = [part for kind, part in parts.items() if kind == "sampler" or not said(header, kind).get("usual")]
-    names = [str(stage.get("name", "")).replace("_", " ") for part in unusual for stage in part.get("stages") or [part]]
+    unusual = [
+        part for kind, part in parts.items() if kind == "sampler" or not said(header, kind).get("usual")
+    ]
+    names = [
+        str(stage.get("name", "")).replace("_", " ")
+        for part in unusual
+        for stage in part.get("stages") or [part]
+    ]
     return " + ".join(names) or "plain decoding"
 
 
@@ -105,11 +119,19 @@ def _is_count(x: Any) -> bool:
 
 
 def _are_shapes(x: Any) -> bool:
-    return type(x) is dict and len(x) <= MOST_ZONES and all(_is_word(lane) and type(y) is dict for lane, y in x.items())
+    return (
+        type(x) is dict
+        and len(x) <= MOST_ZONES
+        and all(_is_word(lane) and type(y) is dict for lane, y in x.items())
+    )
 
 
 def _is_calibrated(x: Any) -> bool:
-    return type(x) is dict and len(x) <= MOST_ZONES and all(type(y) is dict and _is_word(y.get("name")) for y in x.values())
+    return (
+        type(x) is dict
+        and len(x) <= MOST_ZONES
+        and all(type(y) is dict and _is_word(y.get("name")) for y in x.values())
+    )
 
 
 def _is_zone(row: Any) -> bool:
@@ -130,7 +152,10 @@ _WORDS: dict[str, Callable[[Any], bool]] = {
     "decoders": _are_shapes,
 }
 
-_LATER = ("heat", "cuts")  # words that came after the first ones: a header that lacks them is read by the table
+_LATER = (
+    "heat",
+    "cuts",
+)  # words that came after the first ones: a header that lacks them is read by the table
 
 # ---- traces from before the parts spoke for themselves. The table is closed: what came later says it in the header
 
@@ -184,7 +209,9 @@ _OLDER: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-UNNAMED: dict[str, dict[str, Any]] = {"codec": {"name": "unpacked"}}  # parts of kinds that an older record does not name
+UNNAMED: dict[str, dict[str, Any]] = {
+    "codec": {"name": "unpacked"}
+}  # parts of kinds that an older record does not name
 
 
 def _older(header: Header, kind: str) -> Mapping[str, Any]:
@@ -197,9 +224,15 @@ def _older(header: Header, kind: str) -> Mapping[str, Any]:
     table = _OLDER.get(kind, {})
     known = [table.get(x["name"], {}) for x in records if type(x.get("name")) is str]
     if kind == "sampler":
-        heats = [float(x) for x in (record.get("temperature") for record in records) if isinstance(x, int | float)]
+        heats = [
+            float(x) for x in (record.get("temperature") for record in records) if isinstance(x, int | float)
+        ]
         heat = {"heat": float(math.prod(heats)), "cuts": any(x.get("cuts", True) for x in known)}
-        return {**(known[0] if len(known) == 1 else {}), "greedy": any(x.get("greedy") for x in known) or 0.0 in heats, **heat}
+        return {
+            **(known[0] if len(known) == 1 else {}),
+            "greedy": any(x.get("greedy") for x in known) or 0.0 in heats,
+            **heat,
+        }
     if len(known) != 1:
         return {}
     zones = [[word, place, part.get(knob)] for word, place, knob in known[0].get("zones", ())]

@@ -81,7 +81,11 @@ class Pass:
     @property
     def entries(self) -> float:
         """Entries per KV head that were held, on average over layers and heads."""
-        return float(np.mean([np.mean(layer) for layer in self.held])) if isinstance(self.held, list) else self.held
+        return (
+            float(np.mean([np.mean(layer) for layer in self.held]))
+            if isinstance(self.held, list)
+            else self.held
+        )
 
     @property
     def fullest(self) -> int:
@@ -92,7 +96,9 @@ class Pass:
         """Enter what ran, of a model with so many layers."""
         everything = range(layers)
         self.attn, self.ffn = _said(attn, everything), _said(ffn, everything)
-        self.propagated, self.copied = (_filled(x, [i for i in everything if i not in attn]) for x in (filled, copied))
+        self.propagated, self.copied = (
+            _filled(x, [i for i in everything if i not in attn]) for x in (filled, copied)
+        )
 
     def asked(self, left: Exit) -> None:
         """Enter the tests by which the pass was to leave."""

@@ -25,4 +25,6 @@ def levels(draft: DraftTree | None) -> list[int]:
 
 def acceptable(draft: DraftTree) -> list[bool] | None:
     """Per node whether it might be accepted; None: each."""
-    return [node not in set(draft.passengers) for node in range(len(draft.tokens))] if draft.passengers else None
+    return (
+        [node not in set(draft.passengers) for node in range(len(draft.tokens))] if draft.passengers else None
+    )

@@ -21,7 +21,9 @@ def consistent_standins(fill: Fill, vocab: int) -> None:
         if not (type(row) is list and len(row) == 2 and all(type(x) is int for x in row)):
             raise TraceError("fill.standins has a row that is no position and id")
         if not (0 <= row[0] < fill.start + fill.length and 0 <= row[1] < vocab):
-            raise TraceError(f"fill.standins has the position {row[0]} and the id {row[1]}, one of which is none")
+            raise TraceError(
+                f"fill.standins has the position {row[0]} and the id {row[1]}, one of which is none"
+            )
 
 
 def standing(tokens: Mapping[int, int], place: int) -> list[int]:
@@ -57,7 +59,12 @@ class PictureBooks:
             was = f"{picture.length} from {picture.start} on"
             yield f"its picture has {fill.length} cells from {fill.start} on, and had {was}"
             return
-        if fill.places != fill.open.tolist() or fill.tokens != fill.candidate.tolist() or fill.bars is not None or fill.stale:
+        if (
+            fill.places != fill.open.tolist()
+            or fill.tokens != fill.candidate.tolist()
+            or fill.bars is not None
+            or fill.stale
+        ):
             yield "it does not settle each cell that it draws"
         again = set(fill.places) & set(picture.tokens)
         if again:
@@ -75,15 +82,27 @@ class PictureBooks:
 
     def _begun(self, step: Step, fill: Fill) -> _Picture:
         """The picture that begins with a fill, as the header tells of it."""
-        settles, knobs = said(self._header, "strategy").get("settles"), method_at(self._header, step.step).get("strategy")
+        settles, knobs = (
+            said(self._header, "strategy").get("settles"),
+            method_at(self._header, step.step).get("strategy"),
+        )
         number = knobs.get("window" if settles == "rows" else "steps") if isinstance(knobs, dict) else None
         width, first = self._shape(fill)
         small = 0 < fill.length <= 1 << 16
-        if not (self._whole and settles in ("rows", "cells") and type(number) is int and number > 0 and first >= 0 and small):
+        if not (
+            self._whole
+            and settles in ("rows", "cells")
+            and type(number) is int
+            and number > 0
+            and first >= 0
+            and small
+        ):
             return _Picture(fill, 0, 0, None)
         if settles == "cells":
             assert isinstance(knobs, dict)
-            return _Picture(fill, first, width, group_sizes(fill.length, number), raster=knobs.get("order") == "raster")
+            return _Picture(
+                fill, first, width, group_sizes(fill.length, number), raster=knobs.get("order") == "raster"
+            )
         passes = waves(first, first + fill.length, width, min(number, width))
         return _Picture(fill, first, width, [len(cells) for cells in passes], passes)
 
@@ -91,7 +110,12 @@ class PictureBooks:
         """The width of the header's picture, and which of its cells is the first of a fill; -1: the header does not tell."""
         shape = self._header.model.get("picture")
         width, levels = (shape.get("width"), shape.get("levels")) if isinstance(shape, dict) else (None, None)
-        if not (type(width) is int and width > 0 and isinstance(levels, list) and all(type(x) is int for x in levels)):
+        if not (
+            type(width) is int
+            and width > 0
+            and isinstance(levels, list)
+            and all(type(x) is int for x in levels)
+        ):
             return 1, -1
         return width, fill.start - begins(self._header.prompt.tolist(), levels)
 
@@ -134,7 +158,9 @@ class _Picture:
         if len(cells) != size:
             yield f"it draws {len(cells)} cells, and {size} are due"
         ranks = None if fill.order is None else fill.order.tolist()
-        if (ranks is None) != (self.rows is not None) or (ranks is not None and sorted(ranks) != list(range(len(cells)))):
+        if (ranks is None) != (self.rows is not None) or (
+            ranks is not None and sorted(ranks) != list(range(len(cells)))
+        ):
             yield "its order is no order of its cells"
         elif self.raster and ranks != list(range(len(cells))):
             yield "its order is not that of the raster"
@@ -147,7 +173,11 @@ class _Picture:
         if self.rows is not None:
             due = size + len(ready)
         else:
-            due = size + (2 * self.sizes[self.passes - 1] - 1 if 0 < self.passes <= len(self.sizes) else 2 * self.first + 1)
+            due = size + (
+                2 * self.sizes[self.passes - 1] - 1
+                if 0 < self.passes <= len(self.sizes)
+                else 2 * self.first + 1
+            )
         rows = [one.tokens for one in step.passes if decides(one)]
         if rows != [due]:
             yield f"its passes fed {rows} rows, and {due} are due"
@@ -161,4 +191,9 @@ class _Picture:
     def _before(self, place: int) -> bool:
         """Whether the cell at `place` begins a row, and the cell before it is to come."""
         begins = (place - self.start + self.first) % self.width == 0
-        return begins and place > self.start and place - 1 not in self.tokens and any(x < place for x in self.tokens)
+        return (
+            begins
+            and place > self.start
+            and place - 1 not in self.tokens
+            and any(x < place for x in self.tokens)
+        )

@@ -14,7 +14,9 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 def join(ids: Iterable[int], pieces: Mapping[int, Piece]) -> str:
     """The text of `ids`. Neighbouring byte pieces are put together before they are read as UTF-8; bytes that still make
     no character show as U+FFFD, ids without a piece as in `label`."""
-    return b"".join(_bytes(pieces.get(token, label(token, pieces))) for token in ids).decode("utf-8", "replace")
+    return b"".join(_bytes(pieces.get(token, label(token, pieces))) for token in ids).decode(
+        "utf-8", "replace"
+    )
 
 
 def label(token: int, pieces: Mapping[int, Piece]) -> str:

@@ -23,6 +23,8 @@ class Plan:
     kind: np.ndarray | None = None
 
 
-def plan(entries: Sequence[Sequence[int]], kinds: Sequence[str] = (), kind: Sequence[Sequence[int]] | None = None) -> Plan:
+def plan(
+    entries: Sequence[Sequence[int]], kinds: Sequence[str] = (), kind: Sequence[Sequence[int]] | None = None
+) -> Plan:
     """A plan from numbers by layer and KV head."""
     return Plan(np.array(entries, np.int32), list(kinds), None if kind is None else np.array(kind, np.int8))

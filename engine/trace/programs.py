@@ -8,7 +8,13 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 
-OPENS = ("for", "if", "while", "try", "#!/")  # a line that begins so has others below it, or is none of the program
+OPENS = (
+    "for",
+    "if",
+    "while",
+    "try",
+    "#!/",
+)  # a line that begins so has others below it, or is none of the program
 _KNOWN = frozenset(dir(builtins))
 _ADDED = "pass"
 
@@ -24,7 +30,12 @@ def parsed(program: str) -> ast.Module | None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SyntaxWarning)
                 return ast.parse(text + end)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):  # all of them are ways in which it does not parse
+        except (
+            SyntaxError,
+            ValueError,
+            RecursionError,
+            MemoryError,
+        ):  # all of them are ways in which it does not parse
             continue
     return None
 

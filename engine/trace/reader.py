@@ -88,11 +88,15 @@ class TraceFile:
 
     def _begin(self) -> None:
         if self._read(0, len(MAGIC)) != MAGIC:
-            raise TraceError(f"{self.path} is not a DecodeScope trace, which begins with {MAGIC!r}: choose a file of a run.")
+            raise TraceError(
+                f"{self.path} is not a DecodeScope trace, which begins with {MAGIC!r}: choose a file of a run."
+            )
         self.vocab = 0
         self.refresh()
         if not self._at:
-            raise TraceError(self.damage or f"{self.path} does not hold a whole header yet: there is nothing to show.")
+            raise TraceError(
+                self.damage or f"{self.path} does not hold a whole header yet: there is nothing to show."
+            )
 
     def __enter__(self) -> TraceFile:
         return self
@@ -138,7 +142,10 @@ class TraceFile:
             record, more = self._decode(number)
             expanded += more
             if expanded > self.limits.expanded_bytes:
-                raise self._wrong(number, f"the trace expands to more than the limit of {self.limits.expanded_bytes:,} bytes")
+                raise self._wrong(
+                    number,
+                    f"the trace expands to more than the limit of {self.limits.expanded_bytes:,} bytes",
+                )
             if record is not None:
                 yield record
 
@@ -153,7 +160,9 @@ class TraceFile:
         try:
             record, seq, expanded = decode(self.body(number), self.limits)
             if seq != number:
-                raise TraceError(f"it says that it is record {seq}: records are missing, repeated or out of order")
+                raise TraceError(
+                    f"it says that it is record {seq}: records are missing, repeated or out of order"
+                )
             if isinstance(record, Step):
                 consistent_step(record, bisect_left(self.steps, number), self.vocab)
             elif isinstance(record, Header):
@@ -178,7 +187,9 @@ class TraceFile:
                     return None if growing else self._torn()
             length, crc = _SIZES.unpack_from(chunk, at)
             if length > self.limits.record_bytes:
-                return self._bad(f"its size of {length:,} bytes is above the limit of {self.limits.record_bytes:,}")
+                return self._bad(
+                    f"its size of {length:,} bytes is above the limit of {self.limits.record_bytes:,}"
+                )
             if at + 8 + length > len(chunk):
                 chunk, start, at = self._read(self._next, max(_CHUNK, 8 + length)), self._next, 0
                 if 8 + length > len(chunk):
@@ -236,7 +247,9 @@ class TraceFile:
             return str(error)
         assert isinstance(end, End)
         if end.records != number:
-            return str(self._wrong(number, f"it counts {end.records} records before it, where there are {number}"))
+            return str(
+                self._wrong(number, f"it counts {end.records} records before it, where there are {number}")
+            )
         if end.sha256 != self._hash.hexdigest():
             return str(self._wrong(number, "the hash in the end record is not that of the records before it"))
         return self._bad(f"{size - self._next:,} bytes follow the end record") if size > self._next else None
@@ -249,7 +262,9 @@ class TraceFile:
         return str(self._wrong(len(self), what))
 
     def _wrong(self, number: int, what: str) -> TraceError:
-        return TraceError(f"{self.path}, record {number}: {what}; open an intact copy, or record the run again.")
+        return TraceError(
+            f"{self.path}, record {number}: {what}; open an intact copy, or record the run again."
+        )
 
     def _read(self, at: int, size: int) -> bytes:
         with self._lock:

@@ -62,8 +62,12 @@ def _recover(partial: Path) -> Recovered:
         else:
             partial.unlink()
     except OSError as error:
-        return left(f"{partial} was left as it is: no other file could be written ({error.strerror or error}).")
-    return Recovered(partial, trace, steps, f"{trace} holds {steps} steps{damage and f'; behind them, {damage}'}")
+        return left(
+            f"{partial} was left as it is: no other file could be written ({error.strerror or error})."
+        )
+    return Recovered(
+        partial, trace, steps, f"{trace} holds {steps} steps{damage and f'; behind them, {damage}'}"
+    )
 
 
 def _valid(file: TraceFile) -> tuple[int, str]:

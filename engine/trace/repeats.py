@@ -105,7 +105,11 @@ def rounds(loop: Repeat, laws: Sequence[tuple[float, bool] | None], first: int =
 def written_laws(step: Step) -> list[tuple[float, bool] | None]:
     """Of each token that a step wrote the probability that the recorded law gives it, and whether none is likelier."""
     places = range(-1, len(step.emitted) - 1) if step.path is None else [-1, *step.path]
-    known = {} if step.tops is None else {int(x): row for row, x in reversed([*enumerate(step.tops.places.tolist())])}
+    known = (
+        {}
+        if step.tops is None
+        else {int(x): row for row, x in reversed([*enumerate(step.tops.places.tolist())])}
+    )
     laws: list[tuple[float, bool] | None] = []
     for token, place in zip(step.emitted, places, strict=False):
         row = known.get(place)

@@ -69,8 +69,12 @@ def consistent_header(header: Header) -> None:
         raise TraceError(f"prompt holds an id outside the vocabulary of {vocab:,}")
     entries = 0 if header.loaded is None else header.loaded.get("entries")
     if type(entries) is not int or not 0 <= entries < max(header.prompt.size, 1):
-        raise TraceError(f"loaded.entries is {str(entries)[:20]}, and the prompt has {header.prompt.size} tokens")
-    if (bits := (header.loaded or {}).get("bits")) is not None and (type(bits) not in (int, float) or not 0 <= bits < BITS):
+        raise TraceError(
+            f"loaded.entries is {str(entries)[:20]}, and the prompt has {header.prompt.size} tokens"
+        )
+    if (bits := (header.loaded or {}).get("bits")) is not None and (
+        type(bits) not in (int, float) or not 0 <= bits < BITS
+    ):
         raise TraceError(f"loaded.bits is {str(bits)[:20]}, which is no number from 0 to {BITS:,}")
     _piece_ids(header.pieces, vocab)
     if header.reports is not None:
@@ -188,7 +192,9 @@ def _tree(draft: DraftTree, vocab: int) -> int:
     known(draft.tokens, vocab, "draft.tokens")
     for node, parent in enumerate(draft.parents):
         if not -1 <= parent < node:
-            raise TraceError(f"draft.parents.{node} is {parent}: a parent stands before its children, -1 is the root")
+            raise TraceError(
+                f"draft.parents.{node} is {parent}: a parent stands before its children, -1 is the root"
+            )
     probabilities(draft.q, "draft.q")
     probabilities(draft.u or (), "draft.u")
     before = -1
@@ -201,7 +207,10 @@ def _tree(draft: DraftTree, vocab: int) -> int:
 
 def _aside(step: Step, passengers: Sequence[int]) -> None:
     """Raise TraceError where a passenger was tried or accepted."""
-    for name, nodes in (("path", step.path), ("trials.node", None if step.trials is None else step.trials.node)):
+    for name, nodes in (
+        ("path", step.path),
+        ("trials.node", None if step.trials is None else step.trials.node),
+    ):
         if wrong := sorted(set(passengers) & set(nodes or ())):
             raise TraceError(f"{name} names node {wrong[0]}, a passenger, which is never tried")
 
@@ -229,7 +238,13 @@ def _tops(tops: Tops, nodes: int, vocab: int) -> None:
     shaped(tops.places, "tops.places", 1, "iu")
     shaped(tops.ids, "tops.ids", 2, "iu")
     places, k = tops.ids.shape
-    shapes = {"places": (places,), "p": (places, k), "q": (places, k), "rest": (places, 3), "entropy": (places,)}
+    shapes = {
+        "places": (places,),
+        "p": (places, k),
+        "q": (places, k),
+        "rest": (places, 3),
+        "entropy": (places,),
+    }
     for name, shape in shapes.items():
         array: np.ndarray = getattr(tops, name)
         shaped(array, f"tops.{name}", len(shape), "iu" if name == "places" else "f")
@@ -250,8 +265,12 @@ def _whole_laws(fields: Fields, drafted: Sequence[int]) -> None:
         if rows != nodes + 1:
             raise TraceError(f"fields.logits has {rows} rows for {nodes} drafted nodes and the root")
         known(drafted, vocab, "fields.logits, beside draft.tokens,")
-        if not vocab or not np.isfinite(fields.logits.max(1)).all():  # one token may be at minus infinity, not all; nan spreads
-            raise TraceError("fields.logits has a row without a largest finite number, so it gives no distribution")
+        if (
+            not vocab or not np.isfinite(fields.logits.max(1)).all()
+        ):  # one token may be at minus infinity, not all; nan spreads
+            raise TraceError(
+                "fields.logits has a row without a largest finite number, so it gives no distribution"
+            )
     if fields.laws is not None and fields.law_of is not None:
         shaped(fields.laws, "fields.laws", 2, "f")
         shaped(fields.law_of, "fields.law_of", 1, "iu")
@@ -281,8 +300,13 @@ def _read_map(read: np.ndarray, passes: Sequence[Pass], where: str) -> None:
     held, loads = passes[-1].held, passes[-1].read
     each: Sequence[int | list[int]] = held if isinstance(held, list) else [held] * len(loads)
     if read.shape[:2] != (len(loads), len(loads[0])):
-        raise TraceError(f"{where} has {list(read.shape[:2])} layers and KV heads, the pass {[len(loads), len(loads[0])]}")
-    mapped = [layer[:, : n if isinstance(n, int) else max(n)].sum(1).tolist() for layer, n in zip(read, each, strict=True)]
+        raise TraceError(
+            f"{where} has {list(read.shape[:2])} layers and KV heads, the pass {[len(loads), len(loads[0])]}"
+        )
+    mapped = [
+        layer[:, : n if isinstance(n, int) else max(n)].sum(1).tolist()
+        for layer, n in zip(read, each, strict=True)
+    ]
     if mapped != loads:
         raise TraceError(f"{where} maps other numbers of entries than the last pass says that it has read")
 
@@ -290,12 +314,23 @@ def _read_map(read: np.ndarray, passes: Sequence[Pass], where: str) -> None:
 def _pass(one: Pass, where: str) -> None:
     some = one.slots, one.shared, one.distinct, one.aside, one.logits, one.together
     counts([one.tokens, one.batch, *(x or 0 for x in some)], where)
-    for layers in (one.attn, one.ffn, one.propagated, one.copied, one.tests, one.bounds, one.rows, one.pending):
+    for layers in (
+        one.attn,
+        one.ffn,
+        one.propagated,
+        one.copied,
+        one.tests,
+        one.bounds,
+        one.rows,
+        one.pending,
+    ):
         counts(layers if isinstance(layers, list) else [layers or 0], where)
     if one.rows and max(one.rows) > one.tokens:
         raise TraceError(f"{where}.rows has a layer that {max(one.rows)} rows ran, and {one.tokens} were fed")
     if any(len(signs) != one.tokens or set(signs) - set(SIGNS) for signs in one.routed or []):
-        raise TraceError(f"{where}.routed does not say of each of {one.tokens} rows what it ran: {', '.join(SIGNS)}")
+        raise TraceError(
+            f"{where}.routed does not say of each of {one.tokens} rows what it ran: {', '.join(SIGNS)}"
+        )
     if any(len(pair) != 2 for pair in one.joined or []):
         raise TraceError(f"{where}.joined has something else than pairs of a layer and its tokens")
     counts([x for pair in one.joined or [] for x in pair], f"{where}.joined")
@@ -329,16 +364,22 @@ def _change(change: CacheChange, where: str) -> None:  # noqa: C901
     if change.evicted is not None:
         shaped(change.evicted, f"{where}.evicted", 2, "iu")
         if change.evicted.shape[1] != 3:
-            raise TraceError(f"{where}.evicted has {change.evicted.shape[1]} columns, not layer, head and position")
+            raise TraceError(
+                f"{where}.evicted has {change.evicted.shape[1]} columns, not layer, head and position"
+            )
     if max(change.lacks or [0]) > change.appended:
-        raise TraceError(f"{where}.lacks has a layer that lacks more than the {change.appended} tokens that were committed")
+        raise TraceError(
+            f"{where}.lacks has a layer that lacks more than the {change.appended} tokens that were committed"
+        )
     if change.by_head is not None:
         shaped(change.by_head, f"{where}.by_head", 2, "iu")
         within(change.by_head, 0, change.held, f"{where}.by_head")
         if not change.by_head.size or int(change.by_head.max()) != change.held:
             raise TraceError(f"{where}.by_head has no KV head that holds {change.held} entries, as held says")
     if change.peak_bytes is not None and change.peak_bytes < change.held_bytes:
-        raise TraceError(f"{where}.peak_bytes is {change.peak_bytes}, below held_bytes, which is {change.held_bytes}")
+        raise TraceError(
+            f"{where}.peak_bytes is {change.peak_bytes}, below held_bytes, which is {change.held_bytes}"
+        )
     if change.head_bytes is not None:
         shaped(change.head_bytes, f"{where}.head_bytes", 2, "iu")
         within(change.head_bytes, 0, change.held_bytes, f"{where}.head_bytes")
@@ -358,7 +399,9 @@ def _change(change: CacheChange, where: str) -> None:  # noqa: C901
     for one in change.augmented or []:
         counts([one.at, one.entries], f"{where}.augmented")
         if one.form not in FORMS:
-            raise TraceError(f"{where}.augmented has the form {one.form[:20]!r}; there are {', '.join(FORMS)}")
+            raise TraceError(
+                f"{where}.augmented has the form {one.form[:20]!r}; there are {', '.join(FORMS)}"
+            )
     if change.packed is not None:
         _packed(change.packed, change.held, f"{where}.packed")
 
@@ -366,10 +409,15 @@ def _change(change: CacheChange, where: str) -> None:  # noqa: C901
 def _merged(change: CacheChange, where: str) -> None:
     if change.merged is None or change.merged_by is None:
         raise TraceError(f"{where}: of merged and merged_by one is missing")
-    for name, array, kinds, columns in ("merged", change.merged, "iu", 4), ("merged_by", change.merged_by, "f", 2):
+    for name, array, kinds, columns in (
+        ("merged", change.merged, "iu", 4),
+        ("merged_by", change.merged_by, "f", 2),
+    ):
         shaped(array, f"{where}.{name}", 2, kinds)
         if array.shape != (len(change.merged), columns):
-            raise TraceError(f"{where}.{name} has the shape {list(array.shape)}, not {[len(change.merged), columns]}")
+            raise TraceError(
+                f"{where}.{name} has the shape {list(array.shape)}, not {[len(change.merged), columns]}"
+            )
     if not np.isfinite(change.merged_by).all():
         raise TraceError(f"{where}.merged_by has a number that is not finite")
 
@@ -382,15 +430,25 @@ def _shared(change: CacheChange, where: str) -> None:
         raise TraceError(f"{where}.shared has the shape {list(change.shared.shape)}, not that of nodes")
     counts([change.shared_bytes, *change.shared[:, 1:].ravel().tolist()], f"{where}.shared")
     if change.shared_bytes > change.full_bytes:
-        raise TraceError(f"{where}.shared_bytes is {change.shared_bytes}, above full_bytes, which is {change.full_bytes}")
+        raise TraceError(
+            f"{where}.shared_bytes is {change.shared_bytes}, above full_bytes, which is {change.full_bytes}"
+        )
     texts = int(change.shared[change.shared[:, 0] < 0, 3].sum(dtype=np.int64))
     if texts > TEXTS or len(change.shared) >= 2 * texts:
-        raise TraceError(f"{where}.shared has {len(change.shared)} nodes of {texts} texts, and at most {TEXTS} texts are read")
+        raise TraceError(
+            f"{where}.shared has {len(change.shared)} nodes of {texts} texts, and at most {TEXTS} texts are read"
+        )
     for i, (parent, first, stop, refs) in enumerate(change.shared.tolist()):
         before = change.shared[parent].tolist() if 0 <= parent < i else None
-        starts = first == 0 and parent == -1 and i == 0 if before is None else first == before[2] and refs <= before[3]
+        starts = (
+            first == 0 and parent == -1 and i == 0
+            if before is None
+            else first == before[2] and refs <= before[3]
+        )
         if not (starts and first < stop <= change.held and refs > 0):
-            raise TraceError(f"{where}.shared: node {i} ({parent}, {first}, {stop}, {refs}) does not follow the one before it")
+            raise TraceError(
+                f"{where}.shared: node {i} ({parent}, {first}, {stop}, {refs}) does not follow the one before it"
+            )
     below = np.zeros(len(change.shared), np.int64)
     np.add.at(below, change.shared[1:, 0], change.shared[1:, 3].astype(np.int64))
     if (below > change.shared[:, 3]).any():
@@ -418,7 +476,9 @@ def _scores(scores: Scores, where: str) -> None:
             raise TraceError("{}.entries has {} layers and KV heads, and cut {}".format(where, *heads))
     if scores.lost is not None:
         shaped(scores.lost, f"{where}.lost", 2, "f")
-        if scores.lost.shape != scores.cut.shape or not np.array_equal(np.isnan(scores.lost), np.isnan(scores.cut)):
+        if scores.lost.shape != scores.cut.shape or not np.array_equal(
+            np.isnan(scores.lost), np.isnan(scores.cut)
+        ):
             raise TraceError(f"{where}.lost does not tell of the layers of which cut does")
         within(scores.lost[~np.isnan(scores.lost)], 0, 1 + EPS, f"{where}.lost")
 
@@ -430,12 +490,16 @@ def _shadow(shadow: Shadowed, where: str) -> None:
     shaped(shadow.drift, f"{where}.drift", 1, "f")
     within(shadow.drift, 0, np.finfo(shadow.drift.dtype).max, f"{where}.drift")
     if len(shadow.drift) != len(shadow.lost_mass):
-        raise TraceError(f"{where} tells the drift of {len(shadow.drift)} rows, and the lost mass of {len(shadow.lost_mass)}")
+        raise TraceError(
+            f"{where} tells the drift of {len(shadow.drift)} rows, and the lost mass of {len(shadow.lost_mass)}"
+        )
     if shadow.said is not None:
         shaped(shadow.said, f"{where}.said", 1, "iu")
         within(shadow.said, 0, (1 << 31) - 1, f"{where}.said")
         if len(shadow.said) != len(shadow.drift):
-            raise TraceError(f"{where} tells the drift of {len(shadow.drift)} rows, and what is said behind {len(shadow.said)}")
+            raise TraceError(
+                f"{where} tells the drift of {len(shadow.drift)} rows, and what is said behind {len(shadow.said)}"
+            )
     if shadow.cut_mass is not None:
         shaped(shadow.cut_mass, f"{where}.cut_mass", 2, "f")
         within(shadow.cut_mass, 0, 1 + EPS, f"{where}.cut_mass")
@@ -450,4 +514,6 @@ def _packed(packed: Packed, held: int, where: str) -> None:
 def _piece_ids(pieces: dict[str, Piece], vocab: int) -> None:
     for key in pieces:
         if not (key.isascii() and key.isdecimal() and len(key) < 12 and int(key) < vocab):
-            raise TraceError(f"pieces has the key {key[:20]!r}, which is no id of the vocabulary of {vocab:,}")
+            raise TraceError(
+                f"pieces has the key {key[:20]!r}, which is no id of the vocabulary of {vocab:,}"
+            )

@@ -159,15 +159,21 @@ def consistent_search(search: Search | None, vocab: int) -> None:
     n = len(search.tokens)
     columns = search.parents, search.closed, search.offers, search.priors, search.visits, search.values
     if not n or any(len(x) != n for x in columns) or len(search.rollouts) != n - 1:
-        raise TraceError(f"search has not one entry of each column, and one rollout, for each of its {n} nodes")
-    if (search.tokens[0], search.parents[0]) != (-1, -1) or any(not 0 <= p < i for i, p in enumerate(search.parents) if i):
+        raise TraceError(
+            f"search has not one entry of each column, and one rollout, for each of its {n} nodes"
+        )
+    if (search.tokens[0], search.parents[0]) != (-1, -1) or any(
+        not 0 <= p < i for i, p in enumerate(search.parents) if i
+    ):
         raise TraceError("search has a node that stands before its parent")
     if any(not 0 <= x < vocab for x in search.ids):
         raise TraceError(f"search holds an id outside the vocabulary of {vocab:,}")
     both = [*zip(search.offers, search.priors, strict=True)]
     if any(len(a) != len(b) for a, b in both) or not all(0 <= p <= 1 + 1e-9 for _, b in both for p in b):
         raise TraceError("search has candidates without a probability each")
-    if not 0 <= search.best < max(1, len(search.rollouts)) or any(not 1 <= x.node < n or x.read < 0 for x in search.rollouts):
+    if not 0 <= search.best < max(1, len(search.rollouts)) or any(
+        not 1 <= x.node < n or x.read < 0 for x in search.rollouts
+    ):
         raise TraceError("search names a node or rollout that there is not")
 
 
@@ -190,7 +196,9 @@ def search_problems(  # noqa: C901
         if bool(offers) == (search.closed[node] not in ("", DONE)):
             yield f"node {node} has {len(offers)} candidates, and it is {search.closed[node] or 'open'}"
             return
-        if offers and (priors != sorted(priors, reverse=True) or not math.isclose(sum(priors), 1, abs_tol=1e-6)):
+        if offers and (
+            priors != sorted(priors, reverse=True) or not math.isclose(sum(priors), 1, abs_tol=1e-6)
+        ):
             yield f"the candidates of node {node} do not stand with the likeliest first, or do not sum to 1"
     most = int(most) if str(knobs.get("tests", "")).strip() else 1  # type: ignore[arg-type] # it is a number
     again = Search(offers=search.offers[:1], priors=search.priors[:1])
@@ -205,7 +213,9 @@ def search_problems(  # noqa: C901
             return
         ends = search.closed[number] if not search.offers[number] else ""
         node = planner.bear(*due, search.offers[number], search.priors[number], ends)
-        if rollout.tokens[: len(path := search.path(node))] != path or (ends and len(path) != len(rollout.tokens)):
+        if rollout.tokens[: len(path := search.path(node))] != path or (
+            ends and len(path) != len(rollout.tokens)
+        ):
             yield f"the text of rollout {number} does not begin as its node does"
         again.rollouts.append(rollout)
         planner.reward(node, rollout.reward)
@@ -224,7 +234,9 @@ def search_problems(  # noqa: C901
         yield from _judged(search, str(knobs.get("tests", "")), stops, text)
 
 
-def _judged(search: Search, tests: str, stops: Sequence[int], text: Callable[[list[int]], str] | None) -> Iterator[str]:
+def _judged(
+    search: Search, tests: str, stops: Sequence[int], text: Callable[[list[int]], str] | None
+) -> Iterator[str]:
     """Which texts have other results than their tests give."""
     try:
         cases = cases_in(tests)

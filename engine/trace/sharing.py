@@ -40,7 +40,9 @@ class Texts:
             ran = [one.batch for one in step.passes if one.lane == "target"]
             self._paths = [[] for _ in range(ran[-1])] if ran and ran[-1] <= TEXTS else []
         parents, count = step.beams.parents, len(self._paths)
-        if not (recorded and count and len(parents) <= TEXTS and all(0 <= parent < count for parent in parents)):
+        if not (
+            recorded and count and len(parents) <= TEXTS and all(0 <= parent < count for parent in parents)
+        ):
             self.lose()
             return
         paths = [[*path, (step.step, i)] for i, path in enumerate(self._paths)]
@@ -55,8 +57,10 @@ class Texts:
         if recorded != due:
             first, stop, refs = min((recorded - due) or (due - recorded))
             where = f"positions {first} to {stop - 1}, read by {refs} texts"
-            yield f"its cache says that texts share {where}, " + "and by their origins they do not" if recorded - due else (
-                f"its cache does not say that texts share {where}, and by their origins they do"
+            yield (
+                f"its cache says that texts share {where}, " + "and by their origins they do not"
+                if recorded - due
+                else (f"its cache does not say that texts share {where}, and by their origins they do")
             )
         saved = sum((refs - 1) * (stop - first) for first, stop, refs in recorded.elements())
         if self._entry is not None and change.shared_bytes != saved * self._entry:
@@ -66,7 +70,9 @@ class Texts:
         """The nodes of all texts, from those that all read to those of one alone."""
         assert self._paths is not None
         length = len(self._paths[0])
-        due = [(list(range(len(self._paths))), 0, 0)]  # texts, entries behind the prompt that they share, where a node begins
+        due = [
+            (list(range(len(self._paths))), 0, 0)
+        ]  # texts, entries behind the prompt that they share, where a node begins
         while due:
             texts, stop, begins = due.pop()
             while len(texts) > 1 and stop < length and len({self._paths[text][stop] for text in texts}) == 1:

@@ -51,7 +51,9 @@ class Cut:
     near: int = 1
 
 
-def shorten(scores: np.ndarray, stays: np.ndarray, budget: int, *, out: np.ndarray | None = None, **more: Any) -> Cut:
+def shorten(
+    scores: np.ndarray, stays: np.ndarray, budget: int, *, out: np.ndarray | None = None, **more: Any
+) -> Cut:
     """The cut of a prompt whose tokens are worth `scores` (float32 [n]). stays: bool [n], what is read in any case; out: bool
     [n], what never is;  more: further fields of the cut."""
     settled = np.where(stays, STAYS, LEFT).astype(np.uint8)
@@ -128,10 +130,17 @@ def _around(at: int, near: int, n: int) -> list[int]:
 def consistent_cut(cut: Cut, n: int, vocab: int) -> None:
     """Refuse a cut of a prompt of `n` tokens whose numbers cannot be."""
     shaped(cut.kept, "cut.kept", 1, "iu")
-    if not cut.kept.size or int(cut.kept[-1]) != n - 1 or cut.kept[0] < 0 or (np.diff(cut.kept.astype(np.int64)) <= 0).any():
+    if (
+        not cut.kept.size
+        or int(cut.kept[-1]) != n - 1
+        or cut.kept[0] < 0
+        or (np.diff(cut.kept.astype(np.int64)) <= 0).any()
+    ):
         raise TraceError(f"cut.kept does not rise within a prompt of {n} tokens up to its last")
     if cut.positions != "compact":
-        raise TraceError(f"cut.positions is {cut.positions[:20]!r}, which this version does not know: open it with a newer one")
+        raise TraceError(
+            f"cut.positions is {cut.positions[:20]!r}, which this version does not know: open it with a newer one"
+        )
     for name, x, kind, length in (
         ("scores", cut.scores, "f", n),
         ("reason", cut.reason, "iu", n),
@@ -146,7 +155,9 @@ def consistent_cut(cut: Cut, n: int, vocab: int) -> None:
             if not x.size or x[0] != 0 or x[-1] >= n or (np.diff(x.astype(np.int64)) <= 0).any():
                 raise TraceError(f"cut.{name} does not rise from 0 within a prompt of {n} tokens")
     if cut.reason is not None and cut.reason.max() > 4:
-        raise TraceError(f"cut.reason is {cut.reason.max()}, which this version does not know: open it with a newer one")
+        raise TraceError(
+            f"cut.reason is {cut.reason.max()}, which this version does not know: open it with a newer one"
+        )
     if not 1 <= cut.near <= 1 << 16:
         raise TraceError(f"cut.near is {cut.near}: a token brings 1 to {1 << 16}")
     counts([cut.budget or 0], "cut.budget")

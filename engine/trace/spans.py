@@ -55,7 +55,9 @@ def ranked(losses: np.ndarray, normal: bool, most: int) -> list[tuple[int, int]]
     """(first, tokens) of the best spans, the best first, of equal ones the first; at most `most`."""
     values = judged(losses, normal).ravel()
     order = np.argsort(values, kind="stable")[:most]
-    return [(int(at) // losses.shape[1], int(at) % losses.shape[1] + 1) for at in order if np.isfinite(values[at])]
+    return [
+        (int(at) // losses.shape[1], int(at) % losses.shape[1] + 1) for at in order if np.isfinite(values[at])
+    ]
 
 
 def consistent_spans(spans: Spans | None, vocab: int) -> None:
@@ -63,7 +65,9 @@ def consistent_spans(spans: Spans | None, vocab: int) -> None:
     if spans is None:
         return
     if spans.start < 0 or spans.count < 1 or not 0 <= spans.end < vocab:
-        raise TraceError(f"spans has a passage of {spans.count} tokens at {spans.start}, and answers that end with {spans.end}")
+        raise TraceError(
+            f"spans has a passage of {spans.count} tokens at {spans.start}, and answers that end with {spans.end}"
+        )
     for span in (spans.best, *([] if spans.greedy is None else [spans.greedy])):
         if len(span) != 2 or not (span[0] >= 0 and span[1] >= 1 and sum(span) <= spans.count):
             raise TraceError(f"spans names the span {span} of a passage of {spans.count} tokens")
@@ -71,7 +75,9 @@ def consistent_spans(spans: Spans | None, vocab: int) -> None:
         raise TraceError("spans has a greedy span without its loss, or a loss without it")
     losses = spans.losses
     if losses is not None and (losses.ndim != 2 or len(losses) != spans.count or losses.dtype.kind != "f"):
-        raise TraceError(f"spans.losses has the shape {list(losses.shape)}, where one row for each of {spans.count} is due")
+        raise TraceError(
+            f"spans.losses has the shape {list(losses.shape)}, where one row for each of {spans.count} is due"
+        )
     if losses is not None and losses.shape[1] < max(spans.best[1], (spans.greedy or [0, 0])[1]):
         raise TraceError("spans.losses has no column for a span that it names")
 
@@ -90,7 +96,11 @@ def spans_problems(
         yield f"it emitted {list(emitted)}, and its best span is {answer[:-1]}, which {spans.end} ends"
     if type(knobs.get("normal")) is bool and spans.normal != knobs["normal"]:
         yield f"its spans were {'' if spans.normal else 'not '}judged by the token, and its strategy says otherwise"
-    if not spans.normal and spans.greedy_loss is not None and spans.greedy_loss < spans.loss - _near(spans.loss):
+    if (
+        not spans.normal
+        and spans.greedy_loss is not None
+        and spans.greedy_loss < spans.loss - _near(spans.loss)
+    ):
         yield f"the greedy span has a loss of {spans.greedy_loss:.6g}, below the {spans.loss:.6g} of the best one"
     if spans.losses is None:
         return

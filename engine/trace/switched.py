@@ -62,7 +62,10 @@ class Switch:
         block = self.block
         if block is None:
             return [("entropy", LANES[self.wrote], 1)]
-        both: list[tuple[Looked, str, int]] = [("law", "draft", len(block.sure)), ("law", "target", len(block.tokens))]
+        both: list[tuple[Looked, str, int]] = [
+            ("law", "draft", len(block.sure)),
+            ("law", "target", len(block.tokens)),
+        ]
         return [x for x in both if x[2]]
 
 
@@ -76,8 +79,14 @@ def consistent_switch(switch: Switch | None, vocab: int) -> None:
     if block is None:
         return
     n = len(block.tokens)
-    if not len(block.loss) == len(block.choice) == n or not n <= len(block.sure) <= n + 1 or not 0 <= block.kept <= n:
-        raise TraceError(f"switch has a block of {n} tokens, {block.kept} of them kept, with other numbers than it has tokens")
+    if (
+        not len(block.loss) == len(block.choice) == n
+        or not n <= len(block.sure) <= n + 1
+        or not 0 <= block.kept <= n
+    ):
+        raise TraceError(
+            f"switch has a block of {n} tokens, {block.kept} of them kept, with other numbers than it has tokens"
+        )
     if any(not 0 <= x < vocab for x in (*block.tokens, *block.choice)):
         raise TraceError(f"switch.block holds an id outside the vocabulary of {vocab:,}")
     if not all(0 <= x <= 1 + 1e-6 for x in block.sure):

@@ -40,10 +40,25 @@ def frame(given: Any, table: Table = "steps") -> DataFrame:
 def _steps(trace: Trace) -> Iterator[tuple[Any, ...]]:
     for s in trace.steps:
         target = next((c for c in s.cache if c.lane == "target"), None)
-        held = (target.held, target.held_bytes, target.evicted_count) if target is not None else (None, None, None)
+        held = (
+            (target.held, target.held_bytes, target.evicted_count)
+            if target is not None
+            else (None, None, None)
+        )
         clock = (s.t_us, s.wall_us, s.draft_us, s.verify_us, s.commit_us, s.policy_us)
         tried = len(s.trials.ok) if s.trials is not None else None
-        yield s.step, s.n, len(s.emitted), trace.text(s.emitted), s.drafted, tried, s.accepted, *clock, len(s.passes), *held
+        yield (
+            s.step,
+            s.n,
+            len(s.emitted),
+            trace.text(s.emitted),
+            s.drafted,
+            tried,
+            s.accepted,
+            *clock,
+            len(s.passes),
+            *held,
+        )
 
 
 def _decisions(trace: Trace) -> Iterator[tuple[Any, ...]]:
@@ -51,7 +66,9 @@ def _decisions(trace: Trace) -> Iterator[tuple[Any, ...]]:
         if s.trials is None or s.draft is None:
             continue
         depth, t, kept, shares = depths(s.draft.parents), s.trials, set(s.path or []), Shares(trace.header, s)
-        for node, p, r, q, u, threshold, ok in zip(t.node, t.p, t.r, t.q, t.u, t.threshold, t.ok, strict=True):
+        for node, p, r, q, u, threshold, ok in zip(
+            t.node, t.p, t.r, t.q, t.u, t.threshold, t.ok, strict=True
+        ):
             token, parent = s.draft.tokens[node], s.draft.parents[node]
             place = (s.step, node, parent, depth[node], token, trace.piece(token))
             law = (p, shares.model(parent, token), shares.entropy(parent))
@@ -64,7 +81,12 @@ def _cache(trace: Trace) -> Iterator[tuple[Any, ...]]:
         for c in changes:
             sizes = (c.appended, c.held, c.evicted_count, c.held_bytes, c.peak_bytes, c.full_bytes)
             costs = (None, None) if c.shadow is None else (c.shadow.lost_mass, c.shadow.drift)
-            yield step, c.lane, *sizes, *(float(x.mean()) if x is not None and x.size else None for x in costs)
+            yield (
+                step,
+                c.lane,
+                *sizes,
+                *(float(x.mean()) if x is not None and x.size else None for x in costs),
+            )
 
 
 def _passes(trace: Trace) -> Iterator[tuple[Any, ...]]:
@@ -92,7 +114,18 @@ _DECISIONS = (
     "step", "node", "parent", "depth", "token", "text",
     "p", "p_model", "entropy_nats", "r", "q", "u", "threshold", "ok", "kept",
 )  # fmt: skip
-_CACHE = ("step", "lane", "appended", "held", "evicted", "held_bytes", "peak_bytes", "full_bytes", "lost_mass", "drift_nats")
+_CACHE = (
+    "step",
+    "lane",
+    "appended",
+    "held",
+    "evicted",
+    "held_bytes",
+    "peak_bytes",
+    "full_bytes",
+    "lost_mass",
+    "drift_nats",
+)
 _PASSES = ("step", "lane", "phase", "tokens", "batch", "held", "wall_us", "attn", "ffn", "propagated")
 _NOTES = ("step", "part", "name", "word", "at", "value", "unit")
 _ROWS: dict[str, tuple[tuple[str, ...], Callable[[Trace], Iterator[tuple[Any, ...]]]]] = {

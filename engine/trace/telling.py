@@ -25,7 +25,11 @@ class Quantity:
     value: str
 
 
-TARGET, DRAFT, DRAW = Quantity("target", "p(x)", "p"), Quantity("draft", "q(x)", "q"), Quantity("draw", "u", "u")
+TARGET, DRAFT, DRAW = (
+    Quantity("target", "p(x)", "p"),
+    Quantity("draft", "q(x)", "q"),
+    Quantity("draw", "u", "u"),
+)
 
 
 @dataclass

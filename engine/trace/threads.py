@@ -181,11 +181,17 @@ def _enter(order: ThreadTree, record: Threads, round_: int) -> None:
 def consistent_threads(threads: Threads, vocab: int) -> None:
     """What must agree inside one record: lengths, ids, counts. Raises TraceError."""
     if len(threads.tokens) != len(threads.alive):
-        raise TraceError(f"threads.tokens has {len(threads.tokens)} entries, where {len(threads.alive)} are due")
+        raise TraceError(
+            f"threads.tokens has {len(threads.tokens)} entries, where {len(threads.alive)} are due"
+        )
     ids = [*threads.tokens, *(x for begun in threads.begun for x in begun.given)]
     if ids and not 0 <= min(ids) <= max(ids) < vocab:
         raise TraceError(f"threads holds an id outside the vocabulary of {vocab:,}")
-    numbers = [*threads.alive, *(x.thread for x in threads.begun), *(n for x in threads.ended for n in (x.thread, *x.freed))]
+    numbers = [
+        *threads.alive,
+        *(x.thread for x in threads.begun),
+        *(n for x in threads.ended for n in (x.thread, *x.freed)),
+    ]
     counts = [*numbers, *(x.at for x in threads.begun), *(x.parent + 1 for x in threads.begun)]
     if counts and min(counts) < 0:
         raise TraceError(f"threads holds the negative count {min(counts)}")
@@ -199,7 +205,9 @@ class ThreadBooks:
            it can
     """
 
-    def __init__(self, stops: Collection[int], frees: Callable[[Strand, list[int], list[Strand]], str] = lambda *_: ""):
+    def __init__(
+        self, stops: Collection[int], frees: Callable[[Strand, list[int], list[Strand]], str] = lambda *_: ""
+    ):
         self._order, self._frees = ThreadTree(stops), frees
         self._rounds = 0
         self._known = True

@@ -28,7 +28,9 @@ class TickBooks:
     def __init__(self, header: Header):
         self._header, self._layers = header, int(header.model.get("n_layers", 1))
         self._ticks, self.checked = said(header, "strategy").get("ticks"), 0
-        self._due: int | None = 0 if header.parent is None else None  # layers that the next root has behind it
+        self._due: int | None = (
+            0 if header.parent is None else None
+        )  # layers that the next root has behind it
         self._counted = header.parent is None  # whether all tokens since the clock began were seen
         self._tokens = self._ahead = 0  # tokens read, and layers that they had run before
 
@@ -38,7 +40,11 @@ class TickBooks:
 
     def problems(self, step: Step) -> Iterator[str]:
         """What is wrong with the ticks of a step, a phrase each."""
-        notes = told_by(step, method_at(self._header, step.step)).get("strategy") if self._ticks in AHEAD else None
+        notes = (
+            told_by(step, method_at(self._header, step.step)).get("strategy")
+            if self._ticks in AHEAD
+            else None
+        )
         if notes is None:
             return self.lose()
         if step.draft is None or any(type(notes.get(name)) is not int for name in NAMES):
@@ -60,10 +66,17 @@ class TickBooks:
     def _layered(self, step: Step, head: int, beside: Runs, d: int) -> Iterator[str]:
         """The passes ran what the notes say: the root from where it stood, and each of the others its own layers."""
         layers, own = self._layers, [x for x in step.passes if decides(x)]
-        if [_from(x, layers) for x in own] not in ([head], [0] if any(x.instrumented for x in own) else [head]):
+        if [_from(x, layers) for x in own] not in (
+            [head],
+            [0] if any(x.instrumented for x in own) else [head],
+        ):
             yield f"its token was {head} layers ahead, and its passes did not run the others"
         ran = [(x.tokens, _ran(x, layers)) for x in step.passes if x.lane == "target" and x.phase == "draft"]
-        cut = [(a, b) for run in beside for a, b in (((run[0], d), (d, run[1])) if run[0] < d < run[1] else (run,))]
+        cut = [
+            (a, b)
+            for run in beside
+            for a, b in (((run[0], d), (d, run[1])) if run[0] < d < run[1] else (run,))
+        ]
         due = [(1, [*range(a, b)]) for a, b in cut]
         if self._ticks == "branches":
             due = [(len(beside), [*range(layers - d)])]
@@ -77,7 +90,9 @@ class TickBooks:
         self._tokens, self._ahead = self._tokens + 1, self._ahead + head
         if notes["ticks"] != ticks:
             yield f"it took {notes['ticks']} ticks, and {ticks} of {layers} layers were left to run"
-        if self._counted and (clock, notes["plain"]) != (due := (layers * self._tokens - self._ahead, layers * self._tokens)):
+        if self._counted and (clock, notes["plain"]) != (
+            due := (layers * self._tokens - self._ahead, layers * self._tokens)
+        ):
             yield f"its clocks stand at {clock} and {notes['plain']}, and {self._tokens} tokens give {due[0]} and {due[1]}"
         if notes["work"] != ticks + sum(others):
             yield f"it is said to have run {notes['work']} layers, and {ticks} and {sum(others)} of guesses are due"

@@ -49,7 +49,11 @@ class SwitchBooks:
         if step.origins != [ORIGINS[switch.wrote]] * len(step.emitted):
             yield f"its origins are {step.origins}, and the {switch.wrote} model wrote"
         window, least, tau, shift = (knobs.get(x) for x in ("window", "stay", "tau", "shift"))
-        if type(window) is not int or type(least) is not int or not all(type(x) in (int, float) for x in (tau, shift)):
+        if (
+            type(window) is not int
+            or type(least) is not int
+            or not all(type(x) in (int, float) for x in (tau, shift))
+        ):
             if switch.mean is not None:
                 yield "the header's router lacks the knobs from which its turns follow"
             return

@@ -84,7 +84,9 @@ def _dataclass(kind: type) -> Convert:
                 if convert is None:
                     _any(inner, reading)
                 else:
-                    values[name] = inner if type(inner) is float and convert is _float else convert(inner, reading)
+                    values[name] = (
+                        inner if type(inner) is float and convert is _float else convert(inner, reading)
+                    )
             except Wrong as wrong:
                 wrong.path.append(name[:40])
                 raise
@@ -105,7 +107,13 @@ def converter(hint: Any) -> Convert:
         return _text
     if origin in (Union, UnionType):
         if NoneType not in inside:
-            return _number_or_mapping(inside[1]) if inside[0] is float else _nested if inside[0] is int else _piece
+            return (
+                _number_or_mapping(inside[1])
+                if inside[0] is float
+                else _nested
+                if inside[0] is int
+                else _piece
+            )
         left = [one for one in inside if one is not NoneType]
         return _optional(converter(Union[tuple(left)]))  # noqa: UP007  # built at run time
     if origin is list:
@@ -141,7 +149,9 @@ def _text(value: Any, reading: Reading) -> str:
     if type(value) is not str:
         raise Wrong("must be text")
     if len(value) > reading.limits.string_bytes and len(value.encode()) > reading.limits.string_bytes:
-        raise Wrong(f"has {len(value):,} characters, above the limit of {reading.limits.string_bytes:,} bytes")
+        raise Wrong(
+            f"has {len(value):,} characters, above the limit of {reading.limits.string_bytes:,} bytes"
+        )
     return value
 
 
@@ -149,8 +159,14 @@ def _piece(value: Any, reading: Reading) -> Any:
     limit = reading.limits.piece_bytes
     if type(value) is str:
         if len(value.encode()) > limit:
-            raise Wrong(f"has {len(value.encode()):,} bytes, above the limit of {limit:,} for the text of a token")
-    elif type(value) is not list or len(value) > limit or not all(type(c) is str and c in _CODES for c in value):
+            raise Wrong(
+                f"has {len(value.encode()):,} bytes, above the limit of {limit:,} for the text of a token"
+            )
+    elif (
+        type(value) is not list
+        or len(value) > limit
+        or not all(type(c) is str and c in _CODES for c in value)
+    ):
         raise Wrong("must be text, or a list of bytes as two hex digits each")
     return value
 

@@ -48,7 +48,9 @@ def check_extra(step: Step, tests: Decided | None) -> Iterator[str]:
     if not (tests.telling.rest or tests.matching):
         return
     last = step.path[-1] if step.path else -1
-    refused = any(not ok and draft.parents[node] == last for node, ok in zip(trials.node, trials.ok, strict=True))
+    refused = any(
+        not ok and draft.parents[node] == last for node, ok in zip(trials.node, trials.ok, strict=True)
+    )
     if refused != (extra.origin in ("residual", "correction")):
         yield f"the extra token is called {extra.origin!r}, but {'a' if refused else 'no'} token was rejected there"
     p = _top(step.tops, last, extra.token, "p")
@@ -61,7 +63,9 @@ def check_iteration(step: Step) -> Iterator[str]:
     it, tops = step.iteration, step.tops
     assert it is not None
     if it.before is not None:
-        right = next((k for k, (a, b) in enumerate(zip(it.before, it.tokens, strict=True)) if a != b), len(it.tokens))
+        right = next(
+            (k for k, (a, b) in enumerate(zip(it.before, it.tokens, strict=True)) if a != b), len(it.tokens)
+        )
         if it.fixed != min(right + 1, len(it.tokens)):
             yield f"{it.fixed} tokens of the block are called final, but {right} guesses were confirmed"
     if step.emitted != it.tokens[: min(it.fixed, len(step.emitted))]:
@@ -70,7 +74,11 @@ def check_iteration(step: Step) -> Iterator[str]:
         return
     for k, token in enumerate(step.emitted):
         own = _own_share(tops, k - 1, token)
-        if own is None or (it.p is not None and not _near(own, it.p[k])) or own < _best_share(tops, k - 1) * (1 - 1e-6):
+        if (
+            own is None
+            or (it.p is not None and not _near(own, it.p[k]))
+            or own < _best_share(tops, k - 1) * (1 - 1e-6)
+        ):
             yield f"token {k} of the block is not the likeliest that its place shows, with the probability that it is given"
 
 
@@ -93,7 +101,9 @@ def check_tops(step: Step) -> Iterator[str]:
     assert tops is not None
     known = tops.ids >= 0
     for column, name in enumerate("pq"):
-        total = np.where(known, getattr(tops, name), 0).sum(axis=1, dtype=np.float64) + tops.rest[:, column]  # [P]
+        total = (
+            np.where(known, getattr(tops, name), 0).sum(axis=1, dtype=np.float64) + tops.rest[:, column]
+        )  # [P]
         off = abs(total - 1) > TOLERANCE
         if name == "q":
             off &= total > TOLERANCE  # 0: nothing was proposed by chance there
@@ -218,7 +228,9 @@ def _residuals(draft: DraftTree, trials: Trials, tops: Tops | None, counts: Coun
         refused.append(i)
 
 
-def _residual(draft: DraftTree, trials: Trials, tops: Tops | None, i: int, place: int, refused: list[int]) -> float | None:
+def _residual(
+    draft: DraftTree, trials: Trials, tops: Tops | None, i: int, place: int, refused: list[int]
+) -> float | None:
     p = trials.p[i]
     if not refused:
         return p

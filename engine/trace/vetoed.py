@@ -21,7 +21,9 @@ class Veto:
     together: bool = False
 
 
-def turns(taken: Sequence[int], confidence: np.ndarray, order: np.ndarray | None, explored: int | None) -> list[int]:
+def turns(
+    taken: Sequence[int], confidence: np.ndarray, order: np.ndarray | None, explored: int | None
+) -> list[int]:
     """The open places that a pass is to commit, by index, in the order in which they are settled: the one that was `explored`,
     then the others by rank."""
     rank = np.argsort(np.argsort(-confidence if order is None else order, kind="stable"), kind="stable")

@@ -69,7 +69,9 @@ def _together(fill: Fill, canvas: list[int], language: Language) -> Iterator[str
     """Of what was to be committed, exactly that was refused which leaves no text beside the others."""
     taken = chosen(fill.count, fill.confidence, fill.bars, fill.order).nonzero()[0].tolist()
     order = turns(taken, fill.confidence, fill.order, fill.explored_at)
-    refused = language.together(canvas, [(int(fill.open[i]) - fill.start, int(fill.candidate[i])) for i in order])
+    refused = language.together(
+        canvas, [(int(fill.open[i]) - fill.start, int(fill.candidate[i])) for i in order]
+    )
     due = {int(fill.open[order[k]]) for k in refused}
     if due != fill.refused:
         yield f"it leaves {sorted(fill.refused)} open as what does not go together, and {sorted(due)} are due"

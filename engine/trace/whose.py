@@ -51,7 +51,10 @@ def setting(header: Header) -> str:
     model = header.model.get("fingerprint") or header.model.get("name")
     facts: list[Any] = [model, header.dtype, header.prompt.tolist(), sampler, seed]
     if (own := law(header)) is not None:
-        facts += [own, {role: x.get("fingerprint") for role, x in header.lanes.items() if role not in (*DRAFTS, WHOLE)}]
+        facts += [
+            own,
+            {role: x.get("fingerprint") for role, x in header.lanes.items() if role not in (*DRAFTS, WHOLE)},
+        ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 

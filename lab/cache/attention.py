@@ -20,7 +20,11 @@ def rows_of(fields: Fields, layer: int, head: int, columns: int) -> dict[str, An
     attention, positions = fields.attention, fields.positions
     if attention is None or positions is None or not fields.layers:
         raise Refusal("This step holds no attention.")
-    if attention.ndim != 5 or positions.ndim != 3 or positions.shape != (*attention.shape[:2], attention.shape[4]):
+    if (
+        attention.ndim != 5
+        or positions.ndim != 3
+        or positions.shape != (*attention.shape[:2], attention.shape[4])
+    ):
         raise Refusal("The shapes of this step's attention and positions do not fit each other.")
     if layer not in fields.layers or len(fields.layers) != attention.shape[0]:
         raise Refusal(f"Layer {layer} is not recorded; recorded are {', '.join(map(str, fields.layers))}.")
@@ -48,9 +52,18 @@ def drawn(fields: Fields, rows: int, heads: int, length: int) -> np.ndarray | No
     """float [rows, length]: what each position got of a step's attention, per layer and KV head, adding up to one; rows of
     layers that are not recorded are NaN. None where no attention is recorded, or where its shapes make no sense."""
     attention, positions = fields.attention, fields.positions
-    if attention is None or positions is None or not fields.layers or attention.ndim != 5 or positions.ndim != 3:
+    if (
+        attention is None
+        or positions is None
+        or not fields.layers
+        or attention.ndim != 5
+        or positions.ndim != 3
+    ):
         return None
-    if positions.shape != (*attention.shape[:2], attention.shape[4]) or attention.shape[:2] != (len(fields.layers), heads):
+    if positions.shape != (*attention.shape[:2], attention.shape[4]) or attention.shape[:2] != (
+        len(fields.layers),
+        heads,
+    ):
         return None
     grid = np.full((rows, length), np.nan)
     for layer, weights, at in zip(fields.layers, attention, positions, strict=True):

@@ -19,8 +19,12 @@ class Fates:
 
     def __init__(self, heads: int, bits: float | None):
         self.heads, self.bits = heads, bits
-        self._merges: list[np.ndarray] = []  # float64 [M, 6]: step, row, source, target, similarity, weight; one of each step
-        self._packs: list[tuple[int, int, int, float, float]] = []  # step, first, stop, errors of keys and of values
+        self._merges: list[
+            np.ndarray
+        ] = []  # float64 [M, 6]: step, row, source, target, similarity, weight; one of each step
+        self._packs: list[
+            tuple[int, int, int, float, float]
+        ] = []  # step, first, stop, errors of keys and of values
         self._all = np.zeros((0, 6))
         self._beside: list[tuple[int, Augmented]] = []  # step, what a context put beside the text in it
         self._lock = Lock()  # of both
@@ -29,7 +33,9 @@ class Fates:
         """Take in what a step did."""
         if change.merged is not None and change.merged_by is not None and len(change.merged):
             layer, head, source, target = change.merged.astype(np.float64).T
-            rows = np.stack([np.full(len(layer), step), layer * self.heads + head, source, target, *change.merged_by.T], 1)
+            rows = np.stack(
+                [np.full(len(layer), step), layer * self.heads + head, source, target, *change.merged_by.T], 1
+            )
             with self._lock:
                 self._merges.append(rows[(target >= 0) & (head >= 0) & (head < self.heads)])
         self._beside += [(step, one) for one in change.augmented or []]
@@ -70,17 +76,27 @@ class Fates:
         packed: [step, bits, error of keys, error of values] once it was packed; None
         """
         merges = self._merged(i)
-        into = [[int(x[1]), int(x[3]), round(x[4], 4), round(x[5], 4)] for x in merges[merges[:, 2] == position].tolist()]
+        into = [
+            [int(x[1]), int(x[3]), round(x[4], 4), round(x[5], 4)]
+            for x in merges[merges[:, 2] == position].tolist()
+        ]
         mine = merges[merges[:, 3] == position]
         rows = np.unique(mine[:, 1]).astype(int).tolist()
         took = [[row, mine[mine[:, 1] == row, 2].astype(int).tolist()] for row in rows]
-        packed = next(([x[0], self.bits, x[3], x[4]] for x in self._packs if x[0] <= i and x[1] <= position < x[2]), None)
+        packed = next(
+            ([x[0], self.bits, x[3], x[4]] for x in self._packs if x[0] <= i and x[1] <= position < x[2]),
+            None,
+        )
         return {"into": into, "took": took, "packed": packed}
 
     def beside(self, i: int) -> list[dict[str, Any]]:
         """What stands beside the entries of the text after step i, where no token does: its `form`, how many tokens of the text
         stand before it (`at`), `entries` of a layer and KV head, `origin`."""
-        return [{"form": x.form, "at": x.at, "entries": x.entries, "origin": x.origin} for k, x in self._beside if k <= i]
+        return [
+            {"form": x.form, "at": x.at, "entries": x.entries, "origin": x.origin}
+            for k, x in self._beside
+            if k <= i
+        ]
 
     def packed_to(self, i: int) -> int:
         """Where what has been packed by step i ends: the oldest are packed first."""

@@ -59,13 +59,17 @@ class Lives:
 
     def __init__(self, header: Header):
         self.header = header
-        self.layers, self.heads = (max(1, _whole(header.model.get(x)) or 1) for x in ("n_layers", "n_kv_heads"))
+        self.layers, self.heads = (
+            max(1, _whole(header.model.get(x)) or 1) for x in ("n_layers", "n_kv_heads")
+        )
         if self.rows > MOST_ENTRIES // 256:
             raise Refusal(f"The run has {self.rows:,} layers and heads, more than can be shown.")
         kept = zones(header)
         self.sinks, self.heavy, self.near = (held_at(kept, place) for place in PLACES)
         self.once = bool(said(header, "policy").get("once"))
-        whole = any(zone.place != "first" for zone in kept)  # else it says what it never gives up, and not how much it keeps
+        whole = any(
+            zone.place != "first" for zone in kept
+        )  # else it says what it never gives up, and not how much it keeps
         self.budget = sum(zone.entries for zone in kept) if whole and not self.once else None
         self.tokens: list[int] = header.prompt.tolist()
         self.length: list[int] = []
@@ -84,8 +88,12 @@ class Lives:
         self.fates = Fates(self.heads, said(header, "codec").get("bits"))
         self.missed = Missed()
         self._plans: list[tuple[int, Plan]] = []  # the step, and what was settled in it
-        self._anew = sorted(read_anew(header, ("policy", "strategy")))  # steps whose caches hold other entries
-        self._by_head: dict[int, np.ndarray] = {}  # by step from the first of those on, what the record says of each head
+        self._anew = sorted(
+            read_anew(header, ("policy", "strategy"))
+        )  # steps whose caches hold other entries
+        self._by_head: dict[
+            int, np.ndarray
+        ] = {}  # by step from the first of those on, what the record says of each head
 
     @classmethod
     def of(cls, trace: Trace) -> Lives:
@@ -130,9 +138,20 @@ class Lives:
             self.unplaced = UNPLACED.get(record.fill.cache, "")
         self.tokens += record.emitted
         self.length.append(self._read)
-        for name, value in [("held", "held"), ("bytes", "held_bytes"), ("full", "full_bytes"), ("evicted", "evicted_count")]:
+        for name, value in [
+            ("held", "held"),
+            ("bytes", "held_bytes"),
+            ("full", "full_bytes"),
+            ("evicted", "evicted_count"),
+        ]:
             series = getattr(self, name)
-            series.append(getattr(change, value) if change is not None else series[-1] if series and name != "evicted" else 0)
+            series.append(
+                getattr(change, value)
+                if change is not None
+                else series[-1]
+                if series and name != "evicted"
+                else 0
+            )
         self.missed.learn(None if change is None else change.shadow)
         before = self._kept[-1:] or [0]
         self._kept += before if change is None else [change.kept_bytes(self._read)]
@@ -140,7 +159,9 @@ class Lives:
     def _grow(self, appended: int) -> None:
         self._read += appended
         if self._read > MOST_POSITIONS or self.rows * self._read > MOST_ENTRIES:
-            raise Refusal(f"The cache read {self._read:,} positions in {self.rows:,} layers and heads: too many to show.")
+            raise Refusal(
+                f"The cache read {self._read:,} positions in {self.rows:,} layers and heads: too many to show."
+            )
         if self._read > self._left.shape[1]:
             wider = np.full((self.rows, max(self._read, 2 * self._left.shape[1])), KEPT, np.int32)
             wider[:, : self._left.shape[1]] = self._left
@@ -152,7 +173,12 @@ class Lives:
         self.fates.learn(change, i)
         if change.plan is not None:
             self._plans.append((i, change.plan))
-        if self._anew and i >= self._anew[0] and change.by_head is not None and change.by_head.size == self.rows:
+        if (
+            self._anew
+            and i >= self._anew[0]
+            and change.by_head is not None
+            and change.by_head.size == self.rows
+        ):
             self._by_head[i] = change.by_head.ravel()
         if change.evicted_all is not None and len(change.evicted_all):
             gone = change.evicted_all.astype(np.int64)
@@ -160,7 +186,14 @@ class Lives:
             scored = True
         if change.evicted is not None and len(change.evicted):
             layer, head, at = change.evicted.astype(np.int64).T
-            good = (layer >= 0) & (layer < self.layers) & (head >= 0) & (head < self.heads) & (at >= 0) & (at < self._read)
+            good = (
+                (layer >= 0)
+                & (layer < self.layers)
+                & (head >= 0)
+                & (head < self.heads)
+                & (at >= 0)
+                & (at < self._read)
+            )
             self._left[(layer * self.heads + head)[good], at[good]] = i
             scored = True
         self.untold |= bool(change.evicted_count) and not scored
@@ -182,7 +215,11 @@ class Lives:
 
     def came(self, position: int) -> int:
         """The step in which a position's entry was made; BY_READING: with the prompt."""
-        return BY_READING if position < self.prompt else int(np.searchsorted(self.length, position, side="right"))
+        return (
+            BY_READING
+            if position < self.prompt
+            else int(np.searchsorted(self.length, position, side="right"))
+        )
 
     def at_length(self, length: int) -> int:
         """The last step after which at most `length` positions were read; the first step if there is none."""
@@ -217,11 +254,15 @@ class Lives:
         if self._chosen[0] != self.count:
             first = self.sinks or 0
             at = self._left[:, first : self._read]
-            falls = bool(self.heavy) or (at.shape[1] > 1 and bool((np.maximum.accumulate(at, 1)[:, :-1] > at[:, 1:]).any()))
+            falls = bool(self.heavy) or (
+                at.shape[1] > 1 and bool((np.maximum.accumulate(at, 1)[:, :-1] > at[:, 1:]).any())
+            )
             self._chosen = (self.count, falls)
         return self._chosen[1]
 
-    def binned(self, i: int, columns: int, mass: np.ndarray | None, read: np.ndarray | None = None) -> dict[str, Any]:
+    def binned(
+        self, i: int, columns: int, mass: np.ndarray | None, read: np.ndarray | None = None
+    ) -> dict[str, Any]:
         """The map after step i in at most `columns` columns of equal width: per row and column the share that is held, whether
         something went in this step, and the largest mass of what is held, and the share that was read.
 
@@ -236,7 +277,12 @@ class Lives:
         here = np.full(across, width)
         here[-1] = n - (across - 1) * width if n else 1
         share = (at > i).sum(2) / here
-        grid = {"bin": width, "columns": across, "kept": np.ceil(255 * share).astype(np.uint8), "now": (at == i).any(2)}
+        grid = {
+            "bin": width,
+            "columns": across,
+            "kept": np.ceil(255 * share).astype(np.uint8),
+            "now": (at == i).any(2),
+        }
         if mass is not None:
             padded = np.zeros((self.rows, across * width), np.uint8)
             shown = mass.reshape(self.rows, -1)[:, :n]
@@ -246,7 +292,9 @@ class Lives:
             seen = np.zeros((self.rows, across * width), np.uint8)
             shown = read.reshape(self.rows, -1)[:, :n]
             seen[:, : shown.shape[1]] = shown
-            grid["read"] = np.ceil(255 * (seen.reshape(self.rows, across, width) > 0).sum(2) / here).astype(np.uint8)
+            grid["read"] = np.ceil(255 * (seen.reshape(self.rows, across, width) > 0).sum(2) / here).astype(
+                np.uint8
+            )
         return grid
 
     def by_head(self, i: int) -> dict[str, Any] | None:
@@ -257,7 +305,9 @@ class Lives:
         held = self.kept(i).sum(1) if since is None else self._by_head.get(i)
         if held is None or self.rows > MOST_HEADS:
             return None
-        plan = next((x for k, x in reversed(self._plans) if (BY_READING if since is None else since) <= k <= i), None)
+        plan = next(
+            (x for k, x in reversed(self._plans) if (BY_READING if since is None else since) <= k <= i), None
+        )
         if plan is not None and plan.entries.shape != (self.layers, self.heads):
             plan = None
         if plan is None and (held == held[0]).all():
@@ -307,7 +357,9 @@ class Lives:
         columns = {name: [getattr(self, name)[k] for k in at] for name in ("length", "held", "bytes", "full")}
         columns["kept"] = [self.kept_bytes(k) for k in at]
         lost = [sum(self.evicted[k : k + every]) for k in range(0, self.count, every)]
-        missed = self.missed.series([range(k, min(k + every, self.count)) for k in range(0, self.count, every)])
+        missed = self.missed.series(
+            [range(k, min(k + every, self.count)) for k in range(0, self.count, every)]
+        )
         return {"every": [every], "step": at, **columns, "evicted": lost, **missed}
 
 
@@ -341,7 +393,8 @@ def overlap(a: Lives, i: int, b: Lives, j: int) -> dict[str, Any]:
         "parted": upto == same,
         "counts": counts.tolist(),
         "jaccard": [
-            both / max(1, both + first + second) if both + first + second else 1.0 for both, first, second in counts.tolist()
+            both / max(1, both + first + second) if both + first + second else 1.0
+            for both, first, second in counts.tolist()
         ],
         "only": [
             [runs(np.flatnonzero(x & ~y)) for x, y in zip(first, second, strict=True)]

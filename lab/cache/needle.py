@@ -78,7 +78,12 @@ def fate(lives: Lives, first: int, last: int, i: int) -> dict[str, Any]:
                 "why": _why(lives, row, first + int(at.argmin()), i) if len(gone) else "",
             }
         )
-    return {"size": size, "read": max(0, read), "rows": rows, "sentence": _sentence(lives, first, last, i, read, rows)}
+    return {
+        "size": size,
+        "read": max(0, read),
+        "rows": rows,
+        "sentence": _sentence(lives, first, last, i, read, rows),
+    }
 
 
 def _why(lives: Lives, row: int, position: int, i: int) -> str:
@@ -87,7 +92,9 @@ def _why(lives: Lives, row: int, position: int, i: int) -> str:
 
 def _sentence(lives: Lives, first: int, last: int, i: int, read: int, rows: list[dict[str, Any]]) -> str:
     where = f"position {first}" if first == last else f"positions {first} to {last}"
-    stands = f"It stands at {where}" + (f", of which {read} of {last - first + 1} are read" if 0 < read <= last - first else "")
+    stands = f"It stands at {where}" + (
+        f", of which {read} of {last - first + 1} are read" if 0 < read <= last - first else ""
+    )
     if read <= 0:
         return f"{stands}, which the cache has not read by step {i}."
     if lives.untold:
@@ -106,13 +113,21 @@ def _sentence(lives: Lives, first: int, last: int, i: int, read: int, rows: list
     }[early["why"]]
     when = _when(early["first"])
     if none == len(rows):
-        until = "" if late["last"] == early["first"] else f" and the last {_when(late['last'])}{_row(lives, late, rows)}"
+        until = (
+            ""
+            if late["last"] == early["first"]
+            else f" and the last {_when(late['last'])}{_row(lives, late, rows)}"
+        )
         return (
             f"{stands}: after step {i} no head holds any of it, so the model can no longer look at it. The first of it left "
             f"{when}{_row(lives, early, rows) if until else ''}{until}: {because}."
         )
     part = len(rows) - whole - none
-    verbs = [(whole, "holds", "hold", "all of it"), (part, "holds", "hold", "a part"), (none, "has", "have", "lost it")]
+    verbs = [
+        (whole, "holds", "hold", "all of it"),
+        (part, "holds", "hold", "a part"),
+        (none, "has", "have", "lost it"),
+    ]
     said = [f"{count} {one if count == 1 else many} {what}" for count, one, many, what in verbs if count]
     listed = said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
     began = f"The first of it left {when}{_row(lives, early, rows)}: {because}."

@@ -9,11 +9,16 @@ import numpy as np
 from decodescope.engine.trace.events import Prefill, Step
 from decodescope.engine.trace.scored import Scores
 
-Below = tuple[int, float, float | None]  # row, score, lowest score that stayed: None where nothing stayed for its score
+Below = tuple[
+    int, float, float | None
+]  # row, score, lowest score that stayed: None where nothing stayed for its score
 
 
 def fallen(
-    record: Callable[[int], Prefill | Step | None], position: int, rows: Sequence[tuple[int | None, str]], heads: int
+    record: Callable[[int], Prefill | Step | None],
+    position: int,
+    rows: Sequence[tuple[int | None, str]],
+    heads: int,
 ) -> list[Below]:
     """What a position scored in each row in which it left and the step says so. record(i): of a step, below 0 of the prompt's
     reading;  rows: of each layer and KV head, layer by layer, when it left, as `Lives.life` says."""
@@ -21,7 +26,9 @@ def fallen(
     for i in sorted({left for left, _ in rows if left is not None}):
         change = next((x for x in getattr(record(i), "cache", ()) if x.lane == "target"), None)
         if change is not None and change.scores is not None:
-            scored += _below(change.scores, position, [row for row, (left, _) in enumerate(rows) if left == i], heads)
+            scored += _below(
+                change.scores, position, [row for row, (left, _) in enumerate(rows) if left == i], heads
+            )
     return scored
 
 

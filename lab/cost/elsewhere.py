@@ -31,7 +31,15 @@ SHARES = tuple(x / 10 for x in range(10, 0, -1))  # of drafted tokens that are a
 
 
 def _shape(  # noqa: PLR0913
-    name: str, layers: int, heads: int, kv: int, width: int, d_model: int, d_ff: int, vocab: int, qwen: bool = False
+    name: str,
+    layers: int,
+    heads: int,
+    kv: int,
+    width: int,
+    d_model: int,
+    d_ff: int,
+    vocab: int,
+    qwen: bool = False,
 ) -> ModelSpec:
     """qwen: with biases of queries, keys and values, and one matrix for embedding and unembedding."""
     return ModelSpec(name, layers, heads, kv, width, d_model, d_ff, vocab, tied=qwen, qkv_bias=qwen)
@@ -88,7 +96,11 @@ class Off:
         return self.model / self.clock - 1
 
     def __str__(self) -> str:
-        each = f"; by kind of pass {_signed(self.least - 1)} to {_signed(self.most - 1)}" if self.most > self.least else ""
+        each = (
+            f"; by kind of pass {_signed(self.least - 1)} to {_signed(self.most - 1)}"
+            if self.most > self.least
+            else ""
+        )
         took = f"its passes took {_seconds(self.clock)}, and the model says {_seconds(self.model)}"
         return f"The model is off by {_signed(self.share)} for this run on its own machine: {took}{each}."
 
@@ -132,7 +144,9 @@ class Pricer:
         self.replaced = {lane: shape for lane, shape in (models or {}).items() if lane in self.passes.specs}
         self.passes.specs |= self.replaced
         if self.passes.bits is None or "target" not in self.passes.specs:
-            raise ParamError("The record does not tell the shape of the run's model or its type: nothing can be priced.")
+            raise ParamError(
+                "The record does not tell the shape of the run's model or its type: nothing can be priced."
+            )
 
     def us(self, one: Pass, draft: DraftTree | None = None) -> float | None:
         """Microseconds of one pass; None: the shape of its lane is not recorded."""
@@ -158,10 +172,28 @@ class Pricer:
         for one, draft in self._all():
             if one.lane not in self.passes.specs or one.wall_us <= 0:
                 continue
-            estimate, cost, key = self._estimate(one, draft), self.passes.cost(one, draft), (one.lane, one.phase)
-            zero = {"lane": key[0], "phase": key[1], "n": 0, "rows": 0, "flops": 0, "bytes": 0, "s": 0.0, "model": 0.0}
+            estimate, cost, key = (
+                self._estimate(one, draft),
+                self.passes.cost(one, draft),
+                (one.lane, one.phase),
+            )
+            zero = {
+                "lane": key[0],
+                "phase": key[1],
+                "n": 0,
+                "rows": 0,
+                "flops": 0,
+                "bytes": 0,
+                "s": 0.0,
+                "model": 0.0,
+            }
             row = rows.setdefault(key, zero)
-            for name, more in [("n", 1), ("rows", one.tokens * one.batch), ("flops", cost.flops), ("bytes", cost.bytes)]:
+            for name, more in [
+                ("n", 1),
+                ("rows", one.tokens * one.batch),
+                ("flops", cost.flops),
+                ("bytes", cost.bytes),
+            ]:
                 row[name] += more
             row["s"] += one.wall_us / 1e6
             row["model"] += estimate.us / 1e6
@@ -170,8 +202,12 @@ class Pricer:
         return [{**row, "bound": bounds[key].most_common(1)[0][0]} for key, row in rows.items()]
 
     def _all(self) -> list[tuple[Pass, DraftTree | None]]:
-        first: list[tuple[Pass, DraftTree | None]] = [(x, None) for x in (self.run.prefill.passes if self.run.prefill else [])]
-        return first + [(x, step.draft if decides(x) else None) for step in self.run.steps for x in step.passes]
+        first: list[tuple[Pass, DraftTree | None]] = [
+            (x, None) for x in (self.run.prefill.passes if self.run.prefill else [])
+        ]
+        return first + [
+            (x, step.draft if decides(x) else None) for step in self.run.steps for x in step.passes
+        ]
 
     def plain_us(self) -> float:
         """One token at a time, behind as many entries as the run's checks held on average."""
@@ -179,7 +215,9 @@ class Pricer:
         return self._check_us(1, round(statistics.fmean(held)) if held else len(self.run.header.prompt))
 
     def _check_us(self, rows: int, held: int) -> float:
-        return float(self.machine.time_us(self.passes.cost(Pass("target", "verify", rows, held, 1.0)), self.dtype).us)
+        return float(
+            self.machine.time_us(self.passes.cost(Pass("target", "verify", rows, held, 1.0)), self.dtype).us
+        )
 
     def surface(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Speed over plain decoding by length of the draft and share of drafted tokens that are accepted.
@@ -194,7 +232,9 @@ class Pricer:
         draft = spent * 1e6 / levels / alone if levels else 0.0
         check = {n: self._check_us(n + 1, middle) / alone for n in LENGTHS}
         grid = [[round(speedup(share, n, draft, check[n]), 4) for n in LENGTHS] for share in SHARES]
-        point = {"length": self.run.depth, "share": share_of(self.run.tau, self.run.depth)} if levels else None
+        point = (
+            {"length": self.run.depth, "share": share_of(self.run.tau, self.run.depth)} if levels else None
+        )
         return {
             "lengths": LENGTHS,
             "shares": SHARES,
@@ -214,28 +254,42 @@ class Pricer:
         rows = [(key, x.record(self.machine, self.dtype)) for key, x in kinds.items() if x.us]
         return {
             "steps": of_steps(self.passes, self.run.steps, self.machine).record(self.machine, self.dtype),
-            "rows": [{"lane": lane, "phase": phase, "mbu": x["mbu"], "mfu": x["mfu"]} for (lane, phase), x in rows],
+            "rows": [
+                {"lane": lane, "phase": phase, "mbu": x["mbu"], "mfu": x["mfu"]} for (lane, phase), x in rows
+            ],
         }
 
     def assumptions(self) -> list[str]:
         """What the figures rest on, one sentence each."""
         m, launch = self.machine, self.machine.launch_us
-        said = [f"Tokens per pass are held at {self.run.tau:.2f}, as recorded, and so are the passes and their rows."]
+        said = [
+            f"Tokens per pass are held at {self.run.tau:.2f}, as recorded, and so are the passes and their rows."
+        ]
         for lane, shape in self.replaced.items():
-            said.append(f"{shape.name} stands in the place of the {lane} model; its guesses are taken to be as good.")
+            said.append(
+                f"{shape.name} stands in the place of the {lane} model; its guesses are taken to be as good."
+            )
         if self.dtype != self.run.header.dtype:
-            said.append(f"Weights, activations and cache are {self.dtype} there; the run was {self.run.header.dtype}.")
+            said.append(
+                f"Weights, activations and cache are {self.dtype} there; the run was {self.run.header.dtype}."
+            )
         near = " or from the processor's cache where they fit" if m.cache_bandwidth else ""
         said.append(f"One sequence; weights come from memory{near} at every pass.")
         if launch:
             said.append(f"Each operator costs {launch:.1f} µs to launch, and none is captured in a graph.")
         else:
-            said.append("What a launch costs there is not known and left out: small passes look faster than they are.")
-        said.append("A pass takes the longer of its arithmetic and its traffic, plus its launches; its parts overlap fully.")
+            said.append(
+                "What a launch costs there is not known and left out: small passes look faster than they are."
+            )
+        said.append(
+            "A pass takes the longer of its arithmetic and its traffic, plus its launches; its parts overlap fully."
+        )
         inside = sum(one.wall_us for step in self.run.steps for one in step.passes)
         whole = sum(step.wall_us for step in self.run.steps)
         if whole > inside > 0:
-            said.append(f"What lies between the passes, {100 * (1 - inside / whole):.0f} % of this run's time, is left out.")
+            said.append(
+                f"What lies between the passes, {100 * (1 - inside / whole):.0f} % of this run's time, is left out."
+            )
         weights = sum(self.passes.specs[lane].params for lane in self.lanes) * (self.passes.bits or 0) / 8
         if m.memory_bytes and weights > m.memory_bytes:
             said.append(
@@ -252,7 +306,10 @@ class Pricer:
     def checks(self) -> list[tuple[float, float]]:
         """FLOP per byte and FLOP/s of the target's measured checks, POINTS of them at most."""
         checks = [(one, draft) for one, draft in self._all() if decides(one) and one.wall_us > 0]
-        priced = [(self.passes.cost(one, draft), one.wall_us) for one, draft in checks[:: -(-len(checks) // POINTS) or 1]]
+        priced = [
+            (self.passes.cost(one, draft), one.wall_us)
+            for one, draft in checks[:: -(-len(checks) // POINTS) or 1]
+        ]
         return [(cost.intensity, cost.flops / us * 1e6) for cost, us in priced]
 
     def operators(self, step: Step) -> list[dict[str, Any]]:
@@ -265,7 +322,16 @@ class Pricer:
             tree = step.draft if decides(one) and step.draft is not None and step.draft.parents else None
             read = self.passes.read_bits(one)
             for op in ops_of(spec, one, draft=tree, bits=self.passes.bits or 0, read_bits=read):
-                zero = {"lane": one.lane, "name": op.name, "n": 0, "flops": 0, "weights": 0, "kv": 0, "act": 0, "us": 0.0}
+                zero = {
+                    "lane": one.lane,
+                    "name": op.name,
+                    "n": 0,
+                    "flops": 0,
+                    "weights": 0,
+                    "kv": 0,
+                    "act": 0,
+                    "us": 0.0,
+                }
                 row = rows.setdefault((one.lane, op.name), zero)
                 row["n"] += 1
                 row["flops"] += op.flops
@@ -281,7 +347,9 @@ class Pricer:
         rows = self.rows()
         tokens = sum(len(step.emitted) for step in self.run.steps)
         spent = sum(row["model"] for row in rows if row["phase"] not in READS)
-        plain = None if said(self.run.header, "strategy").get("decoders") else self.plain_us() / 1e6  # alone it writes no text
+        plain = (
+            None if said(self.run.header, "strategy").get("decoders") else self.plain_us() / 1e6
+        )  # alone it writes no text
         measured = sum(step.wall_us for step in self.run.steps) / 1e6
         m = self.machine
         return {

@@ -51,7 +51,9 @@ class Exercise:
         otherwise: str = "Look at the last picture again.",
     ):
         if len(wrong) < 3:
-            raise ValueError(f"{question!r} knows {len(wrong)} wrong answers: give three at least, each with its hint.")
+            raise ValueError(
+                f"{question!r} knows {len(wrong)} wrong answers: give three at least, each with its hint."
+            )
         self.question, self.right, self.wrong = question, right, tuple(wrong)
         self.same = same or _same
         self.because, self.otherwise = because, otherwise
@@ -69,7 +71,9 @@ class Exercise:
         """Whether they are the same; an answer that cannot even be compared is not, whatever the reader wrote."""
         try:
             return bool(self.same(answer, other))
-        except Exception:  # the reader's own code may be called here: what it raises is a wrong answer, told as one
+        except (
+            Exception
+        ):  # the reader's own code may be called here: what it raises is a wrong answer, told as one
             return False
 
 
@@ -85,11 +89,17 @@ def same_function(*cases: Sequence[Any], close: float = 1e-6) -> Callable[[Any, 
 def _same(answer: Any, other: Any, close: float = 0.01) -> bool:
     """Equal, numbers within the share `close` of each other; sequences item by item, in their order."""
     if isinstance(answer, str) or isinstance(other, str):
-        return isinstance(answer, str) and isinstance(other, str) and answer.strip().lower() == other.strip().lower()
+        return (
+            isinstance(answer, str)
+            and isinstance(other, str)
+            and answer.strip().lower() == other.strip().lower()
+        )
     if isinstance(answer, bool) or isinstance(other, bool):
         return isinstance(answer, bool) and isinstance(other, bool) and answer == other
     if isinstance(answer, Sequence) or isinstance(other, Sequence):
-        return len(answer) == len(other) and all(_same(a, b, close) for a, b in zip(answer, other, strict=True))
+        return len(answer) == len(other) and all(
+            _same(a, b, close) for a, b in zip(answer, other, strict=True)
+        )
     if isinstance(answer, int | float) and isinstance(other, int | float):
         return math.isclose(answer, other, rel_tol=close, abs_tol=1e-9)
     return bool(answer == other)

@@ -37,7 +37,9 @@ def as_code(formula: str, function: Any, first: str = "", last: str = "") -> Cod
     """
     plain = inspect.unwrap(function) if callable(function) else function
     if not (inspect.isroutine(plain) or inspect.isclass(plain)) or not _written(plain):
-        raise ParamError(f"{function!r} has no source here: give a function, a method or a class of the package.")
+        raise ParamError(
+            f"{function!r} has no source here: give a function, a method or a class of the package."
+        )
     lines, number = inspect.getsourcelines(plain)
     file = Path(inspect.getfile(plain))
     begin = _line(lines, first, 0, function)

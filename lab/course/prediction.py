@@ -75,7 +75,13 @@ def predict(question: str, low: float, high: float, step: float | None = None, u
     step = step or (high - low) / 20
     middle = low + round((high - low) / 2 / step) * step
     slider = ipywidgets.FloatSlider(
-        value=middle, min=low, max=high, step=step, description=unit, layout=_WIDE, style={"description_width": "initial"}
+        value=middle,
+        min=low,
+        max=high,
+        step=step,
+        description=unit,
+        layout=_WIDE,
+        style={"description_width": "initial"},
     )
     return Prediction(question, slider, unit)
 
@@ -84,5 +90,7 @@ def choose(question: str, options: Sequence[str]) -> Prediction:
     """Ask for one of `options`; none is chosen to begin with. Raises ParamError for fewer than two."""
     if len(options) < 2:
         raise ParamError(f"A choice needs two options at least, not {len(options)}.")
-    radios = ipywidgets.RadioButtons(options=list(options), value=None, layout=ipywidgets.Layout(width="max-content"))
+    radios = ipywidgets.RadioButtons(
+        options=list(options), value=None, layout=ipywidgets.Layout(width="max-content")
+    )
     return Prediction(question, radios)

@@ -19,11 +19,16 @@ class Table:
         heads = "".join(f"<th>{escaped(x)}</th>" for x in self.heads)
         body = "".join("<tr>" + "".join(f"<td>{escaped(x)}</td>" for x in row) + "</tr>" for row in self.rows)
         below = f"<p>{escaped(self.caption)}</p>" if self.caption else ""
-        return f'<div class="ds-table"><style>{_RULES}</style><table><tr>{heads}</tr>{body}</table>{below}</div>'
+        return (
+            f'<div class="ds-table"><style>{_RULES}</style><table><tr>{heads}</tr>{body}</table>{below}</div>'
+        )
 
     def __str__(self) -> str:
         wide = [max(len(row[i]) for row in (self.heads, *self.rows)) for i in range(len(self.heads))]
-        lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, wide, strict=True)) for row in (self.heads, *self.rows)]
+        lines = [
+            "  ".join(cell.ljust(w) for cell, w in zip(row, wide, strict=True))
+            for row in (self.heads, *self.rows)
+        ]
         return "\n".join(line.rstrip() for line in (*lines, *([self.caption] if self.caption else [])))
 
     __repr__ = __str__

@@ -39,7 +39,9 @@ class Case:
         if step.draft is None:
             raise TraceError(f"Step {step.step} has no draft to explain" + self._why_not())
         if not 0 <= node < len(step.draft.tokens):
-            raise TraceError(f"Step {step.step} has no node {node}: it drafted {len(step.draft.tokens)}, counted from 0.")
+            raise TraceError(
+                f"Step {step.step} has no node {node}: it drafted {len(step.draft.tokens)}, counted from 0."
+            )
         at = [] if step.trials is None else [i for i, tried in enumerate(step.trials.node) if tried == node]
         if not at:
             return self._unreached(node)
@@ -63,14 +65,20 @@ class Case:
         if before:
             why.numbers.append(("residual", "r(x)", r))
         why.against = self.telling.against(owed=before > 0)
-        why.numbers += [("draft", "q(x)", q), ("threshold", why.against, r / q if q else None), ("draw", "u", u)]
+        why.numbers += [
+            ("draft", "q(x)", q),
+            ("threshold", why.against, r / q if q else None),
+            ("draw", "u", u),
+        ]
         name = "r" if before else "p"
         why.lines.append(self._proposed(node, p, q))
         if before:
             words = f"{guesses(before)} rejected here before it. What is left of the target's distribution, the residual, "
             why.lines.append(Line(words + "gives this token", (f"r = {f(r)}",)))
         keep = min(1.0, r / q) if q else 1.0
-        why.lines.append(Line(self._share(r, q), (f"min(1, {name} / q) = min(1, {f(r)} / {f(q)}) = {f(keep)}",)))
+        why.lines.append(
+            Line(self._share(r, q), (f"min(1, {name} / q) = min(1, {f(r)} / {f(q)}) = {f(keep)}",))
+        )
         if u is None:
             why.agrees = ok == (r > 0) and not 0 < r < q
             why.test = f"{name} = {f(r)} {'> 0' if r > 0 else '= 0'}"
@@ -81,11 +89,17 @@ class Case:
             why.box = (r, q, u)
             sign = "<" if u * q < r else "≥"
             why.test = f"u·q {sign} {name}:  {f(u * q)} {sign} {f(r)}"
-            sums = (f"u·q = {f(u)} · {f(q)} = {f(u * q)} {sign} {f(r)} = {name}", "accepted" if ok else "rejected")
+            sums = (
+                f"u·q = {f(u)} · {f(q)} = {f(u * q)} {sign} {f(r)} = {name}",
+                "accepted" if ok else "rejected",
+            )
             words = f"The run drew u, evenly between 0 and 1. The guess stays if u·q is below {name}."
             why.lines.append(Line(words, sums))
         if ok:
-            why.rows, why.rows_title = laws(self.trace, self.step, self._place(node)), "Both distributions at this place"
+            why.rows, why.rows_title = (
+                laws(self.trace, self.step, self._place(node)),
+                "Both distributions at this place",
+            )
         else:
             self._what_was_left(why, i)
         why.then = self._then(i)
@@ -120,10 +134,15 @@ class Case:
             over = [x for token in self.step.emitted[at : at + 1] for x in outdone(rows, token)]
             which = "its most likely token" if not over else "the likeliest of what that leaves"
             words = f"Under a greedy sampler the target has one choice, {which}, and nothing is drawn."
-            sums = (f"p({best.text}) = {f(best.p)} is the largest, before the sampler" + " made it certain" * (not over),)
+            sums = (
+                f"p({best.text}) = {f(best.p)} is the largest, before the sampler"
+                + " made it certain" * (not over),
+            )
             why.lines.append(Line(words, sums))
         why.test = "the same token" if ok else "another token"
-        why.lines.append(Line("It is the same token, so it stays." if ok else "It is another token, so the guess goes."))
+        why.lines.append(
+            Line("It is the same token, so it stays." if ok else "It is another token, so the guess goes.")
+        )
         why.rows, why.rows_title = rows, "The target's distribution before the sampler"
         why.then = self._then(i)
         return why
@@ -135,7 +154,9 @@ class Case:
         bounded, whole = tests.bounded(i), tests.path == "last"
         why.numbers = self._numbers(tests, i)
         if bounded:
-            why.lines.append(Line(f"The target writes {said(why.token)} here in {of_100(t.p[i])}.", (f"p = {f(t.p[i])}",)))
+            why.lines.append(
+                Line(f"The target writes {said(why.token)} here in {of_100(t.p[i])}.", (f"p = {f(t.p[i])}",))
+            )
         else:
             why.lines.append(self._proposed(node, t.p[i], t.q[i]))
         why.lines += self._lines(tests, i)
@@ -150,9 +171,13 @@ class Case:
             why.box, why.against = (num, den, u), telling.against()
             sign = "<" if u * den < num else "≥"
             why.test = f"{self._scaled(telling)} {sign} {telling.num}:  {f(u * den)} {sign} {f(num)}"
-            why.lines.append(Line("The run drew u, evenly between 0 and 1.", (why.test, "accepted" if ok else "rejected")))
+            why.lines.append(
+                Line("The run drew u, evenly between 0 and 1.", (why.test, "accepted" if ok else "rejected"))
+            )
         if tests.path == "longest" and ok and not kept:
-            why.lines.append(Line("It passed, but another path of passed tokens is longer, or as long and likelier."))
+            why.lines.append(
+                Line("It passed, but another path of passed tokens is longer, or as long and likelier.")
+            )
             why.status, why.title = "unreached", "Passed, not taken"
         if tests.path == "copies":
             self._of_copies(why, ok, kept)
@@ -176,7 +201,9 @@ class Case:
         rows = []
         for k, u in enumerate(self._trials().u):
             a, b, ok = tests.den(k) * (u or 0), tests.num(k), tests.passed(k)
-            rows.append(f"{k + 1}:  u = {f(a)} {'<' if ok else '≥'} {f(b)} = {num}" + ("   success" if ok else ""))
+            rows.append(
+                f"{k + 1}:  u = {f(a)} {'<' if ok else '≥'} {f(b)} = {num}" + ("   success" if ok else "")
+            )
         words = "Every place has a test. The last success counts and repairs the failures above it."
         why.lines.append(Line(words, tuple(rows)))
         why.lines.append(Line(f"So {last} of {many} tokens stay, this one {'with them' if kept else 'not'}."))
@@ -185,10 +212,16 @@ class Case:
         """Of a token that several chains hold."""
         if ok and not kept and self.step.extra is not None:
             why.status, why.title = "unreached", "Accepted, a copy taken"
-            why.lines.append(Line("It was accepted, but the path goes on in another chain that holds the same token."))
+            why.lines.append(
+                Line("It was accepted, but the path goes on in another chain that holds the same token.")
+            )
         if kept and not ok:
             why.status, why.title = "accept", "Rejected, its copy accepted"
-            why.lines.append(Line("The same token of another chain was accepted after it, and the path goes on in this one."))
+            why.lines.append(
+                Line(
+                    "The same token of another chain was accepted after it, and the path goes on in this one."
+                )
+            )
 
     def _asked(self, tests: Decided, also: Also, node: int, i: int) -> Explanation:
         """The usual test, and what else may keep a token that it refuses."""
@@ -204,7 +237,9 @@ class Case:
         else:
             why.numbers.append(("draw", "u", u))
             why.box, why.against = (num, den, u), telling.against()
-            sums = (f"{self._scaled(telling)} = {f(u * den)} {'<' if kept else '≥'} {f(num)} = {telling.num}",)
+            sums = (
+                f"{self._scaled(telling)} = {f(u * den)} {'<' if kept else '≥'} {f(num)} = {telling.num}",
+            )
             why.lines.append(Line(f"The usual test {'keeps it' if kept else 'refuses it'}.", sums))
         why.test = "kept by the usual test"
         if not kept and value is not None and bound is not None:
@@ -224,8 +259,15 @@ class Case:
         t, why = self._trials(), self._begin(node, i)
         why.numbers = [("target", "p(x)", t.p[i]), ("draft", "q(x)", t.q[i]), ("draw", "u", t.u[i])]
         why.lines.append(self._proposed(node, t.p[i], t.q[i]))
-        why.lines.append(Line(f"How {self.rule or 'its rule'} decides is not in the record: the verdict stands as recorded."))
-        why.rows, why.rows_title = laws(self.trace, self.step, self._place(node)), "Both distributions at this place"
+        why.lines.append(
+            Line(
+                f"How {self.rule or 'its rule'} decides is not in the record: the verdict stands as recorded."
+            )
+        )
+        why.rows, why.rows_title = (
+            laws(self.trace, self.step, self._place(node)),
+            "Both distributions at this place",
+        )
         why.then = self._then(i)
         return why
 
@@ -233,11 +275,17 @@ class Case:
         """The numbers of a test, as its rule lists them."""
         telling, rows = tests.telling, list[tuple[str, str, float | None]]()
         for one in telling.numbers:
-            symbol = tests.said(i, one.symbol, FORMS) or {"num": telling.num, "den": telling.den}.get(one.value, one.value)
+            symbol = tests.said(i, one.symbol, FORMS) or {"num": telling.num, "den": telling.den}.get(
+                one.value, one.value
+            )
             rows.append((one.word, symbol, tests.value(i, one.value)))
         t, owed = self._trials(), self._refused_before(i) > 0
         if not rows:
-            rows = [("target", "p(x)", t.p[i]), *([("residual", "r(x)", t.r[i])] if owed else []), ("draft", "q(x)", t.q[i])]
+            rows = [
+                ("target", "p(x)", t.p[i]),
+                *([("residual", "r(x)", t.r[i])] if owed else []),
+                ("draft", "q(x)", t.q[i]),
+            ]
             rows += [("threshold", telling.against(owed), tests.value(i, "num / den")), ("draw", "u", t.u[i])]
         return rows
 
@@ -260,8 +308,15 @@ class Case:
         t, why = self._trials(), self._begin(node, i)
         why.title += ", forced"
         why.numbers = [("target", "p(x)", t.p[i]), ("draft", "q(x)", t.q[i])]
-        why.lines.append(Line("This verdict was forced in a fork: nothing was tested, and the text follows no distribution."))
-        why.rows, why.rows_title = laws(self.trace, self.step, self._place(node)), "Both distributions at this place"
+        why.lines.append(
+            Line(
+                "This verdict was forced in a fork: nothing was tested, and the text follows no distribution."
+            )
+        )
+        why.rows, why.rows_title = (
+            laws(self.trace, self.step, self._place(node)),
+            "Both distributions at this place",
+        )
         why.then = self._then(i)
         return why
 
@@ -270,7 +325,9 @@ class Case:
         explained.status, explained.title = "unreached", "Not reached"
         if node in (self.step.draft.passengers or () if self.step.draft is not None else ()):
             explained.title = "Passenger"
-            explained.lines.append(Line("It rode the pass for later drafts: it is never tried, and no rule hears of it."))
+            explained.lines.append(
+                Line("It rode the pass for later drafts: it is never tried, and no rule hears of it.")
+            )
             return explained
         t = self.step.trials
         verdicts = {} if t is None else dict(zip(t.node, t.ok, strict=True))
@@ -284,7 +341,11 @@ class Case:
             why = f"It continues {self._token(place)} (node {place}), which {gone}."
         else:
             why = "Another guess at the same place was accepted before its turn came."
-        explained.lines = [Line(why + " The target computed its distribution all the same: that is the price of a wide draft.")]
+        explained.lines = [
+            Line(
+                why + " The target computed its distribution all the same: that is the price of a wide draft."
+            )
+        ]
         explained.numbers = [] if self._onehot() else [("draft", "q(x)", draft.q[node])]
         return explained
 
@@ -302,13 +363,17 @@ class Case:
         model = "small model" if status == "draft" else "target"
         again = status == "resample" and x.u is not None
         title = "Bonus token" if status == "bonus" else "Drawn again" if again else f"The {model}'s token"
-        why = Explanation(status, title, shown_id(x.token, self.trace.pieces), self._after(place), self._rule_name())
+        why = Explanation(
+            status, title, shown_id(x.token, self.trace.pieces), self._after(place), self._rule_name()
+        )
         rows = laws(self.trace, step, place, plain=self.greedy and x.u is None)
         if status == "draft":
             why.lines.append(Line("The small model wrote it by itself: nobody checked it."))
         if (card := turn(self.trace.header, step, str)) is not None:
             row = card.rows[0]
-            why.lines.append(Line("Whose turn it is then:", (f"{row.number:.3f} bits on average, {row.word}",)))
+            why.lines.append(
+                Line("Whose turn it is then:", (f"{row.number:.3f} bits on average, {row.word}",))
+            )
         if step.choices:
             last = step.choices[-1]
             sums = f"{added(last, last.chosen)} = {last.summed(last.chosen):.3f}"
@@ -322,17 +387,25 @@ class Case:
             why.agrees = None if best is None or step.sampler is not None else best.token == x.token
             why.test = "the most likely token"
             return why
-        refused = [i for i, ok in enumerate(self._tried()) if not ok and self._place(self._trials().node[i]) == place]
+        refused = [
+            i for i, ok in enumerate(self._tried()) if not ok and self._place(self._trials().node[i]) == place
+        ]
         if x.origin in ("residual", "correction") and refused and self.telling.rest:
             words = f"{guesses(len(refused))} rejected at this place. The token is drawn from the residual, what is left of "
             why.lines.append(Line(words + "the target's distribution."))
             left, total = left_over(self.trace, step, refused[-1])
-            why.rows, why.rows_title = (left, "What was left") if left else (rows, "Both distributions at this place")
+            why.rows, why.rows_title = (
+                (left, "What was left") if left else (rows, "Both distributions at this place")
+            )
             if total is not None:
-                why.lines.append(Line("What is left is scaled to one.", (f"the rest sums to {f(total)} before",)))
+                why.lines.append(
+                    Line("What is left is scaled to one.", (f"the rest sums to {f(total)} before",))
+                )
         elif x.origin == "residual" and self.telling.left:
             ends = "The block ends here." if self.telling.path == "last" else "No guess stayed here."
-            why.lines.append(Line(f"{ends} The token comes from {self.telling.left} the target's distribution."))
+            why.lines.append(
+                Line(f"{ends} The token comes from {self.telling.left} the target's distribution.")
+            )
             why.rows, why.rows_title = rows, "Both distributions at this place"
         elif x.origin == "bonus":
             words = "Every guess on the way was accepted. The same pass gave the target's distribution after the last one too, "
@@ -342,7 +415,12 @@ class Case:
             why.lines.append(Line(f"The {model} draws one token from its own distribution."))
             why.rows, why.rows_title = rows, f"The {model}'s distribution"
         span = x.high - x.low
-        why.numbers = [("draw", "u", x.u), ("from", "low", x.low), ("to", "high", x.high), ("probability", "high − low", span)]
+        why.numbers = [
+            ("draw", "u", x.u),
+            ("from", "low", x.low),
+            ("to", "high", x.high),
+            ("probability", "high − low", span),
+        ]
         why.agrees = x.low - 1e-12 <= x.u < x.high + 1e-12
         why.test = f"{f(x.low)} ≤ {f(x.u)} < {f(x.high)}"
         words = "All tokens stand side by side, each as wide as it is likely. u falls into the stretch of this one."
@@ -362,11 +440,17 @@ class Case:
         where += " " + self._after(self._place(node))
         ok = i is not None and self._trials().ok[i]
         status, title = ("accept", "Accepted") if ok else ("reject", "Rejected")
-        return Explanation(status, title, shown_id(draft.tokens[node], self.trace.pieces), where, self._rule_name())
+        return Explanation(
+            status, title, shown_id(draft.tokens[node], self.trace.pieces), where, self._rule_name()
+        )
 
     def _proposed(self, node: int, p: float, q: float) -> Line:
         words = f"The draft proposed {self._token(node)}"
-        words += " without a draw, so it counts as certain." if self._onehot() else f", and it does so in {of_100(q)}."
+        words += (
+            " without a draw, so it counts as certain."
+            if self._onehot()
+            else f", and it does so in {of_100(q)}."
+        )
         words += f" The target writes it in {of_100(p)}" + " after its greedy sampler" * self.greedy
         return Line(words + ".", (f"q = {f(q)}    p = {f(p)}",))
 
@@ -387,7 +471,9 @@ class Case:
 
     def _then_extra(self) -> str:
         x = self.step.extra
-        return "" if x is None else f"Then the target's own token: {said(shown_id(x.token, self.trace.pieces))}"
+        return (
+            "" if x is None else f"Then the target's own token: {said(shown_id(x.token, self.trace.pieces))}"
+        )
 
     def _after(self, place: int) -> str:
         if place != ROOT:
@@ -409,9 +495,15 @@ class Case:
             return ': it was recorded at the level "counts". Record with level="decisions".'
         if self.step.extra is None and self.step.draft is not None:
             uses = parts.said(self.trace.header, "strategy").get("uses", ())
-            ahead = "drafter" in uses and "acceptance" not in uses  # it judges itself, while the draft goes on
+            ahead = (
+                "drafter" in uses and "acceptance" not in uses
+            )  # it judges itself, while the draft goes on
             whole = ahead and len(self.step.path or []) == len(self.step.draft.tokens)
-            return ": all was accepted, the draft had gone on already." if whole else ": the text ended before it was drawn."
+            return (
+                ": all was accepted, the draft had gone on already."
+                if whole
+                else ": the text ended before it was drawn."
+            )
         return "."
 
     # ---- records
@@ -445,4 +537,7 @@ def _taken(model: str, rows: list[Row], token: int, sure: bool) -> Line:
         whose = "This rule adds what is surest" if sure else "The sampler is greedy"
         return Line(f"{whose}: the {model}'s most likely token is taken, and nothing is drawn.")
     words = f"The sampler is greedy: of what it leaves of the {model}'s distribution the likeliest is taken, and nothing is"
-    return Line(f"{words} drawn.", (" > ".join(f"p({row.text}) = {f(row.p)}" for row in over) + ", before the sampler",))
+    return Line(
+        f"{words} drawn.",
+        (" > ".join(f"p({row.text}) = {f(row.p)}" for row in over) + ", before the sampler",),
+    )

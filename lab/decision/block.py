@@ -30,14 +30,20 @@ def block(trace: Trace, step: Step) -> Explanation:
         return itself
     draft = step.draft
     if draft is None or not draft.tokens:
-        raise TraceError(f"Step {step.step} holds no block: nothing was drafted in it, or its draft was not recorded.")
+        raise TraceError(
+            f"Step {step.step} holds no block: nothing was drafted in it, or its draft was not recorded."
+        )
     path, high = step.path or [], height(draft.parents)
     status = "accept" if path else "reject"
     title = f"{step.accepted} of {step.drafted} accepted"
     chain = high == len(draft.tokens)
     shape = "a chain" if chain else f"a tree, {high} deep"
-    rule = " ".join(str((trace.header.method.get(kind) or {}).get("name", "")) for kind in ("strategy", "acceptance"))
-    why = Explanation(status, title, _texts(trace, [draft.tokens[n] for n in path]), shape, rule.replace("_", " "))
+    rule = " ".join(
+        str((trace.header.method.get(kind) or {}).get("name", "")) for kind in ("strategy", "acceptance")
+    )
+    why = Explanation(
+        status, title, _texts(trace, [draft.tokens[n] for n in path]), shape, rule.replace("_", " ")
+    )
     words = f"{len(draft.tokens)} tokens were drafted as {shape}, and one pass of the target read them all."
     why.lines.append(Line(words, (_texts(trace, draft.tokens),) if chain else ()))
     trials = step.trials
@@ -47,10 +53,14 @@ def block(trace: Trace, step: Step) -> Explanation:
             for n, ok in zip(trials.node[:MOST], trials.ok, strict=False)
         ]
         more = f"{len(trials.node) - MOST} more tests are not listed"
-        why.lines.append(Line(f"{len(trials.node)} were tested:", (*tested, *([more] if len(trials.node) > MOST else []))))
+        why.lines.append(
+            Line(f"{len(trials.node)} were tested:", (*tested, *([more] if len(trials.node) > MOST else [])))
+        )
     if step.extra is not None:
         own = said(shown_id(step.extra.token, trace.pieces))
-        why.lines.append(Line(f"After them the target's own token {own} was added, so the step wrote {len(step.emitted)}."))
+        why.lines.append(
+            Line(f"After them the target's own token {own} was added, so the step wrote {len(step.emitted)}.")
+        )
     else:
         why.lines.append(Line(f"No token of the target's own was added; the step wrote {len(step.emitted)}."))
     why.agrees = step.accepted == len(path) and [draft.tokens[n] for n in path] == step.emitted[: len(path)]

@@ -45,9 +45,13 @@ def card(e: Explanation) -> str:
         _laws(e) if e.rows else "",
         f'<p class="then">{escaped(e.then)}</p>' if e.then else "",
     ]
-    lines = "".join(f"<li>{escaped(x.words)}{''.join(f'<code>{escaped(s)}</code>' for s in x.sums)}</li>" for x in e.lines)
+    lines = "".join(
+        f"<li>{escaped(x.words)}{''.join(f'<code>{escaped(s)}</code>' for s in x.sums)}</li>" for x in e.lines
+    )
     sums = f'<div class="sums"><ol>{lines}</ol><p class="rule">rule: {escaped(e.rule)}</p></div>'
-    return f'<div class="ds-card"><style>{_style()}</style><div class="card">{"".join(parts)}</div>{sums}</div>'
+    return (
+        f'<div class="ds-card"><style>{_style()}</style><div class="card">{"".join(parts)}</div>{sums}</div>'
+    )
 
 
 def _box(e: Explanation) -> str:
@@ -80,7 +84,11 @@ def _numbers(e: Explanation) -> str:
         for word, symbol, value in e.numbers
     )
     colour = COLOUR.get(e.status, "muted")
-    test = f'<tr class="test {colour}"><td>test</td><td colspan="2">{escaped(e.test)}</td></tr>' if e.test else ""
+    test = (
+        f'<tr class="test {colour}"><td>test</td><td colspan="2">{escaped(e.test)}</td></tr>'
+        if e.test
+        else ""
+    )
     return f'<table class="numbers">{rows}{test}</table>' if rows or test else ""
 
 
@@ -91,7 +99,12 @@ def _told(value: float | None) -> str:
 def _laws(e: Explanation) -> str:
     left = any(row.left is not None for row in e.rows)
     most = max(max(row.p, row.q, row.left or 0) for row in e.rows) or 1.0
-    heads = ["<th>token</th><th></th>", "<th>q</th>" if e.drawn else "", "<th>p</th>", "<th>left</th>" if left else ""]
+    heads = [
+        "<th>token</th><th></th>",
+        "<th>q</th>" if e.drawn else "",
+        "<th>p</th>",
+        "<th>left</th>" if left else "",
+    ]
     body = "".join(_law(row, most, e.drawn, left) for row in e.rows)
     return f'<h4>{escaped(e.rows_title)}</h4><table class="laws"><tr>{"".join(heads)}</tr>{body}</table>'
 
@@ -120,7 +133,12 @@ def _style() -> str:
     names = ("bg", "panel", "line", "ink", "muted", "accept", "reject", "target", "target-text")
     light, dark = ("".join(f"--{name}:{palette[name]};" for name in names) for palette in (LIGHT, DARK))
     quoted = [", ".join(f'"{x}"' if " " in x else x for x in fonts) for fonts in (SANS, MONO)]
-    return _RULES.replace("LIGHT", light).replace("DARK", dark).replace("SANS", quoted[0]).replace("MONO", quoted[1])
+    return (
+        _RULES.replace("LIGHT", light)
+        .replace("DARK", dark)
+        .replace("SANS", quoted[0])
+        .replace("MONO", quoted[1])
+    )
 
 
 _RULES = """

@@ -18,7 +18,10 @@ def chosen(step: Step, text: Text) -> Tally | None:
     if not step.choices:
         return None
     formula, own = formula_of(step.choices), itself(step)
-    card = Tally(*("Chosen by a score", formula) if own else ("Chosen by another law", f"by the law {formula}"), *NUMBERS)
+    card = Tally(
+        *("Chosen by a score", formula) if own else ("Chosen by another law", f"by the law {formula}"),
+        *NUMBERS,
+    )
     for k, choice in enumerate(step.choices):
         place = f"token {k + 1}: " if len(step.choices) > 1 else ""
         card.rows += [_row(choice, i, place, text) for i in range(len(choice.candidates))]
@@ -49,12 +52,19 @@ def formula_of(choices: Sequence[Choice]) -> str:
     first = choices[0]
     if all(x.weights == first.weights for x in choices):
         return summed(first)
-    return f"a mixture of {' and '.join(first.weights)}" if first.joined == "mixture" else " + ".join(first.weights)
+    return (
+        f"a mixture of {' and '.join(first.weights)}"
+        if first.joined == "mixture"
+        else " + ".join(first.weights)
+    )
 
 
 def summed(choice: Choice) -> str:
     """The sum in words, such as log p - 0.5 log q."""
-    parts = [f"{'-' if x < 0 else '+'} {'' if abs(x) == 1 else f'{abs(x):.3g} '}{name}" for name, x in choice.weights.items()]
+    parts = [
+        f"{'-' if x < 0 else '+'} {'' if abs(x) == 1 else f'{abs(x):.3g} '}{name}"
+        for name, x in choice.weights.items()
+    ]
     return " ".join(parts).removeprefix("+ ")
 
 

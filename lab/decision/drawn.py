@@ -15,7 +15,9 @@ def drawn(record: Drawn, text: Callable[[Sequence[int]], str]) -> Tally:
     if record.by != "last" and record.chosen is not None:
         return _voted(record, record.chosen, text)
     stop = record.first + len(record.texts)
-    says = f"text {stop} of {record.of} drawn, " + ("the run's text" if record.chosen is not None else "the last is the run's")
+    says = f"text {stop} of {record.of} drawn, " + (
+        "the run's text" if record.chosen is not None else "the last is the run's"
+    )
     card = Tally("A text drawn", says, "ln p, the model's", "")
     for k, one in enumerate(record.texts):
         fate = "the run's text" if k == record.chosen else "drawn"
@@ -24,7 +26,9 @@ def drawn(record: Drawn, text: Callable[[Sequence[int]], str]) -> Tally:
     if record.bound is not None:
         mass = f"{math.exp(record.bound):.4g}" if record.bound > -300 else f"exp({record.bound:.1f})"
         card.lines.append(f"By all texts so far the grammar has at most {mass} of the model's mass.")
-        card.lines.append("A token is weighed by what of its mass may still be allowed behind it, as far as that was read.")
+        card.lines.append(
+            "A token is weighed by what of its mass may still be allowed behind it, as far as that was read."
+        )
     return card
 
 
@@ -39,12 +43,26 @@ def _voted(record: Drawn, chosen: int, text: Callable[[Sequence[int]], str]) -> 
     """A vote: each text's mean likeness to all, and which of them has most of it."""
     most, n = record.votes[chosen], len(record.texts)
     same = sum(x.tokens == record.texts[chosen].tokens for x in record.texts)
-    card = Tally("A vote of texts", f"text {chosen + 1} of {n} has the most votes", "votes", "the most", at=chosen)
+    card = Tally(
+        "A vote of texts", f"text {chosen + 1} of {n} has the most votes", "votes", "the most", at=chosen
+    )
     for k, (one, vote) in enumerate(zip(record.texts, record.votes, strict=True)):
         equal, alike = vote >= most, one.tokens == record.texts[chosen].tokens
-        fate = "the run's text" if k == chosen else "the same text" if alike else "as many, less likely" if equal else "fewer"
+        fate = (
+            "the run's text"
+            if k == chosen
+            else "the same text"
+            if alike
+            else "as many, less likely"
+            if equal
+            else "fewer"
+        )
         word = f"{fate}, ln p {one.logp:.2f}" + ("" if one.ended else ", cut at the limit")
         card.rows.append(Row(text(one.tokens), vote, most, equal, word))
-    card.lines.append(f"{MEANS.get(record.by, '')} A text's votes are its mean likeness to all, itself among them.".strip())
-    card.lines.append(f"{same} of {n} are this text. Of equal votes the likelier text counts, then the one with the first ids.")
+    card.lines.append(
+        f"{MEANS.get(record.by, '')} A text's votes are its mean likeness to all, itself among them.".strip()
+    )
+    card.lines.append(
+        f"{same} of {n} are this text. Of equal votes the likelier text counts, then the one with the first ids."
+    )
     return card

@@ -42,7 +42,11 @@ def eviction(
     why = Explanation("reject", "Evicted", token, where, str(part.get("name", "")).replace("_", " "))
     kept = zones(trace.header)
     policy = says(trace.header, "policy")
-    words = "Entries leave once more than the budget are held." if policy.get("does") else "This policy keeps every entry."
+    words = (
+        "Entries leave once more than the budget are held."
+        if policy.get("does")
+        else "This policy keeps every entry."
+    )
     words = policy.get("goes", words)
     sums = tuple(f"{zone.entries} {zone.word}" for zone in kept)
     of = " of the prompt" if lives.once else ""
@@ -72,7 +76,9 @@ def _of_step(why: Explanation, trace: Trace, lives: Lives, entry: Entry, i: int)
     safe = entry.position < first or entry.position >= edge
     free = stay[(stay >= first) & (stay < edge)]
     if not lives.by_score:
-        why.test = f"position {entry.position} < {int(free.min())}" if len(free) else f"position {entry.position}"
+        why.test = (
+            f"position {entry.position} < {int(free.min())}" if len(free) else f"position {entry.position}"
+        )
         why.lines.append(Line("Of those that may go it was the oldest.", (why.test,) if len(free) else ()))
         why.agrees = not safe and not (free < entry.position).any()
         return why
@@ -111,7 +117,9 @@ def _entry(lives: Lives, i: int, position: int | None, layer: int | None, head: 
         return Entry(position, layer or 0, head or 0)
     steps = np.unique(at[(at >= 0) & (at < KEPT)])
     why = lives.unlisted or f"by then some had in steps {_few(steps)}"
-    raise TraceError(f"No entry of the cache left in step {i}; {why if lives.unlisted or len(steps) else 'none has by then'}.")
+    raise TraceError(
+        f"No entry of the cache left in step {i}; {why if lives.unlisted or len(steps) else 'none has by then'}."
+    )
 
 
 def _few(steps: np.ndarray) -> str:

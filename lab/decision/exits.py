@@ -21,7 +21,9 @@ def leaving(trace: Trace, step: Step) -> Explanation:
         lossy = "decisions" in trace.header.levels and said(trace.header, "depth").get("exact") is False
         if last is not None and (lossy or last.attn is not None or last.ffn is not None):
             return _planned(trace, step, last)
-        raise TraceError(f"No pass of step {step.step} asked whether to leave early: take a run with a depth rule.")
+        raise TraceError(
+            f"No pass of step {step.step} asked whether to leave early: take a run with a depth rule."
+        )
     left, layers = step.exits[-1], int(trace.header.model.get("n_layers", 0))
     if left.closed is not None:
         return _gates(trace, step, left)
@@ -39,7 +41,9 @@ def leaving(trace: Trace, step: Step) -> Explanation:
     if not tests and not left.asks:
         why.lines.append(Line("The rule asks nothing: the token that is read says how deep its pass goes."))
     elif not tests:
-        why.lines.append(Line("No layer of this pass was asked: it had nothing to compare with, or no layer was due."))
+        why.lines.append(
+            Line("No layer of this pass was asked: it had nothing to compare with, or no layer was due.")
+        )
     else:
         layer, sure, bound = tests[-1]
         why.numbers = [("how sure", "c", sure), ("bound", "b", bound)]
@@ -81,10 +85,16 @@ def _gates(trace: Trace, step: Step, left: Exit) -> Explanation:
     title = f"{len(closed)} feed-forward blocks left out" if closed else "All feed-forward blocks ran"
     why = Explanation("target", title, token, f"step {step.step}", _rule(trace, left.criterion))
     words = "Behind a feed-forward block the pass asks how alike the states are that entered and left it; where they are "
-    tests = tuple(f"behind layer {int(at)}:  c = {f(c)} {'≥' if c >= b else '<'} {f(b)} = b" for at, c, b in left.tests)
-    why.lines.append(Line(words + "alike enough, blocks further up are left out. Attention runs in every layer.", tests))
+    tests = tuple(
+        f"behind layer {int(at)}:  c = {f(c)} {'≥' if c >= b else '<'} {f(b)} = b" for at, c, b in left.tests
+    )
+    why.lines.append(
+        Line(words + "alike enough, blocks further up are left out. Attention runs in every layer.", tests)
+    )
     if closed:
-        why.lines.append(Line(f"Left out: those of the layers {', '.join(map(str, closed))}; their weights were not read."))
+        why.lines.append(
+            Line(f"Left out: those of the layers {', '.join(map(str, closed))}; their weights were not read.")
+        )
     if left.tests:
         _, sure, bound = left.tests[-1]
         why.numbers = [("how alike", "c", sure), ("bound", "b", bound)]
@@ -95,24 +105,40 @@ def _gates(trace: Trace, step: Step, left: Exit) -> Explanation:
 
 def _looked_up(trace: Trace, step: Step, left: Exit, known: list[bool]) -> Explanation:
     """Where a pass had the states from that entered its first layer."""
-    layers, token = int(trace.header.model.get("n_layers", 0)), shown_id(step.emitted[-1], trace.pieces) if step.emitted else ""
+    layers, token = (
+        int(trace.header.model.get("n_layers", 0)),
+        shown_id(step.emitted[-1], trace.pieces) if step.emitted else "",
+    )
     title = f"{sum(known)} of {len(known)} states found in the table"
     why = Explanation("target", title, token, f"step {step.step}", _rule(trace, left.criterion))
     first = layers - left.depth
     words = f"What enters layer {first} is a function of three tokens alone: looked up, or worked out from these and kept."
-    why.lines.append(Line(f"{words} The layers below did not run for the text. The table takes {left.table:,} bytes."))
-    why.lines.append(Line("The whole model's first layers see all of the text; it might have chosen another token."))
+    why.lines.append(
+        Line(f"{words} The layers below did not run for the text. The table takes {left.table:,} bytes.")
+    )
+    why.lines.append(
+        Line("The whole model's first layers see all of the text; it might have chosen another token.")
+    )
     return why
 
 
 def _planned(trace: Trace, step: Step, last: Pass) -> Explanation:
     """What a pass left out that asked nothing."""
-    layers, token = int(trace.header.model.get("n_layers", 0)), shown_id(step.emitted[-1], trace.pieces) if step.emitted else ""
-    out = [[i for i in range(layers) if i not in which_of(ran, range(layers))] for ran in (last.attn, last.ffn)]
+    layers, token = (
+        int(trace.header.model.get("n_layers", 0)),
+        shown_id(step.emitted[-1], trace.pieces) if step.emitted else "",
+    )
+    out = [
+        [i for i in range(layers) if i not in which_of(ran, range(layers))] for ran in (last.attn, last.ffn)
+    ]
     title = f"{len(out[0])} attention and {len(out[1])} feed-forward blocks left out"
     kinds = zip(("attention", "feed-forward"), out, strict=True)
     lines = tuple(f"{kind}: layers {', '.join(map(str, which))}" for kind, which in kinds if which)
-    known = "what a pass leaves out was known before it. Not run:" if lines else "nothing of this pass was to be left out."
+    known = (
+        "what a pass leaves out was known before it. Not run:"
+        if lines
+        else "nothing of this pass was to be left out."
+    )
     why = Explanation("target", title, token, f"step {step.step}", _rule(trace))
     why.lines.append(Line(f"The rule asks nothing: {known}", lines))
     return why

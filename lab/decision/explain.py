@@ -47,7 +47,9 @@ def explain(
         raise TraceError(f"There is no step {step}: the trace has {len(trace.steps)}, counted from 0.")
     record = trace.steps[step]
     if what != "eviction" and (position, layer, head) != (None, None, None):
-        raise ParamError('position, layer and head name an entry of the cache: give what="eviction" with them.')
+        raise ParamError(
+            'position, layer and head name an entry of the cache: give what="eviction" with them.'
+        )
     if what is None:
         case = Case(trace, record)
         return Card(**vars(case.extra() if node is None else case.node(node)))
@@ -61,4 +63,8 @@ def decisions(given: Any, ok: bool | None = None) -> Iterator[tuple[int, int]]:
     """(step, node) of every trial, or of those that were accepted (True) or refused (False); `given` as for `explain`."""
     for step in trace_of(given).steps:
         if step.trials is not None:
-            yield from ((step.step, n) for n, was in zip(step.trials.node, step.trials.ok, strict=True) if ok in (None, was))
+            yield from (
+                (step.step, n)
+                for n, was in zip(step.trials.node, step.trials.ok, strict=True)
+                if ok in (None, was)
+            )

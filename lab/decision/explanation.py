@@ -56,7 +56,10 @@ class Explanation:
             lines += [f"   {row.told(self.drawn)}" for row in self.rows]
         if self.then:
             lines.append(self.then)
-        follows = {True: "The verdict follows from the numbers.", False: "THE VERDICT DOES NOT FOLLOW FROM THE NUMBERS."}
+        follows = {
+            True: "The verdict follows from the numbers.",
+            False: "THE VERDICT DOES NOT FOLLOW FROM THE NUMBERS.",
+        }
         return "\n".join(lines + ([follows[self.agrees]] if self.agrees is not None else []))
 
     __repr__ = __str__

@@ -90,7 +90,9 @@ def left_over(trace: Trace, step: Step, i: int) -> tuple[list[Row], float | None
     return _rows(trace, law, scaled, 1.0 - float(scaled.sum()), _tried(step, place)), total
 
 
-def _later(trace: Trace, step: Step, law: _Law, place: int, refused: list[int]) -> tuple[list[Row], float | None]:
+def _later(
+    trace: Trace, step: Step, law: _Law, place: int, refused: list[int]
+) -> tuple[list[Row], float | None]:
     """After several drawn siblings: taken off one by one. What the rest keeps then is no longer in the record, but the
     next number that was recorded (a later sibling's r, or the extra token's interval) gives the scale."""
     draft, t, extra = step.draft, step.trials, step.extra
@@ -109,7 +111,9 @@ def _later(trace: Trace, step: Step, law: _Law, place: int, refused: list[int]) 
         if total is None or total < SMALL:
             return [], None
         r = over / total
-        if draft.proposal == "without_replacement" and token in ids:  # siblings are drawn from what the earlier ones left
+        if (
+            draft.proposal == "without_replacement" and token in ids
+        ):  # siblings are drawn from what the earlier ones left
             taken = float(q[ids.index(token)])
             if taken >= 1:
                 return [], None
@@ -141,7 +145,9 @@ def _tried(step: Step, place: int) -> list[int]:
     return [step.draft.tokens[node] for node in step.trials.node if step.draft.parents[node] == place]
 
 
-def _rows(trace: Trace, law: _Law, left: np.ndarray | None, rest_left: float | None, tried: list[int]) -> list[Row]:
+def _rows(
+    trace: Trace, law: _Law, left: np.ndarray | None, rest_left: float | None, tried: list[int]
+) -> list[Row]:
     """The tried tokens, then the SHOWN largest, then everything else in one row."""
     p, q = law.p, law.q
     worth = (left if left is not None else 0) + p + 1e-3 * q
@@ -154,5 +160,9 @@ def _rows(trace: Trace, law: _Law, left: np.ndarray | None, rest_left: float | N
         text = shown_id(law.ids[k], trace.pieces, 16)
         rows.append(Row(law.ids[k], text, float(p[k]), float(q[k]), share, law.ids[k] in tried))
     more = None if left is None or rest_left is None else float(left[other].sum()) + rest_left
-    rows.append(Row(None, "all others", float(p[other].sum() + law.rest[0]), float(q[other].sum() + law.rest[1]), more))
+    rows.append(
+        Row(
+            None, "all others", float(p[other].sum() + law.rest[0]), float(q[other].sum() + law.rest[1]), more
+        )
+    )
     return rows

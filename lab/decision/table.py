@@ -15,7 +15,22 @@ from decodescope.lab.words.style import PASSENGER, WORDS, word_of
 from decodescope.lab.words.tokens import shown_id
 
 COLUMNS = (
-    *("step", "node", "parent", "depth", "position", "tried", "token", "text", "p", "p_model", "entropy_nats", "r", "q", "u"),
+    *(
+        "step",
+        "node",
+        "parent",
+        "depth",
+        "position",
+        "tried",
+        "token",
+        "text",
+        "p",
+        "p_model",
+        "entropy_nats",
+        "r",
+        "q",
+        "u",
+    ),
     *("threshold", "verdict", "emitted"),
 )
 # what a spreadsheet may take for the beginning of a formula, at the beginning of a cell or behind what it may take for its end
@@ -51,7 +66,10 @@ def rows(trace: Trace, step: Step) -> Iterator[list[object]]:
         for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
             i, numbers, refused = at.get(node), [None, None, draft.q[node], None, None], False
             if i is not None and trials is not None:
-                numbers, refused = [trials.p[i], trials.r[i], trials.q[i], trials.u[i], trials.threshold[i]], not trials.ok[i]
+                numbers, refused = (
+                    [trials.p[i], trials.r[i], trials.q[i], trials.u[i], trials.threshold[i]],
+                    not trials.ok[i],
+                )
             word = WORDS["accept" if node in path else "reject" if refused else "unreached"]
             word = PASSENGER if node in (draft.passengers or ()) else word
             place = [step.step, node + 1, parent + 1, deep[node], step.n + deep[node] - 1, i]

@@ -79,7 +79,9 @@ def unit(u: Unit, beta: float, text: Text) -> Tally:
         tested = 0 < k < u.taken or (k == u.taken and u.cut == "bar")
         word = "taken" if k < u.taken else CUT.get(u.cut, u.cut) if k == u.taken else "behind it"
         card.rows.append(Row(text([token]), p, beta if tested else None, k < u.taken, word))
-    card.lines.append("The first token comes from the text's last row and always stands, the others from placeholders.")
+    card.lines.append(
+        "The first token comes from the text's last row and always stands, the others from placeholders."
+    )
     card.lines.append("The longest run is taken in which each has at least beta.")
     return card
 
@@ -90,7 +92,15 @@ def joint(j: Joint, text: Text) -> Tally:
     card = Tally("Tokens taken together", says, "joint p", "threshold")
     for n, best in enumerate(j.best, 1):
         tested = 1 < n <= j.level + 1
-        word = "the target's own" if n == 1 else "long enough" if n < j.level else "written" if n == j.level else "too unlikely"
+        word = (
+            "the target's own"
+            if n == 1
+            else "long enough"
+            if n < j.level
+            else "written"
+            if n == j.level
+            else "too unlikely"
+        )
         card.rows.append(Row(f"best of {n}", best, j.threshold if tested else None, n <= j.level, word))
     bar, total, before = max([j.threshold, *(j.share * x for x in j.joint[:1])]), sum(j.joint), 0.0
     for k, (ids, both, alone) in enumerate(zip(j.texts, j.joint, j.alone, strict=True)):
@@ -98,9 +108,13 @@ def joint(j: Joint, text: Text) -> Tally:
         before += both
         word = f"{'written' if k == j.chosen else 'offered'}, apart {alone:.3f}{drawn}"
         card.rows.append(Row(text(ids), both, bar, True, word))
-    card.lines.append("The longest text that reaches the threshold is written; counts of other texts correct the product.")
+    card.lines.append(
+        "The longest text that reaches the threshold is written; counts of other texts correct the product."
+    )
     if j.chosen is not None:
-        card.lines.append("The best was taken." if j.u is None else f"u = {j.u:.3f} chose among them by their share.")
+        card.lines.append(
+            "The best was taken." if j.u is None else f"u = {j.u:.3f} chose among them by their share."
+        )
     return card
 
 
@@ -114,7 +128,9 @@ def lines(record: Lines, tau: float, text: Text) -> Tally:
         card.rows.append(Row(text(record.written), None, None, True, "written behind all"))
     if record.infills:
         card.lines.append("Lines are proposed before those whose first token the target liked least.")
-        card.lines.append(f"One comes where two lines behind it, and half of all, gain {tau:g} or more in their mean logit.")
+        card.lines.append(
+            f"One comes where two lines behind it, and half of all, gain {tau:g} or more in their mean logit."
+        )
     card.lines.append("The text is emitted by the last round: until then a line may come before any other.")
     return card
 
@@ -136,7 +152,12 @@ def _proposed(one: Infill, record: Lines, tau: float, text: Text) -> Row:
 def labels(record: Labels) -> Tally:
     """What was written of each label; a mention that two labels have stands under that which gives it more."""
     kept = sum(not x.dropped for x in record.mentions)
-    card = Tally("Mentions by label", f"{kept} of {len(record.mentions)} mentions stand", "ln p", "that of another label")
+    card = Tally(
+        "Mentions by label",
+        f"{kept} of {len(record.mentions)} mentions stand",
+        "ln p",
+        "that of another label",
+    )
     best: dict[str, dict[int, float]] = {}
     for one in record.mentions:
         own = best.setdefault(one.text, {})
@@ -146,7 +167,9 @@ def labels(record: Labels) -> Tally:
     for one in record.mentions:
         card.rows.append(_mention(one, record.names[one.label], best[one.text]))
     card.lines.append("Each label's mentions were counted first, and then written each by itself.")
-    card.lines.append("Of labels with the same mention the one whose tokens have the highest probability keeps it.")
+    card.lines.append(
+        "Of labels with the same mention the one whose tokens have the highest probability keeps it."
+    )
     return card
 
 
@@ -165,8 +188,12 @@ def edits(record: Edits, sure: float, text: Text) -> Tally:
     for number, one in enumerate(record.passes, 1):
         card.rows += _edited(number, one, sure, text)
     quiet = sum(len(one.tags) for one in record.passes) - len(card.rows)
-    card.lines.append(f"A place gets its likeliest edit where that is likelier than keep and at least {sure:g}.")
-    card.lines.append(f"{quiet} more stayed, with less than {NEAR:g} for any edit. {WHY.get(record.why, record.why)}")
+    card.lines.append(
+        f"A place gets its likeliest edit where that is likelier than keep and at least {sure:g}."
+    )
+    card.lines.append(
+        f"{quiet} more stayed, with less than {NEAR:g} for any edit. {WHY.get(record.why, record.why)}"
+    )
     return card
 
 
@@ -192,15 +219,24 @@ def spans(record: Spans, emitted: Sequence[int], text: Text, prompt: Sequence[in
         loss = record.loss if span == own else record.greedy_loss if span == greedy else None
         if loss is None and record.losses is not None:
             loss = float(record.losses[span[0], span[1] - 1])
-        word = ", ".join(["the answer"] * (span == own) + ["the greedy text"] * (span == greedy)) or "less probable"
+        word = (
+            ", ".join(["the answer"] * (span == own) + ["the greedy text"] * (span == greedy))
+            or "less probable"
+        )
         begin = record.start + span[0]
         there = emitted[: span[1]] if span == own else prompt[begin : begin + span[1]]
         where = text(there) or f"tokens {span[0] + 1} to {sum(span)}"
         word += "" if span == own else f", from token {span[0] + 1} on"
         bar = None if record.normal or loss is None or loss == record.loss else -record.loss
         card.rows.append(Row(where, None if loss is None else -loss, bar, bar is None, word))
-    card.lines.append(f"Of all spans of the passage the one is written {_least(record.normal)}, its end counted.")
-    card.lines.append("Greedy decoding leaves the passage." if record.gap is None else f"Greedy: {record.gap:.3f} nats behind.")
+    card.lines.append(
+        f"Of all spans of the passage the one is written {_least(record.normal)}, its end counted."
+    )
+    card.lines.append(
+        "Greedy decoding leaves the passage."
+        if record.gap is None
+        else f"Greedy: {record.gap:.3f} nats behind."
+    )
     return card
 
 
@@ -223,7 +259,11 @@ def search(record: Search, text: Text) -> Tally:
     card = Tally("A search for a text", says, "tests passed", "the best")
     for number, one in enumerate(record.rollouts):
         begun = f"from its token {len(record.path(one.node))} on, {one.read} tokens read"
-        word = "written" if number == record.best else "as good, later" if one.reward == best else "passes fewer"
+        word = (
+            "written" if number == record.best else "as good, later" if one.reward == best else "passes fewer"
+        )
         card.rows.append(Row(text(one.tokens), one.reward, best, one.reward >= best, f"{word}; {begun}"))
-    card.lines.append(f"Each is the greedy text behind a new beginning; in all {read} tokens were read. {ENDED[record.why]}")
+    card.lines.append(
+        f"Each is the greedy text behind a new beginning; in all {read} tokens were read. {ENDED[record.why]}"
+    )
     return card

@@ -31,21 +31,32 @@ def iteration(trace: Trace, step: Step) -> Explanation:
     texts = [shown_id(token, trace.pieces) for token in it.tokens]
     where = f"{len(texts)} tokens from position {it.start}"
     explained = Explanation("target", "One pass over a block", texts[0], where, "fixed point")
-    explained.lines.append(Line("All tokens of the block were guessed, and one pass says what the target puts at each place."))
+    explained.lines.append(
+        Line("All tokens of the block were guessed, and one pass says what the target puts at each place.")
+    )
     words = "A token is final when everything before it is: then the target has read what it would have read anyway."
     counted = f"{it.fixed} of {len(texts)} are final after this pass"
     if it.before is not None and len(it.before) == len(it.tokens):
         was = [shown_id(token, trace.pieces) for token in it.before]
         places = zip(was, texts, strict=True)
-        rows = [f"place {k}:  guess {said(a)}, the target's choice {said(b)}" for k, (a, b) in enumerate(places, 1)]
+        rows = [
+            f"place {k}:  guess {said(a)}, the target's choice {said(b)}"
+            for k, (a, b) in enumerate(places, 1)
+        ]
         explained.lines.append(Line("Before and after:", tuple(rows)))
-        right = next((k for k, (a, b) in enumerate(zip(it.before, it.tokens, strict=True)) if a != b), len(texts))
-        explained.agrees = it.fixed == min(right + 1, len(texts)) and step.emitted == it.tokens[: len(step.emitted)]
+        right = next(
+            (k for k, (a, b) in enumerate(zip(it.before, it.tokens, strict=True)) if a != b), len(texts)
+        )
+        explained.agrees = (
+            it.fixed == min(right + 1, len(texts)) and step.emitted == it.tokens[: len(step.emitted)]
+        )
         if right < len(texts):
             words += f" The first {right} guesses are the target's choice, and place {right + 1} was read behind them alone."
     explained.lines.append(Line(words, (counted,)))
     if it.fixed < len(texts):
-        explained.lines.append(Line(f"The other {len(texts) - it.fixed} choices are the guesses of the next pass."))
+        explained.lines.append(
+            Line(f"The other {len(texts) - it.fixed} choices are the guesses of the next pass.")
+        )
     explained.test = f"{it.fixed} of {len(texts)} final"
     return explained
 
@@ -55,7 +66,9 @@ def beams(trace: Trace, step: Step) -> Explanation:
     b = step.beams
     assert b is not None
     texts = [shown_id(token, trace.pieces) for token in b.tokens]
-    explained = Explanation("target", "Beams kept", texts[0] if texts else "", f"{len(texts)} hypotheses", "beam search")
+    explained = Explanation(
+        "target", "Beams kept", texts[0] if texts else "", f"{len(texts)} hypotheses", "beam search"
+    )
     groups, fines = b.groups or [0] * len(texts), b.penalties or [0.0] * len(texts)
     rows = zip(texts, b.parents, b.scores, groups, fines, strict=True)
     kept = tuple(
@@ -63,12 +76,17 @@ def beams(trace: Trace, step: Step) -> Explanation:
         + ("" if b.groups is None else f", group {group + 1}, fined {fine:g}")
         for rank, (text, parent, score, group, fine) in enumerate(rows, 1)
     )
-    explained.lines.append(Line("The texts with the largest sums of log-probabilities stay; nothing is drawn.", kept))
+    explained.lines.append(
+        Line("The texts with the largest sums of log-probabilities stay; nothing is drawn.", kept)
+    )
     if b.groups is not None:
         words = "Each group chooses by itself, and is fined for every token that a group before it chose in the same step."
         explained.lines.append(Line(words))
     if b.pruned:
-        left = [f"{shown_id(int(x), trace.pieces)}   behind hypothesis {int(p) + 1}, {z:.3f} nats" for p, x, z in b.pruned]
+        left = [
+            f"{shown_id(int(x), trace.pieces)}   behind hypothesis {int(p) + 1}, {z:.3f} nats"
+            for p, x, z in b.pruned
+        ]
         explained.lines.append(Line("The next best were left:", tuple(left)))
     order = [(group, fine - score) for group, fine, score in zip(groups, fines, b.scores, strict=True)]
     explained.agrees = order == sorted(order)
@@ -80,7 +98,9 @@ def threads(trace: Trace, step: Step) -> Explanation:
     t = step.threads
     assert t is not None
     texts = [shown_id(token, trace.pieces) for token in t.tokens]
-    explained = Explanation("target", "A token of each thread", texts[0] if texts else "", f"{len(texts)} threads", "threads")
+    explained = Explanation(
+        "target", "A token of each thread", texts[0] if texts else "", f"{len(texts)} threads", "threads"
+    )
     wrote = tuple(f"thread {number}: {text}" for number, text in zip(t.alive, texts, strict=True))
     words = "One pass writes a token of every thread; none sees another's text behind where it forked."
     explained.lines.append(Line(words, wrote))
@@ -111,15 +131,24 @@ def canvas(trace: Trace, step: Step) -> Explanation:
     explained = Explanation("target", "Places settled", texts[0] if texts else "", where, "canvas")
     sure = dict(zip(fill.open.tolist(), fill.confidence.tolist(), strict=True))
     settled = zip(fill.places, texts, fill.rules, strict=True)
-    rows = [f"place {at - fill.start + 1}: {said(text)}, confidence {sure[at]:.3f}, {rule}" for at, text, rule in settled]
+    rows = [
+        f"place {at - fill.start + 1}: {said(text)}, confidence {sure[at]:.3f}, {rule}"
+        for at, text, rule in settled
+    ]
     words = "One pass gives every open place of the block a candidate; the first in rank stay, and those that reach their bar."
     if fill.cache == KEPT:
         words = "One pass draws these cells, each from its own row; none of them sees another."
     explained.lines.append(Line(words, tuple(rows)))
     if fill.stale:
-        explained.lines.append(Line(f"It read entries beside its rows that were made {fill.stale} passes before."))
-    explained.lines.append(Line(f"{len(step.emitted)} tokens stand by now with all before them that did not before."))
-    explained.agrees = fill.open[chosen(fill.count, fill.confidence, fill.bars, fill.order)].tolist() == fill.places
+        explained.lines.append(
+            Line(f"It read entries beside its rows that were made {fill.stale} passes before.")
+        )
+    explained.lines.append(
+        Line(f"{len(step.emitted)} tokens stand by now with all before them that did not before.")
+    )
+    explained.agrees = (
+        fill.open[chosen(fill.count, fill.confidence, fill.bars, fill.order)].tolist() == fill.places
+    )
     return explained
 
 
@@ -135,9 +164,14 @@ def joint(trace: Trace, step: Step) -> Explanation:
     best = [f"{n} token{'s' if n > 1 else ''}: the best text has {x:.3f}" for n, x in enumerate(j.best, 1)]
     explained.lines.append(Line(words, tuple(best)))
     if j.chosen is None:
-        explained.lines.append(Line(f"No text of several tokens has {j.threshold:g}, so the target's next token stands alone."))
+        explained.lines.append(
+            Line(f"No text of several tokens has {j.threshold:g}, so the target's next token stands alone.")
+        )
     else:
-        rows = [f"{said(x)}: {both:.3f}, apart {alone:.3f}" for x, both, alone in zip(texts, j.joint, j.alone, strict=True)]
+        rows = [
+            f"{said(x)}: {both:.3f}, apart {alone:.3f}"
+            for x, both, alone in zip(texts, j.joint, j.alone, strict=True)
+        ]
         explained.lines.append(Line(f"The longest that have {j.threshold:g} were offered:", tuple(rows)))
         chosen = "the best was taken" if j.u is None else f"u = {j.u:.3f} fell on text {j.chosen + 1}"
         explained.lines.append(Line("No token of it but the first was the target's own choice.", (chosen,)))

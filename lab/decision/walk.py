@@ -96,7 +96,11 @@ def places(step: Step, header: Header) -> Iterator[Place]:
         guesses = []
         for rank, i in enumerate(under.get(ROOT if place == ROOT else key[place], [])):
             node = trials.node[i]
-            q = draft.q[node] if draft.proposal != "onehot" and (draft.u is None or draft.u[node] is not None) else None
+            q = (
+                draft.q[node]
+                if draft.proposal != "onehot" and (draft.u is None or draft.u[node] is not None)
+                else None
+            )
             ok = node in path if settled == "last" else trials.ok[i]
             guesses.append(Guess(node, draft.tokens[node], rank, q, None if exact else trials.p[i], ok))
         if guesses:

@@ -25,13 +25,17 @@ def figure(trace: Trace) -> go.Figure:
     recorded layers and heads. Raises ValueError where no step holds attention: record it with level "fields"."""
     steps = [_heaviest(weights) for weights in _weights(trace)]
     x = np.linspace(0, 1, 101)
-    one, run = (np.mean(curves, 0) for curves in ([_at(x, w) for w in steps], [_at(x, _heaviest(_summed(trace)))]))
+    one, run = (
+        np.mean(curves, 0) for curves in ([_at(x, w) for w in steps], [_at(x, _heaviest(_summed(trace)))])
+    )
     hover = "%{x:.0%} of the entries: %{y:.0%} of the attention<extra></extra>"
     drawing = chart(
         "How few entries draw the attention",
         "share of the entries, heaviest first",
         "share of the attention",
-        go.Scatter(x=x, y=x, name="if all drew the same", line=dict(color=MUTED, dash="dash"), hoverinfo="skip"),
+        go.Scatter(
+            x=x, y=x, name="if all drew the same", line=dict(color=MUTED, dash="dash"), hoverinfo="skip"
+        ),
         go.Scatter(x=x, y=one, name="in one step", line=dict(color=INK), hovertemplate=hover),
         go.Scatter(x=x, y=run, name="over the run", line=dict(color=ACCEPT), hovertemplate=hover),
     )
@@ -47,9 +51,16 @@ def table(trace: Trace) -> DataFrame:
     heads, total = int(trace.header.model["n_kv_heads"]), _summed(trace)
     steps = np.mean([_enough(weights) for weights in _weights(trace)], 0)
     early = total[:, :FIRST].sum(1) / total.sum(1)
-    columns = {"one step": steps, "run": _enough(total), "of": np.full(len(total), total.shape[1]), "first": early}
+    columns = {
+        "one step": steps,
+        "run": _enough(total),
+        "of": np.full(len(total), total.shape[1]),
+        "first": early,
+    }
     rows = {name: values.reshape(-1, heads).mean(1) for name, values in columns.items()}
-    layers = next(fields.layers for step in trace.steps if (fields := step.fields) is not None and fields.layers)
+    layers = next(
+        fields.layers for step in trace.steps if (fields := step.fields) is not None and fields.layers
+    )
     return pandas.DataFrame({"layer": layers, **rows}).round(3)
 
 

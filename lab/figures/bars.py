@@ -16,7 +16,13 @@ def figure(values: Mapping[str, Mapping[str, float]], title: str, x: str, y: str
     things = list(dict.fromkeys(thing for numbers in values.values() for thing in numbers))
     places = list(range(len(things)))
     bars = [
-        go.Bar(x=places, y=[numbers.get(thing) for thing in things], name=plain(name), marker=dict(color=colour))
-        for (name, numbers), colour in zip(values.items(), cycle([INK, ACCEPT, TARGET, MUTED, REJECT]), strict=False)
+        go.Bar(
+            x=places, y=[numbers.get(thing) for thing in things], name=plain(name), marker=dict(color=colour)
+        )
+        for (name, numbers), colour in zip(
+            values.items(), cycle([INK, ACCEPT, TARGET, MUTED, REJECT]), strict=False
+        )
     ]
-    return chart(title, x, y, *bars).update_xaxes(tickvals=places, ticktext=[plain(thing) for thing in things])
+    return chart(title, x, y, *bars).update_xaxes(
+        tickvals=places, ticktext=[plain(thing) for thing in things]
+    )

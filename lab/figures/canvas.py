@@ -15,7 +15,9 @@ def figure(trace: Trace) -> go.Figure:
     ValueError where no pass filled a canvas."""
     passes = [(step.step, step.fill) for step in trace.steps if step.fill is not None]
     if not passes:
-        raise ValueError("No pass of this run filled places of a canvas: take a run by a model that reads both sides.")
+        raise ValueError(
+            "No pass of this run filled places of a canvas: take a run by a model that reads both sides."
+        )
     start = passes[0][1].start
     length = max(fill.start + fill.length for _, fill in passes) - start
     rows: list[list[float | None]] = []
@@ -44,4 +46,6 @@ def figure(trace: Trace) -> go.Figure:
         name="settled",
         hovertemplate="pass %{y}, place %{x}, %{text}<extra></extra>",
     )
-    return chart("Which place was settled when", "place", "pass", shades, marks).update_yaxes(autorange="reversed")
+    return chart("Which place was settled when", "place", "pass", shades, marks).update_yaxes(
+        autorange="reversed"
+    )

@@ -22,7 +22,9 @@ def figure(trace: Trace) -> go.Figure:
     model."""
     record = next((step.candidates for step in trace.steps if step.candidates is not None), None)
     if record is None:
-        raise ValueError("No step of this run holds answers of a small model: take a run of the strategy cascade.")
+        raise ValueError(
+            "No step of this run holds answers of a small model: take a run of the strategy cascade."
+        )
     number = MEANS[record.by][0] if record.by in MEANS else BITS[0].lstrip("−")
     names, scores, colours, shapes, said = [], [], [], [], []
     for k, one in enumerate(record.answers):
@@ -34,7 +36,13 @@ def figure(trace: Trace) -> go.Figure:
         shapes.append("/" if k == record.chosen and not record.kept else "")
         said.append(f"{text}<br>{len(one.tokens)} tokens, form {one.form + 1}, {fate}")
     if not record.answers:
-        names, scores, colours, shapes, said = ["not asked"], [record.score], [REJECT], ["/"], ["by what was bet before"]
+        names, scores, colours, shapes, said = (
+            ["not asked"],
+            [record.score],
+            [REJECT],
+            ["/"],
+            ["by what was bet before"],
+        )
     bars = go.Bar(
         y=names,
         x=scores,
@@ -72,5 +80,8 @@ def _paid(trace: Trace) -> tuple[list[str], list[float], list[str]]:
                 sums[row["lane"]][i] += row[key]
     small, large = (sums[lane] for lane in ("draft", "target"))
     both = [a + b for a, b in zip(small, large, strict=True)]
-    words = [f"{count(flops)}FLOP, {rows} rows in {n} passes" if n else "not asked" for flops, rows, n in (small, large, both)]
+    words = [
+        f"{count(flops)}FLOP, {rows} rows in {n} passes" if n else "not asked"
+        for flops, rows, n in (small, large, both)
+    ]
     return ["small model", "large model", "together"], [x[0] for x in (small, large, both)], words

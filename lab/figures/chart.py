@@ -11,7 +11,9 @@ from decodescope.engine.trace.events import Piece
 from decodescope.lab.words.style import LIGHT, SANS
 from decodescope.lab.words.tokens import shown
 
-INK, MUTED, LINE, ACCEPT, REJECT, TARGET = (LIGHT[x] for x in ("ink", "muted", "line", "accept", "reject", "target"))
+INK, MUTED, LINE, ACCEPT, REJECT, TARGET = (
+    LIGHT[x] for x in ("ink", "muted", "line", "accept", "reject", "target")
+)
 
 
 def chart(title: str, x: str, y: str, *traces: Any, height: int = 380) -> go.Figure:
@@ -19,7 +21,16 @@ def chart(title: str, x: str, y: str, *traces: Any, height: int = 380) -> go.Fig
     figure = go.Figure(list(traces))
     axis = dict(gridcolor=LINE, zeroline=False, linecolor=MUTED, ticks="outside", tickcolor=LINE)
     figure.update_layout(
-        title=dict(text=title, x=0, xref="paper", y=1, yref="container", yanchor="top", pad=dict(t=14), font=dict(size=15)),
+        title=dict(
+            text=title,
+            x=0,
+            xref="paper",
+            y=1,
+            yref="container",
+            yanchor="top",
+            pad=dict(t=14),
+            font=dict(size=15),
+        ),
         font=dict(family=", ".join(SANS), size=13, color=INK),
         xaxis=dict(title=x, **axis),
         yaxis=dict(title=y, **axis),

@@ -27,8 +27,12 @@ def figure(tokens: Sequence[int], us: Sequence[float], modelled: Sequence[float]
         hollow = dict(size=9, color="#ffffff", line=dict(color=INK, width=1.5))
         name = "one pass for all, by the roofline"
         parts.append(go.Scatter(x=tokens, y=list(modelled), name=name, mode="markers", marker=hollow))
-    drawing = chart("Several tokens in one pass", "tokens in the pass", "time, in passes over one token", *parts)
-    return drawing.update_xaxes(type="log", tickvals=list(tokens)).update_yaxes(type="log", tickvals=[1, 2, 4, 8, 16, 32, 64])
+    drawing = chart(
+        "Several tokens in one pass", "tokens in the pass", "time, in passes over one token", *parts
+    )
+    return drawing.update_xaxes(type="log", tickvals=list(tokens)).update_yaxes(
+        type="log", tickvals=[1, 2, 4, 8, 16, 32, 64]
+    )
 
 
 def table(tokens: Sequence[int], us: Sequence[float]) -> DataFrame:
@@ -36,4 +40,6 @@ def table(tokens: Sequence[int], us: Sequence[float]) -> DataFrame:
     import pandas
 
     rows = [(n, t / 1e3, t / n / 1e3, t / us[0]) for n, t in zip(tokens, us, strict=True)]
-    return pandas.DataFrame(rows, columns=["tokens", "ms a pass", "ms a token", "passes over one token"]).round(2)
+    return pandas.DataFrame(
+        rows, columns=["tokens", "ms a pass", "ms a token", "passes over one token"]
+    ).round(2)

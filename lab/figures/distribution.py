@@ -18,9 +18,14 @@ def figure(trace: Trace, step: int | None = None, node: int | None = None) -> go
     at = first if step is None else step
     explained = explain(trace, at, node)
     if not explained.rows:
-        raise ValueError(f"Step {at} holds no probabilities at this place: take one that was tested, of a run with decisions.")
+        raise ValueError(
+            f"Step {at} holds no probabilities at this place: take one that was tested, of a run with decisions."
+        )
     names = [literal(row.text) for row in explained.rows]
-    rows = [("draft, q", [row.q for row in explained.rows], INK), ("target, p", [row.p for row in explained.rows], ACCEPT)]
+    rows = [
+        ("draft, q", [row.q for row in explained.rows], INK),
+        ("target, p", [row.p for row in explained.rows], ACCEPT),
+    ]
     if any(row.left is not None for row in explained.rows):
         rows.append(("what was left", [row.left or 0.0 for row in explained.rows], TARGET))
     places = list(range(len(names)))

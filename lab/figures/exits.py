@@ -26,6 +26,8 @@ def figure(trace: Trace) -> go.Figure:
         colorbar=dict(title="how sure"),
         hovertemplate="step %{x}, in front of layer %{y}: %{z:.3f}<extra></extra>",
     )
-    depth = dict(mode="lines+markers", line=dict(color=REJECT, shape="hvh"), marker=dict(size=5, color=REJECT))
+    depth = dict(
+        mode="lines+markers", line=dict(color=REJECT, shape="hvh"), marker=dict(size=5, color=REJECT)
+    )
     line = go.Scatter(x=steps, y=[one.depth for _, one in left], name="left after", **depth)
     return chart("How deep each step went", "step", "layers", shades, line).update_layout(showlegend=True)

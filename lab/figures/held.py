@@ -23,13 +23,27 @@ def figure(trace: Trace) -> go.Figure:
     series = lives.series(POINTS)
     line = dict(mode="lines", hovertemplate="step %{x}: %{y} %{fullData.name}<extra></extra>")
     parts = [
-        go.Scatter(x=series["step"], y=series["length"], name="tokens read", line=dict(color=MUTED, dash="dash"), **line),
-        go.Scatter(x=series["step"], y=series["held"], name="entries held", line=dict(color=INK, shape="hv"), **line),
+        go.Scatter(
+            x=series["step"],
+            y=series["length"],
+            name="tokens read",
+            line=dict(color=MUTED, dash="dash"),
+            **line,
+        ),
+        go.Scatter(
+            x=series["step"], y=series["held"], name="entries held", line=dict(color=INK, shape="hv"), **line
+        ),
     ]
     if any(series["evicted"]):
         hover = f"step %{{x}}: %{{y}} {lives.went}<extra></extra>"
         parts.append(
-            go.Bar(x=series["step"], y=series["evicted"], name=lives.went, marker=dict(color=REJECT), hovertemplate=hover)
+            go.Bar(
+                x=series["step"],
+                y=series["evicted"],
+                name=lives.went,
+                marker=dict(color=REJECT),
+                hovertemplate=hover,
+            )
         )
     return chart("What the cache holds", "step", "entries of a KV head", *parts)
 
@@ -48,7 +62,9 @@ def lives(trace: Trace, layer: int | None = None, head: int | None = None) -> go
     if head is not None:
         rows, name = rows[:, whole(head, "head", 0, run.heads - 1)], f"{name}, KV head {head}"
     steps = range(0, run.count, max(1, -(-run.count // CELLS)))
-    places = np.arange(0, run.length[-1] if run.count else 0, max(1, -(-(run.length[-1] if run.count else 0) // CELLS)))
+    places = np.arange(
+        0, run.length[-1] if run.count else 0, max(1, -(-(run.length[-1] if run.count else 0) // CELLS))
+    )
     shares = np.full((len(places), len(steps)), np.nan)
     for column, i in enumerate(steps):
         kept = run.kept(i)[rows.ravel()].mean(0)
@@ -70,5 +86,7 @@ def lives(trace: Trace, layer: int | None = None, head: int | None = None) -> go
         ),
         height=440,
     )
-    drawing.add_hline(y=run.prompt - 0.5, line=dict(color=MUTED, dash="dot"), annotation_text="the prompt ends")
+    drawing.add_hline(
+        y=run.prompt - 0.5, line=dict(color=MUTED, dash="dot"), annotation_text="the prompt ends"
+    )
     return drawing

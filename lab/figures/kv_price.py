@@ -36,7 +36,9 @@ def figure(record: Mapping[str, Any], kind: str = "text", shows: Figure = "nats"
         raise ValueError(NOTHING)
     lines = []
     for i, (name, points) in enumerate(list(record["methods"].items())[1:]):
-        there = sorted((*x, point["share"]) for point in points if (x := _place(point, kind, shows)) is not None)
+        there = sorted(
+            (*x, point["share"]) for point in points if (x := _place(point, kind, shows)) is not None
+        )
         budgets = ["as set" if share is None else f"budget {100 * share:g} %" for _, _, share in there]
         lines.append(
             go.Scatter(
@@ -44,10 +46,14 @@ def figure(record: Mapping[str, Any], kind: str = "text", shows: Figure = "nats"
                 y=[y for _, y, _ in there],
                 name=plain(name, 40),
                 mode="lines+markers",
-                line=dict(color=COLOURS[i % len(COLOURS)], width=1.5, dash="solid" if i < len(COLOURS) else "dot"),
+                line=dict(
+                    color=COLOURS[i % len(COLOURS)], width=1.5, dash="solid" if i < len(COLOURS) else "dot"
+                ),
                 marker=dict(size=8, symbol=SYMBOLS[(i + i // len(COLOURS)) % len(SYMBOLS)]),
                 text=budgets,
-                hovertemplate="%{text}: %{x:.1f} % of the bytes, %{y:.3f}<extra>" + plain(name, 40) + "</extra>",
+                hovertemplate="%{text}: %{x:.1f} % of the bytes, %{y:.3f}<extra>"
+                + plain(name, 40)
+                + "</extra>",
             )
         )
     full = _place(next(iter(record["methods"].values()))[0], kind, shows)
@@ -55,7 +61,12 @@ def figure(record: Mapping[str, Any], kind: str = "text", shows: Figure = "nats"
     words = "pass keys" if keys else "words that copy the prompt" if kind == "copy" else "words of a text"
     title = f"{plain(record['settings']['model'], 40)}: {words}"
     drawing = chart(title, "bytes held, % of the full cache", KEYS if keys else SAID[shows], *lines)
-    drawing.add_hline(y=full[1], line=dict(color=MUTED, dash="dash"), annotation_text="full cache", annotation_font_color=MUTED)
+    drawing.add_hline(
+        y=full[1],
+        line=dict(color=MUTED, dash="dash"),
+        annotation_text="full cache",
+        annotation_font_color=MUTED,
+    )
     if shows in ("same", "keys"):
         drawing.update_yaxes(tickformat=".0%")
     return drawing.update_layout(height=440, legend=dict(y=-0.2, yanchor="top"), margin=dict(b=110))
@@ -76,8 +87,19 @@ def table(record: Mapping[str, Any]) -> DataFrame:
     rows = []
     for name, points in record["methods"].items():
         for x in points:
-            figures = {f"{kind}: {SAID[one]}": x["by_kind"][kind][one] for kind in ("text", "copy") for one in SAID}
+            figures = {
+                f"{kind}: {SAID[one]}": x["by_kind"][kind][one] for kind in ("text", "copy") for one in SAID
+            }
             passed = x.get("passkey", UNASKED)
             keys = {"pass keys": passed["right"], "asked": passed["asked"]}
-            rows.append({"method": name, "budget": x["share"], "entries": x["entries"], "bytes": x["bytes"], **figures, **keys})
+            rows.append(
+                {
+                    "method": name,
+                    "budget": x["share"],
+                    "entries": x["entries"],
+                    "bytes": x["bytes"],
+                    **figures,
+                    **keys,
+                }
+            )
     return pandas.DataFrame(rows).round(3)

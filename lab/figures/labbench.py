@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 # share of the width: accuracy, tokens per pass, speed
 PLACES = ((0.0, 0.6), (0.66, 0.81), (0.85, 1.0))
 ROW = 40  # pixels of a method
-HALF = "rgba({}, {}, {}, 0.5)".format(*(int(ACCEPT[i : i + 2], 16) for i in (1, 3, 5)))  # ink can be read on it
+HALF = "rgba({}, {}, {}, 0.5)".format(
+    *(int(ACCEPT[i : i + 2], 16) for i in (1, 3, 5))
+)  # ink can be read on it
 NOTHING = "nothing was measured, so there is nothing to draw: run decodescope bench labbench first."
 
 
@@ -60,13 +62,26 @@ def figure(record: Mapping[str, Any]) -> go.Figure:
     titles = ("tokens per target pass", "speed, plain = 1")
     for bar, place, title in zip(bars, PLACES[1:], titles, strict=True):
         most = max([1.0, *(x for x in bar.x if x is not None)])
-        scale = dict(domain=list(place), anchor="y", range=[0, 1.35 * most], gridcolor=LINE, linecolor=MUTED, zeroline=False)
-        drawing.layout[bar.xaxis.replace("x", "xaxis")] = dict(title=dict(text=title, font=dict(size=12)), **scale)
+        scale = dict(
+            domain=list(place),
+            anchor="y",
+            range=[0, 1.35 * most],
+            gridcolor=LINE,
+            linecolor=MUTED,
+            zeroline=False,
+        )
+        drawing.layout[bar.xaxis.replace("x", "xaxis")] = dict(
+            title=dict(text=title, font=dict(size=12)), **scale
+        )
     drawing.update_yaxes(title="", tickvals=rows, ticktext=names, autorange="reversed", ticks="", **grid)
     for at in (row for row, x in zip(rows, methods.values(), strict=True) if x["exactness"] == "lossy"):
-        drawing.add_annotation(x=0, xref="paper", xanchor="right", xshift=-4, y=at + 0.37, text="changes the text", **SMALL)
+        drawing.add_annotation(
+            x=0, xref="paper", xanchor="right", xshift=-4, y=at + 0.37, text="changes the text", **SMALL
+        )
     drawing.add_vline(x=1, xref="x3", line=dict(color=INK, width=1, dash="dot"))
-    drawing.update_layout(title_text=_title(record), showlegend=False, margin=dict(l=150, r=20, t=56, b=96), bargap=0.35)
+    drawing.update_layout(
+        title_text=_title(record), showlegend=False, margin=dict(l=150, r=20, t=56, b=96), bargap=0.35
+    )
     return drawing
 
 

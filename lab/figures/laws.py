@@ -14,7 +14,9 @@ T = TypeVar("T", bound=Hashable)
 MOST = 16  # texts shown; the others together
 
 
-def figure(laws: Mapping[str, Mapping[T, float]], text: Callable[[T], str] = str, most: int = MOST) -> go.Figure:
+def figure(
+    laws: Mapping[str, Mapping[T, float]], text: Callable[[T], str] = str, most: int = MOST
+) -> go.Figure:
     """Bars by text, the likeliest of the first law first. laws: name -> text -> probability or count."""
     first = next(iter(laws.values()))
     keys = sorted({key for law in laws.values() for key in law}, key=lambda key: -first.get(key, 0.0))

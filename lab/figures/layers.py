@@ -54,7 +54,11 @@ def columns(steps: Iterable[Step], layers: int) -> list[Column]:
         passes, ran = partial(step), [x for x in step.passes if x.lane == "target"]
         own = [_column(step, one, k, len(passes), layers) for k, one in enumerate(passes)]
         if not passes and ran:
-            own = [Column(step.step, ["r"] * layers, None, step.emitted[-1] if step.emitted else None, layers, None)]
+            own = [
+                Column(
+                    step.step, ["r"] * layers, None, step.emitted[-1] if step.emitted else None, layers, None
+                )
+            ]
         for k, left in zip(places(step, passes), step.exits or (), strict=False):
             own[k].exit = left
         shown += own
@@ -71,10 +75,21 @@ def columns(steps: Iterable[Step], layers: int) -> list[Column]:
 def _column(step: Step, one: Any, k: int, many: int, layers: int) -> Column:
     drafted = k if one.phase == "draft" else None
     marks = [("b" if x == "-" and many > 1 else x) for x in letters(one, layers)]
-    guess = step.draft.tokens[k] if drafted is not None and step.draft is not None and k < len(step.draft.tokens) else None
+    guess = (
+        step.draft.tokens[k]
+        if drafted is not None and step.draft is not None and k < len(step.draft.tokens)
+        else None
+    )
     token = guess if drafted is not None else step.emitted[-1] if step.emitted else None
     at = max((i for i, x in enumerate(marks) if x in "raf"), default=-1) + 1
-    return Column(step.step, marks, drafted, token, at if not one.routed and (many == 1 or drafted is not None) else None, None)
+    return Column(
+        step.step,
+        marks,
+        drafted,
+        token,
+        at if not one.routed and (many == 1 or drafted is not None) else None,
+        None,
+    )
 
 
 def figure(trace: Trace) -> go.Figure:
@@ -82,7 +97,9 @@ def figure(trace: Trace) -> go.Figure:
     marks where an oracle knew the full depth's choice. Raises ValueError where all layers ran, unasked."""
     layers = int(trace.header.model.get("n_layers", 0))
     if layers < 1 or not any(partial(step) for step in trace.steps):
-        raise ValueError("Every pass of this run ran all layers, unasked: take a run with a depth rule, or drafts by an exit.")
+        raise ValueError(
+            "Every pass of this run ran all layers, unasked: take a run with a depth rule, or drafts by an exit."
+        )
     shown = columns(trace.steps, layers)
     marks = [_cells(letter, shown, trace.pieces) for letter in DID if any(letter in x.letters for x in shown)]
     marks += _line(shown, layers) + _diamonds(shown, layers)
@@ -90,7 +107,9 @@ def figure(trace: Trace) -> go.Figure:
     drawing = chart("What became of each layer", "step", "layer", *marks, height=height)
     first = [n for n, x in enumerate(shown) if not n or shown[n - 1].step != x.step]
     apart = max(1, len(first) // 24)
-    drawing.update_xaxes(tickvals=first[::apart], ticktext=[str(shown[n].step) for n in first[::apart]], showgrid=False)
+    drawing.update_xaxes(
+        tickvals=first[::apart], ticktext=[str(shown[n].step) for n in first[::apart]], showgrid=False
+    )
     drawing.update_yaxes(range=[layers - 0.5, -0.5], tickvals=[*range(layers)], showgrid=False)
     return drawing.update_layout(barmode="overlay", bargap=0.06, showlegend=True)
 
@@ -98,7 +117,9 @@ def figure(trace: Trace) -> go.Figure:
 def _cells(letter: str, shown: Sequence[Column], pieces: Any) -> go.Bar:
     """The cells with one letter."""
     sign, word, colour, pattern, (top, end) = DID[letter]
-    cells = [(n, layer, x) for n, x in enumerate(shown) for layer, one in enumerate(x.letters) if one == letter]
+    cells = [
+        (n, layer, x) for n, x in enumerate(shown) for layer, one in enumerate(x.letters) if one == letter
+    ]
     return go.Bar(
         x=[n for n, _, _ in cells],
         y=[0.94 * (end - top)] * len(cells),
@@ -131,14 +152,26 @@ def _line(shown: Sequence[Column], layers: int) -> list[go.Scatter]:
         return []
     x = [at for n in range(len(shown)) for at in (n - 0.5, n + 0.5)]
     y = [None if one.left is None else one.left - 0.5 for one in shown for _ in range(2)]
-    return [go.Scatter(x=x, y=y, mode="lines", name="where passes left", line=dict(color=INK, width=2), hoverinfo="skip")]
+    return [
+        go.Scatter(
+            x=x, y=y, mode="lines", name="where passes left", line=dict(color=INK, width=2), hoverinfo="skip"
+        )
+    ]
 
 
 def _diamonds(shown: Sequence[Column], layers: int) -> list[go.Scatter]:
     """Where a pass left at the layer whose best token was the whole model's, as an oracle knew."""
-    at = [(n, x.left - 0.5) for n, x in enumerate(shown) if x.exit and x.exit.whole and x.left is not None and x.left < layers]
+    at = [
+        (n, x.left - 0.5)
+        for n, x in enumerate(shown)
+        if x.exit and x.exit.whole and x.left is not None and x.left < layers
+    ]
     if not at:
         return []
     marker = dict(symbol="diamond", size=9, color=INK)
     x, y = zip(*at, strict=True)
-    return [go.Scatter(x=x, y=y, mode="markers", name="the full depth's own choice", marker=marker, hoverinfo="skip")]
+    return [
+        go.Scatter(
+            x=x, y=y, mode="markers", name="the full depth's own choice", marker=marker, hoverinfo="skip"
+        )
+    ]

@@ -32,9 +32,19 @@ def figure(trace: Trace) -> go.Figure:
     x, share = series["step"], "step %{x}: %{y:.1%} lost, %{fullData.name}<extra></extra>"
     nats = "step %{x}: %{y:.4f} nats<extra></extra>"
     parts = [
-        go.Scatter(x=x, y=series["lost"], name="mean of the heads", line=dict(color=INK), hovertemplate=share),
-        go.Scatter(x=x, y=series["worst"], name="worst head", line=dict(color=MUTED, dash="dash"), hovertemplate=share),
-        go.Scatter(x=x, y=series["drift"], name="drift", line=dict(color=TARGET), hovertemplate=nats, yaxis="y2"),
+        go.Scatter(
+            x=x, y=series["lost"], name="mean of the heads", line=dict(color=INK), hovertemplate=share
+        ),
+        go.Scatter(
+            x=x,
+            y=series["worst"],
+            name="worst head",
+            line=dict(color=MUTED, dash="dash"),
+            hovertemplate=share,
+        ),
+        go.Scatter(
+            x=x, y=series["drift"], name="drift", line=dict(color=TARGET), hovertemplate=nats, yaxis="y2"
+        ),
     ]
     drawing = chart("What the cache missed, against a full one", "step", "lost mass", *parts, height=440)
     lower = dict(title="drift, nats", domain=LOWER, rangemode="tozero", gridcolor=LINE, zeroline=False)

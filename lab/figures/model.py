@@ -15,7 +15,13 @@ from decodescope.lab.words.style import LIGHT, count, size
 from .chart import INK, MUTED, REJECT, chart, literal
 
 MATRICES = ("qkv", "out", "gate_up", "down")
-SHADES = ((3.5, "bits-1"), (6.0, "bits-2"), (12.0, "bits-3"), (24.0, "bits-4"), (float("inf"), "bits-5"))  # as on the page
+SHADES = (
+    (3.5, "bits-1"),
+    (6.0, "bits-2"),
+    (12.0, "bits-3"),
+    (24.0, "bits-4"),
+    (float("inf"), "bits-5"),
+)  # as on the page
 
 
 class Cell(NamedTuple):
@@ -43,7 +49,9 @@ def cells(model: dict[str, Any]) -> Iterator[Cell]:
         yield _cell(name, name, (rows, columns), (rows, columns), bits, usual)
 
 
-def _cell(row: str, name: str, shape: tuple[int, int], whole: tuple[int, int], bits: float, usual: float) -> Cell:
+def _cell(
+    row: str, name: str, shape: tuple[int, int], whole: tuple[int, int], bits: float, usual: float
+) -> Cell:
     many = shape[0] * shape[1]
     gone = (whole[0] * whole[1] - many) * usual / 8
     return Cell(row, name, shape, whole, bits, many * bits / 8, gone, many * (usual - bits) / 8)
@@ -56,7 +64,9 @@ def figure(trace: Trace, role: str | None = None) -> go.Figure:
     tell the shapes of its models, and ParamError for a role that it does not have."""
     models = built(trace.header)
     if not models:
-        raise ValueError("This trace does not tell what its model is made of: it is older than these records, or damaged.")
+        raise ValueError(
+            "This trace does not tell what its model is made of: it is older than these records, or damaged."
+        )
     usual = next((name for name, x in models.items() if x["changed"]), next(iter(models)))
     model = models[choice(role, "role", tuple(models)) if role is not None else usual]
     drawn = list(cells(model))
@@ -68,7 +78,9 @@ def figure(trace: Trace, role: str | None = None) -> go.Figure:
     names = dict(categoryorder="array", categoryarray=rows, autorange="reversed")
     drawing.update_layout(barmode="stack", bargap=0.25, margin=dict(l=140, t=50, b=120), yaxis=names)
     words = dict(text="query heads by KV head", font=dict(size=13))
-    axis = dict(domain=[0.75, 1], title=words, showgrid=False, showticklabels=False, zeroline=False, linecolor=MUTED)
+    axis = dict(
+        domain=[0.75, 1], title=words, showgrid=False, showticklabels=False, zeroline=False, linecolor=MUTED
+    )
     drawing.update_xaxes(domain=[0, 0.7])
     return drawing.update_layout(xaxis2={**axis, "anchor": "y"}, legend=dict(y=-0.2, yanchor="top"))
 
@@ -170,7 +182,9 @@ def _heads(model: dict[str, Any]) -> Iterator[go.Scatter]:
                     symbol=symbol,
                     size=10 if there else 7,
                     color=tint,
-                    colorscale=[[0, LIGHT["mass-low"]], [1, LIGHT["mass-high"]]] if scored and there else None,
+                    colorscale=[[0, LIGHT["mass-low"]], [1, LIGHT["mass-high"]]]
+                    if scored and there
+                    else None,
                     line=dict(color=LIGHT["time-3"] if there else REJECT, width=1 if there else 1.5),
                 ),
             )
@@ -181,10 +195,15 @@ def _counted(model: dict[str, Any]) -> Iterator[Square]:
     for i, kind in enumerate(model["layers"]):
         groups, at = model["kinds"][kind]["groups"], 0.0
         for g, many in enumerate(groups):
-            yield from (Square(at + k, f"L{i}", f"layer {i}, KV head {g}: {many} query heads", True) for k in range(many))
+            yield from (
+                Square(at + k, f"L{i}", f"layer {i}, KV head {g}: {many} query heads", True)
+                for k in range(many)
+            )
             at += many + 0.8
         lost = sum(model["whole"]["groups"]) - sum(groups)
-        yield from (Square(at + k, f"L{i}", f"layer {i}: {lost} query heads are gone", False) for k in range(lost))
+        yield from (
+            Square(at + k, f"L{i}", f"layer {i}: {lost} query heads are gone", False) for k in range(lost)
+        )
 
 
 def _known(model: dict[str, Any]) -> Iterator[Square]:
@@ -196,10 +215,21 @@ def _known(model: dict[str, Any]) -> Iterator[Square]:
     for i, row in enumerate(model["there"]):
         for h, there in enumerate(row):
             values = [(x["word"], x["values"][i][h], x["unit"]) for x in own]
-            lines = [f"{word}: {value:.4g} {unit}".rstrip() for word, value, unit in values if value is not None]
-            said = "<br>".join([f"layer {i}, query head {h} of KV head {h // group}{'' if there else ', gone'}", *lines])
+            lines = [
+                f"{word}: {value:.4g} {unit}".rstrip() for word, value, unit in values if value is not None
+            ]
+            said = "<br>".join(
+                [f"layer {i}, query head {h} of KV head {h // group}{'' if there else ', gone'}", *lines]
+            )
             place, score = (None if x is None else x["values"][i][h] for x in (places, scores))
-            yield Square(h + 0.8 * (h // group), f"L{i}", literal(said).replace("&lt;br&gt;", "<br>"), there, place, score)
+            yield Square(
+                h + 0.8 * (h // group),
+                f"L{i}",
+                literal(said).replace("&lt;br&gt;", "<br>"),
+                there,
+                place,
+                score,
+            )
 
 
 def _whole(rows: list[list[Any]]) -> bool:

@@ -42,9 +42,13 @@ def _part(trace: Trace, name: str, part: str | None) -> str:
     if len(kinds) == 1:
         return kinds[0]
     if kinds:
-        raise ValueError(f"{' and '.join(kinds)} both tell {name!r}: say which, figure(trace, {name!r}, part={kinds[0]!r}).")
+        raise ValueError(
+            f"{' and '.join(kinds)} both tell {name!r}: say which, figure(trace, {name!r}, part={kinds[0]!r})."
+        )
     known = ", ".join(f"{x} ({kind})" for kind, names in declared.items() for x in names)
-    raise ValueError(f"No part of this run tells {name!r}; " + (f"told are {known}." if known else "none tells anything."))
+    raise ValueError(
+        f"No part of this run tells {name!r}; " + (f"told are {known}." if known else "none tells anything.")
+    )
 
 
 def _told(trace: Trace, part: str, name: str) -> tuple[Note, _Singles]:
@@ -62,7 +66,9 @@ def _held(trace: Trace, part: str, note: Note) -> Iterator[go.Scatter]:
     dashed: dict[str, Any] = dict(mode="lines", line=dict(color=MUTED, dash="dash", shape="hv"))
     if note.at is not None:
         x = [0, max(len(trace.steps) - 1, 0)]
-        yield go.Scatter(x=x, y=[note.at, note.at], name=f"{_said(note.line.replace('_', ' '))} {note.at:g}", **dashed)
+        yield go.Scatter(
+            x=x, y=[note.at, note.at], name=f"{_said(note.line.replace('_', ' '))} {note.at:g}", **dashed
+        )
     elif (other := (trace.header.tells or {})[part].get(note.line)) is not None and other.kind == "series":
         yield _line(_told(trace, part, note.line)[1], name=_said(other.word), **dashed)
 
@@ -73,7 +79,10 @@ def _line(rows: _Singles, *, scale: float = 1.0, **look: Any) -> go.Scatter:
 
 def _series(trace: Trace, part: str, name: str) -> list[Any]:
     note, rows = _told(trace, part, name)
-    return [_line(rows, name=_said(note.word), mode="lines", line=dict(color=INK, shape="hv")), *_held(trace, part, note)]
+    return [
+        _line(rows, name=_said(note.word), mode="lines", line=dict(color=INK, shape="hv")),
+        *_held(trace, part, note),
+    ]
 
 
 def _nodes(trace: Trace, part: str, name: str) -> list[Any]:
@@ -87,7 +96,11 @@ def _nodes(trace: Trace, part: str, name: str) -> list[Any]:
 
 def _spans(trace: Trace, part: str, name: str) -> list[Any]:
     note, rows = _told(trace, part, name)
-    x, base, high = [step for step, _, _ in rows], [a for _, _, (a, _) in rows], [b - a for _, _, (a, b) in rows]
+    x, base, high = (
+        [step for step, _, _ in rows],
+        [a for _, _, (a, _) in rows],
+        [b - a for _, _, (a, b) in rows],
+    )
     ends = [f"{a:g} to {b:g}" for _, _, (a, b) in rows]
     outline = dict(color=INK, line=dict(color=INK, width=1))  # a span of no length is seen too
     look = dict(marker=outline, customdata=ends, hovertemplate="step %{x}: %{customdata}<extra></extra>")
@@ -134,10 +147,16 @@ def _bars(trace: Trace, part: str, name: str) -> list[Any]:
     for word, colour in zip(note.rows, cycle([INK, ACCEPT, MUTED]), strict=False):
         own = [(step, bar) for step, _, bar in rows if bar[4] == word]
         text = [plain(trace.pieces.get(bar[3], f"<#{bar[3]}>")) for _, bar in own]
-        place = dict(base=[bar[1] for _, bar in own], x=[bar[2] - bar[1] for _, bar in own], y=[bar[0] + 1 for _, bar in own])
+        place = dict(
+            base=[bar[1] for _, bar in own],
+            x=[bar[2] - bar[1] for _, bar in own],
+            y=[bar[0] + 1 for _, bar in own],
+        )
         ends = [[step, x, bar[1], bar[2]] for (step, bar), x in zip(own, text, strict=True)]
         hover = "step %{customdata[0]}: %{customdata[1]}, %{customdata[2]} to %{customdata[3]}<extra></extra>"
-        look = dict(orientation="h", marker=dict(color=colour), text=text, textposition="inside", hovertemplate=hover)
+        look = dict(
+            orientation="h", marker=dict(color=colour), text=text, textposition="inside", hovertemplate=hover
+        )
         drawn.append(go.Bar(**place, name=_said(word), showlegend=True, customdata=ends, **look))
     return drawn
 

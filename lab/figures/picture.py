@@ -46,4 +46,6 @@ def figure(trace: Trace) -> go.Figure:
         go.Heatmap(z=passes, zmin=0, colorscale="Cividis", colorbar=dict(title="pass"), xaxis="x2", **look),
     )
     drawn.update_layout(xaxis=dict(domain=[0, 0.46]), xaxis2=dict(title="column", domain=[0.54, 1]))
-    return drawn.update_xaxes(dtick=1, showgrid=False).update_yaxes(dtick=1, showgrid=False, autorange="reversed")
+    return drawn.update_xaxes(dtick=1, showgrid=False).update_yaxes(
+        dtick=1, showgrid=False, autorange="reversed"
+    )

@@ -24,7 +24,9 @@ def figure(trace: Trace) -> go.Figure:
     Raises ValueError where no context left tokens out, or the record has no scores of it."""
     cut = None if trace.prefill is None else trace.prefill.cut
     if cut is None or cut.scores is None:
-        raise ValueError("Of this run's prompt no token was left out for its score: take one of selective_context.")
+        raise ValueError(
+            "Of this run's prompt no token was left out for its score: take one of selective_context."
+        )
     ids = trace.header.prompt.tolist()
     words = [plain(join([token], trace.pieces), 24) for token in ids]
     bars, fates = [], reasons(cut, len(ids)).tolist()
@@ -41,6 +43,8 @@ def figure(trace: Trace) -> go.Figure:
                     hovertemplate="%{customdata}<br>token %{x}, score %{y:.3f}<extra></extra>",
                 )
             )
-    drawing = chart(f"Prompt: {len(cut.kept)} of {len(ids)} tokens read", "token of the prompt", "score", *bars)
+    drawing = chart(
+        f"Prompt: {len(cut.kept)} of {len(ids)} tokens read", "token of the prompt", "score", *bars
+    )
     drawing.update_layout(bargap=0, barmode="overlay")
     return drawing

@@ -30,17 +30,26 @@ def figure(trace: Trace) -> go.Figure:
     loop = next((one for one in reversed(stretches) if one.loop), None)
     curves = [] if loop is None else _curves(trace, loop)
     again = f"{said_again(ids):.0%} of the {GRAM}-grams stand further in front"
-    drawing = chart(f"What the text says again: {again}", "token", "", marks, *curves, height=560 if curves else 320)
+    drawing = chart(
+        f"What the text says again: {again}", "token", "", marks, *curves, height=560 if curves else 320
+    )
     longest = max(one.period + min(one.period, one.lasts) for one in stretches)
     for one in stretches:
         for k in _starts(one):
             drawing.add_shape(_drawn(one, k, longest))
     axis = dict(drawing.layout.yaxis.to_plotly_json())
-    drawing.update_layout(yaxis=dict(range=[-0.05, 1.05], visible=False, domain=[0.56, 1] if curves else [0, 1]))
+    drawing.update_layout(
+        yaxis=dict(range=[-0.05, 1.05], visible=False, domain=[0.56, 1] if curves else [0, 1])
+    )
     if curves:
         drawing.update_layout(
             xaxis=dict(anchor="y"),
-            xaxis2={**axis, "title": f"round of {loop.period if loop else 0} tokens", "anchor": "y2", "dtick": 1},
+            xaxis2={
+                **axis,
+                "title": f"round of {loop.period if loop else 0} tokens",
+                "anchor": "y2",
+                "dtick": 1,
+            },
             yaxis2={**axis, "title": "share", "domain": [0, 0.38], "range": [0, 1.02]},
             legend=dict(y=-0.2, yanchor="top"),
             margin=dict(b=104),

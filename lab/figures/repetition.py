@@ -26,7 +26,9 @@ def figure(record: Mapping[str, Any], sentence: int = 0) -> go.Figure:
     """The result of `decodescope measure repetition --out`, read from its JSON: TP, IP and WR by copy over all sentences, and
     below the probability of each token of `sentence` in each copy. Raises ValueError if there is none."""
     if not 0 <= sentence < len(record["sentences"]):
-        raise ValueError(NOTHING if not record["sentences"] else f"sentence is 0 to {len(record['sentences']) - 1}.")
+        raise ValueError(
+            NOTHING if not record["sentences"] else f"sentence is 0 to {len(record['sentences']) - 1}."
+        )
     curve, one, settings = record["curve"], record["sentences"][sentence], record["settings"]
     lines = [
         go.Scatter(
@@ -53,7 +55,9 @@ def figure(record: Mapping[str, Any], sentence: int = 0) -> go.Figure:
         yaxis="y2",
         showscale=False,
     )
-    title = f"{plain(settings['model'], 40)}: {settings['sentences']} sentences, {settings['times']} times each"
+    title = (
+        f"{plain(settings['model'], 40)}: {settings['sentences']} sentences, {settings['times']} times each"
+    )
     drawing = chart(title, "copy", "share", *lines, heat, height=640)
     axis = dict(drawing.layout.yaxis.to_plotly_json())
     tokens = dict(tickvals=columns, ticktext=pieces, tickangle=-40)

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 TESTS = {x.__name__: x for x in (risk.binomial, risk.hoeffding, risk.hoeffding_bentkus)}
 HALVES = 200
-WORDS = {"edit": "share of tokens to edit", "differs": "share of texts that differ", "task": "share of the score that is lost"}
+WORDS = {
+    "edit": "share of tokens to edit",
+    "differs": "share of texts that differ",
+    "task": "share of the score that is lost",
+}
 
 
 def figure(given: Calibration | str | Path) -> go.Figure:
@@ -29,24 +33,35 @@ def figure(given: Calibration | str | Path) -> go.Figure:
     """
     one = calibration_of(given)
     order = range(len(one.curve))
-    said = [f"{x.value:g}: risk {x.risk:.4f}, p {x.p:.2g}, {'passed' if x.passed else 'not passed'}" for x in one.curve]
+    said = [
+        f"{x.value:g}: risk {x.risk:.4f}, p {x.p:.2g}, {'passed' if x.passed else 'not passed'}"
+        for x in one.curve
+    ]
     points = go.Scatter(
         x=[*order],
         y=[x.risk for x in one.curve],
         mode="lines+markers",
         name="mean loss",
         line=dict(color=MUTED, width=1),
-        marker=dict(size=9, color=[ACCEPT if x.passed else "#ffffff" for x in one.curve], line=dict(color=ACCEPT, width=1.75)),
+        marker=dict(
+            size=9,
+            color=[ACCEPT if x.passed else "#ffffff" for x in one.curve],
+            line=dict(color=ACCEPT, width=1.75),
+        ),
         customdata=said,
         hovertemplate="%{customdata}<extra></extra>",
     )
     at = next(i for i in reversed(order) if one.curve[i].passed and one.curve[i].value == one.value)
     star = dict(size=19, color=INK, symbol="circle-open", line=dict(width=2))
-    chosen = go.Scatter(x=[at], y=[one.curve[at].risk], mode="markers", name="chosen", marker=star, hoverinfo="skip")
+    chosen = go.Scatter(
+        x=[at], y=[one.curve[at].risk], mode="markers", name="chosen", marker=star, hoverinfo="skip"
+    )
     title = f"{plain(one.name, 40)}: {one.part}.{one.knob} = {one.value:g}, {one.n} texts"
     across, up = f"{one.part}.{one.knob}, from the safe end on", f"risk ({WORDS.get(one.risk, one.risk)})"
     drawing = chart(title, across, up, points, chosen)
-    drawing.add_hline(y=one.delta, line=dict(color=REJECT, dash="dash"), annotation_text=f"delta {one.delta:g}")
+    drawing.add_hline(
+        y=one.delta, line=dict(color=REJECT, dash="dash"), annotation_text=f"delta {one.delta:g}"
+    )
     drawing.update_xaxes(tickvals=[*order], ticktext=[f"{x.value:g}" for x in one.curve])
     return drawing.update_yaxes(rangemode="tozero")
 
@@ -57,7 +72,9 @@ def table(given: Calibration | str | Path) -> DataFrame:
 
     one = calibration_of(given)
     rows = [(x.value, x.risk, x.p, x.passed, x.value == one.value) for x in one.curve]
-    return pandas.DataFrame(rows, columns=[f"{one.part}.{one.knob}", f"risk ({one.risk})", "p", "passed", "chosen"])
+    return pandas.DataFrame(
+        rows, columns=[f"{one.part}.{one.knob}", f"risk ({one.risk})", "p", "passed", "chosen"]
+    )
 
 
 def halves(given: Calibration | str | Path, count: int = HALVES, seed: int = 0) -> DataFrame:
@@ -76,7 +93,11 @@ def halves(given: Calibration | str | Path, count: int = HALVES, seed: int = 0) 
         half, rest = losses[:, order[: one.n // 2]], losses[:, order[one.n // 2 :]]
         passed = risk.fixed_sequence((TESTS[one.test](row.tolist(), one.delta) for row in half), one.eps)
         last = passed - 1
-        rows.append((one.curve[last].value, half[last].mean(), rest[last].mean()) if passed else (np.nan, np.nan, np.nan))
+        rows.append(
+            (one.curve[last].value, half[last].mean(), rest[last].mean())
+            if passed
+            else (np.nan, np.nan, np.nan)
+        )
     return pandas.DataFrame(rows, columns=["value", "risk", "held_out"])
 
 
@@ -87,5 +108,7 @@ def calibration_of(given: Calibration | str | Path) -> Calibration:
     text = str(given).removeprefix(MARK)
     one = named(text) if NAME.fullmatch(text) else read(expanded(text))
     if not isinstance(one, Calibration):
-        raise ParamError(f"{one.name} holds thresholds by exit, which have no curve: choose one of calibrate --knob.")
+        raise ParamError(
+            f"{one.name} holds thresholds by exit, which have no curve: choose one of calibrate --knob."
+        )
     return one

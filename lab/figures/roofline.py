@@ -43,11 +43,15 @@ def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
     made of another a dashed line leads from the hollow point of the same pass by that one, at best, under the roof."""
     dtype = next(iter(traces)).header.dtype if traces else None
     measured = [point for trace in traces for point in points(trace)]
-    every = [p.intensity for p in measured] + [p.before[1].intensity for p in measured if p.before is not None]
+    every = [p.intensity for p in measured] + [
+        p.before[1].intensity for p in measured if p.before is not None
+    ]
     x = np.geomspace(min([0.1, *(at / 2 for at in every)]), max([1000.0, *(at * 2 for at in every)]), 200)
     lines = [_line("memory", x, roof(profile, x.tolist(), dtype), INK)]
     if profile.cache_bandwidth is not None:
-        lines.append(_line("processor's cache", x, roof(profile, x.tolist(), dtype, resident=True), MUTED, "dot"))
+        lines.append(
+            _line("processor's cache", x, roof(profile, x.tolist(), dtype, resident=True), MUTED, "dot")
+        )
     dots = [
         go.Scatter(
             x=[p.intensity],
@@ -59,11 +63,19 @@ def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
             + "%{y:.2f} GFLOP/s<br>"
             + p.reached(profile, dtype),
         )
-        for p, (colour, symbol) in zip(measured, [(ACCEPT, "circle"), (TARGET, "diamond"), (INK, "square")] * 9, strict=False)
+        for p, (colour, symbol) in zip(
+            measured, [(ACCEPT, "circle"), (TARGET, "diamond"), (INK, "square")] * 9, strict=False
+        )
     ]
     signs = dict(zip(measured, [(ACCEPT, "circle"), (TARGET, "diamond"), (INK, "square")] * 9, strict=False))
-    dots += [_before(profile, p, p.before, dtype, *signs[p]) for p in measured if p.before is not None and p in signs]
-    drawing = chart(f"Roofline of {profile.name}", "FLOP per byte moved", "GFLOP/s", *lines, *dots, height=440)
+    dots += [
+        _before(profile, p, p.before, dtype, *signs[p])
+        for p in measured
+        if p.before is not None and p in signs
+    ]
+    drawing = chart(
+        f"Roofline of {profile.name}", "FLOP per byte moved", "GFLOP/s", *lines, *dots, height=440
+    )
     return drawing.update_xaxes(type="log", dtick=1).update_yaxes(type="log", dtick=1)
 
 
@@ -80,7 +92,10 @@ def points(trace: Trace) -> list[Point]:
     verify = [p for step in trace.steps for p in step.passes if decides(p)]
     sizes = sorted({p.tokens for p in verify}, key=lambda n: -sum(p.tokens == n for p in verify))[:1]
     kinds = [(f"prompt, {max(p.tokens for p in prefill)} tokens at once", prefill)] if prefill else []
-    kinds += [(f"decoding, {n} token{'s' if n > 1 else ''} at once", [p for p in verify if p.tokens == n]) for n in sizes]
+    kinds += [
+        (f"decoding, {n} token{'s' if n > 1 else ''} at once", [p for p in verify if p.tokens == n])
+        for n in sizes
+    ]
     return [_point(name, spec, passes, bits) for name, passes in kinds]
 
 
@@ -91,7 +106,10 @@ def _before(
     name, cost = before
     best = roof(profile, [cost.intensity], dtype)[0]
     us = 1e6 * cost.flops / best
-    said = f"{p.name}: {name} at best {us / 1000:.2f} ms, {cost.bytes / 1e6:.1f} MB moved", f"{p.name}, measured"
+    said = (
+        f"{p.name}: {name} at best {us / 1000:.2f} ms, {cost.bytes / 1e6:.1f} MB moved",
+        f"{p.name}, measured",
+    )
     return go.Scatter(
         x=[cost.intensity, p.intensity],
         y=[best / 1e9, p.flops_per_s / 1e9],

@@ -24,7 +24,9 @@ def figure(trace: Trace, role: str | None = None) -> go.Figure:
     words = [x for _, x in own if not all(v is None or isinstance(v, int | float) for v in x.values)]
     lines = [(one, x) for one, x in own if all(x is not y for y in words)]
     if not lines:
-        raise ValueError("No transform of this run's models told what it did round by round: take a search or a training.")
+        raise ValueError(
+            "No transform of this run's models told what it did round by round: take a search or a training."
+        )
     most = max(len(x.values) for _, x in lines)
     beside = [[f"{x.word}: {x.values[k]}" for x in words if k < len(x.values)] for k in range(most)]
     drawn = [
@@ -40,5 +42,7 @@ def figure(trace: Trace, role: str | None = None) -> go.Figure:
         for (_, x), (colour, dash) in zip(lines, COLOURS * len(lines), strict=False)
     ]
     title = " + ".join(dict.fromkeys(one.weights for one, _ in lines))
-    drawing = chart(literal(title), "round", literal(", ".join(dict.fromkeys(x.unit or x.word for _, x in lines))), *drawn)
+    drawing = chart(
+        literal(title), "round", literal(", ".join(dict.fromkeys(x.unit or x.word for _, x in lines))), *drawn
+    )
     return drawing.update_layout(showlegend=True)

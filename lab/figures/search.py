@@ -46,7 +46,9 @@ def figure(trace: Trace, step: int | None = None, node: int | None = None) -> go
         return _texts(trace, held, node)
     beams = [one for one in trace.steps if one.beams is not None]
     if not beams:
-        raise ValueError("No step of this run tells of a search: take a run with the strategy planned, beam or diverse_beam.")
+        raise ValueError(
+            "No step of this run tells of a search: take a run with the strategy planned, beam or diverse_beam."
+        )
     last = whole(len(beams) - 1 if step is None else step, "step", 0, len(beams) - 1)
     nodes = list(_hypotheses(beams[: last + 1], last + 1 == len(beams)))
     left = sum(one.kind == "left" for one in nodes)
@@ -69,7 +71,9 @@ def _texts(trace: Trace, step: Step, count: int | None) -> go.Figure:
         planner.bear(parent, token, search.offers[born], search.priors[born], ends)
         reward = search.rollouts[born - 1].reward
         planner.reward(born, reward)
-        terms.append(f"text {born}: {reward:.0%} of the tests; chosen with Q 0 + {score:.3f} for P {prior:.3f}")
+        terms.append(
+            f"text {born}: {reward:.0%} of the tests; chosen with Q 0 + {score:.3f} for P {prior:.3f}"
+        )
     rewards = [x.reward for x in search.rollouts[:upto]]
     best = rewards.index(max(rewards)) + 1
     way, at = set(), best
@@ -84,13 +88,24 @@ def _texts(trace: Trace, step: Step, count: int | None) -> go.Figure:
         )
         for k in range(1, upto + 1)
     ]
-    return _drawn(trace, nodes, f"The search behind {upto} texts: the best passes {max(rewards):.0%} of the tests", "tokens")
+    return _drawn(
+        trace,
+        nodes,
+        f"The search behind {upto} texts: the best passes {max(rewards):.0%} of the tests",
+        "tokens",
+    )
 
 
 def _now(search: Search, node: int) -> str:
     """What became of a node."""
     closed = search.closed[node]
-    shut = "" if not closed else "; closed: nothing is left behind it" if closed == DONE else "; closed: its text ends"
+    shut = (
+        ""
+        if not closed
+        else "; closed: nothing is left behind it"
+        if closed == DONE
+        else "; closed: its text ends"
+    )
     return f"<br>N {search.visits[node]}, Q {search.values[node]:.3f}{shut}"
 
 
@@ -104,13 +119,19 @@ def _hypotheses(steps: list[Step], over: bool) -> Iterator[Drawn]:
         assert beams is not None
         worst = min(beams.scores, default=0.0)
         now = []
-        for rank, (token, parent, score) in enumerate(zip(beams.tokens, beams.parents, beams.scores, strict=True)):
+        for rank, (token, parent, score) in enumerate(
+            zip(beams.tokens, beams.parents, beams.scores, strict=True)
+        ):
             kind = "best" if (depth, rank) in own else "open"
             yield Drawn(token, before[parent], depth, kind, f"kept, {score:.3f} nats")
             now.append(count)
             count += 1
         for row in beams.pruned or ():
-            behind = f", {worst - row[2]:.3f} behind the last that is kept" if beams.scores and row[2] < worst else ""
+            behind = (
+                f", {worst - row[2]:.3f} behind the last that is kept"
+                if beams.scores and row[2] < worst
+                else ""
+            )
             yield Drawn(int(row[1]), before[int(row[0])], depth, "left", f"left, {row[2]:.3f} nats{behind}")
             count += 1
         before = now
@@ -124,7 +145,9 @@ def _way(steps: list[Step]) -> set[tuple[int, int]]:
     for depth, step in enumerate(steps, 1):
         assert step.beams is not None
         pairs = enumerate(zip(step.beams.tokens, step.beams.parents, strict=True))
-        ways = [([*ways[parent][0], token], [*ways[parent][1], (depth, rank)]) for rank, (token, parent) in pairs]
+        ways = [
+            ([*ways[parent][0], token], [*ways[parent][1], (depth, rank)]) for rank, (token, parent) in pairs
+        ]
         mine = [way for text, way in ways if text == emitted[:depth]]
         best = mine[0] if mine and depth >= len(emitted) - 1 else best
     return set(best)
@@ -136,7 +159,9 @@ def _drawn(trace: Trace, nodes: list[Drawn], title: str, across: str) -> go.Figu
     x = [0, *(one.depth for one in nodes)]
     lines = []
     for left in (True, False):  # what was left lies below
-        ends = [(one.parent + 1, k) for k, one in enumerate(nodes, 1) if (one.kind in ("left", "closed")) is left]
+        ends = [
+            (one.parent + 1, k) for k, one in enumerate(nodes, 1) if (one.kind in ("left", "closed")) is left
+        ]
         along = [p for a, b in ends for p in (x[a], x[a], x[b], None)]
         down = [p for a, b in ends for p in (y[a], y[b], y[b], None)]
         look = dict(color=LIGHT["line"] if left else LIGHT["branch"])

@@ -17,7 +17,9 @@ def figure(trace: Trace) -> go.Figure:
     where a run has not written a span of a passage."""
     spans = next((step.spans for step in trace.steps if step.spans is not None), None)
     if spans is None or spans.losses is None:
-        raise ValueError("No step of this run keeps the spans of a passage: take a run with the strategy exact_extract.")
+        raise ValueError(
+            "No step of this run keeps the spans of a passage: take a run with the strategy exact_extract."
+        )
     passage = trace.header.prompt[spans.start : spans.start + spans.count].tolist()
     words = [literal(shown_id(token, trace.pieces)) for token in passage]
     losses = [[None if x != x else float(x) for x in row] for row in spans.losses]
@@ -33,7 +35,11 @@ def figure(trace: Trace) -> go.Figure:
     marks = [("answer", spans.best, ACCEPT, "star"), ("greedy", spans.greedy, REJECT, "circle-open")]
     points = [
         go.Scatter(
-            x=[span[1]], y=[span[0] + 1], name=name, mode="markers", marker=dict(symbol=symbol, size=12, color=colour)
+            x=[span[1]],
+            y=[span[0] + 1],
+            name=name,
+            mode="markers",
+            marker=dict(symbol=symbol, size=12, color=colour),
         )
         for name, span, colour, symbol in marks
         if span is not None
@@ -41,5 +47,13 @@ def figure(trace: Trace) -> go.Figure:
     gap = "" if spans.gap is None else f", the greedy one {spans.gap:.3f} nats behind"
     high = max(380, 170 + ROW * spans.count) if spans.count <= NAMED else 620
     drawing = chart(f"Spans of a passage{gap}", "tokens", "first token", shades, *points, height=high)
-    named = dict(tickmode="array", tickvals=[*range(1, spans.count + 1)], ticktext=words) if spans.count <= NAMED else {}
-    return drawing.update_layout(showlegend=True).update_yaxes(autorange="reversed", **named).update_xaxes(dtick=1)
+    named = (
+        dict(tickmode="array", tickvals=[*range(1, spans.count + 1)], ticktext=words)
+        if spans.count <= NAMED
+        else {}
+    )
+    return (
+        drawing.update_layout(showlegend=True)
+        .update_yaxes(autorange="reversed", **named)
+        .update_xaxes(dtick=1)
+    )

@@ -24,5 +24,7 @@ def figure(trace: Trace) -> go.Figure:
         ("drafted, not kept", lost, pale),
     )
     hover = "step %{x}: %{y} %{fullData.name}<extra></extra>"
-    bars = [go.Bar(x=x, y=y, name=name, marker=marker, hovertemplate=hover) for name, y, marker in rows if any(y)]
+    bars = [
+        go.Bar(x=x, y=y, name=name, marker=marker, hovertemplate=hover) for name, y, marker in rows if any(y)
+    ]
     return chart("What each step wrote", "step", "tokens", *bars).update_layout(barmode="stack")

@@ -37,10 +37,14 @@ def figure(trace: Trace, profile: HardwareProfile) -> go.Figure:
         place = _between(tables["lengths"], tables["point"]["length"])
         look = dict(size=13, color=LIGHT["bg"], line=dict(color=INK, width=2.5))
         name = f"this run: {tables['point']['length']:.1f} deep, {tables['point']['share']:.0%} accepted"
-        parts.append(go.Scatter(x=[place], y=[tables["point"]["share"]], mode="markers", marker=look, name=name))
+        parts.append(
+            go.Scatter(x=[place], y=[tables["point"]["share"]], mode="markers", marker=look, name=name)
+        )
     title = f"Speed over plain decoding on {pricer.machine.name}, by the cost model"
     drawing = chart(title, "tokens drafted per step", "share accepted", *parts, height=440)
-    drawing.update_xaxes(tickvals=list(range(len(tables["lengths"]))), ticktext=[str(n) for n in tables["lengths"]])
+    drawing.update_xaxes(
+        tickvals=list(range(len(tables["lengths"]))), ticktext=[str(n) for n in tables["lengths"]]
+    )
     return drawing.update_yaxes(tickformat=".0%").update_layout(showlegend=tables["point"] is not None)
 
 

@@ -26,7 +26,9 @@ def figure(trace: Trace) -> go.Figure:
     spent["rest"] = [max(0.0, step.wall_us - one) for step, one in zip(steps, named, strict=True)]
     x, hover = [step.step for step in steps], "step %{x}: %{y:.2f} ms %{fullData.name}<extra></extra>"
     bars = [
-        go.Bar(x=x, y=[us / 1e3 for us in spent[name]], name=word, marker=dict(color=colour), hovertemplate=hover)
+        go.Bar(
+            x=x, y=[us / 1e3 for us in spent[name]], name=word, marker=dict(color=colour), hovertemplate=hover
+        )
         for name, word, colour in PHASES
         if any(spent[name])
     ]

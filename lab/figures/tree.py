@@ -27,7 +27,9 @@ def figure(trace: Trace, step: int | None = None) -> go.Figure:
     drafted = next((one.step for one in trace.steps if one.draft is not None), None)
     at = drafted if step is None else step
     if at is None:
-        raise ValueError("No step of this run holds a draft: take a run of a method that drafts, recorded with decisions.")
+        raise ValueError(
+            "No step of this run holds a draft: take a run of a method that drafts, recorded with decisions."
+        )
     if not 0 <= at < len(trace.steps):
         raise TraceError(f"There is no step {at}: the trace has {len(trace.steps)}, counted from 0.")
     record = trace.steps[at]

@@ -15,9 +15,13 @@ ROW, TEXT = 24, 32  # px of a text, and characters of it that are shown
 def figure(trace: Trace) -> go.Figure:
     """The likeness of each two texts, those with the most votes first, and their means at the right. Raises ValueError where no
     texts have voted."""
-    vote = next((step.drawn for step in trace.steps if step.drawn is not None and step.drawn.like is not None), None)
+    vote = next(
+        (step.drawn for step in trace.steps if step.drawn is not None and step.drawn.like is not None), None
+    )
     if vote is None or vote.like is None:
-        raise ValueError("No step of this run keeps texts that voted: take a run with the strategy consensus.")
+        raise ValueError(
+            "No step of this run keeps texts that voted: take a run with the strategy consensus."
+        )
     order = sorted(range(len(vote.texts)), key=lambda k: (-vote.votes[k], k != vote.chosen))
     texts = [literal(shown(join(vote.texts[k].tokens, trace.pieces), TEXT)) for k in order]
     places = [*range(1, len(order) + 1)]
@@ -34,9 +38,15 @@ def figure(trace: Trace) -> go.Figure:
     )
     own = order.index(vote.chosen) + 1 if vote.chosen is not None else 1
     mark = go.Scatter(
-        x=[own], y=[own], name="the run's text", mode="markers", marker=dict(symbol="star", size=12, color=ACCEPT)
+        x=[own],
+        y=[own],
+        name="the run's text",
+        mode="markers",
+        marker=dict(symbol="star", size=12, color=ACCEPT),
     )
-    drawing = chart("Texts that voted, by the measure " + vote.by, "text", "", shades, mark, height=200 + ROW * len(order))
+    drawing = chart(
+        "Texts that voted, by the measure " + vote.by, "text", "", shades, mark, height=200 + ROW * len(order)
+    )
     named = [f"{text}  {vote.votes[k]:.3f}" for k, text in zip(order, texts, strict=True)]
     return drawing.update_layout(showlegend=True, margin=dict(l=260)).update_yaxes(
         autorange="reversed", tickmode="array", tickvals=places, ticktext=named

@@ -29,7 +29,10 @@ GIGA = 1e9
 
 
 def figure(
-    given: Sequence[Lookup] | str | Path, capacity: int, evicts: Evicts = "lec", names: Mapping[Query, str] | None = None
+    given: Sequence[Lookup] | str | Path,
+    capacity: int,
+    evicts: Evicts = "lec",
+    names: Mapping[Query, str] | None = None,
 ) -> go.Figure:
     """A row for each rule of eviction, a mark for each request: a hit, an answer, or one for which others went; and below it
     what the hits saved so far. What is pointed at says which answers went, and why: how often it was asked for, its cost, what
@@ -70,7 +73,9 @@ def figure(
         )
         for rule, done in every.items()
     ]
-    drawing = chart(f"{len(lookups)} requests, a cache of {capacity}", "request", "", *drawn, *saved, height=520)
+    drawing = chart(
+        f"{len(lookups)} requests, a cache of {capacity}", "request", "", *drawn, *saved, height=520
+    )
     axis = dict(drawing.layout.yaxis.to_plotly_json())
     order = [f"{WORDS[rule]}, {_share(done)}" for rule, done in reversed(every.items())]
     return drawing.update_layout(
@@ -81,7 +86,9 @@ def figure(
     )
 
 
-def told(lookups: Sequence[Lookup], evicts: Evicts, names: Mapping[Query, str] | None = None) -> Iterator[str]:
+def told(
+    lookups: Sequence[Lookup], evicts: Evicts, names: Mapping[Query, str] | None = None
+) -> Iterator[str]:
     """Of each request what became of it, and of each answer that went why: the numbers that its score is made of."""
     called, asked, since = names or {}, Counter[Query](), Counter[Query]()
     costs: dict[Query, list[float]] = {}
@@ -94,7 +101,9 @@ def told(lookups: Sequence[Lookup], evicts: Evicts, names: Mapping[Query, str] |
             sizes[one.query], since[one.query] = one.size, 1
         scores = dict(zip(one.held, one.scores, strict=True))
         lines = [f"request {one.number}: {_name(one.query, called)}"]
-        lines.append("held: no pass" if one.hit else f"answered for {one.cost / GIGA:.3f} GFLOP, size {one.size}")
+        lines.append(
+            "held: no pass" if one.hit else f"answered for {one.cost / GIGA:.3f} GFLOP, size {one.size}"
+        )
         for gone in one.victims:
             word = "not kept" if gone == one.query else f"{_name(gone, called)} went"
             if gone not in scores:
@@ -102,7 +111,9 @@ def told(lookups: Sequence[Lookup], evicts: Evicts, names: Mapping[Query, str] |
                 continue
             paid = costs[gone]
             cost = (paid[-1] if evicts == "gdsf" and since[gone] == 1 else sum(paid) / len(paid)) / GIGA
-            lines.append(f"{word}: {_why(evicts, scores[gone], asked[gone], asked.total(), since[gone], cost, sizes[gone])}")
+            lines.append(
+                f"{word}: {_why(evicts, scores[gone], asked[gone], asked.total(), since[gone], cost, sizes[gone])}"
+            )
         if scores:
             lines.append(f"the least of {len(scores)} that were weighed")
         yield "<br>".join(lines)
@@ -128,7 +139,9 @@ def read(path: Path) -> tuple[list[Lookup], dict[Query, str]]:
     except ValueError:
         rows = []
     if not rows or not all(isinstance(x, dict) and wanted <= x.keys() for x in rows):
-        raise ParamError(f"{path} holds no requests of decodescope workload --out: give the file that it wrote.")
+        raise ParamError(
+            f"{path} holds no requests of decodescope workload --out: give the file that it wrote."
+        )
     for said in rows:
         lookups.append(Lookup(**{key: said[key] for key in wanted}))
         names[lookups[-1].query] = str(said.get("name", lookups[-1].query))
@@ -138,7 +151,11 @@ def read(path: Path) -> tuple[list[Lookup], dict[Query, str]]:
 def _kind(one: Lookup) -> str:
     if one.hit:
         return "hit"
-    return "answered" if not one.victims else f"answered, {'not kept' if one.query in one.victims else 'others went'}"
+    return (
+        "answered"
+        if not one.victims
+        else f"answered, {'not kept' if one.query in one.victims else 'others went'}"
+    )
 
 
 def _share(lookups: Sequence[Lookup]) -> str:

@@ -37,8 +37,12 @@ def table(plain: Trace, drafted: Sequence[Trace]) -> DataFrame:
         draft = statistics.median(step.draft_us for step in usual) / length / one
         verify = statistics.median(step.wall_us - step.draft_us for step in usual) / one
         share = s.acceptance or 0.0
-        rows.append((length, share, draft, verify, speedup(share, length, draft, verify), s.tokens_per_s / base))
-    return pandas.DataFrame(rows, columns=["length", "accepted", "draft", "verify", "formula", "measured"]).round(3)
+        rows.append(
+            (length, share, draft, verify, speedup(share, length, draft, verify), s.tokens_per_s / base)
+        )
+    return pandas.DataFrame(
+        rows, columns=["length", "accepted", "draft", "verify", "formula", "measured"]
+    ).round(3)
 
 
 def figure(worth: DataFrame) -> go.Figure:
@@ -49,7 +53,13 @@ def figure(worth: DataFrame) -> go.Figure:
     parts = [
         go.Scatter(x=x, y=[1.0] * len(x), name="plain decoding", **dashed),
         go.Scatter(x=x, y=worth["formula"].tolist(), name="formula", mode="markers", marker=hollow),
-        go.Scatter(x=x, y=worth["measured"].tolist(), name="measured", mode="markers", marker=dict(size=10, color=ACCEPT)),
+        go.Scatter(
+            x=x,
+            y=worth["measured"].tolist(),
+            name="measured",
+            mode="markers",
+            marker=dict(size=10, color=ACCEPT),
+        ),
     ]
     drawing = chart("Is the draft worth it?", "tokens drafted per step", "speed, plain decoding = 1", *parts)
     return drawing.update_xaxes(tickvals=x).update_yaxes(rangemode="tozero")

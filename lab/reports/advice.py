@@ -91,7 +91,9 @@ class Clock:
         for x in cycles:
             times.setdefault(x.rows, []).append(x.verify_us)
         usual = {max(times, key=lambda n: len(times[n]))} if times else set()
-        self.seen = {n: statistics.median(x) for n, x in times.items() if n > 0 and (n in usual or len(x) >= SEEN)}
+        self.seen = {
+            n: statistics.median(x) for n, x in times.items() if n > 0 and (n in usual or len(x) >= SEEN)
+        }
         if not self.seen or min(self.seen.values()) <= 0:
             raise ValueError("no time was recorded")
         self.rest = statistics.median(x.rest_us for x in cycles)
@@ -118,13 +120,25 @@ class Clock:
     def source(self) -> str:
         """Where the times of passes of other sizes come from, in words."""
         sizes = ", ".join(map(str, sorted(self.seen)))
-        how = "the roofline of the machine" if self.profile else "the bytes that they move" if self.spec else "nothing: equal"
-        return f"passes over {sizes} tokens as measured, between them in proportion, other sizes scaled by {how}"
+        how = (
+            "the roofline of the machine"
+            if self.profile
+            else "the bytes that they move"
+            if self.spec
+            else "nothing: equal"
+        )
+        return (
+            f"passes over {sizes} tokens as measured, between them in proportion, other sizes scaled by {how}"
+        )
 
     def verify(self, rows: float) -> float:
         """Microseconds of the target's pass over `rows` tokens, with the rule that decides on them."""
         low = math.floor(rows)
-        return self._whole(low) if low == rows else self._whole(low) * (low + 1 - rows) + self._whole(low + 1) * (rows - low)
+        return (
+            self._whole(low)
+            if low == rows
+            else self._whole(low) * (low + 1 - rows) + self._whole(low + 1) * (rows - low)
+        )
 
     def _whole(self, rows: int) -> float:
         below, above = (
@@ -142,7 +156,12 @@ class Clock:
         """Of a pass over `rows` tokens: time by the roofline, else bytes, else 1."""
         if self.spec is None:
             return 1.0
-        sizes: PassOptions = {"logits": rows, "weight_bits": self.bits, "act_bits": self.bits, "kv_bits": self.bits}
+        sizes: PassOptions = {
+            "logits": rows,
+            "weight_bits": self.bits,
+            "act_bits": self.bits,
+            "kv_bits": self.bits,
+        }
         if self.profile is None:
             return float(pass_cost(self.spec, rows, self.held, **sizes).bytes)
         return self.profile.time_us(pass_ops(self.spec, rows, self.held, **sizes), self.dtype).us
@@ -202,7 +221,9 @@ def advice(header: Header, seen: Seen) -> tuple[list[Advice], list[Point], list[
     """What to try, the best first and limits last; speed by length; and what cannot be told, in sentences."""
     plain, telling = bool(said(header, "drafter").get("speaks")), telling_at(header)
     chance = "sampler" in header.method and not said(header, "sampler").get("greedy")
-    rest = telling is not None and telling.rest  # what a refusal leaves of the law is what a further guess is tried against
+    rest = (
+        telling is not None and telling.rest
+    )  # what a refusal leaves of the law is what a further guess is tried against
     try:
         clock = Clock(header, seen)
     except ValueError:
@@ -231,7 +252,15 @@ def _best_length(curve: Sequence[Point], deep: int, plain: bool) -> Advice:
     if best.length > deep:
         why += f"; behind depth {deep}, the deepest seen, as often as at the last ones seen"
     if best.length == 0:
-        return Advice("length", "no draft at all", best.tokens, best.step_us, best.gain, "--drafter none", "the same passes")
+        return Advice(
+            "length",
+            "no draft at all",
+            best.tokens,
+            best.step_us,
+            best.gain,
+            "--drafter none",
+            "the same passes",
+        )
     name = f"drafts up to {best.length} deep" if best.length != deep else f"the present depth, {deep}"
     how = f"--set drafter.length={best.length}" if plain and best.length != deep else ""
     return Advice("length", name, best.tokens, best.step_us, best.gain, how, why)
@@ -240,7 +269,9 @@ def _best_length(curve: Sequence[Point], deep: int, plain: bool) -> Advice:
 def _second_chain(seen: Seen, clock: Clock, now: Point, plain: bool, notes: list[str]) -> list[Advice]:
     """A chain beside the present one, from a second guess at the root."""
     if not seen.rescue:
-        notes.append("What a second branch would gain is unknown: no distribution is recorded where first guesses fell.")
+        notes.append(
+            "What a second branch would gain is unknown: no distribution is recorded where first guesses fell."
+        )
         return []
     shares, deep, levels = _shares(seen, [x.accepted for x in seen.rates]), len(seen.rates), _levels(seen)
     refused = (seen.rates[0].tested - seen.rates[0].accepted) / len(seen.cycles)
@@ -259,7 +290,9 @@ def _second_chain(seen: Seen, clock: Clock, now: Point, plain: bool, notes: list
 def _first_only(seen: Seen, clock: Clock, now: Point, plain: bool) -> list[Advice]:
     """Of a tree only the first guess at each place."""
     levels = _levels(seen)
-    tokens = expected_tree_tokens(range(-1, len(seen.rates) - 1), _shares(seen, [x.first for x in seen.rates]))
+    tokens = expected_tree_tokens(
+        range(-1, len(seen.rates) - 1), _shares(seen, [x.first for x in seen.rates])
+    )
     us = clock.step(1 + levels, levels)
     why = "the first guess at a place is right as often as it was in the tree; a level of one node costs as much to draft"
     how = "--set drafter.width=1" if plain else ""
@@ -272,14 +305,25 @@ def _greedy(seen: Seen, now: Point) -> list[Advice]:
     drawn, sure = statistics.fmean(seen.overlap), statistics.fmean(seen.agree)
     line = range(-1, len(seen.rates) - 1)
     then, before = (
-        expected_tree_tokens(line, _shares(seen, [share * x.tested for x in seen.rates])) for share in (sure, drawn)
+        expected_tree_tokens(line, _shares(seen, [share * x.tested for x in seen.rates]))
+        for share in (sure, drawn)
     )
     gain = then / before if before > 0 else 1.0
     why = (
         f"both distributions have the same favourite at {100 * sure:.0f} % of the places; as drawn a guess is accepted in "
         f"{100 * drawn:.0f} %. The text is another one then: always the likeliest token"
     )
-    return [Advice("temperature", "temperature 0 (greedy)", gain * now.tokens, now.step_us, gain, "--sampler greedy", why)]
+    return [
+        Advice(
+            "temperature",
+            "temperature 0 (greedy)",
+            gain * now.tokens,
+            now.step_us,
+            gain,
+            "--sampler greedy",
+            why,
+        )
+    ]
 
 
 def _shares(seen: Seen, accepted: Sequence[float]) -> list[float]:
@@ -304,7 +348,9 @@ def _lookup(seen: Seen, clock: Clock, now: Point) -> list[Advice]:
     us = sum(clock.step(rows, 0) * count for rows, count in sizes.items()) / steps
     why = "counted on the very texts of these runs, as under exact matching; looking up takes no time"
     each = tokens / steps
-    return [Advice("drafter", "prompt lookup", each, us, _gain(each, us, now), "--drafter prompt_lookup", why)]
+    return [
+        Advice("drafter", "prompt lookup", each, us, _gain(each, us, now), "--drafter prompt_lookup", why)
+    ]
 
 
 def _limits(seen: Seen, clock: Clock, now: Point) -> list[Advice]:
@@ -313,9 +359,23 @@ def _limits(seen: Seen, clock: Clock, now: Point) -> list[Advice]:
     free, right = now.step_us - clock.draft(levels), levels + 1
     return [
         Advice(
-            "limit", "the same guesses in no time", now.tokens, free, now.step_us / free, "", "the target's side stays as it is"
+            "limit",
+            "the same guesses in no time",
+            now.tokens,
+            free,
+            now.step_us / free,
+            "",
+            "the target's side stays as it is",
         ),
-        Advice("limit", "the same drafts, always right", right, now.step_us, right / now.tokens, "", "the times stay"),
+        Advice(
+            "limit",
+            "the same drafts, always right",
+            right,
+            now.step_us,
+            right / now.tokens,
+            "",
+            "the times stay",
+        ),
     ]
 
 
@@ -333,7 +393,14 @@ def looked_up(text: Sequence[int], prompt: int, room: int) -> tuple[int, int, Co
             entered += 1
             for n in range(1, min(LOOKUP["ngram"], entered) + 1):
                 ends[tuple(text[entered - n : entered])] = entered
-        end = next((e for n in range(min(LOOKUP["ngram"], at - 1), 0, -1) if (e := ends.get(tuple(text[at - n : at])))), None)
+        end = next(
+            (
+                e
+                for n in range(min(LOOKUP["ngram"], at - 1), 0, -1)
+                if (e := ends.get(tuple(text[at - n : at])))
+            ),
+            None,
+        )
         most = min(LOOKUP["length"], prompt + room - at - 1)
         copied = [] if end is None else list(text[end : min(end + most, at)])
         right = 0

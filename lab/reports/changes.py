@@ -15,7 +15,12 @@ from .tally import FIGURES, NONE, Count, Figure
 
 ENOUGH = 5  # prompts that both reports need from which on a change has an interval
 SURE, DRAWS = 0.95, 2000  # of an interval, by the percentile bootstrap over prompts
-FATES = {"refused": "rejected at some place", "whole": "accepted to its end", "none": "no draft", "cut": "cut by the end"}
+FATES = {
+    "refused": "rejected at some place",
+    "whole": "accepted to its end",
+    "none": "no draft",
+    "cut": "cut by the end",
+}
 ByPrompt = dict[tuple[int, ...], dict[Figure, Count]]  # what the runs of a prompt counted together
 
 
@@ -80,9 +85,15 @@ def changes(a: Report, b: Report) -> list[Table]:
     """Tables of figures of both and their change: what a step gains, what became of the drafts, and acceptance by depth and by
     kind of token. Rows that neither report has are left out."""
     pair = Pair.of(a, b)
-    figures = [_row(pair, of, of[1], _plain, _signed) for of in FIGURES if any(many for _, many in pair.figure(of))]
+    figures = [
+        _row(pair, of, of[1], _plain, _signed) for of in FIGURES if any(many for _, many in pair.figure(of))
+    ]
     fates = [(("fates", name), word) for name, word in FATES.items()]
-    became = [_row(pair, of, word, _percent, _points) for of, word in fates if any(counted for counted, _ in pair.figure(of))]
+    became = [
+        _row(pair, of, word, _percent, _points)
+        for of, word in fates
+        if any(counted for counted, _ in pair.figure(of))
+    ]
     few = f"Share accepted, of how many; (few): fewer than {FEW}."
     each = [
         Table("What changed", _about(pair), _head(pair, "figure"), figures),
@@ -140,13 +151,19 @@ def _between(interval: tuple[float, float] | int, signed: Callable[[float], str]
     if isinstance(interval, int):
         return f"none: {interval} prompt{'' if interval == 1 else 's'} with both"
     low, high = interval
-    return f"{signed(low)} to {signed(high)}" + (", not distinguishable from none" if low <= 0 <= high else "")
+    return f"{signed(low)} to {signed(high)}" + (
+        ", not distinguishable from none" if low <= 0 <= high else ""
+    )
 
 
 def _shares(pair: Pair, table: str) -> list[tuple[str, ...]]:
     """The rows of a table of shares, in the order of the reports."""
-    labels = dict.fromkeys(of for side in pair.sides for counts in side.values() for of in counts if of[0] == table)
-    return [_row(pair, of, of[1], _share, _points) for of in labels if any(many for _, many in pair.figure(of))]
+    labels = dict.fromkeys(
+        of for side in pair.sides for counts in side.values() for of in counts if of[0] == table
+    )
+    return [
+        _row(pair, of, of[1], _share, _points) for of in labels if any(many for _, many in pair.figure(of))
+    ]
 
 
 def _plain(count: Count) -> str:

@@ -22,15 +22,21 @@ def depth(report: Report) -> go.Figure:
     """Share accepted by depth of the guess, and of all drafts so deep those accepted down to there."""
     rows = [x for x in report.depths if x.offered]
     line = dict(mode="lines+markers", line=dict(color=INK), marker=dict(size=8, color=INK))
-    so_far = go.Scatter(x=[x.label for x in rows], y=[x.accepted / x.offered for x in rows], name="down to there", **line)
-    drawing = chart("Where drafts die: by depth", "depth of the guess", SHARE, _bars(rows, "at this depth"), so_far)
+    so_far = go.Scatter(
+        x=[x.label for x in rows], y=[x.accepted / x.offered for x in rows], name="down to there", **line
+    )
+    drawing = chart(
+        "Where drafts die: by depth", "depth of the guess", SHARE, _bars(rows, "at this depth"), so_far
+    )
     return drawing.update_xaxes(type="category").update_yaxes(range=[0, 1.05], tickformat=".0%")
 
 
 def entropy(report: Report) -> go.Figure:
     """Share accepted by the entropy of the target's law at the place."""
     rows = [x for x in report.entropy if x.tested]
-    drawing = chart("By the target's entropy", "entropy of the target's distribution, nats", SHARE, _bars(rows, "places"))
+    drawing = chart(
+        "By the target's entropy", "entropy of the target's distribution, nats", SHARE, _bars(rows, "places")
+    )
     return drawing.update_xaxes(type="category").update_yaxes(range=[0, 1.05], tickformat=".0%")
 
 
@@ -39,9 +45,13 @@ def kinds(report: Report) -> go.Figure:
     rows = [x for x in report.kinds if x.tested]
     names, refused = [x.label for x in rows], [x.tested - x.accepted for x in rows]
     hover = "%{x}: %{y} guesses %{fullData.name}<extra></extra>"
-    stays = go.Bar(x=names, y=[x.accepted for x in rows], name="accepted", marker=dict(color=ACCEPT), hovertemplate=hover)
+    stays = go.Bar(
+        x=names, y=[x.accepted for x in rows], name="accepted", marker=dict(color=ACCEPT), hovertemplate=hover
+    )
     goes = go.Bar(x=names, y=refused, name="refused", marker=dict(color=REJECT), hovertemplate=hover)
-    return chart("By kind of token", "kind of the guess", "guesses", stays, goes).update_layout(barmode="stack")
+    return chart("By kind of token", "kind of the guess", "guesses", stays, goes).update_layout(
+        barmode="stack"
+    )
 
 
 def calibration(report: Report) -> go.Figure:
@@ -58,15 +68,26 @@ def calibration(report: Report) -> go.Figure:
     hover = dict(customdata=counts, hovertemplate="q %{x:.2f}: %{y:.2f}, of %{customdata} guesses")
     dots = dict(mode="markers", marker=dict(size=sizes, color=ACCEPT))
     parts = [
-        go.Scatter(x=[0, 1], y=[0, 1], name="p = q", mode="lines", line=dict(color=MUTED, dash="dash"), hoverinfo="skip"),
+        go.Scatter(
+            x=[0, 1],
+            y=[0, 1],
+            name="p = q",
+            mode="lines",
+            line=dict(color=MUTED, dash="dash"),
+            hoverinfo="skip",
+        ),
         go.Scatter(x=[x.q for x in rows], y=[x.share for x in rows], name="accepted", **dots, **hover),
     ]
     known = [x for x in rows if x.p is not None]
     if known:
         hollow = dict(size=9, color=LIGHT["bg"], line=dict(color=INK, width=1.5))
-        mean = go.Scatter(x=[x.q for x in known], y=[x.p for x in known], name="mean p", mode="markers", marker=hollow)
+        mean = go.Scatter(
+            x=[x.q for x in known], y=[x.p for x in known], name="mean p", mode="markers", marker=hollow
+        )
         parts.append(mean)
-    drawing = chart("What the draft believed", "q of the guess, mean of the bin", "share accepted, or mean p", *parts)
+    drawing = chart(
+        "What the draft believed", "q of the guess, mean of the bin", "share accepted, or mean p", *parts
+    )
     return drawing.update_xaxes(range=[0, 1.03]).update_yaxes(range=[0, 1.05])
 
 
@@ -96,7 +117,9 @@ def lengths(report: Report) -> go.Figure:
         )
         if points
     ]  # fmt: skip
-    drawing = chart("Speed by length, by the model", "depth at which drafts end", "speed, as it ran = 1", *parts)
+    drawing = chart(
+        "Speed by length, by the model", "depth at which drafts end", "speed, as it ran = 1", *parts
+    )
     return drawing.update_yaxes(rangemode="tozero")
 
 

@@ -30,7 +30,11 @@ def tabled(title: str, heading: str, lead: Sequence[str], rows: Sequence[Table],
     parts = {
         "POLICY": POLICY,
         "TITLE": escaped(title),
-        "STYLE": _tokens(":root", LIGHT) + "@media (prefers-color-scheme: dark) {" + _tokens(":root", DARK) + "}" + _STYLE,
+        "STYLE": _tokens(":root", LIGHT)
+        + "@media (prefers-color-scheme: dark) {"
+        + _tokens(":root", DARK)
+        + "}"
+        + _STYLE,
         "HEADING": escaped(heading),
         "LEAD": "".join(f"<p>{escaped(x)}</p>" for x in lead),
         "TABLES": "".join(map(_table, rows)),
@@ -44,7 +48,10 @@ def _table(table: Table) -> str:
     bars = list(table.bars) or [None] * len(table.rows)
     head = "".join(f"<th>{escaped(x)}</th>" for x in table.head) + ("<th></th>" if table.bars else "")
     rows = "".join(
-        "<tr>" + "".join(f"<td>{escaped(x)}</td>" for x in row) + (f"<td>{_bar(bar)}</td>" if table.bars else "") + "</tr>"
+        "<tr>"
+        + "".join(f"<td>{escaped(x)}</td>" for x in row)
+        + (f"<td>{_bar(bar)}</td>" if table.bars else "")
+        + "</tr>"
         for row, bar in zip(table.rows, bars, strict=True)
     )
     about = f"<p class='about'>{escaped(table.about)}</p>" if table.about else ""

@@ -22,15 +22,24 @@ def page(record: Mapping[str, Any]) -> str:
         *record.get("asked", []),  # older records do not say
     ]
     count = len(record["methods"])
-    head = ("kind", "prompts", *(f"{x} against A" for x in LETTERS[1:count]), *(f"{x} accepted" for x in LETTERS[:count]))
+    head = (
+        "kind",
+        "prompts",
+        *(f"{x} against A" for x in LETTERS[1:count]),
+        *(f"{x} accepted" for x in LETTERS[:count]),
+    )
     kinds = Table("By kind", "Medians of the paired ratios, and drafted tokens that stayed per drafting step.", head,
                   [_kind(x) for x in record["kinds"]])  # fmt: skip
-    columns = [f"{x} {what}" for x in LETTERS[:count] for what in ("tokens/s", "against A", "accepted", "text")]
+    columns = [
+        f"{x} {what}" for x in LETTERS[:count] for what in ("tokens/s", "against A", "accepted", "text")
+    ]
     columns.remove("A against A")
     columns.remove("A text")
     lines = Table("By prompt", "In the order in which they were asked.", ("prompt", "kind", *columns),
                   [_line(x) for x in record["lines"]])  # fmt: skip
-    return tabled("DecodeScope: methods on a set of prompts", "Methods on a set of prompts", lead, [kinds, lines], [])
+    return tabled(
+        "DecodeScope: methods on a set of prompts", "Methods on a set of prompts", lead, [kinds, lines], []
+    )
 
 
 def _kind(row: Mapping[str, Any]) -> tuple[str, ...]:

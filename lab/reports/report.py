@@ -108,7 +108,9 @@ class Report:
 def _undecided(cut: int) -> str:
     """Why there is nothing to count. cut: drafts that the end of a text cut, which are not counted."""
     if not cut:
-        return "No step of these traces holds a draft: take runs of a method that drafts, such as draft_model."
+        return (
+            "No step of these traces holds a draft: take runs of a method that drafts, such as draft_model."
+        )
     which = "The only draft of these traces was" if cut == 1 else f"All {cut} drafts of these traces were"
     ends = "a stop token, a text to stop at, or the last token that was asked for"
     return f"{which} cut by the end of the text ({ends}), so there is nothing to count: take longer runs."
@@ -130,7 +132,9 @@ def report(traces: Trace | Iterable[Trace]) -> Report:
         raise TraceError(_undecided(tally.fates["cut"]))
     bins = _bins(tally)
     if not bins:
-        tally.notes.append("The draft chose its tokens without chance (one-hot), so there is no q to compare with acceptance.")
+        tally.notes.append(
+            "The draft chose its tokens without chance (one-hot), so there is no q to compare with acceptance."
+        )
     seen.rates = [Rate(x.tested, x.accepted, x.first) for x in tally.depths]
     tried, curve, more = advice(head, seen)
     speed = tally.tokens / tally.wall * 1e6 if tally.wall else 0.0
@@ -214,5 +218,8 @@ def _told(method: dict[str, Any], kind: str) -> str:
         return "?"
     stages = [x for x in part.get("stages") or [part] if isinstance(x, dict)]
     return " + ".join(
-        " ".join([str(x.get("name", "?")), *(f"{k}={v}" for k, v in x.items() if k not in ("name", "stages"))]) for x in stages
+        " ".join(
+            [str(x.get("name", "?")), *(f"{k}={v}" for k, v in x.items() if k not in ("name", "stages"))]
+        )
+        for x in stages
     )

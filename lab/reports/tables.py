@@ -50,7 +50,9 @@ def headline(report: Report) -> list[str]:
             else "By the model nothing that was looked at is faster than what ran."
         )
     why = f", because: {'; '.join(report.causes)}" if report.causes else ""
-    return lines if report.exactness == "lossless" else [*lines, f"The text is {label(report.exactness)}{why}."]
+    return (
+        lines if report.exactness == "lossless" else [*lines, f"The text is {label(report.exactness)}{why}."]
+    )
 
 
 def tables(report: Report) -> list[Table]:
@@ -69,8 +71,12 @@ def _fates(report: Report) -> Table:
     }
     rows = [(words[x], str(n), percent(n / report.steps)) for x, n in report.fates.items() if n]
     bars = [n / report.steps for n in report.fates.values() if n]
-    where: list[Mapping[str, str] | None] = [{} if x == "refused" else None for x, n in report.fates.items() if n]
-    return Table("What became of the drafts", "", ("draft of a step", "steps", "share"), rows, bars, where=where)
+    where: list[Mapping[str, str] | None] = [
+        {} if x == "refused" else None for x, n in report.fates.items() if n
+    ]
+    return Table(
+        "What became of the drafts", "", ("draft of a step", "steps", "share"), rows, bars, where=where
+    )
 
 
 def _depths(report: Report) -> Table:
@@ -85,7 +91,9 @@ def _depths(report: Report) -> Table:
         if x.offered
     ]
     deep = [x for x in report.depths if x.offered]
-    return Table("By depth", about, head, rows, [x.share for x in deep], where=[{"depth": x.label} for x in deep])
+    return Table(
+        "By depth", about, head, rows, [x.share for x in deep], where=[{"depth": x.label} for x in deep]
+    )
 
 
 def _entropy(report: Report) -> Table:
@@ -99,7 +107,9 @@ def _entropy(report: Report) -> Table:
 
 
 def _kinds(report: Report) -> Table:
-    about = "Kind of the guessed token; came: how often the token in the place of a dead draft was of this kind."
+    about = (
+        "Kind of the guessed token; came: how often the token in the place of a dead draft was of this kind."
+    )
     kinds = [x for x in report.kinds if x.tested or report.came[x.label]]
     rows = [(*row, str(report.came[x.label])) for row, x in zip(_rows(kinds)[0], kinds, strict=True)]
     head, where = ("guess", "tried", "accepted", "share", "came"), [{"kind": x.label} for x in kinds]
@@ -119,7 +129,14 @@ def _bins(report: Report) -> Table:
         first = sum(x.first for x in report.depths) / max(1, sum(x.tested for x in report.depths))
         about += f" By both distributions {percent(report.expected)} of first guesses are due to stay; {percent(first)} did."
     rows = [
-        (x.label, str(x.tested), f"{x.q:.2f}", "–" if x.p is None else f"{x.p:.2f}", str(x.accepted), _share(x))
+        (
+            x.label,
+            str(x.tested),
+            f"{x.q:.2f}",
+            "–" if x.p is None else f"{x.p:.2f}",
+            str(x.accepted),
+            _share(x),
+        )
         for x in report.bins
     ]
     head = ("q", "guesses", "mean q", "mean p", "accepted", "share")
@@ -133,16 +150,30 @@ def _confusions(report: Report) -> Table:
         about += f" {report.others} more died on rarer pairs."
     if report.again:
         about += f" {report.again} more died on a token that was then drawn all the same."
-    rows = [(x.drafted, x.came, str(x.count), f"{shown(x.before, 80)}|", f"{x.run + 1}, {x.step}") for x in report.confusions]
+    rows = [
+        (x.drafted, x.came, str(x.count), f"{shown(x.before, 80)}|", f"{x.run + 1}, {x.step}")
+        for x in report.confusions
+    ]
     where = [{"drafted": x.drafted, "came": x.came} for x in report.confusions]
-    return Table("Taken for another", about, ("drafted", "came", "times", "behind", "run, step"), rows, where=where)
+    return Table(
+        "Taken for another", about, ("drafted", "came", "times", "behind", "run, step"), rows, where=where
+    )
 
 
 def _spent(report: Report) -> Table:
-    words = {"draft": "drafting", "verify": "verifying, the rule included", "policy": "evicting", "rest": "bookkeeping"}
+    words = {
+        "draft": "drafting",
+        "verify": "verifying, the rule included",
+        "policy": "evicting",
+        "rest": "bookkeeping",
+    }
     rows = [(words[x], percent(share)) for x, share in report.spent.items() if share >= 0.0005]
     return Table(
-        "Where the time went", "", ("phase", "of the steps' time"), rows, [x for x in report.spent.values() if x >= 0.0005]
+        "Where the time went",
+        "",
+        ("phase", "of the steps' time"),
+        rows,
+        [x for x in report.spent.values() if x >= 0.0005],
     )
 
 
@@ -163,8 +194,12 @@ def _advice(report: Report) -> Table:
 
 
 def _curve(report: Report) -> Table:
-    about = "Drafts that end at this depth; 0 is plain decoding. Behind the deepest draft seen it is carried on."
-    rows = [(str(x.length), f"{x.tokens:.2f}", f"{x.step_us / 1000:.2f}", f"{x.gain:.2f}") for x in report.curve]
+    about = (
+        "Drafts that end at this depth; 0 is plain decoding. Behind the deepest draft seen it is carried on."
+    )
+    rows = [
+        (str(x.length), f"{x.tokens:.2f}", f"{x.step_us / 1000:.2f}", f"{x.gain:.2f}") for x in report.curve
+    ]
     head = ("depth of the draft", "tokens a step", "ms a step", "times as fast")
     return Table("Speed by length", about, head, rows, _scaled(x.gain for x in report.curve))
 

@@ -28,9 +28,13 @@ CONTEXT = 48  # tokens before a guess, enough for LOOKED_AT characters as a rule
 SHOWN = 40  # characters before an example, and of a prompt's beginning
 BEGINS = 12  # tokens of a prompt's beginning
 FATES = ("refused", "whole", "none", "cut")
-FIGURES = tuple(("figures", name) for name in ("accepted length", "tokens per target pass", "tokens a second"))
+FIGURES = tuple(
+    ("figures", name) for name in ("accepted length", "tokens per target pass", "tokens a second")
+)
 Figure = tuple[str, str]  # of two reports that are compared: its table, and its row there
-Count = tuple[float, float]  # what was counted, and of how many: a figure is the quotient, over runs that of the sums
+Count = tuple[
+    float, float
+]  # what was counted, and of how many: a figure is the quotient, over runs that of the sums
 NONE: Count = (0.0, 0.0)
 _ORDINALS = {0: "1st", 1: "2nd", 2: "3rd"}
 
@@ -89,7 +93,9 @@ class Tally:
         self.lengths: list[float] = []  # their mean, by run
         self.by_run: list[OfRun] = []
         self.templated = 0  # runs whose prompt a chat template made
-        self.runs = self.tokens = self.steps = self.passes = self.drafted = self.accepted = self.again = self.shared = 0
+        self.runs = self.tokens = self.steps = self.passes = self.drafted = self.accepted = self.again = (
+            self.shared
+        ) = 0
         self.wall = 0.0
         self.spent: Counter[str] = Counter()
         self.fates = dict.fromkeys(FATES, 0)
@@ -101,7 +107,9 @@ class Tally:
         self.came = dict.fromkeys(KINDS, 0)
         self.ranks: list[Share] = []
         self.bins = [Bin(f"{k / BINS:.1f} to {(k + 1) / BINS:.1f}") for k in range(BINS)]
-        self.drawn: list[list[tuple[float, float | None]]] = [[] for _ in range(BINS)]  # q and p of each guess
+        self.drawn: list[list[tuple[float, float | None]]] = [
+            [] for _ in range(BINS)
+        ]  # q and p of each guess
         self.pairs: Counter[tuple[str, str]] = Counter()
         self.examples: dict[tuple[str, str], tuple[str, int, int]] = {}
         self.seen = Seen()
@@ -126,7 +134,9 @@ class Tally:
         self.header = self.header or head
         for what, (ours, theirs) in {x: (_what(self.header)[x], y) for x, y in _what(head).items()}.items():
             if ours != theirs:
-                raise TraceError(f"{name} has another {what} than the traces before it: report on one method at a time.")
+                raise TraceError(
+                    f"{name} has another {what} than the traces before it: report on one method at a time."
+                )
         if trace.damage:
             self.notes.append(f"{name} is damaged; counted are the steps before the damage.")
         text = trace.prompt_read
@@ -141,7 +151,9 @@ class Tally:
                 left += 1
             text += step.emitted
         if left:
-            self.notes.append(f"{name} is a fork: {left} of its steps were made by another method or forced, and are left out.")
+            self.notes.append(
+                f"{name} is a fork: {left} of its steps were made by another method or forced, and are left out."
+            )
         steps, tokens, sizes = looked_up(text, read, head.max_new_tokens or len(text))
         before = self.seen.looked_up
         self.seen.looked_up = before[0] + steps, before[1] + tokens, before[2] + sizes
@@ -155,7 +167,11 @@ class Tally:
 
     def counts(self) -> dict[Figure, Count]:
         """The counts so far of what two reports are compared by."""
-        figures = ((sum(self.lengths), len(self.lengths)), (self.tokens, self.passes), (self.tokens, self.wall / 1e6))
+        figures = (
+            (sum(self.lengths), len(self.lengths)),
+            (self.tokens, self.passes),
+            (self.tokens, self.wall / 1e6),
+        )
         fates = {("fates", name): (count, self.steps) for name, count in self.fates.items()}
         shares = (("depths", self.depths), ("kinds", self.kinds.values()))
         rows = {(table, x.label): (x.accepted, x.tested) for table, among in shares for x in among}
@@ -171,7 +187,9 @@ class Tally:
         self.shared += sum(decides(x) and x.together is not None for x in step.passes)
         self.wall += step.wall_us
         rest = max(0.0, step.wall_us - step.draft_us - step.verify_us - step.policy_us)
-        self.spent.update({"draft": step.draft_us, "verify": step.verify_us, "policy": step.policy_us, "rest": rest})
+        self.spent.update(
+            {"draft": step.draft_us, "verify": step.verify_us, "policy": step.policy_us, "rest": rest}
+        )
         if step.draft is not None and step.extra is None:
             self.fates["cut"] += 1
             return
@@ -214,7 +232,9 @@ class Tally:
         before = join(ids, trace.pieces)
         for guess in place.guesses:
             self.kinds[_kind(trace, guess.token, before)].add(guess.ok)
-            self.ranks += [Share(_ORDINALS.get(k, f"{k + 1}th")) for k in range(len(self.ranks), guess.rank + 1)]
+            self.ranks += [
+                Share(_ORDINALS.get(k, f"{k + 1}th")) for k in range(len(self.ranks), guess.rank + 1)
+            ]
             self.ranks[guess.rank].add(guess.ok)
             if guess.q is not None:
                 k = min(int(guess.q * BINS), BINS - 1)
@@ -232,7 +252,9 @@ class Tally:
             entropy = "" if law is None else self.entropy[bisect_right(ENTROPY, law.entropy)].label
             believed = "" if first.q is None else self.bins[min(int(first.q * BINS), BINS - 1)].label
             where = (self.runs, step.step, first.node, place.depth)
-            self.deaths.append(Death(*where, kind, entropy, believed, *pair, before[-SHOWN:], first.p, first.q))
+            self.deaths.append(
+                Death(*where, kind, entropy, believed, *pair, before[-SHOWN:], first.p, first.q)
+            )
         if first.token == came:
             self.again += 1
             return
@@ -253,4 +275,9 @@ def _what(header: Header) -> dict[str, Any]:
     """What traces must share to be counted together."""
     lanes = {role: x.get("fingerprint") for role, x in header.lanes.items() if role != WHOLE}
     place = (header.dtype, header.device)
-    return {"model": header.model.get("fingerprint"), "draft model": lanes, "method": header.method, "type or device": place}
+    return {
+        "model": header.model.get("fingerprint"),
+        "draft model": lanes,
+        "method": header.method,
+        "type or device": place,
+    }

@@ -27,15 +27,21 @@ ASKS = {
     "fill": "canvas", "beams": "threads", "threads": "threads", "depth": "depth", "lanes": "turns", "cascade": "cascade",
     "rounds": "repeats", "search": "search", "survey": "survey",
 }  # fmt: skip
-PARTS = tuple(sorted({*ASKS.values(), "pair", "picture", "shorter", "model"}))  # named after the module that each begins with
+PARTS = tuple(
+    sorted({*ASKS.values(), "pair", "picture", "shorter", "model"})
+)  # named after the module that each begins with
 SINGLE = frozenset(PARTS) - {"pair"}  # what one run can ask for
 _IMPORT = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
 _PASSED = re.compile(r'^export \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
-_BESIDE = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "(?:\./|\.\./)([\w-]+\.js)";\n', re.MULTILINE)
+_BESIDE = re.compile(
+    r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "(?:\./|\.\./)([\w-]+\.js)";\n', re.MULTILINE
+)
 _EXPORTED = re.compile(r"^export \{ ([\w, ]+) \};\n", re.MULTILINE)
 _DECLARED = re.compile(r"^(export )?(?:async )?(?:const|let|class|function\*?) (\w+)", re.MULTILINE)
 _COMMENT = re.compile(r"^[ \t]*(?:/\*(?s:.*?)\*/[ \t]*|//.*)\n", re.MULTILINE)
-_SPARE = re.compile(r"^\s+|[ \t]+// [^\"'`\n]*$", re.MULTILINE)  # a comment behind code, not the like of it in a text
+_SPARE = re.compile(
+    r"^\s+|[ \t]+// [^\"'`\n]*$", re.MULTILINE
+)  # a comment behind code, not the like of it in a text
 _OTHER = re.compile(  # what is left of imports and exports, and declarations whose names are not read here
     r"^import\b.*|^export (?!default \{|(?:async )?(?:const|let|class|function)\b).*"
     r"|^(?:const|let) [\[{].*|^var .*|\bimport\(.*",
@@ -59,7 +65,12 @@ def asked(message: Mapping[str, Any]) -> set[str]:
         return {part for key, part in ASKS.items() if message.get(key)}
     ruled = message.get("parts", {}).get("depth", {}).get("usual") is False
     changed = any(one["changed"] for one in message.get("built", {}).values())
-    asks = (("picture", message.get("picture")), ("shorter", message.get("shortened")), ("model", changed), ("depth", ruled))
+    asks = (
+        ("picture", message.get("picture")),
+        ("shorter", message.get("shortened")),
+        ("model", changed),
+        ("depth", ruled),
+    )
     return {name for name, wanted in asks if wanted}
 
 
@@ -86,7 +97,9 @@ def joined(folder: Path, entry: str, *more: str) -> str:
     modules = _Modules(folder, entry)
     for name in (entry, *more):
         modules.take(name)
-    return modules.text(modules.texts, {*modules.passed, *(x for name in more for x in modules.exports[name])})
+    return modules.text(
+        modules.texts, {*modules.passed, *(x for name in more for x in modules.exports[name])}
+    )
 
 
 @cache
@@ -126,12 +139,16 @@ class _Modules:
     def take(self, name: str, above: tuple[str, ...] = ()) -> None:
         """Add a module, and before it what it needs. Raises BundleError."""
         if name in above:
-            raise BundleError(f"{' -> '.join([*above, name])}: modules import each other in a circle; move what both need.")
+            raise BundleError(
+                f"{' -> '.join([*above, name])}: modules import each other in a circle; move what both need."
+            )
         if name in self.texts:
             return
         path = self.folder / name
         if not path.is_file():
-            raise BundleError(f"{above[-1] if above else 'the bundle'} imports {name}, which is not in {self.folder.name}.")
+            raise BundleError(
+                f"{above[-1] if above else 'the bundle'} imports {name}, which is not in {self.folder.name}."
+            )
         text = bare(path.read_text(encoding="utf-8"))
         wanted = self.wanted[name] = [(_names(match[1]), match[2]) for match in _IMPORT.finditer(text)]
         if name == self.entry:
@@ -142,15 +159,21 @@ class _Modules:
         for names, other in wanted:
             self.take(other, (*above, name))
             if missing := [x for x in names if x not in self.exports[other]]:
-                raise BundleError(f"{name} imports {', '.join(missing)} from {other}, which does not export it.")
+                raise BundleError(
+                    f"{name} imports {', '.join(missing)} from {other}, which does not export it."
+                )
         if match := _OTHER.search(text):
-            raise BundleError(f'{name}: "{match[0][:60]}" cannot be joined; import and export by name, declare one name each.')
+            raise BundleError(
+                f'{name}: "{match[0][:60]}" cannot be joined; import and export by name, declare one name each.'
+            )
         if "export default" in text and name != self.entry:
             raise BundleError(f"{name} has a default export; only {self.entry} may.")
         self.exports[name] = {match[2] for match in _DECLARED.finditer(text) if match[1]}
         for match in _DECLARED.finditer(text):
             if (first := self._owners.setdefault(match[2], name)) != name:
-                raise BundleError(f"{match[2]} stands in {first} and in {name}; joined they are one scope: rename one.")
+                raise BundleError(
+                    f"{match[2]} stands in {first} and in {name}; joined they are one scope: rename one."
+                )
         if name == self.entry:
             self.passed.extend(sorted(self.exports[name]))
         self.texts[name] = re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)
@@ -191,15 +214,21 @@ def classic(*scripts: Path, parts: frozenset[str] = frozenset(PARTS)) -> str:
             if match[2] not in known:
                 raise BundleError(f"{path.name} imports {match[2]}, which is not named before it.")
             if missing := [x for x in _names(match[1]) if x not in known[match[2]]]:
-                raise BundleError(f"{path.name} imports {', '.join(missing)} from {match[2]}, which does not export it.")
+                raise BundleError(
+                    f"{path.name} imports {', '.join(missing)} from {match[2]}, which does not export it."
+                )
         text = _BESIDE.sub("", text)
         if other := _OTHER.search(text):
             raise BundleError(f'{path.name}: "{other[0][:60]}" cannot be joined; import and export by name.')
         known[path.name] = {match[2] for match in _DECLARED.finditer(text) if match[1]}
         for match in _DECLARED.finditer(text):
             if (first := owners.setdefault(match[2], path.name)) != path.name:
-                raise BundleError(f"{match[2]} stands in {first} and in {path.name}; joined they are one scope: rename one.")
-        texts.append(f"// ---- {path.name}\n" + re.sub(r"^export ", "", text, flags=re.MULTILINE).strip() + "\n")
+                raise BundleError(
+                    f"{match[2]} stands in {first} and in {path.name}; joined they are one scope: rename one."
+                )
+        texts.append(
+            f"// ---- {path.name}\n" + re.sub(r"^export ", "", text, flags=re.MULTILINE).strip() + "\n"
+        )
     whole = _EXPORTED.sub("", re.sub(r"^export default\b ?", "void ", module, flags=re.MULTILINE))
     # a name of the scripts may stand in the module too: they have a scope of their own inside of its
     return "\n".join(['(() => {\n"use strict";', whole, "(() => {", *texts, "})();", "})();\n"])

@@ -14,7 +14,10 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 STATE = "application/vnd.jupyter.widget-state+json"
 PLOT = "application/vnd.plotly.v1+json"
 CLAIMS = "claims"  # the tag of cells that only check what the prose says
-LIVE = (("messages", "views", "step"), ("runs", "views", "align", "token"))  # what one run, and two, are drawn from
+LIVE = (
+    ("messages", "views", "step"),
+    ("runs", "views", "align", "token"),
+)  # what one run, and two, are drawn from
 ELEMENTS = re.compile(r"<(style|script)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 FORMULA = re.compile(r"\$\$\s*(.+?)\s*\$\$", re.DOTALL)
 HEADING = re.compile(r"^#\s+(.+)$", re.MULTILINE)
@@ -99,5 +102,7 @@ def _numbers(values: Any) -> list[str]:
 
         import numpy as np
 
-        values = np.frombuffer(base64.b64decode(values.get("bdata", "")), dtype=values.get("dtype", "f8")).tolist()
+        values = np.frombuffer(
+            base64.b64decode(values.get("bdata", "")), dtype=values.get("dtype", "f8")
+        ).tolist()
     return [f"{x:.4g}" if isinstance(x, float) else str(x) for x in values or ()]

@@ -59,11 +59,17 @@ class Comparison(anywidget.AnyWidget):
     def __str__(self) -> str:
         table = [("", "A", "B", "B / A"), *self.rows]
         wide = [max(len(row[k]) for row in table) for k in range(4)]
-        return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, wide, strict=True)).rstrip() for row in table)
+        return "\n".join(
+            "  ".join(cell.ljust(w) for cell, w in zip(row, wide, strict=True)).rstrip() for row in table
+        )
 
     def _asked(self, _: Any, content: dict[str, Any], buffers: Any) -> None:
         """The view shows a step whose tree was left out."""
-        if not isinstance(content, dict) or content.get("kind") != "gap" or content.get("which") not in (0, 1):
+        if (
+            not isinstance(content, dict)
+            or content.get("kind") != "gap"
+            or content.get("which") not in (0, 1)
+        ):
             return
         which = int(content["which"])
         trace = self.traces[which]
@@ -96,8 +102,13 @@ def _settings(trace: Trace) -> Iterator[tuple[str, str]]:
         stages = part.get("stages") or [part]
         yield kind, " + ".join(str(stage.get("name")) for stage in stages)
         for stage in stages:
-            yield from ((f"{stage.get('name')}.{k}", str(v)) for k, v in stage.items() if k not in ("name", "stages"))
-    yield "prompt", f"{len(h.prompt)} tokens: {' '.join(shown_id(int(x), trace.pieces, 12) for x in h.prompt[-6:])}"
+            yield from (
+                (f"{stage.get('name')}.{k}", str(v)) for k, v in stage.items() if k not in ("name", "stages")
+            )
+    yield (
+        "prompt",
+        f"{len(h.prompt)} tokens: {' '.join(shown_id(int(x), trace.pieces, 12) for x in h.prompt[-6:])}",
+    )
     yield "seed", str(h.seed)
     yield "type and device", h.where
     yield "new tokens at most", str(h.max_new_tokens)
@@ -131,7 +142,9 @@ def _texts(a: Trace, b: Trace) -> Difference:
     one, two = a.tokens[len(a.header.prompt) :], b.tokens[len(b.header.prompt) :]
     for i, (x, y) in enumerate(zip_longest(one, two)):
         if x != y:
-            shown = ["the text ends" if t is None else shown_id(t, trace.pieces) for t, trace in ((x, a), (y, b))]
+            shown = [
+                "the text ends" if t is None else shown_id(t, trace.pieces) for t, trace in ((x, a), (y, b))
+            ]
             return Difference(f"first difference, token {i}", *shown)
     return Difference("first difference", "none", f"the {len(one)} tokens are equal")
 

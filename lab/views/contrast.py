@@ -19,7 +19,9 @@ from decodescope.lab.words.tokens import shown
 
 Due = Literal["same", "law", "free"]  # the texts: must be equal; have one law; may differ
 Verdict = Literal["same", "so far", "tied", "differs", "unknown", "free"]
-EDGE = 1e-4  # of a uniform that lies so near the end of its token's interval rounding may choose the neighbour
+EDGE = (
+    1e-4  # of a uniform that lies so near the end of its token's interval rounding may choose the neighbour
+)
 
 
 @dataclass
@@ -127,7 +129,11 @@ class Contrast:
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
-        return {**vars(self), "ids": list(self.ids), "gap": self.gap if self.gap is None or math.isfinite(self.gap) else None}
+        return {
+            **vars(self),
+            "ids": list(self.ids),
+            "gap": self.gap if self.gap is None or math.isfinite(self.gap) else None,
+        }
 
 
 def contrast(a: Side, b: Side, names: Sequence[str] = ("A", "B")) -> Contrast:
@@ -159,21 +165,32 @@ def expected(a: Side, b: Side, names: Sequence[str] = ("A", "B")) -> tuple[Due, 
     changed = [name for name, side in zip(names, (a, b), strict=True) if not side.header.exact]
     if changed:
         verb = "is" if len(changed) == 1 else "are"
-        values = " and ".join(dict.fromkeys(label(side.header.exactness) for side in (a, b) if not side.header.exact))
+        values = " and ".join(
+            dict.fromkeys(label(side.header.exactness) for side in (a, b) if not side.header.exact)
+        )
         return "free", f"{' and '.join(changed)} {verb} {values}, so the texts may differ."
     if law(one) != law(two):
         return "free", "The guidance differs, so the texts may differ."
     if one.method.get("sampler") != two.method.get("sampler"):
         return "free", "The samplers differ, so the texts may differ."
     if one.dtype != two.dtype or one.device != two.device:
-        return "free", f"The numbers are of another kind ({one.dtype} on {one.device}, {two.dtype} on {two.device})."
+        return (
+            "free",
+            f"The numbers are of another kind ({one.dtype} on {one.device}, {two.dtype} on {two.device}).",
+        )
     values = label(worst((one.exactness, two.exactness)))
     if a.greedy and b.greedy:
         return "same", f"Both are {values} and greedy: the texts must be the same, but where two logits tie."
     if one.seed == two.seed and not a.drafts and not b.drafts:
-        return "same", "One seed, and neither drafts: every token is drawn with the same uniform, so the texts must be equal."
+        return (
+            "same",
+            "One seed, and neither drafts: every token is drawn with the same uniform, so the texts must be equal.",
+        )
     seed = "One seed" if one.seed == two.seed else "Other seeds"
-    return "law", f"Both are {values}: one distribution, not one text. {seed}; drafts are tested with uniforms of their own."
+    return (
+        "law",
+        f"Both are {values}: one distribution, not one text. {seed}; drafts are tested with uniforms of their own.",
+    )
 
 
 def chance(a: Side, b: Side, contrast: Contrast, names: Sequence[str] = ("A", "B")) -> str:
@@ -188,7 +205,9 @@ def chance(a: Side, b: Side, contrast: Contrast, names: Sequence[str] = ("A", "B
         return "One seed, but other prompts: the shared uniforms meet other distributions."
     shared = f"{contrast.shared} of {contrast.both} such positions"
     rest = "; accepted drafts were tested with other uniforms" if a.drafts or b.drafts else ""
-    drawn = f"One seed: where both draw the target's own token they use the same uniform, here at {shared}{rest}."
+    drawn = (
+        f"One seed: where both draw the target's own token they use the same uniform, here at {shared}{rest}."
+    )
     return f"{drawn} What differs there comes from the distributions, not from luck."
 
 
@@ -201,7 +220,9 @@ def _id(side: Side, token: int) -> int | None:
     return side.tokens[token] if token < len(side.tokens) else None
 
 
-def _choice(a: Side, b: Side, at: int, ids: tuple[int | None, int | None]) -> tuple[float | None, bool | None]:
+def _choice(
+    a: Side, b: Side, at: int, ids: tuple[int | None, int | None]
+) -> tuple[float | None, bool | None]:
     """The gap at the token where two texts part, and whether the choice is a tie; None where it was not recorded."""
     known = [law for law in (a.law_at(at), b.law_at(at)) if law is not None]
     if not a.greedy:

@@ -102,14 +102,18 @@ class Controls(ipywidgets.VBox):
             raise ParamError(f"controls takes one run or two, not {len(runs)}: give what `start` returned.")
         odd = next((run for run in runs if not isinstance(run, Live)), None)
         if odd is not None:
-            raise ParamError(f"controls takes a run in the background, not a {type(odd).__name__}: give what `start` returned.")
+            raise ParamError(
+                f"controls takes a run in the background, not a {type(odd).__name__}: give what `start` returned."
+            )
         self.comparison: Comparison | None = None
         self._changing = threading.Lock()  # a knob's timer and whoever waits are two threads
         self.watched = [Watched(run, views if len(runs) == 1 else ("strip",)) for run in runs]
         self.panels = [Panel(run.method, partial(self._again, i)) for i, run in enumerate(runs)]
         self._below = ipywidgets.VBox()
         beside = ipywidgets.Layout(flex_flow="row wrap")
-        sides = [ipywidgets.VBox([panel, view]) for panel, view in zip(self.panels, self.watched, strict=True)]
+        sides = [
+            ipywidgets.VBox([panel, view]) for panel, view in zip(self.panels, self.watched, strict=True)
+        ]
         super().__init__([ipywidgets.HBox(sides, layout=beside) if len(runs) == 2 else sides[0], self._below])
         self._when_both()
 
@@ -142,7 +146,9 @@ class Controls(ipywidgets.VBox):
         self._comparing: threading.Thread | None = None
         if len(self.watched) == 2:
             runs = self.runs
-            self._comparing = threading.Thread(target=self._when_over, args=(runs,), name="decodescope-controls", daemon=True)
+            self._comparing = threading.Thread(
+                target=self._when_over, args=(runs,), name="decodescope-controls", daemon=True
+            )
             self._comparing.start()
 
     def _when_over(self, runs: list[Live]) -> None:
@@ -165,7 +171,9 @@ def drawn(knob: Knob) -> ipywidgets.ValueWidget:
         bounds = dict(min=param.low, max=param.high, value=knob.value)
         if param.type is int:
             few = param.high - param.low <= SLIDERS
-            return (ipywidgets.IntSlider if few else ipywidgets.BoundedIntText)(**bounds, continuous_update=False, **look)
+            return (ipywidgets.IntSlider if few else ipywidgets.BoundedIntText)(
+                **bounds, continuous_update=False, **look
+            )
         step = param.step or (param.high - param.low) / 100
         return ipywidgets.FloatSlider(**bounds, step=step, continuous_update=False, **look)
     return ipywidgets.Text(value=param.spell(knob.value), continuous_update=False, **look)

@@ -48,8 +48,13 @@ def export_html(  # noqa: PLR0913
     trace = trace_of(given)
     beside = None if beside is None else trace_of(beside)
     if beside is not None and (first, last, step) != (None, None, None):
-        raise ValueError("A file of two runs holds all their steps: leave first, last and step out, or export one run.")
-    first, last = max(0, first or 0), len(trace.steps) - 1 if last is None else min(last, len(trace.steps) - 1)
+        raise ValueError(
+            "A file of two runs holds all their steps: leave first, last and step out, or export one run."
+        )
+    first, last = (
+        max(0, first or 0),
+        len(trace.steps) - 1 if last is None else min(last, len(trace.steps) - 1),
+    )
     title = f"{trace.header.model.get('name', 'model')}, {called(trace.header)}"
     sent = list(messages(trace, first=first, last=last, text=text, profile=profile))
     shown: dict[str, Any] = {
@@ -99,7 +104,9 @@ def _without(first: int, last: int, count: int, sent: list[dict[str, Any]]) -> s
     """Why trees are missing from a file, in a sentence."""
     if any(message.get("brief") for message in sent[first + 1 :]):
         return f"With all trees the file would be larger than {PLENTY >> 20} MiB."
-    return "" if (first, last) == (0, count - 1) else f"The file was cut to steps {first} to {last} of {count}."
+    return (
+        "" if (first, last) == (0, count - 1) else f"The file was cut to steps {first} to {last} of {count}."
+    )
 
 
 def data_of(value: Any) -> str:
@@ -112,7 +119,10 @@ def run_card(trace: Trace, first: int, last: int) -> str:
     h, s = trace.header, summarise(trace)
     models = [("target", h.model), *h.lanes.items()]
     rows: list[tuple[str, str]] = [
-        (role, f"{m.get('name', '?')}, {count(m.get('params', 0))} parameters, fingerprint {m.get('fingerprint', '?')}")
+        (
+            role,
+            f"{m.get('name', '?')}, {count(m.get('params', 0))} parameters, fingerprint {m.get('fingerprint', '?')}",
+        )
         for role, m in models
     ]
     for kind, part in h.method.items():
@@ -124,11 +134,17 @@ def run_card(trace: Trace, first: int, last: int) -> str:
         ("type and device", f"{h.dtype} on {h.device}, {h.threads} threads"),
         ("versions", f"decodescope {h.project or '?'}, torch {h.torch or '?'}, trace schema {h.schema}"),
         ("run", f"{h.run or '?'}, {h.created or 'no date'}"),
-        ("tokens", f"{s.tokens} in {s.target_passes} target passes: {s.tau:.2f} per pass, {s.tokens_per_s:.1f} a second"),
+        (
+            "tokens",
+            f"{s.tokens} in {s.target_passes} target passes: {s.tau:.2f} per pass, {s.tokens_per_s:.1f} a second",
+        ),
         ("acceptance", percent(s.acceptance) + " of trials" if s.acceptance is not None else "no trials"),
         ("end", s.end or "not ended"),
         *(("note", text) for text in ([] if trace.end is None else trace.end.notes)),
-        ("content hash", trace.end.content_hash if trace.end is not None and trace.end.content_hash else "not sealed"),
+        (
+            "content hash",
+            trace.end.content_hash if trace.end is not None and trace.end.content_hash else "not sealed",
+        ),
     ]
     if (first, last) != (0, len(trace.steps) - 1):
         rows.append(("steps in this file", f"{first} to {last} of {len(trace.steps)}"))

@@ -98,7 +98,9 @@ def gallery(
     for name, text in _shared(needed(live).union({"pair"} if course else (), *(one.parts for one in drawn))):
         _write(shared / name, text)
     for i, one in enumerate(drawn):
-        ways = [(way, drawn[k].entry) for way, k in (("Previous", i - 1), ("Next", i + 1)) if 0 <= k < len(drawn)]
+        ways = [
+            (way, drawn[k].entry) for way, k in (("Previous", i - 1), ("Next", i + 1)) if 0 <= k < len(drawn)
+        ]
         _write(folder / f"{one.entry.name}.html", one.page.replace(_WAYS, "".join(_way(*x) for x in ways), 1))
     for each in course:
         _write(folder / f"{COURSE}{each.name}.html", _chapter(each))
@@ -168,13 +170,17 @@ def _fitting(trace: Trace) -> tuple[list[dict[str, Any]], int]:
 
 def _rows_of(message: dict[str, Any]) -> int:
     """Bytes of a step's row in the table for readers without JavaScript, roughly, from above."""
-    return 160 + 40 * len(message["made"]) + 6 * len(encode(message["made"])) if message["kind"] == "step" else 0
+    return (
+        160 + 40 * len(message["made"]) + 6 * len(encode(message["made"])) if message["kind"] == "step" else 0
+    )
 
 
 def _without(sent: Sequence[dict[str, Any]], last: int, steps: int) -> str:
     """Why trees or steps are missing from a page, in a sentence."""
     if last < steps - 1:
-        return f"The page holds steps 0 to {last} of {steps}: all would be larger than {PAGE / (1 << 20):g} MiB."
+        return (
+            f"The page holds steps 0 to {last} of {steps}: all would be larger than {PAGE / (1 << 20):g} MiB."
+        )
     if any(x.get("brief") for x in sent):
         return f"With all trees the page would be larger than {PAGE / (1 << 20):g} MiB."
     return ""
@@ -210,7 +216,15 @@ def _line(entry: Entry) -> str:
         numbers.append(f"tour of {len(entry.stops)} stops")
     text = " ".join(shown_id(token, trace.pieces) for token in trace.tokens[: FOUND // 4])[:FOUND]
     tour = " ".join(f"{x['title']} {x['text']}" for x in entry.stops)
-    words = (entry.title, entry.about, entry.family, entry.kind, called(head), head.model.get("name", ""), text_mark(head))
+    words = (
+        entry.title,
+        entry.about,
+        entry.family,
+        entry.kind,
+        called(head),
+        head.model.get("name", ""),
+        text_mark(head),
+    )
     sought = " ".join(map(str, [*words, tour, text])).lower()
     return (
         f'<li data-find="{escaped(sought)}"><a href="{entry.name}.html">{escaped(entry.title)}</a>'

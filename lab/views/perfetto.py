@@ -26,12 +26,27 @@ def export_perfetto(given: Any) -> dict[str, Any]:
         events += _passes(trace.prefill.passes, 0.0, lanes)
     for step in trace.steps:
         events += _step(trace, step, lanes)
-    names = {_STEPS: "steps", _PHASES: "phases", **{thread: f"passes of {lane}" for lane, thread in lanes.items()}}
+    names = {
+        _STEPS: "steps",
+        _PHASES: "phases",
+        **{thread: f"passes of {lane}" for lane, thread in lanes.items()},
+    }
     entries = [_name("process_name", 0, f"decodescope, {trace.header.model.get('name', 'model')}")]
     entries += [_name("thread_name", thread, name) for thread, name in names.items()]
-    entries += [{"ph": "M", "pid": 1, "tid": t, "name": "thread_sort_index", "args": {"sort_index": t}} for t in names]
-    about = {"run": trace.header.run, "seed": trace.header.seed, "device": trace.header.device, "dtype": trace.header.dtype}
-    return {"traceEvents": entries + events, "displayTimeUnit": "ms", "otherData": {k: str(v) for k, v in about.items()}}
+    entries += [
+        {"ph": "M", "pid": 1, "tid": t, "name": "thread_sort_index", "args": {"sort_index": t}} for t in names
+    ]
+    about = {
+        "run": trace.header.run,
+        "seed": trace.header.seed,
+        "device": trace.header.device,
+        "dtype": trace.header.dtype,
+    }
+    return {
+        "traceEvents": entries + events,
+        "displayTimeUnit": "ms",
+        "otherData": {k: str(v) for k, v in about.items()},
+    }
 
 
 def _step(trace: Trace, step: Step, lanes: dict[str, int]) -> list[dict[str, Any]]:
@@ -42,7 +57,11 @@ def _step(trace: Trace, step: Step, lanes: dict[str, int]) -> list[dict[str, Any
         took = getattr(step, part + "_us")
         if took > 0:
             events += _slice(part, at, took, _PHASES)
-        of_part = [p for p in step.passes if (p.phase in DECIDES) == (part == "verify")] if part in PHASES[:2] else []
+        of_part = (
+            [p for p in step.passes if (p.phase in DECIDES) == (part == "verify")]
+            if part in PHASES[:2]
+            else []
+        )
         events += _passes(of_part, at, lanes)
         at += took
     return events
@@ -59,7 +78,17 @@ def _passes(passes: list[Pass], at: float, lanes: dict[str, int]) -> list[dict[s
 
 
 def _slice(name: str, at: float, took: float, thread: int, **args: Any) -> list[dict[str, Any]]:
-    return [{"ph": "X", "pid": 1, "tid": thread, "name": name, "ts": round(at, 3), "dur": round(took, 3), "args": args}]
+    return [
+        {
+            "ph": "X",
+            "pid": 1,
+            "tid": thread,
+            "name": name,
+            "ts": round(at, 3),
+            "dur": round(took, 3),
+            "args": args,
+        }
+    ]
 
 
 def _name(what: str, thread: int, name: str) -> dict[str, Any]:

@@ -37,7 +37,9 @@ class Scope(anywidget.AnyWidget):
     _esm: Any = property(lambda self: bundle(self._parts))  # read once, when the widget is made
     _css = WEB / "scope.css"
     views = traitlets.List(traitlets.Unicode(), default_value=list(VIEWS)).tag(sync=True)
-    messages: Any = traitlets.List([]).tag(sync=True)  # a finished trace, set once: a reopened notebook draws from it
+    messages: Any = traitlets.List([]).tag(
+        sync=True
+    )  # a finished trace, set once: a reopened notebook draws from it
     step = traitlets.Int(-1).tag(sync=True)
     node = traitlets.Int(None, allow_none=True).tag(sync=True)
     selection = traitlets.Dict(None, allow_none=True).tag(sync=True)
@@ -51,7 +53,9 @@ class Scope(anywidget.AnyWidget):
     ):
         roofed = [] if profile is None or "roof" in views else ["roof"]
         sent = None if trace is None else list(messages(trace, profile=profile))
-        self._parts = SINGLE if sent is None else needed(sent)  # of a run to come nobody knows what it asks for
+        self._parts = (
+            SINGLE if sent is None else needed(sent)
+        )  # of a run to come nobody knows what it asks for
         self._parts |= {"model"} & {*views}  # its pane is there for a model that is as it was, too
         super().__init__(views=[*views, *roofed], **traits)
         self.profile = profile
@@ -190,8 +194,13 @@ class Scope(anywidget.AnyWidget):
             from decodescope.lab.wire.messages import wire_of
 
             wire = self._wire = wire_of(trace, profile=self.profile)
-        first, last = max(0, int(content.get("from", 0))), min(int(content.get("to", 0)), len(trace.steps), wire.count)
-        self._waiting.extend(wire.step(step, whole=True) for step in trace.steps[first : min(last, first + 64)])
+        first, last = (
+            max(0, int(content.get("from", 0))),
+            min(int(content.get("to", 0)), len(trace.steps), wire.count),
+        )
+        self._waiting.extend(
+            wire.step(step, whole=True) for step in trace.steps[first : min(last, first + 64)]
+        )
         self._soon()
 
     # ---- the node that is selected, by itself and as a part of the selection
@@ -204,7 +213,9 @@ class Scope(anywidget.AnyWidget):
             return node
         last = most_nodes(trace.steps[self.step])
         if not 0 <= node <= last:
-            raise traitlets.TraitError(f"node = {node}: the step that is shown has nodes 0 (the root) to {last}.")
+            raise traitlets.TraitError(
+                f"node = {node}: the step that is shown has nodes 0 (the root) to {last}."
+            )
         return int(node)
 
     @traitlets.observe("node")
@@ -244,7 +255,9 @@ class Scope(anywidget.AnyWidget):
         trace = self.trace or self._growing
         if trace is None:
             raise ValueError("Nothing is shown yet: show a trace, or stream a run into the scope.")
-        return Frozen(export_html(trace, views=tuple(self.views), step=max(0, self.step), profile=self.profile), height)
+        return Frozen(
+            export_html(trace, views=tuple(self.views), step=max(0, self.step), profile=self.profile), height
+        )
 
 
 class _Both:

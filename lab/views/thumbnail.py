@@ -27,7 +27,10 @@ def thumbnail(messages: Sequence[Message]) -> str:
     elif any(row["evicted"] for x in steps for row in _target(x)):
         title, frames = "The entries of one head: kept and evicted", _cache(steps)
     elif any(x["drafted"] for x in steps):
-        title, frames = "Draft trees, step after step", _trees([x for x in steps if len(x.get("nodes", ())) > 1])
+        title, frames = (
+            "Draft trees, step after step",
+            _trees([x for x in steps if len(x.get("nodes", ())) > 1]),
+        )
     else:
         title, frames = "The compute of each pass", _passes(steps)
     still = max(range(len(frames)), key=lambda i: len(frames[i])) if frames else 0
@@ -91,7 +94,13 @@ def _tree(rows: Sequence[Sequence[Any]]) -> str:
 def _status(row: Sequence[Any], i: int) -> str:
     """A word of ours, whatever stands in the row."""
     word = row[6] if len(row) > 6 else "unreached"
-    return "root" if i == 0 else word if word in ("accept", "reject", "bonus", "resample", "target", "draft") else "unreached"
+    return (
+        "root"
+        if i == 0
+        else word
+        if word in ("accept", "reject", "bonus", "resample", "target", "draft")
+        else "unreached"
+    )
 
 
 def _mark(status: str, x: float, y: float) -> str:
@@ -99,7 +108,9 @@ def _mark(status: str, x: float, y: float) -> str:
         return f'<rect class="mark root" x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8"/>'
     if status in ("bonus", "resample", "target", "draft"):
         return f'<path class="mark {status}" d="M{x:.1f},{y - 6:.1f}l6,6l-6,6l-6,-6Z"/>'
-    return f'<circle class="mark {status}" cx="{x:.1f}" cy="{y:.1f}" r="{3 if status == "unreached" else 5}"/>'
+    return (
+        f'<circle class="mark {status}" cx="{x:.1f}" cy="{y:.1f}" r="{3 if status == "unreached" else 5}"/>'
+    )
 
 
 # ---- rows of cells
@@ -138,7 +149,9 @@ def _cache(steps: Sequence[Message]) -> list[str]:
                 cells = []
                 for i in range(min(count, row["read"])):
                     name = "cell gone" if i in gone else "cell held"
-                    cells.append(_cell(name, left + i % columns * side, top + i // columns * side, side, side))
+                    cells.append(
+                        _cell(name, left + i % columns * side, top + i // columns * side, side, side)
+                    )
                 frames.append("".join(cells))
     return frames
 

@@ -14,7 +14,13 @@ from decodescope.engine.trace.summary import summarise
 
 from .scope import VIEWS, Scope
 
-WORDS = {"queued": "waits for the run before it", "running": "decoding", "paused": "paused", "done": "done", "failed": "failed"}
+WORDS = {
+    "queued": "waits for the run before it",
+    "running": "decoding",
+    "paused": "paused",
+    "done": "done",
+    "failed": "failed",
+}
 
 
 @runtime_checkable
@@ -100,8 +106,9 @@ class Watched(ipywidgets.VBox):
         """One line of a run that is over."""
         s = summarise(running.trace)
         ended = "stopped" if running.status == "cancelled" else "done"
-        return f"{ended}: {s.tokens} tokens, {s.tau:.2f} per pass of the target, {s.tokens_per_s:.0f} a second"
+        return (
+            f"{ended}: {s.tokens} tokens, {s.tau:.2f} per pass of the target, {s.tokens_per_s:.0f} a second"
+        )
 
     def _say(self, words: str) -> None:
         self._line.value = words
-

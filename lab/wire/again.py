@@ -34,6 +34,8 @@ class Again:
             at, first = self._due
             for one in rounds(now, self._laws, first if at == now.at else 1):
                 if one.tp is not None or one.n == 1:
-                    gone.append([now.at, one.n, *(None if x is None else single(x) for x in (one.tp, one.ip, one.wr))])
+                    gone.append(
+                        [now.at, one.n, *(None if x is None else single(x) for x in (one.tp, one.ip, one.wr))]
+                    )
                 self._due = now.at, one.n + 1
         return ({"again": [*stretches.values()]} if stretches else {}) | ({"rounds": gone} if gone else {})

@@ -13,7 +13,9 @@ def along(header: Header) -> str | None:
     """Who read along, in words; None: nobody."""
     if not header.shadow:
         return None
-    return str(header.lanes[WHOLE].get("name", "the whole model")) if header.along == "model" else "a full cache"
+    return (
+        str(header.lanes[WHOLE].get("name", "the whole model")) if header.along == "model" else "a full cache"
+    )
 
 
 def beside(step: Step, text: Callable[[int], Piece]) -> dict[str, Any]:
@@ -24,4 +26,8 @@ def beside(step: Step, text: Callable[[int], Piece]) -> dict[str, Any]:
         return {}
     said = [None] * len(step.emitted) if shadow.said is None else shadow.said.tolist()
     rows = zip(shadow.drift.tolist(), said, step.emitted, strict=True)
-    return {"beside": [[round(kl, 6), None if other in (None, token) else text(other)] for kl, other, token in rows]}
+    return {
+        "beside": [
+            [round(kl, 6), None if other in (None, token) else text(other)] for kl, other, token in rows
+        ]
+    }

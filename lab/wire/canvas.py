@@ -16,7 +16,9 @@ from .single import single
 ROOM = 2048  # bytes of what was not committed, in a step that is not asked for
 
 
-def filled(step: Step, text: Callable[[int], Piece], *, brief: bool = False, whole: bool = False) -> dict[str, Any]:
+def filled(
+    step: Step, text: Callable[[int], Piece], *, brief: bool = False, whole: bool = False
+) -> dict[str, Any]:
     """The pass of a step over a canvas, or nothing. Places are positions of the text, as in the record.
 
     fill: {"at": [start, length], "among": [first, behind] of its block, "now": [[place, rule, token id, text], ...],
@@ -48,7 +50,10 @@ def filled(step: Step, text: Callable[[int], Piece], *, brief: bool = False, who
     if fill.reopened:
         message["again"] = fill.reopened
     more = _open(fill, text, brief)
-    if not whole and len(json.dumps(more, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) > ROOM:
+    if (
+        not whole
+        and len(json.dumps(more, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) > ROOM
+    ):
         return {"fill": message, "few": True}
     return {"fill": message | more}
 

@@ -14,7 +14,9 @@ from decodescope.lab.decision.routed import BITS, MEANS
 
 ROOM = 1536  # bytes of the answers of a step that is not asked for
 LONGEST = 240  # characters of an answer
-_ALONE: dict[str, Callable[[Candidates, int], float]] = {  # what an answer has by itself, by the router's word
+_ALONE: dict[
+    str, Callable[[Candidates, int], float]
+] = {  # what an answer has by itself, by the router's word
     "votes": lambda record, k: record.votes[k],
     "likelihood": lambda record, k: math.exp(mean_logp(record.answers[k])),
     "entropy": lambda record, k: mean_entropy(record.answers, k),
@@ -50,10 +52,19 @@ def cascaded(step: Step, text: Callable[[int], Piece], whole: bool) -> dict[str,
     if record.bet is not None:
         message["wrong"] = record.bet.wrong
     answers = [
-        [join(x.tokens, {i: text(i) for i in x.tokens})[:LONGEST], own_score(record, k), x.form, int(x.ended), len(x.tokens)]
+        [
+            join(x.tokens, {i: text(i) for i in x.tokens})[:LONGEST],
+            own_score(record, k),
+            x.form,
+            int(x.ended),
+            len(x.tokens),
+        ]
         for k, x in enumerate(record.answers)
     ]
     more = {"answers": answers, "compared": [[int(x.right), x.weight, x.judged] for x in record.compared]}
-    if not whole and len(json.dumps(more, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) > ROOM:
+    if (
+        not whole
+        and len(json.dumps(more, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) > ROOM
+    ):
         return {"cascade": message, "few": True}
     return {"cascade": message | more}

@@ -20,11 +20,17 @@ def letters(one: Pass, layers: int) -> str:
     filled, copied = (which_of(x or 0, rest) for x in (one.propagated, one.copied))
     none = "w" if one.gap == "defer" else "-"
     each = [
-        ("r" if x in ffn else "a") if x in attn else "f" if x in ffn else _without(x in filled, x in copied, none)
+        ("r" if x in ffn else "a")
+        if x in attn
+        else "f"
+        if x in ffn
+        else _without(x in filled, x in copied, none)
         for x in range(layers)
     ]
     rows = one.routed or []
-    return "".join("s" if len({*signs}) > 1 else sign for sign, signs in zip_longest(each, rows, fillvalue=""))
+    return "".join(
+        "s" if len({*signs}) > 1 else sign for sign, signs in zip_longest(each, rows, fillvalue="")
+    )
 
 
 def _without(filled: bool, copied: bool, none: str) -> str:
@@ -47,7 +53,9 @@ def partial(step: Step) -> list[Pass]:
     """The passes of the target that wrote in a step, if one of them left something out, or asked whether to."""
     passes = [x for x in step.passes if x.lane == "target" and x.phase in SPENT]
     parts = [part for x in passes for part in (x.attn, x.ffn, x.propagated, x.joined, x.routed)]
-    some = step.exits or any(part is not None for part in parts) or any(x.phase == "flush" for x in step.passes)
+    some = (
+        step.exits or any(part is not None for part in parts) or any(x.phase == "flush" for x in step.passes)
+    )
     return passes if some else []
 
 
@@ -60,7 +68,9 @@ def deep(step: Step, header: Header, passes: Passes) -> dict[str, Any]:
     if not ran or layers < 1:
         return {}
     saved = passes.saved(step.passes, len(step.emitted))
-    rows = [[letters(x, layers), x.tokens, int(x.phase == "draft")] + [1] * (x.routed is not None) for x in ran]
+    rows = [
+        [letters(x, layers), x.tokens, int(x.phase == "draft")] + [1] * (x.routed is not None) for x in ran
+    ]
     went = went_on(step, layers)
     shown = {"ran": rows, "saved": None if saved is None else round(saved, 3)}
     return {"depth": shown | ({"went": went} if any(went) else {})}
@@ -68,7 +78,10 @@ def deep(step: Step, header: Header, passes: Passes) -> dict[str, Any]:
 
 def places(step: Step, ran: Sequence[Pass]) -> list[int]:
     """Of each exit of a step, which of the passes `ran` it is of."""
-    turns = {drafted: iter([k for k, x in enumerate(ran) if (x.phase == "draft") is drafted]) for drafted in (True, False)}
+    turns = {
+        drafted: iter([k for k, x in enumerate(ran) if (x.phase == "draft") is drafted])
+        for drafted in (True, False)
+    }
     return [next(turns[left.drafted], len(ran) - 1) for left in step.exits or ()]
 
 
@@ -78,7 +91,10 @@ def left_by(message: dict[str, Any], step: Step, text: Callable[[int], Piece], w
     rows looked up, bytes of the table]."""
     if not step.exits or "depth" not in message:
         return
-    shown = [{"of": k, **_exit(left, text)} for k, left in zip(places(step, partial(step)), step.exits, strict=True)]
+    shown = [
+        {"of": k, **_exit(left, text)}
+        for k, left in zip(places(step, partial(step)), step.exits, strict=True)
+    ]
     message["depth"]["exits"] = shown if whole else shown[-1:]
     if len(shown) > 1 and not whole:
         message["few"] = True
@@ -93,5 +109,11 @@ def _exit(left: Exit, text: Callable[[int], Piece]) -> dict[str, Any]:
     if left.scores is not None:
         first = [round(x, 3) for x in left.scores[0]] if len(left.scores) == 1 else None
         more |= {"open": round(left.opened, 4), "over": left.over, "scores": first}
-    shown = {"depth": left.depth, "by": left.criterion, "asks": left.asks, "below": int(left.below), "tests": tests}
+    shown = {
+        "depth": left.depth,
+        "by": left.criterion,
+        "asks": left.asks,
+        "below": int(left.below),
+        "tests": tests,
+    }
     return shown | {name: value for name, value in more.items() if value is not None}

@@ -30,6 +30,12 @@ def slotted(header: Header, step: Step) -> dict[str, Any]:
         note = (header.tells or {})[part].get("slots")
         hung: list[int] = values.get("slots") or []
         told_of = sum(hung)
-        if note is not None and note.kind == "node" and len(hung) == nodes + 1 and told_of > 0 and total % told_of == 0:
+        if (
+            note is not None
+            and note.kind == "node"
+            and len(hung) == nodes + 1
+            and told_of > 0
+            and total % told_of == 0
+        ):
             return {"slots": [count * (total // told_of) for count in hung]}
     return {"slots": [total]}

@@ -16,7 +16,10 @@ def beamed(b: Beams, texts: Callable[[list[int]], list[Any]]) -> dict[str, Any]:
     """The hypotheses of a step, with group and fine where there are groups; of those that ended in it how many tokens they
     have, and the last of them; and of the extensions that were left the best: parent, score, token. texts: ids -> tokens as
     views have them"""
-    ended = [{"score": one["score"], "n": len(one["tokens"]), "tail": texts(one["tokens"][-TAIL:])} for one in b.finished]
+    ended = [
+        {"score": one["score"], "n": len(one["tokens"]), "tail": texts(one["tokens"][-TAIL:])}
+        for one in b.finished
+    ]
     least = sorted(b.pruned or [], key=lambda row: -row[2])[:LEFT]
     words = texts([int(token) for _, token, _ in least])
     left = [[int(parent), score, word] for (parent, _, score), word in zip(least, words, strict=True)]

@@ -12,7 +12,15 @@ from decodescope.engine.trace.notes import singles
 
 MOST = 64  # notes of one part
 WORD, SENTENCE = 64, 400  # characters of a note's words
-ORDER: tuple[Kind, ...] = ("series", "clock", "span", "track", "set", "grid", "node")  # in which the values of a step find room
+ORDER: tuple[Kind, ...] = (
+    "series",
+    "clock",
+    "span",
+    "track",
+    "set",
+    "grid",
+    "node",
+)  # in which the values of a step find room
 TRACK = ["", "", "", "token", ""]  # the units of a bar's places
 assert set(ORDER) == set(get_args(Kind))
 
@@ -64,7 +72,11 @@ def fitting(header: Header, values: Values, most: int, nodes: bool = False) -> V
     rows = [(ORDER.index(notes[part][name].kind), part, name) for part, one in values.items() for name in one]
     kept: Values = {}
     for kind, part, name in sorted(rows, key=lambda row: row[0]):
-        most -= (size := len(json.dumps({name: values[part][name]}, ensure_ascii=False, separators=(",", ":")).encode()))
+        most -= (
+            size := len(
+                json.dumps({name: values[part][name]}, ensure_ascii=False, separators=(",", ":")).encode()
+            )
+        )
         if most < 0:
             most += size
         elif nodes or ORDER[kind] != "node":

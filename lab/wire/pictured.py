@@ -23,4 +23,6 @@ def picture_shown(header: Header) -> dict[str, Any]:
         return {}
     ids = header.prompt.tolist()
     begin = begins(ids, levels)
-    return {"picture": {"height": height, "width": width, "levels": levels, "begin": begin, "known": ids[begin:]}}
+    return {
+        "picture": {"height": height, "width": width, "levels": levels, "begin": begin, "known": ids[begin:]}
+    }

@@ -17,4 +17,8 @@ def prompt_shown(header: Header, prefill: Prefill | None, text: Callable[[int], 
     first = max(0, len(ids) - PROMPT)
     left = set() if cut is None else {*range(first, len(ids))} - {*cut.kept.tolist()}
     rows = [[token, text(token)] + [0] * (i in left) for i, token in enumerate(ids[first:], first)]
-    return {"prompt": rows, "prompt_tokens": len(ids), **({} if cut is None else {"prompt_read": len(cut.kept)})}
+    return {
+        "prompt": rows,
+        "prompt_tokens": len(ids),
+        **({} if cut is None else {"prompt_read": len(cut.kept)}),
+    }

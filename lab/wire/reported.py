@@ -36,7 +36,11 @@ def reported(spec: ModelSpec, reports: Sequence[Made]) -> dict[str, Any]:
     there = [[h in {x for group in groups for x in group} for h in range(spec.n_heads)] for groups in left]
     fits = all([len(x) for x in groups] == list(spec.groups_at(i)) for i, groups in enumerate(left))
     kept = [one.weights for one in reports if one.kept]
-    return {"findings": findings, "there": there if truths and fits and _size(there) <= MOST else None, "kept": kept}
+    return {
+        "findings": findings,
+        "there": there if truths and fits and _size(there) <= MOST else None,
+        "kept": kept,
+    }
 
 
 def _named(finding: Finding) -> dict[str, Any]:

@@ -27,7 +27,13 @@ def searched(header: Header, step: Step, text: Callable[[int], Piece], whole: bo
     message |= {"c": knobs.get("c", 0.0), "base": knobs.get("base", 1.0)}
     columns = zip(record.parents, record.tokens, record.closed, record.offers, record.priors, strict=True)
     nodes = [
-        [parent, token, "" if token < 0 else text(token), closed, [[x, text(x), p] for x, p in zip(ids, priors, strict=True)]]
+        [
+            parent,
+            token,
+            "" if token < 0 else text(token),
+            closed,
+            [[x, text(x), p] for x, p in zip(ids, priors, strict=True)],
+        ]
         for parent, token, closed, ids, priors in columns
     ]
     texts = []
@@ -35,6 +41,9 @@ def searched(header: Header, step: Step, text: Callable[[int], Piece], whole: bo
         rest = x.tokens[len(record.path(x.node)) :]
         texts.append([join(rest, {k: text(k) for k in rest})[:LONGEST], [int(ok) for ok in x.passed], x.read])
     more = {"nodes": nodes, "texts": texts}
-    if not whole and len(json.dumps(more, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) > ROOM:
+    if (
+        not whole
+        and len(json.dumps(more, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) > ROOM
+    ):
         return {"search": message, "few": True}
     return {"search": message | more}

@@ -15,7 +15,9 @@ from decodescope.engine.trace.shortened import reasons
 MOST = 4096  # tokens of a prompt that are drawn; of a longer one nothing is
 
 
-def shortened(header: Header, prefill: Prefill | None, passes: Passes, text: Callable[[int], Piece]) -> dict[str, Any] | None:
+def shortened(
+    header: Header, prefill: Prefill | None, passes: Passes, text: Callable[[int], Piece]
+) -> dict[str, Any] | None:
     """What a context left out of the prompt; None: it left nothing out, or the prompt is too long to be drawn. The arrays are
     those of the record's cut, `texts` the tokens', and without a recorded reason what was read counts as read for its score.
 

@@ -37,9 +37,17 @@ def surveyed(header: Header, step: Step, text: Callable[[int], Piece], whole: bo
     return {"survey": message, "few": True}
 
 
-def _spans(header: Header, spans: Spans, text: Callable[[int], Piece]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _spans(
+    header: Header, spans: Spans, text: Callable[[int], Piece]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     passage = header.prompt[spans.start : spans.start + spans.count].tolist()
-    message = {"of": "spans", "count": spans.count, "normal": spans.normal, "best": spans.best, "greedy": spans.greedy}
+    message = {
+        "of": "spans",
+        "count": spans.count,
+        "normal": spans.normal,
+        "best": spans.best,
+        "greedy": spans.greedy,
+    }
     message |= {"rows": [list(span) for span in listed(spans)]}
     if spans.losses is None or spans.losses.size > MOST:
         return message, {}

@@ -27,10 +27,18 @@ def tallied(header: Header, step: Step, text: Callable[[int], Piece], whole: boo
     if card is None:
         return {}
     rows = [[x.text[:LONGEST], x.number, x.bar, int(x.holds), x.word] for x in card.rows]
-    message: dict[str, Any] = {"title": card.title, "says": card.says, "heads": [card.number, card.bar], "lines": card.lines}
+    message: dict[str, Any] = {
+        "title": card.title,
+        "says": card.says,
+        "heads": [card.number, card.bar],
+        "lines": card.lines,
+    }
     if card.at:
         message["at"] = card.at + 1
-    if not whole and len(json.dumps(rows, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) > ROOM:
+    if (
+        not whole
+        and len(json.dumps(rows, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) > ROOM
+    ):
         return {key: message, "few": True}
     return {key: message | {"rows": rows}}
 

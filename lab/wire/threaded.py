@@ -15,4 +15,6 @@ def threaded(threads: Threads, texts: Callable[[list[int]], list[Any]]) -> dict[
     ended. texts: ids -> tokens as views have them"""
     begun = [[x.thread, x.parent, x.at, texts(x.given[-GIVEN:]), len(x.given)] for x in threads.begun]
     ended = [[x.thread, x.why] for x in threads.ended]
-    return {"threads": {"alive": threads.alive, "tokens": texts(threads.tokens), "begun": begun, "ended": ended}}
+    return {
+        "threads": {"alive": threads.alive, "tokens": texts(threads.tokens), "begun": begun, "ended": ended}
+    }

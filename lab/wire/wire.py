@@ -119,7 +119,15 @@ class Wire:
             return
         self.pieces.update(record.pieces or {})
         passes, tried = sum(map(decides, record.passes)), [] if record.trials is None else record.trials.ok
-        new = (len(record.emitted), passes, len(tried), sum(tried), record.drafted, record.accepted, record.wall_us / 1e6)
+        new = (
+            len(record.emitted),
+            passes,
+            len(tried),
+            sum(tried),
+            record.drafted,
+            record.accepted,
+            record.wall_us / 1e6,
+        )
         before = self._sums[-1] if self._sums else (0,) * len(new)
         self._sums.append(tuple(a + b for a, b in zip(before, new, strict=True)))
         self._last.append(record.emitted[-1] if record.emitted else self._root(record.step))
@@ -142,7 +150,8 @@ class Wire:
             "method": h.method,
             "called": called(h),
             "named": title(h),
-            "parts": {kind: said(h, kind) for kind in h.method} | {"zones": [zone.record() for zone in zones(h)]},
+            "parts": {kind: said(h, kind) for kind in h.method}
+            | {"zones": [zone.record() for zone in zones(h)]},
             "telling": None if self._telling is None else told(self._telling),
             "tells": notes.declarations(h),
             "exactness": h.exactness,
@@ -192,19 +201,29 @@ class Wire:
         message |= surveyed(self.header, step, self.text, whole)
         tests = decided(self.header, step)
         if tests is not None and tests.extra:
-            message["rule"] = {x.name: tests.extra[x.name] for x in tests.telling.columns if x.name in tests.extra}
+            message["rule"] = {
+                x.name: tests.extra[x.name] for x in tests.telling.columns if x.name in tests.extra
+            }
         telling = telling_at(self.header, step.step) if tests is None else tests.telling
         if telling is not self._telling:
-            message["telling"] = None if telling is None or (tests is not None and not tests.known) else told(telling)
+            message["telling"] = (
+                None if telling is None or (tests is not None and not tests.known) else told(telling)
+            )
         if step.forced:
             message["forced"] = [node + 1 for node in step.forced]
-        if self.header.fork is not None and (by := method_at(self.header, step.step)) is not self.header.method:
+        if (
+            self.header.fork is not None
+            and (by := method_at(self.header, step.step)) is not self.header.method
+        ):
             message["by"] = by.get("acceptance")
             message["sampler"] = said(replace(self.header, method=by, parts={}), "sampler")
         if step.extra is not None:
             message["verdict"]["extra"] = [step.extra.u, step.extra.low, step.extra.high]
         if step.iteration is not None:
-            message["iteration"] = {**self._block(step.iteration), "before": self._texts(step.iteration.before or [])}
+            message["iteration"] = {
+                **self._block(step.iteration),
+                "before": self._texts(step.iteration.before or []),
+            }
         left_by(message, step, self.text, whole)
         if step.tops is not None and "laws" in spared:
             _without(message, "laws")
@@ -247,7 +266,9 @@ class Wire:
             return
         kept = values if whole else notes.fitting(self.header, values, BRIEF, nodes=True)
         if kept != values:  # not in what there is always room for
-            kept = notes.fitting(self.header, values, min(NOTES, max(BRIEF, BUDGET - len(encode(message)))), nodes=True)
+            kept = notes.fitting(
+                self.header, values, min(NOTES, max(BRIEF, BUDGET - len(encode(message)))), nodes=True
+            )
         if kept:
             message["notes"] = kept
         if kept != values:
@@ -335,7 +356,15 @@ class Wire:
                 if i in tried:
                     trial = tried[i]
                     status = "accept" if i in path else "unreached" if trial["ok"] else "reject"
-                    row = [*row[:3], trial["q"], trial["p"], trial["u"], status, trial["r"], trial["threshold"]]
+                    row = [
+                        *row[:3],
+                        trial["q"],
+                        trial["p"],
+                        trial["u"],
+                        status,
+                        trial["r"],
+                        trial["threshold"],
+                    ]
                     row += trial["scale"]
                 elif i in path:
                     row += [None, None, "accept"]

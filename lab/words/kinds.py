@@ -39,7 +39,9 @@ def kind_of(piece: Piece | None, before: str) -> str:
     if _CODE.search(before[-LOOKED_AT:]):
         return "keyword" if keyword.iskeyword(core) else "name"
     said = before.rstrip(_QUOTED)
-    return "name" if core[0].isupper() and core != "I" and said and said[-1] not in _SENTENCE else "word start"
+    return (
+        "name" if core[0].isupper() and core != "I" and said and said[-1] not in _SENTENCE else "word start"
+    )
 
 
 def _letter(char: str) -> bool:

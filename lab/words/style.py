@@ -89,8 +89,12 @@ WORDS = {
     "target": "target's own",
     "draft": "small model's own",
 }
-PASSENGER = "passenger"  # the word for an "unreached" node that is never tried: it rode the pass for later drafts
-CORRECTION = "correction"  # the word for a "resample" that nothing drew: the target's choice, where no guess was it
+PASSENGER = (
+    "passenger"  # the word for an "unreached" node that is never tried: it rode the pass for later drafts
+)
+CORRECTION = (
+    "correction"  # the word for a "resample" that nothing drew: the target's choice, where no guess was it
+)
 # Origin of an emitted token in a trace -> what a view draws it as. Residual and correction have one mark and two words.
 STATUS_OF_ORIGIN = {
     "accepted": "accept",

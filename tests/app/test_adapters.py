@@ -29,7 +29,10 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = json.loads((folder / "config.json").read_text())
     rows, columns = config["hidden_size"], config["intermediate_size"]
     draw = torch.Generator().manual_seed(0)
-    tensors = {f"{NAME}.A": torch.randn(4, columns, generator=draw), f"{NAME}.B": torch.randn(rows, 4, generator=draw)}
+    tensors = {
+        f"{NAME}.A": torch.randn(4, columns, generator=draw),
+        f"{NAME}.B": torch.randn(rows, 4, generator=draw),
+    }
     write(folder / "adapters" / "more", tensors, rank=4, alpha=1.0, base=fingerprint(folder))
     return folder
 
@@ -38,7 +41,10 @@ def test_both_are_offered_and_loaded_as_two_models(mine: Path, tmp_path: Path) -
     play = Play("lab-draft", None, tmp_path, more=mine.parent)
     keys = {x.name: x.key for x in play.offers() if x.source == "folder"}
     assert keys == {"mine": str(mine.resolve()), "mine+more": f"{mine.resolve()}+more"}
-    runs = [play.start(Choice("Once upon", max_new=8, models={"target": keys[x]})) for x in ("mine+more", "mine", "mine+more")]
+    runs = [
+        play.start(Choice("Once upon", max_new=8, models={"target": keys[x]}))
+        for x in ("mine+more", "mine", "mine+more")
+    ]
     for run in runs:
         assert play._jobs[run.run].wait(300) and run.status == "done", run.state()
     texts = [[token for step in run.steps(0, run.count) for token in step.emitted] for run in runs]
@@ -72,7 +78,9 @@ def test_a_command_and_a_link_name_the_adapter_and_the_command_s_run_is_forked(
     assert "whose weights are others" in capsys.readouterr().err
 
 
-def test_a_name_without_such_an_adapter_ends_in_a_sentence(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_without_such_an_adapter_ends_in_a_sentence(
+    mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["run", "--model", f"{mine}+moer", "--prompt", "Once"]) == 2
     said = capsys.readouterr().err
     assert "no adapter 'moer' (it has more)" in said and said.count("\n") == 1

@@ -26,15 +26,35 @@ ADVICE: list[tuple[tuple[str, ...], str, tuple[str, ...]]] = [
     ((*RUN, "--stop", ""), "leave --stop out", RUN),
     ((*RUN, "--stop", ""), "give the text to end at", (*RUN, "--stop", "x")),
     ((*SHADOW, "--level", "counts"), "leave --shadow or --level out", SHADOW),
-    ((*SHADOW, "--level", "counts"), "--shadow or --level out", (*RUN, "--trace", "run.dstrace", "--level", "counts")),
-    ((*RUN, *DRAFT, "--draft", "lab-draft", "--role", "draft=lab"), "give it one", (*RUN, *DRAFT, "--draft", "lab-draft")),
+    (
+        (*SHADOW, "--level", "counts"),
+        "--shadow or --level out",
+        (*RUN, "--trace", "run.dstrace", "--level", "counts"),
+    ),
+    (
+        (*RUN, *DRAFT, "--draft", "lab-draft", "--role", "draft=lab"),
+        "give it one",
+        (*RUN, *DRAFT, "--draft", "lab-draft"),
+    ),
     ((*KIVI, "--policy", "h2o"), "choose the policy keep_all", (*KIVI, "--policy", "keep_all")),
     ((*KIVI, "--policy", "h2o"), "or the codec unpacked", (*RUN, "--codec", "unpacked", "--policy", "h2o")),
-    ((*JACOBI, "--policy", "h2o", "--depth", "layer_plan"), "leave the depth out", (*JACOBI, "--policy", "h2o")),
+    (
+        (*JACOBI, "--policy", "h2o", "--depth", "layer_plan"),
+        "leave the depth out",
+        (*JACOBI, "--policy", "h2o"),
+    ),
     (FILLED, "or the strategy edit_tags", (*FILLED, "--strategy", "edit_tags")),
-    ((*FILLED, "--selector", "explore"), "or the strategy masked", (*FILLED, "--selector", "explore", "--strategy", "masked")),
+    (
+        (*FILLED, "--selector", "explore"),
+        "or the strategy masked",
+        (*FILLED, "--selector", "explore", "--strategy", "masked"),
+    ),
     ((*SAVE, "one " * 3000), "shorten the prompt.\n", (*SAVE, "one one")),
-    ((*BATCH, "--plan-only", "--policy", "h2o"), "leave the method and --traces out", (*BATCH, "--plan-only")),
+    (
+        (*BATCH, "--plan-only", "--policy", "h2o"),
+        "leave the method and --traces out",
+        (*BATCH, "--plan-only"),
+    ),
     ((*BATCH, "--level", "fields"), "give that too", (*BATCH, "--level", "fields", "--traces", "runs")),
     ((*BATCH, "--level", "fields"), "or leave it out", BATCH),
     ((*REPORT, *DRAFT), "give --model lab", (*REPORT, *PAIR)),
@@ -44,9 +64,16 @@ ADVICE: list[tuple[tuple[str, ...], str, tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("typed", "advice", "then"), ADVICE, ids=[f"{i}-{x[0][0]}" for i, x in enumerate(ADVICE)])
+@pytest.mark.parametrize(
+    ("typed", "advice", "then"), ADVICE, ids=[f"{i}-{x[0][0]}" for i, x in enumerate(ADVICE)]
+)
 def test_advice_of_the_command_line_works(
-    typed: tuple[str, ...], advice: str, then: tuple[str, ...], tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+    typed: tuple[str, ...],
+    advice: str,
+    then: tuple[str, ...],
+    tmp_path: Path,
+    said: Said,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("prompts").write_text("one two one two\nthree four three four\n")

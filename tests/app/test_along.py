@@ -29,14 +29,20 @@ def test_the_page_loads_what_its_target_was_made_of_and_lets_it_read_along(tmp_p
         channel = play.start(CHOICE)
         assert play._jobs[channel.run].wait(300)
         header = channel.wire.header
-        assert header.along == "model" and "@" in header.model["name"] and "@" not in header.lanes[WHOLE]["name"]
+        assert (
+            header.along == "model" and "@" in header.model["name"] and "@" not in header.lanes[WHOLE]["name"]
+        )
         shadows = [x.cache[0].shadow for x in channel.steps(0, channel.count)]
         assert len(shadows) == 4 and all(0 < x.drift[0] < 0.01 and x.weight_bytes > 0 for x in shadows)
         own = made_with(play, channel)
         assert own.shadow == "model" and WHOLE not in own.models and play.check(own) == ""
         assert differences(play, header, own, own) == []
-        assert differences(play, header, own, replace(own, shadow=False)) == ["without the model that it was made of beside"]
-        assert "--shadow model" in recipe(own, play.names, "command") and "shadow='model'" in recipe(own, play.names, "python")
+        assert differences(play, header, own, replace(own, shadow=False)) == [
+            "without the model that it was made of beside"
+        ]
+        assert "--shadow model" in recipe(own, play.names, "command") and "shadow='model'" in recipe(
+            own, play.names, "python"
+        )
         assert from_json(as_json(own)).shadow == "model"
         assert set(play.recorded_with(header)) == {"target", WHOLE}
         with pytest.raises(Refused, match="counts records nothing of the model that reads along"):
@@ -56,5 +62,7 @@ def test_the_command_line_records_it(said, tmp_path: Path) -> None:
     assert code == 0, err
     trace = open_trace(tmp_path / "a.dstrace")
     assert trace.header.along == "model" and all(x.cache[0].shadow.ids for x in trace.steps)
-    code, _, err = said(*words, "--shadow", "model", "--level", "counts", "--trace", str(tmp_path / "b.dstrace"))
+    code, _, err = said(
+        *words, "--shadow", "model", "--level", "counts", "--trace", str(tmp_path / "b.dstrace")
+    )
     assert code == 2 and err.startswith("--level counts records nothing of the model that reads along")

@@ -48,9 +48,17 @@ def losing(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
 
 @pytest.mark.parametrize(
     ("part", "times"),
-    [("/ds/web/page.js", 1), ("/ds/web/runs.js", 2), ("/assets/index-", 1), ("/ds/examples", 3), ("/ds/web/library.js", 1)],
+    [
+        ("/ds/web/page.js", 1),
+        ("/ds/web/runs.js", 2),
+        ("/assets/index-", 1),
+        ("/ds/examples", 3),
+        ("/ds/web/library.js", 1),
+    ],
 )
-def test_a_page_that_lost_a_part_comes_up_by_itself(losing: tuple[Lab, Losing], part: str, times: int) -> None:
+def test_a_page_that_lost_a_part_comes_up_by_itself(
+    losing: tuple[Lab, Losing], part: str, times: int
+) -> None:
     lab, between = losing
     between.part, between.times = part, times
     library = "library" in part
@@ -62,7 +70,9 @@ def test_a_page_that_lost_a_part_comes_up_by_itself(losing: tuple[Lab, Losing], 
     assert not between.times, "the test needs the part to be lost"
 
 
-def test_a_part_that_never_comes_is_told_and_the_page_is_not_loaded_for_ever(losing: tuple[Lab, Losing]) -> None:
+def test_a_part_that_never_comes_is_told_and_the_page_is_not_loaded_for_ever(
+    losing: tuple[Lab, Losing],
+) -> None:
     lab, between = losing
     between.part, between.times = "/ds/web/page.js", 1000
     page = lab.open(ready=False)

@@ -21,7 +21,10 @@ from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace.repeats import said_again
 
 LOOPS = "class Dog:\n    def bark(self):\n        return"  # what the example `loop` goes round behind
-ROUND = {"picture", "needle_lost"}  # of cells, most of which are white; digits that are made up once the number is lost
+ROUND = {
+    "picture",
+    "needle_lost",
+}  # of cells, most of which are white; digits that are made up once the number is lost
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +44,9 @@ def test_no_preset_is_shown_on_a_prompt_behind_which_its_model_goes_round(preset
 def test_what_was_measured_is_what_is_written(presets: ModuleType) -> None:
     """Of one of them; and a text that goes round is above the bound."""
     assert presets.written("snapkv") == presets.kept()["snapkv"]
-    again = said_again(run(presets.model("lab"), None, LOOPS, max_new_tokens=presets.NEW, level="counts").tokens)
+    again = said_again(
+        run(presets.model("lab"), None, LOOPS, max_new_tokens=presets.NEW, level="counts").tokens
+    )
     assert again > MOST, "the bound must refuse a loop"
 
 

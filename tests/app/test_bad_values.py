@@ -21,13 +21,27 @@ from decodescope.engine.trace.given import EXAMPLES
 Said = Callable[..., tuple[int, str, str]]
 MODEL = ("--model", "lab-draft")
 RUN = (*MODEL, "--prompt", "x", "--max-new-tokens", "1")
-BASE: dict[str, tuple[str, ...]] = {  # the least that a command is asked with; FILE and PROMPTS are files that are there
+BASE: dict[
+    str, tuple[str, ...]
+] = {  # the least that a command is asked with; FILE and PROMPTS are files that are there
     "app": ("--no-browser",),
     "batch": (*MODEL, "--prompts", "PROMPTS", "--max-new-tokens", "1"),
     "bench": ("labbench", "--short"),
     "cache load": ("FILE", *MODEL),
     "cache save": ("new.dscache", *MODEL, "--prompt", "x"),
-    "calibrate": (*MODEL, "--texts", "PROMPTS", "--name", "n", "--knob", "policy.size", "--grid", "9,8", "--policy", "window"),
+    "calibrate": (
+        *MODEL,
+        "--texts",
+        "PROMPTS",
+        "--name",
+        "n",
+        "--knob",
+        "policy.size",
+        "--grid",
+        "9,8",
+        "--policy",
+        "window",
+    ),
     "doctor": (),
     "gallery": ("new", "h2o"),
     "hardware": (),
@@ -76,7 +90,9 @@ def ids(value: object) -> str | None:
 def test_every_command_and_every_option_that_shows_a_path_is_among_them() -> None:
     assert set(BASE) == set(COMMANDS)
     assert (
-        all(x.type is where for _, x in ACTIONS if x.metavar in PATHS) and len(taking(where)) > 40 and len(taking(device)) > 8
+        all(x.type is where for _, x in ACTIONS if x.metavar in PATHS)
+        and len(taking(where)) > 40
+        and len(taking(device)) > 8
     )
     assert len(taking(model)) > 30 and all(x.type is model for _, x in ACTIONS if x.metavar == "M")
 
@@ -158,21 +174,30 @@ def test_a_name_that_no_file_can_have_is_refused_by_the_types_of_the_options() -
                 named(f"medusa={value}")
             with pytest.raises(argparse.ArgumentTypeError, match="is no name of a model: "):
                 role(f"large={value}")
-    assert where("~/x").endswith("/x") and "~" not in where("~/x") and where("-") == "-" and where("a/b") == "a/b"
+    assert (
+        where("~/x").endswith("/x")
+        and "~" not in where("~/x")
+        and where("-") == "-"
+        and where("a/b") == "a/b"
+    )
     long = "lab@head_subset heads=" + "0.1," * 100
     assert model(long) == long, "only the name of the folder has a longest length"
 
 
 @pytest.mark.parametrize(("name", "action"), taking(where), ids=ids)
 @sizes("every", usual=2, full=1)
-def test_what_is_no_file_or_folder_is_refused(every: int, name: str, action: argparse.Action, folder: Path, said: Said) -> None:
+def test_what_is_no_file_or_folder_is_refused(
+    every: int, name: str, action: argparse.Action, folder: Path, said: Said
+) -> None:
     refused(said, argv(name, action, turn(name, action)), "is no path: ")
     for value in () if name in REPORTING else BAD[str(action.metavar)][len(name) % every :: every]:
         refused(said, argv(name, action, value), value.removesuffix("/x"))
 
 
 @pytest.mark.parametrize(("name", "action"), taking(model), ids=ids)
-def test_what_is_no_name_of_a_model_is_refused(name: str, action: argparse.Action, folder: Path, said: Said) -> None:
+def test_what_is_no_name_of_a_model_is_refused(
+    name: str, action: argparse.Action, folder: Path, said: Said
+) -> None:
     refused(said, argv(name, action, turn(name, action)), "is no name of a model: ")
 
 
@@ -189,7 +214,9 @@ def test_a_model_that_is_not_here_is_refused_where_it_is_loaded(value: str, fold
 
 
 @pytest.mark.parametrize(("option", "kind"), [("--head", named), ("--role", role)])
-def test_a_pair_whose_second_half_is_nothing_is_refused(option: str, kind: object, folder: Path, said: Said) -> None:
+def test_a_pair_whose_second_half_is_nothing_is_refused(
+    option: str, kind: object, folder: Path, said: Said
+) -> None:
     taken = [name for name, action in ACTIONS if option in action.option_strings]
     assert len(taken) > 5 and all(x.type is kind for _, x in ACTIONS if option in x.option_strings)
     for name in taken:
@@ -243,12 +270,16 @@ def test_no_knob_takes_what_is_no_file(folder: Path, said: Said) -> None:
     for value in (*NOWHERE[1:], "box", "missing", "latin"):
         about = value.removesuffix("/x")[:20].replace("\0", "\\x00")
         refused(said, [*run, "rest", "--set", f"drafter.datastore={value}"], about)
-        refused(said, [*run, "llma", "--set", f"drafter.reference=@{value}"], "The text for drafter.reference, ")
+        refused(
+            said, [*run, "llma", "--set", f"drafter.reference=@{value}"], "The text for drafter.reference, "
+        )
         calibrated = f"depth.threshold=calibrated:./{value}"
         refused(said, ["run", *RUN, "--depth", "confidence_exit", "--set", calibrated], about[:5])
 
 
-def test_a_lab_that_could_record_nothing_is_not_opened(folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lab_that_could_record_nothing_is_not_opened(
+    folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nor is a machine measured for figures that nobody could keep."""
     making = Path.mkdir
 

@@ -68,16 +68,29 @@ def test_its_verdicts_are_derived_again_from_the_file_where_torch_is_missing(tmp
         "from decodescope.lab import decisions, explain\n"
         "trace = open_trace(sys.argv[1]); print(check(trace)); print(explain(trace, *next(decisions(trace, ok=False))))"
     )
-    said = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True).stdout
-    assert "agrees with itself" in said and "patient trials" in said and SENTENCE in said and "follows from the numbers" in said
+    said = subprocess.run(
+        [sys.executable, "-c", script, path], capture_output=True, text=True, check=True
+    ).stdout
+    assert (
+        "agrees with itself" in said
+        and "patient trials" in said
+        and SENTENCE in said
+        and "follows from the numbers" in said
+    )
 
 
 LIES = {
     "another verdict": (lambda s: s.trials.ok.__setitem__(0, not s.trials.ok[0]), "trial 0 says ok = "),
-    "another draw": (lambda s: s.trials.u.__setitem__(0, 0.0 if not s.trials.ok[0] else 0.999999), "says ok = "),
+    "another draw": (
+        lambda s: s.trials.u.__setitem__(0, 0.0 if not s.trials.ok[0] else 0.999999),
+        "says ok = ",
+    ),
     "another numerator": (lambda s: s.trials.num.__setitem__(0, s.trials.num[0] * 1.001), "num at 1 is "),
     "another entropy": (lambda s: s.rule["H"].__setitem__(0, s.rule["H"][0] + 0.1), "num at 1 is "),
-    "no entropies": (lambda s: s.rule["H"].clear(), "rule.H does not hold the numbers that the header says it holds"),
+    "no entropies": (
+        lambda s: s.rule["H"].clear(),
+        "rule.H does not hold the numbers that the header says it holds",
+    ),
     "another path": (lambda s: setattr(s, "path", []), "the path is []"),
 }
 
@@ -89,7 +102,9 @@ def test_a_lie_about_it_is_found(lie: str) -> None:
     possible = [x for x in tried(trace) if x.path and not 0 < x.trials.num[0] < x.trials.q[0] * 1e-3]
     step = next((x for x in possible if x.trials.num[0] < x.trials.q[0]), possible[0])
     tell(step)
-    assert any(one.startswith(f"step {step.step}: ") and says in one for one in check(trace).problems), check(trace)
+    assert any(one.startswith(f"step {step.step}: ") and says in one for one in check(trace).problems), check(
+        trace
+    )
 
 
 def test_its_decisions_are_told_in_its_own_words() -> None:
@@ -98,7 +113,9 @@ def test_its_decisions_are_told_in_its_own_words() -> None:
         e, t = explain(trace, step, node), trace.steps[step].trials
         i = t.node.index(node)
         values = {word: value for word, _, value in e.numbers}
-        assert e.agrees and values["stretched"] == t.num[i] and values["patient threshold"] == t.num[i] / t.q[i]
+        assert (
+            e.agrees and values["stretched"] == t.num[i] and values["patient threshold"] == t.num[i] / t.q[i]
+        )
         assert e.rule.startswith("borrowed_rule") and f"u·q {'<' if t.ok[i] else '≥'} f:" in e.test
         assert SENTENCE in str(e) and "f = r · (1 + 0.7 · H) = " in str(e) and CLOSE in str(e)
         told += 1
@@ -123,7 +140,9 @@ def test_what_if_asks_it_by_name_once_it_is_registered(monkeypatch: pytest.Monke
 @pytest.mark.xdist_group("browser")
 def test_its_card_is_drawn_with_its_test_its_numbers_and_its_sentence(driver: Any) -> None:
     trace = recorded()
-    step = next(s for s in tried(trace) if s.path and not all(s.trials.ok) and s.trials.num[0] < s.trials.q[0])
+    step = next(
+        s for s in tried(trace) if s.path and not all(s.trials.ok) and s.trials.num[0] < s.trials.q[0]
+    )
     t, told = step.trials, list(messages(trace))
     scope = Scope(driver)
     head, *steps = [m for m in told if m["kind"] != "end"]
@@ -134,13 +153,19 @@ def test_its_card_is_drawn_with_its_test_its_numbers_and_its_sentence(driver: An
         scope.page.evaluate("([step, node]) => view.select({ step, node })", [step.step, node + 1])
         scope.settled()
         sums, card = scope.sums(), scope.text(".decision")
-        assert scope.text(".decision .agree") == "re-derived" and scope.text(".decision .test th") == "patience"
+        assert (
+            scope.text(".decision .agree") == "re-derived" and scope.text(".decision .test th") == "patience"
+        )
         assert near(sums["r·(1 + 0.7·H)"], t.num[i]) and (i or near(sums["H, nats"], step.rule["H"][0]))
         assert near(sums["f / q"], t.num[i] / t.q[i]) and "patient threshold" in card and "-fold." in card
         assert ("<" if t.ok[i] else "≥") in sums["u < f / q"]
     assert "✓ re-derived" in scope.text(".headline")
-    head["telling"]["relations"][0][3] = 0  # what must hold no longer does: relations are looked at on the page too
+    head["telling"]["relations"][0][3] = (
+        0  # what must hold no longer does: relations are looked at on the page too
+    )
     js = "([head, steps]) => steps.filter((x) => x.verdict.tried.length).map((step) => S.rederives(step, head))"
     steps[step.step]["rule"]["H"][0] += 0.5
-    assert scope.page.evaluate(js.replace(".length)", f".length && x.i === {step.step})"), [head, steps]) == [False]
+    assert scope.page.evaluate(js.replace(".length)", f".length && x.i === {step.step})"), [head, steps]) == [
+        False
+    ]
     assert not scope.troubles, scope.troubles

@@ -30,8 +30,12 @@ def point(value: float, wrong: int, passed: bool) -> Point:
     return Point(value, wrong / N, hoeffding_bentkus(losses, DELTA), passed, losses)
 
 
-CURVE = tuple(point(*x) for x in ((1.0, 0, True), (0.9, 4, True), (0.8, 6, True), (0.5, 30, False), (0.3, 44, False)))
-METHOD = without(Method.named({"depth": "confidence_exit"}, {"depth": {"threshold": "0.8"}}).record(), "depth", "threshold")
+CURVE = tuple(
+    point(*x) for x in ((1.0, 0, True), (0.9, 4, True), (0.8, 6, True), (0.5, 30, False), (0.3, 44, False))
+)
+METHOD = without(
+    Method.named({"depth": "confidence_exit"}, {"depth": {"threshold": "0.8"}}).record(), "depth", "threshold"
+)
 ABOUT: dict[str, Any] = dict(eps=EPS, n=N, models={}, max_new_tokens=12, seed=0, texts="texts")
 ONE = Calibration(
     **ABOUT, name="calm", part="depth", knob="threshold", value=0.8, risk="edit", test="hoeffding_bentkus", delta=DELTA,
@@ -56,10 +60,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield made
 
 
-def test_those_that_are_there_are_listed_and_one_says_what_its_file_says(client: TestClient, folder: Path) -> None:
+def test_those_that_are_there_are_listed_and_one_says_what_its_file_says(
+    client: TestClient, folder: Path
+) -> None:
     rows = client.get("/ds/calibrations").json()["rows"]
     assert [x["name"] for x in rows] == ["calm", "exits", "odd"]
-    assert rows[0]["value"] == 0.8 and rows[1]["promise"] == EXITS.promise and "make it anew" in rows[2]["trouble"]
+    assert (
+        rows[0]["value"] == 0.8
+        and rows[1]["promise"] == EXITS.promise
+        and "make it anew" in rows[2]["trouble"]
+    )
     assert client.get("/ds/calibrations/exits").json()["exits"] == [[1.01, 0.5, 0.0], [0.7, 0.9, 0.4]]
     one = client.get("/ds/calibrations/calm").json()
     assert one["curve"] == [[x.value, x.risk, x.p, x.passed] for x in CURVE]
@@ -71,7 +81,9 @@ def test_those_that_are_there_are_listed_and_one_says_what_its_file_says(client:
 
 
 @pytest.mark.parametrize("name", ["other", "odd", "..%2fcalm", "%2Fetc%2Fpasswd", "calm.json", "a" * 90])
-def test_a_foreign_name_and_a_path_are_refused_in_a_sentence(client: TestClient, folder: Path, name: str) -> None:
+def test_a_foreign_name_and_a_path_are_refused_in_a_sentence(
+    client: TestClient, folder: Path, name: str
+) -> None:
     answer = client.get(f"/ds/calibrations/{name}")
     assert answer.status_code in (404, 422)
     said = answer.json()["error"]
@@ -99,11 +111,18 @@ def test_the_run_leads_to_the_curve_of_its_knob(calm: Lab, folder: Path) -> None
     page.focus(".ds-shown button:text-is('Calibration')")
     page.keyboard.press("Enter")
     page.wait_for_selector(f"{VIEW} circle.chosen")
-    assert page.locator(f"{VIEW} circle.passed").count() == 3 and page.locator(f"{VIEW} circle.failed").count() == 2
+    assert (
+        page.locator(f"{VIEW} circle.passed").count() == 3
+        and page.locator(f"{VIEW} circle.failed").count() == 2
+    )
     marks = page.locator(f"{VIEW} circle:not(.chosen)")
     level = [float(x) for x in marks.evaluate_all("all => all.map((x) => x.getAttribute('cy'))")]
-    assert level == sorted(level, reverse=True) and len(set(level)) == 5, "the risk grows, and its circle is higher"
-    assert page.locator(f"{VIEW} .chosen").get_attribute("cy") == page.locator(f"{VIEW} .passed").nth(2).get_attribute("cy")
+    assert level == sorted(level, reverse=True) and len(set(level)) == 5, (
+        "the risk grows, and its circle is higher"
+    )
+    assert page.locator(f"{VIEW} .chosen").get_attribute("cy") == page.locator(f"{VIEW} .passed").nth(
+        2
+    ).get_attribute("cy")
     spot = page.locator(f"{VIEW} .took")
     assert spot.inner_text().startswith("0.8: risk 0.075") and "passed, chosen" in spot.inner_text()
     page.focus(f"{VIEW} .plot")
@@ -114,7 +133,9 @@ def test_the_run_leads_to_the_curve_of_its_knob(calm: Lab, folder: Path) -> None
     assert page.get_attribute(f"{VIEW} .plot", "aria-valuetext") == spot.inner_text()
     page.click(f"{VIEW} button:text-is('Show as table')")
     rows = [row.split("\t") for row in page.locator(f"{VIEW} tbody tr").all_inner_texts()]
-    assert [row[0] for row in rows] == ["1", "0.9", "0.8, chosen", "0.5", "0.3"] and [row[3] for row in rows].count("yes") == 3
+    assert [row[0] for row in rows] == ["1", "0.9", "0.8, chosen", "0.5", "0.3"] and [
+        row[3] for row in rows
+    ].count("yes") == 3
     assert "at least 90 %" in page.inner_text(VIEW)
     (folder / "calm.json").rename(folder / "gone.json")
     page.reload()

@@ -92,7 +92,9 @@ def refusal(trace: Trace) -> int:
 def decoded(strategy: str = "draft_verify", policy: Any = "keep_all", count: int = 30, **more: Any) -> Trace:
     target = toys.target()
     target.tokenizer = Words([f" {letter}" for letter in "abcdefghijklm"])  # type: ignore[assignment]
-    made = Session(target, toys.method(strategy=strategy, policy=policy), toys.PROMPT, max_new_tokens=count, **more)
+    made = Session(
+        target, toys.method(strategy=strategy, policy=policy), toys.PROMPT, max_new_tokens=count, **more
+    )
     made.sink = Trace()
     for _ in made.stream():
         pass
@@ -163,8 +165,13 @@ def test_every_verdict_is_derived_again_and_a_changed_one_is_not(scope: Scope, n
     else:
         tried = [m for m in told if m["verdict"]["tried"]]
         assert len(tried) > 10, "the test needs trials"
-        wrong = [{**m, "verdict": {**m["verdict"], "ok": [1 - m["verdict"]["ok"][0], *m["verdict"]["ok"][1:]]}} for m in tried]
-    found = scope.page.evaluate("([told, head]) => told.map((step) => S.rederives(step, head))", [wrong, head])
+        wrong = [
+            {**m, "verdict": {**m["verdict"], "ok": [1 - m["verdict"]["ok"][0], *m["verdict"]["ok"][1:]]}}
+            for m in tried
+        ]
+    found = scope.page.evaluate(
+        "([told, head]) => told.map((step) => S.rederives(step, head))", [wrong, head]
+    )
     assert set(found) == {False}
 
 
@@ -177,7 +184,14 @@ def test_a_verdict_that_does_not_follow_is_shown_with_both_values(scope: Scope) 
     row[5] = 0.0  # with this u it would have been accepted
     scope.show(told, i)
     assert scope.text(".decision .lie") == "does not re-derive"
-    assert scope.text(".decision .lying").split() == ["record", "says", "rejected", "numbers", "say", "accepted"]
+    assert scope.text(".decision .lying").split() == [
+        "record",
+        "says",
+        "rejected",
+        "numbers",
+        "say",
+        "accepted",
+    ]
     assert "does not re-derive" in scope.text(".headline")
 
 
@@ -201,7 +215,9 @@ def test_what_was_left_is_what_the_lab_says_was_left(scope: Scope) -> None:
                 assert sum(row["p"] for row in found["rows"]) == pytest.approx(1, abs=1e-5)
                 due = {row.token: row.left for row in rows}
                 for row in found["rows"][:-1]:
-                    assert row["token"] not in due or row["left"] == pytest.approx(due[row["token"]], abs=1e-5)
+                    assert row["token"] not in due or row["left"] == pytest.approx(
+                        due[row["token"]], abs=1e-5
+                    )
                 seen += 1
     assert seen > 30, "the test needs refusals"
 
@@ -219,7 +235,9 @@ TITLES = {
 def test_each_rule_has_its_card(scope: Scope, name: str) -> None:
     trace = known(name)
     title, word = TITLES[name]
-    i = next(s.step for s in trace.steps if name == "plain" or (s.trials is not None and not any(s.trials.ok)))
+    i = next(
+        s.step for s in trace.steps if name == "plain" or (s.trials is not None and not any(s.trials.ok))
+    )
     scope.show(list(messages(trace)), i)
     card = " ".join(scope.text(".decision").split())
     assert card.startswith(title) and word in card and "re-derived" in card, card
@@ -267,7 +285,11 @@ def test_jacobi_and_beam_have_their_cards(scope: Scope) -> None:
     assert abs(float(scope.sums()["score, nats"]) - beams.scores[1]) < 1e-3
 
 
-POLICIES = {"h2o": {"heavy": 3, "recent": 4}, "window": {"size": 6}, "streaming_llm": {"sinks": 2, "recent": 4}}
+POLICIES = {
+    "h2o": {"heavy": 3, "recent": 4},
+    "window": {"size": 6},
+    "streaming_llm": {"sinks": 2, "recent": 4},
+}
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -278,7 +300,9 @@ def test_the_map_holds_what_the_engine_holds_at_every_step(scope: Scope, name: s
     held = []
     for _ in made.stream():
         stores = made.target.cache.layers
-        held.append([sorted(head.tolist()) for x in stores for head in x.positions()[0].expand(x.kv.shape[2], -1)])
+        held.append(
+            [sorted(head.tolist()) for x in stores for head in x.positions()[0].expand(x.kv.shape[2], -1)]
+        )
     scope.show(list(messages(made.sink)), 10)
     found = scope.page.evaluate(
         """steps => { const map = view.store.mapped(); return [...Array(steps).keys()].map((i) =>
@@ -365,9 +389,18 @@ def test_states_nothing_lost_failed(scope: Scope) -> None:
     scope.show([m for m in told if m["kind"] != "end"])
     scope.page.evaluate("view.note('reconnecting, last step 3')")
     scope.settled()
-    assert scope.text(".ds .veil") == "reconnecting, last step 3" and scope.page.locator(".ds .node").first.is_visible()
+    assert (
+        scope.text(".ds .veil") == "reconnecting, last step 3"
+        and scope.page.locator(".ds .node").first.is_visible()
+    )
     scope.page.evaluate("view.note('')")
-    end = {"kind": "end", "reason": "out_of_memory", "message": "The memory of the device is full.", "steps": 30, "tokens": 60}
+    end = {
+        "kind": "end",
+        "reason": "out_of_memory",
+        "message": "The memory of the device is full.",
+        "steps": 30,
+        "tokens": 60,
+    }
     scope.show([{**end, "wall": 1.0}])
     scope.settled()
     said = scope.text(".ds .outcome.bad")

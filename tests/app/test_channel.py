@@ -10,7 +10,9 @@ import toys
 from decodescope.app.runs.channel import Channel
 
 
-def test_a_file_from_before_parts_declared_their_notes_has_those_of_the_parts_that_there_are(tmp_path: Path) -> None:
+def test_a_file_from_before_parts_declared_their_notes_has_those_of_the_parts_that_there_are(
+    tmp_path: Path,
+) -> None:
     trace = toys.decode(toys.method(sampler="mirostat"), count=6).sink
     older = Channel("a", tmp_path / "a.dstrace")
     for record in (replace(trace.header, tells=None), *trace.steps):
@@ -19,4 +21,6 @@ def test_a_file_from_before_parts_declared_their_notes_has_those_of_the_parts_th
     assert older.wire.step(trace.steps[2])["notes"] == {"sampler": {"mu": trace.steps[2].sampler["mu"]}}
     silent = Channel("b", tmp_path / "b.dstrace")
     silent.write(replace(trace.header, tells={}))
-    assert silent.wire is not None and silent.wire.head()["tells"] == {}, "a file that declares nothing tells nothing"
+    assert silent.wire is not None and silent.wire.head()["tells"] == {}, (
+        "a file that declares nothing tells nothing"
+    )

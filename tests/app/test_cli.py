@@ -56,9 +56,16 @@ def asked(said):
 def test_run_tells_all_that_its_contract_names(asked) -> None:
     found = asked(*RUN)
     assert list(found) == KEYS
-    assert all(type(x) is int for x in [*found["prompt_tokens"], *found["tokens"], found["steps"], found["target_passes"]])
+    assert all(
+        type(x) is int
+        for x in [*found["prompt_tokens"], *found["tokens"], found["steps"], found["target_passes"]]
+    )
     assert len(found["tokens"]) == found["steps"] == found["target_passes"] == 8
-    assert found["exactness"] == "lossless" and found["causes"] == [] and found["models"]["target"]["name"] == "lab-draft"
+    assert (
+        found["exactness"] == "lossless"
+        and found["causes"] == []
+        and found["models"]["target"]["name"] == "lab-draft"
+    )
     assert found["end"] == "max_new_tokens" and found["trace"] is None
     assert found["tau"] == 1 and found["drafted"] == found["accepted"] == 0
     assert 0 < found["prefill_s"] < found["wall_s"]
@@ -73,7 +80,14 @@ def test_a_draft_of_the_same_model_is_always_accepted_and_leaves_the_text(asked)
 
 
 def test_text_that_streams_is_the_text_of_the_json(said, asked) -> None:
-    prompt = ["--prompt", "Der Bär über dem Fluß — ", "--max-new-tokens", "24", "--set", "temperature.temperature=3"]
+    prompt = [
+        "--prompt",
+        "Der Bär über dem Fluß — ",
+        "--max-new-tokens",
+        "24",
+        "--set",
+        "temperature.temperature=3",
+    ]
     command = ["run", "--model", "lab-draft", "--sampler", "temperature", *prompt, "--seed", "5"]
     code, out, err = said(*command)
     text, _, line = out.rpartition("\n\n")
@@ -106,7 +120,16 @@ def test_samplers_are_chained_in_order_with_their_own_knobs(asked, tmp_path: Pat
 
 
 def test_several_draft_models_are_given_by_role(asked, said) -> None:
-    three = ["--drafter", "specinfer", "--draft", "lab-draft", "--draft2", "lab-draft", "--draft3", "lab-draft"]
+    three = [
+        "--drafter",
+        "specinfer",
+        "--draft",
+        "lab-draft",
+        "--draft2",
+        "lab-draft",
+        "--draft3",
+        "lab-draft",
+    ]
     made = asked(*RUN, *three, "--set", "drafter.models=3", "--set", "drafter.branching=1,1")
     assert made["tokens"] == asked(*RUN)["tokens"] and made["accepted"] == made["drafted"] > 0
     code, _, err = said(*RUN, *three, "--set", "drafter.models=2", "--json")
@@ -130,14 +153,26 @@ def test_a_text_comes_from_a_file_or_as_it_is_typed(asked, said, tmp_path: Path)
     ):
         code, out, err = said(*llma, f"drafter.reference=@{tmp_path / name}")
         assert code == 2 and out == "" and re.fullmatch(rf"{why}.*\.\n", err)
-    assert asked(*RUN, "--drafter", "prompt_lookup", "--set", "drafter.match=first")["tokens"] == asked(*RUN)["tokens"]
-    assert "choose one of latest, first" in said(*RUN, "--drafter", "prompt_lookup", "--set", "drafter.match=@x")[2]
+    assert (
+        asked(*RUN, "--drafter", "prompt_lookup", "--set", "drafter.match=first")["tokens"]
+        == asked(*RUN)["tokens"]
+    )
+    assert (
+        "choose one of latest, first"
+        in said(*RUN, "--drafter", "prompt_lookup", "--set", "drafter.match=@x")[2]
+    )
 
 
-def test_a_file_is_named_by_its_hash_kept_with_a_recorded_run_and_found_again(asked, said, tmp_path: Path, monkeypatch) -> None:
+def test_a_file_is_named_by_its_hash_kept_with_a_recorded_run_and_found_again(
+    asked, said, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr(files, "usual", lambda: tmp_path / "kept")
     monkeypatch.setattr(files, "KNOWN", {})
-    file, place, branch = tmp_path / "notes.txt", str(tmp_path / "run.dstrace"), str(tmp_path / "fork.dstrace")
+    file, place, branch = (
+        tmp_path / "notes.txt",
+        str(tmp_path / "run.dstrace"),
+        str(tmp_path / "fork.dstrace"),
+    )
     file.write_text("def add(a, b):" + asked(*RUN)["text"], encoding="utf-8")
     rest = [*RUN, "--drafter", "rest", "--set", "drafter.length=1", "--set"]
     asked(*rest, f"drafter.datastore={file}")
@@ -153,9 +188,15 @@ def test_a_file_is_named_by_its_hash_kept_with_a_recorded_run_and_found_again(as
     asked("trace", "fork", place, "--step", "2", "--trace", branch, "--set", other)
     header = open_trace(branch).header
     assert header.method["drafter"]["datastore"].startswith("other.txt@")
-    assert str(tmp_path) not in json.dumps([header.method, header.fork]), "no path of this machine is recorded"
+    assert str(tmp_path) not in json.dumps([header.method, header.fork]), (
+        "no path of this machine is recorded"
+    )
     (tmp_path / "kept" / str(files.hash_of(value))).unlink()
-    for wrong, why in (value, "is not on this machine"), (f"{tmp_path}/none", "there is no file"), (tmp_path, "there is no"):
+    for wrong, why in (
+        (value, "is not on this machine"),
+        (f"{tmp_path}/none", "there is no file"),
+        (tmp_path, "there is no"),
+    ):
         code, out, err = said(*rest, f"drafter.datastore={wrong}")
         assert code == 2 and out == "" and why in err and err.count("\n") == 1 and err.endswith(".\n")
 
@@ -172,13 +213,23 @@ def test_stop_ends_the_text(asked) -> None:
     found = asked(*RUN, "--stop", "never there", "--stop", stop)
     assert found["end"] == "stop_text" and stop in found["text"]
     assert len(found["text"]) < len(whole) and whole.startswith(found["text"])
-    own = asked("run", "--model", "lab-draft", "--prompt", "Once", "--max-new-tokens", "400", "--stop", "never there")
+    own = asked(
+        "run", "--model", "lab-draft", "--prompt", "Once", "--max-new-tokens", "400", "--stop", "never there"
+    )
     assert own["end"] == "stop_token" and own["tokens"][-1] in load("lab-draft").stop_tokens
 
 
 def test_a_length_that_the_context_cuts_is_told_in_text_and_json(said, tmp_path: Path) -> None:
     (tmp_path / "long").write_text("one two three " * 680)
-    command = ["run", "--model", "lab-draft", "--prompt-file", str(tmp_path / "long"), "--max-new-tokens", "30"]
+    command = [
+        "run",
+        "--model",
+        "lab-draft",
+        "--prompt-file",
+        str(tmp_path / "long"),
+        "--max-new-tokens",
+        "30",
+    ]
     code, out, err = said(*command, "--json")
     found = json.loads(out)
     many = len(found["prompt_tokens"])
@@ -196,13 +247,18 @@ def test_a_length_that_the_context_cuts_is_told_in_text_and_json(said, tmp_path:
 def test_a_level_without_a_trace_is_ignored_with_a_note(said, asked) -> None:
     code, out, err = said(*RUN, "--level", "fields", "--layers", "0", "--json")
     assert code == 0 and json.loads(out)["notes"] == err.splitlines()
-    assert [x.rpartition(" so ")[2] for x in err.splitlines()] == ["--level is ignored.", "--layers is ignored."]
+    assert [x.rpartition(" so ")[2] for x in err.splitlines()] == [
+        "--level is ignored.",
+        "--layers is ignored.",
+    ]
     assert asked(*RUN)["notes"] == []
 
 
 def test_a_full_cache_beside_is_asked_for_where_something_of_it_is_recorded(said, tmp_path: Path) -> None:
     code, out, err = said(*RUN, "--shadow", "--level", "counts", "--trace", str(tmp_path / "a.dstrace"))
-    assert (code, out, err.count("\n")) == (2, "", 1) and err.startswith("--level counts records nothing of a full cache")
+    assert (code, out, err.count("\n")) == (2, "", 1) and err.startswith(
+        "--level counts records nothing of a full cache"
+    )
     code, _, err = said("cache", "load", "a.dscache", "--model", "lab-draft", "--shadow")
     assert code == 2 and "--shadow" in err, "its prompt was loaded: there is no full cache of it"
 
@@ -211,8 +267,12 @@ def test_entries_of_a_cache_are_counted_alike(asked) -> None:
     from decodescope.engine.checkpoint.config import spec_from_config
 
     plain = asked(*RUN)
-    assert plain["kv_bytes_kept"] == plain["kv_bytes_full"] < plain["kv_bytes_held"], "whole pages would seem to cost"
-    config = Path(next(x["path"] for x in asked("models")["models"] if x["name"] == "lab-draft"), "config.json")
+    assert plain["kv_bytes_kept"] == plain["kv_bytes_full"] < plain["kv_bytes_held"], (
+        "whole pages would seem to cost"
+    )
+    config = Path(
+        next(x["path"] for x in asked("models")["models"] if x["name"] == "lab-draft"), "config.json"
+    )
     one = spec_from_config(json.loads(config.read_text()), "lab-draft").kv_bytes(1, 4)
     assert plain["kv_bytes_full"] == one * (len(plain["prompt_tokens"]) + 7)
     small = asked(*RUN, "--policy", "window", "--set", "policy.size=4")
@@ -239,7 +299,9 @@ def test_special_tokens_in_a_prompt_are_named_in_text_and_json(said) -> None:
     assert code == 0 and json.loads(out)["notes"] == [] and err == ""
 
 
-def test_settings_of_a_tokenizer_that_are_not_followed_are_named_by_every_command(said, tmp_path: Path) -> None:
+def test_settings_of_a_tokenizer_that_are_not_followed_are_named_by_every_command(
+    said, tmp_path: Path
+) -> None:
     folder, prompts = tmp_path / "m", tmp_path / "prompts.txt"
     shutil.copytree(SHIPPED / "lab-draft", folder, ignore=shutil.ignore_patterns("heads", "adapters"))
     config = json.loads((folder / "tokenizer_config.json").read_text())
@@ -340,7 +402,11 @@ def test_bad_input_is_refused_in_one_sentence(said, command: str) -> None:
 
 @pytest.mark.parametrize(
     ("command", "word"),
-    [(BAD["unknown drafter"], "'draft_model'"), (BAD["unknown knob"], "'size'"), (BAD["unknown sampler"], "'top_p'")],
+    [
+        (BAD["unknown drafter"], "'draft_model'"),
+        (BAD["unknown knob"], "'size'"),
+        (BAD["unknown sampler"], "'top_p'"),
+    ],
 )
 def test_a_misspelt_name_gets_the_nearest(said, command: str, word: str) -> None:
     assert f"Did you mean {word}?" in said(*shlex.split(command))[2]
@@ -391,7 +457,9 @@ def test_a_prompt_longer_than_the_context_is_refused(said) -> None:
     assert "streaming_llm, which keeps 256 entries: 9 passes over a cache of 0.8 MiB" in err
     draft = ["--draft", "lab-draft", "--drafter", "draft_model", "--policy", "streaming_llm"]
     code, _, err = said("run", "--model", "lab", *draft, "--prompt", "one two three " * 1500)
-    assert code == 2 and "the draft model lab-draft reads at most 2048 tokens" in err, "the draft model's own context is full"
+    assert code == 2 and "the draft model lab-draft reads at most 2048 tokens" in err, (
+        "the draft model's own context is full"
+    )
     assert err.endswith(": shorten the prompt, or name a model that reads more with --draft NAME.\n")
 
 
@@ -400,25 +468,49 @@ def test_a_prompt_longer_than_the_context_is_refused(said) -> None:
 
 def test_methods_lists_every_part_with_its_knobs(asked, said) -> None:
     found = asked("methods")["methods"]
-    assert {(x["kind"], x["name"]) for x in found} >= {("drafter", "draft_model"), ("policy", "h2o"), ("sampler", "top_p")}
+    assert {(x["kind"], x["name"]) for x in found} >= {
+        ("drafter", "draft_model"),
+        ("policy", "h2o"),
+        ("sampler", "top_p"),
+    }
     for part in found:
-        told = ["kind", "name", "title", "idea", "source", "headline", "measured", "exactness", "params", "needs"]
+        told = [
+            "kind",
+            "name",
+            "title",
+            "idea",
+            "source",
+            "headline",
+            "measured",
+            "exactness",
+            "params",
+            "needs",
+        ]
         assert list(part) == told and part["idea"].endswith(".")
         assert part["exactness"] in VALUES
         for knob in part["params"]:
             told = ["name", "type", "default", "low", "high", "choices", "unit", "help", "file"]
             assert list(knob) == [*told, "item", "least", "most", "lines", "auto"]
-            assert knob["type"] in ("int", "float", "bool", "str", "list") and (knob["type"] == "list") == bool(knob["item"])
+            assert knob["type"] in ("int", "float", "bool", "str", "list") and (
+                knob["type"] == "list"
+            ) == bool(knob["item"])
     by_name = {x["name"]: x for x in found}
-    assert by_name["draft_model"]["exactness"] == "lossless" and by_name["draft_model"]["needs"]["models"] == ["draft"]
+    assert by_name["draft_model"]["exactness"] == "lossless" and by_name["draft_model"]["needs"][
+        "models"
+    ] == ["draft"]
     assert by_name["h2o"]["exactness"] == "lossy" and by_name["h2o"]["needs"]["attention"] == "columns"
     rules = {x: by_name[x]["exactness"] for x in ("typical", "block")}
     assert rules == {"typical": "lossy", "block": "lossless"}, "a rule by its effect on any draft"
-    assert by_name["eagle2"]["needs"]["heads"] == ["eagle"] and by_name["none"]["measured"] == {"tau": 1.0, "ratio": 1.0}
+    assert by_name["eagle2"]["needs"]["heads"] == ["eagle"] and by_name["none"]["measured"] == {
+        "tau": 1.0,
+        "ratio": 1.0,
+    }
     apart = asked("methods")["commands"]
     assert {x["name"] for x in apart} == {"cachegen", "batchllm", "answers"}
     text = said("methods")[1]
-    assert all(f"  {x['name']}: {x['title']}" in text for x in (*found, *apart)) and all(x["run"] in text for x in apart)
+    assert all(f"  {x['name']}: {x['title']}" in text for x in (*found, *apart)) and all(
+        x["run"] in text for x in apart
+    )
 
 
 def test_models_lists_the_shipped_ones(asked) -> None:
@@ -454,8 +546,15 @@ def test_price_sets_both_tables_side_by_side(asked, said) -> None:
     priced = asked("price", "llama-2-7b", "--machine", "a6000", "--unfused")
     assert f"{priced['ours']['flops']:.5e} {priced['viewer']['flops']:.5e}" == "1.43022e+10 1.41697e+10"
     assert sum(x["viewer"]["bytes"] for x in priced["parts"]) == priced["viewer"]["bytes"]
-    code, out, _ = said("price", "lab", "--context", "256", "--prefill", "--bits", "4,16,8", "--sequences", "2")
-    assert code == 0 and "4-bit weights" in out and "whole square of pairs" in out and "each of 2 sequences" in out
+    code, out, _ = said(
+        "price", "lab", "--context", "256", "--prefill", "--bits", "4,16,8", "--sequences", "2"
+    )
+    assert (
+        code == 0
+        and "4-bit weights" in out
+        and "whole square of pairs" in out
+        and "each of 2 sequences" in out
+    )
     for wrong in (["--bits", "0"], ["--bits", "four"], ["--machine", "nowhere"]):
         code, _, err = said("price", "lab", *wrong)
         assert code == 2 and err.count("\n") == 1
@@ -474,7 +573,18 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_trace_show_says_what_the_run_said(asked, recorded: Path) -> None:
     found, run = asked("trace", "show", str(recorded)), asked(*SPECULATIVE, "--max-new-tokens", "24")
-    for key in ("text", "prompt_tokens", "tokens", "steps", "target_passes", "tau", "accepted", "drafted", "exactness", "end"):
+    for key in (
+        "text",
+        "prompt_tokens",
+        "tokens",
+        "steps",
+        "target_passes",
+        "tau",
+        "accepted",
+        "drafted",
+        "exactness",
+        "end",
+    ):
         assert found[key] == run[key]
     assert found["damage"] is None
 
@@ -500,7 +610,9 @@ def test_trace_check_tells_agreement_from_contradiction(asked, said, recorded: P
     assert code == 1 and err == "" and json.loads(out)["problems"] and not json.loads(out)["cut"]
     bad.write_bytes(recorded.read_bytes()[: len(changed) * 2 // 3])
     code, out, err = said("trace", "check", str(bad))
-    assert code == 1 and err == "" and out.startswith("The trace is cut off; what is there agrees with itself (")
+    assert (
+        code == 1 and err == "" and out.startswith("The trace is cut off; what is there agrees with itself (")
+    )
     assert json.loads(said("trace", "check", str(bad), "--json")[1])["cut"]
 
 
@@ -611,7 +723,9 @@ def test_the_documentation_names_every_command_and_option_and_no_other() -> None
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     assert set(sections) == set(commands())
     for words, made in commands().items():
-        has = {x.option_strings[0]: x for x in made._actions if x.option_strings and x.option_strings[0] != "-h"}
+        has = {
+            x.option_strings[0]: x for x in made._actions if x.option_strings and x.option_strings[0] != "-h"
+        }
         listed = re.findall(r"(?m)^\| `(--[\w-]+)(?: ([^`]+))?` \|", sections[words])
         if not listed:
             assert all(option in sections[words] for option in has), words

@@ -88,11 +88,15 @@ def test_a_method_that_was_refused_is_named_by_the_same_sentence_when_it_is_run(
         play.start(odd)
 
 
-def test_a_preset_whose_model_is_not_here_is_refused_in_a_sentence(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preset_whose_model_is_not_here_is_refused_in_a_sentence(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put, _ = handler(play, "composed")
     monkeypatch.setattr(type(play), "nearest", lambda self, name: None)
     *rest, said = put("canvas", "toy")
-    assert said["refused"].endswith("is made for the model lab-mdm, which is not here: choose another method.")
+    assert said["refused"].endswith(
+        "is made for the model lab-mdm, which is not here: choose another method."
+    )
     assert rest and all(x == rest[0] for x in rest), "the controls stay as they are"
 
 
@@ -101,11 +105,17 @@ def test_parts_that_the_first_method_does_not_use_are_hidden_from_the_start(draf
     with gr.Blocks():
         table = controls.build(draft=draft)
     shown = {kind for kind, part in table.parts.items() if part.visible}
-    assert {"strategy", "drafter"} <= shown == controls.kinds_of({kind: part.value for kind, part in table.parts.items()})
+    assert (
+        {"strategy", "drafter"}
+        <= shown
+        == controls.kinds_of({kind: part.value for kind, part in table.parts.items()})
+    )
     seen = table.shown(*(part.value for part in table.parts.values()))
     assert any(seen.values()) and {kind for kind, names in seen.items() if names} <= shown
     for kind, panel in table.knobs.items():
-        assert json.dumps(json.dumps({"kind": kind, "shown": seen[kind]})) in panel.js_on_load, "the panel begins with them"
+        assert json.dumps(json.dumps({"kind": kind, "shown": seen[kind]})) in panel.js_on_load, (
+            "the panel begins with them"
+        )
 
 
 @pytest.mark.parametrize("name", PRESETS)

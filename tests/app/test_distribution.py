@@ -46,7 +46,11 @@ def test_the_sliders_change_the_distribution_and_go_back_to_what_was_drawn(lab: 
     with closing(open_trace(EXAMPLES["first-rejection"].path)) as trace:
         step = trace.steps[15]
         place = step.tops.places.tolist().index(step.path[-1])
-        kept = [(int(x), float(p)) for x, p in zip(step.tops.ids[place], step.tops.p[place], strict=True) if x >= 0]
+        kept = [
+            (int(x), float(p))
+            for x, p in zip(step.tops.ids[place], step.tops.p[place], strict=True)
+            if x >= 0
+        ]
         held = {trace.text([x]).replace(" ", "␣"): p for x, p in kept}
     first = rows(page)
     assert {token: float(one[0]) for token, one in first.items() if "others" not in token} == {
@@ -65,7 +69,10 @@ def test_the_sliders_change_the_distribution_and_go_back_to_what_was_drawn(lab: 
     move(page, "top-k", "Home")
     move(page, "top-k", "ArrowRight")
     two = held["␣co"] ** 2 + held["␣city"] ** 2
-    assert float(rows(page)["␣city"][1]) == pytest.approx(held["␣city"] ** 2 / two, abs=1e-3) and rows(page)["␣n"][1] == "0"
+    assert (
+        float(rows(page)["␣city"][1]) == pytest.approx(held["␣city"] ** 2 / two, abs=1e-3)
+        and rows(page)["␣n"][1] == "0"
+    )
     move(page, "temperature", "End")
     assert page.locator(f"{VIEW} output").first.inner_text() == "2"
     page.focus(f"{VIEW} button:text-is('As it was drawn')")
@@ -118,7 +125,9 @@ def test_of_two_runs_side_by_side_it_follows_the_one_that_is_chosen(lab: Lab) ->
     page.wait_for_function("document.querySelectorAll('.ds-places .outcome').length === 2")
     page.focus(".ds.pair")
     page.keyboard.press("Home")
-    page.wait_for_function("[...document.querySelectorAll('.ds-places h1')].every((x) => x.textContent === 'Step 0')")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.ds-places h1')].every((x) => x.textContent === 'Step 0')"
+    )
     page.click(".ds-shown button:text-is('Distribution')")
     page.wait_for_selector(f"{VIEW} output:text-is('0.5')")
     which = page.get_by_label("Run of the distribution", exact=True)

@@ -27,7 +27,9 @@ def test_no_example_goes_round_but_those_that_show_it(prompts: ModuleType) -> No
 def test_an_example_was_recorded_by_the_weights_that_lie_there(prompts: ModuleType) -> None:
     """So that a fork goes on from it. Of models without transforms, whose fingerprints need no weights in memory."""
     made = prompts.recording()
-    targets = {name: x.get("model", "lab") for name, x in made.EXAMPLES.items() if "@" not in x.get("model", "lab")}
+    targets = {
+        name: x.get("model", "lab") for name, x in made.EXAMPLES.items() if "@" not in x.get("model", "lab")
+    }
     names = {*targets.values(), *made.DRAFTS.values()}
     marks = {x: fingerprint(SHIPPED / x.partition("+")[0], x.partition("+")[2]) for x in names}
     old = [name for name in targets if not made.current(name, marks)]
@@ -38,8 +40,14 @@ def test_an_example_was_recorded_by_the_weights_that_lie_there(prompts: ModuleTy
 def test_prompts_that_were_looked_for_are_measured_as_they_are(prompts: ModuleType) -> None:
     rows, names = prompts.kept(), prompts.SEARCHED
     asked = {(x.prompt, x.chat): x for x in prompts.pool()}
-    assert {(x["prompt"], x["chat"]) for x in rows} == asked.keys(), "run python benchmarks/examples.py --write"
+    assert {(x["prompt"], x["chat"]) for x in rows} == asked.keys(), (
+        "run python benchmarks/examples.py --write"
+    )
     due = [(x, name, asked[x["prompt"], x["chat"]]) for x in rows for name in names]
     old = [x["prompt"] for x, name, prompt in due if x[name]["settings"] != prompts.settings(name, prompt)]
-    assert not old, f"run python benchmarks/examples.py --write: {len(old)} were written by other weights or settings"
-    assert prompts.good(rows[0], names) and not prompts.good(rows[-1], names), "there is one to take, and one to refuse"
+    assert not old, (
+        f"run python benchmarks/examples.py --write: {len(old)} were written by other weights or settings"
+    )
+    assert prompts.good(rows[0], names) and not prompts.good(rows[-1], names), (
+        "there is one to take, and one to refuse"
+    )

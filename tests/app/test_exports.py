@@ -54,7 +54,9 @@ def test_every_trial_has_a_row_whose_numbers_give_its_verdict_again(example: Tra
         assert x["verdict"] == "accepted" if ok else x["verdict"] == "rejected"
     step, nodes = example.steps[0], {x["node"]: x for x in rows if x["step"] == "0"}
     assert [int(x["token"]) for x in nodes.values()][: len(step.draft.tokens)] == step.draft.tokens
-    assert all(x["parent"] == "0" or nodes[x["parent"]]["depth"] == str(int(x["depth"]) - 1) for x in nodes.values())
+    assert all(
+        x["parent"] == "0" or nodes[x["parent"]]["depth"] == str(int(x["depth"]) - 1) for x in nodes.values()
+    )
     written = [int(x["token"]) for x in rows if x["emitted"] == "1"]
     assert written == example.emitted, "the tokens of the text, in order"
     assert [int(x["position"]) for x in rows if x["emitted"] == "1"] == list(
@@ -62,7 +64,9 @@ def test_every_trial_has_a_row_whose_numbers_give_its_verdict_again(example: Tra
     )
 
 
-def test_the_table_comes_by_route_and_by_command_and_is_the_same(client: TestClient, said: Any, tmp_path: Path) -> None:
+def test_the_table_comes_by_route_and_by_command_and_is_the_same(
+    client: TestClient, said: Any, tmp_path: Path
+) -> None:
     got = client.get(f"/ds/run/{FIRST.run}/decisions.csv")
     assert got.status_code == 200 and got.headers["content-type"].startswith("text/csv")
     assert "attachment" in got.headers["content-disposition"] and got.headers["cache-control"] == "no-store"
@@ -70,7 +74,9 @@ def test_the_table_comes_by_route_and_by_command_and_is_the_same(client: TestCli
     code, printed, _ = said("trace", "export", str(FIRST.path), "--csv", str(out))
     assert code == 0 and str(out) in printed and out.read_bytes() == got.content
     assert said("trace", "export", str(FIRST.path), "--csv", str(out))[0] == 2, "nothing is overwritten"
-    assert json.loads(said("trace", "export", str(FIRST.path), "--csv", str(tmp_path / "b.csv"), "--json")[1])["csv"]
+    assert json.loads(
+        said("trace", "export", str(FIRST.path), "--csv", str(tmp_path / "b.csv"), "--json")[1]
+    )["csv"]
     assert client.get("/ds/run/0000000000000000/decisions.csv").status_code == 404
 
 
@@ -85,16 +91,35 @@ def test_no_text_becomes_a_formula() -> None:
 
 def test_hostile_tokens_stay_in_their_cells(tmp_path: Path) -> None:
     play = toy_play(
-        tmp_path, ["=cmd|' /C calc'!A0", "+1", "-1+2", "@sum(a1)", ';="x"', "a\nb", '"', ",", "\0", "\u202e", "é", "'", "z"]
+        tmp_path,
+        [
+            "=cmd|' /C calc'!A0",
+            "+1",
+            "-1+2",
+            "@sum(a1)",
+            ';="x"',
+            "a\nb",
+            '"',
+            ",",
+            "\0",
+            "\u202e",
+            "é",
+            "'",
+            "z",
+        ],
     )
     channel = finished(play, max_new=40)
     trace = open_trace(channel.path)
     rows = table("".join(export_csv(trace)))
     play.close()
     trace.close()
-    assert len(rows) > 40 and all(None not in x and None not in x.values() for x in rows), "each row has every cell once"
+    assert len(rows) > 40 and all(None not in x and None not in x.values() for x in rows), (
+        "each row has every cell once"
+    )
     assert {x["text"] for x in rows} & {"'=cmd|'␣/C␣calc'!A0", "'+1", "'-1+2", "'@sum(a1)"}
-    assert not [x["text"] for x in rows if x["text"][:1] in "=+-@" or re.search(r"[\0-\x1f\u202e]", x["text"])]
+    assert not [
+        x["text"] for x in rows if x["text"][:1] in "=+-@" or re.search(r"[\0-\x1f\u202e]", x["text"])
+    ]
 
 
 def test_perfetto_events_are_what_the_format_asks_for(client: TestClient) -> None:
@@ -103,7 +128,12 @@ def test_perfetto_events_are_what_the_format_asks_for(client: TestClient) -> Non
     for event in found["traceEvents"]:
         assert event["ph"] in ("X", "M") and isinstance(event["name"], str) and isinstance(event["pid"], int)
         if event["ph"] == "X":
-            assert event["ts"] >= 0 and event["dur"] >= 0 and isinstance(event["tid"], int) and isinstance(event["args"], dict)
+            assert (
+                event["ts"] >= 0
+                and event["dur"] >= 0
+                and isinstance(event["tid"], int)
+                and isinstance(event["args"], dict)
+            )
         else:
             assert event["name"] in ("process_name", "thread_name", "thread_sort_index") and event["args"]
     lanes = {x["args"]["name"] for x in found["traceEvents"] if x["name"] == "thread_name"}
@@ -148,13 +178,17 @@ def test_every_view_is_saved_as_a_picture_that_stands_alone(hostile: Lab) -> Non
         assert {x.tag.split("}")[1] for x in root.iter()} <= DRAWN
         names = {name.split("}")[-1] for x in root.iter() for name in x.attrib}
         assert not {name for name in names if name.startswith("on") or name in ("class", "style")}
-        assert all(x.attrib["href"].startswith("data:image/png;base64,") for x in root.iter() if "href" in x.attrib)
+        assert all(
+            x.attrib["href"].startswith("data:image/png;base64,") for x in root.iter() if "href" in x.attrib
+        )
         assert "var(--" not in text and "http" not in text.replace("http://www.w3.org/", "")
         assert root[1].attrib["fill"] == "#ffffff" or view == "Decision", "the ground that the page has"
         words = "".join(root.itertext())
         if view == "Text":
             assert "<script>window.trap=1</script>" in words and "‹U+202E›abc" in words
-            assert {"#0059a0", "#16875c"} & {x.attrib.get("fill") for x in root.iter()}, "underlined by origin"
+            assert {"#0059a0", "#16875c"} & {x.attrib.get("fill") for x in root.iter()}, (
+                "underlined by origin"
+            )
         if view == "Draft tree":
             assert "Step 3" in words and "accepted" in words
     png = saved(page, "Draft tree", "PNG")
@@ -196,7 +230,9 @@ def test_the_menu_gives_the_run_in_other_forms_and_is_walked_by_keys(lab: Lab) -
 @pytest.mark.xdist_group("browser")
 def test_an_address_leads_to_its_step_and_node(lab: Lab) -> None:
     page = lab.open(f"/#run={FIRST.run}&step=17&node=2")
-    page.wait_for_function(f"{STEP} == 17 && document.querySelector('.ds .node[data-node=\"2\"][aria-selected=true]')")
+    page.wait_for_function(
+        f"{STEP} == 17 && document.querySelector('.ds .node[data-node=\"2\"][aria-selected=true]')"
+    )
     assert "node 2" in page.inner_text(".ds .decision")
     # elsewhere by hand, then by another page and back: the reader stays where he was
     seek(page, 5)
@@ -223,10 +259,15 @@ def test_every_run_in_compare_has_the_menu_of_the_lab(lab: Any) -> None:
     menu = page.locator("#ds-page-compare .ds-save[open]")
     menu.locator("button[aria-label='save Text B as SVG']").wait_for()
     links = menu.locator("a").evaluate_all("all => all.map((x) => x.getAttribute('href'))")
-    assert links == [f"/ds/run/{second}/{form}" for form in ("export.html", "trace", "decisions.csv", "perfetto.json")]
+    assert links == [
+        f"/ds/run/{second}/{form}" for form in ("export.html", "trace", "decisions.csv", "perfetto.json")
+    ]
     assert menu.locator(".sheet").bounding_box()["width"] >= 240
     with page.expect_download() as got:
         menu.locator("button[aria-label='save Text B as SVG']").click()
-    assert got.value.suggested_filename.startswith("decodescope-text-b-") and b"<svg" in got.value.path().read_bytes()
+    assert (
+        got.value.suggested_filename.startswith("decodescope-text-b-")
+        and b"<svg" in got.value.path().read_bytes()
+    )
     page.keyboard.press("Escape")
     assert page.locator("#ds-page-compare .ds-save[open]").count() == 0

@@ -75,11 +75,15 @@ def test_another_example_can_be_chosen_and_linked(bare: Lab) -> None:
     page, other = bare.open(), examples()[1]
     page.wait_for_selector(".ds .node:visible")
     page.select_option(".ds-shown select", other.run)
-    page.wait_for_function(f"document.querySelector('.ds-shown .about').textContent == {json.dumps(other.about)}")
+    page.wait_for_function(
+        f"document.querySelector('.ds-shown .about').textContent == {json.dumps(other.about)}"
+    )
     assert page.evaluate("location.hash") == f"#run={other.run}"
     page.reload()
     bare.ready(page)
-    page.wait_for_function(f"document.querySelector('.ds-shown select').value == {json.dumps(other.run)} && {STEP} >= 0")
+    page.wait_for_function(
+        f"document.querySelector('.ds-shown select').value == {json.dumps(other.run)} && {STEP} >= 0"
+    )
 
 
 def test_a_run_takes_the_place_of_the_example_and_can_be_saved(lab: Lab) -> None:
@@ -104,7 +108,9 @@ def test_a_run_takes_the_place_of_the_example_and_can_be_saved(lab: Lab) -> None
 
 def test_an_example_of_the_library_puts_its_prompt_into_the_controls(bare: Lab) -> None:
     page = bare.open()
-    due = page.evaluate("fetch('/ds/examples').then((x) => x.json()).then((all) => JSON.parse(all[3].settings).prompt)")
+    due = page.evaluate(
+        "fetch('/ds/examples').then((x) => x.json()).then((all) => JSON.parse(all[3].settings).prompt)"
+    )
     assert page.input_value("#ds-prompt textarea") != due
     page.click("#ds-tab-library")
     page.locator("#ds-page-library .examples li").nth(3).locator(".card").click()
@@ -125,7 +131,10 @@ def test_settings_survive_a_reload(bare: Lab) -> None:
     page.wait_for_function("document.querySelector('#ds-policy input').value.startsWith('H2O')")
     page.wait_for_selector("#ds-policy >> visible=true")
     assert page.get_by_label("heavy, entries").input_value() == "33"
-    assert page.get_by_label("Seed").input_value() == "12" and page.get_by_label("New tokens").input_value() == "34"
+    assert (
+        page.get_by_label("Seed").input_value() == "12"
+        and page.get_by_label("New tokens").input_value() == "34"
+    )
 
 
 def test_a_preset_sets_the_parts_and_their_knobs(bare: Lab) -> None:
@@ -133,7 +142,9 @@ def test_a_preset_sets_the_parts_and_their_knobs(bare: Lab) -> None:
     for name in ("streaming", "jacobi", "chain"):
         preset = PRESETS[name]
         option(page, "#ds-preset", preset.title)
-        page.wait_for_function(f"document.querySelector('#ds-preset input').value == {json.dumps(preset.title)}")
+        page.wait_for_function(
+            f"document.querySelector('#ds-preset input').value == {json.dumps(preset.title)}"
+        )
         page.wait_for_function(
             f"""() => {{ const kept = {KEPT};
             return Object.entries({json.dumps(dict(preset.names))}).every(([k, v]) => String(kept.names?.[k]) == String(v))
@@ -151,7 +162,12 @@ def test_copied_text_is_the_recipe_of_what_is_set(bare: Lab) -> None:
     page.locator("#ds-prompt textarea").fill('Say "hi"')
     page.wait_for_selector("#ds-copy-next-command >> visible=true")
     preset = PRESETS["tree"]
-    names = {"strategy": "draft_verify", "acceptance": "lossless", "policy": "keep_all", "depth": "all_layers"}
+    names = {
+        "strategy": "draft_verify",
+        "acceptance": "lossless",
+        "policy": "keep_all",
+        "depth": "all_layers",
+    }
     choice = Choice('Say "hi"', names | dict(preset.names), preset.settings, 9, 96)  # as the example has them
     for way in ("command", "python"):
         page.click(f"#ds-copy-next-{way}")
@@ -176,7 +192,9 @@ def test_a_damaged_link_is_refused_beside_the_controls(bare: Lab) -> None:
 def test_a_model_that_does_not_fit_is_refused_with_its_sentence(bare: Lab) -> None:
     page = bare.open()
     option(page, "#ds-draft", re.compile("^other"))
-    page.wait_for_selector("#ds-answer .ds-refusal >> text=other cannot be the draft model of lab: their tokenizers differ")
+    page.wait_for_selector(
+        "#ds-answer .ds-refusal >> text=other cannot be the draft model of lab: their tokenizers differ"
+    )
     assert bare.play.models == {}
 
 
@@ -184,7 +202,9 @@ def test_a_model_that_does_not_fit_is_refused_with_its_sentence(bare: Lab) -> No
 def test_the_first_view_does_not_scroll_sideways(lab: Lab, width: int) -> None:
     page = lab.open(width=width)
     page.wait_for_selector(".ds .node:visible")
-    assert page.locator(".ds .node:visible").first.bounding_box()["y"] < 800, "the tree stands on the first screen"
+    assert page.locator(".ds .node:visible").first.bounding_box()["y"] < 800, (
+        "the tree stands on the first screen"
+    )
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
     if width <= 1100:
         assert page.locator("#ds-prompt").is_hidden()
@@ -212,7 +232,10 @@ def test_two_methods_run_side_by_side_under_one_scrubber(lab: Lab) -> None:
     ids = [x.partition("=")[2] for x in address.removeprefix("#").split("&")]
     first, second = (lab.play.find(x) for x in ids)
     assert first is not None and second is not None
-    assert first.wire.header.seed == second.wire.header.seed and first.wire.header.method != second.wire.header.method
+    assert (
+        first.wire.header.seed == second.wire.header.seed
+        and first.wire.header.method != second.wire.header.method
+    )
     written = [0]
     for step in first.steps(0, first.count):
         written.append(written[-1] + len(step.emitted))

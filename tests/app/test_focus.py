@@ -11,14 +11,20 @@ from toylab import finished
 from waiting import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
-SETTLED = "new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 0))"
+SETTLED = (
+    "new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 0))"
+)
 TABS = ("compare", "debugger", "report", "cache", "hardware", "library", "lab")
 
 
 def somewhere(page: Any) -> str:
     """What has the focus, after a frame or two; it is not the page itself."""
     page.evaluate(SETTLED)
-    where = str(page.evaluate("(({ activeElement: x, body }) => (x === body ? '' : x.outerHTML.slice(0, 120)))(document)"))
+    where = str(
+        page.evaluate(
+            "(({ activeElement: x, body }) => (x === body ? '' : x.outerHTML.slice(0, 120)))(document)"
+        )
+    )
     assert where, "the focus fell to the page"
     return where
 
@@ -28,7 +34,9 @@ def run(page: Any, tokens: int = 12) -> str:
     page.fill("#ds-new input", str(tokens))
     before = page.evaluate("location.hash")
     page.press("#ds-run", "Enter")
-    page.wait_for_function("(before) => location.hash !== before && location.hash.startsWith('#run=')", arg=before)
+    page.wait_for_function(
+        "(before) => location.hash !== before && location.hash.startsWith('#run=')", arg=before
+    )
     return str(page.evaluate("location.hash.slice(5).split('&')[0]"))
 
 
@@ -119,7 +127,9 @@ def test_after_a_line_with_its_button_has_gone(lab: Lab) -> None:
     assert "Put this run" not in somewhere(page)
 
 
-@pytest.mark.parametrize("away", ["remove()", "hidden = true", "parentElement.style.display = 'none'", "disabled = true"])
+@pytest.mark.parametrize(
+    "away", ["remove()", "hidden = true", "parentElement.style.display = 'none'", "disabled = true"]
+)
 def test_whatever_goes_away_leaves_the_focus_to_a_neighbour(lab: Lab, away: str) -> None:
     """Also what no page of today takes away; who presses the empty page leaves."""
     page = lab.open()

@@ -54,7 +54,10 @@ def test_the_page_runs_what_it_shows(tmp_path: Any) -> None:
         assert (own.prompt, own.chat, own.ignore_eos) == (ASKED, True, True)
         plain = replace(own, chat=False, ignore_eos=False)
         assert differences(play, header, own, own) == []
-        assert differences(play, header, own, plain) == ["without the chat template", "ending at the end token"]
+        assert differences(play, header, own, plain) == [
+            "without the chat template",
+            "ending at the end token",
+        ]
         assert differences(play, header, own, replace(own, shadow=True)) == ["with a full cache beside"]
     finally:
         play.close()
@@ -72,7 +75,9 @@ def test_an_example_that_was_a_user_s_turn_is_put_back_as_one(play: Play) -> Non
 
 
 def test_a_model_without_a_template_refuses_a_turn(play: Play) -> None:
-    with pytest.raises(Refused, match=r"^toy has no chat template: leave it out, or choose a model that has one\.$"):
+    with pytest.raises(
+        Refused, match=r"^toy has no chat template: leave it out, or choose a model that has one\.$"
+    ):
         play.start(Choice("abc", chat=True))
     header = run(play.models["target"], Method(), [1, 2], max_new_tokens=2).trace.header
     assert not header.chat and header.turn == "" and isinstance(play.models["target"].tokenizer, Words)
@@ -98,7 +103,9 @@ def test_a_note_comes_under_the_prompt_and_goes_with_what_it_is_about(shipped: L
     page.wait_for_selector("#ds-models .room")
     page.fill("#ds-prompt textarea", "a <|end|> <b>b</b>")
     page.wait_for_selector(".ds-remarks li >> text=which is read as plain text")
-    assert page.text_content(".ds-remarks").startswith("the prompt holds the text of special tokens ('<|end|>')")
+    assert page.text_content(".ds-remarks").startswith(
+        "the prompt holds the text of special tokens ('<|end|>')"
+    )
     page.fill("#ds-prompt textarea", ASKED)
     page.wait_for_selector(".ds-remarks", state="hidden")
 
@@ -116,10 +123,14 @@ def test_the_switches_say_what_the_model_is_given_and_are_run_and_copied(shipped
     page.get_by_label("New tokens").fill("3")
     page.wait_for_function(f"{KEPT}.chat && {KEPT}.ignore_eos && {KEPT}.new === 3")
     page.click("#ds-run")
-    page.wait_for_function("location.hash && document.documentElement.dataset.dsRun === 'done'")  # the example is over too
+    page.wait_for_function(
+        "location.hash && document.documentElement.dataset.dsRun === 'done'"
+    )  # the example is over too
     page.wait_for_selector("#ds-copy-command >> visible=true")
     page.click("#ds-copy-command")
-    page.wait_for_function("document.querySelector('#ds-copied textarea')?.value.includes('--chat --ignore-eos')")
+    page.wait_for_function(
+        "document.querySelector('#ds-copied textarea')?.value.includes('--chat --ignore-eos')"
+    )
     link = page.evaluate(
         "fetch('/ds/recipe', {method: 'POST', body: JSON.stringify({way: 'link',"
         " settings: localStorage.getItem('decodescope-settings')})}).then(x => x.json())"

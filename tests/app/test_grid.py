@@ -39,7 +39,9 @@ def test_each_cell_says_what_the_record_says(lab: Lab, width: int) -> None:
             due.append([step.step, it.start + k, f"{kind} since" if since else kind])
     assert cells == due and len({kind for *_, kind in due}) > 3
     said = page.inner_text(".ds-grid .quiet >> nth=1")
-    assert said.startswith(f"Pass 28: {steps[28].iteration.fixed} final, {made.forwarded[28]} of them fast-forwarded")
+    assert said.startswith(
+        f"Pass 28: {steps[28].iteration.fixed} final, {made.forwarded[28]} of them fast-forwarded"
+    )
     assert f"{made.stationary[28]} stationary" in said
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.click(".ds-grid tbody button:text-is('24')")
@@ -51,7 +53,9 @@ def test_each_cell_says_what_the_record_says(lab: Lab, width: int) -> None:
     page.wait_for_selector(".ds .node[data-node='3'][aria-selected=true]", state="attached")
     assert page.locator(".ds-grid .at").count() == 1
     box, cell = (page.locator(x).bounding_box() for x in (".ds-grid .passes", ".ds-grid .at"))
-    assert box["x"] <= cell["x"] and cell["x"] + cell["width"] <= box["x"] + box["width"]  # it was scrolled to
+    assert (
+        box["x"] <= cell["x"] and cell["x"] + cell["width"] <= box["x"] + box["width"]
+    )  # it was scrolled to
     page.click(".ds-grid tr[data-step='21'] td[data-place]:not([title])")  # its block has no such place
     page.wait_for_selector(".ds h1:text-is('Step 21')")
     page.wait_for_selector(".ds-grid .own .at", state="detached")

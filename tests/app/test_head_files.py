@@ -13,7 +13,18 @@ from safetensors.torch import save_file
 from decodescope.app.cli import main
 from decodescope.engine.load import SHIPPED, describe
 
-RUN = ["run", "--model", "lab-draft", "--prompt", "def add(a, b):", "--max-new-tokens", "12", "--device", "cpu", "--json"]
+RUN = [
+    "run",
+    "--model",
+    "lab-draft",
+    "--prompt",
+    "def add(a, b):",
+    "--max-new-tokens",
+    "12",
+    "--device",
+    "cpu",
+    "--json",
+]
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +33,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec = describe(SHIPPED / "lab-draft", "lab-draft")
     d, g = spec.d_model, torch.Generator().manual_seed(0)
     shapes = {"0.linear.weight": (d, d), "0.linear.bias": (d,), "1.weight": (spec.vocab, d)}
-    tensors = {f"{k}.{name}": torch.randn(shape, generator=g) * 0.1 for k in range(2) for name, shape in shapes.items()}
+    tensors = {
+        f"{k}.{name}": torch.randn(shape, generator=g) * 0.1
+        for k in range(2)
+        for name, shape in shapes.items()
+    }
     made = tmp_path_factory.mktemp("heads")
     for name in ("tensors", "pickle"):
         (made / name).mkdir()
@@ -43,7 +58,9 @@ def test_published_heads_draft_and_the_text_stays(folder: Path, capsys: pytest.C
     assert len(set(texts.values())) == 1
 
 
-def test_a_pickle_file_is_refused_with_the_word_that_allows_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pickle_file_is_refused_with_the_word_that_allows_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*RUN, "--drafter", "medusa", "--head", f"medusa={folder / 'pickle'}"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and "--allow-pickle" in err
@@ -52,7 +69,8 @@ def test_a_pickle_file_is_refused_with_the_word_that_allows_it(folder: Path, cap
 def test_published_heads_of_another_kind_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*RUN, "--drafter", "hydra", "--head", f"hydra={folder / 'tensors'}"]) == 2
     assert (
-        f"holds Medusa heads, not heads of the kind hydra; give it as medusa={folder / 'tensors'}." in capsys.readouterr().err
+        f"holds Medusa heads, not heads of the kind hydra; give it as medusa={folder / 'tensors'}."
+        in capsys.readouterr().err
     )
 
 
@@ -62,12 +80,16 @@ def test_a_head_that_is_read_is_not_called_ignored(said: Callable[..., tuple[int
     base = ["run", "--model", "lab", "--prompt", "Once", "--max-new-tokens", "2", *given]
     for words, ignored in ((["eagle2"], False), (["medusa"], True), (["none", "--strategy", "beam"], True)):
         code, _, err = said(*base, "--drafter", *words)
-        assert code == 0 and ("does not read eagle heads, so --head eagle=... is ignored" in err) == ignored, words
+        assert (
+            code == 0 and ("does not read eagle heads, so --head eagle=... is ignored" in err) == ignored
+        ), words
     code, out, err = said(*base, "--drafter", "eagle", *given)
     assert code == 2 and out == "" and "The heads eagle are given twice" in err and err.count("\n") == 1
 
 
-def test_what_of_a_head_is_not_read_is_told_in_text_and_json(folder: Path, said: Callable[..., tuple[int, str, str]]) -> None:
+def test_what_of_a_head_is_not_read_is_told_in_text_and_json(
+    folder: Path, said: Callable[..., tuple[int, str, str]]
+) -> None:
     config = folder / "tensors" / "config.json"
     before = config.read_text()
     config.write_text(json.dumps({**json.loads(before), "medusa_num_heads": 5, "medusa_fc_bias": True}))
@@ -75,5 +97,7 @@ def test_what_of_a_head_is_not_read_is_told_in_text_and_json(folder: Path, said:
     config.write_text(before)
     counted, named = json.loads(out)["notes"]
     assert code == 0 and err == f"{counted}\n{named}\n"
-    assert counted.startswith("Note: The config.json of ") and counted.endswith("its file of weights has 2: the file counts.")
+    assert counted.startswith("Note: The config.json of ") and counted.endswith(
+        "its file of weights has 2: the file counts."
+    )
     assert "gives medusa_fc_bias = True, which is not read: if they change the net, it drafts worse" in named

@@ -30,13 +30,38 @@ PASSES = {  # commands that run passes of a model
     "run": ("run", *LOOKUP, "--prompt", "one two one two", *LENGTH, "--json"),
     "batch": ("batch", *MODEL, "--prompts", "prompts", *LENGTH, "--out", "out.jsonl"),
     "batch by a method": ("batch", *LOOKUP, "--prompts", "prompts", *LENGTH, "--out", "out.jsonl"),
-    "workload": ("workload", *MODEL, "--prompts", "prompts", *LENGTH, "--out", "out.jsonl", "--html", "out.html"),
+    "workload": (
+        "workload",
+        *MODEL,
+        "--prompts",
+        "prompts",
+        *LENGTH,
+        "--out",
+        "out.jsonl",
+        "--html",
+        "out.html",
+    ),
     "calibrate": (
-        *("calibrate", *MODEL, "--texts", "prompts", "--knob", "policy.size", "--grid", "9,8", "--policy", "window"),
+        *(
+            "calibrate",
+            *MODEL,
+            "--texts",
+            "prompts",
+            "--knob",
+            "policy.size",
+            "--grid",
+            "9,8",
+            "--policy",
+            "window",
+        ),
         *("--name", "./out.json", "--max-new-tokens", "12"),
     ),
     "cache save": ("cache", "save", "out.dscache", *MODEL, "--prompt", "one two three " * 600),
-    **{f"bench {x}": ("bench", x, "--short", "--out", "out.json") for x in BENCHES if x not in ("decode", "cloze", "models")},
+    **{
+        f"bench {x}": ("bench", x, "--short", "--out", "out.json")
+        for x in BENCHES
+        if x not in ("decode", "cloze", "models")
+    },
 }
 LINES = ("batch", "batch by a method")  # an interrupted batch keeps the texts that it has, a whole line each
 
@@ -66,7 +91,11 @@ def written(folder: Path) -> Iterator[Path]:
     """The files under final names that a command left."""
     for path in folder.rglob("*"):
         first = path.relative_to(folder).parts[0]
-        if path.is_file() and first not in ("prompts", "run.dstrace", "data") and path.suffix not in (".partial", ".part"):
+        if (
+            path.is_file()
+            and first not in ("prompts", "run.dstrace", "data")
+            and path.suffix not in (".partial", ".part")
+        ):
             yield path
 
 
@@ -77,11 +106,20 @@ def interrupted(said: Said, *words: str) -> None:
     assert not [x for x in ("Traceback", "went wrong inside", "Error") if x in err], err
 
 
-SLOW = ("bench labbench", "bench speculation", "bench cascade", "bench depth")  # seconds until their first pass
+SLOW = (
+    "bench labbench",
+    "bench speculation",
+    "bench cascade",
+    "bench depth",
+)  # seconds until their first pass
 
 
-@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.nightly if x in SLOW else ()) for x in PASSES])
-def test_an_interrupt_inside_a_pass(name: str, folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.nightly if x in SLOW else ()) for x in PASSES]
+)
+def test_an_interrupt_inside_a_pass(
+    name: str, folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = together if name == "batch by a method" else Decoder  # there several texts share a pass
     monkeypatch.setattr(home, "forward", after(3, home.forward))
     interrupted(said, *PASSES[name])
@@ -91,7 +129,9 @@ def test_an_interrupt_inside_a_pass(name: str, folder: Path, said: Said, monkeyp
         assert all(isinstance(json.loads(line)["tokens"], list) for line in path.read_text().splitlines())
 
 
-def test_a_run_that_is_interrupted_keeps_its_steps(folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_interrupted_keeps_its_steps(
+    folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its trace is whole: it is sealed, and its end says why."""
     with monkeypatch.context() as patch:
         patch.setattr(Decoder, "forward", after(6, Decoder.forward))
@@ -102,9 +142,16 @@ def test_a_run_that_is_interrupted_keeps_its_steps(folder: Path, said: Said, mon
     assert said("trace", "check", "out.dstrace")[0] == 0
 
 
-WORK: dict[str, tuple[tuple[str, ...], Any, str, int]] = {  # words, where the interrupt comes: in which call of what
+WORK: dict[
+    str, tuple[tuple[str, ...], Any, str, int]
+] = {  # words, where the interrupt comes: in which call of what
     "hardware": (("hardware", "--data", "data"), measure, "_bandwidth", 1),
-    "measure repetition": (("measure", "repetition", "--out", "out.json", "--html", "out.html"), repetition_bench, "copies", 1),
+    "measure repetition": (
+        ("measure", "repetition", "--out", "out.json", "--html", "out.html"),
+        repetition_bench,
+        "copies",
+        1,
+    ),
     "trace export": (("trace", "export", "run.dstrace", "--html", "out.html"), export, "export_html", 1),
     "gallery": (("gallery", "out", "h2o", "beam"), pages, "_write", 2),
     "notebooks": (("notebooks", "out"), shutil, "copyfile", 3),
@@ -112,13 +159,17 @@ WORK: dict[str, tuple[tuple[str, ...], Any, str, int]] = {  # words, where the i
 
 
 @pytest.mark.parametrize("name", WORK)
-def test_an_interrupt_in_other_long_work(name: str, folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_in_other_long_work(
+    name: str, folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words, home, call, count = WORK[name]
     monkeypatch.setattr(home, call, after(count, getattr(home, call)))
     interrupted(said, *words)
     files = [*written(folder)]
     if name == "notebooks":  # whole copies
-        assert len(files) == count - 1 and all(x.read_bytes() == (COURSE / x.name).read_bytes() for x in files)
+        assert len(files) == count - 1 and all(
+            x.read_bytes() == (COURSE / x.name).read_bytes() for x in files
+        )
     else:
         assert not files, files
 

@@ -89,7 +89,9 @@ class Hands:
             return
         begun(self.page)
         self.go(f"{box} input")
-        active = f"document.querySelector('{box} [role=option].active')?.innerText.replace('✓', '').trim() ?? null"
+        active = (
+            f"document.querySelector('{box} [role=option].active')?.innerText.replace('✓', '').trim() ?? null"
+        )
         for _ in range(60):
             before = self.page.evaluate(active)
             self.press("ArrowDown")
@@ -97,7 +99,9 @@ class Hands:
             if self.page.evaluate(active) == name:
                 self.press("Enter")
                 # a Tab within 5 ms of Enter undoes the choice
-                self.page.wait_for_function(f"document.querySelector('{box} input').value == {json.dumps(name)}")
+                self.page.wait_for_function(
+                    f"document.querySelector('{box} input').value == {json.dumps(name)}"
+                )
                 return
         raise AssertionError(f"{name} cannot be chosen")
 
@@ -118,7 +122,9 @@ class Hands:
 
 
 # By default with the keyboard: what the mouse does is in the tests of the other files too.
-@pytest.fixture(params=[pytest.param(True, marks=pytest.mark.slow, id="mouse"), pytest.param(False, id="keyboard")])
+@pytest.fixture(
+    params=[pytest.param(True, marks=pytest.mark.slow, id="mouse"), pytest.param(False, id="keyboard")]
+)
 def mouse(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
@@ -228,7 +234,10 @@ def test_two_methods_under_one_scrubber(lab: Lab, mouse: bool) -> None:
     else:
         hands.press("End")
     page.wait_for_function(f"{TWO}[0] > 3 && {TWO}[1] == 19")
-    hands.click(".ds-places button >> text=wall clock") if mouse else (hands.go(".ds-places .node"), hands.press("a"))
+    hands.click(".ds-places button >> text=wall clock") if mouse else (
+        hands.go(".ds-places .node"),
+        hands.press("a"),
+    )
     page.wait_for_function("location.hash.endsWith('&align=clock')")
     if not mouse:
         hands.press("Home")
@@ -268,7 +277,9 @@ def test_a_run_is_taken_away_and_replayed_without_a_network(lab: Lab, mouse: boo
         alone.click("[aria-label='play the steps']")
     else:
         other.press(" ")
-    alone.wait_for_selector(".ds h1 >> text=/^Step ([2-9]|[1-9][0-9]+)$/")  # each stands for half a second only
+    alone.wait_for_selector(
+        ".ds h1 >> text=/^Step ([2-9]|[1-9][0-9]+)$/"
+    )  # each stands for half a second only
     if mouse:
         alone.click("[aria-label='last step']")
     else:
@@ -282,7 +293,9 @@ def test_an_example_sets_the_controls_and_run_repeats_its_settings(lab: Lab, mou
     page = lab.open()
     hands = Hands(page, mouse)
     first = examples()[0]
-    assert page.input_value("#ds-prompt textarea") == chosen(first).prompt, "also the one that the page opens on"
+    assert page.input_value("#ds-prompt textarea") == chosen(first).prompt, (
+        "also the one that the page opens on"
+    )
     other = next(x for x in examples() if "draft_model" not in str(chosen(x).names))
     if mouse:
         page.select_option(".ds-shown select", other.run)
@@ -290,10 +303,14 @@ def test_an_example_sets_the_controls_and_run_repeats_its_settings(lab: Lab, mou
         hands.go(".ds-shown select")
         while (before := page.input_value(".ds-shown select")) != other.run:
             hands.press("ArrowDown")
-            page.wait_for_function(f"document.querySelector('.ds-shown select').value != {json.dumps(before)}")
+            page.wait_for_function(
+                f"document.querySelector('.ds-shown select').value != {json.dumps(before)}"
+            )
         hands.stays(".ds-shown select")
     wanted = chosen(other)
-    page.wait_for_function(f"document.querySelector('#ds-prompt textarea').value == {json.dumps(wanted.prompt)}")
+    page.wait_for_function(
+        f"document.querySelector('#ds-prompt textarea').value == {json.dumps(wanted.prompt)}"
+    )
     page.wait_for_function(f"document.querySelector('#ds-new input').value == '{wanted.max_new}'")
     page.wait_for_function(
         f"localStorage.getItem('decodescope-settings')?.includes({json.dumps(as_json(wanted).split('settings')[0])})"

@@ -48,19 +48,38 @@ def test_what_is_declared_is_what_a_record_holds() -> None:
             params = registry(kind)[name].params()
             assert [x["name"] for x in part["knobs"]] == [x.name for x in params]
             assert {x["name"]: x["value"] for x in part["knobs"]} == table.begins[kind][name]
-            assert [(x.get("low"), x.get("high")) for x in part["knobs"]] == [(x.low, x.high) for x in params], "0 is a bound"
+            assert [(x.get("low"), x.get("high")) for x in part["knobs"]] == [
+                (x.low, x.high) for x in params
+            ], "0 is a bound"
     assert table.begins["drafter"]["rsd_c"]["branching"] == "3,2,1,1"
 
 
 def test_a_number_that_may_be_auto_is_declared_so_and_goes_into_a_recipe_and_a_command() -> None:
     told = json.loads(knobs.declared().text)["schedule"]["specdec_pp"]["knobs"]
-    assert [(x["name"], x["value"], x.get("auto", False)) for x in told] == [("h", "auto", True), ("most", 20, False)]
+    assert [(x["name"], x["value"], x.get("auto", False)) for x in told] == [
+        ("h", "auto", True),
+        ("most", 20, False),
+    ]
     names = {"drafter": "draft_model", "schedule": "specdec_pp"}
     for typed, value in (("auto", "auto"), ("0.9", 0.9), (0.9, 0.9)):
         choice = Choice("x", names, {"schedule": {"h": typed}})
         again = from_json(as_json(choice))
-        assert Method.named(again.names, again.settings).schedule.record() == {"name": "specdec_pp", "h": value, "most": 20}
-        words = ["run", "--model", "lab", "--prompt", "x", "--drafter", "draft_model", "--schedule", "specdec_pp"]
+        assert Method.named(again.names, again.settings).schedule.record() == {
+            "name": "specdec_pp",
+            "h": value,
+            "most": 20,
+        }
+        words = [
+            "run",
+            "--model",
+            "lab",
+            "--prompt",
+            "x",
+            "--drafter",
+            "draft_model",
+            "--schedule",
+            "specdec_pp",
+        ]
         made = compose(parser().parse_args([*words, "--set", f"schedule.h={typed}"]))
         assert made.schedule.record()["h"] == value
 
@@ -129,11 +148,15 @@ def test_a_list_is_checked_as_it_is_written_run_and_copied(lab: Lab) -> None:
         ("8,8,8", "rsd_c.branching = '8,8,8' makes 584 nodes; 128 are the limit, e.g. 3,2,1 makes 15."),
     ):
         box.fill(text)
-        page.wait_for_function("([at, said]) => document.querySelector(at)?.textContent === said", arg=[REFUSED, sentence])
+        page.wait_for_function(
+            "([at, said]) => document.querySelector(at)?.textContent === said", arg=[REFUSED, sentence]
+        )
     runs = set(lab.play._jobs)
     page.evaluate(ANSWERS)
     page.click("#ds-run")
-    page.wait_for_function("() => window.answers > 0")  # an answer of Run that is late would stand where the check's stands
+    page.wait_for_function(
+        "() => window.answers > 0"
+    )  # an answer of Run that is late would stand where the check's stands
     assert page.locator(REFUSED).inner_text() == sentence
     box.fill("2 1")
     page.wait_for_function("() => !document.querySelector('#ds-answer .ds-refusal')")
@@ -149,7 +172,10 @@ def test_a_list_is_checked_as_it_is_written_run_and_copied(lab: Lab) -> None:
 def test_a_file_is_brought_refused_run_kept_and_taken_away(lab: Lab, tmp_path: Path) -> None:
     page = lab.open()
     knobs = drafter(page, "REST")
-    assert knobs.locator(".name").inner_text() == "No file chosen" and not knobs.get_by_text("Remove").is_visible()
+    assert (
+        knobs.locator(".name").inner_text() == "No file chosen"
+        and not knobs.get_by_text("Remove").is_visible()
+    )
     odd, good = tmp_path / "odd.bin", tmp_path / "notes.txt"
     odd.write_bytes(b"ab\xff")
     good.write_bytes(Path(toys.DATASTORE).read_bytes())
@@ -166,7 +192,10 @@ def test_a_file_is_brought_refused_run_kept_and_taken_away(lab: Lab, tmp_path: P
     page.wait_for_function(f"(value) => {KEPT}.settings.drafter.datastore === value", arg=value)
     knobs.get_by_label("shortest").first.fill("1")
     header = ran(lab, page)
-    assert header.method["drafter"]["datastore"] == value and recorded(header).settings["drafter"]["datastore"] == value
+    assert (
+        header.method["drafter"]["datastore"] == value
+        and recorded(header).settings["drafter"]["datastore"] == value
+    )
     assert f"--set drafter.datastore={value} " in copied(page)
     page.reload()
     knobs = page.locator(".ds-knobs:visible").first
@@ -176,7 +205,9 @@ def test_a_file_is_brought_refused_run_kept_and_taken_away(lab: Lab, tmp_path: P
     page.wait_for_selector(f"{REFUSED} >> text=this file is not here; upload it again")
     knobs.get_by_text("Remove").click()
     knobs.locator(".name", has_text="No file chosen").wait_for()
-    page.wait_for_function(f"() => {KEPT}.settings.drafter.datastore === '' && !document.querySelector('{REFUSED}')")
+    page.wait_for_function(
+        f"() => {KEPT}.settings.drafter.datastore === '' && !document.querySelector('{REFUSED}')"
+    )
     page.close()
 
 
@@ -189,10 +220,16 @@ def test_a_text_of_several_lines_is_written_and_comes_back(lab: Lab) -> None:
     page.wait_for_function(f"() => {KEPT}.settings.drafter.reference === 'one,\\n two'")
     assert "'drafter.reference=one,\n two'" in copied(page, "next-")
     page.reload()
-    page.wait_for_function("() => [...document.querySelectorAll('.ds-knobs textarea')].some((x) => x.value === 'one,\\n two')")
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.ds-knobs textarea')].some((x) => x.value === 'one,\\n two')"
+    )
     box = page.locator(".ds-knobs:visible textarea").first
-    box.evaluate("(box) => { box.value = 'a'.repeat(262145); box.dispatchEvent(new Event('input', { bubbles: true })); }")
-    page.wait_for_selector(f"{REFUSED} >> text=llma.reference has 262,145 characters, above the limit of 262,144; shorten it.")
+    box.evaluate(
+        "(box) => { box.value = 'a'.repeat(262145); box.dispatchEvent(new Event('input', { bubbles: true })); }"
+    )
+    page.wait_for_selector(
+        f"{REFUSED} >> text=llma.reference has 262,145 characters, above the limit of 262,144; shorten it."
+    )
     page.close()
 
 
@@ -208,7 +245,10 @@ def test_until_the_knobs_are_declared_their_panel_says_so_and_keeps_what_is_set(
     page.reload()
     said = page.locator("#ds-drafter-knobs [role=status]")
     said.wait_for()
-    assert said.inner_text() == "Reading the settings…" and page.locator("#ds-codec-knobs [role=status]").count() == 0
+    assert (
+        said.inner_text() == "Reading the settings…"
+        and page.locator("#ds-codec-knobs [role=status]").count() == 0
+    )
     option(page, "#ds-drafter", "RSD-C (constant branching)")
     page.wait_for_function(f"{KEPT}.names?.drafter === 'rsd_c'")
     assert len(held) == 1, "one question for all panels"

@@ -67,7 +67,9 @@ def test_a_limit_is_seen_as_the_server_has_it(limited: Any) -> None:
         rows = {row["option"]: row for row in client.get("/ds/limits").json()["limits"]}
     assert {name.removeprefix("--"): row["usual"] for name, row in rows.items()} == USUAL
     assert rows["--queue"]["value"] == 3 and rows["--minutes"]["value"] == 10
-    assert all(row["low"] <= row["usual"] <= row["high"] and row["help"] and row["unit"] for row in rows.values())
+    assert all(
+        row["low"] <= row["usual"] <= row["high"] and row["help"] and row["unit"] for row in rows.values()
+    )
 
 
 def test_a_limit_is_changed_when_the_lab_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,11 +82,17 @@ def test_a_limit_is_changed_when_the_lab_is_started(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("row", Limits().rows(), ids=lambda row: row["option"])
-def test_a_limit_outside_its_bounds_is_refused_by_name(row: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_outside_its_bounds_is_refused_by_name(
+    row: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     for value in (row["low"] - 1, row["high"] + 1, "x"):
         assert main(["app", row["option"], str(value)]) == 2
         told = capsys.readouterr().err
-        assert row["option"] in told and f"from {row['low']} to {row['high']}" in told and "Traceback" not in told
+        assert (
+            row["option"] in told
+            and f"from {row['low']} to {row['high']}" in told
+            and "Traceback" not in told
+        )
 
 
 def test_the_server_takes_the_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -111,7 +119,9 @@ def test_a_full_queue_names_its_limit_and_takes_no_more(limited: Any) -> None:
     with occupied(play):
         for _ in range(2):
             play.start(speculative())
-        with pytest.raises(Refused, match=r"^2 runs are waiting, which is the limit: stop one, .*; --queue sets the limit\.$"):
+        with pytest.raises(
+            Refused, match=r"^2 runs are waiting, which is the limit: stop one, .*; --queue sets the limit\.$"
+        ):
             play.start(speculative())
     eventually(lambda: not play.going())
     assert finished(play).status == "done"
@@ -144,7 +154,9 @@ def test_a_pause_takes_nothing_of_a_run_s_time(limited: Any, monkeypatch: pytest
     assert play._jobs[channel.run].wait(120) and channel.end.reason == "max_new_tokens"
 
 
-def test_a_disk_that_is_nearly_full_takes_no_run_and_no_trace(limited: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_nearly_full_takes_no_run_and_no_trace(
+    limited: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     play = limited()
     usage = shutil.disk_usage(play.folder)
     monkeypatch.setattr(plays.shutil, "disk_usage", lambda path: usage._replace(free=1000 << 20))
@@ -161,7 +173,10 @@ def test_a_disk_that_is_nearly_full_takes_no_run_and_no_trace(limited: Any, monk
 
 def test_a_trace_above_the_limit_of_uploads_is_refused_by_name(limited: Any) -> None:
     play = limited(upload=1)  # lower than can be chosen
-    for guard, content in ((guarded(play, body=1 << 20), b"x" * (1 << 20 | 1)), (guarded(play), b"x" * (1 << 20 | 1))):
+    for guard, content in (
+        (guarded(play, body=1 << 20), b"x" * (1 << 20 | 1)),
+        (guarded(play), b"x" * (1 << 20 | 1)),
+    ):
         with TestClient(guard, base_url=HERE, headers={"origin": HERE}) as client:
             answer = client.post("/ds/library", params={"name": "mine.dstrace"}, content=content)
         assert answer.status_code == 413
@@ -171,7 +186,9 @@ def test_a_trace_above_the_limit_of_uploads_is_refused_by_name(limited: Any) -> 
     assert not list(play.folder.iterdir())
 
 
-def test_more_is_taken_where_the_limit_is_larger(limited: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_more_is_taken_where_the_limit_is_larger(
+    limited: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     assert (uploaded(256).file_bytes, uploaded(256).expanded_bytes) == (256 << 20, 1 << 30)
     assert uploaded(256).record_bytes == UPLOADED.record_bytes and uploaded(256).steps == UPLOADED.steps
 
@@ -201,7 +218,11 @@ def test_the_page_library_keeps_no_files_for_anybody(tmp_path: Path) -> None:
         form = {f"files{i}": (f"{i}.txt", b"x") for i in range(1001)}
         began = time.perf_counter()
         answer = client.post("/gradio_api/upload", files=form)
-        assert answer.status_code == 404 and "Library" in answer.json()["error"] and time.perf_counter() - began < 10
+        assert (
+            answer.status_code == 404
+            and "Library" in answer.json()["error"]
+            and time.perf_counter() - began < 10
+        )
     play.close()
 
 
@@ -224,7 +245,9 @@ def test_questions_without_end_find_a_bounded_queue_and_then_room_again(
         question = {"data": [values[i] for i in run["inputs"]], "fn_index": run["id"], "event_data": None}
         answers = []
         for i in range(90):
-            answers.append(client.post("/gradio_api/queue/join", json={**question, "session_hash": f"visitor{i}"}))
+            answers.append(
+                client.post("/gradio_api/queue/join", json={**question, "session_hash": f"visitor{i}"})
+            )
             if i < 4:
                 eventually(lambda: len(taken) > i)  # noqa: B023 # it is taken out of the queue
         codes = [x.status_code for x in answers]
@@ -249,7 +272,9 @@ def test_no_event_tells_all_boxes_that_it_is_under_way(tmp_path: Path) -> None:
     play.close()
 
 
-def test_run_and_check_answer_what_no_page_sends_in_a_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_and_check_answer_what_no_page_sends_in_a_sentence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     play = toy_play(tmp_path)
     with TestClient(guarded(play, page=True), base_url=HERE, headers={"origin": HERE}) as client:
         config = client.get("/config").json()
@@ -258,9 +283,14 @@ def test_run_and_check_answer_what_no_page_sends_in_a_sentence(tmp_path: Path, c
         def called(what: dict[str, Any], name: str, value: Any) -> list[Any]:
             """What a handler answers where the input of that name has this value."""
             names = [boxes[i].get("elem_id") or boxes[i].get("label") for i in what["inputs"]]
-            data = [value if x == name else boxes[i].get("value") for i, x in zip(what["inputs"], names, strict=True)]
+            data = [
+                value if x == name else boxes[i].get("value")
+                for i, x in zip(what["inputs"], names, strict=True)
+            ]
             visitor = f"{what['id']} {name} {value}"
-            client.post("/gradio_api/queue/join", json={"data": data, "fn_index": what["id"], "session_hash": visitor})
+            client.post(
+                "/gradio_api/queue/join", json={"data": data, "fn_index": what["id"], "session_hash": visitor}
+            )
             stream = client.get("/gradio_api/queue/data", params={"session_hash": visitor}).text
             answer = next(json.loads(x[6:]) for x in stream.splitlines() if "process_completed" in x)
             assert answer["success"], (name, value, answer)
@@ -279,12 +309,18 @@ def test_run_and_check_answer_what_no_page_sends_in_a_sentence(tmp_path: Path, c
         for odd in (7, [], {"temperature": 7}, {"temperature": {"x": 1}}, {"nothing": {}}):
             assert "keep" in called(check, "ds-sampler-knobs", odd)[0], "what no panel holds is passed over"
         for value in (True, None):
-            assert called(run, "ds-seed", value)[0]["refused"].startswith("Seed = a box without a whole number")
+            assert called(run, "ds-seed", value)[0]["refused"].startswith(
+                "Seed = a box without a whole number"
+            )
         for value in ("x", {"a": 1}):
             assert "keep" in called(check, "ds-seed", value)[0]
         for way, value in [(run, 7), (check, ["lab"])]:
-            assert called(way, "ds-drafter", value)[0]["refused"] == f"Drafter = {value}: choose from its list."
-        assert called(check, "ds-sampler", [[]])[0]["refused"] == "Sampler chain = [[]]: choose from its list."
+            assert (
+                called(way, "ds-drafter", value)[0]["refused"] == f"Drafter = {value}: choose from its list."
+            )
+        assert (
+            called(check, "ds-sampler", [[]])[0]["refused"] == "Sampler chain = [[]]: choose from its list."
+        )
         assert called(check, "ds-target", None)[0]["refused"].endswith("choose one under Model.")
         assert "is not offered here" in called(check, "ds-target", ["lab"])[0]["refused"]
     assert not play._channels and "Traceback" not in "".join(capfd.readouterr())
@@ -294,7 +330,9 @@ def test_run_and_check_answer_what_no_page_sends_in_a_sentence(tmp_path: Path, c
 # ---- a run that is still being read
 
 
-def test_a_recorded_run_that_is_still_being_read_is_not_going(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recorded_run_that_is_still_being_read_is_not_going(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from decodescope.app.runs import channel as events
     from decodescope.app.runs.channel import Channel
 
@@ -309,7 +347,9 @@ def test_a_recorded_run_that_is_still_being_read_is_not_going(play: Play, monkey
         status = client.get(f"/ds/run/{source.run}").json()
         assert (status["status"], status["steps"], status["of"]) == ("done", 2, source.count)
         assert client.post(f"/ds/run/{source.run}/pause").json()["error"] == "The run is over."
-        assert client.get(f"/ds/run/{source.run}/trace").content == source.path.read_bytes(), "its file is whole"
+        assert client.get(f"/ds/run/{source.run}/trace").content == source.path.read_bytes(), (
+            "its file is whole"
+        )
         assert client.get("/ds/report", params={"runs": source.run}).status_code == 200
         assert client.post(f"/ds/library/{source.run}/name", json={"value": "long"}).status_code == 200
         assert client.post(f"/ds/library/{source.run}/delete").status_code == 200

@@ -75,7 +75,9 @@ def busy(play: Play, folder: Path) -> tuple[Channel, list[Step]]:
     """A channel of a run that goes, and a step of a tree that it is told again and again, under new numbers."""
     models = dict(target=play.models["target"], draft=play.models["draft"])
     method = toys.method(drafter=("draft_model", {"length": 3, "width": 2}))
-    session = Session(models["target"], method, [1, 2, 3], models={"draft": models["draft"]}, max_new_tokens=40)
+    session = Session(
+        models["target"], method, [1, 2, 3], models={"draft": models["draft"]}, max_new_tokens=40
+    )
     channel = Channel("0" * 16, folder / "busy.dstrace")
     channel.job = Going()
     channel.write(session.header)
@@ -100,7 +102,9 @@ def test_a_reader_that_does_not_read_costs_no_memory_and_finds_the_newest(
         channel.write(_at(made, i))
     with socket.create_connection(address, timeout=60) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-        slow.sendall(f"GET /ds/run/{channel.run}/events HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\n\r\n".encode())
+        slow.sendall(
+            f"GET /ds/run/{channel.run}/events HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\n\r\n".encode()
+        )
         eventually(lambda: asked_for and asked_for[-1] == RING)
         before = memory()
         for i in range(RING, RING + BUSY):
@@ -116,7 +120,9 @@ def test_a_reader_that_does_not_read_costs_no_memory_and_finds_the_newest(
             assert part, "the stream broke off"
             read += part
     numbers = [int(x[4:]) for x in read.split(b"\n") if x.startswith(b"id: ")]
-    assert numbers[-1] == RING + BUSY - 1 and numbers == sorted(set(numbers)), "the newest step, and none twice"
+    assert numbers[-1] == RING + BUSY - 1 and numbers == sorted(set(numbers)), (
+        "the newest step, and none twice"
+    )
     print(f"{RING + BUSY} steps, a reader that stood still for {BUSY} of them: {grown / 2**20:.1f} MiB more")
 
 
@@ -134,7 +140,9 @@ def test_a_slow_reader_gets_every_step_of_a_run_that_does_not_wait_for_it(
     n, waited = len(header.prompt), []
     with socket.create_connection(address, timeout=60) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
-        slow.sendall(f"GET /ds/run/{channel.run}/events HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\n\r\n".encode())
+        slow.sendall(
+            f"GET /ds/run/{channel.run}/events HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\n\r\n".encode()
+        )
         for i in range(count):
             step = _at(made, i)
             step = replace(step, n=n, cache=[replace(x, held=n) for x in step.cache])
@@ -168,7 +176,9 @@ def test_a_writer_waits_for_no_reader(play: Play, address: tuple[str, int], tmp_
     with ExitStack() as open_:
         for _ in range(20):
             slow = open_.enter_context(socket.create_connection(address, timeout=30))
-            slow.sendall(f"GET /ds/run/{channel.run}/events HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\n\r\n".encode())
+            slow.sendall(
+                f"GET /ds/run/{channel.run}/events HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\n\r\n".encode()
+            )
         waited = []
         for i in range(1000):
             begin = time.perf_counter()
@@ -183,7 +193,9 @@ def test_a_writer_waits_for_no_reader(play: Play, address: tuple[str, int], tmp_
 # ---- long runs
 
 
-def test_a_long_run_is_shown_from_its_beginning_while_the_rest_is_read(play: ToyPlay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_run_is_shown_from_its_beginning_while_the_rest_is_read(
+    play: ToyPlay, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = finished(play, max_new=24)
     total, ready, read_on, opened = source.count, threading.Event(), Channel._read_on, []
     assert total > 6, "the test needs steps that are read later"
@@ -216,7 +228,9 @@ def test_a_long_run_is_shown_from_its_beginning_while_the_rest_is_read(play: Toy
 # ---- more than one visitor's share
 
 
-def test_a_thousand_streams_are_refused_above_the_limit_and_the_server_recovers(play: Play, address: tuple[str, int]) -> None:
+def test_a_thousand_streams_are_refused_above_the_limit_and_the_server_recovers(
+    play: Play, address: tuple[str, int]
+) -> None:
     run = play.start(speculative()).run
     play.act(play._channels[run], "pause")
     connections, codes = [], []
@@ -226,14 +240,19 @@ def test_a_thousand_streams_are_refused_above_the_limit_and_the_server_recovers(
         answer = made.getresponse()
         codes.append(answer.status)
         if answer.status == 503:
-            assert json.loads(answer.read())["error"] == f"{STREAMS} pages are watching, which is the limit; close one."
+            assert (
+                json.loads(answer.read())["error"]
+                == f"{STREAMS} pages are watching, which is the limit; close one."
+            )
         connections.append((made, answer))
     assert codes == [200] * STREAMS + [503] * 40
     for made, answer in connections:
         answer.close()
         made.close()
     play.act(play._channels[run], "stop")
-    eventually(lambda: asked(address, f"/ds/run/{run}/events").status == 200, "streams that were closed still count")
+    eventually(
+        lambda: asked(address, f"/ds/run/{run}/events").status == 200, "streams that were closed still count"
+    )
 
 
 def test_a_hundred_visitors_find_a_bounded_queue_and_then_room_again(play: ToyPlay) -> None:
@@ -261,14 +280,19 @@ def test_clicks_without_end_make_one_run(play: ToyPlay) -> None:
     play.act(first, "stop")
 
 
-def test_two_visitors_of_one_run_see_the_same_and_either_stops_it(play: ToyPlay, address: tuple[str, int]) -> None:
+def test_two_visitors_of_one_run_see_the_same_and_either_stops_it(
+    play: ToyPlay, address: tuple[str, int]
+) -> None:
     play.pausing = True
     channel = play.start(speculative(), visitor="one")
     second = play.start(speculative(), visitor="two")
     readers = [asked(address, f"/ds/run/{channel.run}/events") for _ in range(2)]
     assert asked(address, f"/ds/run/{channel.run}/stop", "POST").status == 200
     told = [reader.read() for reader in readers]
-    assert told[0].split(b"event: head")[1] == told[1].split(b"event: head")[1] and told[0].count(b"event: end") == 1
+    assert (
+        told[0].split(b"event: head")[1] == told[1].split(b"event: head")[1]
+        and told[0].count(b"event: end") == 1
+    )
     assert asked(address, f"/ds/run/{channel.run}/stop", "POST").status == 409
     play.act(second, "stop")
 
@@ -294,7 +318,9 @@ PARTS += [
     "\u202e",
 ]
 PARTS += ["💾", " ", "*", "|"]
-PATHS = sorted({"/".join(random.Random(seed).choices(PARTS, k=1 + seed % 4)) for seed in range(260)} - {"scope.js"})[:200]
+PATHS = sorted(
+    {"/".join(random.Random(seed).choices(PARTS, k=1 + seed % 4)) for seed in range(260)} - {"scope.js"}
+)[:200]
 
 
 def test_of_two_hundred_paths_none_leads_out(address: tuple[str, int]) -> None:
@@ -310,7 +336,9 @@ def test_of_two_hundred_paths_none_leads_out(address: tuple[str, int]) -> None:
     assert asked(address, "/ds/state").status == 200
 
 
-@pytest.mark.parametrize("span", ["from=0&to=99999999999", "from=5&to=1", "from=-1&to=2", "from=1e3&to=2", "from=&to=", "to=4"])
+@pytest.mark.parametrize(
+    "span", ["from=0&to=99999999999", "from=5&to=1", "from=-1&to=2", "from=1e3&to=2", "from=&to=", "to=4"]
+)
 def test_ranges_past_the_end_and_none_are_bounded(play: Play, address: tuple[str, int], span: str) -> None:
     run = finished(play).run
     answer = asked(address, f"/ds/run/{run}/range?{span}")
@@ -348,7 +376,9 @@ def test_a_body_that_is_no_http_leaves_no_traceback(
                 pass
     assert asked(address, "/ds/state").status == 200
     log.removeHandler(caplog.handler)
-    assert "Invalid HTTP request" in caplog.text and not [x for x in caplog.records if x.exc_info], caplog.text
+    assert "Invalid HTTP request" in caplog.text and not [x for x in caplog.records if x.exc_info], (
+        caplog.text
+    )
 
 
 def test_headers_that_never_end_hold_nobody_up(address: tuple[str, int]) -> None:
@@ -373,13 +403,20 @@ def test_a_header_of_a_megabyte_is_refused(address: tuple[str, int]) -> None:
     assert asked(address, "/ds/state").status == 200
 
 
-FOREIGN = [{"origin": "http://evil.example"}, {"origin": "null"}, {"host": "evil.example"}, {"host": "evil.example:80"}]
+FOREIGN = [
+    {"origin": "http://evil.example"},
+    {"origin": "null"},
+    {"host": "evil.example"},
+    {"host": "evil.example:80"},
+]
 CHANGES = ["/ds/library", "/ds/library/RUN/delete", "/ds/run/RUN/stop", "/ds/run/RUN/pause"]
 
 
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
 @pytest.mark.parametrize("path", CHANGES)
-def test_another_page_changes_nothing(play: Play, address: tuple[str, int], path: str, headers: dict[str, str]) -> None:
+def test_another_page_changes_nothing(
+    play: Play, address: tuple[str, int], path: str, headers: dict[str, str]
+) -> None:
     run = finished(play).run
     there = sorted(play.folder.iterdir())
     answer = asked(address, path.replace("RUN", run), "POST", headers=headers, body=b"{}")
@@ -395,7 +432,11 @@ def test_a_run_that_is_over_keeps_no_session_and_can_still_be_forked(tmp_path: P
 
     def held() -> list[str]:
         gc.collect()
-        return [x.run_id for x in gc.get_objects() if type(x) is Session and x.run_id in (channel.run, stopped.run)]
+        return [
+            x.run_id
+            for x in gc.get_objects()
+            if type(x) is Session and x.run_id in (channel.run, stopped.run)
+        ]
 
     eventually(lambda: not held(), "a session is held")
     assert channel.status == "done" and play._jobs[channel.run].end is not None and channel.steps(0, 1)

@@ -69,7 +69,9 @@ PAYLOADS = [
     "\u2066abc\u2069\u200f\u200b",
     "\u2028\u2029\ufeff",
 ]
-THEIRS = "marquee, video, audio, embed, object, image, math, iframe, base, meta, [onerror], [onfocus], [ontoggle]"
+THEIRS = (
+    "marquee, video, audio, embed, object, image, math, iframe, base, meta, [onerror], [onfocus], [ontoggle]"
+)
 NAME = """([run, value]) => fetch(`/ds/library/${run}/name`, {method: 'POST', body: JSON.stringify({value})})
   .then((answer) => answer.status)"""
 WORDS = [" ".join(PAYLOADS[i::13]) for i in range(13)]  # the toy's vocabulary
@@ -86,7 +88,9 @@ DROP = """(name) => {
 @pytest.fixture(scope="module")
 def hostile(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     play = toy_play(tmp_path_factory.mktemp("markup"), WORDS)
-    for k, model in enumerate(play.models.values()):  # what a folder of a model is called, and its config says
+    for k, model in enumerate(
+        play.models.values()
+    ):  # what a folder of a model is called, and its config says
         model.name, model.spec = NAMES[k], replace(model.spec, name=NAMES[k])
     with served(lambda port: Guard(app(play), port)) as address:
         made = Lab(driver, address, play)
@@ -145,7 +149,9 @@ def test_as_names_of_files_they_are_refused_as_text(hostile: Lab) -> None:
     page.wait_for_selector("#ds-page-library .card")
     for text in PAYLOADS:
         page.evaluate(DROP, text)
-        page.wait_for_function("document.querySelector('#ds-page-library .told').textContent.includes('was not taken')")
+        page.wait_for_function(
+            "document.querySelector('#ds-page-library .told').textContent.includes('was not taken')"
+        )
     harmless(page)
 
 
@@ -179,4 +185,6 @@ def test_in_a_file_that_is_taken_along_they_stay_text(hostile: Lab, what: str, t
     assert page.evaluate("window.trap") is None and page.url == path.as_uri()
     assert page.locator(f":is({THEIRS.replace('base, meta, ', '')}), a[href^='javascript' i]").count() == 0
     assert all(url == path.as_uri() or url.startswith(("blob:", "data:image/")) for url in asked), asked
-    assert sum(x[:20] in page.locator("html").inner_text() for x in PAYLOADS if x.startswith("<")) > 5, "they are there"
+    assert sum(x[:20] in page.locator("html").inner_text() for x in PAYLOADS if x.startswith("<")) > 5, (
+        "they are there"
+    )

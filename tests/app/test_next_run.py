@@ -23,7 +23,9 @@ def test_what_differs_is_told_part_by_part(play: Play, client: TestClient) -> No
     run = finished(play, prompt="hello", max_new=6, seed=3)
 
     def differs(**change: Any) -> list[str]:
-        said = client.post(f"/ds/run/{run.run}/differs", json={"settings": as_json(replace(made_with(play, run), **change))})
+        said = client.post(
+            f"/ds/run/{run.run}/differs", json={"settings": as_json(replace(made_with(play, run), **change))}
+        )
         assert said.status_code == 200, said.text
         return list(said.json()["differs"])
 
@@ -33,7 +35,10 @@ def test_what_differs_is_told_part_by_part(play: Play, client: TestClient) -> No
     warm = {"drafter": {"length": 3, "width": 2}, "temperature": {"temperature": 0.5}}
     assert differs(settings=warm) == ["temperature 0.5, not 1.0"]
     greedy = differs(names=PLAIN, settings={})
-    assert greedy == ["drafter No draft (autoregressive), not Draft model", "sampler greedy, not temperature"], greedy
+    assert greedy == [
+        "drafter No draft (autoregressive), not Draft model",
+        "sampler greedy, not temperature",
+    ], greedy
     assert differs(models={"target": "toy", "draft": "toy"}) == ["draft model toy, not toy-draft"]
     assert client.post(f"/ds/run/{'0' * 16}/differs", json={"settings": "{}"}).status_code == 404
     assert client.post(f"/ds/run/{run.run}/differs", json={"settings": "x"}).status_code == 422
@@ -45,7 +50,11 @@ def test_copies_are_of_the_run(play: Play, client: TestClient) -> None:
         said = client.get(f"/ds/run/{run.run}/recipe?way={way}").json()
         assert said == {"text": recipe(made_with(play, run), {}, way), "way": way, "note": ""}
     command = client.get(f"/ds/run/{run.run}/recipe").json()["text"]
-    assert "--model toy --draft toy-draft" in command and "--seed 3" in command and "temperature.temperature" not in command
+    assert (
+        "--model toy --draft toy-draft" in command
+        and "--seed 3" in command
+        and "temperature.temperature" not in command
+    )
     forked = client.post(f"/ds/run/{run.run}/fork", json={"step": 1, "change": {"seed": 5}}).json()["run"]
     assert play._jobs[forked].wait(300)
     assert "forked off" in client.get(f"/ds/run/{forked}/recipe").json()["note"]
@@ -88,7 +97,10 @@ def test_after_a_link_the_controls_are_marked_and_can_follow_it(lab: Lab) -> Non
     page.wait_for_selector(".ds-next >> text=/seed 9, not 3/")
     page.click(".ds-next button")
     page.wait_for_selector(".ds-next", state="hidden")
-    assert page.get_by_label("Seed").input_value() == "3" and page.get_by_label("New tokens").input_value() == "6"
+    assert (
+        page.get_by_label("Seed").input_value() == "3"
+        and page.get_by_label("New tokens").input_value() == "6"
+    )
 
 
 @pytest.mark.browser

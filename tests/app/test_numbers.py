@@ -20,7 +20,9 @@ from decodescope.app.runs.play import Choice, Play
         ({"seed": 1 << 53}, "Seed = 9007199254740992: must lie in [0, 9007199254740991]."),
     ],
 )
-def test_a_number_outside_its_limits_is_refused_by_name(play: Play, wanted: dict[str, Any], says: str) -> None:
+def test_a_number_outside_its_limits_is_refused_by_name(
+    play: Play, wanted: dict[str, Any], says: str
+) -> None:
     with pytest.raises(Refused) as refused:
         play.start(Choice("abc", **wanted))
     assert str(refused.value) == says

@@ -68,7 +68,9 @@ def test_a_refusal_stands_beside_the_controls(lab: Lab) -> None:
     option(page, "#ds-acceptance", "Block verification")
     page.wait_for_selector("#ds-answer .ds-refusal >> text=chains only")
     page.click("#ds-run")
-    page.wait_for_function("document.querySelector('#ds-answer .ds-refusal').textContent.includes('lossless')")
+    page.wait_for_function(
+        "document.querySelector('#ds-answer .ds-refusal').textContent.includes('lossless')"
+    )
     assert "Traceback" not in page.content()
 
 
@@ -81,7 +83,9 @@ def test_what_is_recorded_is_chosen_from_its_list_and_travels_with_the_run(lab: 
     page.fill("#ds-new input", "6")
     before = page.evaluate("location.hash")
     page.click("#ds-run")
-    page.wait_for_function("(before) => location.hash !== before && location.hash.startsWith('#run=')", arg=before)
+    page.wait_for_function(
+        "(before) => location.hash !== before && location.hash.startsWith('#run=')", arg=before
+    )
     page.wait_for_function("document.documentElement.dataset.dsRun === 'done'")
     trace = open_trace(lab.play.find(page.evaluate("location.hash.slice(5, 21)")).path)
     assert trace.header.levels[-1] == "fields" and trace.steps[0].fields is not None and trace.header.shadow
@@ -162,7 +166,9 @@ def test_what_of_a_models_files_is_not_read_is_shown_as_text(hostile: Lab) -> No
     remarks = hostile.play.models["target"].remarks
     remarks.append(f"The config.json of toy gives {EVIL} = 1, which is not read.")
     page = hostile.open()
-    page.wait_for_function(f"document.querySelector('#ds-models .quiet')?.textContent.includes({json.dumps(EVIL)})")
+    page.wait_for_function(
+        f"document.querySelector('#ds-models .quiet')?.textContent.includes({json.dumps(EVIL)})"
+    )
     remarks.clear()
     assert page.locator("#ds-models .quiet").is_visible()
     assert page.evaluate("window.trap") is None and page.locator("#ds-grid img").count() == 0
@@ -170,7 +176,9 @@ def test_what_of_a_models_files_is_not_read_is_shown_as_text(hostile: Lab) -> No
 
 @pytest.mark.parametrize("width", [1440, 900, 390])
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
-def test_nothing_in_a_tree_overlaps_and_the_page_does_not_scroll_sideways(lab: Lab, width: int, scheme: str) -> None:
+def test_nothing_in_a_tree_overlaps_and_the_page_does_not_scroll_sideways(
+    lab: Lab, width: int, scheme: str
+) -> None:
     channel = lab.play.start(speculative(max_new=60))
     assert lab.play._jobs[channel.run].wait(300)
     page = lab.open(f"/#run={channel.run}", width, color_scheme=scheme)

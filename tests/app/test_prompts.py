@@ -22,10 +22,18 @@ def test_a_line_is_a_prompt_and_an_empty_one_is_none() -> None:
 
 
 def test_objects_bring_their_names_and_kinds() -> None:
-    due = [Prompt("81", "writing", "Write.", later=1), Prompt("91", "math", "1 + 1?"), Prompt("92", "math", "2 + 2?")]
+    due = [
+        Prompt("81", "writing", "Write.", later=1),
+        Prompt("91", "math", "1 + 1?"),
+        Prompt("92", "math", "2 + 2?"),
+    ]
     assert of_text(SPEC_BENCH, "x") == of_text(SPEC_BENCH, "x", objects=True) == due
-    assert [x.text for x in of_text(SPEC_BENCH, "x", objects=False)] == [x for x in SPEC_BENCH.splitlines() if x]
-    assert of_text('{"a": 1}\n[2]', "x")[0].text == '{"a": 1}', "an object without a prompt is text that was pasted"
+    assert [x.text for x in of_text(SPEC_BENCH, "x", objects=False)] == [
+        x for x in SPEC_BENCH.splitlines() if x
+    ]
+    assert of_text('{"a": 1}\n[2]', "x")[0].text == '{"a": 1}', (
+        "an object without a prompt is text that was pasted"
+    )
 
 
 def test_kinds_are_chosen_with_so_many_of_each() -> None:

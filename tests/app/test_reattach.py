@@ -58,7 +58,9 @@ def test_no_step_is_lost_on_a_page_that_was_away(paused: Lab, way: str) -> None:
     page = paused.open(f"/#run={channel.run}")
     for _ in range(TIMES):
         page = away(paused, page, channel, way)
-        page.wait_for_function(f"{STEP} == {channel.count - 1} && {LAST} == {channel.count - 1} && {SHOWN} == {channel.count}")
+        page.wait_for_function(
+            f"{STEP} == {channel.count - 1} && {LAST} == {channel.count - 1} && {SHOWN} == {channel.count}"
+        )
     paused.play.act(channel, "resume")
     page.wait_for_selector(".ds .outcome >> text=as many tokens")
     page.wait_for_function(f"{SHOWN} == {channel.count}")  # the rest of a step has a frame of its own

@@ -30,8 +30,17 @@ PROMPT = 'It\'s "one" $HOME\n--`two`\\ été '
 TREE = PRESETS["tree"]
 MIXED = Choice(
     PROMPT,
-    {"drafter": "layer_skip", "sampler": ["top_k", "temperature"], "strategy": "draft_verify", "policy": "keep_all"},
-    {"drafter": {"length": 3, "siblings": False, "skip": "a2 f3"}, "top_k": {"k": 20}, "temperature": {"temperature": 0.8}},
+    {
+        "drafter": "layer_skip",
+        "sampler": ["top_k", "temperature"],
+        "strategy": "draft_verify",
+        "policy": "keep_all",
+    },
+    {
+        "drafter": {"length": 3, "siblings": False, "skip": "a2 f3"},
+        "top_k": {"k": 20},
+        "temperature": {"temperature": 0.8},
+    },
     seed=5,
     max_new=12,
 )
@@ -44,7 +53,12 @@ CHOICES = [
     Choice("Once", PRESETS["plain"].names, max_new=5, level="fields", shadow=True),
     Choice("Once", PRESETS["plain"].names, max_new=5, shadow="model"),
     Choice("Say hello.", PRESETS["plain"].names, max_new=48, chat=True, ignore_eos=True),
-    Choice("Once", {"drafter": "llma"}, {"drafter": {"reference": "@notes, there\n was a 'little' girl\n"}}, max_new=9),
+    Choice(
+        "Once",
+        {"drafter": "llma"},
+        {"drafter": {"reference": "@notes, there\n was a 'little' girl\n"}},
+        max_new=9,
+    ),
 ]
 
 
@@ -52,7 +66,12 @@ CHOICES = [
 def test_command_and_python_do_what_the_page_does(choice: Choice, capsys: pytest.CaptureFixture[str]) -> None:
     method = Method.named(choice.names, choice.settings)
     draft = load("lab-draft") if "draft" in method.lanes else None
-    more = {"chat": choice.chat, "ignore_eos": choice.ignore_eos, "max_new_tokens": choice.max_new, "seed": choice.seed}
+    more = {
+        "chat": choice.chat,
+        "ignore_eos": choice.ignore_eos,
+        "max_new_tokens": choice.max_new,
+        "seed": choice.seed,
+    }
     wanted = run(load("lab"), method, choice.prompt, draft=draft, **more)
     words = shlex.split(recipe(choice, NAMES, "command"))
     assert words[:2] == ["decodescope", "run"]
@@ -74,10 +93,14 @@ def test_a_link_comes_back_as_the_same_settings(choice: Choice) -> None:
 
 
 def test_only_what_differs_is_said() -> None:
-    choice = Choice("x", {"drafter": "draft_model"}, {"drafter": {"length": 4, "width": 3}}, seed=1, max_new=8)
+    choice = Choice(
+        "x", {"drafter": "draft_model"}, {"drafter": {"length": 4, "width": 3}}, seed=1, max_new=8
+    )
     command = recipe(choice, NAMES, "command")
     assert "length" not in command and "drafter.width=3" in command and "--draft lab-draft" in command
-    assert "--draft " not in recipe(CHOICES[2], NAMES, "command") and "draft=" not in recipe(CHOICES[2], NAMES, "python")
+    assert "--draft " not in recipe(CHOICES[2], NAMES, "command") and "draft=" not in recipe(
+        CHOICES[2], NAMES, "python"
+    )
 
 
 def test_knobs_of_each_kind_are_written_as_they_are_typed() -> None:
@@ -91,8 +114,12 @@ def test_knobs_of_each_kind_are_written_as_they_are_typed() -> None:
     assert "drafter.reference=@@a\nb" in shlex.split(recipe(text, NAMES, "command"))
     assert "ngram" not in recipe(text, NAMES, "python")
     header = toys.decode(Method.named(choice.names, choice.settings), count=4).header
-    assert header.method["drafter"]["branching"] == "2,1" and recorded(header).settings["drafter"] == {"branching": "2,1"}
-    header.method["drafter"]["branching"] = "2, 1"  # as a record may have it that was written before there were lists
+    assert header.method["drafter"]["branching"] == "2,1" and recorded(header).settings["drafter"] == {
+        "branching": "2,1"
+    }
+    header.method["drafter"]["branching"] = (
+        "2, 1"  # as a record may have it that was written before there were lists
+    )
     assert Method.from_record(header.method).drafter == Method.named(choice.names, choice.settings).drafter
 
 
@@ -113,7 +140,18 @@ def test_all_draft_models_of_a_method_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["?", "{", "[]", "{}", "eyJ", "é", '{"names": 3}', "[" * 9999, '{"prompt":1,"names":{},"settings":{"a":1}}']
+    "text",
+    [
+        "?",
+        "{",
+        "[]",
+        "{}",
+        "eyJ",
+        "é",
+        '{"names": 3}',
+        "[" * 9999,
+        '{"prompt":1,"names":{},"settings":{"a":1}}',
+    ],
 )
 def test_text_that_holds_no_settings_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(Refused, match=r"cannot be read: .*\.$"):
@@ -140,7 +178,9 @@ def test_a_preset_for_a_model_runs_on_it_and_is_known_again(name: str) -> None:
     assert matching(again) == name and again.models.items() >= preset.models.items()
     plain = matching(replace(again, models={"target": "lab"}))
     assert plain is None or not PRESETS[plain].models
-    assert len(made.tokens) > 1 and (preset.settings.get("selector") != {"steps": 1} or len(made.trace.steps) == 1)
+    assert len(made.tokens) > 1 and (
+        preset.settings.get("selector") != {"steps": 1} or len(made.trace.steps) == 1
+    )
 
 
 def test_a_preset_that_goes_with_any_model_goes_back_to_the_page_s_own() -> None:
@@ -152,7 +192,9 @@ def test_a_preset_that_goes_with_any_model_goes_back_to_the_page_s_own() -> None
     narrow = taken(Choice("x", models=begin), "int4_draft", begin)
     assert narrow.models["draft"] == "lab@int4" and taken(narrow, "chain", begin).models == begin
     assert taken(narrow, "int8", begin).models == {**begin, "target": "lab@int8"}
-    assert taken(narrow, "chain", {"target": "lab"}).models == {"target": "lab"}, "a page without a draft model"
+    assert taken(narrow, "chain", {"target": "lab"}).models == {"target": "lab"}, (
+        "a page without a draft model"
+    )
     said = {"prompt": "x", "seed": 1, "new": 4, "models": begin, "methods": ["cllm", "jacobi"]}
     assert [x.models["target"] for x in choices_of(said)] == ["lab+cllm", "lab"]
 
@@ -162,7 +204,9 @@ def test_a_preset_runs_and_is_known_again(name: str) -> None:
     """On a long prompt its drafts are taken, and its policy evicts: what is held is the budget in the header."""
     preset, prompt = PRESETS[name], "\n\n".join(PROMPTS.values())
     model, draft = load("lab"), load("lab-draft")
-    made = run(model, Method.named(preset.names, preset.settings), prompt, draft=draft, max_new_tokens=24, seed=7)
+    made = run(
+        model, Method.named(preset.names, preset.settings), prompt, draft=draft, max_new_tokens=24, seed=7
+    )
     header, steps = made.trace.header, made.trace.steps
     parts = header.method
     for kind, chosen in preset.names.items():
@@ -171,17 +215,26 @@ def test_a_preset_runs_and_is_known_again(name: str) -> None:
     guesses = preset.names.get("drafter", "none") != "none" or "ticks" in header.parts["strategy"]
     assert (sum(x.accepted for x in steps) > 0) == guesses
     evicted, says = [x.cache[0].evicted_count for x in steps], header.parts["policy"]
-    assert any(evicted) is ("evict" in says["does"] or name == "planned"), "a search lets go of what it did not write"
+    assert any(evicted) is ("evict" in says["does"] or name == "planned"), (
+        "a search lets go of what it did not write"
+    )
     assert bool(says["does"]) is ("policy" in preset.names)
-    steady = any(x[1] == "newest" for x in says["zones"]) and not parts["policy"].get("drop")  # else many leave, then none
+    steady = any(x[1] == "newest" for x in says["zones"]) and not parts["policy"].get(
+        "drop"
+    )  # else many leave, then none
     assert not any(evicted[1:]) if says.get("once") else all(evicted) or not steady
     if parts["policy"].get("share") and not says.get("once"):
         budget = sum(parts["policy"].get(knob, 0) for knob in ("sinks", "heavy", "recent"))
         assert {x.cache[0].held for x in steps} == {budget} and budget == len(header.prompt) // 4
     assert matching(Choice("x", preset.names, preset.settings)) == name
     settled = name == "recycling"  # its nodes are as many as this machine has been measured for
-    assert matching(recorded(header)) == (None if settled else name), "also by the record, which holds a share's entries"
-    assert matching(Choice("x", {"policy": "window"})) is None and matching(Choice("x", {"drafter": "?"})) is None
+    assert matching(recorded(header)) == (None if settled else name), (
+        "also by the record, which holds a share's entries"
+    )
+    assert (
+        matching(Choice("x", {"policy": "window"})) is None
+        and matching(Choice("x", {"drafter": "?"})) is None
+    )
 
 
 def test_compositions_with_a_name_repeat_no_default() -> None:
@@ -190,7 +243,9 @@ def test_compositions_with_a_name_repeat_no_default() -> None:
     for name, (names, settings) in {**presets, **COMPOSITIONS, **VARIANTS, **DRAWING}.items():
         for part, knobs in settings.items():
             defaults = {knob.name: knob.default for knob in declared(names, part).values()}
-            assert not (said := [knob for knob in knobs if knobs[knob] == defaults[knob]]), f"{name}: {part} {said}"
+            assert not (said := [knob for knob in knobs if knobs[knob] == defaults[knob]]), (
+                f"{name}: {part} {said}"
+            )
 
 
 @pytest.mark.parametrize(
@@ -202,7 +257,9 @@ def test_compositions_with_a_name_repeat_no_default() -> None:
         ({"heavy": 12, "recent": 12}, None),
     ],
 )
-def test_a_share_comes_back_as_it_was_asked_for_and_makes_the_same_again(asked: dict[str, float], back: Any) -> None:
+def test_a_share_comes_back_as_it_was_asked_for_and_makes_the_same_again(
+    asked: dict[str, float], back: Any
+) -> None:
     method = Method.named({"policy": "h2o"}, {"policy": asked})
     header = toys.decode(method, toys.prompts(1, 200)[0], count=2).header
     found = recorded(header)

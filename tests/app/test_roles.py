@@ -41,7 +41,9 @@ def test_the_command_line_gives_models_by_role(said: Any, tmp_path: Path) -> Non
     assert json.loads(said(*copied[1:], "--json")[1])["tokens"] == json.loads(out)["tokens"]
     forked = ["trace", "fork", str(tmp_path / "a.dstrace"), "--step", "2", "--seed", "4", "--json"]
     code, again, _ = said(*forked, "--trace", str(tmp_path / "b.dstrace"))
-    assert code == 0 and json.loads(again)["tokens"] == json.loads(out)["tokens"], "its models are found by their names"
+    assert code == 0 and json.loads(again)["tokens"] == json.loads(out)["tokens"], (
+        "its models are found by their names"
+    )
 
 
 def test_the_command_line_says_what_is_missing_too_much_or_given_twice(said: Any) -> None:
@@ -66,7 +68,10 @@ def test_the_page_asks_for_the_model_estimates_it_runs_with_it_and_forks(tmp_pat
     chosen = replace(CHOICE, models=names)
     before, plain = play.memory(chosen), play.memory(CHOICE)
     assert [*before.weights] == ["lab-draft", "lab"] and before.cache > plain.cache
-    assert play.check(chosen) == "" and {x["role"] for x in play.state(names)["models"]} == {"target", "large"}
+    assert play.check(chosen) == "" and {x["role"] for x in play.state(names)["models"]} == {
+        "target",
+        "large",
+    }
     channel = play.start(chosen)
     assert play._jobs[channel.run].wait(300) and channel.status == "done"
     assert [*channel.wire.header.lanes] == ["large"]  # type: ignore[union-attr] # it has begun
@@ -80,13 +85,21 @@ def test_a_model_may_be_given_to_a_role_from_the_start(tmp_path: Path) -> None:
     play = Play("lab", None, tmp_path, further={"large": "lab-draft"})
     assert play.names == {"target": "lab", "large": "lab-draft"}
     boxes = {x.elem_id: x for x in layout.page(play).blocks.values()}
-    assert boxes["ds-large"].value == "lab-draft" and boxes["ds-large"].visible and boxes["ds-large"].label == "Large model"
+    assert (
+        boxes["ds-large"].value == "lab-draft"
+        and boxes["ds-large"].visible
+        and boxes["ds-large"].label == "Large model"
+    )
     assert not boxes["ds-draft2"].visible and boxes["ds-draft"].visible
 
 
 def test_only_a_model_with_a_causal_mask_can_be_chosen_beside_the_target(tmp_path: Path) -> None:
     play = Play("lab", "lab-draft", tmp_path)
-    boxes = {x.elem_id: [key for _, key in x.choices] for x in layout.page(play).blocks.values() if hasattr(x, "choices")}
+    boxes = {
+        x.elem_id: [key for _, key in x.choices]
+        for x in layout.page(play).blocks.values()
+        if hasattr(x, "choices")
+    }
     assert {"lab", "lab-draft", "lab-mdm"} <= set(boxes["ds-target"])
     assert "lab-draft" in boxes["ds-draft"] and "lab-mdm" not in boxes["ds-draft"]
     play.close()

@@ -39,14 +39,28 @@ def test_command_and_link_keep_the_schedule_and_its_knobs(capsys: pytest.Capture
     said = json.loads(capsys.readouterr().out)
     assert said["tokens"] == wanted.tokens and said["drafted"] == sum(x.drafted for x in wanted.trace.steps)
     assert len({x.drafted for x in wanted.trace.steps}) > 1, "the schedule decided"
-    assert "--schedule" not in recipe(Choice("x", {"drafter": "draft_model", "schedule": "fixed"}), NAMES, "command")
+    assert "--schedule" not in recipe(
+        Choice("x", {"drafter": "draft_model", "schedule": "fixed"}), NAMES, "command"
+    )
 
 
 def test_schedule_that_nobody_asks_is_refused_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["run", "--model", "lab", "--drafter", "prompt_lookup", "--schedule", "heuristic", "--prompt", "x"]
+    words = [
+        "run",
+        "--model",
+        "lab",
+        "--drafter",
+        "prompt_lookup",
+        "--schedule",
+        "heuristic",
+        "--prompt",
+        "x",
+    ]
     assert main(words) == 2
     said = capsys.readouterr().err.strip()
-    assert "so the schedule heuristic would be ignored; choose the schedule fixed" in said and "\n" not in said
+    assert (
+        "so the schedule heuristic would be ignored; choose the schedule fixed" in said and "\n" not in said
+    )
 
 
 def test_traces_without_a_schedule_give_the_settings_of_those_with_the_fixed_one() -> None:
@@ -56,7 +70,9 @@ def test_traces_without_a_schedule_give_the_settings_of_those_with_the_fixed_one
         if trace.header.method["schedule"]["name"] != "fixed":
             continue
         drafter = recorded(trace.header).names.get("drafter")
-        asks = drafter is not None and registry("drafter")[drafter]().drafts  # a gate goes with all that draft
+        asks = (
+            drafter is not None and registry("drafter")[drafter]().drafts
+        )  # a gate goes with all that draft
         assert recorded(trace.header).names.get("schedule") == ("fixed" if asks else None)
         old: dict[str, Any] = {kind: part for kind, part in trace.header.method.items() if kind != "schedule"}
         assert Method.from_record(old) == Method.from_record(trace.header.method)
@@ -77,7 +93,9 @@ def shown(made: controls.Controls, **chosen: Any) -> bool:
 def test_page_shows_the_schedule_where_the_drafter_can_have_one(made: controls.Controls) -> None:
     assert made.parts["schedule"].value == "fixed"
     assert shown(made, drafter="draft_model") and shown(made, drafter="early_exit")
-    assert any(x.gates for x in registry("schedule").values()) and shown(made, drafter="prompt_lookup"), "a gate goes with it"
+    assert any(x.gates for x in registry("schedule").values()) and shown(made, drafter="prompt_lookup"), (
+        "a gate goes with it"
+    )
     assert not shown(made, drafter="none")
     assert not shown(made, strategy="jacobi")
 
@@ -86,11 +104,17 @@ def test_page_reads_and_puts_the_schedule_and_leaves_a_hidden_one_out(made: cont
     names, kinds = list(made.parts), list(made.knobs)
     values = [x["value"] for x in made.put(CHOICE)]
     parts, settings = made.read(values)
-    assert parts["schedule"] == "confidence" and settings["schedule"] == {"threshold": 0.55, "most": 6, "tune": False}
+    assert parts["schedule"] == "confidence" and settings["schedule"] == {
+        "threshold": 0.55,
+        "most": 6,
+        "tune": False,
+    }
     values[names.index("drafter")] = "none"
     parts, settings = made.read(values)
     assert "schedule" not in parts and "schedule" not in settings
     before = made.put(Choice("x", {"drafter": "draft_model"}))  # a link made when there were no schedules
     assert before[names.index("schedule")]["value"] == "fixed"
-    assert "confidence" not in before[len(names) + kinds.index("schedule")]["value"], "it goes back to how it began"
+    assert "confidence" not in before[len(names) + kinds.index("schedule")]["value"], (
+        "it goes back to how it began"
+    )
     assert made.begins["schedule"]["confidence"]["threshold"] == 0.4

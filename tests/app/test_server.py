@@ -24,7 +24,9 @@ def told(body: str) -> list[tuple[str, str | None, Any]]:
     """A stream as (event, id, data)."""
     found = []
     for block in body.split("\n\n"):
-        lines = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line and not line.startswith(":"))
+        lines = dict(
+            line.split(": ", 1) for line in block.splitlines() if ": " in line and not line.startswith(":")
+        )
         if "event" in lines:
             found.append((lines["event"], lines.get("id"), json.loads(lines["data"])))
     return found
@@ -52,7 +54,9 @@ def test_foreign_host_is_refused(client: TestClient, host: str) -> None:
     assert answer.status_code == 403 and "--allow-host" in answer.json()["error"]
 
 
-@pytest.mark.parametrize("host", [f"127.0.0.1:{PORT}", f"localhost:{PORT}", f"[::1]:{PORT}", f"LOCALHOST:{PORT}"])
+@pytest.mark.parametrize(
+    "host", [f"127.0.0.1:{PORT}", f"localhost:{PORT}", f"[::1]:{PORT}", f"LOCALHOST:{PORT}"]
+)
 def test_own_names_are_answered(play: Play, host: str) -> None:
     with TestClient(guarded(play), base_url=HERE) as client:
         assert client.get("/ds/state", headers={"host": host}).status_code == 200
@@ -93,25 +97,39 @@ def test_no_route_that_changes_anything_answers_another_page(play: Play) -> None
     """Every one that there is, with every foreign origin, on every name of this server, and under a name that is none."""
     channel, guard = finished(play), guarded(play)
     there = sorted(play.folder.iterdir())
-    routes = [(x.path, method) for x in guard.app.routes for method in getattr(x, "methods", ()) if method not in READS]
+    routes = [
+        (x.path, method)
+        for x in guard.app.routes
+        for method in getattr(x, "methods", ())
+        if method not in READS
+    ]
     assert len({path for path, _ in routes}) > 12, "the test needs the routes"
     asked = [({"host": host} | ({"origin": x} if x else {})) for host in NAMES for x in ORIGINS]
-    asked += [{"host": "evil.example", "origin": "http://evil.example"}, {"host": f"evil.example:{PORT}", "origin": HERE}]
+    asked += [
+        {"host": "evil.example", "origin": "http://evil.example"},
+        {"host": f"evil.example:{PORT}", "origin": HERE},
+    ]
     with TestClient(guard, base_url=HERE) as client:
         for path, method in routes:
             filled = re.sub(r"{action}", "delete", re.sub(r"{run}", channel.run, path))
             for headers in asked:
-                answer = client.request(method, re.sub(r"{[^}]*}", "x", filled), headers=headers, content=b"{}")
+                answer = client.request(
+                    method, re.sub(r"{[^}]*}", "x", filled), headers=headers, content=b"{}"
+                )
                 assert answer.status_code == 403 and "error" in answer.json(), (method, path, headers)
     assert sorted(play.folder.iterdir()) == there and list(play._jobs) == [channel.run]
 
 
-def test_what_goes_wrong_inside_is_told_without_a_stack_trace(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_inside_is_told_without_a_stack_trace(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(play, "state", lambda names: 1 / 0)
     with TestClient(guarded(play), base_url=HERE, raise_server_exceptions=False) as client:
         answer = client.get("/ds/state")
     assert answer.status_code == 500 and "Traceback" not in answer.text
-    assert answer.json()["error"].startswith("Something went wrong inside (ZeroDivisionError): load the page again")
+    assert answer.json()["error"].startswith(
+        "Something went wrong inside (ZeroDivisionError): load the page again"
+    )
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
@@ -145,7 +163,9 @@ def test_a_named_host_is_answered_and_another_is_not(play: Play) -> None:
         ({"content-length": "1e3"}, 400),
     ],
 )
-def test_a_body_over_the_limit_is_refused_before_it_is_read(client: TestClient, headers: dict[str, str], status: int) -> None:
+def test_a_body_over_the_limit_is_refused_before_it_is_read(
+    client: TestClient, headers: dict[str, str], status: int
+) -> None:
     assert client.post("/ds/run/x/stop", headers=headers).status_code == status
 
 
@@ -153,13 +173,18 @@ def test_a_body_of_unknown_length_is_refused(client: TestClient) -> None:
     assert client.post("/ds/run/x/stop", content=iter([b"a"] * 3)).status_code == 411
 
 
-@pytest.mark.parametrize("path", ["/ds/state", "/ds/web/scope.js", "/ds/knobs.json", "/ds/nothing", "/ds/run/zz", "/"])
+@pytest.mark.parametrize(
+    "path", ["/ds/state", "/ds/web/scope.js", "/ds/knobs.json", "/ds/nothing", "/ds/run/zz", "/"]
+)
 def test_every_answer_carries_the_headers(client: TestClient, path: str) -> None:
     for headers in ({}, {"host": "evil.example"}):
         got = client.get(path, headers=headers).headers
         assert got["x-content-type-options"] == "nosniff" and got["referrer-policy"] == "no-referrer"
         assert "frame-ancestors 'self'" in got["content-security-policy"]
-        assert "connect-src 'self'" in got["content-security-policy"] and "default-src 'self'" in got["content-security-policy"]
+        assert (
+            "connect-src 'self'" in got["content-security-policy"]
+            and "default-src 'self'" in got["content-security-policy"]
+        )
 
 
 def test_a_token_works_once_and_then_its_cookie(play: Play) -> None:
@@ -169,7 +194,12 @@ def test_a_token_works_once_and_then_its_cookie(play: Play) -> None:
         assert client.post("/?token=secret").status_code == 401
         first = client.get("/?token=secret", follow_redirects=False)
         cookie = first.headers["set-cookie"]
-        assert first.status_code == 303 and "HttpOnly" in cookie and "SameSite" in cookie and "secret" not in cookie
+        assert (
+            first.status_code == 303
+            and "HttpOnly" in cookie
+            and "SameSite" in cookie
+            and "secret" not in cookie
+        )
         assert client.get("/ds/state").status_code == 200
         client.cookies.clear()
         assert client.get("/?token=secret").status_code == 401
@@ -180,10 +210,13 @@ def test_a_token_works_once_and_then_its_cookie(play: Play) -> None:
 def test_open_hosts_need_a_name() -> None:
     with pytest.raises(ServeError, match="--allow-host"):
         names_of("0.0.0.0", None)
-    assert names_of("0.0.0.0", "lab.example, x:1") == ["lab.example", "x:1"] and names_of("127.0.0.1", None) == []
-    assert [loopback(x) for x in ("127.0.0.1", "::1", "[::1]", "localhost", "0.0.0.0", "10.0.0.1", "x")] == [True] * 4 + [
-        False
-    ] * 3
+    assert (
+        names_of("0.0.0.0", "lab.example, x:1") == ["lab.example", "x:1"]
+        and names_of("127.0.0.1", None) == []
+    )
+    assert [loopback(x) for x in ("127.0.0.1", "::1", "[::1]", "localhost", "0.0.0.0", "10.0.0.1", "x")] == [
+        True
+    ] * 4 + [False] * 3
 
 
 def test_a_taken_port_is_refused_in_one_sentence() -> None:
@@ -242,7 +275,13 @@ def test_no_path_leads_out(client: TestClient, path: str) -> None:
 def test_a_run_is_found_by_its_whole_id_only(play: Play, client: TestClient) -> None:
     run = finished(play).run
     assert len(run) == 16 and client.get(f"/ds/run/{run}").json()["status"] == "done"
-    for wrong in (run[:-1], run + "0", run.upper() if run.upper() != run else "x", run[:-1] + "é", f"{run}.dstrace"):
+    for wrong in (
+        run[:-1],
+        run + "0",
+        run.upper() if run.upper() != run else "x",
+        run[:-1] + "é",
+        f"{run}.dstrace",
+    ):
         assert client.get(f"/ds/run/{wrong}").status_code == 404
 
 
@@ -281,7 +320,10 @@ def test_steps_older_than_memory_come_from_the_trace(play: Play, monkeypatch: py
     channel = finished(play)
     assert channel.count > 8
     assert [step.step for step in channel.steps(0, 6)] == [0, 1, 2, 3, 4, 5]
-    assert [step.step for step in channel.steps(channel.count - 2, 10**6)] == [channel.count - 2, channel.count - 1]
+    assert [step.step for step in channel.steps(channel.count - 2, 10**6)] == [
+        channel.count - 2,
+        channel.count - 1,
+    ]
 
 
 # ---- the stream
@@ -290,7 +332,10 @@ def test_steps_older_than_memory_come_from_the_trace(play: Play, monkeypatch: py
 def test_stream_tells_every_step_and_the_end(play: Play, client: TestClient) -> None:
     channel = finished(play)
     answer = client.get(f"/ds/run/{channel.run}/events")
-    assert answer.headers["content-type"].startswith("text/event-stream") and answer.headers["cache-control"] == "no-store"
+    assert (
+        answer.headers["content-type"].startswith("text/event-stream")
+        and answer.headers["cache-control"] == "no-store"
+    )
     events = told(answer.text)
     assert [kind for kind, _, _ in events][:2] == ["state", "head"] and events[-1][0] == "end"
     assert events[-1][2]["reason"] == "max_new_tokens" and events[-1][2]["tokens"] == 32
@@ -323,7 +368,10 @@ def test_stream_of_a_run_that_is_only_on_disk(play: Play, client: TestClient, tm
     other = toy_play(tmp_path)
     with TestClient(guarded(other), base_url=HERE) as later:
         events = told(later.get(f"/ds/run/{channel.run}/events").text)
-    assert len([1 for kind, _, _ in events if kind == "step"]) == channel.count and events[-1][2]["reason"] == "max_new_tokens"
+    assert (
+        len([1 for kind, _, _ in events if kind == "step"]) == channel.count
+        and events[-1][2]["reason"] == "max_new_tokens"
+    )
 
 
 def test_what_goes_over_the_wire_re_derives(play: Play, client: TestClient) -> None:
@@ -404,9 +452,14 @@ def test_an_unreadable_folder_is_told(play: Play) -> None:
 def test_a_finished_run_is_given_as_trace_and_as_page(play: Play, client: TestClient) -> None:
     channel = finished(play)
     trace = client.get(f"/ds/run/{channel.run}/trace")
-    assert trace.content == channel.path.read_bytes() and f'"{channel.run}.dstrace"' in trace.headers["content-disposition"]
+    assert (
+        trace.content == channel.path.read_bytes()
+        and f'"{channel.run}.dstrace"' in trace.headers["content-disposition"]
+    )
     page = client.get(f"/ds/run/{channel.run}/export.html")
-    assert page.headers["content-disposition"].startswith("attachment") and page.text.startswith("<!doctype html>")
+    assert page.headers["content-disposition"].startswith("attachment") and page.text.startswith(
+        "<!doctype html>"
+    )
     assert "default-src 'none'" in page.text
 
 
@@ -451,9 +504,13 @@ def test_after_memory_ran_out_less_is_offered(play: Play, client: TestClient) ->
         assert matching(choice) in PRESETS and choice.seed == channel.wire.header.seed
 
 
-def test_a_cache_that_does_not_fit_is_refused_with_the_way_out(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_does_not_fit_is_refused_with_the_way_out(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("decodescope.app.runs.shelf.free", lambda: 1000)
-    with pytest.raises(Refused, match=r"^The cache of \d+ tokens would take .*B and 1\.0 kB are free: ask for fewer"):
+    with pytest.raises(
+        Refused, match=r"^The cache of \d+ tokens would take .*B and 1\.0 kB are free: ask for fewer"
+    ):
         play.start(speculative(max_new=200))
     assert not list(play.folder.glob("*"))
 

@@ -34,10 +34,14 @@ def ended(client: TestClient, name: str) -> dict[str, Any]:
     return eventually(lambda: (record := client.get(f"/ds/compare/set/{name}").json())["over"] and record)
 
 
-def test_ratios_are_paired_by_prompt_and_their_interval_is_over_the_prompts(client: TestClient, play: Play) -> None:
+def test_ratios_are_paired_by_prompt_and_their_interval_is_over_the_prompts(
+    client: TestClient, play: Play
+) -> None:
     record = ended(client, begun(client).json()["id"])
     assert (record["of"], record["done"], record["stopped"]) == (15, 15, False) and len(record["lines"]) == 5
-    assert [x["kind"] for x in record["kinds"]] == ["all", "a", "b"] and [x["n"] for x in record["kinds"]] == [5, 2, 3]
+    assert [x["kind"] for x in record["kinds"]] == ["all", "a", "b"] and [
+        x["n"] for x in record["kinds"]
+    ] == [5, 2, 3]
     chain, kept = [], []
     assert [x["why"] for x in record["lines"]] == [""] * 5
     for i, line in enumerate(record["lines"]):
@@ -62,7 +66,10 @@ def test_ratios_are_paired_by_prompt_and_their_interval_is_over_the_prompts(clie
 def test_a_set_says_how_prompts_were_put_and_which_turns_were_not(client: TestClient) -> None:
     text = '{"turns": ["one", "and then?", "why?"]}\n{"turns": ["two"]}'
     record = ended(client, begun(client, text=text, new=4).json()["id"])
-    raw, left = "The prompts were put as raw text, without a chat template.", "2 later turns, of 1 of 2 prompts."
+    raw, left = (
+        "The prompts were put as raw text, without a chat template.",
+        "2 later turns, of 1 of 2 prompts.",
+    )
     assert record["asked"] == [raw, "Only first turns were asked. Left out: " + left]
     assert [x["later"] for x in record["lines"]] == [2, 0]
     page = client.get(f"/ds/compare/set/{record['id']}/page.html").text
@@ -71,7 +78,10 @@ def test_a_set_says_how_prompts_were_put_and_which_turns_were_not(client: TestCl
 
 def test_who_begins_moves_on_with_the_prompts(client: TestClient, play: Play) -> None:
     record = ended(client, begun(client).json()["id"])
-    ends = [[(play.folder / f"{run}.dstrace").stat().st_mtime_ns for run in x["runs"]] for x in record["lines"][:3]]
+    ends = [
+        [(play.folder / f"{run}.dstrace").stat().st_mtime_ns for run in x["runs"]]
+        for x in record["lines"][:3]
+    ]
     assert [x.index(min(x)) for x in ends] == [0, 1, 2]
 
 
@@ -107,7 +117,12 @@ def test_what_a_set_has_so_far_is_kept_with_every_run(client: TestClient, play: 
     eventually(standing)
     with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as later:
         record = later.get(f"/ds/compare/set/{name}").json()
-    assert record["over"] and record["stopped"] and record["done"] == 1 and record["lines"][0]["cells"][0]["tokens"] == 12
+    assert (
+        record["over"]
+        and record["stopped"]
+        and record["done"] == 1
+        and record["lines"][0]["cells"][0]["tokens"] == 12
+    )
     client.post(f"/ds/compare/set/{name}/stop")
     ended(client, name)
 
@@ -134,9 +149,13 @@ def test_a_stop_keeps_what_was_recorded(client: TestClient, play: Any) -> None:
         ({"new": 5000}, "New tokens = 5000"),
     ],
 )
-def test_what_cannot_be_run_is_refused_in_a_sentence(client: TestClient, said: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_run_is_refused_in_a_sentence(
+    client: TestClient, said: dict[str, Any], says: str
+) -> None:
     answer = begun(client, **said)
-    assert answer.status_code == 422 and says in answer.json()["error"] and answer.json()["error"].endswith(".")
+    assert (
+        answer.status_code == 422 and says in answer.json()["error"] and answer.json()["error"].endswith(".")
+    )
 
 
 def test_a_set_that_is_not_here_is_said_to_be_gone(client: TestClient) -> None:

@@ -66,7 +66,9 @@ def test_a_run_reads_the_models_that_it_names_whatever_another_named(tmp_path: P
     mine = str((tmp_path / "mine").resolve())
     play = Play("lab-draft", None, tmp_path / "traces", more=tmp_path)
     usual = play.start(Choice("Once", max_new=4))
-    other = play.start(Choice("Once", PRESETS["chain"].names, models={"target": "lab", "draft": mine}, max_new=4))
+    other = play.start(
+        Choice("Once", PRESETS["chain"].names, models={"target": "lab", "draft": mine}, max_new=4)
+    )
     again = play.start(Choice("Once", max_new=4))
     headers = []
     for channel in (usual, other, again):
@@ -75,19 +77,25 @@ def test_a_run_reads_the_models_that_it_names_whatever_another_named(tmp_path: P
         assert headers[-1].run == channel.run, "it keeps the number that it had while it waited"
     assert [x.model["name"] for x in headers] == ["lab-draft", "lab", "lab-draft"]
     assert headers[1].lanes["draft"]["name"] == "mine"
-    assert sorted(named(play)) == ["lab", "lab-draft", "mine"], "they stay while there is room, and are read once"
+    assert sorted(named(play)) == ["lab", "lab-draft", "mine"], (
+        "they stay while there is room, and are read once"
+    )
     assert play.state()["ready"] and [x["name"] for x in play.state({"target": "lab"})["models"]] == ["lab"]
     play.close()
 
 
-def test_models_that_no_run_needs_go_where_others_have_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_that_no_run_needs_go_where_others_have_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     play = Play("lab-draft", None, tmp_path)
     first = play.start(Choice("Once", max_new=2))
     assert play._jobs[first.run].wait(300)
     size = {x.key: x.size for x in play.offers()}
     gone = weakref.ref(play.present["lab-draft"])
     room = size["lab"] * 1.15  # for one of them
-    monkeypatch.setattr("decodescope.app.runs.shelf.free", lambda: int(room - sum(size[key] for key in play.present)))
+    monkeypatch.setattr(
+        "decodescope.app.runs.shelf.free", lambda: int(room - sum(size[key] for key in play.present))
+    )
     second = play.start(Choice("Once", max_new=2, models={"target": "lab"}))
     assert play._jobs[second.run].wait(300) and second.status == "done", second.state()
     assert named(play) == ["lab"] and first.status == "done" and gone() is None, "nothing holds its weights"
@@ -97,8 +105,12 @@ def test_models_that_no_run_needs_go_where_others_have_no_room(tmp_path: Path, m
 def test_further_draft_models_are_loaded_for_a_method_that_reads_several(tmp_path: Path) -> None:
     play = Play("lab-draft", None, tmp_path / "traces")
     several = Choice("Once", {"drafter": "specinfer"}, {"drafter": {"models": 2}}, max_new=6)
-    assert play.wants(several) == ("draft", "draft2") and play.wants(Choice("x", {"strategy": "jacobi"})) == ()
-    assert re.search(r"needs 2 draft models and the page has 0: choose more under Draft model", play.check(several))
+    assert (
+        play.wants(several) == ("draft", "draft2") and play.wants(Choice("x", {"strategy": "jacobi"})) == ()
+    )
+    assert re.search(
+        r"needs 2 draft models and the page has 0: choose more under Draft model", play.check(several)
+    )
     names = dict.fromkeys(("target", "draft", "draft2"), "lab-draft")
     several = replace(several, models=names)
     assert play.check(several) == ""
@@ -107,11 +119,15 @@ def test_further_draft_models_are_loaded_for_a_method_that_reads_several(tmp_pat
     assert set(channel.wire.header.lanes) == {"draft", "draft2"}  # type: ignore[union-attr] # it has begun
     assert named(play) == ["lab-draft"], "a model that plays several parts is read once"
     one, three = play.estimate({"target": "lab-draft"}, 100), play.estimate(names, 100)
-    assert three.held == one.held and three.cache == 3 * one.cache, "its weights count once, its caches as often as it plays"
+    assert three.held == one.held and three.cache == 3 * one.cache, (
+        "its weights count once, its caches as often as it plays"
+    )
     play.close()
 
 
-def test_a_model_that_is_not_offered_or_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_not_offered_or_does_not_fit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     play = Play("lab", None, tmp_path)
     for wrong in ("/etc", "../lab", "nobody/nothing"):
         with pytest.raises(Refused, match="not offered here"):
@@ -130,16 +146,24 @@ def test_the_estimate_counts_weights_and_whole_pages_of_cache(tmp_path: Path) ->
     play = Play("lab", "lab-draft", tmp_path)
     specs = {x.name: x.spec for x in play.offers() if x.name in play.names.values()}
     before = play.estimate(play.names, 100)
-    assert before.weights == {name: specs[name].params * 4 for name in ("lab", "lab-draft")} and before.held == 0
+    assert (
+        before.weights == {name: specs[name].params * 4 for name in ("lab", "lab-draft")} and before.held == 0
+    )
     assert before.cache == sum(x.kv_bytes(112, 4) for x in specs.values()) and before.needed > before.cache
-    assert play.estimate(play.names, 10**9).cache == sum(x.kv_bytes(x.max_positions, 4) for x in specs.values())
+    assert play.estimate(play.names, 10**9).cache == sum(
+        x.kv_bytes(x.max_positions, 4) for x in specs.values()
+    )
     play.bring(play.names)
     after = play.estimate(play.names, 100)
     assert after.weights == {} and after.held == sum(before.weights.values()) and after.cache == before.cache
     # what is told is what the engine then holds, but for the room that growth by half makes
     channel = finished(play, prompt="Once", max_new=90)
     held = [x.cache for x in channel.steps(0, channel.count)][-1]
-    assert {x.lane: x.held_bytes for x in held}["target"] == specs["lab"].kv_bytes(128, 4) < 1.5 * specs["lab"].kv_bytes(112, 4)
+    assert (
+        {x.lane: x.held_bytes for x in held}["target"]
+        == specs["lab"].kv_bytes(128, 4)
+        < 1.5 * specs["lab"].kv_bytes(112, 4)
+    )
     play.close()
 
 
@@ -160,14 +184,19 @@ def test_a_draft_with_other_tokens_is_refused_before_it_is_loaded(tmp_path: Path
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda x: x.write_bytes(x.read_bytes()[: x.stat().st_size // 2]), r"tokenizer.json cannot be read .*; download it"),
+        (
+            lambda x: x.write_bytes(x.read_bytes()[: x.stat().st_size // 2]),
+            r"tokenizer.json cannot be read .*; download it",
+        ),
         (lambda x: x.write_text("no JSON"), r"tokenizer.json cannot be read .*; download it"),
         (lambda x: x.write_bytes(bytes(range(256))), "tokenizer.json"),
         (lambda x: x.unlink(), "has no tokenizer.json; save the tokenizer"),
     ],
     ids=["cut in half", "no JSON", "no text", "missing"],
 )
-def test_a_model_says_of_itself_that_its_tokenizer_is_damaged(spoil: Callable[[Path], Any], says: str, tmp_path: Path) -> None:
+def test_a_model_says_of_itself_that_its_tokenizer_is_damaged(
+    spoil: Callable[[Path], Any], says: str, tmp_path: Path
+) -> None:
     bad = tmp_path / "bad"
     shutil.copytree(SHIPPED / "lab-draft", bad)
     spoil(bad / "tokenizer.json")
@@ -207,7 +236,11 @@ def test_a_model_that_cannot_be_read_leaves_the_present_ones(tmp_path: Path) -> 
     play.load()
     channel = play.start(Choice("Once", max_new=2, models={"target": str(bad.resolve())}))
     assert play._jobs[channel.run].wait(300) and channel.over and channel.end is not None
-    assert channel.end.reason == "bad_input" and "model.safetensors" in channel.end.message and "\n" not in channel.end.message
+    assert (
+        channel.end.reason == "bad_input"
+        and "model.safetensors" in channel.end.message
+        and "\n" not in channel.end.message
+    )
     assert named(play) == ["lab-draft"] and not play.trouble
     assert play.start(Choice("Once", max_new=2)).going
     play.close()
@@ -234,7 +267,9 @@ def test_examples_open_agree_with_themselves_and_are_small() -> None:
         assert example.path.stat().st_size <= 300_000 and example.about.endswith(".")
         trace = open_trace(example.path, verify=True)
         assert trace.header.run == example.run
-        assert len(trace.steps) > (0 if example.name in ("wall", "planned") else 3), "all at once, or more than a few steps"
+        assert len(trace.steps) > (0 if example.name in ("wall", "planned") else 3), (
+            "all at once, or more than a few steps"
+        )
         assert not trace.damage
         assert check(trace).ok
         trace.close()
@@ -265,7 +300,9 @@ def test_the_oldest_unstarred_traces_go(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_bytes(b"x" * 1000)
     assert [x.name for x in tidy(tmp_path, 400)] == ["1.dstrace", "2.dstrace"]
     assert tidy(tmp_path, 400) == []
-    assert [x.name for x in tidy(tmp_path, 0)] == ["3.dstrace", "4.dstrace"], "the newest and the starred stay"
+    assert [x.name for x in tidy(tmp_path, 0)] == ["3.dstrace", "4.dstrace"], (
+        "the newest and the starred stay"
+    )
     assert sorted(x.name for x in tmp_path.iterdir()) == [
         *("0.dstrace", "0.dstrace.star", "5.dstrace", "7.dstrace.partial", "notes.txt"),
     ]
@@ -290,24 +327,38 @@ def test_the_estimate_of_a_run_knows_what_is_packed_and_who_looks_at_the_prompt(
     def held(role: str, **names: Any) -> int:
         return memory.tokens_held(Method.named(names), 1000, 600, 0, role, spec, 4)
 
-    assert held("target") == 1600 and held("target", codec="kivi") < 1300, "the prompt, whole, beside what it is packed into"
+    assert held("target") == 1600 and held("target", codec="kivi") < 1300, (
+        "the prompt, whole, beside what it is packed into"
+    )
     ahead = 1000 + Method.named({"policy": "speckv"}).policy.knobs()["lookahead"]
     assert held("draft", policy="speckv") == ahead and held("draft", drafter="draft_model") == 1600
-    assert held("draft", policy="speckv", drafter="draft_model") == 1600 + ahead, "each has a cache of its own"
-    assert held("draft", context="specpc", drafter="draft_model") == 1600, "the one that looked is gone before the other reads"
+    assert held("draft", policy="speckv", drafter="draft_model") == 1600 + ahead, (
+        "each has a cache of its own"
+    )
+    assert held("draft", context="specpc", drafter="draft_model") == 1600, (
+        "the one that looked is gone before the other reads"
+    )
     spec = replace(spec, max_positions=1200)
     both = held("draft", policy="speckv", drafter="draft_model")
-    assert held("draft", drafter="draft_model") == 1200 and both == 1200 + min(ahead, 1200), "no cache is beyond the context"
+    assert held("draft", drafter="draft_model") == 1200 and both == 1200 + min(ahead, 1200), (
+        "no cache is beyond the context"
+    )
     play = toy_play(tmp_path)
     alone, beside = (play.memory(Choice("abcabc", max_new=200, shadow=shadow)) for shadow in (False, True))
-    assert beside.cache > alone.cache and beside.tokens == 2 * alone.tokens, "a full cache beside counts, where it is asked for"
+    assert beside.cache > alone.cache and beside.tokens == 2 * alone.tokens, (
+        "a full cache beside counts, where it is asked for"
+    )
     told = []
     for codec in ("unpacked", "kivi"):
-        choice = Choice("abcabc", {"codec": codec}, {"codec": {"group": 4}} if codec == "kivi" else {}, max_new=200)
+        choice = Choice(
+            "abcabc", {"codec": codec}, {"codec": {"group": 4}} if codec == "kivi" else {}, max_new=200
+        )
         ahead = play.memory(choice)
         channel = play.start(choice)
         assert play._jobs[channel.run].wait(300)
-        assert ahead.parts.partition(", ")[2] in channel.estimate, "before it begins it is told the same of its cache"
+        assert ahead.parts.partition(", ")[2] in channel.estimate, (
+            "before it begins it is told the same of its cache"
+        )
         tokens, number, unit = re.findall(r"cache of (\d+) tokens ([\d.]+) ([kMGT]?)B", channel.estimate)[0]
         told.append((int(tokens), float(number) * 1000 ** " kMGT".index(unit or " ")))
     assert told[0][0] == told[1][0] and told[1][1] < 0.8 * told[0][1], told

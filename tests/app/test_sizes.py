@@ -32,7 +32,11 @@ def test_larger_type_is_kept_and_everything_still_fits(lab: Lab, width: int) -> 
     page.click(".ds-top .size")
     page.wait_for_function(f"{SIZE.format('.ds .label')} > {usual}")
     assert page.get_attribute(".ds-top .size", "aria-pressed") == "true"
-    assert [page.evaluate(SIZE.format(x)) for x in (".ds", "#ds-prompt textarea", ".ds-tabs button")] == [16, 16, 16]
+    assert [page.evaluate(SIZE.format(x)) for x in (".ds", "#ds-prompt textarea", ".ds-tabs button")] == [
+        16,
+        16,
+        16,
+    ]
     seek(page, 4)
     boxes = label_boxes(page)
     for i, a in enumerate(boxes):

@@ -32,7 +32,9 @@ def test_a_page_is_made_without_stubs_notebooks_and_tables_and_nothing_of_that_s
     assert done.stdout.split("\n")[:2] == ["0 False False False True", "create_or_modify_pyi 2"], done.stderr
 
 
-def test_what_is_refused_while_the_page_is_made_is_there_again_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused_while_the_page_is_made_is_there_again_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delitem(sys.modules, "IPython", raising=False)
     with spared(), pytest.raises(ModuleNotFoundError):
         __import__("IPython")

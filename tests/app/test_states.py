@@ -146,7 +146,9 @@ def test_a_lost_stream_is_veiled_and_goes_on_from_its_last_step(paused: Lab) -> 
     try:
         paused.play.act(channel, "step")
         page.wait_for_selector(".ds .veil >> text=reconnecting, last step 0")
-        assert page.evaluate(STEP) == 0 and page.locator(".ds .node:visible").count() > 1, "the last picture stays"
+        assert page.evaluate(STEP) == 0 and page.locator(".ds .node:visible").count() > 1, (
+            "the last picture stays"
+        )
     finally:
         paused.cut.on = False  # type: ignore[attr-defined] # of this file's labs
     page.wait_for_function(f"{STEP} == 1")
@@ -216,7 +218,9 @@ def test_a_link_whose_run_is_no_number_says_so(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("reason", ["out_of_memory", "device_lost"])
-def test_a_run_that_fails_keeps_its_steps_and_says_what_to_do(lab: Lab, monkeypatch: pytest.MonkeyPatch, reason: Any) -> None:
+def test_a_run_that_fails_keeps_its_steps_and_says_what_to_do(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, reason: Any
+) -> None:
     run, calls = Executor.run, 0
 
     def failing(*args: Any, **more: Any) -> Any:
@@ -247,7 +251,9 @@ def test_a_run_that_fails_keeps_its_steps_and_says_what_to_do(lab: Lab, monkeypa
     ways.nth(1).click()
     page.wait_for_function(f"document.querySelector('#ds-preset input').value == '{PRESETS['h2o'].title}'")
     header = lab.play.find(page.evaluate("location.hash").removeprefix("#run=")).wire.header
-    assert page.locator("#ds-prompt textarea").input_value() == recorded(header).prompt, "the same prompt, with less"
+    assert page.locator("#ds-prompt textarea").input_value() == recorded(header).prompt, (
+        "the same prompt, with less"
+    )
 
 
 def test_a_damaged_trace_is_shown_as_far_as_it_goes(lab: Lab) -> None:

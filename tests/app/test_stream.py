@@ -39,7 +39,9 @@ async def heard(*readers: Reader) -> bytes:
 
 
 def names(text: bytes, kind: str) -> list[bytes]:
-    return [line for line in text.split(b"\n") if line.startswith(b"event: ") and line.endswith(kind.encode())]
+    return [
+        line for line in text.split(b"\n") if line.startswith(b"event: ") and line.endswith(kind.encode())
+    ]
 
 
 def test_what_a_token_says_cannot_be_taken_for_an_event(trace: Trace, tmp_path: Path) -> None:
@@ -47,7 +49,9 @@ def test_what_a_token_says_cannot_be_taken_for_an_event(trace: Trace, tmp_path: 
     bad = replace(trace.header, pieces=dict.fromkeys(map(str, range(trace.header.model["vocab"])), evil))
     runs = [channel(trace, tmp_path), channel(Trace([bad, trace.prefill, *trace.steps]), tmp_path)]
     text = awaited(heard(*(Reader(x, word=f"{k}-") for k, x in enumerate(runs))))
-    assert b"1-end" in text.split(b"event: 1-head", 1)[1].split(b"\n\n")[0], "the test needs a head that says it"
+    assert b"1-end" in text.split(b"event: 1-head", 1)[1].split(b"\n\n")[0], (
+        "the test needs a head that says it"
+    )
     for k, one in enumerate(runs):
         assert len(names(text, f" {k}-step")) == one.count and len(names(text, f" {k}-end")) == 1
     assert b"\nid:" not in text, "a page that comes back says itself where it was in each"

@@ -49,7 +49,10 @@ def test_a_fork_is_named_after_itself(play: Play, client: TestClient) -> None:
 @pytest.mark.xdist_group("browser")
 def test_panes_that_wait_have_names(lab: Lab) -> None:
     with occupied(lab.play):
-        runs = [lab.play.start(speculative(prompt=text, max_new=3)).run for text in ("first of two", "second of two")]
+        runs = [
+            lab.play.start(speculative(prompt=text, max_new=3)).run
+            for text in ("first of two", "second of two")
+        ]
         page = lab.open(f"/#compare&runs={','.join(runs)}", ready=False)
         for text in ("first of two", "second of two"):
             page.wait_for_selector(f"#ds-page-compare header.run b >> text={METHOD}: {text}")

@@ -62,7 +62,9 @@ def test_each_runs_the_model_that_it_chose_and_a_new_visitor_the_first_one(lab: 
         page.keyboard.press("Escape")
         page.click("#ds-tab-compare")
         page.get_by_role("button", name="Run methods on one prompt").click()
-        page.wait_for_function(f"document.querySelector('.lineup .models').textContent.includes('{'bare' if why else 'lab,'}')")
+        page.wait_for_function(
+            f"document.querySelector('.lineup .models').textContent.includes('{'bare' if why else 'lab,'}')"
+        )
 
 
 def test_the_models_of_a_page_are_kept_and_go_with_its_link(lab: Lab) -> None:

@@ -17,10 +17,14 @@ def test_boxes_and_choice_say_the_same() -> None:
     with gr.Blocks():
         table = controls.Controls()
         table.models = {role: gr.Dropdown(["lab", "lab-draft", ""]) for role in ("target", "draft", "large")}
-        table.weights = {role: gr.Dropdown(["", "int8"], allow_custom_value=True) for role in ("target", "draft")}
+        table.weights = {
+            role: gr.Dropdown(["", "int8"], allow_custom_value=True) for role in ("target", "draft")
+        }
     names = table.named(["lab", "lab", "", "", "int4 group=32"])
     assert names == {"target": "lab", "draft": "lab@int4 group=32"}
-    assert table.named(["lab", "", "lab", " ", "int8"]) == {"target": "lab", "large": "lab"}, "no model, nothing to change"
+    assert table.named(["lab", "", "lab", " ", "int8"]) == {"target": "lab", "large": "lab"}, (
+        "no model, nothing to change"
+    )
     values = [x.get("value") for x in table.choose(names, lambda name: name)]
     assert values == ["lab", "lab", "", "", "int4 group=32"]
     gone = table.choose({**names, "draft": "elsewhere@int8"}, lambda name: name if name == "lab" else None)
@@ -28,7 +32,8 @@ def test_boxes_and_choice_say_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "boxes"), [("int8", ("int8", "")), ("int4_draft", ("", "int4")), ("pruned", ("cut_layers skip=a6,f4", ""))]
+    ("name", "boxes"),
+    [("int8", ("int8", "")), ("int4_draft", ("", "int4")), ("pruned", ("cut_layers skip=a6,f4", ""))],
 )
 def test_a_preset_sets_the_boxes_and_the_next_one_empties_them(name: str, boxes: tuple[str, str]) -> None:
     begin = {"target": "lab", "draft": "lab-draft"}
@@ -51,7 +56,11 @@ def test_the_shelf_offers_what_can_be_made_of_a_model() -> None:
     plain, offer = shelf.offer("lab"), shelf.offer("lab@int4  group=32")
     assert plain is not None and offer is not None and offer is shelf.offer("lab@int4  group=32")
     assert (offer.name, offer.spec.weights, offer.size) == ("lab@int4 group=32", "int4 group=32", plain.size)
-    assert shelf.key("lab@int8") == "lab@int8" and shelf.key("lab@int9") is None and shelf.offer("nothing@int8") is None
+    assert (
+        shelf.key("lab@int8") == "lab@int8"
+        and shelf.key("lab@int9") is None
+        and shelf.offer("nothing@int8") is None
+    )
     with pytest.raises(Refused, match="The weights cannot be made so: no weights is called 'int9'"):
         shelf.readers({"target": "lab@int9"})
     with pytest.raises(Refused, match="is not offered here"):

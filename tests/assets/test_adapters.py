@@ -48,7 +48,9 @@ def prompts(count: int = 5) -> Tensor:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short texts, in which nothing but their length ends one."""
-    for name, value in dict(PROMPT=PROMPT, NEW=NEW, BLOCK=BLOCK, END=NEVER, SAME=NEVER, ROWS=4, WINDOWS=4).items():
+    for name, value in dict(
+        PROMPT=PROMPT, NEW=NEW, BLOCK=BLOCK, END=NEVER, SAME=NEVER, ROWS=4, WINDOWS=4
+    ).items():
         for module in (adapted, cllm, lud):
             monkeypatch.setattr(module, name, value, raising=False)
 
@@ -81,7 +83,9 @@ def test_trajectories_are_jacobi_s_and_take_as_many_passes() -> None:
                 guesses = after
                 assert guesses.equal(made.points[step, row, at].long())
                 assert guesses[:step].equal(text[PROMPT:][at][:step]), "so many are final"
-            right = [bool((made.points[j, row, at][:-1] == text[PROMPT:][at][:-1]).all()) for j in range(BLOCK)]
+            right = [
+                bool((made.points[j, row, at][:-1] == text[PROMPT:][at][:-1]).all()) for j in range(BLOCK)
+            ]
             needed.append(right.index(True) + 1)
     assert cllm.passes(made, BLOCK) == (pytest.approx(sum(needed) / len(needed)), len(needed))
     assert 1 < sum(needed) / len(needed) <= BLOCK, "neither all at once nor without an end"
@@ -96,7 +100,9 @@ def test_passes_are_those_of_the_strategy(tmp_path: Path) -> None:
     starts = prompts(3)
     counted = []
     for start in starts:
-        session = Session(model, Method(strategy=Jacobi(block=BLOCK, guess="zero")), start.tolist(), max_new_tokens=NEW)
+        session = Session(
+            model, Method(strategy=Jacobi(block=BLOCK, guess="zero")), start.tolist(), max_new_tokens=NEW
+        )
         counted.append(sum(1 for _ in session.stream()))
     trained = Net.from_folder(tmp_path / "m")
     with pytest.MonkeyPatch.context() as here:
@@ -119,12 +125,16 @@ def test_the_consistency_of_a_fixed_point_is_nothing_and_of_guesses_it_falls() -
     assert train(part, 60, 60, lambda said: None) == 60
     with torch.no_grad():
         assert float(part.losses(texts, counted, point)[0]) < first - 0.1
-    assert all(x.equal(before[name]) for name, x in part.net.named_parameters() if name in before), "the base stays"
+    assert all(x.equal(before[name]) for name, x in part.net.named_parameters() if name in before), (
+        "the base stays"
+    )
     assert all(x.equal(x.bfloat16().float()) for x in part.tensors().values()), "numbers of the file"
 
 
 @torch.no_grad()
-def test_a_fresh_adapter_changes_nothing_and_a_written_one_is_the_net_that_was_trained(tmp_path: Path) -> None:
+def test_a_fresh_adapter_changes_nothing_and_a_written_one_is_the_net_that_was_trained(
+    tmp_path: Path,
+) -> None:
     model = net()
     model.to_folder(tmp_path / "m")
     model, ids = Net.from_folder(tmp_path / "m"), prompts(1)
@@ -134,7 +144,9 @@ def test_a_fresh_adapter_changes_nothing_and_a_written_one_is_the_net_that_was_t
         delta.B.copy_(torch.randn(delta.B.shape).bfloat16())
         delta.A.copy_(delta.A.bfloat16())
     trained = model(ids)
-    write(tmp_path / "m" / "adapters" / "x", stored(deltas), rank=2, alpha=4.0, base=fingerprint(tmp_path / "m"))
+    write(
+        tmp_path / "m" / "adapters" / "x", stored(deltas), rank=2, alpha=4.0, base=fingerprint(tmp_path / "m")
+    )
     engine = load(f"{tmp_path / 'm'}+x", "float32", "cpu")
     read = engine.decoder.forward(Feed.causal(ids[0].tolist(), 0), None)
     assert torch.allclose(read[0], trained[0], atol=1e-4)
@@ -157,7 +169,9 @@ def test_a_group_of_placeholders_reads_the_text_before_it_and_itself() -> None:
     assert torch.allclose(whole, model(text), atol=1e-4)
     for i, place in enumerate(at.tolist()):
         alone = torch.cat((text[:, : place + 1], torch.full((2, lud.PADS), lud.PAD)), 1)
-        assert torch.allclose(rows[:, i * lud.PADS : (i + 1) * lud.PADS], model(alone)[:, -lud.PADS :], atol=1e-4)
+        assert torch.allclose(
+            rows[:, i * lud.PADS : (i + 1) * lud.PADS], model(alone)[:, -lud.PADS :], atol=1e-4
+        )
     assert lud.due(at)[: lud.PADS].tolist() == [int(at[0]) + 2 + j for j in range(lud.PADS)]
 
 
@@ -166,13 +180,17 @@ def test_placeholders_learn_what_follows_and_the_units_that_are_measured_grow() 
     part.corpus = torch.randint(13, (200,)).numpy()
     texts = part.net.write(prompts(4), NEW, 0.0)
     part.known = texts, torch.full((4,), NEW)
-    before = {name: x.clone() for name, x in part.net.named_parameters() if not name.endswith((".A", ".B", ".rows"))}
+    before = {
+        name: x.clone() for name, x in part.net.named_parameters() if not name.endswith((".A", ".B", ".rows"))
+    }
     short = lud.units(part.net, *part.known, 0.6)["tokens"]
     part.lr = 2e-2
     assert train(part, 60, 80, lambda said: None) == 80
     long = lud.units(part.net, *part.known, 0.6)
     assert long["tokens"] > short + 0.3 and long["right"] > 0.8
-    assert all(x.equal(before[name]) for name, x in part.net.named_parameters() if name in before), "the base stays"
+    assert all(x.equal(before[name]) for name, x in part.net.named_parameters() if name in before), (
+        "the base stays"
+    )
     rows = {name for name in part.tensors() if name.endswith(".rows")}
     assert rows == {"model.embed_tokens.weight.rows"}
 
@@ -185,10 +203,19 @@ def test_learnt_rows_are_what_the_engine_reads_and_predicts(tmp_path: Path) -> N
     assert model(ids).equal(base) and all(x.endswith("q_proj") or x.endswith("tokens") for x in made)
     made["model/embed_tokens"].rows.copy_(torch.randn(2, model.shape.width).bfloat16())
     rows = {"model.embed_tokens.weight": [2, 5]}
-    write(tmp_path / "m" / "adapters" / "x", stored(made), rank=2, alpha=4.0, base=fingerprint(tmp_path / "m"), rows=rows)
+    write(
+        tmp_path / "m" / "adapters" / "x",
+        stored(made),
+        rank=2,
+        alpha=4.0,
+        base=fingerprint(tmp_path / "m"),
+        rows=rows,
+    )
     engine = load(f"{tmp_path / 'm'}+x", "float32", "cpu")
     read = engine.decoder.forward(Feed.causal(ids[0].tolist(), 0), None)
-    assert torch.allclose(read[0], model(ids)[0], atol=1e-4) and not torch.allclose(read[0], base[0], atol=1e-2)
+    assert torch.allclose(read[0], model(ids)[0], atol=1e-4) and not torch.allclose(
+        read[0], base[0], atol=1e-2
+    )
     switched(made, False)
     assert model(ids).equal(base)
 
@@ -228,7 +255,10 @@ def test_copies_fill_a_window_and_the_penalty_is_that_of_each_token_and_its_like
     due = torch.stack(nats).mean()
     loss = ditto.penalty(p, back, 0.5)
     assert torch.allclose(loss, due)
-    (mine,), (wanted,) = torch.autograd.grad(loss, logits, retain_graph=True), torch.autograd.grad(due, logits)
+    (mine,), (wanted,) = (
+        torch.autograd.grad(loss, logits, retain_graph=True),
+        torch.autograd.grad(due, logits),
+    )
     assert torch.allclose(mine, wanted, atol=1e-7), "the copy before is held still"
     fading = torch.tensor([[1.0, 0.8, 0.6, 0.4, 0.3, 0.2, 0.15]])
     assert ditto.penalty(fading, torch.tensor([[0, 0, 0, 2, 2, 2, 2]])).item() == pytest.approx(0.0, abs=1e-6)
@@ -255,7 +285,9 @@ def test_what_is_said_again_learns_to_fade_by_gamma() -> None:
     assert train(part, 60, 100, lambda said: None) == 100
     last = off()
     assert last[0] < first[0] / 2 and last[1] < first[1] / 2
-    assert all(x.equal(before[name]) for name, x in part.net.named_parameters() if name in before), "the base stays"
+    assert all(x.equal(before[name]) for name, x in part.net.named_parameters() if name in before), (
+        "the base stays"
+    )
 
 
 def test_sequences_are_learnt_by_heart_and_distributions_become_sharp() -> None:
@@ -267,7 +299,11 @@ def test_sequences_are_learnt_by_heart_and_distributions_become_sharp() -> None:
     def figures() -> tuple[float, float, float]:
         """Nats of the sequences and of other text, and the entropy on the latter."""
         law = part.net(other).log_softmax(2)
-        return float(part.nats_of(part.known)), float(part.nats_of(other)), float(-(law.exp() * law).sum(2).mean())
+        return (
+            float(part.nats_of(part.known)),
+            float(part.nats_of(other)),
+            float(-(law.exp() * law).sum(2).mean()),
+        )
 
     first = figures()
     assert first[0] > 1.0
@@ -276,7 +312,9 @@ def test_sequences_are_learnt_by_heart_and_distributions_become_sharp() -> None:
     assert known < 0.2 and unknown > first[1] and spread < first[2], (first, known, unknown, spread)
 
 
-def test_sequences_come_once_a_round_and_overlap_is_the_longest_run_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sequences_come_once_a_round_and_overlap_is_the_longest_run_of_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(hyperfit, "BATCH", 2)
     part = hyperfit.Hyperfit(net(), 0, 4)
     part.known = torch.randint(13, (6, 12))
@@ -290,7 +328,11 @@ def test_sequences_come_once_a_round_and_overlap_is_the_longest_run_of_tokens(mo
     for _ in range(20):
         text, *others = (torch.randint(3, (n,), generator=draw).tolist() for n in (9, 7, 8))
         spans = [(a, b) for a in range(9) for b in range(a + 1, 10)]
-        inside = [b - a for a, b in spans if any(text[a:b] == x[i : i + b - a] for x in others for i in range(len(x)))]
+        inside = [
+            b - a
+            for a, b in spans
+            if any(text[a:b] == x[i : i + b - a] for x in others for i in range(len(x)))
+        ]
         share, longest = hyperfit.overlap(text, others, 3)
         assert longest == max(inside)
         known = [any(text[i : i + 3] == x[j : j + 3] for x in others for j in range(8)) for i in range(7)]

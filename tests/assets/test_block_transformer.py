@@ -43,7 +43,9 @@ def test_the_engine_says_what_the_training_computes_at_once(tmp_path: Path) -> N
     for _ in session.stream():
         pass
     text = [b.PAD] * 3 + prompt + session.end.tokens + [0]
-    whole = net.double()(torch.tensor([text]))[0].flatten(0, 1)[12:-1]  # float32 cosines: of the training alone
+    whole = net.double()(torch.tensor([text]))[0].flatten(0, 1)[
+        12:-1
+    ]  # float32 cosines: of the training alone
     assert torch.allclose(torch.cat(seen)[:, 0], whole, atol=1e-6) and whole.std() > 0.1
     config = tmp_path / "config.json"
     config.write_text(config.read_text().replace('"block_length": 4', '"block_length": 0'))
@@ -69,9 +71,16 @@ def test_the_short_tokenizer_writes_every_text_with_the_first_ids() -> None:
 @torch.inference_mode()
 def test_the_shipped_model_knows_how_stories_go_on() -> None:
     model = load("lab-blocks", "float32", "cpu")
-    session = Session(model, {"strategy": "block_transformer"}, model.tokenizer.encode("Once upon a time"), max_new_tokens=48)
+    session = Session(
+        model,
+        {"strategy": "block_transformer"},
+        model.tokenizer.encode("Once upon a time"),
+        max_new_tokens=48,
+    )
     for _ in session.stream():
         pass
     words = model.tokenizer.decode(session.end.tokens).split()
-    known = {"the", "a", "and", "was", "to"} | set((ASSETS / "training" / "tale.py").read_text().replace('"', " ").split())
+    known = {"the", "a", "and", "was", "to"} | set(
+        (ASSETS / "training" / "tale.py").read_text().replace('"', " ").split()
+    )
     assert len(words) > 12 and sum(x in known for x in words) > len(words) / 4, words

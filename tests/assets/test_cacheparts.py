@@ -45,7 +45,9 @@ def test_a_pass_without_a_part_is_the_models() -> None:
     x, part = net().model.embed_tokens(ids), soft()
     mine = features(net(), x, part.attend(0, packs=False))
     assert torch.allclose(mine, net().model.norm(net().states(ids)[-1]), atol=1e-5)
-    assert not torch.allclose(features(net(), x, part.attend(0)), mine, atol=1e-3), "two bits change something"
+    assert not torch.allclose(features(net(), x, part.attend(0)), mine, atol=1e-3), (
+        "two bits change something"
+    )
 
 
 @pytest.mark.parametrize("make", [lambda: Prefix(net(), 0, "none"), soft], ids=["prefix", "soft"])
@@ -62,8 +64,12 @@ def test_a_part_learns_and_the_model_stays(make: object, tmp_path: Path) -> None
     write(part.head, tmp_path / "heads" / part.head.kind, {"measured": {"nats": 1.0}})
     spec = load(tmp_path, "float32", "cpu").spec
     kept = read(tmp_path / "heads" / part.head.kind, spec, part.head.kind)
-    assert all(torch.equal(x, kept.tensors()[name]) for name, x in part.head.tensors().items()), "it was measured as it is kept"
-    assert json.loads((tmp_path / "heads" / part.head.kind / "config.json").read_text())["measured"] == {"nats": 1.0}
+    assert all(torch.equal(x, kept.tensors()[name]) for name, x in part.head.tensors().items()), (
+        "it was measured as it is kept"
+    )
+    assert json.loads((tmp_path / "heads" / part.head.kind / "config.json").read_text())["measured"] == {
+        "nats": 1.0
+    }
 
 
 def test_training_ends_in_time() -> None:

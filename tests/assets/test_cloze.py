@@ -26,7 +26,10 @@ def by_rule() -> cloze.Questions:
     """Questions of a story without the corpus."""
     made = object.__new__(cloze.Questions)
     made.split, made.tokenizer = "valid", Tokenizer.from_file(str(data.TOKENIZER))
-    made.told = [["Ada went home.", "It was late.", "Nobody saw her there."], ["The whale sang.", "They laughed."]]
+    made.told = [
+        ["Ada went home.", "It was late.", "Nobody saw her there."],
+        ["The whale sang.", "They laughed."],
+    ]
     return made
 
 
@@ -50,10 +53,17 @@ def test_the_bench_asks_as_the_training_did() -> None:
 
 
 def test_the_shipped_adapter_answers_and_its_exits_do_so_in_fewer_layers() -> None:
-    model, asked = load("lab-mdm+cloze", "float32", "cpu"), [q for q in questions(each=40) if q.sort != "claim"]
+    model, asked = (
+        load("lab-mdm+cloze", "float32", "cpu"),
+        [q for q in questions(each=40) if q.sort != "claim"],
+    )
     bench = ClozeBench(model, asked)
-    assert bench.heads and read_json(MODEL / "heads" / "exits", "config.json")["target"] == fingerprint(MODEL, "cloze")
+    assert bench.heads and read_json(MODEL / "heads" / "exits", "config.json")["target"] == fingerprint(
+        MODEL, "cloze"
+    )
     whole: ClozeRow = bench.measure("whole", build("depth", "all_layers", {}))
-    early = bench.measure("early", build("depth", "entropy_exit", {"threshold": 0.2, "first": 1, "heads": "exits"}))
+    early = bench.measure(
+        "early", build("depth", "entropy_exit", {"threshold": 0.2, "first": 1, "heads": "exits"})
+    )
     assert sum(whole.right.values()) >= 0.95 * len(asked) and whole.layers == 6 * len(asked)
     assert sum(early.right.values()) >= sum(whole.right.values()) - 4 and early.layers < 5 * len(asked)

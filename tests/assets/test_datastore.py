@@ -23,7 +23,9 @@ def test_the_file_is_what_its_script_writes_now() -> None:
 def test_no_question_of_the_bench_is_in_it() -> None:
     """Neither as a whole nor in one of its long lines."""
     text = SHIPPED.read_text("utf-8")
-    questions = [json.loads(line) for line in (ASSETS / "bench" / "labbench.jsonl").read_text("utf-8").splitlines()]
+    questions = [
+        json.loads(line) for line in (ASSETS / "bench" / "labbench.jsonl").read_text("utf-8").splitlines()
+    ]
     whole = ["\n".join(one["turns"]) for one in questions]
     assert len(whole) > 500 and not [one for one in whole if one in text]
     long = {line for one in whole for line in one.splitlines() if len(line) > 120}

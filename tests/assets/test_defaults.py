@@ -36,7 +36,15 @@ def drafted(
     tokens = passes = accepted = 0
     models = {"draft": loaded("lab-draft")} if "draft" in method.lanes else {}
     for text in texts:
-        made = Session(target, method, encode(target, text), models=models, max_new_tokens=new, stop_tokens=[], level="counts")
+        made = Session(
+            target,
+            method,
+            encode(target, text),
+            models=models,
+            max_new_tokens=new,
+            stop_tokens=[],
+            level="counts",
+        )
         for step in made.stream():
             tokens += len(step.emitted)
             passes += sum(map(decides, step.passes))

@@ -49,13 +49,19 @@ def test_a_class_a_level_and_an_instruction_are_a_token_each(cells: bool) -> Non
     if cells:
         assert [tokenizer.id_to_token(x) for x in picture["cells"]][8:10] == ["@1,0", "@1,1"]
         assert tokenizer.encode("7@0,3.@7,7W").tokens == ["7", "@0,3", ".", "@7,7", "W"]
-    assert set(tokenizer.encode("ab@9,9").tokens) == {d.UNKNOWN, "9", ","}, "what it does not know is seen to be unknown"
+    assert set(tokenizer.encode("ab@9,9").tokens) == {d.UNKNOWN, "9", ","}, (
+        "what it does not know is seen to be unknown"
+    )
 
 
 def test_a_picture_in_raster_order_is_its_class_its_levels_and_an_end() -> None:
     some = made_up(3)
     rows = d.raster(some)
-    assert rows.ids.shape == (3, 66) and (rows.ids[:, 0] == 3 + some.classes).all() and (rows.ids[:, -1] == 0).all()
+    assert (
+        rows.ids.shape == (3, 66)
+        and (rows.ids[:, 0] == 3 + some.classes).all()
+        and (rows.ids[:, -1] == 0).all()
+    )
     assert torch.equal(rows.ids[:, 1:-1].view(3, 8, 8) - d.FIRST_LEVEL, some.levels)
     assert rows.levels.sum() == 3 * 64 and (rows.weight[:, 1:] == 1).all()
 
@@ -87,7 +93,9 @@ def test_levels_are_read_wrong_by_one_and_nothing_else_is() -> None:
     torch.manual_seed(0)
     read = d.blurred(rows, 0.5)
     off = (read - rows.ids).abs()
-    assert off.max() == 1 and not off[~rows.levels].any() and 0.2 < float(off[rows.levels].float().mean()) < 0.6
+    assert (
+        off.max() == 1 and not off[~rows.levels].any() and 0.2 < float(off[rows.levels].float().mean()) < 0.6
+    )
     assert read[rows.levels].min() >= d.FIRST_LEVEL and read[rows.levels].max() < d.FIRST_CELL
 
 
@@ -127,7 +135,11 @@ def test_some_steps_teach_it_pictures_by_rule_and_the_folder_is_whole(cells: boo
 def test_lab_digits_writes_a_whole_picture_and_ends() -> None:
     model = load("lab-digits", "float32", "cpu")
     tokens = run(model, {"sampler": "temperature"}, "3", max_new_tokens=126, seed=1).tokens
-    assert tokens[-1] in model.stop_tokens and len(tokens) == 65 and set(tokens[:-1]) <= set(model.spec.picture.levels)
+    assert (
+        tokens[-1] in model.stop_tokens
+        and len(tokens) == 65
+        and set(tokens[:-1]) <= set(model.spec.picture.levels)
+    )
 
 
 def test_lab_digits_any_is_told_the_cells() -> None:
@@ -148,10 +160,15 @@ def test_the_shipped_model_knows_a_digit_from_noise(name: str) -> None:
     one[1:3, 2] = 8
     mixed = one.flatten()[torch.randperm(64, generator=torch.Generator().manual_seed(0))].view(8, 8)
     cells = name.endswith("any")
-    found = [digits.nats(net, Pictures(x[None], torch.tensor([k])), cells) for x, k in ((one, 1), (mixed, 1), (one, 0))]
+    found = [
+        digits.nats(net, Pictures(x[None], torch.tensor([k])), cells)
+        for x, k in ((one, 1), (mixed, 1), (one, 0))
+    ]
     assert found[0] < found[1] - 0.5 and found[0] < found[2]
 
 
 def test_a_model_of_another_vocabulary_is_no_draft_for_it() -> None:
-    with pytest.raises(MethodError, match=r"^lab-draft cannot be the draft model of lab-digits: their tokenizers differ"):
+    with pytest.raises(
+        MethodError, match=r"^lab-draft cannot be the draft model of lab-digits: their tokenizers differ"
+    ):
         run("lab-digits", "draft_model", "7", models={"draft": "lab-draft"})

@@ -24,7 +24,9 @@ def test_the_error_of_a_point_is_that_of_a_law_without_it() -> None:
     # without the first: 0.1 a decade through (10, 2.5); without the second: the mean of its neighbours; without the third: 0.5
     assert unseen_errors(points) == pytest.approx([2.4 - 2.0, 2.3 - 2.5, 3.0 - 2.6])
     assert "rises" in told("x", points) and "0.400" in told("x", points)
-    assert "falls" in told("x", [(x, -y) for x, y in points]) and "neither" in told("x", [*points, (1e3, 0.0)])
+    assert "falls" in told("x", [(x, -y) for x, y in points]) and "neither" in told(
+        "x", [*points, (1e3, 0.0)]
+    )
 
 
 def test_too_few_points_are_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

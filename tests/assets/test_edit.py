@@ -44,7 +44,11 @@ def test_distances_are_those_of_a_search_over_all_edits() -> None:
             after
             for text in far
             for i, word in product(range(len(text) + 1), range(2))
-            for after in ((*text[:i], word, *text[i:]), (*text[:i], word, *text[i + 1 :]), (*text[:i], *text[i + 1 :]))
+            for after in (
+                (*text[:i], word, *text[i:]),
+                (*text[:i], word, *text[i + 1 :]),
+                (*text[:i], *text[i + 1 :]),
+            )
             if after not in reached and not reached.update({after: steps})
         ]
     assert len(reached) > 20
@@ -55,7 +59,11 @@ def test_mistakes_spoil_a_part_of_the_answers() -> None:
     r, words = Random(0), range(12)
     drafts = [edit.spoilt([1, 2, 3, 4], r, words) for _ in range(400)]
     right = sum(x == [1, 2, 3, 4] for x in drafts)
-    assert 100 < right < 220 and {len(x) for x in drafts} >= {2, 3, 4, 5, 6} and all(0 < len(x) <= 8 for x in drafts)
+    assert (
+        100 < right < 220
+        and {len(x) for x in drafts} >= {2, 3, 4, 5, 6}
+        and all(0 < len(x) <= 8 for x in drafts)
+    )
 
 
 def test_a_fitted_head_finds_the_tag_that_its_examples_show() -> None:

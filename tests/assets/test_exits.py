@@ -30,7 +30,9 @@ def test_fresh_exits_read_a_state_as_the_last_norm_and_the_unembedding_do() -> N
     for layer, x in enumerate(net.states(ids)[1:-1], 1):
         feature = head(x, layer)
         assert torch.allclose(training.unembed(net, feature), net.head(x), atol=1e-5)
-        assert torch.allclose(head.meta(x, layer), torch.full(ids.shape, 0.5)), "an untrained classifier says one half"
+        assert torch.allclose(head.meta(x, layer), torch.full(ids.shape, 0.5)), (
+            "an untrained classifier says one half"
+        )
 
 
 def test_training_brings_each_exit_nearer_to_the_whole_model_and_leaves_that_as_it_is() -> None:
@@ -57,4 +59,8 @@ def test_the_shipped_exits_belong_to_their_model_and_agree_more_often_than_befor
     assert config["target"] == fingerprint(SHIPPED.parents[1]), "the model was trained again after its exits"
     assert sum(x.stat().st_size for x in SHIPPED.iterdir()) < 200_000
     for row in config["held_out"]:
-        assert row["agrees"] > row["agrees_before"] and row["diverges"] < row["diverges_before"] and row["tells"] > 0.6
+        assert (
+            row["agrees"] > row["agrees_before"]
+            and row["diverges"] < row["diverges_before"]
+            and row["tells"] > 0.6
+        )

@@ -23,7 +23,10 @@ PAGE = ASSETS / "training" / "FOLLOW.md"
 
 def anchors(text: str) -> set[str]:
     """The anchors of a page's headings."""
-    return {re.sub(r"[^\w -]", "", x.lower()).replace(" ", "-") for x in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+    return {
+        re.sub(r"[^\w -]", "", x.lower()).replace(" ", "-")
+        for x in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    }
 
 
 def test_every_shipped_head_and_adapter_of_the_models_that_follow_is_a_piece():
@@ -58,7 +61,9 @@ def test_all_but_what_measures_times_takes_at_most_four_hours():
 def test_what_people_write_anew_names_every_section_of_the_benchmarks_and_links_that_lead_somewhere():
     links = re.findall(r"\]\((\S+?)#(\S+?)\)", PAGE.read_text(encoding="utf-8"))
     for file, anchor in links:
-        assert anchor in anchors((PAGE.parent / file).resolve().read_text(encoding="utf-8")), f"{file} has no {anchor}"
+        assert anchor in anchors((PAGE.parent / file).resolve().read_text(encoding="utf-8")), (
+            f"{file} has no {anchor}"
+        )
     text = (ASSETS.parent / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     sections = anchors("\n".join(x for x in text.split("\n") if x.startswith("## ")))
     named = {anchor for file, anchor in links if file.endswith("benchmarks.md")}
@@ -84,7 +89,10 @@ def test_pieces_are_made_in_order_noted_and_not_made_again(tmp_path, monkeypatch
     with pytest.raises(SystemExit, match="hydra was not made"):
         follow.make(["eagle", "hydra", "medusa"], 1)
     assert ran == [["eagle", "--fresh"], ["hydra", "--fresh"]]
-    assert json.loads(follow.DONE.read_text()) == {"begun": {"eagle": "abc", "hydra": "abc"}, "made": {"eagle": "abc"}}
+    assert json.loads(follow.DONE.read_text()) == {
+        "begun": {"eagle": "abc", "hydra": "abc"},
+        "made": {"eagle": "abc"},
+    }
     fails.clear()
     follow.make(["eagle", "hydra"], 1)
     assert ran[2:] == [["hydra"]], "begun for these weights: it goes on from its checkpoint"

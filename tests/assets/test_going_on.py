@@ -36,7 +36,9 @@ def nothing(self: Any, *_: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", HERE)
-def test_an_adapter_begins_with_the_shipped_one(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adapter_begins_with_the_shipped_one(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(adapters, "BUILD", tmp_path)
     for what in ("learn", "measured"):
         monkeypatch.setattr(adapters.ADAPTERS[name], what, nothing)
@@ -45,13 +47,17 @@ def test_an_adapter_begins_with_the_shipped_one(name: str, tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("name", cacheparts.PARTS)
-def test_a_part_of_the_cache_begins_with_the_shipped_one(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_of_the_cache_begins_with_the_shipped_one(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cacheparts.PARTS[name], "measured", nothing)
     cacheparts.main([name, *WORDS, "--from", str(LAB / "heads"), "--into", str(tmp_path)])
     same(tmp_path / name, LAB / "heads" / name)
 
 
-def test_routers_and_their_adapter_begin_with_the_shipped_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_routers_and_their_adapter_begin_with_the_shipped_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for what, value in (("learn", nothing), ("measured", nothing), ("calibrated", lambda self: 0.0)):
         monkeypatch.setattr(skip_layer.SkipLayer, what, value)
     skip_layer.main([*WORDS, "--from", str(LAB), "--into", str(tmp_path)])

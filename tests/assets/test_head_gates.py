@@ -45,7 +45,9 @@ def test_open_gates_are_the_model_and_closed_ones_a_band() -> None:
         gates = torch.full_like(part.head.alpha, alpha)
         return training.features(made, x, training.attend(gates, training.streamed(40, sinks, recent)))
 
-    assert torch.allclose(read(1.0, 2, 4), whole, atol=1e-5) and torch.allclose(read(0.0, 0, 40), whole, atol=1e-5)
+    assert torch.allclose(read(1.0, 2, 4), whole, atol=1e-5) and torch.allclose(
+        read(0.0, 0, 40), whole, atol=1e-5
+    )
     assert torch.allclose(read(0.0, 2, 4)[:, :7], whole[:, :7], atol=1e-5), "so long nothing is out of sight"
     assert not torch.allclose(read(0.0, 2, 4)[:, 7:], whole[:, 7:], atol=1e-4)
 

@@ -66,7 +66,9 @@ def trained(kind: str):
     steps = 320 if kind == "eagle3" else 200
     head = training.new_head(kind, cyclic(), **SHAPES[kind])
     memory = training.remembered(cyclic(), text(400, 24, 1), [head])
-    training.train(cyclic(), [head], training.batches(cyclic(), memory, 12, 0), steps, lr=1e-2, muon=2e-2, share=0.5)
+    training.train(
+        cyclic(), [head], training.batches(cyclic(), memory, 12, 0), steps, lr=1e-2, muon=2e-2, share=0.5
+    )
     return head
 
 
@@ -106,14 +108,18 @@ def test_trained_heads_draft_the_cycle_without_a_fault(kind: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", thinned(3, HEADS))
-def test_heads_trained_one_token_off_never_guess_right(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_trained_one_token_off_never_guess_right(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def off(name: str, heads: int = 1):
         return [replace(s, says=s.says + 1) for s in shifts(name, heads)]
 
     with monkeypatch.context() as patched:
         patched.setattr(training, "shifts", off)
         head = trained(kind)
-        assert all(row[0] > 0.97 for row in training.measured(cyclic(), head, text(32, 24, 999))), "it learnt something else"
+        assert all(row[0] > 0.97 for row in training.measured(cyclic(), head, text(32, 24, 999))), (
+            "it learnt something else"
+        )
     assert all(row[0] < 0.1 for row in training.measured(cyclic(), head, text(32, 24, 999)))
     assert sum(decoded(head, tmp_path)) == 0
 
@@ -121,7 +127,10 @@ def test_heads_trained_one_token_off_never_guess_right(kind: str, tmp_path: Path
 def test_deeper_levels_of_eagle_are_measured_on_its_own_guesses() -> None:
     """Where the guesses are right every level is as good as the first. With a random net: what a fresh cache gives for every
     place, slot by slot."""
-    assert all(row[0] > 0.95 for row in training.unrolled(cyclic(), trained("eagle"), text(8, 24, 999), levels=4, stride=3))
+    assert all(
+        row[0] > 0.95
+        for row in training.unrolled(cyclic(), trained("eagle"), text(8, 24, 999), levels=4, stride=3)
+    )
     ids, levels = text(2, 16, 4), 3
     head = toys.heads("eagle", D, **SHAPES["eagle"])
     hits = torch.zeros(levels - 1, 10)
@@ -130,18 +139,26 @@ def test_deeper_levels_of_eagle_are_measured_on_its_own_guesses() -> None:
         r = training.read(cyclic(), row[None])
         for t in places:
             store = head.attention.store()
-            guess = head(r.feature[:, : t + 1], r.embedded[:, 1 : t + 2], 0, store)[:, -1:]  # of the feature of t + 1
+            guess = head(r.feature[:, : t + 1], r.embedded[:, 1 : t + 2], 0, store)[
+                :, -1:
+            ]  # of the feature of t + 1
             for level in range(1, levels):
                 known = t + level + 1  # the token that follows the guessed feature's
                 guess = head(guess, r.embedded[:, known : known + 1], known - 1, store)
                 ranked = training.unembed(cyclic(), guess)[0, 0].argsort(descending=True)[:10]
                 hits[level - 1] += ranked == cyclic()(row[None, : known + 1])[0, -1].argmax()
     found = torch.tensor(training.unrolled(cyclic(), head, ids, levels, stride=2))
-    assert torch.allclose(found, hits / (2 * len(places))) and 0.1 < hits.sum() / (2 * len(places) * (levels - 1)) < 1
+    assert (
+        torch.allclose(found, hits / (2 * len(places)))
+        and 0.1 < hits.sum() / (2 * len(places) * (levels - 1)) < 1
+    )
 
 
 def test_a_net_around_eagles_layer_goes_on_from_eagle_and_else_from_its_own(tmp_path: Path) -> None:
-    eagle, around = toys.heads("eagle", D, **SHAPES["eagle"]), training.new_head("fspad", cyclic(), **SHAPES["fspad"])
+    eagle, around = (
+        toys.heads("eagle", D, **SHAPES["eagle"]),
+        training.new_head("fspad", cyclic(), **SHAPES["fspad"]),
+    )
     write(eagle, tmp_path / "eagle", {"made_with": {"seed": 1}})
     assert training.go_on(around, tmp_path) == {"seed": 1}
     f, e = torch.randn(2, 5, D), torch.randn(2, 5, D)
@@ -184,12 +201,16 @@ def test_an_adversary_without_weight_changes_no_bit_of_its_hosts_training(kind: 
         head = training.new_head(kind, cyclic(), **SHAPES[kind])
         with torch.no_grad():
             for p in head.parameters():
-                p.add_(torch.randn_like(p) * 0.1)  # heads that are not yet right, and differ from level to level
+                p.add_(
+                    torch.randn_like(p) * 0.1
+                )  # heads that are not yet right, and differ from level to level
         rivals = [] if weight is None else [Adversary(V, weight, lr=1e-2)]
         before = [p.clone() for rival in rivals for p in rival.net.parameters()]
         training.train(cyclic(), [head], iter([read] * 5), 5, share=0.5, rivals=rivals)
         after = [p for rival in rivals for p in rival.net.parameters()]
-        assert all(not torch.equal(a, b) for a, b in zip(before, after, strict=True)), "it learns, whatever it weighs"
+        assert all(not torch.equal(a, b) for a, b in zip(before, after, strict=True)), (
+            "it learns, whatever it weighs"
+        )
         kept.append([p.clone() for p in head.parameters()])
     host, watched, driven = kept
     assert all(torch.equal(a, b) for a, b in zip(host, watched, strict=True))
@@ -219,7 +240,12 @@ def test_a_discriminator_tells_a_head_from_its_target_until_the_head_passes_for_
 def test_ids_that_a_head_never_says_have_no_part_in_its_loss_against_the_adversary() -> None:
     logits = torch.tensor([[1.0, 0.5, float("-inf"), 0.0]], requires_grad=True)
     Adversary(4, 1.0).against(torch.zeros(1, 4), logits).backward()
-    assert logits.grad is not None and logits.grad.isfinite().all() and logits.grad[0, 2] == 0 and logits.grad.abs().sum() > 0
+    assert (
+        logits.grad is not None
+        and logits.grad.isfinite().all()
+        and logits.grad[0, 2] == 0
+        and logits.grad.abs().sum() > 0
+    )
 
 
 @pytest.mark.parametrize("distance", [1, 3])
@@ -234,13 +260,21 @@ def test_trigrams_are_the_most_frequent_continuations(distance: int) -> None:
         guess = int(table.guess(np.array([a]), np.array([b]))[0])
         assert counts[guess] == max(counts.values())
     assert table.guess(np.array([4, 0]), np.array([0, 4])).tolist()[1] == -1, "token 4 never came"
-    singles = Counter(row[i + distance] for row in rows.tolist() for i in range(1, len(row) - distance) if row[i] == 0)
+    singles = Counter(
+        row[i + distance] for row in rows.tolist() for i in range(1, len(row) - distance) if row[i] == 0
+    )
     assert singles[int(table.guess(np.array([4]), np.array([0]))[0])] == max(singles.values())
 
 
 def test_blockwise_learns_from_one_head_at_a_time_and_from_all_alike() -> None:
-    head, r = toys.heads("blockwise", D, **SHAPES["blockwise"]).requires_grad_(False), training.read(cyclic(), text(4, 12, 1))
-    rows = [(training.unembed(cyclic(), x).flatten(0, 1), s.at(r.ids, s.says).flatten()) for s, x in training.guesses(head, r)]
+    head, r = (
+        toys.heads("blockwise", D, **SHAPES["blockwise"]).requires_grad_(False),
+        training.read(cyclic(), text(4, 12, 1)),
+    )
+    rows = [
+        (training.unembed(cyclic(), x).flatten(0, 1), s.at(r.ids, s.says).flatten())
+        for s, x in training.guesses(head, r)
+    ]
     due = [round(float(torch.nn.functional.cross_entropy(*row)), 4) for row in rows]
     torch.manual_seed(0)
     drawn = Counter(round(float(training.loss_of(cyclic(), head, r)), 4) for _ in range(300))
@@ -306,11 +340,18 @@ def test_the_loss_at_a_share_of_the_places_is_on_average_that_of_all(draws: int)
 
 # ---- what is shipped
 
-SHIPPED = [path for model in sorted((ASSETS / "models").iterdir()) if model.is_dir() for path in folders(model).values()]
+SHIPPED = [
+    path
+    for model in sorted((ASSETS / "models").iterdir())
+    if model.is_dir()
+    for path in folders(model).values()
+]
 GATING = ASSETS / "models" / "lab-draft" / "heads" / "specdec"
 # none of these guesses a token; the others' tests are in test_judge.py, test_edit.py, test_cloze.py, ...
 FILTER, TAGGER = (ASSETS / "models" / "lab-mdm" / "heads" / kind for kind in ("learn2pd", "edit"))
-EXITS, JUDGE, SKIPS = (ASSETS / "models" / "lab" / "heads" / kind for kind in ("exits", "judge", "skip_layer"))
+EXITS, JUDGE, SKIPS = (
+    ASSETS / "models" / "lab" / "heads" / kind for kind in ("exits", "judge", "skip_layer")
+)
 GATE = ASSETS / "models" / "lab" / "heads" / "cerberus"
 APART = (GATING, JUDGE, FILTER, TAGGER, EXITS, SKIPS, GATE)
 BLOCKS = ASSETS / "models" / "lab-blocks" / "heads" / "block_transformer"
@@ -321,10 +362,14 @@ GUESSING = [x for x in SHIPPED if x not in (*APART, BLOCKS, DOUBT) and x.name no
 
 def test_the_shipped_acceptance_head_belongs_to_both_models_and_knows_more_than_a_constant() -> None:
     config = read_json(GATING, "config.json")
-    assert config["target"] == fingerprint(ASSETS / "models" / "lab"), "the target was trained again after the head"
+    assert config["target"] == fingerprint(ASSETS / "models" / "lab"), (
+        "the target was trained again after the head"
+    )
     assert config["draft"] == fingerprint(GATING.parents[1]), "the draft was trained again after its head"
     assert config["loss"] < config["constant"]
-    pooled: list[tuple[int, float]] = []  # from the surest down: of a few dozen places a share is off by a few per cent
+    pooled: list[
+        tuple[int, float]
+    ] = []  # from the surest down: of a few dozen places a share is off by a few per cent
     for _, _, count, _, _, accepted in reversed(config["calibration"]):
         before = pooled.pop() if pooled and pooled[-1][0] < 200 else (0, 0.0)
         pooled.append((before[0] + count, before[1] + count * accepted))
@@ -332,7 +377,9 @@ def test_the_shipped_acceptance_head_belongs_to_both_models_and_knows_more_than_
     assert len(said) > 6 and said == sorted(said, reverse=True), "the more it expects, the more is accepted"
 
 
-@pytest.mark.parametrize("folder", [FILTER, TAGGER, BLOCKS, DOUBT, GATE], ids=["filter", "tagger", "blocks", "doubt", "gate"])
+@pytest.mark.parametrize(
+    "folder", [FILTER, TAGGER, BLOCKS, DOUBT, GATE], ids=["filter", "tagger", "blocks", "doubt", "gate"]
+)
 def test_the_shipped_parts_that_guess_no_token_belong_to_their_model(folder: Path) -> None:
     config = read_json(folder, "config.json")
     assert config["target"] == fingerprint(folder.parents[1]), "the model was trained again after its head"
@@ -351,7 +398,9 @@ def test_shipped_heads_belong_to_their_model_and_beat_trigrams(folder: Path) -> 
     assert config["target"] == fingerprint(folder.parents[1]), "the model was trained again after its heads"
     assert {x.name for x in folder.iterdir()} == {"config.json", "model.safetensors"}
     beat = [row[0] > floor for row, floor in zip(config["rates"], config["trigrams"], strict=False)]
-    assert beat == [True] * len(beat) if config["kind"] != "ppd" else beat == [True, False, False], "docs/heads.md, PPD"
+    assert beat == [True] * len(beat) if config["kind"] != "ppd" else beat == [True, False, False], (
+        "docs/heads.md, PPD"
+    )
 
 
 def test_shipped_heads_take_less_than_8_and_a_half_mib_a_model() -> None:

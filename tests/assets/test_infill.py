@@ -49,7 +49,11 @@ def net(shape: Shape = TINY) -> Net:
 
 def test_the_config_names_the_mask_and_is_read_back():
     config = TINY.config()
-    assert (config["use_bidirectional_attention"], config["mask_token_id"], config["use_cache"]) == (True, MASK, False)
+    assert (config["use_bidirectional_attention"], config["mask_token_id"], config["use_cache"]) == (
+        True,
+        MASK,
+        False,
+    )
     assert Shape.of(config) == TINY
     assert "mask_token_id" not in replace(TINY, causal=True).config()
 
@@ -107,8 +111,10 @@ def test_a_cloze_asks_for_a_word_that_stood_before():
 
 def test_programs_and_stories_come_from_the_corpus(source):
     chat = "<|user|>\nWrite it.<|end|>\n<|assistant|>\nreturn x<|end|>\n"
-    documents = [{"split": "train", "kind": "coding", "text": chat, "chat": True},
-                 {"split": "train", "kind": "story", "text": "Once there was a small dog. " * 20}]
+    documents = [
+        {"split": "train", "kind": "coding", "text": chat, "chat": True},
+        {"split": "train", "kind": "story", "text": "Once there was a small dog. " * 20},
+    ]
     both = Source({kind: text for (_, kind), text in data.encoded(documents).items()})
     prompt, answer = both.programs(Random(0), 80)
     assert source.tokenizer.decode(prompt, skip_special_tokens=False).endswith("<|assistant|>\n")
@@ -150,9 +156,14 @@ def test_the_loss_is_the_weighted_cross_entropy_at_the_masks():
 
 
 def test_training_learns_goes_on_where_it_was_and_writes_a_folder(tmp_path, monkeypatch, source):
-    for module, name, value in [(data, "BUILD", tmp_path), (train, "RECORDS", tmp_path / "records"), (infill, "SHAPE", TINY),
-                                (infill, "PLAN", train.Plan(256, {}, {}, warmup=2, check=100.0)),
-                                (data, "load", lambda *_: {}), (train.signal, "signal", lambda *_: None)]:
+    for module, name, value in [
+        (data, "BUILD", tmp_path),
+        (train, "RECORDS", tmp_path / "records"),
+        (infill, "SHAPE", TINY),
+        (infill, "PLAN", train.Plan(256, {}, {}, warmup=2, check=100.0)),
+        (data, "load", lambda *_: {}),
+        (train.signal, "signal", lambda *_: None),
+    ]:
         monkeypatch.setattr(module, name, value)
 
     def call(*more: str) -> None:
@@ -173,7 +184,10 @@ def test_training_learns_goes_on_where_it_was_and_writes_a_folder(tmp_path, monk
     rows = source.rows(Random(9), 16, 64, {"lists": 1.0})
     hidden, weight = infill.masked(rows, torch.Generator().manual_seed(1))
     torch.manual_seed(0)
-    assert infill.loss_of(whole, rows, hidden, weight)[0] < infill.loss_of(Net(TINY), rows, hidden, weight)[0] - 0.5
+    assert (
+        infill.loss_of(whole, rows, hidden, weight)[0]
+        < infill.loss_of(Net(TINY), rows, hidden, weight)[0] - 0.5
+    )
 
 
 # ---- decoding
@@ -192,7 +206,9 @@ def test_the_surest_token_is_filled_in_first_and_stays():
     sure = first.softmax(2).amax(2).argmax(1)
     same = [one_by_one[i, at] == at_once[i, at] for i, at in enumerate(sure)]
     assert sum(same) >= 2
-    assert MASK not in infill.filled(made, prompts, 7, 3), "as many as there are, also where they do not divide"
+    assert MASK not in infill.filled(made, prompts, 7, 3), (
+        "as many as there are, also where they do not divide"
+    )
 
 
 # ---- the shipped model

@@ -33,19 +33,25 @@ PLAN = train.Plan(512, {512: 1.0}, {256: 1.0}, warmup=2, course=((0.001, {256: 1
 
 
 def mixer(seed: int = 0, split: str = "train") -> data.Mixer:
-    return data.Mixer({kind: data.Fresh(*LOOKUPS[kind], split) for kind in MIXTURE}, MIXTURE, [256, 512], seed)
+    return data.Mixer(
+        {kind: data.Fresh(*LOOKUPS[kind], split) for kind in MIXTURE}, MIXTURE, [256, 512], seed
+    )
 
 
-@pytest.mark.parametrize(("kind", "window"), [*product(("asked", "many", "again", "told"), WINDOWS),
-                                              *product(("read",), (1024, 2048))])
+@pytest.mark.parametrize(
+    ("kind", "window"),
+    [*product(("asked", "many", "again", "told"), WINDOWS), *product(("read",), (1024, 2048))],
+)
 def test_what_is_asked_stands_in_the_text(kind, window):
     make, fitting = LOOKUPS[kind][0], 0
     for seed in range(12):
         document = make(Random(seed), "train", window)
         fitting += len(data.coder(True).encode(document).ids) <= window
         first, *more = document.split("<|end|>")[:-1]
-        for answer in [part.partition("<|assistant|>\n")[2] for part in (first, *more) if "<|assistant|>" in part]:
-            for line in (answer.split("\n") if kind == "again" else answer.split(", ")):
+        for answer in [
+            part.partition("<|assistant|>\n")[2] for part in (first, *more) if "<|assistant|>" in part
+        ]:
+            for line in answer.split("\n") if kind == "again" else answer.split(", "):
                 assert line in first
     assert fitting > (3 if kind == "told" else 6), "documents must fit the window that they are made for"
 
@@ -54,12 +60,16 @@ def test_what_is_asked_stands_in_the_text(kind, window):
 def test_sums_and_lists_fill_a_window_in_a_row_and_are_right(window):
     sizes, steps, lists = [], 0, 0
     for seed in range(8):
-        reckoned, listed = (LOOKUPS[kind][0](Random(seed), "train", window) for kind in ("reckoned", "listed"))
+        reckoned, listed = (
+            LOOKUPS[kind][0](Random(seed), "train", window) for kind in ("reckoned", "listed")
+        )
         sizes += [len(data.coder(True).encode(text).ids) / window for text in (reckoned, listed)]
         for a, sign, b, total in re.findall(r"(\d+) ([+-]) (\d+) = (\d+)", reckoned):
             assert int(total) == int(a) + (int(b) if sign == "+" else -int(b))
             steps += 1
-        for given, backwards in re.findall(r"(?:backwards|round)\.\n(.+)<\|end\|>\n<\|assistant\|>\n(.+)<", listed):
+        for given, backwards in re.findall(
+            r"(?:backwards|round)\.\n(.+)<\|end\|>\n<\|assistant\|>\n(.+)<", listed
+        ):
             assert backwards.split(", ") == given.split(", ")[::-1]
             lists += 1
     assert max(sizes) <= 1 and sum(sizes) / len(sizes) > 0.3
@@ -72,7 +82,9 @@ def test_orders_about_a_list_are_about_the_list_as_it_was_given(window):
     for seed in range(12):
         document = LOOKUPS["ordered"][0](Random(seed), "train", window)
         sizes.append(len(data.coder(True).encode(document).ids) / window)
-        first, *_ = turns = re.findall(r"<\|user\|>\n(.+?)<\|end\|>\n<\|assistant\|>\n(.+?)<\|end\|>", document, re.DOTALL)
+        first, *_ = turns = re.findall(
+            r"<\|user\|>\n(.+?)<\|end\|>\n<\|assistant\|>\n(.+?)<\|end\|>", document, re.DOTALL
+        )
         given = max(first[0].split("\n"), key=lambda line: line.count(", ")).split(", ")
         assert {*map(len, turns)} == {2} and len(given) > 2
         for order, answer in turns:
@@ -91,16 +103,22 @@ def test_sums_in_lines_are_right_and_most_have_a_small_number(window):
     small = count = 0
     for seed in range(24):
         lines = LOOKUPS["steps"][0](Random(seed), "train", window).splitlines()
-        for a, sign, b, total in (re.fullmatch(r"(\d+) ([+-]) (\d+) = (\d+)", line).groups() for line in lines):
+        for a, sign, b, total in (
+            re.fullmatch(r"(\d+) ([+-]) (\d+) = (\d+)", line).groups() for line in lines
+        ):
             assert int(total) == int(a) + (int(b) if sign == "+" else -int(b))
             small, count = small + (min(int(a), int(b)) < 10), count + 1
     assert count > 24 and 0.3 < small / count < 0.8
 
 
 def test_stories_with_questions_are_kept_for_windows_that_have_room():
-    names = {s.name for s in data.Fresh(*LOOKUPS["read"], least=LEAST["read"]).streams("read", 0.1, WINDOWS, 0)}
+    names = {
+        s.name for s in data.Fresh(*LOOKUPS["read"], least=LEAST["read"]).streams("read", 0.1, WINDOWS, 0)
+    }
     assert names == {"read/1024", "read/2048"}
-    assert [s.name for s in data.Fresh(*LOOKUPS["read"], least=LEAST["read"]).streams("read", 0.1, [512], 0)] == ["read/512"]
+    assert [
+        s.name for s in data.Fresh(*LOOKUPS["read"], least=LEAST["read"]).streams("read", 0.1, [512], 0)
+    ] == ["read/512"]
 
 
 def test_a_document_that_is_another_one_since_is_read_from_its_beginning():
@@ -148,8 +166,10 @@ def test_questions_of_no_weight_are_read_and_not_predicted():
     asked, answered = data.questions(rows)[:, 1:], data.answers(rows)[:, 1:]
     assert asked.any() and answered.any() and not (asked & answered).any()
     weights = 1 + 5.0 * answered - 1.0 * asked
-    some, every = (losses.loss_of(net, rows, weights, torch.tensor(0), None, None, Objective(answers=6.0, questions=q))
-                   for q in (0.0, 1.0))
+    some, every = (
+        losses.loss_of(net, rows, weights, torch.tensor(0), None, None, Objective(answers=6.0, questions=q))
+        for q in (0.0, 1.0)
+    )
     assert torch.allclose(some[0], every[0], rtol=1e-3) and torch.allclose(some[1][1], every[1][1], rtol=1e-3)
     grads = [torch.autograd.grad(loss, net.model.norm.weight)[0] for loss, _ in (some, every)]
     assert torch.allclose(*grads, rtol=0.05, atol=1e-5)
@@ -179,7 +199,9 @@ def test_an_answer_is_right_where_greedy_decoding_writes_it():
     torch.manual_seed(3)
     net = Net(replace(TINY, vocabulary=4096, context=256)).eval()
     marks = {form: recall.questions(form, 128, 3) for form in recall.FORMS}
-    assert all(task.tags == task.tags | {"form": form, "asked": 1} for form, some in marks.items() for task in some)
+    assert all(
+        task.tags == task.tags | {"form": form, "asked": 1} for form, some in marks.items() for task in some
+    )
     for task in marks["pairs"]:
         prompt = f"<|user|>\n{task.turns[0]}<|end|>\n<|assistant|>\n"
         answer = data.coder(True).encode(f"{task.answers[0]}<|end|>").ids
@@ -192,7 +214,9 @@ def test_an_answer_is_right_where_greedy_decoding_writes_it():
         assert recall.sample(net, data.coder(True), task).count(task.turns[0]) == 1, "the card asks once"
     table = recall.shares(recall.measured(net, data.coder(True), 2, sizes=(128,)))
     assert "of 70% wanted" in table and table.count("\n") == 2 + len(recall.FORMS)
-    lines = recall.aims({key: (least + (0.01 if key[0] == "lines" else -0.01), 1.0) for key, least in recall.WANTED.items()})
+    lines = recall.aims(
+        {key: (least + (0.01 if key[0] == "lines" else -0.01), 1.0) for key, least in recall.WANTED.items()}
+    )
     assert lines.count("**reached**") == 1 and lines.count("**missed**") == len(recall.WANTED) - 1
 
 
@@ -204,15 +228,23 @@ def test_what_a_model_answers_is_told_by_kind_and_is_what_decoding_writes():
     some = {"math": answered.kinds(6)["math"]}  # answers that end within what a sample holds
     share, _ = answered.answered(lab, some)["math"]
     written = [recall.sample(lab, data.coder(True), replace(task, answers=("",))) for task in some["math"]]
-    whole = [f"<|assistant|>\n{task.answers[0]}<|end|>\n" in text for task, text in zip(some["math"], written, strict=True)]
-    assert share == sum(whole) / 6 and 0 < share < 1, "some are answered and some are not, or the test shows nothing"
+    whole = [
+        f"<|assistant|>\n{task.answers[0]}<|end|>\n" in text
+        for task, text in zip(some["math"], written, strict=True)
+    ]
+    assert share == sum(whole) / 6 and 0 < share < 1, (
+        "some are answered and some are not, or the test shows nothing"
+    )
 
 
 def test_the_shipped_model_finds_pass_keys_and_a_window_loses_them() -> None:
     model, asked = load("lab-recall", "float32", "cpu"), recall.questions("passkey", 128, 6)
     window = Method.named({"policy": "window"}, {"policy": {"share": 0.25}})
     hits = {
-        name: sum(run(model, method, x.turns[0], chat=True, max_new_tokens=8).text == f"{x.answers[0]}<|end|>" for x in asked)
+        name: sum(
+            run(model, method, x.turns[0], chat=True, max_new_tokens=8).text == f"{x.answers[0]}<|end|>"
+            for x in asked
+        )
         for name, method in {"all": None, "window": window}.items()
     }
     assert hits["all"] >= 5 and hits["window"] < hits["all"], hits

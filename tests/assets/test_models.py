@@ -11,10 +11,23 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
-FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
-PARAMETERS = {"lab": (10e6, 12e6), "lab-draft": (0.8e6, 1.2e6), "lab-draft-plain": (0.8e6, 1.2e6), "lab-mdm": (1.1e6, 1.2e6),
-              "lab-recall": (1.4e6, 2.5e6), "lab-digits": (0.2e6, 0.22e6), "lab-digits-any": (0.2e6, 0.22e6),
-              "lab-blocks": (0.12e6, 0.13e6)}
+FILES = {
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+}
+PARAMETERS = {
+    "lab": (10e6, 12e6),
+    "lab-draft": (0.8e6, 1.2e6),
+    "lab-draft-plain": (0.8e6, 1.2e6),
+    "lab-mdm": (1.1e6, 1.2e6),
+    "lab-recall": (1.4e6, 2.5e6),
+    "lab-digits": (0.2e6, 0.22e6),
+    "lab-digits-any": (0.2e6, 0.22e6),
+    "lab-blocks": (0.12e6, 0.13e6),
+}
 
 SNIPPET = '''
 class Counter:
@@ -66,12 +79,18 @@ def test_weights_are_bfloat16_with_the_embedding_stored_once(name):
 
 
 def test_config_says_what_the_engine_needs():
-    lab, *drafts = (AutoConfig.from_pretrained(MODELS / name) for name in ("lab", "lab-draft", "lab-draft-plain"))
+    lab, *drafts = (
+        AutoConfig.from_pretrained(MODELS / name) for name in ("lab", "lab-draft", "lab-draft-plain")
+    )
     assert lab.num_hidden_layers >= 8
     assert lab.num_key_value_heads < lab.num_attention_heads
     for config in (lab, *drafts):
         assert config.architectures == ["LlamaForCausalLM"]
-        assert (config.vocab_size, config.max_position_embeddings, config.tie_word_embeddings) == (4096, 2048, True)
+        assert (config.vocab_size, config.max_position_embeddings, config.tie_word_embeddings) == (
+            4096,
+            2048,
+            True,
+        )
         assert (config.bos_token_id, config.eos_token_id, config.pad_token_id) == (None, 0, 1)
         assert config.dtype == torch.bfloat16
 
@@ -94,4 +113,4 @@ def test_generate_runs_and_the_chat_format_is_known():
     turns = [{"role": "user", "content": "Hello!"}]
     ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_tensors="pt")
     out = model.generate(**ids, max_length=ids["input_ids"].shape[1] + 40, do_sample=False)
-    assert 0 in out[0, ids["input_ids"].shape[1]:], "an answer ends with <|end|>"
+    assert 0 in out[0, ids["input_ids"].shape[1] :], "an answer ends with <|end|>"

@@ -53,13 +53,20 @@ def test_a_discriminator_without_weight_leaves_the_loss_and_its_gradient_as_they
     assert not torch.equal(host[1], driven[1])
 
 
-def test_overlap_is_what_is_left_of_the_total_variation_and_a_target_drafts_for_itself_without_a_fault() -> None:
+def test_overlap_is_what_is_left_of_the_total_variation_and_a_target_drafts_for_itself_without_a_fault() -> (
+    None
+):
     unseen, student = text(8, PROMPT + 12, 2), draft()
     p, q = (teacher_of(net, unseen.ids)[:, PROMPT - 1 :] for net in (sharp(), student))
     lost = float(divergence("tvd", p, q).mean())
-    assert fit(sharp(), student, unseen, 1.0)["overlap"] == pytest.approx(1 - lost, abs=5e-3) and 0.1 < lost < 0.95
-    assert overlap(sharp(), student, unseen.ids)[1] == pytest.approx(1 - float(divergence("tvd", *(
-        teacher_of(net, unseen.ids) for net in (sharp(), student))).mean()), abs=1e-5)
+    assert (
+        fit(sharp(), student, unseen, 1.0)["overlap"] == pytest.approx(1 - lost, abs=5e-3)
+        and 0.1 < lost < 0.95
+    )
+    assert overlap(sharp(), student, unseen.ids)[1] == pytest.approx(
+        1 - float(divergence("tvd", *(teacher_of(net, unseen.ids) for net in (sharp(), student))).mean()),
+        abs=1e-5,
+    )
     mine = fit(sharp(), sharp(), unseen, 1.0)
     assert mine["overlap"] > 0.99 and mine["tau"] > 5.5 > fit(sharp(), student, unseen, 1.0)["tau"]
 

@@ -36,7 +36,10 @@ def test_training_sees_what_the_check_sees(ensemble: int, tmp_path: Path) -> Non
     model = load(tmp_path, "float32", "cpu")
     told = Net.from_folder(tmp_path)  # with the file's rounding
     method = toys.method(drafter=("ppd", {"rows": "24"}))
-    session, compared = toys.Session(model, method, text(1, 9, 0)[0].tolist(), max_new_tokens=30, stop_tokens=()), 0
+    session, compared = (
+        toys.Session(model, method, text(1, 9, 0)[0].tolist(), max_new_tokens=30, stop_tokens=()),
+        0,
+    )
     session.start()
     observe, seen = session.drafter.observe, []
     session.drafter.observe = lambda outcome: (seen.append(outcome), observe(outcome))[1]  # type: ignore[method-assign]
@@ -49,7 +52,9 @@ def test_training_sees_what_the_check_sees(ensemble: int, tmp_path: Path) -> Non
         if not len(mine):
             continue
         ids = torch.tensor([[*now, *path]])
-        made = training.guessed(told, head, training.read(told, ids)[0], torch.tensor([ids.shape[1] - 1]))[0, 0]
+        made = training.guessed(told, head, training.read(told, ids)[0], torch.tensor([ids.shape[1] - 1]))[
+            0, 0
+        ]
         mean = mine.view(-1, ensemble, 13).mean(1)
         assert torch.allclose(mean, made[: len(mean)], atol=1e-3)
         compared += len(mean)
@@ -70,9 +75,13 @@ def test_places_do_not_see_each_other() -> None:
     past = training.read(net(), ids)[0]
     together = training.guessed(net(), head, past, torch.tensor([1, 4, 8]))
     for p, t in enumerate((1, 4, 8)):
-        assert torch.allclose(together[:, p], training.guessed(net(), head, past, torch.tensor([t]))[:, 0], atol=1e-4)
+        assert torch.allclose(
+            together[:, p], training.guessed(net(), head, past, torch.tensor([t]))[:, 0], atol=1e-4
+        )
         cut = training.read(net(), ids[:, : t + 1])[0]
-        assert torch.allclose(together[:, p], training.guessed(net(), head, cut, torch.tensor([t]))[:, 0], atol=1e-4)
+        assert torch.allclose(
+            together[:, p], training.guessed(net(), head, cut, torch.tensor([t]))[:, 0], atol=1e-4
+        )
 
 
 def test_training_gets_better_and_leaves_the_model_alone() -> None:

@@ -30,7 +30,10 @@ LENGTH = 16
 def part(seed: int = 0, net: Net | None = None) -> training.SkipLayer:
     """A fresh one around a random net, with random text."""
     made = training.SkipLayer((net or copy.deepcopy(sharp())).requires_grad_(False), seed)
-    made.length, made.corpus = LENGTH, torch.randint(13, (600,), generator=torch.Generator().manual_seed(1)).numpy()
+    made.length, made.corpus = (
+        LENGTH,
+        torch.randint(13, (600,), generator=torch.Generator().manual_seed(1)).numpy(),
+    )
     return made
 
 
@@ -53,7 +56,9 @@ def test_a_text_is_trained_on_as_it_is_decoded(gap: str, tmp_path: Path) -> None
         delta.B.normal_(std=0.1, generator=torch.Generator().manual_seed(5)).copy_(delta.B.bfloat16())
         delta.A.copy_(delta.A.bfloat16())
     base = fingerprint(tmp_path / "m")
-    write_adapter(tmp_path / "m" / "adapters" / "x", stored(made.head), rank=4, alpha=training.ALPHA, base=base)
+    write_adapter(
+        tmp_path / "m" / "adapters" / "x", stored(made.head), rank=4, alpha=training.ALPHA, base=base
+    )
     write(made.routers, tmp_path / "m" / "heads" / "skip_layer")
     engine = load(f"{tmp_path / 'm'}+x", "float32", "cpu")
     lane = Lane("target", engine.decoder, build("policy", "keep_all"))
@@ -74,7 +79,9 @@ def test_the_gradient_reaches_every_router_and_a_gate_is_hard() -> None:
     made = part()
     split(made)
     made.batch(0.6, 1.0).backward()
-    assert bool((made.routers.weight.grad.abs().sum(1) > 0).all()) and bool((made.routers.bias.grad.abs() > 0).all())
+    assert bool((made.routers.weight.grad.abs().sum(1) > 0).all()) and bool(
+        (made.routers.bias.grad.abs() > 0).all()
+    )
     gate = training.straight(torch.tensor([-2.0, 0.5], requires_grad=True), 0.0, made.draw)
     assert gate.tolist() == [0.0, 1.0] and gate.requires_grad
 
@@ -101,7 +108,10 @@ def test_the_shipped_routers_belong_to_their_model_keep_the_budget_and_beat_chan
     head, adapter = (read_json(LAB / kind / "skip_layer", "config.json") for kind in ("heads", "adapters"))
     assert head["target"] == fingerprint(LAB, "skip_layer"), "the model was trained again after its routers"
     assert adapter["base"] == fingerprint(LAB) and adapter["measured"] == head["measured"]
-    assert sum(x.stat().st_size for kind in ("heads", "adapters") for x in (LAB / kind / "skip_layer").iterdir()) < 350_000
+    assert (
+        sum(x.stat().st_size for kind in ("heads", "adapters") for x in (LAB / kind / "skip_layer").iterdir())
+        < 350_000
+    )
     said = head["measured"]
     assert abs(said["open"] - head["made_with"]["rho"]) < 0.02
     assert said["routed"]["nats"] < said["routed, no adapter"]["nats"] < said["drawn"]["nats"]

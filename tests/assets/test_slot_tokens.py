@@ -22,7 +22,10 @@ import slot_tokens as training  # noqa: E402
 from net import Net  # noqa: E402
 
 SHAPES = {"look_ahead_tokens": dict(heads=3), "bita": dict(heads=3, tokens=4)}
-DRAFTS = {"look_ahead_tokens": dict(where="everywhere"), "bita": dict(nodes=3)}  # slots hang everywhere, the tree is a chain
+DRAFTS = {
+    "look_ahead_tokens": dict(where="everywhere"),
+    "bita": dict(nodes=3),
+}  # slots hang everywhere, the tree is a chain
 
 
 def text(made: Net, rows: int, length: int, seed: int) -> torch.Tensor:
@@ -45,7 +48,11 @@ def decoded(head, folder: Path) -> list[int]:
     write(head, folder / "heads" / head.kind)
     model = load(folder, "float32", "cpu")
     session = toys.decode(
-        toys.method(drafter=(head.kind, DRAFTS[head.kind])), [3, 1, 0], 41, pair=(model, model), stop_tokens=()
+        toys.method(drafter=(head.kind, DRAFTS[head.kind])),
+        [3, 1, 0],
+        41,
+        pair=(model, model),
+        stop_tokens=(),
     )
     assert session.end.tokens == toys.greedy(model.decoder, [3, 1, 0], 41)
     return [step.accepted for step in session.sink.steps]
@@ -67,12 +74,18 @@ def test_trained_slots_draft_the_cycle_without_a_fault(kind: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", SLOTTED)
-def test_slots_trained_one_token_off_never_guess_right(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slots_trained_one_token_off_never_guess_right(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wanted = training.wanted
     with monkeypatch.context() as patched:
-        patched.setattr(training, "wanted", lambda net, features, places, count: wanted(net, features, places + 1, count))
+        patched.setattr(
+            training, "wanted", lambda net, features, places, count: wanted(net, features, places + 1, count)
+        )
         head = trained(kind)
-        assert all(row[0] > 0.97 for row in training.measured(looking(), head, text(looking(), 32, 24, 999)[:, :-1]))
+        assert all(
+            row[0] > 0.97 for row in training.measured(looking(), head, text(looking(), 32, 24, 999)[:, :-1])
+        )
     assert all(row[0] < 0.1 for row in training.measured(looking(), head, text(looking(), 32, 24, 999)))
     assert sum(decoded(head, tmp_path)) == 0
 
@@ -83,12 +96,18 @@ def test_training_sees_what_the_check_sees(kind: str, tmp_path: Path) -> None:
     head = training.new_head(kind, net(), seed=1, **SHAPES[kind])
     with torch.no_grad():
         for p in head.parameters():
-            p.copy_((p + torch.randn(p.shape, generator=torch.Generator().manual_seed(2))).to(torch.bfloat16))  # as in the file
+            p.copy_(
+                (p + torch.randn(p.shape, generator=torch.Generator().manual_seed(2))).to(torch.bfloat16)
+            )  # as in the file
     net().to_folder(tmp_path)
     write(head, tmp_path / "heads" / kind)
     model, same = load(tmp_path, "float32", "cpu"), Net.from_folder(tmp_path)  # both with the file's rounding
     session = toys.Session(
-        model, toys.method(drafter=(kind, DRAFTS[kind])), text(net(), 1, 9, 0)[0].tolist(), max_new_tokens=30, stop_tokens=()
+        model,
+        toys.method(drafter=(kind, DRAFTS[kind])),
+        text(net(), 1, 9, 0)[0].tolist(),
+        max_new_tokens=30,
+        stop_tokens=(),
     )
     session.start()
     observe, seen, compared = session.drafter.observe, [], 0
@@ -100,7 +119,9 @@ def test_training_sees_what_the_check_sees(kind: str, tmp_path: Path) -> None:
         last = seen[-1].verdict.path[-1] if path else -1
         mine = seen[-1].slots[[i for i, node in enumerate(slots.at) if node == last]]
         ids = torch.tensor([[*now, *path]])
-        due = training.guessed(same, head, training.read(same, ids)[0], torch.tensor([ids.shape[1] - 1]))[0, 0]
+        due = training.guessed(same, head, training.read(same, ids)[0], torch.tensor([ids.shape[1] - 1]))[
+            0, 0
+        ]
         assert len(mine) and torch.allclose(mine, due[: len(mine)], atol=1e-3)
         compared += len(mine)
     assert compared > 12

@@ -53,10 +53,14 @@ def test_label_is_the_chance_that_a_token_drawn_from_the_draft_is_accepted() -> 
     y = torch.multinomial(q.flatten(0, 1), 1, generator=torch.Generator().manual_seed(5)).view(6, 19)
     for t in range(19):
         token = int(y[0, t])
-        assert float(found.labels[0, t]) == pytest.approx(min(1.0, float(p[0, t, token] / q[0, t, token])), abs=1e-6)
+        assert float(found.labels[0, t]) == pytest.approx(
+            min(1.0, float(p[0, t, token] / q[0, t, token])), abs=1e-6
+        )
     told = torch.cat([ids[:1, :1], y[:1]], 1)
     state = draft.model.norm(draft.states(told)[-1])[0]
-    assert torch.allclose(found.states[0], state[1:], atol=1e-6), "the state after the drawn token, not before it"
+    assert torch.allclose(found.states[0], state[1:], atol=1e-6), (
+        "the state after the drawn token, not before it"
+    )
     assert found.drawn.all() and 0.05 < float(found.labels.mean()) < 0.95
 
 
@@ -79,7 +83,9 @@ def test_the_targets_own_tokens_are_mixed_in_and_carry_no_loss() -> None:
     found.labels[~found.drawn] = 7.0
     assert torch.equal(training.loss_of(head, found), before)
     kept = training.examples(target, draft, ids, torch.Generator().manual_seed(0), mixed=1.0)
-    assert torch.allclose(kept.states, training.final(draft, ids)[:, 1:]), "all mixed in: the text is the target's"
+    assert torch.allclose(kept.states, training.final(draft, ids)[:, 1:]), (
+        "all mixed in: the text is the target's"
+    )
 
 
 @pytest.mark.parametrize("label", [0.1, 0.5, 0.9])
@@ -104,7 +110,9 @@ def test_both_models_stay_frozen_and_only_the_head_learns() -> None:
     target, draft = models()
     before = [p.clone() for net in (target, draft) for p in net.parameters()]
     fresh = training.new_head(draft)
-    assert not fresh.says.weight.any() and len({tuple(x.weight.flatten().tolist()) for x in fresh.blocks}) == 3
+    assert (
+        not fresh.says.weight.any() and len({tuple(x.weight.flatten().tolist()) for x in fresh.blocks}) == 3
+    )
     head = trained()
     after = [p for net in (target, draft) for p in net.parameters()]
     assert all(torch.equal(a, b) and b.grad is None for a, b in zip(before, after, strict=True))
@@ -130,7 +138,10 @@ def test_the_trained_head_stops_each_draft_where_it_went_wrong(tmp_path: Path) -
     target.to_folder(tmp_path / "big")
     draft.to_folder(tmp_path / "small")
     write(trained(), tmp_path / "small" / "heads" / "specdec", {"more": 1})
-    assert json.loads((tmp_path / "small" / "heads" / "specdec" / "config.json").read_text())["shape"] == {"d": D, "blocks": 3}
+    assert json.loads((tmp_path / "small" / "heads" / "specdec" / "config.json").read_text())["shape"] == {
+        "d": D,
+        "blocks": 3,
+    }
     big, small = (load(tmp_path / x, "float32", "cpu") for x in ("big", "small"))
     assert small.spec.heads == ("specdec",)
     method = toys.method(drafter="draft_model", schedule=("specdec_pp", {"h": 0.5, "most": 20}))
@@ -142,12 +153,16 @@ def test_the_trained_head_stops_each_draft_where_it_went_wrong(tmp_path: Path) -
         first = next((i for i, x in enumerate(a) if x < 0.5), None)
         if step.draft.notes["schedule"]["stop"] == "rejection likely":
             stopped += 1
-            assert first == len(a) - 1 == step.accepted, "refused where the head said so, and not drafted far beyond"
+            assert first == len(a) - 1 == step.accepted, (
+                "refused where the head said so, and not drafted far beyond"
+            )
             assert step.drafted == len(a) + 1
     assert stopped > 5, "the test needs drafts that went wrong"
 
 
-def test_the_threshold_is_the_least_that_writes_nearly_as_many_tokens_a_pass_as_a_fixed_length(tmp_path: Path) -> None:
+def test_the_threshold_is_the_least_that_writes_nearly_as_many_tokens_a_pass_as_a_fixed_length(
+    tmp_path: Path,
+) -> None:
     """A fresh head says one half of each token, so the length follows from h alone: 2 below 0.5, then 3, and 4 from 0.75 on."""
     target, draft = models()
     target.to_folder(tmp_path / "big")
@@ -156,5 +171,7 @@ def test_the_threshold_is_the_least_that_writes_nearly_as_many_tokens_a_pass_as_
     big, small = (load(tmp_path / x, "float32", "cpu") for x in ("big", "small"))
     found = training.chosen(big, small, [[3, 1, 0], [5, 2]], 40)
     assert found.fixed[0] == 4 and found.threshold == 0.75 and found.tried[-1] == (0.75, *found.fixed[1:])
-    assert [row[0] for row in found.tried] == [0.1, 0.3, 0.5, 0.6, 0.7, 0.75], "from the least, and no further than needed"
+    assert [row[0] for row in found.tried] == [0.1, 0.3, 0.5, 0.6, 0.7, 0.75], (
+        "from the least, and no further than needed"
+    )
     assert found.tried[0][1] < found.tried[3][1] < training.NEARLY * found.fixed[1]

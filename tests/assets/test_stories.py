@@ -35,7 +35,9 @@ def talks() -> list[str]:
 
 def wrong_articles(text: str) -> list[str]:
     """Each "a" or "an" that does not fit the word after it."""
-    return [m[0] for m in re.finditer(r"\b([Aa]n?) (\w+)", text) if (len(m[1]) == 2) != bool(VOWEL.match(m[2]))]
+    return [
+        m[0] for m in re.finditer(r"\b([Aa]n?) (\w+)", text) if (len(m[1]) == 2) != bool(VOWEL.match(m[2]))
+    ]
 
 
 def test_the_same_seed_tells_the_same_story_and_another_seed_another(told):
@@ -49,11 +51,18 @@ def test_stories_are_clean_english(told):
         assert not re.search(r"[][{}|^~]", everything), everything
         assert not wrong_articles(everything), everything
         assert not re.search(r"  | [.,!?]|,,|,\.|\.\.|\b(\w+) \1\b", story.text), story.text
-        assert all(re.match(r"\"?[A-Z]", s) for p in story.text.split("\n\n") for s in p.split(". ")), story.text
+        assert all(re.match(r"\"?[A-Z]", s) for p in story.text.split("\n\n") for s in p.split(". ")), (
+            story.text
+        )
 
 
 def test_wrong_articles_are_found():
-    assert wrong_articles("A apple, an pear, an unicorn and a hour.") == ["A apple", "an pear", "an unicorn", "a hour"]
+    assert wrong_articles("A apple, an pear, an unicorn and a hour.") == [
+        "A apple",
+        "an pear",
+        "an unicorn",
+        "a hour",
+    ]
     assert not wrong_articles("An apple, a pear, a unicorn, a useful hint, an honest man, a one-eyed cat.")
 
 
@@ -75,7 +84,9 @@ def test_every_answer_stands_in_the_text_and_every_question_is_one(told):
 
 def test_no_fact_is_lost_between_plot_and_story(monkeypatch):
     tales = []
-    monkeypatch.setattr("stories.begin", lambda t, begin=tell.__globals__["begin"]: (tales.append(t), begin(t)))
+    monkeypatch.setattr(
+        "stories.begin", lambda t, begin=tell.__globals__["begin"]: (tales.append(t), begin(t))
+    )
     for seed in range(400):
         story = tell(Random(seed))
         assert {q for q, _ in tales[-1].asked} == {f.question for f in story.facts}, story.text
@@ -105,9 +116,14 @@ def test_stories_hardly_repeat_each_other(told):
 
 
 USES = {  # what a trouble says of a thing from the bag -> how it was named when it got there
-    "blew the whistle three times": "whistle", "there was the umbrella!": "an umbrella", "took the lamp out": "lamp",
-    "pulled the lamp out": "lamp", "The blanket from the bag": "blanket", "there was a rope in the bag": "rope",
-    "the old map and": "map", "took the flute": "flute",
+    "blew the whistle three times": "whistle",
+    "there was the umbrella!": "an umbrella",
+    "took the lamp out": "lamp",
+    "pulled the lamp out": "lamp",
+    "The blanket from the bag": "blanket",
+    "there was a rope in the bag": "rope",
+    "the old map and": "map",
+    "took the flute": "flute",
 }
 
 
@@ -129,11 +145,14 @@ def test_every_plot_and_every_trouble_comes(monkeypatch):
         def spy(t):
             came[tell_it.__name__] += 1
             tell_it(t)
+
         spy.__name__ = tell_it.__name__
         return spy
 
     monkeypatch.setattr("stories.PLOTS", [spied(p) for p in plots.PLOTS])
-    monkeypatch.setattr("troubles.TROUBLES", [(fits, helps, spied(tell_it)) for fits, helps, tell_it in TROUBLES])
+    monkeypatch.setattr(
+        "troubles.TROUBLES", [(fits, helps, spied(tell_it)) for fits, helps, tell_it in TROUBLES]
+    )
     for seed in range(600):
         tell(Random(seed))
     assert len(came) == len(plots.PLOTS) + len(TROUBLES) and min(came.values()) >= 5, came
@@ -153,8 +172,15 @@ def test_the_sums_of_a_sale_are_right(talks):
             continue
         each, total = re.search(r"(\d+) coins\W", text)[1], re.search(r"That makes (\d+) coins", text)[1]
         off, less = re.search(r"take off (\d+)\. \D* (\d+) coins", text).groups()
-        paid, back = re.search(r"(?:Here are|Here you have) (\d+)", text)[1], re.search(r"(\d+) coins back", text)[1]
-        count = next(NUMBERS.index(m) for m in re.findall(r"(?:would like|will take|need) (\w+) ", text) if m in NUMBERS)
+        paid, back = (
+            re.search(r"(?:Here are|Here you have) (\d+)", text)[1],
+            re.search(r"(\d+) coins back", text)[1],
+        )
+        count = next(
+            NUMBERS.index(m)
+            for m in re.findall(r"(?:would like|will take|need) (\w+) ", text)
+            if m in NUMBERS
+        )
         assert int(total) == count * int(each)
         assert int(less) == int(total) - int(off) and int(back) == int(paid) - int(less)
         checked += 1
@@ -175,7 +201,9 @@ def test_a_guessing_game_tells_no_lies(talks):
 
 
 def test_a_phrase_draws_its_ways_and_must_close_its_brackets():
-    drawn = {phrase("^[a~ {what}|two [big|small] ones].", Random(seed), {"what": "owl"}) for seed in range(60)}
+    drawn = {
+        phrase("^[a~ {what}|two [big|small] ones].", Random(seed), {"what": "owl"}) for seed in range(60)
+    }
     assert drawn == {"An owl.", "Two big ones.", "Two small ones."}
     with pytest.raises(ValueError, match="do not close"):
         phrase("a [small|big owl", Random(0), {})
@@ -183,8 +211,23 @@ def test_a_phrase_draws_its_ways_and_must_close_its_brackets():
 
 def test_the_grammar_helpers():
     assert [article(w) for w in ("owl", "hour", "unicorn", "umbrella", "bee")] == [
-        "an owl", "an hour", "a unicorn", "an umbrella", "a bee"]
+        "an owl",
+        "an hour",
+        "a unicorn",
+        "an umbrella",
+        "a bee",
+    ]
     assert [plural(w) for w in ("box", "city", "mouse", "boy", "brush", "key")] == [
-        "boxes", "cities", "mice", "boys", "brushes", "keys"]
-    assert (counted(1, "box"), counted(7, "box"), counted(15, "fox")) == ("one box", "seven boxes", "15 foxes")
+        "boxes",
+        "cities",
+        "mice",
+        "boys",
+        "brushes",
+        "keys",
+    ]
+    assert (counted(1, "box"), counted(7, "box"), counted(15, "fox")) == (
+        "one box",
+        "seven boxes",
+        "15 foxes",
+    )
     assert (joined(["a"]), joined(["a", "b"]), joined(["a", "b", "c"])) == ("a", "a and b", "a, b and c")

@@ -53,7 +53,11 @@ def test_the_same_seed_gives_the_same_task_in_the_split_it_was_asked_for(kind):
         assert {split_of(task.key) for task in tasks} == {split}
         keys[split] = {task.key for task in tasks}
         assert len(keys[split]) > (20 if split == "valid" else 100), "the test needs different tasks"
-    assert not keys["train"] & keys["held_out"] and not keys["train"] & keys["valid"] and not keys["valid"] & keys["held_out"]
+    assert (
+        not keys["train"] & keys["held_out"]
+        and not keys["train"] & keys["valid"]
+        and not keys["valid"] & keys["held_out"]
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -98,7 +102,9 @@ def test_splits_have_their_shares():
 
 
 def test_most_tasks_are_short(tokenizer):
-    sizes = {kind: sorted(len(tokenizer.encode(render(t)).ids) for t in drawn(kind, "train")) for kind in KINDS}
+    sizes = {
+        kind: sorted(len(tokenizer.encode(render(t)).ids) for t in drawn(kind, "train")) for kind in KINDS
+    }
     assert all(found[-1] <= bench.CONTEXT for found in sizes.values())
     short = [kind for kind, found in sizes.items() if found[len(found) // 2] <= 300]
     assert set(KINDS) - set(short) <= {"chat", "summary"}, "only whole stories may be longer"
@@ -125,7 +131,9 @@ def right_math(task: Task) -> bool:
 
 def right_retrieval(task: Task) -> bool:
     turn, answers = task.turns[0], task.answers[0].split(", ")
-    question = next(p for p in (turn.split("\n\n")[0], turn.split("\n\n")[-1]) if re.match("What is|Tell me", p))
+    question = next(
+        p for p in (turn.split("\n\n")[0], turn.split("\n\n")[-1]) if re.match("What is|Tell me", p)
+    )
     asked = re.sub(r"^(What is|Tell me) |[?.]$|\bthe number of (?=[A-Z])", "", question)
     labels = [part.removeprefix("the ") for part in asked.split(" and ")]
     said = [re.findall(rf"\b{label}(?: is| =|:| ->) (\w+)", turn) for label in labels]
@@ -134,7 +142,9 @@ def right_retrieval(task: Task) -> bool:
 
 def right_copy(task: Task) -> bool:
     turn, answer = task.turns[0], task.answers[0]
-    return turn.endswith(":\n" + answer) or (turn.startswith(answer + "\n") and turn[len(answer) + 1 :].count("\n") == 0)
+    return turn.endswith(":\n" + answer) or (
+        turn.startswith(answer + "\n") and turn[len(answer) + 1 :].count("\n") == 0
+    )
 
 
 def right_edit(task: Task) -> bool:
@@ -143,12 +153,22 @@ def right_edit(task: Task) -> bool:
     if task.tags["form"] == "grammar":
         return answer not in turn and max(score("edit_distance", line, answer) for line in lines) > 0.8
     for asked, text in ((lines[0], "\n".join(lines[1:])), (lines[-1], "\n".join(lines[:-1]))):
-        shapes = (r"with (\w+) instead of (\w+)\.$", r"Write (\w+) instead of (\w+)\.$",
-                  r"(?:by|to) (\w+)\.$", r"Call (\w+) (\w+) instead\.$")
+        shapes = (
+            r"with (\w+) instead of (\w+)\.$",
+            r"Write (\w+) instead of (\w+)\.$",
+            r"(?:by|to) (\w+)\.$",
+            r"Call (\w+) (\w+) instead\.$",
+        )
         for i, shape in enumerate(shapes):
             if found := re.search(shape, asked):
                 new = found[2] if i == 3 else found[1]
-                old = found[2] if i < 2 else found[1] if i == 3 else asked.split(" to ")[0].split(" by ")[0].split()[-1]
+                old = (
+                    found[2]
+                    if i < 2
+                    else found[1]
+                    if i == 3
+                    else asked.split(" to ")[0].split(" by ")[0].split()[-1]
+                )
                 if re.sub(rf"\b{old}\b", new, text) == answer != text:
                     return True
     return False
@@ -174,7 +194,10 @@ def right_list(task: Task) -> bool:
         assert new in words and len(named) == 1
         at = given.index(named[0])
         return answer == [*given[: at + (form == "insert")], new, *given[at + 1 :]]
-    return answer == {"reverse": given[::-1], "count": [str(n)], "remove": [x for x in given if x not in named]}[form]
+    return (
+        answer
+        == {"reverse": given[::-1], "count": [str(n)], "remove": [x for x in given if x not in named]}[form]
+    )
 
 
 def right_json(task: Task) -> bool:
@@ -197,7 +220,8 @@ def right_expression(task: Task) -> bool:
     if task.tags["form"] == "evaluate":
         due = value_of(re.search(r"[\d(][\d+*() -]*[\d)]|\d", turn)[0])
         return all(value_of(a) == value_of(b) for a, b in (x.split(" = ") for x in answer.split("\n"))) and (
-            value_of(answer.split(" = ")[-1]) == due)
+            value_of(answer.split(" = ")[-1]) == due
+        )
     words = re.findall(r"sum|difference|product|and|plus|minus|times|\d+", turn)
     value, rest = read(words)
     return rest == [] and value_of(answer) == value
@@ -211,8 +235,14 @@ def value_of(text: str) -> int:
 
 def read(words: list[str]) -> tuple[int, list[str]]:
     """The value of 'sum A and B', 'a plus b' or a number at the head of `words`, and the words behind it."""
-    do = {"sum": int.__add__, "difference": int.__sub__, "product": int.__mul__,
-          "plus": int.__add__, "minus": int.__sub__, "times": int.__mul__}
+    do = {
+        "sum": int.__add__,
+        "difference": int.__sub__,
+        "product": int.__mul__,
+        "plus": int.__add__,
+        "minus": int.__sub__,
+        "times": int.__mul__,
+    }
     if words[0] in do:
         a, rest = read(words[1:])
         assert rest[0] == "and"
@@ -225,18 +255,38 @@ def read(words: list[str]) -> tuple[int, list[str]]:
 
 # what a function of each name must give, from its argument and the number or letter in its name
 MEANT = {
-    "add": lambda x, n: x + n, "subtract": lambda x, n: x - n, "times": lambda x, n: x * n, "remainder": lambda x, n: x % n,
-    "is": lambda x, n: x == n, "is_above": lambda x, n: x > n, "is_below": lambda x, n: x < n,
-    "divides": lambda x, n: x % n == 0, "at_most": min, "at_least": max, "count_to": lambda x, n: [*range(x, n + 1)],
-    "first": lambda x, n: x[:n], "last": lambda x, n: x[max(0, len(x) - n) :], "without_first": lambda x, n: x[n:],
-    "every": lambda x, n: [v for i, v in enumerate(x) if i % n == 0], "has": lambda x, n: n in x,
-    "count": lambda x, n: sum(v == n for v in x), "scale": lambda x, n: [v * n for v in x],
-    "raise": lambda x, n: [v + n for v in x], "above": lambda x, n: [v for v in x if v > n],
-    "below": lambda x, n: [v for v in x if v < n], "without": lambda x, n: [v for v in x if v != n],
-    "sum_above": lambda x, n: sum(v for v in x if v > n), "count_below": lambda x, n: sum(v < n for v in x),
-    "append": lambda x, n: [*x, n], "repeat": lambda x, n: "".join([x] * n), "shorten": lambda x, n: x[:n],
-    "is_longer": lambda x, n: len(x) > n, "starts": lambda x, c: x[:1] == c, "ends": lambda x, c: x[-1:] == c,
-    "split": lambda x, c: x.split(c), "drop": lambda x, c: "".join(v for v in x if v != c),
+    "add": lambda x, n: x + n,
+    "subtract": lambda x, n: x - n,
+    "times": lambda x, n: x * n,
+    "remainder": lambda x, n: x % n,
+    "is": lambda x, n: x == n,
+    "is_above": lambda x, n: x > n,
+    "is_below": lambda x, n: x < n,
+    "divides": lambda x, n: x % n == 0,
+    "at_most": min,
+    "at_least": max,
+    "count_to": lambda x, n: [*range(x, n + 1)],
+    "first": lambda x, n: x[:n],
+    "last": lambda x, n: x[max(0, len(x) - n) :],
+    "without_first": lambda x, n: x[n:],
+    "every": lambda x, n: [v for i, v in enumerate(x) if i % n == 0],
+    "has": lambda x, n: n in x,
+    "count": lambda x, n: sum(v == n for v in x),
+    "scale": lambda x, n: [v * n for v in x],
+    "raise": lambda x, n: [v + n for v in x],
+    "above": lambda x, n: [v for v in x if v > n],
+    "below": lambda x, n: [v for v in x if v < n],
+    "without": lambda x, n: [v for v in x if v != n],
+    "sum_above": lambda x, n: sum(v for v in x if v > n),
+    "count_below": lambda x, n: sum(v < n for v in x),
+    "append": lambda x, n: [*x, n],
+    "repeat": lambda x, n: "".join([x] * n),
+    "shorten": lambda x, n: x[:n],
+    "is_longer": lambda x, n: len(x) > n,
+    "starts": lambda x, c: x[:1] == c,
+    "ends": lambda x, c: x[-1:] == c,
+    "split": lambda x, c: x.split(c),
+    "drop": lambda x, c: "".join(v for v in x if v != c),
 }
 
 
@@ -249,7 +299,8 @@ def right_code(task: Task) -> bool:
     if name.startswith(("get_", "set_")):
         key = name[4:]
         return space[f"{name}_{n}"]({}) == (n if name[0] == "g" else {key: n}) and (
-            space[f"{name}_{n}"]({key: 1}) == (1 if name[0] == "g" else {key: n}))
+            space[f"{name}_{n}"]({key: 1}) == (1 if name[0] == "g" else {key: n})
+        )
     if re.search(r"\((text|word|line|name|title)\)", head):
         given: list = ["", "a", f"{n}b{n}", "the quick brown fox jumps over the lazy dog" * 3]
     elif re.search(r"\((values|items|numbers|data)\)", head):
@@ -289,8 +340,14 @@ def read_lomeri(text: str) -> translation.Sentence:
         whom = group()
     does, _, tense = words.pop(0).partition("-")
     return translation.Sentence(
-        tuple(who), verb[does], whom, {"": "present", "ta": "past", "so": "future"}[tense], "ne" in words, "ka" in words,
-        where, when,
+        tuple(who),
+        verb[does],
+        whom,
+        {"": "present", "ta": "past", "so": "future"}[tense],
+        "ne" in words,
+        "ka" in words,
+        where,
+        when,
     )
 
 
@@ -308,7 +365,9 @@ def test_lomeri_has_one_sentence_for_every_meaning_and_back():
     said = [translation.sentence(r) for _ in range(20_000)]
     assert all(read_lomeri(translation.lomeri(s)) == s for s in said)
     meant: dict[str, translation.Sentence] = {}
-    assert all(meant.setdefault(translation.english(s), s) == s for s in said), "two meanings have one English sentence"
+    assert all(meant.setdefault(translation.english(s), s) == s for s in said), (
+        "two meanings have one English sentence"
+    )
 
 
 def test_lomeri_words_are_all_different():
@@ -333,9 +392,18 @@ def test_a_needle_is_hidden_in_as_many_tokens_as_its_tag_says(size, tokenizer):
 
 
 RIGHT = {
-    "chat": right_span, "qa": right_span, "summary": right_span, "math": right_math, "retrieval": right_retrieval,
-    "copy": right_copy, "edit": right_edit, "lists": right_list, "json": right_json, "expression": right_expression,
-    "code": right_code, "translation": right_translation,
+    "chat": right_span,
+    "qa": right_span,
+    "summary": right_span,
+    "math": right_math,
+    "retrieval": right_retrieval,
+    "copy": right_copy,
+    "edit": right_edit,
+    "lists": right_list,
+    "json": right_json,
+    "expression": right_expression,
+    "code": right_code,
+    "translation": right_translation,
 }
 
 
@@ -371,7 +439,9 @@ def test_no_question_of_labbench_is_ever_drawn_for_training():
     keys = {task.key for task in bench.questions()}
     slow = ("chat", "summary", "qa", "retrieval")
     counts = {kind: 500 if kind in slow else 2250 for kind in KINDS}
-    drawn_ones = [KINDS[kind](Random(f"train {kind} {i}"), "train") for kind, n in counts.items() for i in range(n)]
+    drawn_ones = [
+        KINDS[kind](Random(f"train {kind} {i}"), "train") for kind, n in counts.items() for i in range(n)
+    ]
     assert len(drawn_ones) >= 20_000
     assert not asked & {task.turns for task in drawn_ones}
     assert not keys & {task.key for task in drawn_ones}

@@ -67,7 +67,9 @@ def test_the_ids_are_specials_then_bytes_then_merges(plain):
 
 def test_each_digit_is_a_token(plain):
     assert plain.encode("x = 20483").tokens[-5:] == list("20483")
-    assert not [t for t in plain.get_vocab() if t not in SPECIALS and len(t) > 1 and any(c.isdigit() for c in t)]
+    assert not [
+        t for t in plain.get_vocab() if t not in SPECIALS and len(t) > 1 and any(c.isdigit() for c in t)
+    ]
 
 
 def test_indentation_is_one_token(plain):

@@ -56,12 +56,16 @@ def text(sizes: list[int], chat: bool, seed: int) -> data.Text:
 @pytest.fixture(scope="module")
 def texts() -> dict[str, data.Text]:
     r = np.random.default_rng(0)
-    return {"code": text([int(n) for n in r.integers(5, 200, 80)], False, 1),
-            "sums": text([int(n) for n in r.integers(4, 16, 300)], True, 2),
-            "long": text([int(n) for n in r.integers(18, 33, 100)], True, 3)}
+    return {
+        "code": text([int(n) for n in r.integers(5, 200, 80)], False, 1),
+        "sums": text([int(n) for n in r.integers(4, 16, 300)], True, 2),
+        "long": text([int(n) for n in r.integers(18, 33, 100)], True, 3),
+    }
 
 
-def training(texts: dict[str, data.Text], objective: Objective = PLAIN, seed: int = 0, **more: object) -> train.Training:
+def training(
+    texts: dict[str, data.Text], objective: Objective = PLAIN, seed: int = 0, **more: object
+) -> train.Training:
     torch.manual_seed(seed)
     return train.Training(Net(TINY), texts, PLAN, objective, (0.01, 0.01), seed, mixture=MIXTURE, **more)
 
@@ -74,7 +78,9 @@ def test_the_net_is_transformers_llama_and_the_engines_decoder():
     net = Net.from_folder(LAB)
     ids = torch.randint(14, 4096, (2, 70), generator=torch.Generator().manual_seed(0))
     ours, close = net(ids), 3e-4  # of logits up to 16; float32 is 1e-4 off float64
-    assert torch.allclose(ours, AutoModelForCausalLM.from_pretrained(LAB, dtype=torch.float32)(ids).logits, atol=close)
+    assert torch.allclose(
+        ours, AutoModelForCausalLM.from_pretrained(LAB, dtype=torch.float32)(ids).logits, atol=close
+    )
     engine = load_model(str(LAB), dtype="float32", device="cpu").decoder
     assert torch.allclose(ours[:1], engine.forward(Feed.causal(ids[0].tolist(), 0), None), atol=close)
     states = net.states(ids)
@@ -86,7 +92,10 @@ def test_the_net_is_transformers_llama_and_the_engines_decoder():
 @pytest.mark.parametrize("length", [40, 128, 300])
 def test_attention_in_blocks_is_attention_and_has_its_gradient(length):
     chance = torch.Generator().manual_seed(length)
-    qkv = [torch.randn(2, heads, length, 8, generator=chance, dtype=torch.float64, requires_grad=True) for heads in (6, 2, 2)]
+    qkv = [
+        torch.randn(2, heads, length, 8, generator=chance, dtype=torch.float64, requires_grad=True)
+        for heads in (6, 2, 2)
+    ]
     ours = in_blocks(*qkv)
     theirs = torch.nn.functional.scaled_dot_product_attention(*qkv, is_causal=True, enable_gqa=True)
     assert torch.allclose(ours, theirs, atol=1e-12)
@@ -97,13 +106,20 @@ def test_attention_in_blocks_is_attention_and_has_its_gradient(length):
 
 def test_a_folder_comes_back_as_it_was_written(tmp_path):
     Net.from_folder(LAB).to_folder(tmp_path)
-    assert (tmp_path / "model.safetensors").stat().st_size <= (LAB / "model.safetensors").stat().st_size + 1024
+    assert (tmp_path / "model.safetensors").stat().st_size <= (
+        LAB / "model.safetensors"
+    ).stat().st_size + 1024
     again = Net.from_folder(tmp_path).state_dict()
     assert all(torch.equal(w, again[k]) for k, w in Net.from_folder(LAB).state_dict().items())
-    assert {f.name for f in tmp_path.iterdir()} == {"config.json", "generation_config.json", "model.safetensors"}
+    assert {f.name for f in tmp_path.iterdir()} == {
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+    }
     said, before = (json.loads((f / "config.json").read_text()) for f in (tmp_path, LAB))
-    assert {k: v for k, v in said.items() if k != "transformers_version"} \
-        == {k: v for k, v in before.items() if k != "transformers_version"}
+    assert {k: v for k, v in said.items() if k != "transformers_version"} == {
+        k: v for k, v in before.items() if k != "transformers_version"
+    }
 
 
 def test_an_untied_model_is_refused():
@@ -132,8 +148,12 @@ def test_text_written_with_a_cache_is_the_text_without():
 
 def test_special_tokens_count_in_chats_alone():
     marks = "<|user|>\nHi<|end|>\n<|assistant|>\nYes.<|end|>\n"
-    made = data.encoded([{"split": "train", "kind": "talks", "text": marks, "chat": True},
-                         {"split": "train", "kind": "code", "text": marks}])
+    made = data.encoded(
+        [
+            {"split": "train", "kind": "talks", "text": marks, "chat": True},
+            {"split": "train", "kind": "code", "text": marks},
+        ]
+    )
     assert [i for i in made["train", "talks"].ids if i < 14] == [2, 0, 3, 0, 0]
     assert [i for i in made["train", "code"].ids if i < 14] == [0], "only the end of the document"
     assert made["train", "code"].size == len(marks.encode())
@@ -152,7 +172,9 @@ def test_windows_keep_tasks_whole_and_have_no_gaps(texts):
                 size = next((n for n in range(4, length + 2 - at) if tuple(row[at : at + n]) in whole), 0)
                 assert size, "a task was cut"
                 seen[size] += 1
-    assert sum(n for size, n in seen.items() if size > 17) > 20, "the test needs tasks that only long windows hold"
+    assert sum(n for size, n in seen.items() if size > 17) > 20, (
+        "the test needs tasks that only long windows hold"
+    )
     assert sum(n for size, n in seen.items() if size < 17) > 20
 
 
@@ -175,7 +197,9 @@ def test_the_mixer_goes_on_where_it_stood(texts):
     assert not torch.equal(one.rows(16, 9), data.Mixer(texts, MIXTURE, [16, 32], 1).rows(16, 9))
 
 
-@pytest.mark.parametrize("begun", [{"new": {"long"}}, {"shares": {"code": 0.9, "tasks": 0.1}}], ids=["new kind", "new shares"])
+@pytest.mark.parametrize(
+    "begun", [{"new": {"long"}}, {"shares": {"code": 0.9, "tasks": 0.1}}], ids=["new kind", "new shares"]
+)
 def test_what_changes_in_a_mixture_has_nothing_to_catch_up_with(texts, begun):
     known = {kind: text for kind, text in texts.items() if kind not in begun.get("new", ())}
     before = data.Mixer(known, begun.get("shares", MIXTURE), [16, 32], 0)
@@ -227,8 +251,9 @@ def test_an_early_exit_teaches_the_layers_below_it_and_the_shared_head():
         grads = []
         for weight in (0.0, 0.5):
             net.zero_grad()
-            loss, figures = losses.loss_of(net, rows, torch.ones(4, 16), torch.tensor(exit_at), None, None,
-                                           Objective(exits=weight))
+            loss, figures = losses.loss_of(
+                net, rows, torch.ones(4, 16), torch.tensor(exit_at), None, None, Objective(exits=weight)
+            )
             loss.backward()
             grads.append({k: w.grad.clone() for k, w in net.named_parameters()})
         assert figures[2] > 0
@@ -246,7 +271,9 @@ def test_answers_weigh_more_than_what_was_asked(texts):
     with torch.no_grad():
         nats = losses.token_loss(net(rows[:, :-1]), rows)
         loss, figures = losses.loss_of(net, rows, 1 + told.float(), torch.tensor(0), None, None, Objective())
-    assert float(loss) == pytest.approx(float((nats.sum() + nats[told].sum()) / (told.numel() + told.sum())), rel=0.01)
+    assert float(loss) == pytest.approx(
+        float((nats.sum() + nats[told].sum()) / (told.numel() + told.sum())), rel=0.01
+    )
     assert float(figures[1]) == pytest.approx(float(nats[told].mean()), rel=0.01)
 
 
@@ -264,7 +291,9 @@ def test_a_divergence_is_zero_at_the_target_and_leads_there(name):
     for _ in range(400):
         (grad,) = torch.autograd.grad(losses.divergence(name, p, q.log_softmax(1)).sum(), q)
         q = (q - 0.5 * grad).detach().requires_grad_()
-    assert (torch.minimum(p.exp(), q.log_softmax(1).exp()).sum(1) > overlap).all(), "more drafted tokens are accepted"
+    assert (torch.minimum(p.exp(), q.log_softmax(1).exp()).sum(1) > overlap).all(), (
+        "more drafted tokens are accepted"
+    )
 
 
 def test_divergences_have_the_values_of_their_definitions():
@@ -304,7 +333,9 @@ def test_the_gradient_of_tvd_is_that_of_a_reward_for_tokens_of_which_the_draft_s
     for i in range(6):
         for x in range(9):
             reward = float(q[i, x] < p[i, x].exp())
-            by_hand[i] -= q[i, x] * reward * (torch.eye(9, dtype=torch.float64)[x] - q[i]) / 6  # - E_q[r grad log q]
+            by_hand[i] -= (
+                q[i, x] * reward * (torch.eye(9, dtype=torch.float64)[x] - q[i]) / 6
+            )  # - E_q[r grad log q]
     assert torch.allclose(gradient("tvd", p, logits), by_hand, rtol=0, atol=1e-12)
     differences = torch.zeros_like(logits)
     for at in np.ndindex(6, 9):
@@ -327,15 +358,23 @@ def test_tvd_plus_plus_follows_the_advantage_which_is_tvd_over_the_deviation_of_
     assert torch.allclose(advantage, (reward - mean) / deviation)
     assert float((drawn * advantage.flatten()).sum()) == pytest.approx(0, abs=1e-12)
     assert float((drawn * advantage.flatten() ** 2).sum()) == pytest.approx(1, abs=1e-12)
-    assert torch.allclose(gradient("tvd++", p, logits), gradient("tvd", p, logits) / deviation, rtol=0, atol=1e-12)
-    assert torch.equal(losses.divergence("tvd++", p, q.log()), losses.divergence("tvd", p, q.log())), "the value is tvd's"
+    assert torch.allclose(
+        gradient("tvd++", p, logits), gradient("tvd", p, logits) / deviation, rtol=0, atol=1e-12
+    )
+    assert torch.equal(losses.divergence("tvd++", p, q.log()), losses.divergence("tvd", p, q.log())), (
+        "the value is tvd's"
+    )
     assert torch.equal(losses.advantage(p, p), torch.zeros_like(p)), "nothing is earned at the target"
 
 
-@pytest.mark.parametrize(("shares", "said"), [
-    (dict(on_policy=0.6, target_text=0.5), "at most 1"), (dict(target_text=-0.1), "from 0 to 1"),
-    (dict(hottest=-1.0), "or more"),
-])
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        (dict(on_policy=0.6, target_text=0.5), "at most 1"),
+        (dict(target_text=-0.1), "from 0 to 1"),
+        (dict(hottest=-1.0), "or more"),
+    ],
+)
 def test_shares_and_temperatures_that_cannot_be_are_refused(shares, said):
     with pytest.raises(ValueError, match=said):
         Objective(**shares)
@@ -375,9 +414,12 @@ def weights(run: train.Training) -> Tensor:
 @pytest.mark.parametrize("kind", ["plain", "exits", "distilled", "on the target's text"])
 def test_a_training_that_was_stopped_ends_as_one_that_was_not(texts, tmp_path, kind):
     torch.manual_seed(9)
-    objective = {"plain": Objective(), "exits": Objective(exits=0.3, dropout=0.2),
-                 "distilled": Objective(distil=0.5, on_policy=0.5),
-                 "on the target's text": Objective(distil=0.5, divergence="tvd++", target_text=1.0)}[kind]
+    objective = {
+        "plain": Objective(),
+        "exits": Objective(exits=0.3, dropout=0.2),
+        "distilled": Objective(distil=0.5, on_policy=0.5),
+        "on the target's text": Objective(distil=0.5, divergence="tvd++", target_text=1.0),
+    }[kind]
     teacher = Net(TINY) if objective.taught else None
     whole = training(texts, objective, teacher=teacher)
     start = weights(whole)
@@ -432,7 +474,9 @@ def test_the_targets_text_alone_makes_a_draft_that_is_accepted_more_often(texts)
     for weight in teacher.parameters():
         weight.data.mul_(6 if weight.ndim == 2 else 1)
     rows = data.windows({"code": texts["code"]}, 17, 32)
-    held = losses.target_text(teacher, rows, Objective(target_text=1.0), 0.25, torch.Generator().manual_seed(1), None)
+    held = losses.target_text(
+        teacher, rows, Objective(target_text=1.0), 0.25, torch.Generator().manual_seed(1), None
+    )
     accepted = []
     for share in (0.0, 1.0):
         run = training(texts, Objective(target_text=share), teacher=teacher)
@@ -447,19 +491,27 @@ def test_the_targets_text_alone_makes_a_draft_that_is_accepted_more_often(texts)
 @pytest.fixture
 def workshop(texts, tmp_path, monkeypatch):
     """The command line on tiny sizes: call it with arguments, get its build folder."""
-    for module, name, value in [(train, "BUILD", tmp_path), (train, "MODELS", tmp_path / "models"),
-                                (mixtures, "MIXTURES", dict.fromkeys(["lab", "lab-draft"], MIXTURE)),
-                                (train, "RECORDS", tmp_path / "records"),
-                                (train, "SHAPES", {"lab": TINY, "lab-draft": replace(TINY, layers=2)}),
-                                (train, "PLANS", {"cpu": PLAN}), (train, "RATES", dict.fromkeys(train.SHAPES, (0.01, 0.01)))]:
+    for module, name, value in [
+        (train, "BUILD", tmp_path),
+        (train, "MODELS", tmp_path / "models"),
+        (mixtures, "MIXTURES", dict.fromkeys(["lab", "lab-draft"], MIXTURE)),
+        (train, "RECORDS", tmp_path / "records"),
+        (train, "SHAPES", {"lab": TINY, "lab-draft": replace(TINY, layers=2)}),
+        (train, "PLANS", {"cpu": PLAN}),
+        (train, "RATES", dict.fromkeys(train.SHAPES, (0.01, 0.01))),
+    ]:
         monkeypatch.setattr(module, name, value)
-    data.save({(split, kind): t for split in ("train", "valid") for kind, t in texts.items()}, tmp_path / "text.npz")
+    data.save(
+        {(split, kind): t for split in ("train", "valid") for kind, t in texts.items()}, tmp_path / "text.npz"
+    )
     monkeypatch.setattr(train, "look", lambda *_: None)  # its windows are longer than these models' context
     monkeypatch.setattr(train.signal, "signal", lambda *_: None)
 
     def call(*args: str) -> Path:
         text = str(tmp_path / "text.npz")
-        monkeypatch.setattr(sys, "argv", ["train.py", *args, "--device", "cpu", "--threads", "1", "--text", text])
+        monkeypatch.setattr(
+            sys, "argv", ["train.py", *args, "--device", "cpu", "--threads", "1", "--text", text]
+        )
         threads = torch.get_num_threads()
         train.main()
         torch.set_num_threads(threads)
@@ -475,15 +527,22 @@ def test_a_cooldown_writes_the_folder_and_leaves_the_constant_part_as_it_was(wor
     workshop("lab", "--cooldown", "0.0005")
     assert (folder / "lab.pt").read_bytes() == steady
     made, (record,) = folder / "models" / "lab", json.loads((folder / "records" / "lab.json").read_text())
-    assert {f.name for f in made.iterdir()} == {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
-                                                "tokenizer_config.json"}
+    assert {f.name for f in made.iterdir()} == {
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
     assert 1500 <= record["tokens"] < 1800 and record["objective"]["exits"] > 0
     cooled = torch.load(folder / "lab-cooldown.pt")
     assert cooled["cooled"] >= cooled["cooldown"] == 500
     workshop("lab", "--tokens", "0.0015")
     assert torch.load(folder / "lab.pt")["tokens"] >= 1500, "the constant part goes on"
     workshop("lab", "--cooldown", "0.0003")
-    assert len(json.loads((folder / "records" / "lab.json").read_text())) == 1, "a later branch takes the place of the first"
+    assert len(json.loads((folder / "records" / "lab.json").read_text())) == 1, (
+        "a later branch takes the place of the first"
+    )
     workshop("lab", "--from", str(made), "--cooldown", "0.0003", "--tokens", "0.0003", "--fresh")
     both = json.loads((folder / "records" / "lab.json").read_text())
     assert [r["source"] for r in both] == [None, str(made)], "what the weights began with stays in the record"
@@ -496,7 +555,10 @@ def test_a_cooldown_that_was_stopped_goes_on(workshop):
     assert not (folder / "models").exists()
     state = torch.load(folder / "lab-cooldown.pt")
     spent = state["cooldown"] - 150 - state["cooled"]  # as if all but 150 tokens were done
-    torch.save(state | {"cooled": state["cooled"] + spent, "tokens": state["tokens"] + spent}, folder / "lab-cooldown.pt")
+    torch.save(
+        state | {"cooled": state["cooled"] + spent, "tokens": state["tokens"] + spent},
+        folder / "lab-cooldown.pt",
+    )
     workshop("lab", "--cooldown", "0.05")
     assert torch.load(folder / "lab-cooldown.pt")["step"] == state["step"] + 2
     assert (folder / "models" / "lab" / "model.safetensors").exists()
@@ -624,24 +686,55 @@ def test_the_card_has_every_model_every_kind_and_whole_tables(texts, tmp_path, m
         torch.manual_seed(0)
         net = Net(shape)
         net.to_folder(tmp_path / name)
-        runs = [{"origin": f"first-{name}", "source": None, "command": f"{name} --tokens 1", "steps": 9, "tokens": 900_000,
-                 "minutes": 1.0, "device": "cpu", "mixture": MIXTURE, "objective": {"answers": 2.0, "distil": 0.0},
-                 "held_out": [[500_000, {"all": 5.0}], [900_000, {"all": 4.0}]]},
-                {"origin": "7", "source": "x", "command": f"{name} --cooldown 2", "steps": 19, "tokens": 1_900_000,
-                 "minutes": 2.0, "device": "cuda", "mixture": MIXTURE,
-                 "objective": {"answers": 2.0, "distil": 0.9, "divergence": "tvd"},
-                 "held_out": [[i * 100_000, {"code": 4 - i / 10} | ({"tasks": 3.0} if i else {})] for i in range(20)]}]
+        runs = [
+            {
+                "origin": f"first-{name}",
+                "source": None,
+                "command": f"{name} --tokens 1",
+                "steps": 9,
+                "tokens": 900_000,
+                "minutes": 1.0,
+                "device": "cpu",
+                "mixture": MIXTURE,
+                "objective": {"answers": 2.0, "distil": 0.0},
+                "held_out": [[500_000, {"all": 5.0}], [900_000, {"all": 4.0}]],
+            },
+            {
+                "origin": "7",
+                "source": "x",
+                "command": f"{name} --cooldown 2",
+                "steps": 19,
+                "tokens": 1_900_000,
+                "minutes": 2.0,
+                "device": "cuda",
+                "mixture": MIXTURE,
+                "objective": {"answers": 2.0, "distil": 0.9, "divergence": "tvd"},
+                "held_out": [
+                    [i * 100_000, {"code": 4 - i / 10} | ({"tasks": 3.0} if i else {})] for i in range(20)
+                ],
+            },
+        ]
         (tmp_path / f"{name}.json").write_text(json.dumps(runs))
-    questions = [{"category": c, "turns": ["Say yes."] * n, "reference": ["yes"] * n, "scorer": "exact"}
-                 for c, n in (("chat", 2), ("copy", 1), ("copy", 1))]
+    questions = [
+        {"category": c, "turns": ["Say yes."] * n, "reference": ["yes"] * n, "scorer": "exact"}
+        for c, n in (("chat", 2), ("copy", 1), ("copy", 1))
+    ]
     (tmp_path / "bench.jsonl").write_text("\n".join(json.dumps(q) for q in questions))
-    for name, value in [("MODELS", tmp_path), ("RECORDS", tmp_path), ("BENCH", tmp_path / "bench.jsonl"), ("ANSWER", 8),
-                        ("DIVERGENCES", tmp_path / "none.md"), ("MIXTURE", MIXTURE)]:
+    for name, value in [
+        ("MODELS", tmp_path),
+        ("RECORDS", tmp_path),
+        ("BENCH", tmp_path / "bench.jsonl"),
+        ("ANSWER", 8),
+        ("DIVERGENCES", tmp_path / "none.md"),
+        ("MIXTURE", MIXTURE),
+    ]:
         monkeypatch.setattr(evaluate, name, value)
     monkeypatch.setattr(data, "load", lambda split: texts)
     found = evaluate.measure(1, 2)
     assert found["tasks"]["lab"] == {"chat": (0.0, 1), "copy": (0.0, 2)}
-    assert found["fit"]["lab-draft", "code"]["overlap"] == pytest.approx(1, abs=0.01), "the same weights agree"
+    assert found["fit"]["lab-draft", "code"]["overlap"] == pytest.approx(1, abs=0.01), (
+        "the same weights agree"
+    )
     assert found["fit"]["lab-draft", "code"]["tau greedy"] > 5
     assert found["exits"][-1][1] == 1 > found["exits"][0][1]
     greedy, drawn = found["drafting"]["greedy"], found["drafting"]["temperature"]

@@ -35,8 +35,12 @@ def test_training_brings_the_layers_nearer_to_the_whole_model_which_stays_as_it_
     with torch.no_grad():
         first = training.losses(decoder, head, ids)
         due = training.entering(decoder, ids, 2)
-        assert torch.equal(training.entering(head.applied(decoder), ids, 2), due), "maps that change nothing yet"
-    training.train(decoder, head.requires_grad_(True), iter(asked(48, seed) for seed in range(2, 82)), 80, 1e-2)
+        assert torch.equal(training.entering(head.applied(decoder), ids, 2), due), (
+            "maps that change nothing yet"
+        )
+    training.train(
+        decoder, head.requires_grad_(True), iter(asked(48, seed) for seed in range(2, 82)), 80, 1e-2
+    )
     with torch.no_grad():
         last = training.losses(decoder, head, ids)
     assert last[0] < 0.7 * first[0] and last[1] < first[1], (first, last)
@@ -56,17 +60,24 @@ def test_the_rule_reads_a_text_as_training_does() -> None:
         with torch.inference_mode():
             said = bench.lane.forward(feed, "canvas", skip=rule.plan(0, feed), depth=rule)[0, 0]
             row = torch.tensor([ids])
-            due, _ = training.at_masks(decoder, row, layer, training.entering(head.applied(decoder), row, layer))
+            due, _ = training.at_masks(
+                decoder, row, layer, training.entering(head.applied(decoder), row, layer)
+            )
         bench.lane.rollback()
         assert torch.allclose(said, due[0], atol=1e-3)
 
 
 def test_the_shipped_layers_belong_to_their_model_and_answer_nearly_as_it_does() -> None:
     config = read_json(SHIPPED, "config.json")
-    assert config["target"] == fingerprint(MODEL, "cloze"), "the model was trained again after its trigram layers"
+    assert config["target"] == fingerprint(MODEL, "cloze"), (
+        "the model was trained again after its trigram layers"
+    )
     assert sum(x.stat().st_size for x in SHIPPED.iterdir()) < 200_000
     told = config["held_out"]
-    assert told["after"]["diverges"] < 0.5 * told["before"]["diverges"] and told["after"]["agrees"] > told["before"]["agrees"]
+    assert (
+        told["after"]["diverges"] < 0.5 * told["before"]["diverges"]
+        and told["after"]["agrees"] > told["before"]["agrees"]
+    )
     some = [q for q in questions(each=30) if q.sort != "claim"]
     bench = ClozeBench(load("lab-mdm+cloze", "float32", "cpu"), some)
     whole = bench.measure("whole", build("depth", "all_layers", {}))

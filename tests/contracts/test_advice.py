@@ -45,10 +45,17 @@ def followed(way: str, parts: Parts) -> Parts | None:
     if left := re.search(r"\bleave (?:the )?(?:sampler )?(\w+) out", way):
         return {kind: part for kind, part in parts.items() if left[1] not in (kind, part[0])}
     knobs = {knob: int(x) if x.isdigit() else x for knob, x in re.findall(r"(\w+) = (\w+)", way)}
-    for kind, name in [*re.findall(rf"\b({'|'.join(KINDS)}) (\w+)", way), *(("", x) for x in re.findall(r"\w+", way))]:
+    for kind, name in [
+        *re.findall(rf"\b({'|'.join(KINDS)}) (\w+)", way),
+        *(("", x) for x in re.findall(r"\w+", way)),
+    ]:
         home = kind or (HOMES[name] if name in HOMES and name not in {*WORDS, *KINDS} else "")
         if home and name in registry(home):
-            before = parts[home][1] if home in parts and parts[home][0] == name else toys.settings_of(home, name)[0]
+            before = (
+                parts[home][1]
+                if home in parts and parts[home][0] == name
+                else toys.settings_of(home, name)[0]
+            )
             return {**parts, home: (name, {**before, **knobs})}
     return None
 
@@ -104,7 +111,10 @@ def test_advice_that_was_wrong_is_mended(parts: Parts) -> None:
 
 def test_a_way_out_that_is_refused_is_seen() -> None:
     parts: Parts = {"drafter": ("s2d", {}), "policy": ("tidal_decode", {})}
-    assert ways("x does not; choose the policy keep_all, or early_exit.") == ["choose the policy keep_all", "early_exit"]
+    assert ways("x does not; choose the policy keep_all, or early_exit.") == [
+        "choose the policy keep_all",
+        "early_exit",
+    ]
     other = followed("early_exit", parts)
     assert other is not None and other["drafter"][0] == "early_exit" and pairs.refusal(other)
     assert followed("choose another drafter", parts) is None

@@ -60,11 +60,15 @@ def test_prompt_is_read_exactly_and_then_the_cache_is_what_was_unpacked(name: st
 
 
 @pytest.mark.parametrize(("name", "settings"), CODECS)
-@pytest.mark.parametrize("drafter", [("prompt_lookup", {"length": 4, "ngram": 1}), TREE], ids=["chain", "tree"])
+@pytest.mark.parametrize(
+    "drafter", [("prompt_lookup", {"length": 4, "ngram": 1}), TREE], ids=["chain", "tree"]
+)
 def test_rejected_nodes_are_never_packed(name: str, settings: dict, drafter: tuple) -> None:
     """Block semantics: the text is that of passes over single tokens which pack at the same commits."""
     target, _ = toys.pair()
-    session = Session(target, toys.method(codec=(name, settings), drafter=drafter), toys.PROMPT, max_new_tokens=40)
+    session = Session(
+        target, toys.method(codec=(name, settings), drafter=drafter), toys.PROMPT, max_new_tokens=40
+    )
     session.start()
     alone = lane(name, settings)
     alone.read(toys.PROMPT[:-1], compress=False)
@@ -98,7 +102,9 @@ def test_going_back_reordering_and_copying_keep_what_is_packed(name: str, settin
     for length in (29, 22, 3):
         twin = deepcopy(made)
         twin.truncate(length)
-        assert alike(held(twin), [x[:, :, :length] for x in before]) and {x.n for x in twin.cache.layers} == {length}
+        assert alike(held(twin), [x[:, :, :length] for x in before]) and {x.n for x in twin.cache.layers} == {
+            length
+        }
         fed(twin, 4)
         assert twin.tokens == [*made.tokens[:length], 4]
     assert alike(held(made), before), "a copy shares nothing"
@@ -120,14 +126,25 @@ def test_a_run_that_packs_is_forked_and_told(name: str, settings: dict) -> None:
             assert change.packed.first == stop < change.packed.stop <= change.held
             assert change.packed.bytes > 0 and min(change.packed.key_error, change.packed.value_error) >= 0
             stop = change.packed.stop
-    stores, words, entry = run.target.cache.layers, trace.header.parts["codec"], 2 * 2 * 8 * 8  # bytes of an entry in a layer
+    stores, words, entry = (
+        run.target.cache.layers,
+        trace.header.parts["codec"],
+        2 * 2 * 8 * 8,
+    )  # bytes of an entry in a layer
     n, kept = stores[0].n, sum(block.nbytes for store in stores for block in store.blocks)
     assert {store.packed for store in stores} <= {stop, 0} and stop > len(toys.PROMPT) and check(trace).ok
-    assert trace.steps[-1].cache[0].kept_bytes(n) == kept + sum(entry * (n - store.packed) for store in stores)
-    packed = kept + sum(entry * (stop - store.packed) for store in stores)  # a codec may leave a layer as it is
+    assert trace.steps[-1].cache[0].kept_bytes(n) == kept + sum(
+        entry * (n - store.packed) for store in stores
+    )
+    packed = kept + sum(
+        entry * (stop - store.packed) for store in stores
+    )  # a codec may leave a layer as it is
     assert words["whole"] > n - stop and 0.8 < words["bits"] / 64 * 3 * entry * stop / packed < 1.2
     read = [Passes(trace.header).cost(x) for x in (trace.prefill.passes[0], trace.steps[-1].passes[-1])]
-    full = [Passes(replace(trace.header, parts={})).cost(x) for x in (trace.prefill.passes[0], trace.steps[-1].passes[-1])]
+    full = [
+        Passes(replace(trace.header, parts={})).cost(x)
+        for x in (trace.prefill.passes[0], trace.steps[-1].passes[-1])
+    ]
     assert read[0] == full[0] and read[1].flops == full[1].flops
     less = words.get("reads", words["bits"]) < 64
     assert (read[1].kv_read_bytes < full[1].kv_read_bytes) is less, "scales may take more than they save"
@@ -144,8 +161,12 @@ def test_a_run_that_packs_is_forked_and_told(name: str, settings: dict) -> None:
 
 @pytest.mark.parametrize(("name", "settings"), PACKING)
 @pytest.mark.parametrize("policy", [x for x in registry("policy") if build("policy", x).does])
-def test_codec_that_packs_refuses_a_policy_that_takes_entries_out(name: str, settings: dict, policy: str) -> None:
-    with pytest.raises(MethodError, match=rf"^{name} packs entries together, and {policy} would .* codec unpacked\.$"):
+def test_codec_that_packs_refuses_a_policy_that_takes_entries_out(
+    name: str, settings: dict, policy: str
+) -> None:
+    with pytest.raises(
+        MethodError, match=rf"^{name} packs entries together, and {policy} would .* codec unpacked\.$"
+    ):
         toys.method(codec=(name, settings), policy=policy).check(toys.SPEC)
 
 

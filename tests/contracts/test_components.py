@@ -22,7 +22,9 @@ def ids(x: object) -> str:
 def test_the_page_of_methods_names_them_all_and_no_other() -> None:
     page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
     assert not [name for _, name in ALL if f"`{name}`" not in page]
-    rows = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in page.splitlines() if line.startswith("| `")]
+    rows = [
+        re.findall(r"`(\w+)`", line.split("|")[1]) for line in page.splitlines() if line.startswith("| `")
+    ]
     assert not {x for row in rows for x in row} - {name for _, name in ALL}
 
 
@@ -33,7 +35,9 @@ def test_component_says_what_it_is_and_works_as_it_comes(kind: str, name: str) -
     assert not cls.__doc__.startswith(f"{cls.__name__}("), "the dataclass wrote its own docstring"
     made = cls()
     assert made.name == name and made.kind == kind
-    assert build(kind, name, made.knobs()) == made, "what a trace's header records makes the same component again"
+    assert build(kind, name, made.knobs()) == made, (
+        "what a trace's header records makes the same component again"
+    )
     spec = toys.fitting(made).spec if kind == "strategy" else toys.SPEC
     assert made.refuse(Method(), spec) is None or name in ("jacobi", "aligned")
 
@@ -47,7 +51,12 @@ def test_knob_has_help_and_bounds_and_its_default_lies_within(kind: str, name: s
     assert p.check(p.default, name) == p.default
     assert p.parse(p.spell(p.default), name) == p.default, "a default can be typed on a command line"
     if p.item is not None:
-        assert p.type is tuple and type(p.default) is tuple and (p.item is str or p.low < p.high) and p.least <= len(p.default)
+        assert (
+            p.type is tuple
+            and type(p.default) is tuple
+            and (p.item is str or p.low < p.high)
+            and p.least <= len(p.default)
+        )
         assert p.record(p.default) == p.spell(p.default), "a list stands in a record as it is typed"
 
 
@@ -64,7 +73,9 @@ def test_number_outside_its_range_is_refused_with_the_range(kind: str, name: str
             build(kind, name, {p.name: value})
 
 
-@pytest.mark.parametrize(("kind", "name", "p"), [x for x in KNOBS if x[2].type in (bool, str, tuple)], ids=ids)
+@pytest.mark.parametrize(
+    ("kind", "name", "p"), [x for x in KNOBS if x[2].type in (bool, str, tuple)], ids=ids
+)
 def test_word_switch_or_list_of_the_wrong_type_is_refused(kind: str, name: str, p) -> None:
     wrong = {bool: [1, "maybe", None], str: [3, None, ["a"]], tuple: [3, None, {"a": 1}]}[p.type]
     for value in wrong + (["never heard of"] if p.choices else []):
@@ -112,4 +123,9 @@ def test_public_names_are_functions_whatever_was_imported_before() -> None:
     import decodescope.engine.load
     import decodescope.engine.run
 
-    assert callable(load) and callable(run) and callable(decodescope.engine.load) and callable(decodescope.engine.run)
+    assert (
+        callable(load)
+        and callable(run)
+        and callable(decodescope.engine.load)
+        and callable(decodescope.engine.run)
+    )

@@ -23,8 +23,15 @@ from covering import (
 from decodescope.engine.core.component import KINDS, registry
 
 PAIRS = [tuple((kind, part[0]) for kind, part in parts.items()) for parts in sample()]
-MEETS = {(one, (kind, family(kind, name, one[0]))) for x in PAIRS if len(x) == 2 for one, (kind, name) in (x, x[::-1])}
-LEVELS = [tuple((kind, part[0]) for kind, part in parts.items()) for parts in small_sample(("policy", "strategy"))]
+MEETS = {
+    (one, (kind, family(kind, name, one[0])))
+    for x in PAIRS
+    if len(x) == 2
+    for one, (kind, name) in (x, x[::-1])
+}
+LEVELS = [
+    tuple((kind, part[0]) for kind, part in parts.items()) for parts in small_sample(("policy", "strategy"))
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -63,14 +70,26 @@ def test_every_part_runs_in_both_ways_where_it_leaves_them_open() -> None:
 
 def test_levels_are_compared_for_every_part_under_a_policy_and_for_every_strategy() -> None:
     parts = {one for x in LEVELS for one in x}
-    assert {("policy", x) for x in registry("policy")} | {("strategy", x) for x in registry("strategy")} <= parts
+    assert {("policy", x) for x in registry("policy")} | {
+        ("strategy", x) for x in registry("strategy")
+    } <= parts
     under = {one for x in LEVELS for one in x if any(kind == "policy" for kind, _ in x)}
-    due = {(kind, x) for kind in KINDS for x in registry(kind) if x != usual(kind) and kind not in ("policy", "strategy")}
+    due = {
+        (kind, x)
+        for kind in KINDS
+        for x in registry(kind)
+        if x != usual(kind) and kind not in ("policy", "strategy")
+    }
     assert due <= under
 
 
 def test_the_night_runs_all_pairs() -> None:
-    due = {frozenset(((a, x), (b, y))) for a, b in combinations(KINDS, 2) for x in registry(a) for y in registry(b)}
+    due = {
+        frozenset(((a, x), (b, y)))
+        for a, b in combinations(KINDS, 2)
+        for x in registry(a)
+        for y in registry(b)
+    }
     assert due <= {key(case.values[0]) for case in runs()} and len(due) > 10_000
     third = {key(case.values[0]) for case in recorded() if case.marks}
     assert len(third) > 1000 and not third & {frozenset(x) for x in LEVELS}

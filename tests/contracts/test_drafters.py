@@ -17,10 +17,14 @@ from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import check
 
 DRAFTERS = toys.variants("drafter")
-DRAWN = [x for x in DRAFTERS if (made := build("drafter", *x)).lanes == ("draft",) and made.proposes != "onehot"]
+DRAWN = [
+    x for x in DRAFTERS if (made := build("drafter", *x)).lanes == ("draft",) and made.proposes != "onehot"
+]
 
 
-def drafting(name: str, settings: dict, sampler: str = "greedy", prompt: list[int] = toys.PROMPT, **more) -> Session:
+def drafting(
+    name: str, settings: dict, sampler: str = "greedy", prompt: list[int] = toys.PROMPT, **more
+) -> Session:
     target, _ = toys.pair()
     method = toys.method(drafter=(name, settings), sampler=sampler)
     return Session(target, method, prompt, models=toys.helpers(), **{"max_new_tokens": 40, **more})
@@ -52,12 +56,16 @@ def test_draft_is_a_tree_that_fits(name: str, settings: dict, sampler: str, coun
     session = drafting(name, settings, sampler, seed=4, max_new_tokens=count)
     for draft, room in proposals(session):
         assert max(draft.depth, default=0) <= room, "a deeper draft would be cut"
-        assert all(-1 <= parent < node for node, parent in enumerate(draft.parents)), "a parent stands before its children"
+        assert all(-1 <= parent < node for node, parent in enumerate(draft.parents)), (
+            "a parent stands before its children"
+        )
         assert all(0 <= token < toys.SPEC.vocab for token in draft.tokens)
         assert draft.is_chain or session.method.drafter.branches, "who drafts trees says so"
         for place in range(-1, len(draft)):
             tokens = [draft.tokens[child] for child in draft.children(place)]
-            assert len(set(tokens)) == len(tokens) or draft.kind in ("iid", "mixed"), "only independent draws may be equal"
+            assert len(set(tokens)) == len(tokens) or draft.kind in ("iid", "mixed"), (
+                "only independent draws may be equal"
+            )
         if sampler == "greedy" or not draft.tokens:
             assert draft.q is None
         else:
@@ -98,7 +106,9 @@ def branches(text: list[int], draft: Draft) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(("name", "settings", "sampler"), in_turns(DRAFTERS, ["greedy", "temperature"]))
-def test_one_pass_over_a_draft_equals_reading_every_branch_alone(name: str, settings: dict, sampler: str) -> None:
+def test_one_pass_over_a_draft_equals_reading_every_branch_alone(
+    name: str, settings: dict, sampler: str
+) -> None:
     session = drafting(name, settings, sampler, seed=2)
     session.start()
     observe, seen = session.drafter.observe, []
@@ -130,7 +140,9 @@ def test_recorded_law_is_that_of_the_draft_model_reading_the_branch_alone(name: 
                 continue
             due = session.context.law(logits[parent + 1], session.sampler_state)
             if draft.kind == "without_replacement":
-                due = due.index_fill(0, torch.tensor([draft.tokens[x] for x in draft.children(parent) if x < node]).long(), 0.0)
+                due = due.index_fill(
+                    0, torch.tensor([draft.tokens[x] for x in draft.children(parent) if x < node]).long(), 0.0
+                )
             assert torch.allclose(q, due / due.sum(), atol=1e-9)
             drawn += 1
         session.step()

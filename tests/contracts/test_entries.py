@@ -40,11 +40,15 @@ def test_method_without_settings_stops_all_that_go_over_the_registry(planted: st
 
 
 def test_policy_without_a_bound_fails_by_name(planted: str) -> None:
-    with pytest.raises(LookupError, match=rf"^{planted} has no entry in BOUND of tests/contracts/test_policies\.py"):
+    with pytest.raises(
+        LookupError, match=rf"^{planted} has no entry in BOUND of tests/contracts/test_policies\.py"
+    ):
         test_policies.bound(build("policy", planted))
 
 
-def test_policy_with_settings_and_without_a_bound_fails_in_its_contract(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policy_with_settings_and_without_a_bound_fails_in_its_contract(
+    planted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(toys.SETTINGS, planted, [{}])
     assert (planted, {}) in toys.variants("policy")
     with pytest.raises(LookupError, match="BOUND"):
@@ -53,7 +57,10 @@ def test_policy_with_settings_and_without_a_bound_fails_in_its_contract(planted:
 
 def test_no_table_of_methods_is_read_with_a_default() -> None:
     """A lookup with a default would pass over a method that nobody wrote an entry for."""
-    files = [TESTS / "toys.py", *(x for room in ("contracts", "law", "methods") for x in (TESTS / room).glob("*.py"))]
+    files = [
+        TESTS / "toys.py",
+        *(x for room in ("contracts", "law", "methods") for x in (TESTS / room).glob("*.py")),
+    ]
     found = [
         f"{path.relative_to(TESTS)}:{number}"
         for path in files

@@ -39,7 +39,9 @@ def texts(method: Method) -> list[list[int]]:
     return [toys.decode(method, prompt, COUNT).end.tokens for prompt in PROMPTS]
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in KINDS for name in registry(kind) if name != "chain"])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in KINDS for name in registry(kind) if name != "chain"]
+)
 def test_the_texts_of_a_part_agree_with_its_exactness(kind: str, name: str) -> None:
     """Lossless: the text of plain decoding. Exact for settings: whoever drafts, one text, but another one than the model's.
     Lossy: in one setting or another the text differs."""
@@ -71,7 +73,9 @@ def test_a_run_on_changed_weights_is_exact_for_these_settings(name: str) -> None
     model = {**session.header.model, "weights": name, "name": f"toy@{name}"}
     header = replace(session.header, model=model)
     assert causes_of(header).exactness == "exact_for_settings" and name in causes_of(header).settings[0]
-    assert "exact_for_settings" in overstated(header) and not overstated(replace(header, exactness="exact_for_settings"))
+    assert "exact_for_settings" in overstated(header) and not overstated(
+        replace(header, exactness="exact_for_settings")
+    )
 
 
 def test_an_adapter_is_a_setting() -> None:
@@ -92,7 +96,12 @@ def test_a_vocabulary_that_a_smaller_model_cuts_is_lossy() -> None:
 def test_a_lossy_cause_outweighs_a_setting() -> None:
     method = toys.method(law=("contrastive", {}), policy=("h2o", {"heavy": 2, "recent": 2}))
     causes = causes_of(toys.decode(method, count=4).header)
-    assert causes.exactness == method.exactness == "lossy" and causes.settings and not method.lossless and not method.exact
+    assert (
+        causes.exactness == method.exactness == "lossy"
+        and causes.settings
+        and not method.lossless
+        and not method.exact
+    )
 
 
 def test_the_least_exact_part_of_a_text_counts() -> None:
@@ -103,7 +112,12 @@ def test_the_least_exact_part_of_a_text_counts() -> None:
 def test_a_header_that_says_nothing_is_unknown_and_another_word_is_refused() -> None:
     model = {"name": "toy", "vocab": 9, "n_layers": 1, "n_kv_heads": 1}
     header = Header(model, Method().record(), np.arange(1, 3, dtype="<i4"), 7)
-    assert header.exactness == "unknown" and not header.lossless and not header.exact and causes_shown(header) == []
+    assert (
+        header.exactness == "unknown"
+        and not header.lossless
+        and not header.exact
+        and causes_shown(header) == []
+    )
     consistent_header(header)
     with pytest.raises(TraceError, match="'perfect' is none of lossless, exact_for_settings, lossy, unknown"):
         consistent_header(replace(header, exactness="perfect"))  # type: ignore[arg-type] # a file may say anything

@@ -56,5 +56,7 @@ def test_it_drafts_in_the_other_steps(name: str) -> None:
 
 
 def test_where_nothing_drafts_it_would_be_ignored() -> None:
-    with pytest.raises(MethodError, match=r"^none drafts nothing, so the schedule test_gates would be ignored; choose "):
+    with pytest.raises(
+        MethodError, match=r"^none drafts nothing, so the schedule test_gates would be ignored; choose "
+    ):
         toys.decode(Method(schedule=EveryThird()))

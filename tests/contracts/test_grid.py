@@ -93,7 +93,9 @@ def sized(name: str, budget: int, variant: int) -> CachePolicy:
     whole = any(zone.place != "first" for zone in policy.zones)
     parts = counted if whole else entries
     for i, p in enumerate(parts):
-        part = budget // len(parts) if i + 1 < len(parts) else budget - budget // len(parts) * (len(parts) - 1)
+        part = (
+            budget // len(parts) if i + 1 < len(parts) else budget - budget // len(parts) * (len(parts) - 1)
+        )
         settings[p.name] = int(min(max(part, p.low), p.high))
     return build("policy", name, settings)
 
@@ -158,7 +160,9 @@ def voted(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
     votes = seen.maps[layer][:, :, :, before:, :before].sum(3)  # [B, H_kv, g, n - w]
     padded = torch.nn.functional.pad(votes, (reach, reach))
     near = [padded[..., i : i + before] for i in range(2 * reach + 1)]
-    pooled = reduce(torch.maximum, near) if policy.pool == "max" else sum(near)  # in order: equal sums stay equal
+    pooled = (
+        reduce(torch.maximum, near) if policy.pool == "max" else sum(near)
+    )  # in order: equal sums stay equal
     worth = torch.nn.functional.pad(pooled.mean(2), (0, policy.window), value=torch.inf)
     return best(worth, held, policy.chosen + policy.window)
 
@@ -187,7 +191,10 @@ def passes(cell: Cell, once: bool) -> Iterator[tuple[list[int], Tensor, list[int
         rows, sees, path = [at], [[0]], [0]
         for i in range(max(accepted, rejected)):
             stem = list(path)
-            for wrong in (True, False):  # a wrong node before the right one, so that what is accepted has to move
+            for wrong in (
+                True,
+                False,
+            ):  # a wrong node before the right one, so that what is accepted has to move
                 if i < (rejected if wrong else accepted):
                     rows.append(-1 if wrong else at + i + 1)
                     sees.append([*stem, len(rows) - 1])
@@ -207,7 +214,9 @@ def kept(lane: Lane) -> list[list[list[list[int]]]]:
 
 
 def decoder_of(cell: Cell) -> Decoder:
-    return sharp(cell.number, by=0.8, n_kv_heads=cell.heads, vocab=VOCAB)  # sharper, and weights would be 1 or 0 in float32
+    return sharp(
+        cell.number, by=0.8, n_kv_heads=cell.heads, vocab=VOCAB
+    )  # sharper, and weights would be 1 or 0 in float32
 
 
 def text_of(cell: Cell) -> Tensor:
@@ -230,7 +239,9 @@ def steps(lane: Lane, cell: Cell, text: Tensor) -> Iterator[tuple[Tensor, Tensor
     """Let a lane verify and commit the passes behind a prompt: (tokens, what a row sees, rows accepted, logits [B, T, V])."""
     wrong, last = (text + 5) % VOCAB, cell.prompt - 1
     for rows, visible, path in passes(cell, lane.policy.once):
-        tokens = torch.stack([wrong[:, last + i] if row < 0 else text[:, last + row] for i, row in enumerate(rows)], 1)
+        tokens = torch.stack(
+            [wrong[:, last + i] if row < 0 else text[:, last + row] for i, row in enumerate(rows)], 1
+        )
         places = lane.cache.length + visible.sum(1) - 1
         logits = lane.forward(Feed(tokens, places.expand(TEXTS, -1), visible[None]))
         lane.commit(path)
@@ -256,7 +267,9 @@ def noted(policy: Any, whole: Whole, prompt: int) -> Callable[[int, Tensor], Ten
     return read
 
 
-READS = {"tidal_decode": noted}  # policies of which a pass does not read all that is kept; the pages of `quest` are larger
+READS = {
+    "tidal_decode": noted
+}  # policies of which a pass does not read all that is kept; the pages of `quest` are larger
 
 
 @torch.inference_mode()
@@ -267,10 +280,15 @@ def run(name: str, cell: Cell, rule: Rule | None) -> int:
     for policy in policies:
         policy.equip(decoder.heads)
         policy.begin(decoder.spec, cell.prompt)
-    lane, reference = Lane("target", decoder, policies[0], batch=TEXTS), Beside(decoder, policies[1], TEXTS, rule)
+    lane, reference = (
+        Lane("target", decoder, policies[0], batch=TEXTS),
+        Beside(decoder, policies[1], TEXTS, rule),
+    )
     if name in READS:
         reference.whole.narrow = READS[name](policies[1], reference.whole, cell.prompt)
-    pieces = text[:, :last].split(1 if lane.policy.banded else last, 1)  # token by token, where a band stands for that
+    pieces = text[:, :last].split(
+        1 if lane.policy.banded else last, 1
+    )  # token by token, where a band stands for that
     logits = [reference.read(piece, cut=lane.policy.banded)[:, -1] for piece in pieces]
     assert same(begin(lane, text[:, :last]), logits[-1])
     cuts = 0
@@ -286,7 +304,13 @@ def run_packed(name: str, cell: Cell) -> float:
     """Read a cell's texts under a codec, and beside it as if all numbers were what they are unpacked to; the largest change."""
     decoder, text, last = decoder_of(cell), text_of(cell), cell.prompt - 1
     several = toys.settings_of("codec", name)
-    lane = Lane("target", decoder, KeepAll(), codec=build("codec", name, several[cell.number % len(several)]), batch=TEXTS)
+    lane = Lane(
+        "target",
+        decoder,
+        KeepAll(),
+        codec=build("codec", name, several[cell.number % len(several)]),
+        batch=TEXTS,
+    )
     whole, change = Whole(decoder, TEXTS), 0.0
     assert same(begin(lane, text[:, :last]), whole.fed(text[:, :last])[:, -1])
     whole.commit()
@@ -326,4 +350,8 @@ def test_the_grid_has_its_size() -> None:
     due = 7 * 13 * 3 * 20
     assert len(CELLS) * TEXTS * len(parts) > 2 * due
     assert sum(len(cells(*part, EVERY)) for part in parts) * TEXTS > 2 * due / EVERY
-    assert {cell.prompt for cell in CELLS} == set(range(2, 25)) and len(RULES) > 7 and {*RULES} <= {*registry("policy")}
+    assert (
+        {cell.prompt for cell in CELLS} == set(range(2, 25))
+        and len(RULES) > 7
+        and {*RULES} <= {*registry("policy")}
+    )

@@ -15,11 +15,17 @@ from decodescope.engine.core.component import build, registry
 from decodescope.engine.trace import check
 
 HALF = [torch.bfloat16, torch.float16]
-SIBLINGS = [x for x in toys.variants("drafter") if (one := build("drafter", *x)).proposes in ("iid", "mixed") and one.branches]
+SIBLINGS = [
+    x
+    for x in toys.variants("drafter")
+    if (one := build("drafter", *x)).proposes in ("iid", "mixed") and one.branches
+]
 
 
 @pytest.mark.parametrize(("part", "dtype"), thinned(2, ONE_EACH, HALF))
-def test_a_part_draws_in_a_half_type_and_its_record_agrees_with_itself(part: Part, dtype: torch.dtype) -> None:
+def test_a_part_draws_in_a_half_type_and_its_record_agrees_with_itself(
+    part: Part, dtype: torch.dtype
+) -> None:
     draws(part, dtype)
 
 
@@ -42,12 +48,16 @@ def draws(part: Part, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("rule", registry("acceptance"))
 @pytest.mark.parametrize(("name", "settings"), SIBLINGS)
-def test_nodes_with_equal_texts_are_judged_by_one_distribution(name: str, settings: dict[str, Any], rule: str) -> None:
+def test_nodes_with_equal_texts_are_judged_by_one_distribution(
+    name: str, settings: dict[str, Any], rule: str
+) -> None:
     """No two rows of a pass round alike here: still the target says one thing of equal texts, and draws at one place come from
     one distribution."""
     made = toys.method(drafter=(name, settings), acceptance=rule, sampler=WARM)
     target, models = toys.company(made)
-    session = opened(made, toys.rough(target), {x: toys.rough(y) for x, y in models.items()}, max_new_tokens=30)
+    session = opened(
+        made, toys.rough(target), {x: toys.rough(y) for x, y in models.items()}, max_new_tokens=30
+    )
     if session is None:
         return
     observe, equal = session.drafter.observe, list[bool]()

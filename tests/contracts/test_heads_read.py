@@ -15,7 +15,9 @@ from decodescope.engine.heads.base import Head
 from decodescope.engine.heads.files import GATES, NETS
 from decodescope.engine.method import Method
 
-TAKES = re.compile(r"heads\[|heads\.get\(|Guess\(")  # a head from a model; shared code of pipelines does so too
+TAKES = re.compile(
+    r"heads\[|heads\.get\(|Guess\("
+)  # a head from a model; shared code of pipelines does so too
 
 
 def takes_heads(part: type[Component]) -> bool:
@@ -62,12 +64,17 @@ def test_a_run_reads_the_heads_that_its_parts_ask_for(
     monkeypatch.setattr(toys.Heads, "__getitem__", noted)
     toys.decode(method, count=6)
     asked = method.target_heads(target.spec)
-    assert read == asked or (kind == "context" and not read), "a context reads its head where there is something to cut"
+    assert read == asked or (kind == "context" and not read), (
+        "a context reads its head where there is something to cut"
+    )
 
 
 def test_the_heads_that_are_asked_for_are_those_of_the_parts_in_use() -> None:
     spec = toys.SPEC
-    assert toys.method(drafter="eagle2").target_heads(spec) == {"eagle"} and Method().target_heads(spec) == frozenset()
+    assert (
+        toys.method(drafter="eagle2").target_heads(spec) == {"eagle"}
+        and Method().target_heads(spec) == frozenset()
+    )
     both = toys.method(drafter=("medusa", {}), depth=("confidence_exit", {"heads": "exits"}))
     assert both.target_heads(spec) == {"medusa", "exits"}
     assert toys.method(depth=("confidence_exit", {"heads": "none"})).target_heads(spec) == frozenset()

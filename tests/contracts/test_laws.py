@@ -16,21 +16,27 @@ DRAFTERS = toys.representatives("drafter")
 @pytest.mark.parametrize(("name", "settings"), LAWS)
 def test_greedy_text_is_the_laws_own_whoever_drafts(name: str, settings: dict) -> None:
     plain = toys.decode(toys.method(law=(name, settings)), count=10)
-    assert plain.end.tokens != toys.decode(count=10).end.tokens, "the test needs a law that makes a difference"
+    assert plain.end.tokens != toys.decode(count=10).end.tokens, (
+        "the test needs a law that makes a difference"
+    )
     for drafter in DRAFTERS:
         session = toys.decode(toys.method(law=(name, settings), drafter=drafter), count=10)
         assert session.end.tokens == plain.end.tokens, drafter
         assert session.header.exact and check(session.sink).ok, drafter
         for role in session.method.law.lanes:
             lane, law = session.lanes[role], session.method.law
-            assert lane.tokens == law.text(role, session.tokens, session.prompt)[:-1] and toys.same_as_fresh(lane)
+            assert lane.tokens == law.text(role, session.tokens, session.prompt)[:-1] and toys.same_as_fresh(
+                lane
+            )
 
 
 @pytest.mark.parametrize(("name", "settings"), LAWS)
 def test_the_record_of_a_drawn_text_tells_how_each_token_was_chosen(name: str, settings: dict) -> None:
     sampler = ("temperature", {"temperature": 0.9})
     for drafter in ("none", ("draft_model", {"length": 3, "width": 2})):
-        run = toys.decode(toys.method(law=(name, settings), sampler=sampler, drafter=drafter), count=16, seed=5)
+        run = toys.decode(
+            toys.method(law=(name, settings), sampler=sampler, drafter=drafter), count=16, seed=5
+        )
         chosen = [x.candidates[x.chosen] for step in run.sink.steps for x in step.choices]
         assert chosen == run.end.tokens and check(run.sink).ok
 

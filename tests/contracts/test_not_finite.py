@@ -55,7 +55,11 @@ def ends_by_a_fault(part: Part, plant: Planted, who: str, warm: bool) -> bool:
     try:
         toys.finished(session)
     except EngineFault as fault:
-        assert fault.reason == "non_finite_logits" and session.end is not None and session.end.reason == fault.reason
+        assert (
+            fault.reason == "non_finite_logits"
+            and session.end is not None
+            and session.end.reason == fault.reason
+        )
         assert "has no finite logits" in str(fault) and "\n" not in str(fault)
     else:
         assert plant.calls < plant.call, "logits that are not finite were read, and the run went on"
@@ -69,7 +73,9 @@ def ends_by_a_fault(part: Part, plant: Planted, who: str, warm: bool) -> bool:
 def test_a_target_that_breaks_ends_the_run_by_its_reason(part: Part, calls: tuple[int, ...]) -> None:
     some = [
         ends_by_a_fault(part, Planted(call, WRONG[name]), "target", warm)
-        for call, name, warm in zip(calls, ("nan", "-inf", "inf", "nan"), (True, False, True, False), strict=False)
+        for call, name, warm in zip(
+            calls, ("nan", "-inf", "inf", "nan"), (True, False, True, False), strict=False
+        )
     ]
     assert any(some) or part[0] in ("router", "selector"), "the test needs a run in which the target breaks"
 
@@ -80,7 +86,17 @@ def test_a_second_model_that_breaks_ends_the_run_by_its_reason(part: Part, call:
     ends_by_a_fault(part, Planted(call, torch.nan), "others", call == 1)
 
 
-READ_HEADS = ("medusa", "hydra", "eagle", "eagle3", "clover", "mlp_speculator", "redrafter", "kangaroo", "blockwise")
+READ_HEADS = (
+    "medusa",
+    "hydra",
+    "eagle",
+    "eagle3",
+    "clover",
+    "mlp_speculator",
+    "redrafter",
+    "kangaroo",
+    "blockwise",
+)
 
 
 @pytest.mark.parametrize("kind", READ_HEADS)

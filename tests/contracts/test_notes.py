@@ -35,7 +35,11 @@ def runs(kind: str, name: str) -> Iterator[Trace]:
         uses = made.uses if isinstance(made, Strategy) else {"drafter"}
         beside = {x: part for x, part in BESIDE[kind].items() if x in uses}
         for sampler in ("greedy", "temperature") if "drafter" in (kind, *beside) else ("greedy",):
-            parts = {**({} if sampler == "greedy" else {"sampler": sampler}), **beside, kind: (name, settings)}
+            parts = {
+                **({} if sampler == "greedy" else {"sampler": sampler}),
+                **beside,
+                kind: (name, settings),
+            }
             yield toys.decode(toys.method(**parts), count=16).sink
 
 
@@ -58,7 +62,9 @@ def test_a_part_tells_what_it_declares_and_nothing_else(kind: str, name: str) ->
         for step in trace.steps:
             values, shown = said(step, header.method), told(header, step)
             for part, one in values.items():
-                assert set(names(one, header.tells.get(part, {}))) <= set(header.tells.get(part, {})), "it is declared"
+                assert set(names(one, header.tells.get(part, {}))) <= set(header.tells.get(part, {})), (
+                    "it is declared"
+                )
                 nothing = {x for x in names(one, header.tells[part]) if x not in shown.get(part, {})}
                 assert not [x for x in nothing if one.get(x) is not None], "a value has the shape of its kind"
             heard |= set(shown.get(kind, {}))
@@ -94,7 +100,9 @@ def test_a_chain_of_samplers_tells_what_its_stages_tell() -> None:
     trace = toys.decode(method, count=6).sink
     assert trace.header.tells["sampler"]["mu"].at == 2.0, "the knob that was set, not its default"
     weighed = {"cut", "mass", "spread"}
-    assert all(set(told(trace.header, step)["sampler"]) == {"mu", "penalised"} | weighed for step in trace.steps)
+    assert all(
+        set(told(trace.header, step)["sampler"]) == {"mu", "penalised"} | weighed for step in trace.steps
+    )
     assert all(trace.header.tells["sampler"][x].rows == ["repetition_penalty", "mirostat"] for x in weighed)
 
 
@@ -106,7 +114,19 @@ FITTING = {
     "clock": (0.0, 12.5),
     "grid": ([1, None, 2.5], {"2": 0.5}),
 }
-ODD = [{}, object(), float("nan"), [float("inf")], [[[1]]], [1], [None, None, None, None], [3, 0], -1, "x" * 9, [[1, 2, 3]]]
+ODD = [
+    {},
+    object(),
+    float("nan"),
+    [float("inf")],
+    [[[1]]],
+    [1],
+    [None, None, None, None],
+    [3, 0],
+    -1,
+    "x" * 9,
+    [[1, 2, 3]],
+]
 
 
 @pytest.mark.parametrize("kind", FITTING)
@@ -125,5 +145,8 @@ def test_a_value_has_the_shape_of_its_kind_or_is_not_shown(kind: str) -> None:
 
 def test_of_a_method_from_anywhere_what_is_not_known_is_not_declared() -> None:
     assert declared({"drafter": {"name": "kangaroo", "stop": "high"}})["drafter"]["sure"].at is None
-    odd = [{"drafter": x} for x in (None, [], {"name": ["kangaroo"]}, {"name": "nobody"}, {"stages": [1, None]}, {})]
+    odd = [
+        {"drafter": x}
+        for x in (None, [], {"name": ["kangaroo"]}, {"name": "nobody"}, {"stages": [1, None]}, {})
+    ]
     assert [declared(x) for x in odd] == [{}] * len(odd)

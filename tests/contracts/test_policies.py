@@ -81,7 +81,9 @@ READ = toys.PROMPT * 3
 def lane(name: str, settings: dict, decoder: Decoder | None = None, read: int = len(READ), **more) -> Lane:
     made = Lane("target", decoder or toys.pair()[0].decoder, build("policy", name, settings), **more)
     made.policy.equip(made.decoder.heads)
-    made.open = lambda role, needs: Lane(role, made.decoder, build("policy", "keep_all"), needs=needs)  # its own draft model
+    made.open = lambda role, needs: Lane(
+        role, made.decoder, build("policy", "keep_all"), needs=needs
+    )  # its own draft model
     made.policy.begin(made.decoder.spec, read)
     return made
 
@@ -97,14 +99,18 @@ def bound(policy: CachePolicy) -> int | None:
         return None
     found = sum(getattr(policy, knob) for knob in knobs)
     said = sum(zone.entries for zone in policy.zones) if policy.zones else None
-    assert said == found and policy.budget == (None if policy.once else found), "what the policy says of itself"
+    assert said == found and policy.budget == (None if policy.once else found), (
+        "what the policy says of itself"
+    )
     return found
 
 
 def positions(made: Lane, layer: int) -> list[list[list[int]]]:
     store = made.cache.layers[layer]
     rows = store.positions().expand(-1, made.decoder.spec.n_kv_heads, -1).tolist()
-    return [[sorted(p for p in row if p >= 0) for row in heads] for heads in rows]  # -1: another head holds more
+    return [
+        [sorted(p for p in row if p >= 0) for row in heads] for heads in rows
+    ]  # -1: another head holds more
 
 
 @pytest.mark.parametrize("name", registry("policy"))
@@ -114,7 +120,9 @@ def test_with_room_for_everything_logits_are_those_of_the_full_cache(name: str) 
     made = lane(name, entry(ROOMY, name, "ROOMY of tests/contracts/test_policies.py"))
     plain = Lane("plain", made.decoder, build("policy", "keep_all"), needs=made.needs)
     text = toys.prompts(1, 60, seed=5)[0]
-    pairs = [(made.read(text[:20]), plain.read(text[:20]))] + [(fed(made, t), fed(plain, t)) for t in text[20:]]
+    pairs = [(made.read(text[:20]), plain.read(text[:20]))] + [
+        (fed(made, t), fed(plain, t)) for t in text[20:]
+    ]
     for a, b in pairs:
         assert torch.equal(a, b)
     assert made.cache.held == 60
@@ -138,13 +146,19 @@ def test_policy_keeps_its_bound_and_what_left_never_returns(name: str, settings:
             here = {(h, p) for h, row in enumerate(positions(made, layer)[0]) for p in row}
             assert not here & left
             left |= {(h, p) for h in range(2) for p in range(len(made.tokens))} - here
-            assert not stays or all((h, len(made.tokens) - 1) in here for h in range(2)), "the newest entry is there"
+            assert not stays or all((h, len(made.tokens) - 1) in here for h in range(2)), (
+                "the newest entry is there"
+            )
     assert made.cache.length == len(READ) + 100
     if most is None:
         assert made.cache.held == made.cache.length and any(gone) is ("evict" in made.policy.does)
     else:
-        assert most < len(READ) and any(gone), f"the settings of {name} in tests/toys.py leave room for everything"
-        assert made.policy.budget is None or widest < 2 * made.cache.nbytes, "that of the bound, and room that growth makes"
+        assert most < len(READ) and any(gone), (
+            f"the settings of {name} in tests/toys.py leave room for everything"
+        )
+        assert made.policy.budget is None or widest < 2 * made.cache.nbytes, (
+            "that of the bound, and room that growth makes"
+        )
 
 
 @pytest.mark.parametrize(("name", "settings"), POLICIES)
@@ -162,11 +176,15 @@ def test_a_policy_does_what_it_says_of_itself(name: str, settings: dict) -> None
         n = made.cache.length
         due = {*range(min(first, n)), *range(max(0, n - newest), n)}
         assert all(due <= set(row) for layer in range(3) for row in positions(made, layer)[0])
-    assert any(n < made.cache.length for store in made.cache.layers for n in store.lengths) is ("evict" in policy.does)
+    assert any(n < made.cache.length for store in made.cache.layers for n in store.lengths) is (
+        "evict" in policy.does
+    )
 
 
 @pytest.mark.parametrize(("name", "settings"), POLICIES)
-def test_prompt_read_in_chunks_leaves_the_same_entries(name: str, settings: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompt_read_in_chunks_leaves_the_same_entries(
+    name: str, settings: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept = []
     for chunk in (512, 7):
         monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", chunk)
@@ -214,16 +232,22 @@ def test_bytes_follow_the_entries(name: str, settings: dict) -> None:
         for layer, store in enumerate(made.cache.layers):
             rows = [len(row) for row in positions(made, layer)[0]]
             note = sum(x[0, 0, 0].nbytes for x in store.columns.values()) + (0 if store.in_order else 4)
-            wide = max(3 * max(rows) // 2, max(rows) + PAGE) + PAGE  # a page, and room to grow or a pass ahead
+            wide = (
+                max(3 * max(rows) // 2, max(rows) + PAGE) + PAGE
+            )  # a page, and room to grow or a pass ahead
             own = rows if store.heads is None else [n + 2 * HEAD_PAGE for n in rows]
             slots = wide * len(rows) if store.heads is None else sum(own)
             bounds = 0 if store._bounds is None else slots // PAGE
             due += 2 * spec.head_dim * 8 * (slots + bounds) + note * wide * len(rows)
-        held = [y for x in made.cache.layers for y in (x.kv, *x.columns.values(), x._pos, x.heads and x.heads.kv)]
+        held = [
+            y for x in made.cache.layers for y in (x.kv, *x.columns.values(), x._pos, x.heads and x.heads.kv)
+        ]
         held += [x._bounds and x._bounds.table for x in made.cache.layers]
         assert made.cache.nbytes == sum(x.untyped_storage().nbytes() for x in held if x is not None) <= due
     assert made.cache.memory.peak >= read
-    assert made.cache.held > widest / 2 or made.cache.nbytes < made.cache.memory.peak / 2, "memory was given back"
+    assert made.cache.held > widest / 2 or made.cache.nbytes < made.cache.memory.peak / 2, (
+        "memory was given back"
+    )
 
 
 HALF = 0.95  # of the entries that the first cut keeps
@@ -263,10 +287,14 @@ def test_two_sequences_in_one_lane_are_two_single_ones(name: str, settings: dict
 
 
 @pytest.mark.parametrize(("name", "settings"), toys.representatives("policy"))
-def test_two_texts_of_different_lengths_that_are_written_in_turns_are_two_single_ones(name: str, settings: dict) -> None:
+def test_two_texts_of_different_lengths_that_are_written_in_turns_are_two_single_ones(
+    name: str, settings: dict
+) -> None:
     """A lane reads one text, or several of one length; two texts have two lanes, which share a decoder and nothing else."""
     method, prompts = toys.method(policy=(name, settings)), (READ, toys.prompts(1, 17, seed=12)[0])
-    both = [Session(toys.pair()[0], method, prompt, models=toys.helpers(), max_new_tokens=8) for prompt in prompts]
+    both = [
+        Session(toys.pair()[0], method, prompt, models=toys.helpers(), max_new_tokens=8) for prompt in prompts
+    ]
     for session in both:
         session.start()
     for _ in range(8):
@@ -278,7 +306,10 @@ def test_two_texts_of_different_lengths_that_are_written_in_turns_are_two_single
         assert all(positions(session.target, i) == positions(alone.target, i) for i in range(3))
 
 
-LEVEL = {"reach": 0, "chunk": 64}  # nobody has fewer neighbours than others, and all are asked by the same rows
+LEVEL = {
+    "reach": 0,
+    "chunk": 64,
+}  # nobody has fewer neighbours than others, and all are asked by the same rows
 
 
 @pytest.mark.parametrize(("name", "settings"), POLICIES)
@@ -294,7 +325,9 @@ def test_of_what_is_worth_as_much_the_lower_position_stays(name: str, settings: 
     before = [[list(range(24))] * 2] * 3
     made.read(text[:24])
     for token in text[24:]:
-        for old, now in ((x, y) for i in range(3) for x, y in zip(before[i], positions(made, i)[0], strict=True)):
+        for old, now in (
+            (x, y) for i in range(3) for x, y in zip(before[i], positions(made, i)[0], strict=True)
+        ):
             end = len(made.tokens) - (newest or 0)
             while newest is None and end - 1 in now:
                 end -= 1
@@ -305,7 +338,9 @@ def test_of_what_is_worth_as_much_the_lower_position_stays(name: str, settings: 
             break
         before = [[[*row, len(made.tokens)] for row in positions(made, i)[0]] for i in range(3)]
         fed(made, token)
-    assert compared or not any(zone.place == "chosen" and zone.entries for zone in made.policy.zones), "the test needs choices"
+    assert compared or not any(zone.place == "chosen" and zone.entries for zone in made.policy.zones), (
+        "the test needs choices"
+    )
 
 
 @pytest.mark.parametrize(("name", "settings"), POLICIES)
@@ -346,9 +381,15 @@ def test_refused_nodes_leave_no_trace(name: str, settings: dict) -> None:
             alone.commit(list(range(len(new))))
         for a, b in zip(session.target.cache.layers, alone.cache.layers, strict=True):
             order, other = (x.positions().expand(1, 2, -1).argsort(2) for x in (a, b))
-            assert torch.equal(a.positions().expand(1, 2, -1).gather(2, order), b.positions().expand(1, 2, -1).gather(2, other))
+            assert torch.equal(
+                a.positions().expand(1, 2, -1).gather(2, order),
+                b.positions().expand(1, 2, -1).gather(2, other),
+            )
             for column in a.columns:
-                mine, theirs = (y.gather(2, beside(x, y, 2)) for x, y in ((order, a.column(column)), (other, b.column(column))))
+                mine, theirs = (
+                    y.gather(2, beside(x, y, 2))
+                    for x, y in ((order, a.column(column)), (other, b.column(column)))
+                )
                 assert torch.allclose(mine, theirs, atol=1e-5)
             wide = [x[..., None].expand(-1, -1, -1, 8) for x in (order, other)]
             assert torch.allclose(a.k.gather(2, wide[0]), b.k.gather(2, wide[1]), atol=1e-9)
@@ -356,7 +397,11 @@ def test_refused_nodes_leave_no_trace(name: str, settings: dict) -> None:
 
 
 PARTS = registry("policy")
-ALIKE = [(name, settings) for name, settings in toys.representatives("policy") if PARTS[name].once or PARTS[name].strict]
+ALIKE = [
+    (name, settings)
+    for name, settings in toys.representatives("policy")
+    if PARTS[name].once or PARTS[name].strict
+]
 AHEAD = {
     "chain": dict(drafter=("prompt_lookup", {"length": 4, "ngram": 1})),
     "tree": dict(drafter=("token_recycling", {"nodes": "16"})),
@@ -374,7 +419,9 @@ def without_drafts(policy: str) -> Session:
 
 @pytest.mark.parametrize("ahead", AHEAD)
 @pytest.mark.parametrize(("name", "settings"), ALIKE)
-def test_a_policy_that_says_so_writes_alike_with_and_without_drafts(name: str, settings: dict, ahead: str) -> None:
+def test_a_policy_that_says_so_writes_alike_with_and_without_drafts(
+    name: str, settings: dict, ahead: str
+) -> None:
     """Where it cuts once nothing leaves while text is written, and the prompt's last token is read alone; where it is strict
     each row of a draft sees what it would see one by one. So the texts are one."""
     fast = toys.decode(toys.method(policy=(name, settings), **AHEAD[ahead]), READ, count=40)

@@ -84,13 +84,17 @@ def test_most_pairs_run_and_every_part_is_in_one_of_them(kind: str) -> None:
     """Else a refusal that is too wide would turn the tests of the product off, one by one. Every pair is opened, and refused in
     a clear sentence if it is."""
     pairs = [
-        {kind: x, other: y} for other in partners(kind) for x in toys.representatives(kind) for y in toys.representatives(other)
+        {kind: x, other: y}
+        for other in partners(kind)
+        for x in toys.representatives(kind)
+        for y in toys.representatives(other)
     ]
     refused = {i: said for i, parts in enumerate(pairs) if (said := refusal(parts))}
     ran = [parts for i, parts in enumerate(pairs) if i not in refused]
     print(f"{len(ran)} of {len(pairs)} pairs run")
-    assert len(ran) >= FLOORS[kind], f"{len(ran)} of {len(pairs)} pairs run, {FLOORS[kind]} did; refused are " + str(
-        Counter(sort_of(said, pairs[i]) for i, said in refused.items()).most_common()
+    assert len(ran) >= FLOORS[kind], (
+        f"{len(ran)} of {len(pairs)} pairs run, {FLOORS[kind]} did; refused are "
+        + str(Counter(sort_of(said, pairs[i]) for i, said in refused.items()).most_common())
     )
     assert {part[0] for part in toys.representatives(kind)} == {parts[kind][0] for parts in ran}
 
@@ -107,7 +111,9 @@ def test_level_changes_the_cost_and_never_the_text(parts: Parts, tell: Tell) -> 
     for one in that_run(parts, tell):
         runs = [ended(one, 10, level=level, seed=3) for level in ("counts", "decisions", "fields")]
         assert runs[0].end.tokens == runs[1].end.tokens == runs[2].end.tokens
-        shapes = [[(s.emitted, s.origins, s.drafted, s.accepted, s.path) for s in run.sink.steps] for run in runs]
+        shapes = [
+            [(s.emitted, s.origins, s.drafted, s.accepted, s.path) for s in run.sink.steps] for run in runs
+        ]
         assert shapes[0] == shapes[1] == shapes[2]
         assert all(check(run.sink).ok for run in runs)
 

@@ -71,7 +71,9 @@ BOTH = pytest.mark.parametrize("prompt", [[4], toys.PROMPT], ids=["one token", "
 @pytest.mark.parametrize(("name", "settings"), STRATEGIES)
 @pytest.mark.parametrize("count", [1, 2, 7, 30])
 @BOTH
-def test_strategy_emits_within_its_limit_and_says_so(name: str, settings: dict, count: int, prompt: list[int]) -> None:
+def test_strategy_emits_within_its_limit_and_says_so(
+    name: str, settings: dict, count: int, prompt: list[int]
+) -> None:
     session = toys.decode(toys.method(strategy=(name, settings)), prompt, count)
     assert len(session.end.tokens) == count and session.end.reason == "max_new_tokens"
     texts = settings["samples"] if name in ONE_AFTER_ANOTHER else 1
@@ -95,17 +97,23 @@ def test_strategy_that_promises_the_targets_text_keeps_it(name: str, settings: d
         session = toys.decode(toys.method(strategy=(name, settings)), prompt)
         assert session.header.lossless and check(session.sink).ok
         assert session.end.tokens == toys.due(target, prompt)
-        assert target.spec.block_length or toys.same_as_fresh(session.target)  # one that sees a block holds no more
+        assert target.spec.block_length or toys.same_as_fresh(
+            session.target
+        )  # one that sees a block holds no more
 
 
-@pytest.mark.parametrize(("name", "settings"), [x for x in STRATEGIES if not registry("strategy")[x[0]].lossless])
+@pytest.mark.parametrize(
+    ("name", "settings"), [x for x in STRATEGIES if not registry("strategy")[x[0]].lossless]
+)
 @AT_LEAST
 def test_strategy_that_promises_nothing_says_so_repeats_itself_and_has_a_setting_that_keeps_the_text(
     name: str, settings: dict, prompts: int
 ) -> None:
     target = toys.fitting(registry("strategy")[name])
     beside = {"router": ("entropy", dict(tau=-1.0))} if "router" in registry("strategy")[name].uses else {}
-    plain = toys.method(strategy=(name, entry(PLAIN, name, "PLAIN of tests/contracts/test_strategies.py")), **beside)
+    plain = toys.method(
+        strategy=(name, entry(PLAIN, name, "PLAIN of tests/contracts/test_strategies.py")), **beside
+    )
     if plain.sampler.constrains:  # it draws: the coldest law of any text, which may end
         knobs = {"grammar": {"text": "(?s:.*)"}, "temperature": {"temperature": 0.01}}
         plain = replace(plain, sampler=Method.named({"sampler": ["grammar", "temperature"]}, knobs).sampler)
@@ -131,7 +139,9 @@ def test_part_that_a_strategy_does_not_use_is_refused(name: str) -> None:
     for kind in set(KINDS) - uses - {"strategy"}:
         usual = (Method().parts()[kind].name, "chain")  # a chain of samplers has no name of its own
         other = next(x for x in registry(kind) if x not in usual)
-        with pytest.raises(MethodError, match=rf"^{name} uses no {kind}, so {other} would be ignored; .*\.\)$"):
+        with pytest.raises(
+            MethodError, match=rf"^{name} uses no {kind}, so {other} would be ignored; .*\.\)$"
+        ):
             toys.decode(toys.method(strategy=name, **{kind: other}))
 
 
@@ -162,7 +172,10 @@ def _leaves(name: str, settings: dict, gap: str) -> None:
     n, layers = len(session.tokens) - 1, len(session.target.cache.layers)
     lacks, before = [0] * layers, set(range(layers))
     for one in session.sink.prefill.passes if gap == "absent" else ():
-        lacks = [x + (one.routed[i].count("f") + one.routed[i].count("-") if one.routed else 0) for i, x in enumerate(lacks)]
+        lacks = [
+            x + (one.routed[i].count("f") + one.routed[i].count("-") if one.routed else 0)
+            for i, x in enumerate(lacks)
+        ]
     for step in session.sink.steps if gap in ("absent", "monotone") else ():
         one, told = step.passes[-1], step.passes[-1].attn
         if one.routed:

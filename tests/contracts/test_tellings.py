@@ -29,7 +29,9 @@ RULES = toys.variants("acceptance")
 @cache
 def recorded(rule: str, which: int) -> Trace:
     """A run with the rule in one of its settings."""
-    parts = dict(drafter=entry(DRAFTERS, rule, "DRAFTERS of tests/contracts/test_tellings.py"), sampler="temperature")
+    parts = dict(
+        drafter=entry(DRAFTERS, rule, "DRAFTERS of tests/contracts/test_tellings.py"), sampler="temperature"
+    )
     return toys.decode(toys.method(acceptance=RULES[which], **parts), count=60, seed=2).sink
 
 
@@ -50,7 +52,9 @@ def test_a_run_is_derived_again_from_what_its_header_says(rule: str, which: int)
     trace = recorded(rule, which)
     report = check(trace)
     assert list(trace.header.tellings) == [rule] and report.ok and not report.notes, report
-    assert report.counts["trials"] > 20 and not any("not re-derived" in x for x in report.counts if x[:4] != "resi"), report
+    assert report.counts["trials"] > 20 and not any(
+        "not re-derived" in x for x in report.counts if x[:4] != "resi"
+    ), report
 
 
 @pytest.mark.parametrize(("rule", "which"), runs())
@@ -60,7 +64,11 @@ def test_every_verdict_that_is_turned_round_is_found(rule: str, which: int) -> N
         trials = tried(trace)[number].trials
         i = number % len(trials.ok)
         trials.ok[i] = not trials.ok[i]
-        assert any(f"trial {i} says ok = {trials.ok[i]}" in one for one in of(trace, step.step)), (rule, step.step, i)
+        assert any(f"trial {i} says ok = {trials.ok[i]}" in one for one in of(trace, step.step)), (
+            rule,
+            step.step,
+            i,
+        )
 
 
 @pytest.mark.parametrize("column", ["num", "den", "threshold"])
@@ -94,7 +102,9 @@ def test_what_a_rule_adds_holds_what_it_says_it_holds(rule: str, which: int) -> 
 @pytest.mark.parametrize("rule", registry("acceptance"))
 def test_under_a_greedy_law_a_rule_that_matches_is_exact_matching(rule: str) -> None:
     drafter = entry(DRAFTERS, rule, "DRAFTERS of tests/contracts/test_tellings.py")
-    trace = toys.decode(toys.method(drafter=drafter, acceptance=rule, sampler="greedy"), count=30, seed=2).sink
+    trace = toys.decode(
+        toys.method(drafter=drafter, acceptance=rule, sampler="greedy"), count=30, seed=2
+    ).sink
     tests = [x for step in tried(trace) if (x := decided(trace.header, step)) is not None]
     assert check(trace).ok and len(tests) > 5
     assert {x.matching for x in tests} == {registry("acceptance")[rule].matches}

@@ -28,7 +28,11 @@ def flat(model: Model, which: str) -> Model:
     made = copy.copy(model.decoder)
 
     def unembed(feature: torch.Tensor) -> torch.Tensor:
-        return Decoder.unembed(made, feature).zero_().index_fill_(-1, torch.tensor(LOW[which], dtype=torch.int64), -4.0)
+        return (
+            Decoder.unembed(made, feature)
+            .zero_()
+            .index_fill_(-1, torch.tensor(LOW[which], dtype=torch.int64), -4.0)
+        )
 
     made.unembed = unembed  # type: ignore[method-assign] # of this one alone
     return replace(model, decoder=made)
@@ -38,7 +42,9 @@ def run(part: Part, which: str, warm: bool) -> Trace:
     made = method_with(part, warm)
     target, models = toys.company(made)
     models = {role: flat(x, which) for role, x in models.items()}
-    return toys.finished(Session(flat(target, which), made, toys.PROMPT, models=models, max_new_tokens=8, seed=1)).sink
+    return toys.finished(
+        Session(flat(target, which), made, toys.PROMPT, models=models, max_new_tokens=8, seed=1)
+    ).sink
 
 
 @pytest.mark.parametrize("which", LOW)
@@ -111,5 +117,10 @@ def test_of_equal_tokens_a_record_lists_those_with_the_lowest_ids(count: int) ->
     equal = sorted(range(150, 150 - 7 * count, -7))
     rest = [x for x in range(200) if x not in equal]
     assert shown.ids[0].tolist() == (equal + rest)[:TOP]
-    assert shown.ids[1].tolist() == [5, 70, 199, *[x for x in logits[1].topk(8).indices.tolist() if x not in (5, 70, 199)][:2]]
+    assert shown.ids[1].tolist() == [
+        5,
+        70,
+        199,
+        *[x for x in logits[1].topk(8).indices.tolist() if x not in (5, 70, 199)][:2],
+    ]
     assert np.allclose(shown.p.sum(1) + shown.rest[:, 0], 1)

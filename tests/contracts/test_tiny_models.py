@@ -39,7 +39,13 @@ def shaped(name: str, **more: Any) -> ModelSpec:
     """The toy's shape with the sizes of this name; the shapes of its heads follow."""
     spec = toys.shaped(**{**TINY[name], **more})
     for shape in toys.SHAPES.values():
-        shape.update({size: n for size, n in (("vocab", spec.vocab), ("kept", max(1, spec.vocab - 2))) if size in shape})
+        shape.update(
+            {
+                size: n
+                for size, n in (("vocab", spec.vocab), ("kept", max(1, spec.vocab - 2)))
+                if size in shape
+            }
+        )
         if spec.n_layers == 1 and "layer" in shape:
             shape["layer"] = 0
     return spec
@@ -70,7 +76,14 @@ def helpers(name: str) -> dict[str, Model]:
     target = made(shaped(name))
     small, *more = (toys.model(toys.noisy(target.decoder, 0.08, seed=n)) for n in (1, 2, 3))
     infill = made(shaped(name, causal=False, heads=(), mask_token=target.spec.vocab - 1))
-    return {"draft": small, "amateur": small, "short": small, "infill": infill, "draft2": more[0], "draft3": more[1]}
+    return {
+        "draft": small,
+        "amateur": small,
+        "short": small,
+        "infill": infill,
+        "draft2": more[0],
+        "draft3": more[1],
+    }
 
 
 @cache

@@ -11,17 +11,28 @@ from sizes import in_turns
 
 from decodescope.engine.core.component import KINDS, OF_MODEL, build, registry
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.weights import MATRICES, Calibration, WeightTransform, bits_of, spelled, transforms
+from decodescope.engine.decoding.weights import (
+    MATRICES,
+    Calibration,
+    WeightTransform,
+    bits_of,
+    spelled,
+    transforms,
+)
 from decodescope.engine.model.cache import KVCache
 from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.matrix import Matrix, unpack
 
 EVERY = toys.variants("weights")
-TEXT = Calibration(lambda: torch.randint(toys.SPEC.vocab, (4096,), generator=torch.Generator().manual_seed(3)))
+TEXT = Calibration(
+    lambda: torch.randint(toys.SPEC.vocab, (4096,), generator=torch.Generator().manual_seed(3))
+)
 
 
-def transformed(name: str, settings: dict[str, Any], dtype: torch.dtype = torch.float32) -> tuple[Decoder, Decoder]:
+def transformed(
+    name: str, settings: dict[str, Any], dtype: torch.dtype = torch.float32
+) -> tuple[Decoder, Decoder]:
     """The toy, and what the transform makes of it."""
     before = toys.decoder(dtype=dtype).packed()
     one = build("weights", name, settings)
@@ -49,8 +60,12 @@ def test_the_model_that_it_was_made_of_stays_as_it_was(name: str, settings: dict
     assert before.embed is after.embed or after.embed.shape != before.embed.shape
 
 
-@pytest.mark.parametrize(("name", "settings", "dtype"), in_turns(EVERY, [torch.float32, torch.bfloat16, torch.float64]))
-def test_a_text_has_one_law_however_it_is_read(name: str, settings: dict[str, Any], dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("name", "settings", "dtype"), in_turns(EVERY, [torch.float32, torch.bfloat16, torch.float64])
+)
+def test_a_text_has_one_law_however_it_is_read(
+    name: str, settings: dict[str, Any], dtype: torch.dtype
+) -> None:
     """At once, token by token behind a cache, and by the same weights as plain tensors."""
     _, after = transformed(name, settings, dtype)
     once = logits(after, toys.PROMPT)[0]
@@ -74,13 +89,19 @@ def test_bits_are_counted_from_storages(name: str, settings: dict[str, Any]) -> 
         return
     for row, layer in zip(said, after.layers, strict=False):
         for bits, weight in zip(row, (getattr(layer, x) for x in MATRICES), strict=True):
-            held = sum(x.numel() * x.element_size() for x in weight.parts.values()) if isinstance(weight, Matrix) else None
+            held = (
+                sum(x.numel() * x.element_size() for x in weight.parts.values())
+                if isinstance(weight, Matrix)
+                else None
+            )
             assert held is None or bits == pytest.approx(8 * held / weight.numel())
     assert len(said) == len(after.layers) + 1
 
 
 @pytest.mark.parametrize(("name", "settings"), EVERY)
-def test_what_it_tells_has_the_shape_of_the_model_that_it_was_given(name: str, settings: dict[str, Any]) -> None:
+def test_what_it_tells_has_the_shape_of_the_model_that_it_was_given(
+    name: str, settings: dict[str, Any]
+) -> None:
     TEXT.taken()
     before, after = transformed(name, settings)
     findings, spec = TEXT.taken(), before.spec
@@ -89,7 +110,9 @@ def test_what_it_tells_has_the_shape_of_the_model_that_it_was_given(name: str, s
         assert finding.word and finding.what and finding.wrong(spec.n_layers, spec.n_heads) is None
         assert finding.values and not finding.what.endswith(".")
     if "stays" in findings:
-        assert [sum(row) for row in findings["stays"].values] == [after.spec.heads_at(i) for i in range(spec.n_layers)]
+        assert [sum(row) for row in findings["stays"].values] == [
+            after.spec.heads_at(i) for i in range(spec.n_layers)
+        ]
     if "error" in findings:
         for i, row in enumerate(findings["error"].values[:-1]):
             for error, x in zip(row, MATRICES, strict=True):

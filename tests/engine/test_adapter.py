@@ -82,7 +82,9 @@ def test_an_adapted_model_is_the_one_whose_matrices_were_changed_by_hand(tmp_pat
     here = load(adapted(folder, tensors, rows=rows), "float64", "cpu")
     there = load(by_hand(folder, tmp_path / "changed", tensors, rows), "float64", "cpu")
     assert torch.allclose(logits(here), logits(there), rtol=0, atol=1e-12)
-    assert (logits(here) - logits(load(folder, "float64", "cpu"))).abs().max() > 0.1, "the adapter does something"
+    assert (logits(here) - logits(load(folder, "float64", "cpu"))).abs().max() > 0.1, (
+        "the adapter does something"
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
@@ -92,7 +94,9 @@ def test_an_adapter_of_zeros_is_another_model_with_the_same_numbers(tmp_path: Pa
     assert torch.equal(logits(base), logits(zero))
     assert base.fingerprint == fingerprint(folder) != zero.fingerprint
     assert (base.name, zero.name) == ("base", "base+more") and zero.reference == f"{folder}+more"
-    assert zero.spec.adapter == zero.spec.record()["adapter"] == "more" and "adapter" not in base.spec.record()
+    assert (
+        zero.spec.adapter == zero.spec.record()["adapter"] == "more" and "adapter" not in base.spec.record()
+    )
 
 
 def test_two_adapters_and_the_base_are_three_models(tmp_path: Path) -> None:
@@ -105,7 +109,12 @@ def test_two_adapters_and_the_base_are_three_models(tmp_path: Path) -> None:
 
 
 def test_a_reference_is_taken_apart_and_put_together(tmp_path: Path) -> None:
-    for whole, parts in {"lab+cllm": ("lab", "cllm"), "./a+b/c": ("./a+b/c", ""), "lab": ("lab", ""), "+x": ("+x", "")}.items():
+    for whole, parts in {
+        "lab+cllm": ("lab", "cllm"),
+        "./a+b/c": ("./a+b/c", ""),
+        "lab": ("lab", ""),
+        "+x": ("+x", ""),
+    }.items():
         assert parted(whole) == parts and joined(*parts) == whole
     assert parted(Path("some/lab+cllm")) == (Path("some/lab"), "cllm")
     odd = made(tmp_path / "one+two")
@@ -115,7 +124,10 @@ def test_a_reference_is_taken_apart_and_put_together(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "another base": ({"base": "0123456789abcdef"}, "trained on a model with the fingerprint 0123456789abcdef"),
+    "another base": (
+        {"base": "0123456789abcdef"},
+        "trained on a model with the fingerprint 0123456789abcdef",
+    ),
     "another rank": ({"rank": 3}, "another shape than its rank"),
     "no rank": ({"rank": True}, "whole number from 1 to 1024"),
     "a great rank": ({"rank": 1 << 20}, "whole number from 1 to 1024"),
@@ -188,7 +200,9 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     refused(f"{folder}+more", "a link that leads out")
 
 
-def test_drafting_on_an_adapted_model_writes_its_own_greedy_text_and_the_trace_names_it(tmp_path: Path) -> None:
+def test_drafting_on_an_adapted_model_writes_its_own_greedy_text_and_the_trace_names_it(
+    tmp_path: Path,
+) -> None:
     folder = made(tmp_path / "base")
     base, model = load(folder, "float64", "cpu"), load(adapted(folder, deltas()), "float64", "cpu")
     prompt = [5, 6, 7, 5, 6, 7, 5, 6]
@@ -215,13 +229,23 @@ def test_drafting_on_an_adapted_model_writes_its_own_greedy_text_and_the_trace_n
 
 def test_shipped_adapters_do_what_their_cards_say() -> None:
     shipped = [x for x in models() if x["adapter"]]
-    due = {"lab+cllm", "lab+ditto", "lab+lud", "lab+outline", "lab+skipdecode", "lab+skip_layer", "lab-mdm+cloze"}
+    due = {
+        "lab+cllm",
+        "lab+ditto",
+        "lab+lud",
+        "lab+outline",
+        "lab+skipdecode",
+        "lab+skip_layer",
+        "lab-mdm+cloze",
+    }
     assert due <= {x["name"] for x in shipped}
     for row in (x for x in shipped if x["path"].name == "lab"):
         card = json.loads((row["path"] / "adapters" / row["adapter"] / "config.json").read_text())
         nats = card["measured"]["nats"]
         # with all layers that which learnt to run six of ten blocks loses most
-        assert nats["adapted"] <= nats["base"] + (0.35 if row["adapter"] == "skip_layer" else 0.1), row["name"]
+        assert nats["adapted"] <= nats["base"] + (0.35 if row["adapter"] == "skip_layer" else 0.1), row[
+            "name"
+        ]
         for size in (8, 16) if row["adapter"] == "cllm" else ():
             passes = card["measured"][f"passes of a block of {size}"]
             assert passes["adapted"] < passes["base"] <= size, row["name"]

@@ -16,7 +16,13 @@ from decodescope.engine.checkpoint.folder import LoadError
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.load import SHIPPED, load
 
-MARK: dict[str, Any] = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": True}
+MARK: dict[str, Any] = {
+    "lstrip": False,
+    "rstrip": False,
+    "normalized": False,
+    "single_word": False,
+    "special": True,
+}
 
 
 def token(content: str, **flags: Any) -> dict[str, Any]:
@@ -45,7 +51,9 @@ def write(path: Path, made: tokenizers.Tokenizer, config: Files | None, files: F
     path.mkdir(exist_ok=True)
     (path / "tokenizer.json").write_text(made.to_str())
     if config is not None:
-        (path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **config}))
+        (path / "tokenizer_config.json").write_text(
+            json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **config})
+        )
     for name, value in (files or {}).items():
         (path / f"{name}.json").write_text(json.dumps(value))
     return path
@@ -88,7 +96,9 @@ CASES: dict[str, Case] = {
 
 def flags(added: dict[int, AddedToken]) -> dict[int, tuple[Any, ...]]:
     """Id -> text and flags."""
-    return {at: (x.content, x.special, x.lstrip, x.rstrip, x.normalized, x.single_word) for at, x in added.items()}
+    return {
+        at: (x.content, x.special, x.lstrip, x.rstrip, x.normalized, x.single_word) for at, x in added.items()
+    }
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -104,7 +114,9 @@ def test_added_tokens_are_those_of_transformers(case: str, tmp_path: Path) -> No
     assert flags(completed.get_added_tokens_decoder()) == flags(theirs.added_tokens_decoder)
     assert named_tokens(more.config) == theirs.special_tokens_map
     ours = Tokenizer.from_folder(folder)
-    assert ours.vocab == len(theirs) and ours.marks == {at for at, x in theirs.added_tokens_decoder.items() if x.special}
+    assert ours.vocab == len(theirs) and ours.marks == {
+        at for at, x in theirs.added_tokens_decoder.items() if x.special
+    }
     assert ours.stop_ids == ([] if theirs.eos_token is None else [theirs.eos_token_id])
     marks = [x.content for x in theirs.added_tokens_decoder.values()]
     assert ours.decode([theirs.convert_tokens_to_ids(x) for x in marks]) == "".join(marks)
@@ -124,15 +136,21 @@ def test_a_token_that_no_file_has_is_added_with_a_remark(tmp_path: Path) -> None
     ],
     ids=["tokenizer_config", "added_tokens"],
 )
-def test_an_id_that_cannot_be_given_is_refused(config: dict[str, Any], files: dict[str, Any], tmp_path: Path) -> None:
+def test_an_id_that_cannot_be_given_is_refused(
+    config: dict[str, Any], files: dict[str, Any], tmp_path: Path
+) -> None:
     """transformers gives such a token the next free id: then the model reads the row of another."""
-    with pytest.raises(LoadError, match=r"\.json gives the added token '<x>' the id 7, and the next free one is 5; save"):
+    with pytest.raises(
+        LoadError, match=r"\.json gives the added token '<x>' the id 7, and the next free one is 5; save"
+    ):
         Tokenizer.from_folder(write(tmp_path, base(), config, files))
 
 
 def test_an_id_that_files_disagree_on_is_named(tmp_path: Path) -> None:
     ours = Tokenizer.from_folder(write(tmp_path, base(X), {"added_tokens_decoder": {"9": token("<x>")}}))
-    assert ours.remarks == ["'<x>' has the id 9 in its tokenizer_config.json and 5 in its tokenizer.json: 5 holds."]
+    assert ours.remarks == [
+        "'<x>' has the id 9 in its tokenizer_config.json and 5 in its tokenizer.json: 5 holds."
+    ]
     spec = json.loads(base(X).to_str())
     spec["added_tokens"][0]["id"] = 8
     (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
@@ -146,8 +164,16 @@ def test_an_id_that_files_disagree_on_is_named(tmp_path: Path) -> None:
     [
         ({"added_tokens_decoder": []}, {}, "added_tokens_decoder is no table of ids and tokens"),
         ({"added_tokens_decoder": {"5": "<x>"}}, {}, "added_tokens_decoder is no table of ids and tokens"),
-        ({"added_tokens_decoder": {"x": token("<x>")}}, {}, "added_tokens_decoder is no table of ids and tokens"),
-        ({"added_tokens_decoder": {"5": token("<x>", lstrip=1)}}, {}, "added_tokens_decoder is no table of ids and tokens"),
+        (
+            {"added_tokens_decoder": {"x": token("<x>")}},
+            {},
+            "added_tokens_decoder is no table of ids and tokens",
+        ),
+        (
+            {"added_tokens_decoder": {"5": token("<x>", lstrip=1)}},
+            {},
+            "added_tokens_decoder is no table of ids and tokens",
+        ),
         ({"additional_special_tokens": "<x>"}, {}, "the extra special tokens are no list of tokens"),
         ({"extra_special_tokens": [5]}, {}, "the extra special tokens are no list of tokens"),
         ({}, {"added_tokens": {"<x>": "5"}}, r"added_tokens\.json is no table of tokens and ids"),
@@ -155,7 +181,9 @@ def test_an_id_that_files_disagree_on_is_named(tmp_path: Path) -> None:
         ({}, {"special_tokens_map": []}, r"special_tokens_map\.json holds no JSON object"),
     ],
 )
-def test_what_is_no_token_is_refused(config: dict[str, Any], files: dict[str, Any], match: str, tmp_path: Path) -> None:
+def test_what_is_no_token_is_refused(
+    config: dict[str, Any], files: dict[str, Any], match: str, tmp_path: Path
+) -> None:
     with pytest.raises(LoadError, match=match) as error:
         Tokenizer.from_folder(write(tmp_path, base(), config, files))
     assert str(error.value).startswith(str(tmp_path)) and str(error.value).endswith(".")
@@ -183,8 +211,12 @@ def test_settings_that_would_change_a_text_are_named(tmp_path: Path) -> None:
     assert all(word in remark for word, remark in zip(words, ours.remarks, strict=True)), ours.remarks
     assert ours.encode("a") == [0], "nothing behind it"
     (tmp_path / "tokenizer.json").write_text(base().to_str())
-    remarks = Tokenizer.from_folder(write(tmp_path, base(), {"add_eos_token": True, "add_prefix_space": False})).remarks
-    assert remarks == ["add_eos_token puts an end token behind every text; it is left out, because a prompt goes on."]
+    remarks = Tokenizer.from_folder(
+        write(tmp_path, base(), {"add_eos_token": True, "add_prefix_space": False})
+    ).remarks
+    assert remarks == [
+        "add_eos_token puts an end token behind every text; it is left out, because a prompt goes on."
+    ]
 
 
 def test_spaces_that_would_be_cleaned_up_are_named_where_transformers_does_it(tmp_path: Path) -> None:

@@ -73,7 +73,9 @@ def test_a_sampler_is_told_bytes_and_stops_and_a_run_that_does_not_ask_pays_noth
     assert told.pieces == [model.tokenizer.bytes_of(x) for x in range(257)]
     toys.finished(session)
     assert len(session.end.tokens) == 40 and not small(model, session.end.tokens)
-    assert small(model, toys.finished(started(model, Temperature())).end.tokens), "the test needs letters to be removed"
+    assert small(model, toys.finished(started(model, Temperature())).end.tokens), (
+        "the test needs letters to be removed"
+    )
 
 
 def test_one_table_for_all_runs_of_a_model_and_for_branches_of_a_run() -> None:
@@ -90,6 +92,8 @@ def test_a_batch_tells_the_same_and_nobody_tells_of_a_model_without_a_tokenizer(
     asked = Asked(sampler=Uppercase(), max_new=6, stop=Stop())
     texts = decode(model, [[65, 66], [67, 68, 69]], asked).texts
     assert len(texts) == 2 and not any(small(model, text.tokens) for text in texts)
-    alone = toys.finished(Session(model, Method(sampler=Uppercase()), [65, 66], max_new_tokens=6, stop_tokens=()))
+    alone = toys.finished(
+        Session(model, Method(sampler=Uppercase()), [65, 66], max_new_tokens=6, stop_tokens=())
+    )
     assert texts[0].tokens == alone.end.tokens
     assert started(replace(model, tokenizer=None), Uppercase()).sampler_state is None

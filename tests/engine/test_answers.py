@@ -17,17 +17,23 @@ from decodescope.engine.core.params import ParamError
 from decodescope.engine.trace.lookups import EVICTS, Evicts, Lookup, Shelf, check_lookups, replayed
 
 
-def workload(evicts: Evicts, requests: list[int], costs: list[float], capacity: int, sizes: list[int]) -> Answers[int]:
+def workload(
+    evicts: Evicts, requests: list[int], costs: list[float], capacity: int, sizes: list[int]
+) -> Answers[int]:
     answers: Answers[int] = Answers(capacity, evicts)
     for lookup, value in served(answers, requests, lambda q: Answer(q, costs[q], sizes[q])):
-        assert value == lookup.query and lookup.used <= capacity, "the answer to another query, or too many are held"
+        assert value == lookup.query and lookup.used <= capacity, (
+            "the answer to another query, or too many are held"
+        )
     return answers
 
 
 def test_a_repeat_costs_no_pass_and_gives_the_stored_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     made, passes = model(decoder()), count()
     forward = type(made.decoder).forward
-    monkeypatch.setattr(type(made.decoder), "forward", lambda *args, **more: (next(passes), forward(*args, **more))[1])
+    monkeypatch.setattr(
+        type(made.decoder), "forward", lambda *args, **more: (next(passes), forward(*args, **more))[1]
+    )
     prompts = [PROMPT[:6], PROMPT[:9]]
 
     def answer(number: int) -> Answer[list[int]]:
@@ -64,7 +70,9 @@ def test_least_expected_cost_evicts_the_smallest_product_of_a_hand_made_example(
     gdsf = last("gdsf", "aabbbce", 6)
     assert gdsf.scores == [18.0, 12.0, 3.5] and gdsf.victims == ["c"] and gdsf.clock == 3.5
     aged = last("gdsf", "aabbbcedc", 6)  # c again: 4 of room, so the lowest go until it fits
-    assert aged.scores == [18.0, 12.0, 3.5 + 30.0, 3.5 + 5.0] and aged.victims == ["d", "b"], "later ones stand on the clock"
+    assert aged.scores == [18.0, 12.0, 3.5 + 30.0, 3.5 + 5.0] and aged.victims == ["d", "b"], (
+        "later ones stand on the clock"
+    )
 
 
 def test_lru_is_an_ordered_dict_and_the_others_are_their_formulas() -> None:
@@ -107,7 +115,9 @@ def test_costs_that_differ_are_where_lec_and_gdsf_win_on_a_zipf_workload() -> No
 
 @pytest.mark.parametrize("evicts", EVICTS)
 def test_going_through_again_finds_what_was_changed(evicts: Evicts) -> None:
-    lookups = workload(evicts, zipf(12, 80), [float(i % 5 + 1) for i in range(12)], 6, [i % 3 + 1 for i in range(12)]).lookups
+    lookups = workload(
+        evicts, zipf(12, 80), [float(i % 5 + 1) for i in range(12)], 6, [i % 3 + 1 for i in range(12)]
+    ).lookups
     assert not [*check_lookups(lookups, evicts, 6)]
     at = next(i for i, x in enumerate(lookups) if x.victims and x.victims[0] != x.query)
     other = next(x for x in lookups[at].held if x not in lookups[at].victims)

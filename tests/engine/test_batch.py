@@ -26,7 +26,12 @@ def alike(count: int, seed: int, vocab: int = 13, longest: int = 40) -> list[lis
     draw, made = random.Random(seed), [[1]]
     for _ in range(count):
         before = draw.choice(made)
-        made.append([*before[: draw.randint(1, len(before))], *(draw.randrange(vocab) for _ in range(draw.randint(0, 9)))])
+        made.append(
+            [
+                *before[: draw.randint(1, len(before))],
+                *(draw.randrange(vocab) for _ in range(draw.randint(0, 9))),
+            ]
+        )
     return [x[:longest] for x in made[1:]]
 
 
@@ -37,7 +42,10 @@ def least(prompts: list[list[int]]) -> int:
     sets = chain.from_iterable(combinations(worth, k) for k in range(len(worth) + 1))
 
     def read(chosen: tuple[tuple[int, ...], ...]) -> int:
-        longest = [max([0, *(len(p) for p in chosen if len(x) > len(p) and tuple(x[: len(p)]) == p)]) for x in prompts]
+        longest = [
+            max([0, *(len(p) for p in chosen if len(x) > len(p) and tuple(x[: len(p)]) == p)])
+            for x in prompts
+        ]
         return sum(map(len, chosen)) + sum(len(x) - n for x, n in zip(prompts, longest, strict=True))
 
     return min(map(read, sets))
@@ -51,8 +59,12 @@ def test_no_choice_of_one_prefix_a_prompt_reads_fewer_tokens() -> None:
         assert sorted(i for x in plan.groups for i in x.members) == list(range(5))
         for group in plan.groups:
             assert len({tuple(prompts[i][: group.prefix]) for i in group.members}) == 1
-            assert all(len(prompts[i]) > group.prefix for i in group.members), "a last token is shared by none"
-        assert plan.read == least(prompts) and plan.least <= plan.read <= plan.tokens == sum(map(len, prompts))
+            assert all(len(prompts[i]) > group.prefix for i in group.members), (
+                "a last token is shared by none"
+            )
+        assert plan.read == least(prompts) and plan.least <= plan.read <= plan.tokens == sum(
+            map(len, prompts)
+        )
         unique = {tuple(x[:i]) for x in prompts for i in range(1, len(x))}
         assert plan.least == len(unique) + len(prompts), "the nodes of the prefix tree, and the last tokens"
         several += sum(x.prefix > 0 for x in plan.groups) > 1
@@ -84,7 +96,9 @@ def test_texts_are_those_of_single_runs_and_each_token_of_the_plan_is_read_once(
     assert [x.tokens for x in done.texts] == [toys.greedy(target.decoder, x, 12) for x in prompts]
     assert {x.end for x in done.texts} == {"max_new_tokens"}
     reading = sum(rows for rows, batch, last in fed if last)
-    assert reading == done.read == done.plan.read - len(prompts), "last tokens enter with the first pass that writes"
+    assert reading == done.read == done.plan.read - len(prompts), (
+        "last tokens enter with the first pass that writes"
+    )
     assert done.plan.read < done.plan.tokens * 0.8 and len(done.plan.groups) > 1
     writing = [batch for _, batch, last in fed if not last]
     assert len(writing) == done.passes and sum(writing) == 12 * len(prompts) and max(writing) <= most
@@ -127,7 +141,10 @@ def test_what_cannot_be_read_is_named_before_anything_is_computed() -> None:
     target = toys.pair()[0]
     with pytest.raises(MethodError, match=r"^prompt 2 has no tokens: give at least one.$"):
         decode(target, [[1], []], asked())
-    with pytest.raises(MethodError, match=r"^prompt 3 has 512 tokens, and the model toy reads at most 512 tokens, .*: shorten"):
+    with pytest.raises(
+        MethodError,
+        match=r"^prompt 3 has 512 tokens, and the model toy reads at most 512 tokens, .*: shorten",
+    ):
         decode(target, [[1], [2], [1] * 512], asked())
     with pytest.raises(MethodError, match=r"^prompt 2 holds token id 13; the ids of toy are 0 to 12\.$"):
         decode(target, [[1], [3, 13]], asked())
@@ -142,7 +159,10 @@ def test_what_cannot_be_read_is_named_before_anything_is_computed() -> None:
 def test_a_batch_that_is_halted_leaves_what_was_written() -> None:
     asks = iter([False] * 6 + [True] * 100)
     done = decode(toys.pair()[0], alike(4, seed=2), asked(halted=lambda: next(asks)))
-    assert any(x.tokens and x.end is None for x in done.texts) and sum(len(x.tokens) for x in done.texts) < 4 * 64
+    assert (
+        any(x.tokens and x.end is None for x in done.texts)
+        and sum(len(x.tokens) for x in done.texts) < 4 * 64
+    )
 
 
 def test_what_was_written_before_the_device_gave_up_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

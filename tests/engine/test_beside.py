@@ -39,7 +39,9 @@ def test_vectors_that_are_embeddings_read_as_the_tokens_would(at: int) -> None:
     assert [x.kind for x in mine.cache.outside] == ["soft", "latent"] and mine.cache.aside == 3
     assert mine.cache.layers[0].positions()[0, 0].tolist() == list(range(len(TEXT)))
     bytes_ = 2 * 2 * 8 * 8  # keys and values of two heads of eight float64
-    assert mine.cache.nbytes - lane_bytes(TEXT) == 3 * 3 * bytes_, "three entries in three layers, as their storages say"
+    assert mine.cache.nbytes - lane_bytes(TEXT) == 3 * 3 * bytes_, (
+        "three entries in three layers, as their storages say"
+    )
 
 
 def lane_bytes(text: list[int]) -> int:
@@ -62,7 +64,11 @@ def test_going_back_forgets_what_stood_further_on(length: int) -> None:
 
 @pytest.mark.parametrize(
     ("policy", "knobs"),
-    [("window", {"size": 6}), ("streaming_llm", {"sinks": 2, "recent": 4}), ("h2o", {"heavy": 3, "recent": 3})],
+    [
+        ("window", {"size": 6}),
+        ("streaming_llm", {"sinks": 2, "recent": 4}),
+        ("h2o", {"heavy": 3, "recent": 3}),
+    ],
 )
 def test_a_policy_hears_of_the_text_alone(policy: str, knobs: dict[str, int]) -> None:
     """Vectors that nobody attends to leave everything as it is: what is held, what it is worth, and the answer."""
@@ -75,7 +81,9 @@ def test_a_policy_hears_of_the_text_alone(policy: str, knobs: dict[str, int]) ->
     assert mine.cache.aside == 2 and not torch.allclose(*answers, atol=1e-3), "they are attended to"
 
 
-@pytest.mark.parametrize("policy", [("streaming_llm", {"sinks": 2, "recent": 4}), ("lm_infinite", {"start": 2, "window": 5})])
+@pytest.mark.parametrize(
+    "policy", [("streaming_llm", {"sinks": 2, "recent": 4}), ("lm_infinite", {"start": 2, "window": 5})]
+)
 def test_a_prompt_reads_them_as_token_by_token(policy: tuple[str, dict[str, int]]) -> None:
     """Also where distances are counted in the cache, or capped: near rows and far ones in one pass."""
     name, knobs = policy
@@ -100,7 +108,9 @@ def test_sinks_of_a_cache_stand_right_behind_them() -> None:
 
 
 @pytest.mark.parametrize("context", ["compress_then_prompt", "ntk_attention"])
-@pytest.mark.parametrize("extra", [{}, {"policy": "h2o"}, {"codec": "kivi"}, {"strategy": "samples"}, {"strategy": "beam"}])
+@pytest.mark.parametrize(
+    "extra", [{}, {"policy": "h2o"}, {"codec": "kivi"}, {"strategy": "samples"}, {"strategy": "beam"}]
+)
 def test_a_run_is_told_whole_and_forks_go_on_as_it_did(context: str, extra: dict[str, str]) -> None:
     parts = {kind: (name, toys.SETTINGS[name][0]) for kind, name in extra.items()}
     run = toys.decode(toys.method(context=context, **parts), count=12)
@@ -111,7 +121,9 @@ def test_a_run_is_told_whole_and_forks_go_on_as_it_did(context: str, extra: dict
     told = trace.prefill.cache[0].augmented
     assert [x.form for x in told] == (["soft"] if context == "compress_then_prompt" else ["state"])
     assert trace.prefill.n == len(toys.PROMPT) - 1 == trace.prefill.cache[0].appended
-    assert all((x.aside or 0) == told[0].entries for step in trace.steps for x in step.passes if x.lane == "target")
+    assert all(
+        (x.aside or 0) == told[0].entries for step in trace.steps for x in step.passes if x.lane == "target"
+    )
     trace.steps[1].passes[-1].aside = 99
     assert not check(trace).ok
     trace.steps[1].passes[-1].aside = told[0].entries or None
@@ -122,7 +134,9 @@ def test_a_run_is_told_whole_and_forks_go_on_as_it_did(context: str, extra: dict
     assert other.end.reason == "max_new_tokens", other.end.message
     if not extra:
         fresh = toys.method(context=context, policy=("window", {"size": 99}))
-        again = Fork(big, trace.header, trace.steps, 3, models={**toys.helpers(), "draft": small}, method=fresh)
+        again = Fork(
+            big, trace.header, trace.steps, 3, models={**toys.helpers(), "draft": small}, method=fresh
+        )
         for _ in again.stream():
             pass
         assert again.end.tokens == run.end.tokens, "a window that holds all is the run"
@@ -134,13 +148,17 @@ def test_the_context_is_shorter_by_what_stands_beside_the_text() -> None:
     run = toys.Session(big, toys.method(context="compress_then_prompt"), [1] * (most - 5), max_new_tokens=9)
     assert run.left == 2, "three soft tokens take three of the five places"
     parts = dict(context="compress_then_prompt", policy=("lm_infinite", {"start": 2, "window": 2}))
-    with pytest.raises(MethodError, match=r"puts 3 entries before .* further away than 3: choose a window of at least 3"):
+    with pytest.raises(
+        MethodError, match=r"puts 3 entries before .* further away than 3: choose a window of at least 3"
+    ):
         toys.Session(big, toys.method(**parts), [1] * 9)
 
 
 def test_a_fork_of_one_token_reads_them_before_it() -> None:
     """Nothing of the prompt is read before its first commit then. Neither residual is ever full, so both read whole numbers."""
-    parts = [dict(context="compress_then_prompt", codec=("kivi", dict(group=4, residual=x))) for x in (32, 64)]
+    parts = [
+        dict(context="compress_then_prompt", codec=("kivi", dict(group=4, residual=x))) for x in (32, 64)
+    ]
     run = toys.decode(toys.method(**parts[0]), [4], count=12)
     fork = Fork(toys.pair()[0], run.header, run.sink.steps, 6, method=toys.method(**parts[1]))
     while fork.steps < 8:
@@ -150,7 +168,9 @@ def test_a_fork_of_one_token_reads_them_before_it() -> None:
 
 
 def test_a_branch_agrees_with_itself_though_it_does_not_say_again_what_stands_beside_the_text() -> None:
-    run = toys.Session(toys.pair()[0], toys.method(context="compress_then_prompt"), toys.PROMPT, max_new_tokens=5)
+    run = toys.Session(
+        toys.pair()[0], toys.method(context="compress_then_prompt"), toys.PROMPT, max_new_tokens=5
+    )
     run.step()
     other = run.branch()
     other.sink = Trace()

@@ -41,7 +41,9 @@ def test_every_row_sees_every_row() -> None:
     probe = Probe(Needs(attention="rows"))
     close(DECODER.forward(Feed.causal(TEXT, 0), None, probe)[0], wanted)
     assert all(bool((rows > 0).all()) for rows in probe.rows.values()), "each row looks at each entry"
-    assert (CAUSAL.forward(Feed.causal(TEXT, 0), None)[0] - wanted).abs().max() > 0.1, "the guard: the mask matters"
+    assert (CAUSAL.forward(Feed.causal(TEXT, 0), None)[0] - wanted).abs().max() > 0.1, (
+        "the guard: the mask matters"
+    )
 
 
 @torch.inference_mode()
@@ -69,5 +71,7 @@ def test_a_lane_reads_a_text_in_one_piece_and_anew_when_it_changes(monkeypatch: 
 
 def test_a_batch_is_written_from_left_to_right() -> None:
     refuse(toys.model(CAUSAL), [TEXT])
-    with pytest.raises(MethodError, match=r"^draft_verify writes from left to right, and toy reads its text in both "):
+    with pytest.raises(
+        MethodError, match=r"^draft_verify writes from left to right, and toy reads its text in both "
+    ):
         refuse(toys.model(DECODER), [TEXT])

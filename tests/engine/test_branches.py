@@ -15,7 +15,9 @@ from decodescope.engine.model.feed import Feed
 
 DOC = toys.prompts(1, 21, seed=4)[0]
 SPECS = {"full": toys.shaped(heads=()), "windowed": toys.shaped(heads=(), windows=(3, None, 4))}
-ENTRY = 2 * (2 * 8 * 8 + 4)  # bytes of one in a layer: by KV head, key and value in float64 and where it stands
+ENTRY = 2 * (
+    2 * 8 * 8 + 4
+)  # bytes of one in a layer: by KV head, key and value in float64 and where it stands
 
 
 def begun(spec: ModelSpec, tokens: list[int]) -> Branches:
@@ -47,7 +49,9 @@ def distinct(branches: Branches) -> int:
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 @pytest.mark.parametrize("prompt", [DOC, DOC[:1]], ids=["several", "one token"])
 @torch.inference_mode()
-def test_texts_that_fork_and_end_apart_are_what_they_are_by_themselves(spec: ModelSpec, prompt: list[int]) -> None:
+def test_texts_that_fork_and_end_apart_are_what_they_are_by_themselves(
+    spec: ModelSpec, prompt: list[int]
+) -> None:
     branches = begun(spec, prompt)
     root = branches.alive[0]
     follow(branches, 1)
@@ -88,7 +92,9 @@ def test_what_stands_behind_several_texts_is_read_in_chunks_of_all_of_them() -> 
     branches.lane.take_passes()
     branches.read(whole=[root])
     rows = [(x.phase, x.tokens) for x in branches.lane.take_passes()]
-    assert rows == [("prefill", 512), ("prefill", 1 + sum(map(len, tails)) - len(tails) - 512)], "the document's last, once"
+    assert rows == [("prefill", 512), ("prefill", 1 + sum(map(len, tails)) - len(tails) - 512)], (
+        "the document's last, once"
+    )
     branches.end(root)
     follow(branches, 4)
     assert branches.lane.cache.layers[0].n == len(DOC) + sum(map(len, tails))
@@ -110,7 +116,9 @@ def test_a_text_that_ends_gives_its_bytes_back() -> None:
     assert cache.layers[0].n == len(DOC) + 400, "the prompt is there once"
     branches.end(one)
     assert cache.layers[0].n == len(DOC) + 200
-    assert full - cache.nbytes >= 3 * (200 - 3 * 16) * ENTRY, "pages go back, but for those that are kept to grow"
+    assert full - cache.nbytes >= 3 * (200 - 3 * 16) * ENTRY, (
+        "pages go back, but for those that are kept to grow"
+    )
     assert cache.nbytes == cache.memory.held
     two.tokens.append(1)
     torch.testing.assert_close(branches.step()[0], alone(branches, two.tokens), atol=1e-9, rtol=1e-9)

@@ -64,7 +64,11 @@ def contents(made: LayerStore, head: int = 0, batch: int = 0) -> list[int]:
 
 def storages(made: LayerStore) -> int:
     """Bytes of all that a store refers to."""
-    tables = [made.kv, *made.columns.values(), *[x for x in (made._pos, made.heads and made.heads.kv) if x is not None]]
+    tables = [
+        made.kv,
+        *made.columns.values(),
+        *[x for x in (made._pos, made.heads and made.heads.kv) if x is not None],
+    ]
     return sum(x.untyped_storage().nbytes() for x in tables)
 
 
@@ -211,7 +215,18 @@ def test_random_histories_equal_a_reference_of_sets(seed: int, even: bool) -> No
     done = dict.fromkeys(["commit", "rollback", "evict", "keep", "truncate", "rows", "shrink"], 0)
     length = parted = 0
     for _ in range(160):
-        what = ["commit", "commit", "commit", "rollback", "evict", "evict", "keep", "truncate", "rows", "shrink"][pick(10)]
+        what = [
+            "commit",
+            "commit",
+            "commit",
+            "rollback",
+            "evict",
+            "evict",
+            "keep",
+            "truncate",
+            "rows",
+            "shrink",
+        ][pick(10)]
         done[what] += 1
         if what in ("commit", "rollback"):
             count = 1 + pick(30)
@@ -235,7 +250,9 @@ def test_random_histories_equal_a_reference_of_sets(seed: int, even: bool) -> No
             length += len(path)
         elif what == "evict" and made.n > 2:
             gone = 1 + pick(made.n - 1) if pick(3) else 1
-            index = torch.stack([torch.stack([torch.randperm(made.n, generator=g)[:gone] for _ in range(H)])] * 2)
+            index = torch.stack(
+                [torch.stack([torch.randperm(made.n, generator=g)[:gone] for _ in range(H)])] * 2
+            )
             index[1] = index[1].flip(0)
             same = pick(2) == 0
             if same:
@@ -255,7 +272,11 @@ def test_random_histories_equal_a_reference_of_sets(seed: int, even: bool) -> No
             made.keep_where(keep)
         elif what == "truncate":
             cuts = range(max(0, length - pick(12)), length + 1)
-            length = next(x for x in cuts if not even or len({sum(p < x for p in e) for heads in held for e in heads}) == 1)
+            length = next(
+                x
+                for x in cuts
+                if not even or len({sum(p < x for p in e) for heads in held for e in heads}) == 1
+            )
             made.truncate(length)
             for entries in (e for heads in held for e in heads):
                 for position in [x for x in entries if x >= length]:
@@ -291,10 +312,18 @@ def found(made: LayerStore, origin: list[int]) -> list[list[dict[int, float]]]:
     assert torch.equal(made.k[live], wanted[live])
     assert torch.equal(made.v[live], -wanted[live])
     mass, words = made.column("mass"), made.column("words")
-    as_written = torch.where(mass[..., None] == 0.5, 1, mass.int()[..., None] + torch.arange(3, dtype=torch.int32))
+    as_written = torch.where(
+        mass[..., None] == 0.5, 1, mass.int()[..., None] + torch.arange(3, dtype=torch.int32)
+    )
     assert torch.equal(words[live], as_written[live])
     return [
-        [{int(p): float(x) for p, x in zip(positions[b, h][live[b, h]], mass[b, h][live[b, h]], strict=True)} for h in range(H)]
+        [
+            {
+                int(p): float(x)
+                for p, x in zip(positions[b, h][live[b, h]], mass[b, h][live[b, h]], strict=True)
+            }
+            for h in range(H)
+        ]
         for b in range(2)
     ]
 
@@ -361,7 +390,18 @@ def test_capacity_grows_by_half() -> None:
         made.shrink()
         if not seen or seen[-1] != made.capacity:
             seen.append(made.capacity)
-    assert seen == [16, 32, 48, 80, 128, 192, 288, 432, 656, 992]  # 1.5 times, in pages; `shrink` leaves growth alone
+    assert seen == [
+        16,
+        32,
+        48,
+        80,
+        128,
+        192,
+        288,
+        432,
+        656,
+        992,
+    ]  # 1.5 times, in pages; `shrink` leaves growth alone
     assert contents(made) == list(range(700))
 
 
@@ -402,7 +442,11 @@ def test_memory_by_head_settles() -> None:
         made.shrink()
         moves, buffer = moves + (made.heads.kv is not buffer), made.heads.kv
         free = max(free, sum(made.heads.rooms) - sum(made.heads.lengths)) if at > 210 else 0
-    assert made.heads.lengths == [40, 440] and contents(made, 0) == list(range(400, 440)) and free <= 4 * HEAD_PAGE
+    assert (
+        made.heads.lengths == [40, 440]
+        and contents(made, 0) == list(range(400, 440))
+        and free <= 4 * HEAD_PAGE
+    )
     assert 0 < moves <= 2 + 240 // HEAD_PAGE
 
 
@@ -453,7 +497,9 @@ def test_heads_that_differ_are_reordered_with_what_is_pending() -> None:
     made.rows(torch.tensor([1, 1, 0]))
     made.commit([0, 1])
     assert made.k.shape == (3, H, 11, D) and made.heads.lengths == [7, 11, 7, 11, 11, 11]
-    assert [sorted(set(x) - {-1}) for x in made.positions()[:, 0].tolist()] == [[*range(4, 11)]] * 2 + [[*range(11)]]
+    assert [sorted(set(x) - {-1}) for x in made.positions()[:, 0].tolist()] == [[*range(4, 11)]] * 2 + [
+        [*range(11)]
+    ]
     assert (made.k[0][made.present[0]] - made.k[1][made.present[1]]).unique().tolist() == [0.0]
     made.truncate(0)
     assert made.heads is None and made.n == 0, "a text that begins anew is read by even heads"

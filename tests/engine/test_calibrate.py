@@ -32,7 +32,9 @@ EXIT = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 1}})
 
 @pytest.fixture(scope="module")
 def found() -> Calibration:
-    return calibrate(DEEP, EXIT, "depth.threshold", GRID, TEXTS, Aim(0.6, 0.2, max_new_tokens=12), name="toy", whole=True)
+    return calibrate(
+        DEEP, EXIT, "depth.threshold", GRID, TEXTS, Aim(0.6, 0.2, max_new_tokens=12), name="toy", whole=True
+    )
 
 
 def test_p_values_worked_by_hand() -> None:
@@ -41,7 +43,11 @@ def test_p_values_worked_by_hand() -> None:
     assert binomial([1] * 5, 0.5) == 1.0 and binomial([0] * 4, 0.1) == pytest.approx(0.9**4)
     # mean 0.1 of ten, delta 0.5: h = 0.1 log 0.2 + 0.9 log 1.8 = 0.36806; the sum of 1 is one draw of ten: (1 + 10) / 1024
     tight, bentkus = math.exp(-10 * (0.1 * math.log(0.2) + 0.9 * math.log(1.8))), math.e * 11 / 1024
-    assert hoeffding_bentkus([0.1] * 10, 0.5) == pytest.approx(min(tight, bentkus)) == pytest.approx(0.0252, abs=1e-4)
+    assert (
+        hoeffding_bentkus([0.1] * 10, 0.5)
+        == pytest.approx(min(tight, bentkus))
+        == pytest.approx(0.0252, abs=1e-4)
+    )
     assert hoeffding_bentkus([0.6] * 10, 0.5) == 1.0
     assert [fixed_sequence(x, 0.05) for x in ([0.01, 0.05, 0.2, 0.0], [0.06, 0.0], [])] == [2, 0, 0]
 
@@ -75,9 +81,13 @@ def test_the_risk_holds_in_all_but_eps_of_200_splits_of_known_scores() -> None:
 
 
 def test_texts_run_free_and_the_last_value_that_holds_the_risk_is_chosen(found: Calibration) -> None:
-    assert [x.value for x in found.curve] == list(GRID) and found.curve[0].risk == 0.0, "a bound that is never reached"
+    assert [x.value for x in found.curve] == list(GRID) and found.curve[0].risk == 0.0, (
+        "a bound that is never reached"
+    )
     assert found.value == [x for x in found.curve if x.passed][-1].value == found.chosen.value
-    assert GRID[-1] < found.value < GRID[0] and found.curve[-1].risk > 0.6, "the test needs values on both sides"
+    assert GRID[-1] < found.value < GRID[0] and found.curve[-1].risk > 0.6, (
+        "the test needs values on both sides"
+    )
     method = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 1, "threshold": 0.1}})
     for text, loss in zip(TEXTS[:4], found.curve[-1].losses, strict=False):
         said, due = (toys.finished(_session(x, text)).tokens[8:] for x in (method, Method()))
@@ -104,10 +114,14 @@ def test_a_router_is_calibrated_too_and_the_further_model_is_part_of_it() -> Non
     method = Method.named({"strategy": "switch", "router": "entropy"}, {"router": {"stay": 1, "window": 1}})
     aim = Aim(0.5, 0.2, max_new_tokens=8)
     one = calibrate(target, method, "router.tau", (-1.0, 0.5, 4.0), TEXTS, aim, models={"draft": draft})
-    assert [x.passed for x in one.curve] == [True, True, False] and one.curve[0].risk == 0.0 < one.curve[1].risk
+    assert [x.passed for x in one.curve] == [True, True, False] and one.curve[0].risk == 0.0 < one.curve[
+        1
+    ].risk
     assert set(one.models) == {"target", "draft"}
     other = replace(draft, fingerprint="another")
-    chosen = Method.named({"strategy": "switch", "router": "entropy"}, {"router": {"stay": 1, "window": 1, "tau": one}})
+    chosen = Method.named(
+        {"strategy": "switch", "router": "entropy"}, {"router": {"stay": 1, "window": 1, "tau": one}}
+    )
     Session(target, chosen, TEXTS[0].prompt, models={"draft": draft})
     with pytest.raises(MethodError, match="as the draft model"):
         Session(target, chosen, TEXTS[0].prompt, models={"draft": other})
@@ -139,24 +153,37 @@ def test_a_name_stands_for_the_number_and_the_header_holds_both(
     monkeypatch.setattr(calibrated, "usual", lambda: tmp_path)
     write(found, tmp_path / "toy.json")
     assert read(tmp_path / "toy.json") == found
-    method = Method.named({"depth": "confidence_exit"}, {"depth": {"first": "1", "threshold": "calibrated:toy"}})
+    method = Method.named(
+        {"depth": "confidence_exit"}, {"depth": {"first": "1", "threshold": "calibrated:toy"}}
+    )
     header = _session(method, TEXTS[0]).header
     assert header.method["depth"]["threshold"] == found.value
-    assert header.parts["depth"]["calibrated"] == {"threshold": found.told()} and found.told()["name"] == "toy"
+    assert (
+        header.parts["depth"]["calibrated"] == {"threshold": found.told()} and found.told()["name"] == "toy"
+    )
     assert Method.from_record(header.method).depth == method.depth
     other = toys.model(toys.decoder(toys.shaped(n_layers=6), 4))
     other.fingerprint = "another"
-    with pytest.raises(MethodError, match=r"was found on .* as the target model, and here is .*another.*calibrate on this one"):
+    with pytest.raises(
+        MethodError,
+        match=r"was found on .* as the target model, and here is .*another.*calibrate on this one",
+    ):
         Session(other, method, TEXTS[0].prompt)
-    changed = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 2, "threshold": "calibrated:toy"}})
+    changed = Method.named(
+        {"depth": "confidence_exit"}, {"depth": {"first": 2, "threshold": "calibrated:toy"}}
+    )
     with pytest.raises(MethodError, match=r"another method, with depth.first = 1"):
         _session(changed, TEXTS[0])
     with pytest.raises(MethodError, match=r"with depth = confidence_exit: set that"):
-        _session(Method.named({"depth": "entropy_exit"}, {"depth": {"threshold": found, "first": 1}}), TEXTS[0])
+        _session(
+            Method.named({"depth": "entropy_exit"}, {"depth": {"threshold": found, "first": 1}}), TEXTS[0]
+        )
     with pytest.raises(ParamError, match=r"was found for depth.threshold"):
         Method.named({"depth": "confidence_exit"}, {"depth": {"decay": found, "first": 1}})
     with pytest.raises(ParamError, match=r"its text is checked"):
-        Method.named({"drafter": "early_exit"}, {"drafter": {"criterion": "confidence_exit threshold=calibrated:toy"}})
+        Method.named(
+            {"drafter": "early_exit"}, {"drafter": {"criterion": "confidence_exit threshold=calibrated:toy"}}
+        )
 
 
 def test_a_fork_keeps_the_name_while_method_and_models_are_the_same(found: Calibration) -> None:
@@ -168,8 +195,12 @@ def test_a_fork_keeps_the_name_while_method_and_models_are_the_same(found: Calib
         return toys.finished(Fork(DEEP, of.header, list(of.sink.steps), step, **more))
 
     same = fork(run)
-    assert same.header.parts["depth"]["calibrated"] == told and check(same.sink).ok and same.tokens == run.tokens
-    assert fork(run, max_new_tokens=14).header.parts["depth"]["calibrated"] == told, "length and seed are the reader's"
+    assert (
+        same.header.parts["depth"]["calibrated"] == told and check(same.sink).ok and same.tokens == run.tokens
+    )
+    assert fork(run, max_new_tokens=14).header.parts["depth"]["calibrated"] == told, (
+        "length and seed are the reader's"
+    )
     changes = (
         Method.named({"depth": "confidence_exit"}, {"depth": {"first": 1, "threshold": 0.5}}),
         Method.named({"depth": "confidence_exit"}, {"depth": {"first": 2, "threshold": found.value}}),
@@ -180,16 +211,22 @@ def test_a_fork_keeps_the_name_while_method_and_models_are_the_same(found: Calib
         other = fork(run, method=change)
         assert not any("calibrated" in part for part in other.header.parts.values())
         assert "calibrated" not in fork(other, 5).header.parts["depth"]
-        assert "calibrated" not in fork(other, 2).header.parts["depth"], "what a header no longer says is not made up"
+        assert "calibrated" not in fork(other, 2).header.parts["depth"], (
+            "what a header no longer says is not made up"
+        )
     assert fork(run, method=Method.from_record(run.header.method)).header.parts["depth"]["calibrated"] == told
     plain = toys.finished(_session(Method(), TEXTS[0]))
-    assert fork(plain, method=method).header.parts["depth"]["calibrated"] == told, "a fork may begin with a calibrated value"
+    assert fork(plain, method=method).header.parts["depth"]["calibrated"] == told, (
+        "a fork may begin with a calibrated value"
+    )
     wrong = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 2, "threshold": found}})
     with pytest.raises(MethodError, match="another method"):
         Fork(DEEP, run.header, list(run.sink.steps), 3, method=wrong)
 
 
-def test_a_file_that_is_not_what_it_was_is_refused(found: Calibration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_not_what_it_was_is_refused(
+    found: Calibration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(calibrated, "usual", lambda: tmp_path)
     whole = found.record()
     wrong = ("", "[]", "{" * 9000, json.dumps({**whole, "calibration": 2}), json.dumps({**whole, "value": 0.05}),

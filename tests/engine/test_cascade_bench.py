@@ -37,7 +37,9 @@ def small() -> Model:
 def found() -> dict[str, Any]:
     bench = CascadeBench(lively(), small(), new_tokens=6)
     assert list(bench.left_out) == ["cascade: references"]
-    return cascade(bench, [question("a", "What was it?", "z"), question("b", "Once upon", "z", kind="story")]).record()
+    return cascade(
+        bench, [question("a", "What was it?", "z"), question("b", "Once upon", "z", kind="story")]
+    ).record()
 
 
 def test_every_router_stands_between_the_two_models(found: dict[str, Any]) -> None:
@@ -59,15 +61,25 @@ def test_every_router_stands_between_the_two_models(found: dict[str, Any]) -> No
 
 def test_operations_are_those_of_both_models_passes() -> None:
     large, little = lively(), small()
-    kept, asked = (Method.named({"strategy": "cascade", "router": "entropy"}, {"router": {"tau": x}}) for x in (64.0, -1.0))
-    plain, few, both = CascadeBench(large, little, {"few": kept, "both": asked}, new_tokens=4).figures(question(1, "What?"))
+    kept, asked = (
+        Method.named({"strategy": "cascade", "router": "entropy"}, {"router": {"tau": x}})
+        for x in (64.0, -1.0)
+    )
+    plain, few, both = CascadeBench(large, little, {"few": kept, "both": asked}, new_tokens=4).figures(
+        question(1, "What?")
+    )
     n = len("What?")
-    price = [pass_cost(x.spec, n - 1, 0).flops + pass_cost(x.spec, 4, n - 1, logits=4).flops for x in (large, little)]
+    price = [
+        pass_cost(x.spec, n - 1, 0).flops + pass_cost(x.spec, 4, n - 1, logits=4).flops
+        for x in (large, little)
+    ]
     price[1] += 4 * 7 * little.spec.vocab  # the entropies of four tokens
     assert (plain.large, plain.small, plain.theirs) == (price[0], 0.0, 4)
     assert (few.large, few.small, few.theirs, few.tokens) == (0.0, price[1], 0, 4)
     assert (both.small, both.theirs) == (price[1], 4)
-    assert both.large == price[0] - 2 * large.spec.d_model * large.spec.vocab, "a late prompt is read in one pass"
+    assert both.large == price[0] - 2 * large.spec.d_model * large.spec.vocab, (
+        "a late prompt is read in one pass"
+    )
 
 
 def test_a_small_model_that_knows_spares_the_large_one() -> None:
@@ -76,7 +88,9 @@ def test_a_small_model_that_knows_spares_the_large_one() -> None:
     record = cascade(bench, ASKED).record()
     assert {one["accuracy"] for name, one in record["methods"].items() if "agreement" not in name} == {1.0}
     assert record["goal"]["met"] and record["goal"]["fewer"] > 0.15 and record["goal"]["lost"] == 0.0
-    assert len(bench.left_out) == 3 and sum("heads/correctness" in why for why in bench.left_out.values()) == 2
+    assert (
+        len(bench.left_out) == 3 and sum("heads/correctness" in why for why in bench.left_out.values()) == 2
+    )
     assert record["methods"][SMALL]["best"] and not record["methods"][BASELINE]["best"]
 
 
@@ -90,15 +104,27 @@ def test_the_best_are_those_that_none_beats_and_a_miss_is_told() -> None:
     }
     assert front(methods) == {BASELINE, SMALL, "good"}
     miss = goal(methods)
-    assert miss is not None and (miss["what"], miss["met"]) == ("near", False) and miss["fewer"] == pytest.approx(0.1)
+    assert (
+        miss is not None
+        and (miss["what"], miss["met"]) == ("near", False)
+        and miss["fewer"] == pytest.approx(0.1)
+    )
     assert goal({BASELINE: methods[BASELINE]}) is None
     with pytest.raises(LabBenchError, match="leave plainly out"):
         CascadeBench(lively(), small(), {"plainly": Method()})
 
 
-def test_the_command_asks_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str], found: dict[str, Any]) -> None:
+def test_the_command_asks_questions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], found: dict[str, Any]
+) -> None:
     asked, out = tmp_path / "asked.jsonl", tmp_path / "found.json"
-    line = {"question_id": 1, "category": "qa", "turns": ["Where is the dog?"], "reference": ["here"], "scorer": "exact"}
+    line = {
+        "question_id": 1,
+        "category": "qa",
+        "turns": ["Where is the dog?"],
+        "reference": ["here"],
+        "scorer": "exact",
+    }
     asked.write_text(json.dumps(line))
     words = ["bench", "cascade", "--questions", str(asked), "--threads", "1", "--new-tokens", "3", "--draft"]
     method = ["--method", "mine=--strategy cascade --router answer_confidence --set router.tau=0.9"]
@@ -114,10 +140,16 @@ def test_the_command_asks_questions(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_thresholds_and_pairs_are_of_questions_that_are_not_asked() -> None:
     kinds = {"qa": "ab", "story": "cd"}
-    whole = [question(f"{kind}{i}", f"{word * (i + 1)}?", "42", kind=kind) for kind, word in kinds.items() for i in range(6)]
+    whole = [
+        question(f"{kind}{i}", f"{word * (i + 1)}?", "42", kind=kind)
+        for kind, word in kinds.items()
+        for i in range(6)
+    ]
     asked = first_of_each(whole, 2)
     held = held_out(whole, asked)
-    assert [x.id for x in held] == ["qa4", "qa5", "story4", "story5"] and not {x.id for x in held} & {x.id for x in asked}
+    assert [x.id for x in held] == ["qa4", "qa5", "story4", "story5"] and not {x.id for x in held} & {
+        x.id for x in asked
+    }
     assert held_out(asked, asked) == []
     bench = CascadeBench(lively(), small(), held=held, new_tokens=4)
     assert bench.left_out == {} and bench.settings()["held"]["questions"] == [x.id for x in held]
@@ -128,7 +160,9 @@ def test_thresholds_and_pairs_are_of_questions_that_are_not_asked() -> None:
     taus, low = taus_of("answer_confidence"), taus_of("entropy")
     keeping = Method.named({"strategy": "cascade", "router": "answer_confidence"}, {"router": {"tau": 0.0}})
     own = [bench.answer(keeping, bench.first(x), 4).records[0].candidates.score for x in held]
-    assert taus == list(dict.fromkeys(float(f"{sorted(own, reverse=True)[i]:.4g}") for i in (0, 0, 1, 2))), "10, 25, 50, 75 %"
+    assert taus == list(dict.fromkeys(float(f"{sorted(own, reverse=True)[i]:.4g}") for i in (0, 0, 1, 2))), (
+        "10, 25, 50, 75 %"
+    )
     assert low == sorted(low), "few bits are kept first"
     router = next(x.router for name, x in bench.methods.items() if "references" in name)
     pairs = [json.loads(x) for x in router.pairs.splitlines()]

@@ -9,12 +9,23 @@ from typing import Any
 
 import pytest
 
-from decodescope.engine.checkpoint.chat_template import TemplateError, Templates, read_templates, render, render_each
+from decodescope.engine.checkpoint.chat_template import (
+    TemplateError,
+    Templates,
+    read_templates,
+    render,
+    render_each,
+)
 from decodescope.engine.checkpoint.run_template import OwnRefusal, compiled
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.load import SHIPPED
 
-SPECIAL = {"bos_token": "<|begin|>", "eos_token": "<|stop|>", "pad_token": "<|pad|>", "image_token": "<|image|>"}
+SPECIAL = {
+    "bos_token": "<|begin|>",
+    "eos_token": "<|stop|>",
+    "pad_token": "<|pad|>",
+    "image_token": "<|image|>",
+}
 TEMPLATES = {
     "a date and tools": """{{- bos_token }}
 {%- if custom_tools is defined %}
@@ -250,7 +261,12 @@ CONVERSATIONS = {
     "thoughts in the text": [USER, {"role": "assistant", "content": "<think>\nhm\n</think>\n\n4"}, USER],
     "thoughts apart from it": [USER, {"role": "assistant", "content": "4", "reasoning": "hm"}],
     "further keys": [{**USER, "name": "Ada", "tool_calls": None, "weight": 1.5}],
-    "parts": [{"role": "user", "content": [{"type": "text", "text": " a "}, {"type": "image"}, {"type": "text", "text": "b"}]}],
+    "parts": [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": " a "}, {"type": "image"}, {"type": "text", "text": "b"}],
+        }
+    ],
     "a call": [USER, {"role": "assistant", "content": None, "tool_calls": [CALL]}],
     "a role of its own": [{"role": "judge", "content": "x"}],
 }
@@ -315,15 +331,21 @@ WRITTEN = ["a date and tools", "turns that must alternate", "a line a statement"
 def test_a_chat_has_the_ids_of_transformers(template: str, ours: Tokenizer, theirs: Any) -> None:
     ours.templates = Templates(TEMPLATES[template])
     said = CONVERSATIONS["three turns"]
-    due = theirs.apply_chat_template(said, chat_template=TEMPLATES[template], add_generation_prompt=True)["input_ids"]
+    due = theirs.apply_chat_template(said, chat_template=TEMPLATES[template], add_generation_prompt=True)[
+        "input_ids"
+    ]
     assert ours.chat(said) == due and len(due) > 25
-    assert {ours.decode([x]) for x in due if x in ours.marks} >= {"<|stop|>"} or "eos_token" in TEMPLATES[template]
+    assert {ours.decode([x]) for x in due if x in ours.marks} >= {"<|stop|>"} or "eos_token" in TEMPLATES[
+        template
+    ]
     assert any(x >= 4096 for x in due), "marks that tokenizer_config.json adds"
 
 
 def test_a_template_that_refuses_a_conversation_is_quoted() -> None:
     words = {"messages": [SYSTEM, USER], "bos_token": ""}
-    why = r"^The chat template refuses this conversation: System role not supported; use plain text instead\.$"
+    why = (
+        r"^The chat template refuses this conversation: System role not supported; use plain text instead\.$"
+    )
     with pytest.raises(TemplateError, match=why):
         render(TEMPLATES["no system role"], words)
     with pytest.raises(TemplateError, match=r"conversation: one two \\x1b\[2J; use plain") as error:
@@ -355,11 +377,16 @@ PLACES: dict[str, tuple[Any, dict[str, str], str | None, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_the_template_of_a_folder_is_the_one_that_transformers_takes(place: str, tmp_path: Path, folder: Path) -> None:
+def test_the_template_of_a_folder_is_the_one_that_transformers_takes(
+    place: str, tmp_path: Path, folder: Path
+) -> None:
     from transformers import AutoTokenizer
 
     said, files, due, others = PLACES[place]
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", **({} if said is None else {"chat_template": said})}
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **({} if said is None else {"chat_template": said}),
+    }
     shutil.copy(folder / "tokenizer.json", tmp_path)
     for name, text in {**files, "tokenizer_config.json": json.dumps(config)}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -372,7 +399,11 @@ def test_the_template_of_a_folder_is_the_one_that_transformers_takes(place: str,
         return
     with pytest.raises(ValueError, match=r"chat_template|chat templates"):
         theirs.get_chat_template()
-    named = f"has chat templates named {', '.join(others)} and none named default" if others else "has no chat template"
+    named = (
+        f"has chat templates named {', '.join(others)} and none named default"
+        if others
+        else "has no chat template"
+    )
     with pytest.raises(ValueError, match=f"^The model {named}; give the prompt as plain text\\.$"):
         Tokenizer.from_folder(tmp_path).chat([USER])
 
@@ -383,7 +414,9 @@ def test_the_template_of_a_processor_is_used_where_there_is_no_other(tmp_path: P
     assert read_templates(tmp_path, {"chat_template": TWO}).source == TWO
 
 
-@pytest.mark.parametrize("said", [5, [5], [{"name": "default"}], {"default": 1}, {"default": ONE, "rag": None}], ids=str)
+@pytest.mark.parametrize(
+    "said", [5, [5], [{"name": "default"}], {"default": 1}, {"default": ONE, "rag": None}], ids=str
+)
 def test_a_template_that_is_no_text_is_named(said: Any, tmp_path: Path) -> None:
     found = read_templates(tmp_path, {"chat_template": said})
     assert found.source is None and "neither a text nor texts by name" in found.lacking

@@ -42,7 +42,9 @@ def test_the_row_whose_logits_are_asked_for_decides_alone(words: str, depths: in
         decoder.forward(every, None, depth=rule)
         left[depth] += 1
         others += rule.took().depth != depth
-    assert len(left) >= depths and others, "the test needs passes that end elsewhere, and rows that would hold them back"
+    assert len(left) >= depths and others, (
+        "the test needs passes that end elsewhere, and rows that would hold them back"
+    )
 
 
 def test_the_shipped_questions_are_of_three_sorts_and_their_labels_are_even() -> None:
@@ -55,7 +57,9 @@ def test_the_shipped_questions_are_of_three_sorts_and_their_labels_are_even() ->
 
 
 def test_others_than_models_with_a_mask_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(LabBenchError, match=r"^bench cloze asks for a mask to be filled, and toy knows none: choose lab-mdm"):
+    with pytest.raises(
+        LabBenchError, match=r"^bench cloze asks for a mask to be filled, and toy knows none: choose lab-mdm"
+    ):
         ClozeBench(toys.pair()[0], [])
     file = tmp_path / "one.jsonl"
     file.write_text(json.dumps({"sort": "a", "prompt": "b ->", "labels": ["c", "d"], "answer": "d"}) + "\n")

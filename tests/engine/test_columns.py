@@ -22,7 +22,9 @@ class Row:
     spent: dict[str, float | None] = field(default_factory=dict)
 
 
-def spent(tokens: int, seconds: float, decode_s: float, flops: int, kv: int, energy: float | None = None) -> six.Spent:
+def spent(
+    tokens: int, seconds: float, decode_s: float, flops: int, kv: int, energy: float | None = None
+) -> six.Spent:
     return dict(tokens=tokens, seconds=seconds, decode_s=decode_s, flops=flops, kv_bytes=kv, joules=energy)
 
 
@@ -37,7 +39,11 @@ def test_the_figures_are_those_of_the_sums() -> None:
     assert [*figures] == ["plain", "small"], "what never came to its end has no figures"
     plain, small = figures["plain"], figures["small"]
     assert tuple(plain) == six.SIX and plain["memory"] == 930 + 70 and plain["throughput"] == 40 / 5
-    assert plain["compute use"] == pytest.approx(1000 / 5 / 1000) and plain["latency"] == 5.0 and plain["energy"] == 20 / 40
+    assert (
+        plain["compute use"] == pytest.approx(1000 / 5 / 1000)
+        and plain["latency"] == 5.0
+        and plain["energy"] == 20 / 40
+    )
     assert plain["compression"] == 1 and small["compression"] == 1000 / 500 and small["energy"] is None
     unknown = columns({}, rows)["plain"]
     assert unknown["memory"] is unknown["compute use"] is unknown["compression"] is None
@@ -59,12 +65,19 @@ def test_a_meter_counts_what_the_passes_did() -> None:
         steps.append(step)
     took = meter.spent(6)
     spec, bits = toys.target().spec, 64
-    assert took["flops"] == sum(cost_of(spec, one, bits=bits).flops for step in steps for one in step.passes) > 0
+    assert (
+        took["flops"] == sum(cost_of(spec, one, bits=bits).flops for step in steps for one in step.passes) > 0
+    )
     assert took["decode_s"] == pytest.approx(sum(step.wall_us for step in steps) / 1e6)
     assert took["decode_s"] < took["seconds"]
     assert took["kv_bytes"] == max(x.held_bytes for step in steps for x in step.cache) > 0
     both = together([took, {**took, "joules": None, "kv_bytes": 1}])
-    assert both["tokens"] == 12 and both["kv_bytes"] == took["kv_bytes"] and both["joules"] is None and together([]) == {}
+    assert (
+        both["tokens"] == 12
+        and both["kv_bytes"] == took["kv_bytes"]
+        and both["joules"] is None
+        and together([]) == {}
+    )
 
 
 def test_weights_count_each_storage_once() -> None:
@@ -75,7 +88,11 @@ def test_weights_count_each_storage_once() -> None:
 
 
 def test_energy_is_that_of_whole_packages_or_is_not_known(tmp_path: Path) -> None:
-    for name, value in (("intel-rapl:0", 3_000_000), ("intel-rapl:1", 500_000), ("intel-rapl:0:0", 9_000_000)):
+    for name, value in (
+        ("intel-rapl:0", 3_000_000),
+        ("intel-rapl:1", 500_000),
+        ("intel-rapl:0:0", 9_000_000),
+    ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "energy_uj").write_text(f"{value}\n")
     assert joules(tmp_path) == 3.5 and joules(tmp_path / "none") is None

@@ -17,11 +17,18 @@ from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.session import Session
 
-pytestmark = pytest.mark.xdist_group("compiled")  # what compiles takes a quarter of a minute: once, not in every process
+pytestmark = pytest.mark.xdist_group(
+    "compiled"
+)  # what compiles takes a quarter of a minute: once, not in every process
 METHODS = {  # and whether their passes go straight, which only such do that run compiled
     "plain": (Method(), True),
     "a tree": (Method.named({"drafter": "token_recycling"}), True),
-    "evicting": (Method.named({"drafter": "prompt_lookup", "policy": "key_norm"}, {"policy": {"short": 6, "recent": 6}}), True),
+    "evicting": (
+        Method.named(
+            {"drafter": "prompt_lookup", "policy": "key_norm"}, {"policy": {"short": 6, "recent": 6}}
+        ),
+        True,
+    ),
     "in a window": (Method.named({"policy": "streaming_llm"}, {"policy": {"sinks": 2, "recent": 8}}), False),
     "leaving early": (Method.named({"depth": "confidence_exit"}), False),
 }
@@ -54,7 +61,9 @@ def text_of(decoder: Decoder, method: Method) -> list[int]:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 16, 64])
-def test_a_compiled_pass_gives_the_same_numbers_for_any_number_of_rows(package: tuple[Decoder, Compiled], rows: int) -> None:
+def test_a_compiled_pass_gives_the_same_numbers_for_any_number_of_rows(
+    package: tuple[Decoder, Compiled], rows: int
+) -> None:
     decoder, calls = package[0], []
 
     def counted(some: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -68,7 +77,9 @@ def test_a_compiled_pass_gives_the_same_numbers_for_any_number_of_rows(package: 
         with torch.inference_mode():
             decoder.forward(Feed.causal(toys.PROMPT, 0), cache)
             cache.commit(range(len(toys.PROMPT)))
-            logits.append(decoder.forward(Feed.causal([k % 13 for k in range(rows)], len(toys.PROMPT)), cache))
+            logits.append(
+                decoder.forward(Feed.causal([k % 13 for k in range(rows)], len(toys.PROMPT)), cache)
+            )
     decoder.compiled = None
     torch.testing.assert_close(logits[0], logits[1], atol=2e-4, rtol=1e-4)
     assert calls == [rows] * (decoder.spec.n_layers - 1), "the test needs the package to be called"
@@ -77,7 +88,9 @@ def test_a_compiled_pass_gives_the_same_numbers_for_any_number_of_rows(package: 
 
 
 @pytest.mark.parametrize(("method", "straight"), METHODS.values(), ids=METHODS)
-def test_greedy_text_is_the_same_compiled(package: tuple[Decoder, Compiled], method: Method, straight: bool) -> None:
+def test_greedy_text_is_the_same_compiled(
+    package: tuple[Decoder, Compiled], method: Method, straight: bool
+) -> None:
     decoder, one = package
     decoder.compiled, calls = None, []
     plain = text_of(decoder, method)
@@ -107,7 +120,9 @@ def test_other_layers_than_those_it_was_made_for_go_plain(package: tuple[Decoder
     assert text_of(other, Method())
 
 
-def test_without_a_compiler_one_sentence_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_one_sentence_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = toys.decoder()
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(CompileError, match=r"CXX names .no-such-compiler.*install it, or leave --compile"):
@@ -128,7 +143,8 @@ def test_a_compiler_that_fails_and_a_package_that_is_none_are_a_sentence(
     monkeypatch.setattr(compiling, "compiler", lambda _: "g++")
     monkeypatch.setattr(compiling, "_compile", broken)
     with pytest.raises(
-        CompileError, match=r"failed on the passes of toy \(RuntimeError: cc1plus: out of luck\): leave --compile"
+        CompileError,
+        match=r"failed on the passes of toy \(RuntimeError: cc1plus: out of luck\): leave --compile",
     ):
         compiled(made.spec, made.layers, tmp_path)
     assert not [*tmp_path.iterdir()]
@@ -139,7 +155,9 @@ def test_a_compiler_that_fails_and_a_package_that_is_none_are_a_sentence(
 
 def test_what_is_not_compiled_says_why() -> None:
     made = toys.made_by("int8", toys.decoder())
-    with pytest.raises(Unfit, match="stored in few bits, which is not compiled: it runs as without --compile"):
+    with pytest.raises(
+        Unfit, match="stored in few bits, which is not compiled: it runs as without --compile"
+    ):
         compiling.weights_of(made.spec, made.layers)
     with pytest.raises(Unfit, match="has one layer"):
         compiling.weights_of(made.spec, made.layers[:1])

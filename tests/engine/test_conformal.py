@@ -93,7 +93,11 @@ def test_what_is_promised_holds_on_200_held_out_splits_and_what_is_not_breaks() 
 def test_without_a_fault_in_the_table_nothing_is_known() -> None:
     scores, agrees = table(50, 5)
     agrees[:] = True
-    assert set(bounds("shared", scores, agrees, 0.1)) == set(bounds("independent", scores, agrees, 0.1)) == {NEVER}
+    assert (
+        set(bounds("shared", scores, agrees, 0.1))
+        == set(bounds("independent", scores, agrees, 0.1))
+        == {NEVER}
+    )
     assert bounds("static", scores, agrees, 0.1) == (0.0,) * 4
     with pytest.raises(ValueError, match="one table"):
         bounds("shared", scores[:0], agrees[:0], 0.1)
@@ -113,7 +117,11 @@ def test_scores_are_those_of_the_tests_of_whole_passes_and_their_thresholds_leav
     exits = leaves("shared", scores, scores, agrees, 0.5)
     assert one.leave == tuple((exits == i).mean() for i in range(5)) and 0 < sum(one.leave) < 1
     differ = [i < 5 and not row[i] for i, row in zip(exits, agrees, strict=True)]
-    assert one.wrong == sum(differ) / 120 and one.agreed == tuple(agrees.mean(0)) and (one.n, one.tokens) == (12, 120)
+    assert (
+        one.wrong == sum(differ) / 120
+        and one.agreed == tuple(agrees.mean(0))
+        and (one.n, one.tokens) == (12, 120)
+    )
     chosen = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 1, "thresholds": one}})
     step = next(iter(Session(DEEP, chosen, texts[0].prompt, max_new_tokens=1).stream()))
     assert step.exits is not None
@@ -138,18 +146,38 @@ def test_thresholds_are_kept_under_a_name_and_stand_for_their_own_knob_alone(
     one = conformal(DEEP, RULE, texts, 0.5, "independent", 4, name="cats")
     calibrated.write(one, tmp_path / "cats.json")
     assert calibrated.read(tmp_path / "cats.json") == one
-    method = Method.named({"depth": "confidence_exit"}, {"depth": {"first": "1", "thresholds": "calibrated:cats"}})
+    method = Method.named(
+        {"depth": "confidence_exit"}, {"depth": {"first": "1", "thresholds": "calibrated:cats"}}
+    )
     header = Session(DEEP, method, texts[0].prompt, max_new_tokens=2).header
-    assert header.parts["depth"]["calibrated"] == {"thresholds": one.told()} and one.told()["how"] == "independent"
+    assert (
+        header.parts["depth"]["calibrated"] == {"thresholds": one.told()}
+        and one.told()["how"] == "independent"
+    )
     assert Method.from_record(header.method).depth.thresholds == one.value
-    with pytest.raises(ParamError, match=r"depth.threshold = calibrated:cats was found for depth.thresholds: set that"):
+    with pytest.raises(
+        ParamError, match=r"depth.threshold = calibrated:cats was found for depth.thresholds: set that"
+    ):
         Method.named({"depth": "confidence_exit"}, {"depth": {"threshold": "calibrated:cats"}})
     with pytest.raises(MethodError, match=r"another method, with depth.first = 1"):
-        Session(DEEP, replace(method, depth=build("depth", "confidence_exit", {"thresholds": one})), texts[0].prompt)
+        Session(
+            DEEP,
+            replace(method, depth=build("depth", "confidence_exit", {"thresholds": one})),
+            texts[0].prompt,
+        )
     with pytest.raises(MethodError, match=r"another method, with depth = confidence_exit"):
-        Session(DEEP, Method.named({"depth": "entropy_exit"}, {"depth": {"thresholds": one}}), texts[0].prompt)
+        Session(
+            DEEP, Method.named({"depth": "entropy_exit"}, {"depth": {"thresholds": one}}), texts[0].prompt
+        )
     whole = one.record()
-    for odd in ({"value": []}, {"value": 0.5}, {"agreed": [1.0]}, {"tokens": "many"}, {"leave": ["x"] * 5}, {"how": 3}):
+    for odd in (
+        {"value": []},
+        {"value": 0.5},
+        {"agreed": [1.0]},
+        {"tokens": "many"},
+        {"leave": ["x"] * 5},
+        {"how": 3},
+    ):
         (tmp_path / "odd.json").write_text(json.dumps({**whole, **odd}), encoding="utf-8")
         with pytest.raises(ParamError, match="no calibration"):
             calibrated.read(tmp_path / "odd.json")

@@ -45,7 +45,9 @@ GOLDEN = [  # spec, new positions, held, rows of the head, FLOPs, bytes
 
 
 @pytest.mark.parametrize(("spec", "n", "held", "logits", "flops", "moved"), GOLDEN)
-def test_golden_flops_and_bytes(spec: ModelSpec, n: int, held: int, logits: int, flops: float, moved: float) -> None:
+def test_golden_flops_and_bytes(
+    spec: ModelSpec, n: int, held: int, logits: int, flops: float, moved: float
+) -> None:
     cost = pass_cost(spec, n, held, logits=logits)
     assert f"{cost.flops:.5e}" == f"{flops:.5e}"
     assert f"{cost.bytes:.5e}" == f"{moved:.5e}"
@@ -54,7 +56,10 @@ def test_golden_flops_and_bytes(spec: ModelSpec, n: int, held: int, logits: int,
 def test_passes_and_layers_add_up() -> None:
     whole = pass_cost(TINY, 3, 17)
     one_layer = replace(TINY, n_layers=1)
-    body, head = pass_cost(one_layer, 3, 17, logits=0), pass_cost(one_layer, 3, 17, attn_layers=0, ffn_layers=0)
+    body, head = (
+        pass_cost(one_layer, 3, 17, logits=0),
+        pass_cost(one_layer, 3, 17, attn_layers=0, ffn_layers=0),
+    )
     assert sum([body] * 8, Cost()) + head == whole
     first, rest = pass_ops(TINY, 3, 17)[:20], pass_ops(TINY, 3, 17)[20:]
     assert Cost.of(first) + Cost.of(rest) == whole
@@ -99,7 +104,11 @@ def test_linear_flops_equal_the_frameworks_counter_exactly() -> None:
         (q @ k.mT) @ k
     rectangle = pass_ops(TINY, n, held, pairs=n * (held + n))
     attention = next(op for op in rectangle if op.name == "attention")
-    assert attention.flops * 4 * d // (4 * d + 5) == counted.get_total_flops() == 4 * d * TINY.n_heads * n * (held + n)
+    assert (
+        attention.flops * 4 * d // (4 * d + 5)
+        == counted.get_total_flops()
+        == 4 * d * TINY.n_heads * n * (held + n)
+    )
 
 
 def test_four_bit_weights_save_three_quarters_of_the_weight_bytes_and_nothing_else() -> None:
@@ -122,7 +131,10 @@ def test_single_steps_cost_at_least_one_pass_over_the_same_tokens() -> None:
 
 
 def test_a_layer_that_did_not_run_costs_nothing_and_a_propagated_one_its_keys_and_values() -> None:
-    full, half = pass_cost(TINY, 1, 50, logits=0), pass_cost(TINY, 1, 50, logits=0, attn_layers=4, ffn_layers=4)
+    full, half = (
+        pass_cost(TINY, 1, 50, logits=0),
+        pass_cost(TINY, 1, 50, logits=0, attn_layers=4, ffn_layers=4),
+    )
     assert half + half == full
     filled = pass_ops(TINY, 1, 50, logits=0, attn_layers=4, ffn_layers=4, propagated=4)
     extra = [op for op in filled if op.layer is not None and op.layer >= 4]
@@ -176,21 +188,42 @@ def test_a_price_that_takes_the_scores_once_is_the_sum_of_all_operators() -> Non
     shapes = [TINY, replace(TINY, causal=False), replace(TINY, widths=tuple(range(96, 104)))]
     shapes += [replace(TINY, windows=(5, None) * 4), replace(TINY, groups=((2, 2), (1,)) * 4)]
     shapes += [replace(TINY, bits=(*((4.25, 8.0, 4.0, 16.0),) * 8, (3.5,)))]
-    sizes = [{}, {"batch": 3, "again": 7}, {"logits": 0}, {"logits": 3, "head_bits": 8.0}, {"kv_bits": 3.3, "read_bits": 2.7}]
-    sizes += [{"weight_bits": 4.25, "dequant": True, "act_bits": 32}, {"pairs": 31}, {"pairs": 31, "fused": False, "batch": 2}]
+    sizes = [
+        {},
+        {"batch": 3, "again": 7},
+        {"logits": 0},
+        {"logits": 3, "head_bits": 8.0},
+        {"kv_bits": 3.3, "read_bits": 2.7},
+    ]
+    sizes += [
+        {"weight_bits": 4.25, "dequant": True, "act_bits": 32},
+        {"pairs": 31},
+        {"pairs": 31, "fused": False, "batch": 2},
+    ]
     sizes += [{"attn_layers": 0}, {"ffn_layers": [1]}, {"attn_layers": 3, "propagated": 5}, {"copied": [2]}]
     sizes += [{"bounds": [4] * 8}]
     for spec in shapes:
         for more in sizes:
             for n, held in ((1, 0), (5, 9), (5, 10), (5, 9)):
-                assert pass_cost(spec, n, held, **more) == Cost.of(pass_ops(spec, n, held, **more)), (spec, more, n, held)
+                assert pass_cost(spec, n, held, **more) == Cost.of(pass_ops(spec, n, held, **more)), (
+                    spec,
+                    more,
+                    n,
+                    held,
+                )
     draft = DraftTree([5, 6, 7, 8, 9], [-1, -1, 0, 0, 2], [1.0] * 5)
     passes = [Pass("target", "verify", 6, held, 1.0) for held in (9, [9] * 8, [[9, 7, 9, 9]] * 8)]
-    passes += [replace(passes[0], batch=2, shared=4), replace(passes[0], pending=3), replace(passes[0], joined=[(2, 1)])]
+    passes += [
+        replace(passes[0], batch=2, shared=4),
+        replace(passes[0], pending=3),
+        replace(passes[0], joined=[(2, 1)]),
+    ]
     passes += [replace(passes[0], attn=5, ffn=5, asks="head", tests=[2, 5])]
     for spec in shapes[:4]:
         for one in passes:
-            assert cost_of(spec, one, draft=draft, bits=32) == Cost.of(ops_of(spec, one, draft=draft, bits=32))
+            assert cost_of(spec, one, draft=draft, bits=32) == Cost.of(
+                ops_of(spec, one, draft=draft, bits=32)
+            )
 
 
 def test_unfused_attention_moves_the_scores_four_times() -> None:

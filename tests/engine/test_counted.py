@@ -26,7 +26,9 @@ CASES = {
     "tree of a draft model": dict(drafter=("rsd_c", dict(branching="3,2,1"))),
     "skipped layers": dict(drafter=("layer_skip", dict(ratio=0.5, stop=0.0))),
     "early exit, then the rest": dict(drafter=("early_exit", dict(length=4, layers=1))),
-    "exits of different depth": dict(drafter=("s2d", dict(length=3, exits=[1, 2], thresholds=[0.4], heads="exits"))),
+    "exits of different depth": dict(
+        drafter=("s2d", dict(length=3, exits=[1, 2], thresholds=[0.4], heads="exits"))
+    ),
     "exits asked by the head": dict(depth=("confidence_exit", dict(threshold=0.6, first=1))),
     "rows that choose": dict(depth=("skip_layer", dict(threshold=0.4))),
     "states that wait for the rest": dict(depth=("free", dict(threshold=0.05, first=1, max_pending=2))),
@@ -55,10 +57,14 @@ def agree(both: list[tuple[Counted, Priced]], untold: str | None = None, whole: 
     assert len(both) > 5, "the test needs passes"
     for mine, due in both:
         assert due.products == mine.products, mine.record
-        assert due.scores < mine.scores if whole and mine.record.fullest > 6 else due.scores <= mine.scores, mine.record
+        assert due.scores < mine.scores if whole and mine.record.fullest > 6 else due.scores <= mine.scores, (
+            mine.record
+        )
         assert whole or due.scores == mine.scores, mine.record
         if mine.pairs is not None:
-            assert due.pairs >= mine.pairs if mine.record.phase == untold else due.pairs == mine.pairs, mine.record
+            assert due.pairs >= mine.pairs if mine.record.phase == untold else due.pairs == mine.pairs, (
+                mine.record
+            )
 
 
 SHAPES = {
@@ -73,19 +79,30 @@ SHAPES = {
 def test_so_does_one_of_another_shape(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target = toys.model(toys.decoder(toys.shaped(heads=(), **SHAPES[shape]), 3))
     ran = counted.counting(monkeypatch)
-    session = Session(target, toys.method(drafter=("prompt_lookup", dict(length=4, ngram=1))), toys.PROMPT, max_new_tokens=12)
+    session = Session(
+        target,
+        toys.method(drafter=("prompt_lookup", dict(length=4, ngram=1))),
+        toys.PROMPT,
+        max_new_tokens=12,
+    )
     both = counted.compared(toys.finished(session), ran)
     agree(both, whole=shape == "windows")
-    assert any(mine.record.tokens > 1 and mine.record.held for mine, _ in both), "the test needs checks of drafts"
+    assert any(mine.record.tokens > 1 and mine.record.held for mine, _ in both), (
+        "the test needs checks of drafts"
+    )
 
 
-@pytest.mark.parametrize("weights", ["", "int8", "int4 group=32", "cut_layers skip=a1,f0", "head_subset keep=7, steps=2"])
+@pytest.mark.parametrize(
+    "weights", ["", "int8", "int4 group=32", "cut_layers skip=a1,f0", "head_subset keep=7, steps=2"]
+)
 def test_so_does_one_whose_weights_were_changed(weights: str, monkeypatch: pytest.MonkeyPatch) -> None:
     changed_weights_agree(weights, monkeypatch)
 
 
 @pytest.mark.parametrize("weights", ["", "head_subset keep=7, steps=2"])
-def test_so_does_one_on_a_processor_that_packs_no_bfloat16(weights: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_does_one_on_a_processor_that_packs_no_bfloat16(
+    weights: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without AVX-512 a matrix in bfloat16 stays in rows, and its products are other operators; they cost as much."""
     monkeypatch.setattr("decodescope.engine.model.matrix.can_pack", lambda dtype, device: False)
     decoder = changed_weights_agree(weights, monkeypatch)
@@ -98,7 +115,11 @@ def changed_weights_agree(weights: str, monkeypatch: pytest.MonkeyPatch) -> Deco
     made = toys.decoder(dtype=torch.bfloat16)
     decoder = (toys.made_by(weights, made) if weights else made).packed()
     ran = counted.counting(monkeypatch)
-    agree(counted.compared(toys.finished(Session(toys.model(decoder), toys.method(), toys.PROMPT, max_new_tokens=8)), ran))
+    agree(
+        counted.compared(
+            toys.finished(Session(toys.model(decoder), toys.method(), toys.PROMPT, max_new_tokens=8)), ran
+        )
+    )
     return decoder
 
 
@@ -120,7 +141,9 @@ def test_a_pass_reads_the_storages_of_its_matrices(weights: str) -> None:
     made = toys.decoder(dtype=torch.bfloat16)
     decoder = toys.made_by(weights, made) if weights else made
     spec = replace(decoder.spec, bits=bits_of(decoder))
-    matrices = [getattr(layer, name) for layer in decoder.layers for name in ("qkv", "out", "gate_up", "down")]
+    matrices = [
+        getattr(layer, name) for layer in decoder.layers for name in ("qkv", "out", "gate_up", "down")
+    ]
     stored = sum(x.nbytes for x in matrices) + decoder.unembedding.nbytes
     assert pass_cost(spec, 1, 9).weight_bytes == pass_cost(spec, 5, 9, logits=5).weight_bytes == stored
     whole = 2 * (3 * ((4 + 2 + 2) * 8 * 32 + 32 * 32 + 3 * 32 * 64) + 13 * 32)  # by hand: two bytes a number
@@ -151,13 +174,17 @@ CACHES = {
 
 @pytest.mark.parametrize("case", CACHES)
 def test_a_pass_reads_the_entries_that_its_cache_stores_and_writes_one(case: str) -> None:
-    session = toys.finished(Session(toys.target(), toys.method(**CACHES[case]), toys.PROMPT, max_new_tokens=24))
+    session = toys.finished(
+        Session(toys.target(), toys.method(**CACHES[case]), toys.PROMPT, max_new_tokens=24)
+    )
     layers = session.target.cache.layers
     cost = Passes(session.sink.header).cost(Pass("target", "verify", 1, session.target.cache.lengths(), 1.0))
     entry = 2 * 2 * 8 * 4  # by hand: keys and values of two heads of width 8 in four bytes
     assert cost.kv_write_bytes == 3 * entry
     stored = sum(_stored(store) for store in layers)
-    assert 0 <= cost.kv_read_bytes - cost.kv_write_bytes - stored <= len(layers), "each layer may be rounded up"
+    assert 0 <= cost.kv_read_bytes - cost.kv_write_bytes - stored <= len(layers), (
+        "each layer may be rounded up"
+    )
     whole = 3 * entry * len(session.target.tokens)
     assert stored == whole if case == "whole" else stored < whole
 
@@ -171,7 +198,9 @@ SHARES = {
 
 @pytest.mark.parametrize("case", SHARES)
 def test_the_prompts_longer_blocks_take_less_than_is_priced_and_not_much_less(case: str) -> None:
-    session = toys.finished(Session(toys.target(), toys.method(**SHARES[case]), toys.PROMPT, max_new_tokens=24))
+    session = toys.finished(
+        Session(toys.target(), toys.method(**SHARES[case]), toys.PROMPT, max_new_tokens=24)
+    )
     cost = Passes(session.sink.header).cost(Pass("target", "verify", 1, session.target.cache.lengths(), 1.0))
     stored = sum(_stored(store) for store in session.target.cache.layers)
     assert stored < cost.kv_read_bytes - cost.kv_write_bytes < 1.12 * stored
@@ -191,7 +220,12 @@ def test_what_a_codec_computes_to_unpack_is_in_no_price(monkeypatch: pytest.Monk
 def _stored(store: LayerStore) -> int:
     """Bytes of the committed entries of a layer, those that it reads of another one too."""
     if isinstance(store, PackedStore):
-        lent = [parts[name].nbytes for block in store.blocks for parts in block.parts.values() for name in block.lent]
+        lent = [
+            parts[name].nbytes
+            for block in store.blocks
+            for parts in block.parts.values()
+            for name in block.lent
+        ]
         return store.kept + sum(lent)
     if store.heads is not None:
         return sum(store.heads.head(0, h, 0).nbytes for h in range(2))

@@ -90,10 +90,7 @@ def test_entries_that_a_head_dropped_are_not_seen(spec: ModelSpec) -> None:
         store.evict(torch.tensor([[[0, 2], [1, 0]]]))
     assert any(store.present is not None and not store.present.all() for store in cache.layers)
     held = [
-        [
-            set(store.positions()[0, h].tolist()) - {-1}
-            for h in range(spec.n_kv_heads)
-        ]
+        [set(store.positions()[0, h].tolist()) - {-1} for h in range(spec.n_kv_heads)]
         for store in cache.layers
     ]
     assert len({frozenset(x) for heads in held for x in heads}) == 6, "the guard: every head differs"
@@ -112,7 +109,9 @@ def test_entries_that_a_head_dropped_are_not_seen(spec: ModelSpec) -> None:
 @pytest.mark.parametrize("attention", ["none", "rows"])
 @pytest.mark.parametrize("cap", [None, 9])
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_sinks_stand_closer_than_in_the_text(spec: ModelSpec, cap: int | None, attention: Literal["none", "rows"]) -> None:
+def test_sinks_stand_closer_than_in_the_text(
+    spec: ModelSpec, cap: int | None, attention: Literal["none", "rows"]
+) -> None:
     """Right before the others that are kept, or at a cap; the window of a layer counts as rotations do."""
     decoder, n = toys.decoder(spec), len(TEXT)
     cache = cache_of(decoder, TEXT)
@@ -184,7 +183,9 @@ def test_explicit_attention_equals_the_fused_and_its_rows_sum_to_one(spec: Model
 
 
 @pytest.mark.parametrize("tile", [1, 4, 7, 100])
-def test_column_sums_are_the_rows_summed_whatever_the_tile(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_column_sums_are_the_rows_summed_whatever_the_tile(
+    tile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(attention, "TILE", tile)
     decoder = toys.decoder(WINDOWED)
     whole, full = rows_of(decoder, Feed.causal(TEXT, 0), KVCache(WINDOWED), attention="rows")
@@ -204,13 +205,17 @@ def test_attention_is_taken_only_where_it_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize("logits", ["all", "last"])
-def test_hidden_states_are_what_enters_a_layer_and_what_the_head_reads(logits: Literal["all", "last"]) -> None:
+def test_hidden_states_are_what_enters_a_layer_and_what_the_head_reads(
+    logits: Literal["all", "last"],
+) -> None:
     decoder = toys.decoder()
     feed = Feed.causal(TEXT, 0, logits=logits)
     made, probe = rows_of(decoder, feed, None, hidden=frozenset({0, 2, "final"}))
     assert probe.hidden.keys() == {0, 2, "final"}
     assert torch.equal(probe.hidden[0], decoder.embed[TEXT][None])
-    assert probe.hidden["final"].shape == (1, len(TEXT), 32), "every row, even where only the last is unembedded"
+    assert probe.hidden["final"].shape == (1, len(TEXT), 32), (
+        "every row, even where only the last is unembedded"
+    )
     close(decoder.unembed(probe.hidden["final"])[:, -made.shape[1] :], made)
 
 
@@ -331,7 +336,9 @@ def test_two_sequences_at_once_equal_each_alone() -> None:
         close(more[b : b + 1], decoder.forward(Feed.causal([b + 1], n), alone))
 
 
-@pytest.mark.parametrize(("dtype", "atol"), [(torch.float64, 1e-4), (torch.float16, 0.05), (torch.bfloat16, 0.4)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "atol"), [(torch.float64, 1e-4), (torch.float16, 0.05), (torch.bfloat16, 0.4)], ids=str
+)
 @pytest.mark.parametrize("attention", ["none", "rows"])
 def test_every_type_runs(dtype: torch.dtype, atol: float, attention: str) -> None:
     single = toys.decoder(sharp=1.0)
@@ -367,7 +374,10 @@ def test_positions_beyond_the_table_make_it_grow() -> None:
 @pytest.mark.parametrize("rows", [1, 3, 6])
 def test_straight_layers_give_the_same_bits_as_those_that_are_asked(rows: int) -> None:
     """A pass that may go straight, alone and behind pending rows, against the same one told that it may not."""
-    decoder, feeds = toys.decoder(), [Feed.causal([3] * rows, len(TEXT)), Feed.causal([4, 5], len(TEXT) + rows)]
+    decoder, feeds = (
+        toys.decoder(),
+        [Feed.causal([3] * rows, len(TEXT)), Feed.causal([4, 5], len(TEXT) + rows)],
+    )
     straight, asked = cache_of(decoder, TEXT), cache_of(decoder, TEXT)
     for feed in [*feeds, TREE.feed(3, len(TEXT) + rows + 1)]:
         if feed.visible is not None:

@@ -37,7 +37,9 @@ def random() -> Model:
 def lively() -> dict[str, Any]:
     bench = DepthBench(random(), new_tokens=12)
     assert not bench.left_out, bench.left_out
-    return depth(bench, [question("a", "What was it?", "z"), question("b", "Once upon", "z", kind="story")]).record()
+    return depth(
+        bench, [question("a", "What was it?", "z"), question("b", "Once upon", "z", kind="story")]
+    ).record()
 
 
 def test_layers_that_do_nothing_may_be_left_out() -> None:
@@ -45,7 +47,9 @@ def test_layers_that_do_nothing_may_be_left_out() -> None:
     bench = DepthBench(scripted(RULES, n_layers=5))
     found = depth(bench, ASKED).record()
     assert json.dumps(found, allow_nan=False) and found["complete"] and found["kinds"] == {"qa": 3}
-    assert bench.left_out and all("heads" in why for why in bench.left_out.values()), "this model has no trained exits"
+    assert bench.left_out and all("heads" in why for why in bench.left_out.values()), (
+        "this model has no trained exits"
+    )
     for name, one in found["methods"].items():
         assert one["accuracy"] == pytest.approx(2 / 3) and one["alike"] == 1.0 and not one["faults"], name
     plain, stairs = found["methods"][BASELINE], found["methods"][STAIRS]
@@ -53,9 +57,14 @@ def test_layers_that_do_nothing_may_be_left_out() -> None:
     assert stairs["flops"] < found["methods"]["layer_plan 60 %"]["flops"] * 1.001 < plain["flops"]
 
 
-def test_a_checked_rule_writes_what_plain_decoding_writes_and_a_lossy_one_does_not(lively: dict[str, Any]) -> None:
+def test_a_checked_rule_writes_what_plain_decoding_writes_and_a_lossy_one_does_not(
+    lively: dict[str, Any],
+) -> None:
     methods = lively["methods"]
-    assert set(methods) == {BASELINE, *(x for name in rules(toys.shaped(n_layers=6)) for x in (name, name + CHECKED))}
+    assert set(methods) == {
+        BASELINE,
+        *(x for name in rules(toys.shaped(n_layers=6)) for x in (name, name + CHECKED)),
+    }
     for name, one in methods.items():
         assert not one["faults"], (name, one["faults"])
         if name.endswith(CHECKED):
@@ -72,7 +81,10 @@ def test_operations_are_those_of_the_passes_tests_too() -> None:
     never = {"never": Method(depth=written("depth", "entropy_exit threshold=0.0", "never"))}
     plain, asking = DepthBench(model, never, new_tokens=5).figures(question(1, "What?"), 0)
     prompt = len("What?")
-    bare = sum(pass_cost(model.spec, 1, prompt - 1 + i, weight_bits=32, act_bits=32, kv_bits=32).flops for i in range(5))
+    bare = sum(
+        pass_cost(model.spec, 1, prompt - 1 + i, weight_bits=32, act_bits=32, kv_bits=32).flops
+        for i in range(5)
+    )
     assert plain.flops == bare and plain.layers == 5 * 6 and plain.passes == 5
     head = 2 * model.spec.d_model * model.spec.vocab
     assert asking.layers == plain.layers and asking.equal == asking.longer == 5
@@ -113,14 +125,35 @@ def test_the_command_asks_questions_and_its_script_writes_the_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked, out = tmp_path / "asked.jsonl", tmp_path / "found.json"
-    line = {"question_id": 1, "category": "qa", "turns": ["Where is the dog?"], "reference": ["here"], "scorer": "exact"}
+    line = {
+        "question_id": 1,
+        "category": "qa",
+        "turns": ["Where is the dog?"],
+        "reference": ["here"],
+        "scorer": "exact",
+    }
     asked.write_text(json.dumps(line))
-    words = ["bench", "depth", "--model", "lab-draft", "--questions", str(asked), "--threads", "1", "--new-tokens", "4"]
-    assert main([*words, "--method", "half=--depth confidence_exit --set depth.first=1", "--out", str(out)]) == 0
+    words = [
+        "bench",
+        "depth",
+        "--model",
+        "lab-draft",
+        "--questions",
+        str(asked),
+        "--threads",
+        "1",
+        "--new-tokens",
+        "4",
+    ]
+    assert (
+        main([*words, "--method", "half=--depth confidence_exit --set depth.first=1", "--out", str(out)]) == 0
+    )
     assert "half" in capsys.readouterr().out
     assert list(json.loads(out.read_text())["methods"]) == [BASELINE, "half"]
     script = Path(bench_depth.__file__).parents[2] / "benchmarks" / "depth.py"
-    made = subprocess.run([sys.executable, str(script), str(out), "--untimed"], capture_output=True, text=True, check=True)
+    made = subprocess.run(
+        [sys.executable, str(script), str(out), "--untimed"], capture_output=True, text=True, check=True
+    )
     assert "| half | 0.0 | " in made.stdout and "times plain" not in made.stdout
     assert main([*words, "--repeats", "2"]) == 2 and "leave it out of bench depth" in capsys.readouterr().err
 

@@ -105,7 +105,9 @@ def everywhere() -> Iterator[tuple[str, str]]:
 def test_no_tensor_is_made_without_its_device() -> None:
     calls = [call for source, file in everywhere() for call in homeless(source, file)]
     unknown = [str(call) for call in calls if call.where not in places(HERE)]
-    assert not unknown, "Say device=, make it like its neighbour, or give a reason above: " + "; ".join(unknown)
+    assert not unknown, "Say device=, make it like its neighbour, or give a reason above: " + "; ".join(
+        unknown
+    )
     assert places(HERE) == {call.where for call in calls}, "a reason above is for nothing that is there"
     assert len(calls) > 40, "the test needs creations"
 
@@ -116,7 +118,10 @@ def test_a_pass_waits_only_where_it_is_said_why() -> None:
     assert not unknown, "A pass waits for its device here: " + "; ".join(unknown)
     assert places(WAITING) == {call.where for call in calls}, "a reason above is for nothing that is there"
     single = {x.where for s, f in everywhere() for x in leaving(s, f) if x.name == "item"}
-    once = {"methods/weights/finequant.py:ranged", "methods/weights/finequant.py:error"}  # when a model is loaded
+    once = {
+        "methods/weights/finequant.py:ranged",
+        "methods/weights/finequant.py:error",
+    }  # when a model is loaded
     assert single == once | {"trace/frame.py:_Arrays.convert"}, "but for that of an array's number"
 
 
@@ -200,7 +205,9 @@ def test_a_step_runs_on_a_device_and_waits_no_more_than_it_did(name: str) -> Non
     with pretended() as device:
         session, waits, ups = steps(device, parts)
     assert session.end is not None and session.end.reason == "max_new_tokens"
-    assert session.tokens == toys.decode(toys.method(**parts), count=TOKENS).tokens, "the CPU writes another text"
+    assert session.tokens == toys.decode(toys.method(**parts), count=TOKENS).tokens, (
+        "the CPU writes another text"
+    )
     assert waits <= most and ups <= copies, f"{waits} waits, {ups} copies: {device.seen}"
 
 
@@ -228,7 +235,9 @@ def test_a_step_that_records_counts_alone_waits_less() -> None:
         assert steps(device, {}, level="counts")[1:] == (2, 0)
         device.seen.clear()
         steps(device, STEPS["pruned rows"][0], level="fields")
-    assert any(line.startswith("decoding/record.py") for line in device.seen.waits), "the test needs a record of fields"
+    assert any(line.startswith("decoding/record.py") for line in device.seen.waits), (
+        "the test needs a record of fields"
+    )
 
 
 def test_a_transform_reads_its_text_on_the_models_device() -> None:
@@ -290,7 +299,12 @@ def planted(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
 
 # By where the mistake stands: the method that has it, the class and function that is changed, and how
 MISTAKES: dict[str, tuple[str, Any, str, Any]] = {
-    "a drafter": ("drafter token_recycling", TokenRecycling, "observe", lambda x: x.logits + torch.ones(1, 1)),
+    "a drafter": (
+        "drafter token_recycling",
+        TokenRecycling,
+        "observe",
+        lambda x: x.logits + torch.ones(1, 1),
+    ),
     "a cache policy": ("policy h2o", H2O, "score", lambda x: x.k + torch.ones(1, 1)),
     "a head": ("drafter medusa", MedusaHeads, "forward", lambda x: x + torch.ones(1, 1)),
 }

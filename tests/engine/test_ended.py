@@ -19,7 +19,9 @@ from decodescope.engine.model.gates import Gates
 from decodescope.engine.model.matrix import unpack
 
 CUT = "head_sensitivity cut=0.25 tokens=512"
-FINDINGS = {"score": Finding("grid", "Score", over="head", values=[[0.5] * toys.SPEC.n_heads] * toys.SPEC.n_layers)}
+FINDINGS = {
+    "score": Finding("grid", "Score", over="head", values=[[0.5] * toys.SPEC.n_heads] * toys.SPEC.n_layers)
+}
 
 
 @pytest.fixture
@@ -79,14 +81,26 @@ def test_a_damaged_file_is_a_sentence_and_done_anew(tmp_path: Path, damage: str)
         else:
             plain["closed"] = {"head": [[0, 99]]} if damage == "place" else {"all": []}
         damage = json.dumps({"ended": 1, **plain, "sha256": ended._sum(plain)})
-    assert Shelf(tmp_path, "a").get("x", toys.SPEC) is not None and Shelf(tmp_path, "b").get("x", toys.SPEC) is None
+    assert (
+        Shelf(tmp_path, "a").get("x", toys.SPEC) is not None
+        and Shelf(tmp_path, "b").get("x", toys.SPEC) is None
+    )
     shelf.path.write_text(damage)
     later = Shelf(tmp_path, "a")
     assert later.get("x", toys.SPEC) is None and not later.taken
-    assert len(later.remarks) == 1 and "is damaged (" in later.remarks[0] and later.remarks[0].endswith("so x was done anew.")
+    assert (
+        len(later.remarks) == 1
+        and "is damaged (" in later.remarks[0]
+        and later.remarks[0].endswith("so x was done anew.")
+    )
     later.put("x", Gates(head=head), FINDINGS)
     kept = Shelf(tmp_path, "a").get("x", toys.SPEC)
-    assert kept is not None and kept[0].head is not None and torch.equal(kept[0].head, head) and kept[1] == FINDINGS
+    assert (
+        kept is not None
+        and kept[0].head is not None
+        and torch.equal(kept[0].head, head)
+        and kept[1] == FINDINGS
+    )
     assert [x.name for x in tmp_path.iterdir()] == [shelf.path.name], "no part is left"
 
 

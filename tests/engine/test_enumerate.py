@@ -15,7 +15,9 @@ SAMPLER = ["temperature", "top_k"]
 def methods() -> tuple:
     """The target alone, and with a draft; two tokens to choose from."""
     plain = toys.Method.named({"sampler": SAMPLER}, TWO)
-    return plain, toys.Method.named({"sampler": SAMPLER, "drafter": "draft_model"}, {**TWO, "drafter": {"length": 2}})
+    return plain, toys.Method.named(
+        {"sampler": SAMPLER, "drafter": "draft_model"}, {**TWO, "drafter": {"length": 2}}
+    )
 
 
 def test_a_draft_leaves_the_law_as_it_is() -> None:
@@ -38,9 +40,14 @@ def test_a_lossy_rule_shows_in_the_law() -> None:
 def test_samples_come_from_the_law_and_again_from_the_same_seeds() -> None:
     target, draft = toys.pair(torch.float64, 0.3)
     plain, helped = methods()
-    exact, drawn = law(target, plain, toys.PROMPT, 2), sample(target, helped, toys.PROMPT, 2, 300, {"draft": draft})
+    exact, drawn = (
+        law(target, plain, toys.PROMPT, 2),
+        sample(target, helped, toys.PROMPT, 2, 300, {"draft": draft}),
+    )
     assert sum(drawn.values()) == 300 and set(drawn) <= set(exact)
-    assert all(abs(drawn.get(text, 0) / 300 - p) < 0.15 for text, p in exact.items()), "five standard deviations"
+    assert all(abs(drawn.get(text, 0) / 300 - p) < 0.15 for text, p in exact.items()), (
+        "five standard deviations"
+    )
     assert sample(target, helped, toys.PROMPT, 2, 300, {"draft": draft}) == drawn
 
 

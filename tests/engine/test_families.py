@@ -55,7 +55,9 @@ class Case:
 
 CASES = {
     "llama-mha": Case("Llama", dict(num_key_value_heads=4, rope_theta=500.0), dict(group=1, tied=False)),
-    "llama-mqa-tied": Case("Llama", dict(num_key_value_heads=1, tie_word_embeddings=True), dict(group=4, tied=True)),
+    "llama-mqa-tied": Case(
+        "Llama", dict(num_key_value_heads=1, tie_word_embeddings=True), dict(group=4, tied=True)
+    ),
     "llama-bias": Case(
         "Llama",
         dict(attention_bias=True, mlp_bias=True, head_dim=16),
@@ -66,7 +68,11 @@ CASES = {
         "Llama",
         dict(
             rope_parameters=dict(
-                rope_type="yarn", rope_theta=50.0, factor=4.0, original_max_position_embeddings=64, beta_fast=4.0
+                rope_type="yarn",
+                rope_theta=50.0,
+                factor=4.0,
+                original_max_position_embeddings=64,
+                beta_fast=4.0,
             ),
             head_dim=16,
         ),
@@ -85,7 +91,9 @@ CASES = {
             ),
         ),
     ),
-    "llama-linear": Case("Llama", dict(rope_parameters=dict(rope_type="linear", rope_theta=500.0, factor=4.0))),
+    "llama-linear": Case(
+        "Llama", dict(rope_parameters=dict(rope_type="linear", rope_theta=500.0, factor=4.0))
+    ),
     "smollm3": Case(
         "SmolLM3",
         dict(num_hidden_layers=4, no_rope_layers=[1, 0, 1, 0], attention_bias=True),
@@ -109,10 +117,16 @@ CASES = {
         dict(windows=(11, None, 11)),
     ),
     "qwen2-upper-layers": Case(
-        "Qwen2", dict(use_sliding_window=True, sliding_window=11, max_window_layers=1), dict(windows=(None, 11, 11))
+        "Qwen2",
+        dict(use_sliding_window=True, sliding_window=11, max_window_layers=1),
+        dict(windows=(None, 11, 11)),
     ),
-    "qwen3": Case("Qwen3", dict(head_dim=16, num_key_value_heads=1), dict(qk_norm=True, head_dim=16, group=4)),
-    "phi3": Case("Phi3", dict(rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.5))),
+    "qwen3": Case(
+        "Qwen3", dict(head_dim=16, num_key_value_heads=1), dict(qk_norm=True, head_dim=16, group=4)
+    ),
+    "phi3": Case(
+        "Phi3", dict(rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.5))
+    ),
     "gemma2": Case(
         "Gemma2",
         dict(
@@ -162,7 +176,12 @@ CASES = {
                 sliding_attention=dict(rope_type="default", rope_theta=100.0),
             ),
         ),
-        dict(windows=(None, 11, None), rope=Rope(500.0, 8, "linear", 4.0), local_rope=Rope(100.0, 8), logit_cap=5.0),
+        dict(
+            windows=(None, 11, None),
+            rope=Rope(500.0, 8, "linear", 4.0),
+            local_rope=Rope(100.0, 8),
+            logit_cap=5.0,
+        ),
     ),
     "phi3-window": Case("Phi3", dict(sliding_window=10), dict(windows=(10, 10, 10))),
 }
@@ -195,13 +214,19 @@ def checkpoint(case: Case, folder: Path) -> Any:
     import transformers
 
     torch.manual_seed(7)
-    config = getattr(transformers, f"{case.family}Config")(**{**TINY, "initializer_range": 0.25, **case.config})
+    config = getattr(transformers, f"{case.family}Config")(
+        **{**TINY, "initializer_range": 0.25, **case.config}
+    )
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if name.endswith("bias") or "norm" in name:  # they start at 0 and 1, where a mistake would not show
+            if (
+                name.endswith("bias") or "norm" in name
+            ):  # they start at 0 and 1, where a mistake would not show
                 weight.add_(torch.randn_like(weight) * 0.2)
-        if config.model_type.startswith("gemma"):  # they scale embeddings up: a random model would repeat what it reads
+        if config.model_type.startswith(
+            "gemma"
+        ):  # they scale embeddings up: a random model would repeat what it reads
             model.get_input_embeddings().weight.mul_(0.3)
     model.save_pretrained(folder)
     return model
@@ -228,7 +253,9 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     text = torch.randint(0, 101, (LENGTH,), generator=torch.Generator().manual_seed(3)).tolist()
     made = Pair(theirs, ours, text, torch.empty(0))
     made.logits = made.reference(text)
-    assert made.logits.std(0).mean() > 0.1, "the guard: places must differ for the comparison to mean anything"
+    assert made.logits.std(0).mean() > 0.1, (
+        "the guard: places must differ for the comparison to mean anything"
+    )
     return made
 
 

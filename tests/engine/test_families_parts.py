@@ -46,7 +46,9 @@ FAMILIES = {
     "Qwen2": dict(use_sliding_window=True, sliding_window=9, layer_types=HALF),
     "Qwen3": {},
     "Phi3": dict(partial_rotary_factor=0.5, sliding_window=9),
-    "Gemma2": dict(sliding_window=9, attn_logit_softcapping=4.0, final_logit_softcapping=6.0, query_pre_attn_scalar=6),
+    "Gemma2": dict(
+        sliding_window=9, attn_logit_softcapping=4.0, final_logit_softcapping=6.0, query_pre_attn_scalar=6
+    ),
     "Gemma3Text": dict(sliding_window=9, layer_types=HALF, final_logit_softcapping=6.0),
 }
 PARTS = [(kind, part) for kind in KINDS for part in toys.representatives(kind)]
@@ -83,7 +85,13 @@ def blurred(base: Decoder) -> Decoder:
         return x + torch.randn(x.shape, generator=g, dtype=x.dtype) * 0.05 * x.abs().mean()
 
     layers = [
-        Layer(**{f.name: blur(unpack(x)) if x.dim() == 2 else x for f in fields(w) if (x := getattr(w, f.name)) is not None})
+        Layer(
+            **{
+                f.name: blur(unpack(x)) if x.dim() == 2 else x
+                for f in fields(w)
+                if (x := getattr(w, f.name)) is not None
+            }
+        )
         for w in base.layers
     ]
     return Decoder(base.spec, base.embed, layers, base.norm, base.head)
@@ -108,7 +116,9 @@ def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 @sizes("every", usual=4, full=1)
-def test_lossless_methods_give_the_plain_text_and_every_trace_agrees_with_itself(two: Two, every: int) -> None:
+def test_lossless_methods_give_the_plain_text_and_every_trace_agrees_with_itself(
+    two: Two, every: int
+) -> None:
     """Every part with every family; in the usual run each family sees a fourth of the parts, in turns, and those of ALWAYS."""
     prompt, plain = TEXT[:12], toys.greedy(two.decoder, TEXT[:12], 24)
     assert len(set(plain)) > 5, "the guard: a text that repeats itself proves little"
@@ -141,7 +151,9 @@ def test_a_policy_that_drops_entries_equals_an_explicit_mask(two: Two) -> None:
     feed.visible = ((ago >= 0) & (ago <= 6))[None]
     made = two.decoder.forward(feed, None)[0]
     torch.testing.assert_close(torch.cat(rows), made, atol=1e-9, rtol=0)
-    assert (made - two.decoder.forward(Feed.causal(TEXT, 0), None)[0]).abs().max() > 0.01, "the guard: dropping matters"
+    assert (made - two.decoder.forward(Feed.causal(TEXT, 0), None)[0]).abs().max() > 0.01, (
+        "the guard: dropping matters"
+    )
 
 
 def test_sinks_stand_where_they_stood_while_nothing_has_left(two: Two) -> None:
@@ -163,7 +175,9 @@ def test_a_probe_sees_the_attention_and_changes_nothing(two: Two) -> None:
     plain = two.decoder.forward(feed, None)
     torch.testing.assert_close(two.decoder.forward(feed, None, rows), plain, atol=1e-10, rtol=0)
     last = Feed.causal(TEXT, 0, logits="last")
-    torch.testing.assert_close(two.decoder.forward(last, KVCache(two.spec, dtype=torch.float64), columns), plain[:, -1:])
+    torch.testing.assert_close(
+        two.decoder.forward(last, KVCache(two.spec, dtype=torch.float64), columns), plain[:, -1:]
+    )
     ago = torch.arange(len(TEXT))[:, None] - torch.arange(len(TEXT))
     for i in layers:
         seen = rows.rows[i]  # [1, H_kv, g, T, S]
@@ -180,7 +194,9 @@ def test_the_same_model_in_another_type_and_packed(two: Two) -> None:
     plain = two.decoder.forward(Feed.causal(TEXT, 0), None)
     cast = two.decoder.to(dtype=torch.float32)
     for made in (cast, cast.packed(), cast.packed().to(dtype=torch.float64)):
-        torch.testing.assert_close(made.forward(Feed.causal(TEXT, 0), None).double(), plain, atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(
+            made.forward(Feed.causal(TEXT, 0), None).double(), plain, atol=1e-3, rtol=1e-3
+        )
     half = two.decoder.to(dtype=torch.bfloat16).packed().forward(Feed.causal(TEXT, 0), None)
     assert half.dtype == torch.float32
     assert (half - plain).abs().mean() < 0.2 * plain.abs().mean()

@@ -34,7 +34,11 @@ def test_a_mark_names_the_content_and_not_the_place(tmp_path: Path) -> None:
     for path in (one, two):
         path.write_text("some words")
     first, second = mark(str(one), MOST), mark(str(two), MOST)
-    assert first.startswith("notes.txt@") and second.startswith("né _ w.txt@") and hash_of(first) == hash_of(second)
+    assert (
+        first.startswith("notes.txt@")
+        and second.startswith("né _ w.txt@")
+        and hash_of(first) == hash_of(second)
+    )
     assert mark(first, MOST) == first and hash_of(str(one)) is None
     one.write_text("other words")
     assert mark(str(one), MOST) != first, "it is read again when it changed"
@@ -44,11 +48,15 @@ def test_a_mark_names_the_content_and_not_the_place(tmp_path: Path) -> None:
 def test_a_marked_file_is_found_in_the_folder_of_files_or_refused(tmp_path: Path, home: Path) -> None:
     gone = "notes.txt@0123456789abcdef"
     for value in (gone, "notes.txt@" + "f" * 16):
-        with pytest.raises(FileRefusal, match=rf"^the file {value} is not on this machine, .*; give its path, or .*\.$"):
+        with pytest.raises(
+            FileRefusal, match=rf"^the file {value} is not on this machine, .*; give its path, or .*\.$"
+        ):
             located(value, MOST)
     kept = keep(b"some words", "notes.txt", home, MOST)
     files.KNOWN.clear()
-    assert located(kept, MOST) == home / str(hash_of(kept)) and [x.name for x in home.iterdir()] == [hash_of(kept)]
+    assert located(kept, MOST) == home / str(hash_of(kept)) and [x.name for x in home.iterdir()] == [
+        hash_of(kept)
+    ]
     (home / str(hash_of(kept))).write_text("bent")
     assert "is not what it was" in str(unfit(kept, MOST)), "whatever lies there under its name"
 
@@ -62,10 +70,16 @@ def test_a_marked_file_is_found_in_the_folder_of_files_or_refused(tmp_path: Path
         (b"a\0b", "is no text, it holds a zero byte"),
     ],
 )
-def test_what_is_no_text_is_refused_by_path_and_by_content(tmp_path: Path, home: Path, content: bytes, why: str) -> None:
+def test_what_is_no_text_is_refused_by_path_and_by_content(
+    tmp_path: Path, home: Path, content: bytes, why: str
+) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    for refused in (lambda: mark(str(path), MOST), lambda: located(str(path), MOST), lambda: keep(content, "x", home, MOST)):
+    for refused in (
+        lambda: mark(str(path), MOST),
+        lambda: located(str(path), MOST),
+        lambda: keep(content, "x", home, MOST),
+    ):
         with pytest.raises(FileRefusal, match=rf"^the file '.*' {why}[^\n]*\.$"):
             refused()
     assert not home.exists(), "nothing was kept"
@@ -73,7 +87,9 @@ def test_what_is_no_text_is_refused_by_path_and_by_content(tmp_path: Path, home:
 
 @pytest.mark.parametrize("path", ["/no/such/file", "/", "~nobody-lives-here/x", "a\0b", "x" * 5000])
 def test_a_path_that_leads_nowhere_is_refused(path: str) -> None:
-    with pytest.raises(FileRefusal, match=r"^(there is no file|the file) .*; give the path of a text file, or .*\.$"):
+    with pytest.raises(
+        FileRefusal, match=r"^(there is no file|the file) .*; give the path of a text file, or .*\.$"
+    ):
         mark(path, MOST)
 
 
@@ -85,7 +101,9 @@ def test_a_knob_that_names_a_file_says_how_large_it_may_be() -> None:
 def test_a_recorded_run_names_no_path_and_is_repeated_by_the_hash(tmp_path: Path, home: Path) -> None:
     path = tmp_path / "ids.txt"
     path.write_bytes(Path(toys.DATASTORE).read_bytes())
-    method = Method.named({"drafter": "rest"}, {"drafter": {"datastore": str(path), "shortest": 1, "nodes": 12}})
+    method = Method.named(
+        {"drafter": "rest"}, {"drafter": {"datastore": str(path), "shortest": 1, "nodes": 12}}
+    )
     run = toys.decode(method, count=12)
     value = run.header.method["drafter"]["datastore"]
     assert value == mark(str(path), 1 << 24) and str(tmp_path) not in json.dumps(run.header.method)
@@ -114,7 +132,9 @@ def test_a_record_of_before_that_holds_a_path_is_read_and_nothing_is_opened() ->
         toys.decode(method, count=2)
 
 
-def test_all_that_is_kept_lies_in_one_folder_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_that_is_kept_lies_in_one_folder_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is moved at one place, and no other module asks the platform."""
     import platformdirs
 
@@ -124,10 +144,14 @@ def test_all_that_is_kept_lies_in_one_folder_of_the_user(tmp_path: Path, monkeyp
     from decodescope.engine.decoding import ended
     from decodescope.engine.model import compiled
 
-    monkeypatch.setattr(platformdirs, "user_data_dir", lambda name, appauthor=None: str(tmp_path / f"{name} {appauthor}"))
+    monkeypatch.setattr(
+        platformdirs, "user_data_dir", lambda name, appauthor=None: str(tmp_path / f"{name} {appauthor}")
+    )
     mine = tmp_path / "decodescope False"
     assert files.data_folder() == places.data_folder() == mine and places.traces() == mine / "traces"
-    assert [x.usual() for x in (calibrated, ended, compiled)] == [mine / x for x in ("calibrated", "ended", "compiled")]
+    assert [x.usual() for x in (calibrated, ended, compiled)] == [
+        mine / x for x in ("calibrated", "ended", "compiled")
+    ]
     assert profile_path({"machine": "m"}).parent == mine / "profiles"
     assert HONEST() == mine / "traces" / "files"
     asking = [m for m in modules() for i in imports(m) if within(i.target, "platformdirs")]

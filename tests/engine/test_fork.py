@@ -28,7 +28,9 @@ def base(**parts: Any) -> Any:
 
 def forked(run: Any, step: int = AT, until: int | None = None, **more: Any) -> Any:
     big, small = toys.pair()
-    made = Fork(big, run.header, list(run.sink.steps), step, models={**toys.helpers(), "draft": small}, **more)
+    made = Fork(
+        big, run.header, list(run.sink.steps), step, models={**toys.helpers(), "draft": small}, **more
+    )
     made.sink = Trace()
     while made.end is None and (until is None or made.steps <= until):
         made.step()
@@ -41,7 +43,13 @@ def facts(step: Step) -> Any:
 
 
 @pytest.mark.parametrize(
-    "parts", [TREE, dict(sampler=WARM), dict(drafter="trie", sampler=WARM), dict(policy=("h2o", dict(heavy=4, recent=4)))]
+    "parts",
+    [
+        TREE,
+        dict(sampler=WARM),
+        dict(drafter="trie", sampler=WARM),
+        dict(policy=("h2o", dict(heavy=4, recent=4))),
+    ],
 )
 def test_a_fork_without_a_change_goes_on_as_the_run_did(parts: dict[str, Any]) -> None:
     run = base(**parts)
@@ -67,9 +75,14 @@ CHANGES = [
 def test_a_fork_is_the_run_up_to_its_step_and_then_goes_its_own_way(change: dict[str, Any]) -> None:
     run = base()
     made = forked(run, **change)
-    assert [*map(facts, made.sink.steps[:AT])] == [*map(facts, run.sink.steps[:AT])] and len(made.sink.steps) > AT
+    assert [*map(facts, made.sink.steps[:AT])] == [*map(facts, run.sink.steps[:AT])] and len(
+        made.sink.steps
+    ) > AT
     if "max_new_tokens" in change:
-        assert made.tokens[: len(run.tokens) - 3] == run.tokens[:-3] and len(made.tokens) == len(toys.PROMPT) + 50
+        assert (
+            made.tokens[: len(run.tokens) - 3] == run.tokens[:-3]
+            and len(made.tokens) == len(toys.PROMPT) + 50
+        )
     else:
         assert made.tokens != run.tokens
     report = check(made.sink)
@@ -115,14 +128,17 @@ def test_a_change_that_begins_at_the_first_step_is_the_run_with_that_change() ->
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [(("beam", dict(width=3)), ("beam", dict(width=2))), ("draft_verify", ("samples", dict(samples=2)))]
+    ("before", "after"),
+    [(("beam", dict(width=3)), ("beam", dict(width=2))), ("draft_verify", ("samples", dict(samples=2)))],
 )
 def test_texts_that_are_read_anew_share_what_the_fork_says(before: Any, after: Any) -> None:
     made = forked(base(strategy=before), 4, method=toys.method(strategy=after))
     assert made.sink.steps[-1].cache[0].shared is not None and check(made.sink).ok, str(check(made.sink))
 
 
-@pytest.mark.parametrize("strategy", [("beam", dict(width=1)), ("samples", dict(samples=2))], ids=lambda x: x[0])
+@pytest.mark.parametrize(
+    "strategy", [("beam", dict(width=1)), ("samples", dict(samples=2))], ids=lambda x: x[0]
+)
 def test_a_fork_to_a_beam_goes_on_at_the_end_of_its_text(strategy: Any) -> None:
     """The likeliest hypothesis, or sample, of a greedy text is that text."""
     run = base(drafter=("draft_model", dict(length=3)))
@@ -134,13 +150,18 @@ def test_a_fork_to_a_beam_goes_on_at_the_end_of_its_text(strategy: Any) -> None:
 FORKS = ("apar", dict(fork="5", child="12"))
 
 
-@pytest.mark.parametrize("after", [FORKS, ("skeleton", dict(ask="3 5")), "encode_once", "draft_verify"], ids=str)
+@pytest.mark.parametrize(
+    "after", [FORKS, ("skeleton", dict(ask="3 5")), "encode_once", "draft_verify"], ids=str
+)
 @pytest.mark.parametrize("before", [FORKS, "draft_verify"], ids=str)
 def test_a_fork_to_and_from_threads_goes_on_at_the_end_of_its_text(before: Any, after: Any) -> None:
     run = base(strategy=before)
     made = forked(run, method=toys.method(strategy=after))
     text = [token for step in run.sink.steps[:AT] for token in step.emitted]
-    assert made.tokens[: len(toys.PROMPT) + len(text)] == [*toys.PROMPT, *text] and made.end.reason == "max_new_tokens"
+    assert (
+        made.tokens[: len(toys.PROMPT) + len(text)] == [*toys.PROMPT, *text]
+        and made.end.reason == "max_new_tokens"
+    )
     assert check(made.sink).ok, str(check(made.sink))
     assert (made.sink.steps[-1].threads is not None) == (after != "draft_verify")
 
@@ -151,7 +172,9 @@ def test_what_a_beam_loses_of_a_text_that_was_drafted_is_followed_to_its_end() -
     assert sum(len(x.emitted) for x in run.sink.steps[:AT]) > AT, "the test needs a commit of several"
     made = forked(run, method=toys.method(strategy=("beam", dict(width=1)), **parts))
     gone = [x.cache[0].evicted for x in made.sink.steps[AT:] if x.cache[0].evicted is not None]
-    assert max(int(x[:, 2].max()) for x in gone) >= len(toys.PROMPT) + AT + 1 and check(made.sink).ok, str(check(made.sink))
+    assert max(int(x[:, 2].max()) for x in gone) >= len(toys.PROMPT) + AT + 1 and check(made.sink).ok, str(
+        check(made.sink)
+    )
 
 
 def test_a_forced_verdict_is_taken_and_the_run_goes_on_from_there() -> None:
@@ -181,9 +204,13 @@ def test_a_node_that_is_forced_out_is_not_taken_and_its_token_does_not_come_ther
     made = forked(run, forced={0: False})
     step = made.sink.steps[AT]
     assert 0 not in step.path and step.emitted[0] != run.sink.steps[AT].draft.tokens[0]
-    assert (0, False) in zip(step.trials.node, step.trials.ok, strict=True) and step.trials.u[step.trials.node.index(0)] is None
+    assert (0, False) in zip(step.trials.node, step.trials.ok, strict=True) and step.trials.u[
+        step.trials.node.index(0)
+    ] is None
     both = forked(run, forced={0: True, 2: False}).sink.steps[AT]
-    assert both.path == [0] and both.emitted[1] != run.sink.steps[AT].draft.tokens[2] and both.forced == [0, 2]
+    assert (
+        both.path == [0] and both.emitted[1] != run.sink.steps[AT].draft.tokens[2] and both.forced == [0, 2]
+    )
 
 
 def test_under_a_greedy_law_the_second_choice_comes_where_the_first_is_forced_out() -> None:
@@ -200,7 +227,11 @@ def test_every_rule_can_be_forced(acceptance: Any) -> None:
     run = base(drafter=("draft_model", dict(length=3)), sampler=WARM, acceptance=acceptance)
     at = next(x for x in run.sink.steps[2:] if x.draft is not None and x.path is not None and len(x.path) < 2)
     made = forked(run, at.step, forced={1: True})
-    assert made.sink.steps[at.step].path[:2] == [0, 1] and check(made.sink).ok and made.end.reason == "max_new_tokens"
+    assert (
+        made.sink.steps[at.step].path[:2] == [0, 1]
+        and check(made.sink).ok
+        and made.end.reason == "max_new_tokens"
+    )
 
 
 def test_a_fork_of_a_fork_repeats_both_and_a_saved_one_reads_back(tmp_path: Any) -> None:
@@ -224,7 +255,10 @@ REFUSED = [
     (dict(forced={0: False, 2: True}), "cannot be rejected as well"),
     (dict(forced={0: True, 1: False}), "is not reached"),
     (dict(forced={3: False}), "not reached in step"),
-    (dict(forced={0: True}, method=toys.method(strategy=("jacobi", dict(block=4)))), "no verdicts that could be forced"),
+    (
+        dict(forced={0: True}, method=toys.method(strategy=("jacobi", dict(block=4)))),
+        "no verdicts that could be forced",
+    ),
 ]
 
 
@@ -252,7 +286,11 @@ def test_another_model_or_another_past_is_refused() -> None:
 
 def test_forced_verdicts_must_agree() -> None:
     parents = [-1, -1, 0, 1, 2]
-    assert kept(parents, {}) == [] == kept(parents, {0: False}) and kept(parents, {4: True, 0: True}) == [0, 2, 4]
+    assert kept(parents, {}) == [] == kept(parents, {0: False}) and kept(parents, {4: True, 0: True}) == [
+        0,
+        2,
+        4,
+    ]
     assert kept(parents, {1: True, 0: False}) == [1], "a sibling that stands before it was refused first"
     with pytest.raises(ValueError, match="not reached"):
         kept(parents, {0: True, 3: False})

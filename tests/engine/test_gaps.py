@@ -91,7 +91,9 @@ def same(lane: Lane, written: Written) -> None:
         assert store.m == 0 and store.n == len(held)
         order = store.positions()[0, 0].argsort()
         k, v = torch.stack(held, 2)
-        assert torch.allclose(store.k[0][:, order], k, atol=1e-12) and torch.allclose(store.v[0][:, order], v, atol=1e-12)
+        assert torch.allclose(store.k[0][:, order], k, atol=1e-12) and torch.allclose(
+            store.v[0][:, order], v, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("gap", EXITS)
@@ -172,7 +174,11 @@ def test_layers_that_lack_entries_hold_less_memory_and_price_less() -> None:
         one = lane.take_passes()[-1]
         sizes[gap] = lane.cache.nbytes
         assert (one.gap, one.attn, one.ffn) == (gap, 1, 1)
-        assert (one.propagated, one.copied) == {"propagate": (4, None), "copy": (None, 4), "absent": (None, None)}[gap]
+        assert (one.propagated, one.copied) == {
+            "propagate": (4, None),
+            "copy": (None, 4),
+            "absent": (None, None),
+        }[gap]
         names = [op.name for op in ops_of(DEEP.spec, one)]
         assert names.count("k_proj") == (5 if gap == "propagate" else 1)
         assert names.count("kv_copy") == (4 if gap == "copy" else 0)
@@ -209,13 +215,17 @@ def test_a_policy_reads_how_each_entry_was_made() -> None:
 
 
 @pytest.mark.parametrize("gap", EXITS)
-@pytest.mark.parametrize("policy", ["keep_all", "h2o", "streaming_llm", "tova", "window", "snapkv", "key_norm"])
+@pytest.mark.parametrize(
+    "policy", ["keep_all", "h2o", "streaming_llm", "tova", "window", "snapkv", "key_norm"]
+)
 def test_runs_under_each_gap_agree_with_their_trace(gap: str, policy: str) -> None:
     settings = {"h2o": dict(heavy=6, recent=6), "tova": dict(size=12), "key_norm": dict(short=6, recent=6)}
     depth = ("confidence_exit", dict(threshold=0.3, first=1, gap=gap))
     made = toys.method(depth=depth, drafter="prompt_lookup", policy=(policy, settings.get(policy, {})))
     session = toys.decode(made, pair=(DEEP, DEEP), count=30)
-    assert check(session.sink).ok and any(one.gap == gap for step in session.sink.steps for one in step.passes)
+    assert check(session.sink).ok and any(
+        one.gap == gap for step in session.sink.steps for one in step.passes
+    )
     lacking = [change.lacks for step in session.sink.steps for change in step.cache if change.lacks]
     assert bool(lacking) == (gap == "absent")
     if gap == "absent" and policy == "keep_all":
@@ -234,7 +244,9 @@ def test_what_does_not_go_together_is_said_in_a_sentence() -> None:
         return str(error.value)
 
     assert "choose the codec unpacked, or saturation with gap = propagate" in refused("absent", codec="kivi")
-    assert "choose the policy keep_all, or saturation with gap = propagate" in refused("absent", policy="quest")
+    assert "choose the policy keep_all, or saturation with gap = propagate" in refused(
+        "absent", policy="quest"
+    )
     assert isinstance(build("depth", "saturation", {"gap": "copy"}).refuse(Method(), DEEP.spec), type(None))
     lane, _ = opened()
     with pytest.raises(ValueError, match="below layer 0"):

@@ -26,7 +26,9 @@ def biased(spec: ModelSpec, dtype: torch.dtype = torch.float64) -> Decoder:
     """A toy whose every product has a bias, so that one which ought to go is missed."""
     made, g = toys.decoder(spec, dtype=dtype), torch.Generator().manual_seed(5)
     for layer in made.layers:
-        layer.out_bias, layer.down_bias = (torch.randn(spec.d_model, generator=g, dtype=dtype) for _ in range(2))
+        layer.out_bias, layer.down_bias = (
+            torch.randn(spec.d_model, generator=g, dtype=dtype) for _ in range(2)
+        )
         layer.gate_up_bias = torch.randn(2 * spec.d_ff, generator=g, dtype=dtype)
         layer.qkv_bias = torch.randn(len(layer.qkv), generator=g, dtype=dtype)
     return made
@@ -55,7 +57,9 @@ def test_sliced_logits_are_masked_logits(spec: ModelSpec) -> None:
     for seed in range(3):
         gates = chance(spec, seed)
         cut = sliced(decoder, gates)
-        assert cut.spec.uneven_at(0) == (3, 1) and cut.spec.kv_at(1) == 1, "the test needs uneven groups and a dead KV head"
+        assert cut.spec.uneven_at(0) == (3, 1) and cut.spec.kv_at(1) == 1, (
+            "the test needs uneven groups and a dead KV head"
+        )
         wanted = gated(decoder, gates).forward(Feed.causal(TEXT, 0), None)[0]
         whole = decoder.forward(Feed.causal(TEXT, 0), None)[0]
         assert (wanted - whole).abs().max() > 0.1, "the gates must change something"
@@ -112,7 +116,10 @@ def test_what_was_cut_can_be_cut_again() -> None:
     then = Gates(head, None, sub)
     wanted = gated(once, then).forward(Feed.causal(TEXT, 0), None)[0]
     twice = sliced(once, then)
-    assert [twice.spec.groups_at(i) for i in range(3)] == [(2, 1), (), (2,)] and twice.spec.absent == ("a1", "f0")
+    assert [twice.spec.groups_at(i) for i in range(3)] == [(2, 1), (), (2,)] and twice.spec.absent == (
+        "a1",
+        "f0",
+    )
     torch.testing.assert_close(twice.forward(Feed.causal(TEXT, 0), None)[0], wanted, atol=1e-9, rtol=1e-9)
 
 

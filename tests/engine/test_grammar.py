@@ -14,11 +14,11 @@ from sizes import sizes
 
 from decodescope.engine.grammar import OPEN, SHIPPED, Grammar, GrammarError, Language, grammar
 
-NUMBERS = '''
+NUMBERS = """
 start: value          // a comment
 value: "3" | list
 list: "1" [value ("0" value)*] "2"
-'''
+"""
 GRAMMARS = {  # a grammar, and its alphabet: the text of each id
     "brackets": (SHIPPED["brackets"], ["(", ")", "[", "]"]),
     "sums": (SHIPPED["sums"], ["7", "+", "(", ")"]),
@@ -121,7 +121,9 @@ def test_tokens_that_fit_alone_may_not_fit_together() -> None:
     assert all(made.fits(x) for x in ([0, OPEN, OPEN, OPEN], [OPEN, 0, OPEN, OPEN], [OPEN, OPEN, 0, OPEN]))
     assert made.together([OPEN] * 4, [(0, 0), (2, 0), (1, 0), (3, 1)]) == [2]
     assert made.together([OPEN] * 4, [(0, 0), (1, 0), (2, 1)]) == []
-    assert made.together([OPEN] * 4, [(2, end), (3, 0), (0, 1), (1, 3)]) == [2], "behind an end anything stands"
+    assert made.together([OPEN] * 4, [(2, end), (3, 0), (0, 1), (1, 3)]) == [2], (
+        "behind an end anything stands"
+    )
 
 
 def test_without_a_token_that_ends_it_a_text_is_as_long_as_its_canvas() -> None:
@@ -133,7 +135,9 @@ def test_without_a_token_that_ends_it_a_text_is_as_long_as_its_canvas() -> None:
         for canvas in product([OPEN, *range(end)], repeat=n):
             places = [i for i, x in enumerate(canvas) if x == OPEN]
             assert endless.fits(canvas) == bool(known and known.lengths(canvas))
-            for i, row in zip(places, endless.allowed(canvas, places, end), strict=True) if endless.fits(canvas) else ():
+            for i, row in (
+                zip(places, endless.allowed(canvas, places, end), strict=True) if endless.fits(canvas) else ()
+            ):
                 assert row.tolist() == [endless.fits([*canvas[:i], x, *canvas[i + 1 :]]) for x in range(end)]
 
 
@@ -145,7 +149,15 @@ def test_long_canvases_and_terminals_by_text() -> None:
     assert witness is not None and made.fits([*witness, end])
     read = grammar("lists")
     assert read is grammar("lists")
-    assert [read.matched(x) for x in (" Hugo", "Hugo", "hugo", " H", "Hugo Ben", "", " ")] == [[0], [0], [], [], [], [], []]
+    assert [read.matched(x) for x in (" Hugo", "Hugo", "hugo", " H", "Hugo Ben", "", " ")] == [
+        [0],
+        [0],
+        [],
+        [],
+        [],
+        [],
+        [],
+    ]
     exact = Grammar('start: "a b" | "\\"" | "\\n"')
     assert [exact.matched(x) for x in ("a b", " a b", '"', "\n")] == [[0], [], [1], [2]]
 

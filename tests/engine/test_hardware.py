@@ -52,7 +52,9 @@ LAPTOP = HardwareProfile("laptop", peak_flops=100e9, bandwidth=15e9)
         (TINY, 256, 0, 1, 0.0751, 4),
     ],
 )
-def test_golden_times_on_an_a6000(spec: ModelSpec, n: int, held: int, logits: int, ms: float, digits: int) -> None:
+def test_golden_times_on_an_a6000(
+    spec: ModelSpec, n: int, held: int, logits: int, ms: float, digits: int
+) -> None:
     assert round(A6000.time_us(pass_ops(spec, n, held, logits=logits)).us / 1e3, digits) == ms
 
 
@@ -160,7 +162,9 @@ def test_a_custom_machine_must_make_sense(figures: tuple[float, float]) -> None:
         HardwareProfile("mine", {}, 1e9)
 
 
-@pytest.mark.parametrize("profile", [LAPTOP, A6000, replace(LAPTOP, cache_bandwidth=1e11, cache_bytes=5, kind="measured")])
+@pytest.mark.parametrize(
+    "profile", [LAPTOP, A6000, replace(LAPTOP, cache_bandwidth=1e11, cache_bytes=5, kind="measured")]
+)
 def test_a_profile_survives_json_and_the_disk(profile: HardwareProfile, tmp_path: Path) -> None:
     assert HardwareProfile.from_record(json.loads(json.dumps(profile.record()))) == profile
     key = {"machine": "AMD EPYC(TM) 9/4", "torch": "2.9+cpu", "threads": 2, "dtype": "float32"}
@@ -177,7 +181,9 @@ def test_an_estimate_is_plain_data() -> None:
     assert made["rule"] == "per operator" and made["us"] > 0
 
 
-def test_this_machine_is_measured_once_and_then_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine_is_measured_once_and_then_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = []
     real = bench.measure
 
@@ -217,12 +223,16 @@ def test_another_dtype_or_thread_count_or_a_refresh_is_another_measurement(
     here("float32", data_dir=tmp_path, refresh=True)
     assert len(calls) == 4
     (tmp_path / "a file").touch()
-    assert here("float32", data_dir=tmp_path / "a file") == LAPTOP  # nowhere to keep it: measured all the same
+    assert (
+        here("float32", data_dir=tmp_path / "a file") == LAPTOP
+    )  # nowhere to keep it: measured all the same
     with pytest.raises(ValueError, match="floating"):
         here("int8", data_dir=tmp_path)
 
 
-def test_the_same_processor_with_other_instructions_is_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_processor_with_other_instructions_is_another_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A virtual machine may hide AVX-512 and keep the processor's name."""
     keys = []
     for kernels in ("AVX2", "AVX512"):
@@ -243,19 +253,27 @@ def test_what_reading_a_prompt_takes_is_its_passes_and_their_bound(monkeypatch: 
     us = 0.0
     for rows, held in ((512, 0), (512, 300), (6, 300)):
         us += slow.time_us(pass_cost(spec, rows, held, weight_bits=bits, act_bits=bits, kv_bits=bits)).us
-    assert us > 1e5 and timing_reading.reading(decoder, 1030, 300).endswith(f" MiB, {us / 1e6:.1f} s here at best")
+    assert us > 1e5 and timing_reading.reading(decoder, 1030, 300).endswith(
+        f" MiB, {us / 1e6:.1f} s here at best"
+    )
 
 
 def test_every_listed_machine_has_a_source_and_figures_that_a_machine_can_have() -> None:
     assert len(DEVICES) >= 40
     for name, one in DEVICES.items():
         assert (
-            re.fullmatch(r"[a-z0-9-]+", name) and one.kind in ("carried over", "vendor", "recalled", "derived") and one.source
+            re.fullmatch(r"[a-z0-9-]+", name)
+            and one.kind in ("carried over", "vendor", "recalled", "derived")
+            and one.source
         )
         cpu = one.memory_bytes is None and name != "v100"
-        assert 50e9 <= one.bandwidth <= 10e12 and 1e12 <= one.peak("float16") <= 5e15  # bytes, not gigabytes; FLOP, not tera
+        assert (
+            50e9 <= one.bandwidth <= 10e12 and 1e12 <= one.peak("float16") <= 5e15
+        )  # bytes, not gigabytes; FLOP, not tera
         assert (1 if cpu else 8) <= one.ridge("float16") <= 430, name
-        assert one.memory_bytes is None or (8e9 <= one.memory_bytes <= 200e9 and 0.01 < one.memory_bytes / one.bandwidth < 1)
+        assert one.memory_bytes is None or (
+            8e9 <= one.memory_bytes <= 200e9 and 0.01 < one.memory_bytes / one.bandwidth < 1
+        )
         if "int8" in one.peak_flops and name not in ODD:  # type: ignore[operator] # a mapping in this list
             assert one.peak("float16") <= one.peak("int8") <= 2.03 * one.peak("float16"), name
     assert len({one.name for one in DEVICES.values()}) == len(DEVICES)
@@ -268,8 +286,14 @@ ODD = {"v100", "rtx-3060", "rtx-3080", "rtx-3090", "rtx-4060", "rtx-4080", "rtx-
 def test_derived_peaks_follow_from_cores_clock_and_operations() -> None:
     fused = 2 * 8 * 2  # two units of 8 lanes, multiply and add
     assert DEVICES["epyc-9654"].peak("float32") == pytest.approx(96 * 2.4e9 * fused)
-    assert DEVICES["epyc-9654"].bandwidth == pytest.approx(12 * 4800e6 * 8) and DEVICES["xeon-8480"].bandwidth == 8 * 4800e6 * 8
-    assert DEVICES["epyc-7763"].bandwidth == 8 * 3200e6 * 8 and DEVICES["ryzen-7950x"].bandwidth == 2 * 5200e6 * 8
+    assert (
+        DEVICES["epyc-9654"].bandwidth == pytest.approx(12 * 4800e6 * 8)
+        and DEVICES["xeon-8480"].bandwidth == 8 * 4800e6 * 8
+    )
+    assert (
+        DEVICES["epyc-7763"].bandwidth == 8 * 3200e6 * 8
+        and DEVICES["ryzen-7950x"].bandwidth == 2 * 5200e6 * 8
+    )
     assert DEVICES["m4-max"].peak("float32") == pytest.approx(40 * 128 * 2 * 1.47e9, rel=0.01)
     assert DEVICES["rtx-3060"].peak("float16") == pytest.approx(2 * 12.74e12, rel=0.01)
 

@@ -52,7 +52,9 @@ def test_rows_of_a_text_line_up(kind: str) -> None:
         t = s.at(ids, 0)
         assert t.shape == (2, s.rows(9)) and t[0].tolist() == list(range(9 - s.says))
         assert all(torch.equal(s.at(ids, x), t + x) for x in s.reads)
-        assert torch.equal(s.law(ids + 1), t + s.says), "the law of token t + says is computed one place before it"
+        assert torch.equal(s.law(ids + 1), t + s.says), (
+            "the law of token t + says is computed one place before it"
+        )
         assert max(s.reads, default=0) <= s.known < s.says, "no head sees what it is to guess"
 
 
@@ -84,7 +86,9 @@ def test_packed_heads_hold_and_say_the_same(kind: str, dtype: torch.dtype) -> No
     assert all(torch.equal(x, tensors[name]) for name, x in plain.state_dict().items())
     assert packed.dtype == dtype and not any(p.requires_grad for p in packed.parameters())
     again = packed.moved(dtype=torch.float64)
-    assert again.state_dict().keys() == plain.state_dict().keys(), "another type is made of the rows as the file has them"
+    assert again.state_dict().keys() == plain.state_dict().keys(), (
+        "another type is made of the rows as the file has them"
+    )
     parts = {name: part for name, part in plain.named_modules() if isinstance(part, Joins | Linear)}
     for name, part in packed.named_modules():
         if isinstance(part, Joins):
@@ -156,7 +160,9 @@ def held(model: Path, given: dict[str, Path] | None = None) -> dict[str, Head]:
         (link, "is a link that leads out of the model's folder"),
     ],
 )
-def test_damaged_heads_are_refused_with_one_sentence(edit: Callable[[Path], None], says: str, tmp_path: Path) -> None:
+def test_damaged_heads_are_refused_with_one_sentence(
+    edit: Callable[[Path], None], says: str, tmp_path: Path
+) -> None:
     folder = tmp_path / "model" / "heads" / "medusa"
     write(toys.heads("medusa", 32), folder)
     assert held(tmp_path / "model")["medusa"].kind == "medusa", "the heads are good before they are damaged"
@@ -193,7 +199,9 @@ def test_heads_from_elsewhere_take_the_place_of_the_model_s_own(tmp_path: Path) 
     write(other, elsewhere)
     made = held(tmp_path / "model", {"medusa": elsewhere})
     assert list(made) == ["medusa"] and all((x == 0.5).all() for x in made["medusa"].tensors().values())
-    with pytest.raises(LoadError, match=r"no heads called 'daisy'; the kinds are medusa, hydra, eagle, eagle3, .*\.$"):
+    with pytest.raises(
+        LoadError, match=r"no heads called 'daisy'; the kinds are medusa, hydra, eagle, eagle3, .*\.$"
+    ):
         held(tmp_path / "model", {"daisy": elsewhere})
     with pytest.raises(LoadError, match=r"absent has no config.json; give the folder of trained heads\.$"):
         held(tmp_path / "model", {"eagle": tmp_path / "absent"})

@@ -109,15 +109,27 @@ def test_a_part_that_did_something_is_not_named(parts: dict[str, Any]) -> None:
 
 
 def test_each_stage_of_a_chain_answers_for_itself() -> None:
-    method = Method.named({"sampler": ["temperature", "top_k"]}, {"temperature.temperature": 1.0, "top_k.k": 3})
-    assert toys.decode(method, FRESH, 4).end.notes == ["temperature changed no distribution in 4 steps with temperature = 1.0."]
-    method = Method.named({"sampler": ["temperature", "top_k"]}, {"temperature.temperature": 0.5, "top_k.k": 1000})
-    assert toys.decode(method, FRESH, 4).end.notes == ["top_k changed no distribution in 4 steps with k = 1000."]
+    method = Method.named(
+        {"sampler": ["temperature", "top_k"]}, {"temperature.temperature": 1.0, "top_k.k": 3}
+    )
+    assert toys.decode(method, FRESH, 4).end.notes == [
+        "temperature changed no distribution in 4 steps with temperature = 1.0."
+    ]
+    method = Method.named(
+        {"sampler": ["temperature", "top_k"]}, {"temperature.temperature": 0.5, "top_k.k": 1000}
+    )
+    assert toys.decode(method, FRESH, 4).end.notes == [
+        "top_k changed no distribution in 4 steps with k = 1000."
+    ]
 
 
 def test_a_part_of_somebody_else_says_it_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing in the centre knows a part by its name."""
-    monkeypatch.setattr(PromptLookup, "idle", lambda self, did: f"{self.name} of {did.steps} steps." if not did.drafted else "")
+    monkeypatch.setattr(
+        PromptLookup,
+        "idle",
+        lambda self, did: f"{self.name} of {did.steps} steps." if not did.drafted else "",
+    )
     assert notes(dict(drafter="prompt_lookup"), FRESH, 2) == ["prompt_lookup of 2 steps."]
 
 

@@ -30,7 +30,9 @@ def named(**keys: Any) -> str:
 def test_a_key_is_read_when_its_value_is_asked_for() -> None:
     config = Config({"a": 1, "b": {"c": 2, "d": {"e": 3}}, "f": None, "g": {"h": 4}})
     assert "a" in config and len(config) == 4 and str(config) == str({**config._entries})
-    assert config.unread() == {"a": 1, "b": {"c": 2, "d": {"e": 3}}, "g": {"h": 4}}, "to look for a key is not to read it"
+    assert config.unread() == {"a": 1, "b": {"c": 2, "d": {"e": 3}}, "g": {"h": 4}}, (
+        "to look for a key is not to read it"
+    )
     assert config["a"] == 1 and config.get("b").get("c") == 2 and config.get("z", 7) == 7
     assert config.unread() == {"b.d": {"e": 3}, "g": {"h": 4}}, "a table that was opened gives its own keys"
     config["b"]["d"].skip("e")
@@ -47,11 +49,17 @@ def test_entries_are_found_in_tables_too() -> None:
 
 
 def test_a_remark_is_one_short_sentence() -> None:
-    config = Config({f"k{i}\n": "v" * 200 for i in range(9)} | {"use_cache": True, "attention_bias": False, "own": 1})
+    config = Config(
+        {f"k{i}\n": "v" * 200 for i in range(9)} | {"use_cache": True, "attention_bias": False, "own": 1}
+    )
     (said,) = remark(config, "m", "nothing follows", harmless=["own"])
-    assert said.startswith("The config.json of m gives k0\\n = vvvv") and said.isprintable() and len(said) < 500
+    assert (
+        said.startswith("The config.json of m gives k0\\n = vvvv") and said.isprintable() and len(said) < 500
+    )
     assert said.endswith(" and 4 more, which are not read: nothing follows.") and "use_cache" not in said
-    assert remark(Config({"attention_bias": True}), "m", "x")[0].endswith("attention_bias = True, which is not read: x.")
+    assert remark(Config({"attention_bias": True}), "m", "x")[0].endswith(
+        "attention_bias = True, which is not read: x."
+    )
     assert remark(Config({"pretraining_tp": 8, "pruned_heads": {}, "z": None}), "m", "x") == []
 
 
@@ -113,18 +121,35 @@ def test_what_changes_the_computation_and_is_not_read_is_named() -> None:
         "attn_logit_softcapping": 50.0, "num_experts": 8, "mask_token_id": 3, "use_sliding_window": True,
     }.items():  # fmt: skip
         said = named(**{key: value})
-        assert said == f"The config.json of m gives {key} = {value}, which is not read: the text is computed all the same."
+        assert (
+            said
+            == f"The config.json of m gives {key} = {value}, which is not read: the text is computed all the same."
+        )
     assert "attention_bias = True" in "".join(
-        key_remarks({**CONFIG, "model_type": "mistral", "attention_bias": True} | {"architectures": None}, "m")
+        key_remarks(
+            {**CONFIG, "model_type": "mistral", "attention_bias": True} | {"architectures": None}, "m"
+        )
     )
-    assert "rope_parameters.factor = 8.0" in named(rope_parameters={"rope_type": "default", "factor": 8.0, "rope_theta": 1e4})
-    assert "rope_theta = 5.0" in named(rope_theta=5.0, rope_parameters={"rope_type": "default", "rope_theta": 1e4})
-    both = named(rope_scaling={"type": "linear", "factor": 2.0}, rope_parameters={"rope_type": "yarn", "factor": 2.0})
+    assert "rope_parameters.factor = 8.0" in named(
+        rope_parameters={"rope_type": "default", "factor": 8.0, "rope_theta": 1e4}
+    )
+    assert "rope_theta = 5.0" in named(
+        rope_theta=5.0, rope_parameters={"rope_type": "default", "rope_theta": 1e4}
+    )
+    both = named(
+        rope_scaling={"type": "linear", "factor": 2.0}, rope_parameters={"rope_type": "yarn", "factor": 2.0}
+    )
     assert "gives rope_parameters.rope_type = yarn, which" in both
     gemma = {**CONFIG, "model_type": "gemma3_text", "architectures": None}
-    tables = {"full_attention": {"rope_type": "default", "beta_fast": 3}, "odd_attention": {"rope_theta": 2.0}}
+    tables = {
+        "full_attention": {"rope_type": "default", "beta_fast": 3},
+        "odd_attention": {"rope_theta": 2.0},
+    }
     (said,) = key_remarks({**gemma, "attn_logit_softcapping": 3.0, "rope_parameters": tables}, "m")
-    assert all(x in said for x in ("attn_logit_softcapping = 3.0", "beta_fast = 3", "rope_parameters.odd_attention = "))
+    assert all(
+        x in said
+        for x in ("attn_logit_softcapping = 3.0", "beta_fast = 3", "rope_parameters.odd_attention = ")
+    )
 
 
 def test_a_layer_with_settings_of_its_own_is_refused() -> None:
@@ -138,11 +163,19 @@ def test_a_loaded_model_keeps_the_remarks_of_its_config_and_of_its_adapter(tmp_p
         "model.layers.0.self_attn.q_proj.weight.A": torch.ones(1, 16),
         "model.layers.0.self_attn.q_proj.weight.B": torch.ones(16, 1),
     }
-    adapters.write(folder / "adapters" / "more", tensors, 1, 1.0, fingerprint(folder), notes={"dropout": 0.1, "made_with": {}})
+    adapters.write(
+        folder / "adapters" / "more",
+        tensors,
+        1,
+        1.0,
+        fingerprint(folder),
+        notes={"dropout": 0.1, "made_with": {}},
+    )
     assert ["logit_scale = 0.5" in x for x in load(folder, "float32", "cpu").remarks] == [True]
     first, second = load(f"{folder}+more", "float32", "cpu").remarks
     assert (
-        "logit_scale = 0.5" in first and "gives dropout = 0.1, which is not read: the adapter is merged all the same" in second
+        "logit_scale = 0.5" in first
+        and "gives dropout = 0.1, which is not read: the adapter is merged all the same" in second
     )
 
 
@@ -164,7 +197,11 @@ def test_a_key_that_no_net_of_ours_reads_is_named(tmp_path: Path) -> None:
 
 def test_heads_of_another_model_are_read_with_a_remark(tmp_path: Path) -> None:
     folder = made(tmp_path / "m", eos_token_id=3)
-    for kind, mark in (("medusa", "0123456789abcdef"), ("blockwise", fingerprint(folder)), ("specdec", "f" * 16)):
+    for kind, mark in (
+        ("medusa", "0123456789abcdef"),
+        ("blockwise", fingerprint(folder)),
+        ("specdec", "f" * 16),
+    ):
         head = toys.heads(kind, 16)
         head.made_for = mark
         write(head, folder / "heads" / kind)

@@ -21,8 +21,14 @@ from decodescope.engine.method import MethodError
 from decodescope.engine.model.feed import Feed
 
 LONG = "".join(chr(97 + (7 * i * i + i) % 26) for i in range(640))
-STORY = " ".join(f"The {x} went down to the river." for x in ("cat", "dog", "owl", "hen", "fox", "ant", "bee", "bat", "cow"))
-TOLD = [Question(3, "qa", (f"Who?\n\n{STORY} The password is kubuda.",)), Question(4, "math", ("There are 3 cats. " * 9,))]
+STORY = " ".join(
+    f"The {x} went down to the river."
+    for x in ("cat", "dog", "owl", "hen", "fox", "ant", "bee", "bat", "cow")
+)
+TOLD = [
+    Question(3, "qa", (f"Who?\n\n{STORY} The password is kubuda.",)),
+    Question(4, "math", ("There are 3 cats. " * 9,)),
+]
 TEXTS = kv.texts([Question(1, "chat", ("short",)), Question(2, "copy", (LONG,))], 1)
 
 
@@ -41,7 +47,10 @@ def found(model: Model) -> dict[str, Any]:
 
 
 def test_the_longest_texts_are_read_on_and_copied() -> None:
-    assert [(x.id, x.kind, len(x.turns[0])) for x in TEXTS] == [("2 text", "text", 640), ("2 copy", "copy", 640)]
+    assert [(x.id, x.kind, len(x.turns[0])) for x in TEXTS] == [
+        ("2 text", "text", 640),
+        ("2 copy", "copy", 640),
+    ]
 
 
 def test_words_are_priced_as_one_dense_pass_prices_them(model: Model, found: dict[str, Any]) -> None:
@@ -71,7 +80,9 @@ def test_smaller_budgets_hold_less_and_are_further_from_the_full_cache(found: di
 def test_a_pass_key_is_said_once_in_as_much_of_the_stories_as_a_prompt_takes(model: Model) -> None:
     bench, keys = kv.KVBench(model, {}), passkeys.passkeys(TOLD, 2)
     assert len({x.references for x in keys}) == 2 and [x.tags["depth"] for x in keys] == [25, 75]
-    assert passkeys.stories(TOLD) == passkeys.sentences(STORY), "no key of another question, no sentence with a digit"
+    assert passkeys.stories(TOLD) == passkeys.sentences(STORY), (
+        "no key of another question, no sentence with a digit"
+    )
     for key in keys:
         prompt, said = bench.asks(key), f"The pass key is {key.references[0]}."
         assert prompt is not None and model.tokenizer is not None
@@ -85,18 +96,31 @@ def test_a_pass_key_is_said_once_in_as_much_of_the_stories_as_a_prompt_takes(mod
 
 
 def test_an_answer_is_right_if_it_is_the_key_and_counted_by_method() -> None:
-    model = scripted(RULES, max_positions=1024)  # it says 42 to every question mark, nothing behind a full stop
-    keys = [replace(x, references=(said,)) for x, said in zip(passkeys.passkeys(TOLD, 3), ("42", "42", "4242"), strict=True)]
+    model = scripted(
+        RULES, max_positions=1024
+    )  # it says 42 to every question mark, nothing behind a full stop
+    keys = [
+        replace(x, references=(said,))
+        for x, said in zip(passkeys.passkeys(TOLD, 3), ("42", "42", "4242"), strict=True)
+    ]
     found = kv.kv(kv.KVBench(model, {"window": Method.of("window")}), keys).record()
     assert found["kinds"] == {"text": 0, "copy": 0, "passkey": 3}
-    assert [(x["said"], x["right"]) for x in found["rows"] if x["share"] == 0.05] == [("42", True), ("", False), ("42", False)]
+    assert [(x["said"], x["right"]) for x in found["rows"] if x["share"] == 0.05] == [
+        ("42", True),
+        ("", False),
+        ("42", False),
+    ]
     points = found["methods"]["window"]
-    assert [(x["passkey"]["right"], x["passkey"]["asked"], x["entries"]) for x in points] == [(1, 3, None)] * 4
+    assert [(x["passkey"]["right"], x["passkey"]["asked"], x["entries"]) for x in points] == [
+        (1, 3, None)
+    ] * 4
     shares = [x["passkey"]["bytes"] for x in points]
     assert 1 > shares[0] > shares[1] > shares[2] >= shares[3] > 0
 
 
-def test_a_method_that_fails_at_its_begin_is_a_row_and_a_pass_key_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_that_fails_at_its_begin_is_a_row_and_a_pass_key_not_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = scripted(RULES, max_positions=1024)
     bench, answer = kv.KVBench(model, {"window": Method.of("window")}), kv.KVBench.answer
     errors = iter((MethodError("no."), ParamError("not so.")))
@@ -108,7 +132,9 @@ def test_a_method_that_fails_at_its_begin_is_a_row_and_a_pass_key_not_answered(m
 
     monkeypatch.setattr(kv.KVBench, "answer", fails)
     points = kv.kv(bench, passkeys.passkeys(TOLD, 1)).record()["methods"]["window"]
-    assert [x["faults"] for x in points] == [["no."], ["not so."], [], []] and {x["passkey"]["asked"] for x in points} == {1}
+    assert [x["faults"] for x in points] == [["no."], ["not so."], [], []] and {
+        x["passkey"]["asked"] for x in points
+    } == {1}
 
 
 def test_policies_that_cannot_run_on_the_model_are_left_out_by_name(model: Model) -> None:

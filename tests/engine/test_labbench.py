@@ -51,9 +51,19 @@ def test_accuracy_is_that_of_the_script() -> None:
         assert one["by_kind"]["qa"]["accuracy"] == pytest.approx(2 / 3)
         assert one["by_kind"]["math"]["accuracy"] == 1 and one["by_kind"]["open"]["accuracy"] is None
         assert one["accuracy"] == pytest.approx((2 / 3 + 1) / 2), "kinds count alike"
-        assert one["tokens"] == 5 * 3 and one["identity"] == {"equal": 5, "tied": 0, "parted": 0} and one["alike"] == 1
+        assert (
+            one["tokens"] == 5 * 3
+            and one["identity"] == {"equal": 5, "tied": 0, "parted": 0}
+            and one["alike"] == 1
+        )
     assert found["complete"] and found["kinds"] == {"qa": 3, "math": 1, "open": 1}
-    assert [x["said"] for x in found["rows"] if x["method"] == "h2o"] == [["42"], ["42"], ["no"], ["42"], ["42"]]
+    assert [x["said"] for x in found["rows"] if x["method"] == "h2o"] == [
+        ["42"],
+        ["42"],
+        ["no"],
+        ["42"],
+        ["42"],
+    ]
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
@@ -104,7 +114,9 @@ def test_cache_bytes_are_the_most_that_was_held() -> None:
     asked = question(1, "a prompt of some letters")
     plain, window = bench.rows(asked)
     for row_, method in ((plain, Method()), (window, bench.methods["window"])):
-        trace = run(bench.model, method, bench.prompt(asked, [{"content": asked.turns[0]}]), max_new_tokens=150).trace
+        trace = run(
+            bench.model, method, bench.prompt(asked, [{"content": asked.turns[0]}]), max_new_tokens=150
+        ).trace
         held = [sum(c.held_bytes for c in x.cache) for x in (trace.prefill, *trace.steps)]
         assert row_.kv_bytes == max(held) and row_.step_kv_bytes == max(held[1:])
     assert window.kv_bytes < plain.kv_bytes
@@ -112,7 +124,10 @@ def test_cache_bytes_are_the_most_that_was_held() -> None:
 
 def test_ratio_is_of_the_questions_that_both_finished() -> None:
     plain = [row(question=1, tokens=10, decode_s=1.0), row(question=2, tokens=10, decode_s=3.0)]
-    mine = [row(question=1, tokens=20, decode_s=0.5, passes=4), row(question=2, fault="no room", decode_s=0.0, tokens=0)]
+    mine = [
+        row(question=1, tokens=20, decode_s=0.5, passes=4),
+        row(question=2, fault="no room", decode_s=0.0, tokens=0),
+    ]
     made = figures(mine, plain)
     assert made["ratio"] == pytest.approx(40 / 10) and made["tokens_per_s"] == 40 and made["tau"] == 5
     assert made["faults"] == 1 and made["questions"] == 2
@@ -139,7 +154,9 @@ def test_a_lossy_method_parts_where_its_text_does() -> None:
 def test_ties_are_forgiven_and_nothing_else(chunk: int) -> None:
     model = scripted({**RULES, "A": "BC"})  # after A both are as good
     prompt, ids = model.tokenizer.encode("go A"), model.tokenizer.encode
-    assert greedy_up_to_ties(model, prompt, ids("BCABCAC"), chunk) and greedy_up_to_ties(model, prompt, ids("CAC"), chunk)
+    assert greedy_up_to_ties(model, prompt, ids("BCABCAC"), chunk) and greedy_up_to_ties(
+        model, prompt, ids("CAC"), chunk
+    )
     assert not greedy_up_to_ties(model, prompt, ids("BCAD"), chunk)
     assert not greedy_up_to_ties(model, prompt, ids("BA"), chunk)
 
@@ -151,7 +168,9 @@ def test_only_a_lossless_method_may_part_by_a_tie() -> None:
     plain, other, wrong = ([Answer(prompt, ids(text), "max_new_tokens")] for text in ("BCAB", "CABC", "BCAD"))
     lossy = toys.method(policy=("window", {"size": 8}))
     assert bench.identity(Method(), plain, plain) == "equal"
-    assert bench.identity(Method(), other, plain) == "tied" and bench.identity(lossy, other, plain) == "parted"
+    assert (
+        bench.identity(Method(), other, plain) == "tied" and bench.identity(lossy, other, plain) == "parted"
+    )
     assert bench.identity(Method(), wrong, plain) == "parted"
     assert bench.identity(Method(), [replace(plain[0], fault="gone")], plain) is None
 
@@ -172,7 +191,9 @@ def test_later_turns_hear_the_model_s_own_answers() -> None:
     bench = Bench(scripted(RULES, WHOLE), {})
     asked = question(1, ("one?", "two!", "three?"), ("42", "no", "41"))
     (plain,) = bench.rows(asked)
-    assert plain.said == ["42", "no", "42"] and plain.scores == [1, 1, 0] and plain.score == pytest.approx(2 / 3)
+    assert (
+        plain.said == ["42", "no", "42"] and plain.scores == [1, 1, 0] and plain.score == pytest.approx(2 / 3)
+    )
     assert plain.prompt_tokens == [4, 4 + 2 + 4, 4 + 2 + 4 + 2 + 6]
     assert plain.tokens == 9 and plain.ends == ["stop_token"] * 3
 
@@ -201,9 +222,13 @@ def test_what_one_method_cannot_read_is_its_fault_alone() -> None:
 
 def test_what_the_model_cannot_read_is_left_out() -> None:
     spec = scripted(RULES).spec
-    found = labbench(Bench(scripted(RULES), {}), [question("long", "x" * 200), question("short", "so?", "42")]).record()
+    found = labbench(
+        Bench(scripted(RULES), {}), [question("long", "x" * 200), question("short", "so?", "42")]
+    ).record()
     assert "reads at most 96 tokens" in spec.reading_limit
-    assert found["skipped"] == [{"question": "long", "why": f"The prompt has 200 tokens, and the model {spec.reading_limit}."}]
+    assert found["skipped"] == [
+        {"question": "long", "why": f"The prompt has 200 tokens, and the model {spec.reading_limit}."}
+    ]
     assert [x["question"] for x in found["rows"]] == ["short"] and found["complete"]
 
 
@@ -222,7 +247,9 @@ def test_methods_take_turns_in_an_order_that_turns() -> None:
             return super().talk(question, method, new_tokens)
 
     order: list[str] = []
-    bench = Told(scripted(RULES), {"a": toys.method(drafter="prompt_lookup"), "b": toys.method(drafter="layer_skip")})
+    bench = Told(
+        scripted(RULES), {"a": toys.method(drafter="prompt_lookup"), "b": toys.method(drafter="layer_skip")}
+    )
     for turn in range(2):
         assert [x.method for x in bench.rows(question(1, "so?"), turn)] == [BASELINE, "a", "b"]
     assert order == [BASELINE, "a", "b", "a", "b", BASELINE]
@@ -253,7 +280,11 @@ def test_answers_that_are_written_side_by_side_are_those_of_one_at_a_time() -> N
     """Talks of several turns among them, one that grows too long in its second turn, and a draft model that reads less."""
 
     def bench() -> Bench:
-        methods = {**speculative(), "copied": toys.method(drafter="prompt_lookup"), "h2o": toys.method(policy="h2o")}
+        methods = {
+            **speculative(),
+            "copied": toys.method(drafter="prompt_lookup"),
+            "h2o": toys.method(policy="h2o"),
+        }
         return Bench(scripted(RULES, WHOLE), methods, scripted(RULES, max_positions=64), new_tokens=12)
 
     said: list[str] = []
@@ -271,13 +302,17 @@ def test_answers_that_are_written_side_by_side_are_those_of_one_at_a_time() -> N
 
 def test_seconds_of_answers_are_shares_of_the_time_that_all_took() -> None:
     bench = Bench(lively(), {}, new_tokens=12)
-    talks = [Talk(bench, question(i, text)) for i, text in enumerate(("a", "some letters", "more of them", "b"))]
+    talks = [
+        Talk(bench, question(i, text)) for i, text in enumerate(("a", "some letters", "more of them", "b"))
+    ]
     done = side_by_side(bench, talks, bench.methods[BASELINE], 3)
     answers = [x.answers[0] for x in talks]
     alone = [bench.talk(x.question, Method())[0] for x in talks]
     assert done.shared[3] > 8 and [x.tokens for x in answers] == [x.tokens for x in alone]
     assert sum(x.prefill_s + x.decode_s for x in answers) == pytest.approx(done.wall_s)
-    assert sum(x.spent["seconds"] for x in answers) > 2 * done.wall_s, "each waits for others: latency is no share"
+    assert sum(x.spent["seconds"] for x in answers) > 2 * done.wall_s, (
+        "each waits for others: latency is no share"
+    )
 
 
 def test_what_was_answered_in_sets_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
@@ -287,7 +322,18 @@ def test_what_was_answered_in_sets_goes_on_where_it_was_interrupted(tmp_path: Pa
         labbench(bench_of(), ASKED, out=out, resume=True)
     again: list[str] = []
     done = labbench(bench_of(), ASKED, batch=2, out=out, resume=True, say=again.append)
-    assert [x.question for x in done.rows] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4] and "copied: 2 questions, 2 at a time" in again
+    assert [x.question for x in done.rows] == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+        3,
+        3,
+        4,
+        4,
+    ] and "copied: 2 questions, 2 at a time" in again
 
 
 # ---- the file while it goes
@@ -312,11 +358,17 @@ def test_an_interrupted_run_keeps_what_it_has_and_goes_on(tmp_path: Path) -> Non
     first = labbench(bench_of(), ASKED, out=out, say=interrupted_at(4))
     assert not first.complete and not out.exists() and [x.question for x in first.rows] == [0, 0, 1, 1, 2, 2]
     assert len(part.read_bytes().splitlines()) == 4, "settings and three questions"
-    part.write_bytes(part.read_bytes() + b'{"question": 3, "rows": [{"quest')  # it ended in the middle of a line
+    part.write_bytes(
+        part.read_bytes() + b'{"question": 3, "rows": [{"quest'
+    )  # it ended in the middle of a line
     again: list[str] = []
     second = labbench(bench_of(), ASKED, out=out, resume=True, say=again.append)
     assert again == ["warming up", "question 4 of 5: qa", "question 5 of 5: qa"]
-    assert second.complete and second.rows[:6] == first.rows and [x.question for x in second.rows[6:]] == [3, 3, 4, 4]
+    assert (
+        second.complete
+        and second.rows[:6] == first.rows
+        and [x.question for x in second.rows[6:]] == [3, 3, 4, 4]
+    )
     assert not part.exists() and json.loads(out.read_text()) == json.loads(json.dumps(second.record()))
     assert second.seconds > first.seconds > 0
 
@@ -398,24 +450,42 @@ class _Full:
 
 
 def written(path: Path, *lines: Any) -> Path:
-    path.write_text("".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines), encoding="utf-8")
+    path.write_text(
+        "".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines), encoding="utf-8"
+    )
     return path
 
 
-GOOD = {"question_id": 1, "category": "qa", "turns": ["Who?"], "reference": ["Ada"], "scorer": "exact", "tags": {"tokens": 9}}
+GOOD = {
+    "question_id": 1,
+    "category": "qa",
+    "turns": ["Who?"],
+    "reference": ["Ada"],
+    "scorer": "exact",
+    "tags": {"tokens": 9},
+}
 
 
 def test_questions_are_read_in_our_form_and_in_spec_bench_s(tmp_path: Path) -> None:
     theirs = [
         {"question_id": 2, "category": "writing", "turns": ["Write.", "Rewrite."]},
         {"question_id": 3, "category": "rag", "turns": ["Which?"], "reference": [["one", "two"]]},
-        {"question_id": 4, "category": "math_reasoning", "turns": ["How many?"], "reference": ["6 + 1 = 7\n#### 7"]},
+        {
+            "question_id": 4,
+            "category": "math_reasoning",
+            "turns": ["How many?"],
+            "reference": ["6 + 1 = 7\n#### 7"],
+        },
         {"question_id": 5, "category": "qa", "turns": ["Who?"], "reference": None},
     ]
     found, about = read_questions(written(tmp_path / "q.jsonl", GOOD, "", *theirs))
     assert found[0] == Question(1, "qa", ("Who?",), ("Ada",), "exact", {"tokens": 9})
     assert [x.scorer for x in found] == ["exact", None, None, "number", None]
-    assert found[1].turns == ("Write.", "Rewrite.") and found[2].references == () and found[3].references[0].endswith("7")
+    assert (
+        found[1].turns == ("Write.", "Rewrite.")
+        and found[2].references == ()
+        and found[3].references[0].endswith("7")
+    )
     assert about["file"] == "q.jsonl" and len(about["file_sha256"]) == 64
     assert kinds(found) == {"qa": 2, "writing": 1, "rag": 1, "math_reasoning": 1}
     assert [x.id for x in first_of_each(found, 1)] == [1, 2, 3, 4]
@@ -435,7 +505,10 @@ BAD = {
     "unknown scorer": ({**GOOD, "scorer": "bleu"}, 'scorer is "bleu"; it must be one of exact, span_f1'),
     "odd scorer": ({**GOOD, "scorer": {}}, "scorer is an unfitting object"),
     "no reference": ({**GOOD, "reference": None}, "reference is missing; it must be a list of 1 text"),
-    "too few references": ({**GOOD, "turns": ["a", "b"]}, "reference is an unfitting list; it must be a list of 2 text"),
+    "too few references": (
+        {**GOOD, "turns": ["a", "b"]},
+        "reference is an unfitting list; it must be a list of 2 text",
+    ),
     "odd tags": ({**GOOD, "tags": {"a": []}}, "tags is an unfitting object"),
     "deep": ("[" * 100_000, "it is no JSON"),
 }
@@ -478,7 +551,9 @@ def test_targets_take_plain_decoding_s_own_rows() -> None:
         row("math", score=0.8, tags={"form": "one-step"}), row("math", score=0.0, tags={"form": "words"}),
     ]  # fmt: skip
     exactness = {BASELINE: "lossless", "h2o": "lossy"}
-    found = Result({"methods": {BASELINE: {}, "h2o": {}}, "exactness": exactness, "questions": {}}, rows).record()
+    found = Result(
+        {"methods": {BASELINE: {}, "h2o": {}}, "exactness": exactness, "questions": {}}, rows
+    ).record()
     told = {x["what"]: (x["value"], x["questions"], x["met"]) for x in found["targets"]}
     assert targets(found) == found["targets"]
     assert list(told.values()) == [

@@ -35,7 +35,9 @@ def test_random_weights_have_their_shape_and_are_the_same_again(script: ModuleTy
     spec = script.SHAPES["tiny"]
     one, again = (random_of(spec, torch.float32) for _ in range(2))
     matrices = [x for layer in one.layers for x in (layer.qkv, layer.out, layer.gate_up, layer.down)]
-    assert sum(x.numel() for x in (*matrices, one.embed)) + (2 * spec.n_layers + 1) * spec.d_model == spec.params
+    assert (
+        sum(x.numel() for x in (*matrices, one.embed)) + (2 * spec.n_layers + 1) * spec.d_model == spec.params
+    )
     assert one.head is one.embed and torch.equal(one.layers[1].down, again.layers[1].down)
 
 
@@ -57,4 +59,6 @@ def test_without_a_gpu_it_says_so(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit) as left:
         script.main()
-    assert left.value.code == 2 and capsys.readouterr().err.startswith("No CUDA device is here: take --device cpu")
+    assert left.value.code == 2 and capsys.readouterr().err.startswith(
+        "No CUDA device is here: take --device cpu"
+    )

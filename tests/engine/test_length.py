@@ -19,7 +19,9 @@ def model(limit: int, **changes: Any) -> Model:
     return toys.model(toys.decoder(toys.shaped(max_positions=limit, **changes)))
 
 
-def opened(parts: dict[str, Any], prompt: int, target: Model, draft: Model | None = None, count: int = 40) -> Session:
+def opened(
+    parts: dict[str, Any], prompt: int, target: Model, draft: Model | None = None, count: int = 40
+) -> Session:
     models = {} if draft is None else {"draft": draft}
     return Session(target, toys.method(**parts), [1] * prompt, models=models, max_new_tokens=count)
 
@@ -33,13 +35,17 @@ def refusal(parts: dict[str, Any], prompt: int, target: Model, draft: Model | No
 def test_where_the_draft_model_ends_the_text_the_end_says_so() -> None:
     session = toys.finished(opened(dict(drafter="draft_model"), 9, model(256), model(24, name="small")))
     assert session.end.reason == "context_full" and len(session.tokens) == 24
-    due = f"The draft model small reads at most 24 tokens, the answer included ({KEY}), and so many are written"
+    due = (
+        f"The draft model small reads at most 24 tokens, the answer included ({KEY}), and so many are written"
+    )
     assert session.end.message == f"{due}: the text ends there."
     assert session.length.cut(9, 15) == "" and session.length.cut(9, 16).endswith(
         f"({KEY}), which leaves 15 behind this prompt of 9"
     )
     own = toys.finished(opened(dict(drafter="draft_model"), 9, model(24), model(256, name="small")))
-    assert own.end.reason == "context_full" and own.end.message.startswith("The model toy reads at most 24 tokens")
+    assert own.end.reason == "context_full" and own.end.message.startswith(
+        "The model toy reads at most 24 tokens"
+    )
     assert toys.finished(opened({}, 9, model(256), count=5)).end.message == ""
 
 
@@ -49,19 +55,42 @@ def test_the_sentence_names_what_sets_the_limit() -> None:
         {}, 32, model(32, rope=yarn)
     )
     soft = refusal(dict(context="compress_then_prompt"), 510, model(512))
-    assert re.search(rf"toy reads at most 512 tokens, .*\({KEY}\), \d+ of them taken by compress_then_prompt: shorten", soft)
+    assert re.search(
+        rf"toy reads at most 512 tokens, .*\({KEY}\), \d+ of them taken by compress_then_prompt: shorten",
+        soft,
+    )
 
 
 SITUATIONS: dict[str, tuple[dict[str, Any], int, Any, Any]] = {
     "plain": ({}, 60, model(32), None),
     "a budget that fits": ({}, 600, model(300), None),
-    "its own budget is too wide": (dict(policy=("streaming_llm", {"sinks": 2, "recent": 40})), 60, model(32), None),
+    "its own budget is too wide": (
+        dict(policy=("streaming_llm", {"sinks": 2, "recent": 40})),
+        60,
+        model(32),
+        None,
+    ),
     "its own share is too wide": (dict(policy=("streaming_llm", {"share": 0.9})), 60, model(32), None),
-    "its own distance is too far": (dict(policy=("lm_infinite", {"middle": 2, "above": 0, "away": 90})), 60, model(32), None),
-    "its own window is too wide": (dict(policy=("lm_infinite", {"window": 90, "middle": 2, "above": 0})), 60, model(32), None),
+    "its own distance is too far": (
+        dict(policy=("lm_infinite", {"middle": 2, "above": 0, "away": 90})),
+        60,
+        model(32),
+        None,
+    ),
+    "its own window is too wide": (
+        dict(policy=("lm_infinite", {"window": 90, "middle": 2, "above": 0})),
+        60,
+        model(32),
+        None,
+    ),
     "another policy": (dict(policy=("h2o", {"heavy": 4, "recent": 4})), 60, model(32), None),
     "a codec that allows no policy": (dict(codec="kivi"), 60, model(32), None),
-    "a strategy without a policy": (dict(strategy="consensus", sampler=("temperature", {})), 60, model(32), None),
+    "a strategy without a policy": (
+        dict(strategy="consensus", sampler=("temperature", {})),
+        60,
+        model(32),
+        None,
+    ),
     "drafts": (dict(drafter="prompt_lookup"), 60, model(32), None),
     "a short draft model": (dict(drafter="draft_model"), 60, model(32), model(16, name="small")),
     "a short draft model alone": (dict(drafter="draft_model"), 60, model(512), model(32, name="small")),
@@ -76,20 +105,29 @@ def followed(said: str, parts: dict[str, Any]) -> dict[str, Any] | None:
         return None
     knobs = re.findall(r"(\w+) = (\d+)", way[2] or "")
     same = parts.get("policy", ("",))[0] == way[1]
-    return {**parts, "policy": (way[1], {**(parts["policy"][1] if same else {}), **{knob: int(x) for knob, x in knobs}})}
+    return {
+        **parts,
+        "policy": (way[1], {**(parts["policy"][1] if same else {}), **{knob: int(x) for knob, x in knobs}}),
+    }
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_what_is_recommended_for_a_prompt_that_is_too_long_works(situation: str) -> None:
     parts, prompt, target, draft = SITUATIONS[situation]
     said = refusal(parts, prompt, target, draft)
-    assert said.startswith(f"the prompt has {prompt} tokens, and the ") and ": shorten the prompt, or " in said
+    assert (
+        said.startswith(f"the prompt has {prompt} tokens, and the ") and ": shorten the prompt, or " in said
+    )
     other = followed(said, parts)
     if other is not None:
         toys.finished(opened(other, prompt, target, draft, count=3))
     elif role := re.search(r"or name a model that reads more with --(\w+) NAME\.$", said):
         assert role[1] == "draft" and f"the draft model {draft.spec.name} reads at most" in said
-        more = refusal(parts, prompt, target, model(512, name="more")) if target.spec.max_positions < prompt else ""
+        more = (
+            refusal(parts, prompt, target, model(512, name="more"))
+            if target.spec.max_positions < prompt
+            else ""
+        )
         assert not more or followed(more, parts), "the next refusal is about the target"
         opened(parts, prompt, model(512), model(512, name="more"))
     else:
@@ -101,8 +139,14 @@ def test_what_is_recommended_for_a_prompt_that_is_too_long_works(situation: str)
 def test_recommendations_of_every_sort_are_among_the_situations() -> None:
     ways = [refusal(*situation) for situation in SITUATIONS.values()]
     sorts = {
-        *("use the policy lm_infinite with window =", "with recent = 12 and share = 0, which keeps 16 entries"),
-        *("use the policy streaming_llm with recent =", "use the policy streaming_llm, which keeps 256 entries"),
+        *(
+            "use the policy lm_infinite with window =",
+            "with recent = 12 and share = 0, which keeps 16 entries",
+        ),
+        *(
+            "use the policy streaming_llm with recent =",
+            "use the policy streaming_llm, which keeps 256 entries",
+        ),
         *("or take a model that reads more", "or name a model that reads more with --draft NAME"),
     }
     assert not {x for x in sorts if not any(x in said for said in ways)}

@@ -131,9 +131,15 @@ def test_layers_of_different_lengths_equal_an_explicit_mask() -> None:
 @torch.inference_mode()
 def test_heads_of_different_lengths_equal_an_explicit_mask(kind: type[ByHead], sharing: str) -> None:
     """With attention that a policy looks at, and by the fused kernel, head by head; also in a layer with a window."""
-    shape = dict(n_kv_heads=2, windows=(None, 9, None)) if sharing[:3] == "two" else dict(n_heads=2, n_kv_heads=2)
+    shape = (
+        dict(n_kv_heads=2, windows=(None, 9, None)) if sharing[:3] == "two" else dict(n_heads=2, n_kv_heads=2)
+    )
     decoder = toys.decoder(toys.shaped(**shape), toys.LIVELY, torch.float64)
-    keep = [[hitters(n, RECENT) for n in heads] for heads in WIDE] if kind is ByHead else [[third(3), third(2)]] * 3
+    keep = (
+        [[hitters(n, RECENT) for n in heads] for heads in WIDE]
+        if kind is ByHead
+        else [[third(3), third(2)]] * 3
+    )
     lane, reference = Lane("target", decoder, kind(heavy=9, recent=RECENT)), Masked(decoder, keep)
     read_alike(lane, reference)
     assert all(store.heads is not None for store in lane.cache.layers[::2])
@@ -172,9 +178,13 @@ def test_the_record_says_what_each_layer_holds(session: Session, tmp_path: Path)
     assert rows == [heads for layer in due for heads in layer]
     last = trace.steps[-1].cache[0]
     assert last.by_head.tolist() == [[12] * 2, [7] * 2, [4] * 2] and last.held == 12
-    assert last.kept_bytes(length) == lives.kept_bytes(lives.count - 1) == last.full_bytes * 46 // (6 * length)
+    assert (
+        last.kept_bytes(length) == lives.kept_bytes(lives.count - 1) == last.full_bytes * 46 // (6 * length)
+    )
     assert [one.held for one in trace.steps[-1].passes] == [[12, 7, 4]]
-    assert frame(trace, "passes")["held"].max() == 14, "of the fullest layer: the prompt, before the first cut"
+    assert frame(trace, "passes")["held"].max() == 14, (
+        "of the fullest layer: the prompt, before the first cut"
+    )
     for before, step in pairwise(trace.steps):
         assert step.fields.attention.shape[-1] == 12 + len(step.emitted)
         padded = (step.fields.positions < 0).sum((1, 2)).tolist()
@@ -201,13 +211,16 @@ def test_the_record_says_what_each_head_holds(tmp_path: Path) -> None:
     assert figures.kv_bytes_kept == lives.kept_bytes(lives.count - 1) == whole * 44 // (6 * read)
     (kv,) = [message for message in messages(trace) if message["kind"] == "step"][-1]["kv"]
     assert (kv["least"], kv["held"], kv["mean"]) == (4, 12, round(44 / 6, 3))
-    assert last.passes[0].fullest == 12 and Passes(trace.header).cost(last.passes[0], last.draft).kv_read_bytes == sum(
-        2 * (n + last.passes[0].tokens) * 64 for heads in due for n in heads
-    )
+    assert last.passes[0].fullest == 12 and Passes(trace.header).cost(
+        last.passes[0], last.draft
+    ).kv_read_bytes == sum(2 * (n + last.passes[0].tokens) * 64 for heads in due for n in heads)
     for i, heads in enumerate(due):  # the map, the weights and their places are those of what each head held
         assert (last.cache[0].mass[i] > 0).sum(1).tolist() == heads
         seen, at = last.fields.attention[i].astype(float), last.fields.positions[i]
-        assert np.allclose(seen.sum(-1), 1, atol=1e-2) and not seen[np.broadcast_to((at < 0)[:, None, None], seen.shape)].any()
+        assert (
+            np.allclose(seen.sum(-1), 1, atol=1e-2)
+            and not seen[np.broadcast_to((at < 0)[:, None, None], seen.shape)].any()
+        )
 
 
 def test_a_pass_costs_what_each_layer_holds(session: Session) -> None:
@@ -223,9 +236,13 @@ def test_a_pass_costs_what_each_layer_holds(session: Session) -> None:
     by_head = Pass("target", "verify", 2, [[12, 3], [7, 7], [4, 1]], 1.0)
     ops = [op for op in ops_of(spec, by_head, bits=64) if op.name == "attention"]
     assert [op.kv_read_bytes for op in ops] == [2 * (a + b + 4) * 8 * 8 for a, b in by_head.held]
-    assert [op.flops for op in ops] == [(4 * 8 + 5) * 2 * sum(2 * n + 3 for n in heads) for heads in by_head.held]
+    assert [op.flops for op in ops] == [
+        (4 * 8 + 5) * 2 * sum(2 * n + 3 for n in heads) for heads in by_head.held
+    ]
     assert by_head.entries == 34 / 6 and by_head.fullest == 12
-    assert passes.cost(step.passes[0], step.draft).kv_read_bytes == sum(2 * (n + step.passes[0].tokens) * 128 for n in each)
+    assert passes.cost(step.passes[0], step.draft).kv_read_bytes == sum(
+        2 * (n + step.passes[0].tokens) * 128 for n in each
+    )
 
 
 @pytest.mark.parametrize("lie", ["one more", "another head", "no such layer"])
@@ -252,5 +269,7 @@ def test_places_in_a_cache_are_refused_where_heads_differ() -> None:
     lane = Lane("target", toys.pair()[0].decoder, InCache(heavy=9, recent=RECENT))
     with torch.inference_mode():
         lane.read(toys.PROMPT * 2)
-        with pytest.raises(ValueError, match=r"^layer 0: its KV heads hold different numbers .* \(rope = original\)\.$"):
+        with pytest.raises(
+            ValueError, match=r"^layer 0: its KV heads hold different numbers .* \(rope = original\)\.$"
+        ):
             lane.forward(Feed.causal([1], len(lane.tokens)))

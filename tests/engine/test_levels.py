@@ -21,7 +21,13 @@ from decodescope.engine.model.matrix import unpack
 
 AT, GROUP = Place(0, "qkv"), 32
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-ROUNDINGS = [("int8", {}), ("int4", dict(group=32)), ("finequant", {}), ("codes", dict(bits=3)), ("codes", dict(bits=2))]
+ROUNDINGS = [
+    ("int8", {}),
+    ("int4", dict(group=32)),
+    ("finequant", {}),
+    ("codes", dict(bits=3)),
+    ("codes", dict(bits=2)),
+]
 
 
 def stored(name: str, settings: dict[str, Any], weight: Tensor) -> Tensor:
@@ -43,9 +49,13 @@ def constants(dtype: torch.dtype) -> list[float]:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("name", "settings"), ROUNDINGS[1:])
-def test_a_group_of_equal_weights_comes_back_as_it_was(name: str, settings: dict[str, Any], dtype: torch.dtype) -> None:
+def test_a_group_of_equal_weights_comes_back_as_it_was(
+    name: str, settings: dict[str, Any], dtype: torch.dtype
+) -> None:
     rows = torch.tensor(constants(dtype), dtype=torch.float64).to(dtype)[:, None].expand(-1, 64).contiguous()
-    rows = torch.cat([rows, torch.randn(16 - len(rows) % 16, 64, generator=torch.Generator().manual_seed(0)).to(dtype)])
+    rows = torch.cat(
+        [rows, torch.randn(16 - len(rows) % 16, 64, generator=torch.Generator().manual_seed(0)).to(dtype)]
+    )
     assert len(rows) % 16 == 0, "so many rows the operator of 4 bits takes"
     back = stored(name, settings, rows)
     assert torch.equal(back[: len(constants(dtype))], rows[: len(constants(dtype))])
@@ -63,7 +73,9 @@ def test_a_group_of_equal_keys_comes_back_as_it_was(bits: int, dtype: torch.dtyp
 def test_a_group_of_equal_weights_is_a_grid_without_steps(k: int, value: float) -> None:
     weight = torch.full((16, 32), value, dtype=torch.bfloat16)
     grid = Grid.of(weight, 32, k, torch.float32)
-    assert torch.equal(unpack(grid.stored(torch.bfloat16)), weight) and torch.equal(grid.weight().bfloat16(), weight)
+    assert torch.equal(unpack(grid.stored(torch.bfloat16)), weight) and torch.equal(
+        grid.weight().bfloat16(), weight
+    )
     assert not grid.wish.any() and not grid.scale.any(), "tuning takes its rate from the mean scale"
 
 
@@ -100,10 +112,16 @@ def rounding_of(x: Tensor, dtype: torch.dtype) -> Tensor:
 def test_a_weight_is_off_by_half_a_step_at_most(group: Tensor, bits: tuple[int, int]) -> None:
     k, middle = bits
     q, scale, zero = by_groups(group, GROUP, k, middle)
-    assert scale.dtype == zero.dtype == group.dtype and bool(scale.isfinite().all()) and bool(zero.isfinite().all())
+    assert (
+        scale.dtype == zero.dtype == group.dtype
+        and bool(scale.isfinite().all())
+        and bool(zero.isfinite().all())
+    )
     exact = (q.double() - middle) * scale.double() + zero.double()
     assert bool(((exact - group.double()).abs() <= scale.double() / 2 * (1 + 1e-12)).all())
-    assert float(scale) <= float(largest_step(group, 2**k - 1)), "a step is no larger than range and type make it"
+    assert float(scale) <= float(largest_step(group, 2**k - 1)), (
+        "a step is no larger than range and type make it"
+    )
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -116,9 +134,15 @@ def test_a_weight_of_a_row_is_off_by_half_a_step_at_most(group: Tensor) -> None:
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(groups(), st.sampled_from(ROUNDINGS))
-def test_a_stored_weight_is_off_by_half_a_step_and_the_rounding_of_its_type(group: Tensor, part: tuple[str, Any]) -> None:
+def test_a_stored_weight_is_off_by_half_a_step_and_the_rounding_of_its_type(
+    group: Tensor, part: tuple[str, Any]
+) -> None:
     name, chosen = part
-    scale = by_rows(group)[1] if name == "int8" else by_groups(group, GROUP, chosen.get("bits", 4), 8 * (name != "codes"))[1]
+    scale = (
+        by_rows(group)[1]
+        if name == "int8"
+        else by_groups(group, GROUP, chosen.get("bits", 4), 8 * (name != "codes"))[1]
+    )
     rows = group.expand(16, -1).contiguous()
     off = (stored(name, chosen, rows).double() - rows.double()).abs()
     step = scale.double().reshape(1, 1)
@@ -130,13 +154,22 @@ def test_a_stored_weight_is_off_by_half_a_step_and_the_rounding_of_its_type(grou
 def test_a_packed_key_is_off_by_half_a_step_and_the_rounding_of_its_type(group: Tensor, bits: int) -> None:
     parts = quantise(group, GROUP, bits)
     off = (dequantise(parts, bits).double() - group.double()).abs()
-    step, eps = parts["scale"].double(), torch.finfo(torch.float32).eps  # it is worked out in float32 at least
-    slack = rounding_of(group.double().abs() + step, group.dtype) + 4 * eps * (group.double().abs() + 15 * step)
+    step, eps = (
+        parts["scale"].double(),
+        torch.finfo(torch.float32).eps,
+    )  # it is worked out in float32 at least
+    slack = rounding_of(group.double().abs() + step, group.dtype) + 4 * eps * (
+        group.double().abs() + 15 * step
+    )
     assert bool((off <= step / 2 + slack).all())
 
 
-def test_a_scale_that_is_rounded_down_grows_only_where_an_end_would_lie_more_than_half_a_step_outside() -> None:
+def test_a_scale_that_is_rounded_down_grows_only_where_an_end_would_lie_more_than_half_a_step_outside() -> (
+    None
+):
     reach = torch.tensor([1.0, 22.0, 8.0, 0.4, 0.0], dtype=torch.float64) * smallest(torch.float16)
     scale = fit_scale(torch.zeros_like(reach), reach, 0, 15, torch.float16)
     steps = (scale.double() / smallest(torch.float16)).tolist()
-    assert steps == [1, 2, 1, 1, 0], "1 / 15 and 22 / 15 of the smallest number are rounded to 0 and 1, which are too few"
+    assert steps == [1, 2, 1, 1, 0], (
+        "1 / 15 and 22 / 15 of the smallest number are rounded to 0 and 1, which are too few"
+    )

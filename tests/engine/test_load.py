@@ -25,7 +25,9 @@ from decodescope.engine.load import SHIPPED, find, fingerprint, load, models
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.matrix import unpack
 
-loading = importlib.import_module("decodescope.engine.load")  # as an attribute of the engine, `load` is the function
+loading = importlib.import_module(
+    "decodescope.engine.load"
+)  # as an attribute of the engine, `load` is the function
 
 
 def refused(name: str | Path, match: str, **how: Any) -> None:
@@ -60,7 +62,11 @@ def test_a_shipped_name_wins_over_a_folder(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_loaded_model_is_complete() -> None:
     model = load("lab-draft", device="cpu")
-    assert (model.name, model.path, model.spec.params) == ("lab-draft", SHIPPED / "lab-draft", model.decoder.spec.params)
+    assert (model.name, model.path, model.spec.params) == (
+        "lab-draft",
+        SHIPPED / "lab-draft",
+        model.decoder.spec.params,
+    )
     assert model.decoder.dtype == torch.float32
     assert model.stop_tokens == [0]
     assert model.tokenizer is not None
@@ -113,7 +119,9 @@ def test_shards_are_read_through_their_index(tmp_path: Path) -> None:
     shutil.copy(whole / "config.json", folder / "config.json")
     tensors = load_file(whole / "model.safetensors")
     names = sorted(tensors)
-    files = {n: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, n in enumerate(names)}  # q, k, v lie apart
+    files = {
+        n: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, n in enumerate(names)
+    }  # q, k, v lie apart
     for file in set(files.values()):
         save_file({n: tensors[n] for n in names if files[n] == file}, folder / file)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
@@ -153,18 +161,34 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "head": ({"architectures": ["LlamaForSequenceClassification"]}, "no LlamaForCausalLM"),
     "activation": ({"hidden_act": "gelu"}, "only 'silu'"),
     "quantised": ({"quantization_config": {"bits": 4}}, "quantised"),
-    "rope": ({"rope_parameters": {"rope_type": "dynamic", "factor": 4.0}}, "'dynamic'.*default, linear, llama3, yarn"),
-    "yarn's mscale": ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0}}, "yarn with an mscale"),
+    "rope": (
+        {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0}},
+        "'dynamic'.*default, linear, llama3, yarn",
+    ),
+    "yarn's mscale": (
+        {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0}},
+        "yarn with an mscale",
+    ),
     "yarn's bands": (
         {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "beta_slow": 40}},
         "beta_slow 40, which must be below beta_fast 32",
     ),
     "longrope": ({"rope_scaling": {"type": "longrope", "short_factor": [1.0]}}, "'longrope'"),
-    "rope by layer": ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "rotates its layers differently"),
+    "rope by layer": (
+        {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}},
+        "rotates its layers differently",
+    ),
     "partial": ({"partial_rotary_factor": 0.5}, "only phi3"),
     "no factor": ({"rope_parameters": {"rope_type": "linear"}}, "factor as None"),
     "bands": (
-        {"rope_parameters": {"rope_type": "llama3", "factor": 2, "low_freq_factor": 4, "high_freq_factor": 1}},
+        {
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "factor": 2,
+                "low_freq_factor": 4,
+                "high_freq_factor": 1,
+            }
+        },
         "low_freq_factor 4, which must be below",
     ),
     "heads": ({"num_key_value_heads": 3}, "no multiple"),
@@ -180,7 +204,11 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
         "'relu'; only 'gelu_pytorch_tanh' is supported",
     ),
     "both directions": (
-        {"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": True},
+        {
+            "model_type": "gemma3_text",
+            "architectures": ["Gemma3ForCausalLM"],
+            "use_bidirectional_attention": True,
+        },
         "reads windows of its text both ways",
     ),
     "mask beyond the vocabulary": (
@@ -192,22 +220,42 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
         "mask_token_id as <mask>; it must be an id below",
     ),
     "gemma's rotation": (
-        {"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "rope_parameters": {"full_attention": 3}},
+        {
+            "model_type": "gemma3_text",
+            "architectures": ["Gemma3ForCausalLM"],
+            "rope_parameters": {"full_attention": 3},
+        },
         "rotation of its full_attention as no table",
     ),
     "pictures too": (
         {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "text_config": {}},
         "'gemma3', which is not supported",
     ),
-    "experts": ({"model_type": "mixtral", "architectures": ["MixtralForCausalLM"]}, "'mixtral', which is not supported"),
-    "flag of no truth": ({"tie_word_embeddings": "false"}, "tie_word_embeddings as false; it must be true or false"),
+    "experts": (
+        {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"]},
+        "'mixtral', which is not supported",
+    ),
+    "flag of no truth": (
+        {"tie_word_embeddings": "false"},
+        "tie_word_embeddings as false; it must be true or false",
+    ),
     "window of no number": (
-        {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True, "max_window_layers": "x"},
+        {
+            "model_type": "qwen2",
+            "architectures": ["Qwen2ForCausalLM"],
+            "use_sliding_window": True,
+            "max_window_layers": "x",
+        },
         "max_window_layers as x; it must be a whole number",
     ),
     "compressed": ({"compression_config": {"format": "int-quantized"}}, "quantised"),
     "layer types": (
-        {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True, "layer_types": ["x"]},
+        {
+            "model_type": "qwen2",
+            "architectures": ["Qwen2ForCausalLM"],
+            "use_sliding_window": True,
+            "layer_types": ["x"],
+        },
         "layer_types must name 2 layers",
     ),
     "no_rope_layers": (
@@ -218,7 +266,9 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "match"), CONFIGS.values(), ids=CONFIGS)
-def test_a_config_that_we_cannot_run_exactly_is_refused(changes: dict[str, Any], match: str, tmp_path: Path) -> None:
+def test_a_config_that_we_cannot_run_exactly_is_refused(
+    changes: dict[str, Any], match: str, tmp_path: Path
+) -> None:
     folder = made(tmp_path / "m")
     (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
     refused(folder, match)
@@ -244,12 +294,20 @@ def test_yarn_extends_the_context_by_its_factor_where_the_config_leaves_the_orig
     says = "config.json of m gives max_position_embeddings {}, and yarn with factor 4 over 64 positions makes 256: the limit is"
     assert read(64) == (256, [f"{says.format(64)} 256 tokens."])
     assert read(256) == (256, [])
-    assert read(512) == (512, [f"{says.format(512)} 512 tokens."]), "what the config gives itself is not taken away"
-    assert read(64, original_max_position_embeddings=None)[0] == 256, "without it the length beside the table is the original"
+    assert read(512) == (512, [f"{says.format(512)} 512 tokens."]), (
+        "what the config gives itself is not taken away"
+    )
+    assert read(64, original_max_position_embeddings=None)[0] == 256, (
+        "without it the length beside the table is the original"
+    )
     assert read(64, factor=0.5)[0] == 64
     llama3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    assert read(64, **llama3) == read(64, rope_type="linear") == (64, []), "the others give the extended length"
-    with pytest.raises(LoadError, match="factor 1e\\+06 over 64 positions, more than the limit of 16777216 tokens"):
+    assert read(64, **llama3) == read(64, rope_type="linear") == (64, []), (
+        "the others give the extended length"
+    )
+    with pytest.raises(
+        LoadError, match="factor 1e\\+06 over 64 positions, more than the limit of 16777216 tokens"
+    ):
         read(64, factor=1e6)
 
 
@@ -257,14 +315,28 @@ def test_a_model_without_a_causal_mask_says_so_and_names_its_mask() -> None:
     spec = spec_from_config({**CONFIG, "use_bidirectional_attention": True, "mask_token_id": 5}, "m")
     plain = spec_from_config(CONFIG, "m")
     assert (spec.causal, spec.mask_token, plain.causal, plain.mask_token) == (False, 5, True, None)
-    assert spec_from_config({**CONFIG, "mask_token_id": -1}, "m").mask_token is None, "a causal model has no use for it"
-    assert spec.record()["mask_token"] == 5 and "mask_token" not in plain.record(), "headers stay as they were"
+    assert spec_from_config({**CONFIG, "mask_token_id": -1}, "m").mask_token is None, (
+        "a causal model has no use for it"
+    )
+    assert spec.record()["mask_token"] == 5 and "mask_token" not in plain.record(), (
+        "headers stay as they were"
+    )
     assert spec_of(spec.record()) == spec and spec_of(plain.record()) == plain
 
 
 def test_gemma_3_says_its_two_rotations_in_older_and_in_newer_words() -> None:
-    gemma = {**CONFIG, "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "num_hidden_layers": 12}
-    old = {**gemma, "rope_theta": 2e6, "rope_local_base_freq": 5e3, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+    gemma = {
+        **CONFIG,
+        "model_type": "gemma3_text",
+        "architectures": ["Gemma3ForCausalLM"],
+        "num_hidden_layers": 12,
+    }
+    old = {
+        **gemma,
+        "rope_theta": 2e6,
+        "rope_local_base_freq": 5e3,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    }
     full = {"rope_type": "linear", "factor": 8.0, "rope_theta": 2e6}
     new = {**gemma, "rope_parameters": {"full_attention": full, "sliding_attention": {"rope_theta": 5e3}}}
     spec = spec_from_config(old, "m")
@@ -372,7 +444,9 @@ def test_too_many_tensors_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     refused(made(tmp_path / "m"), "more than 5 tensors")
 
 
-@pytest.mark.parametrize("content", [b"[1]", b"{", b"\xff", b"[" * 100_000], ids=["list", "cut", "bytes", "deep"])
+@pytest.mark.parametrize(
+    "content", [b"[1]", b"{", b"\xff", b"[" * 100_000], ids=["list", "cut", "bytes", "deep"]
+)
 def test_a_damaged_config_is_refused(content: bytes, tmp_path: Path) -> None:
     folder = made(tmp_path / "m")
     (folder / "config.json").write_bytes(content)
@@ -435,7 +509,9 @@ def test_without_a_network_the_sentence_names_the_shipped_models(monkeypatch: py
     assert "\n" not in str(error.value)
 
 
-def test_a_hub_model_is_judged_before_its_weights_are_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_model_is_judged_before_its_weights_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[list[str]] = []
 
     def download(name: str, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
@@ -455,7 +531,9 @@ def test_a_hub_model_is_judged_before_its_weights_are_fetched(tmp_path: Path, mo
     assert len(asked) == 1
 
 
-def test_types_and_devices_that_are_not_there_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_types_and_devices_that_are_not_there_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = made(tmp_path / "m")
     refused(folder, "'int8' is not supported; use one of float32, bfloat16, float16, float64", dtype="int8")
     for device in ("cuda:99", "nonsense"):

@@ -37,7 +37,9 @@ from decodescope.engine.model.feed import Feed
 from decodescope.engine.model.matrix import can_pack
 from decodescope.engine.model.rope import frequencies
 
-loading = importlib.import_module("decodescope.engine.load")  # as an attribute of the engine, `load` is the function
+loading = importlib.import_module(
+    "decodescope.engine.load"
+)  # as an attribute of the engine, `load` is the function
 
 
 def in_shards(folder: Path) -> list[Path]:
@@ -90,7 +92,9 @@ print(json.dumps({"events": events, "modules": seen}))
 """
 
 
-def test_a_folder_full_of_code_is_loaded_without_running_fetching_or_reading_elsewhere(tmp_path: Path) -> None:
+def test_a_folder_full_of_code_is_loaded_without_running_fetching_or_reading_elsewhere(
+    tmp_path: Path,
+) -> None:
     """Remote code, a custom generate, a kernel from the hub, pickles: an audit hook sees every file and socket."""
     folder = made(
         tmp_path / "m",
@@ -129,10 +133,16 @@ def test_a_folder_full_of_code_is_loaded_without_running_fetching_or_reading_els
     kinds = {event for event, _ in told["events"]} - {"open"}
     assert kinds <= {"subprocess.Popen", "os.posix_spawn"}, told
     assert all("template.py" in what for event, what in told["events"] if event == "subprocess.Popen")
-    opened = [Path(what) for event, what in told["events"] if event == "open" and not what.startswith("/proc")]
+    opened = [
+        Path(what) for event, what in told["events"] if event == "open" and not what.startswith("/proc")
+    ]
     assert folder / "config.json" in opened, "the guard: the hook sees files"
     # bytecode and sources of what Python itself imports late are no files of the model
-    elsewhere = [x for x in opened if x.parent != folder and not str(x).startswith((sys.prefix, sys.base_prefix, "/dev"))]
+    elsewhere = [
+        x
+        for x in opened
+        if x.parent != folder and not str(x).startswith((sys.prefix, sys.base_prefix, "/dev"))
+    ]
     assert not [x for x in elsewhere if x.suffix not in (".py", ".pyc")], elsewhere
     assert folder / "pytorch_model.bin" not in opened
 
@@ -256,13 +266,19 @@ def test_a_damaged_index_is_refused(index: bytes, tmp_path: Path) -> None:
     refused(folder, r"model\.safetensors\.index\.json|lacks")
 
 
-@pytest.mark.parametrize(("value", "dtype"), [(torch.nan, "float32"), (torch.inf, "float32"), (1e30, "float16")])
-@pytest.mark.parametrize("name", ["model.layers.1.mlp.up_proj.weight", "model.norm.weight", "model.embed_tokens.weight"])
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(torch.nan, "float32"), (torch.inf, "float32"), (1e30, "float16")]
+)
+@pytest.mark.parametrize(
+    "name", ["model.layers.1.mlp.up_proj.weight", "model.norm.weight", "model.embed_tokens.weight"]
+)
 def test_weights_that_are_not_finite_are_refused(name: str, value: float, dtype: str, tmp_path: Path) -> None:
     folder = made(tmp_path / "m")
     load(folder, device="cpu", dtype=dtype)  # the guard: it is sound before
     change(folder, lambda t: t[name].view(-1)[-1:].fill_(value))
-    refused(folder, f"{name} holds numbers that are not finite as {dtype}; use a type of wider range", dtype=dtype)
+    refused(
+        folder, f"{name} holds numbers that are not finite as {dtype}; use a type of wider range", dtype=dtype
+    )
 
 
 def test_a_tied_head_with_numbers_of_its_own_is_refused(tmp_path: Path) -> None:
@@ -288,7 +304,12 @@ def test_a_config_of_enormous_sizes_is_refused_before_any_weight_is_looked_at(
 ) -> None:
     monkeypatch.setattr(loading, "Weights", None)
     folder = made(tmp_path / "m")
-    huge = {"hidden_size": 1 << 20, "intermediate_size": 1 << 22, "vocab_size": 1 << 24, "num_hidden_layers": 1000}
+    huge = {
+        "hidden_size": 1 << 20,
+        "intermediate_size": 1 << 22,
+        "vocab_size": 1 << 24,
+        "num_hidden_layers": 1000,
+    }
     for changes, match in (
         (huge, r"needs [\d.]+ GiB as float32 and [\d.]+ GiB are free on cpu; use a smaller"),
         ({"vocab_size": 10**9}, "vocab_size as 1000000000; it must be a whole number from 1 to 16777216"),
@@ -315,7 +336,9 @@ def test_the_memory_asked_for_counts_the_second_copy_of_a_tied_embedding(
 
 def test_memory_that_runs_out_on_the_way_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def empty(*_: Any, **__: Any) -> torch.Tensor:
-        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes")
+        raise RuntimeError(
+            "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes"
+        )
 
     folder = made(tmp_path / "m")
     monkeypatch.setattr(torch, "empty", empty)
@@ -329,7 +352,10 @@ ANY = st.recursive(
     | st.floats()
     | st.text(max_size=8)
     | st.sampled_from(["default", "linear", "llama3", "yarn"]),
-    lambda x: st.lists(x, max_size=3) | st.dictionaries(st.sampled_from(["rope_type", "factor", "full_attention", "a"]), x),
+    lambda x: (
+        st.lists(x, max_size=3)
+        | st.dictionaries(st.sampled_from(["rope_type", "factor", "full_attention", "a"]), x)
+    ),
     max_leaves=6,
 )
 ROTATIONS = st.fixed_dictionaries(
@@ -342,10 +368,37 @@ ROTATIONS = st.fixed_dictionaries(
 )  # fmt: skip
 WORDS = [
     *CONFIG,
-    *("head_dim", "rope_theta", "rope_scaling", "rope_parameters", "sliding_window", "layer_types", "max_window_layers"),
-    *("use_sliding_window", "no_rope_layers", "no_rope_layer_interval", "attention_bias", "mlp_bias", "partial_rotary_factor"),
-    *("query_pre_attn_scalar", "final_logit_softcapping", "attn_logit_softcapping", "sliding_window_pattern", "hidden_act"),
-    *("rope_local_base_freq", "rms_norm_eps", "quantization_config", "hidden_activation", "use_bidirectional_attention"),
+    *(
+        "head_dim",
+        "rope_theta",
+        "rope_scaling",
+        "rope_parameters",
+        "sliding_window",
+        "layer_types",
+        "max_window_layers",
+    ),
+    *(
+        "use_sliding_window",
+        "no_rope_layers",
+        "no_rope_layer_interval",
+        "attention_bias",
+        "mlp_bias",
+        "partial_rotary_factor",
+    ),
+    *(
+        "query_pre_attn_scalar",
+        "final_logit_softcapping",
+        "attn_logit_softcapping",
+        "sliding_window_pattern",
+        "hidden_act",
+    ),
+    *(
+        "rope_local_base_freq",
+        "rms_norm_eps",
+        "quantization_config",
+        "hidden_activation",
+        "use_bidirectional_attention",
+    ),
     *("original_max_position_embeddings",),
 ]
 
@@ -374,7 +427,9 @@ def test_any_config_is_a_model_or_one_sentence(family: str) -> None:
                 assert frequencies(rope).isfinite().all()
 
     check()
-    assert accepted > 5, "the guard: some configs must describe a model"  # which come depends on the modules that are loaded
+    assert accepted > 5, (
+        "the guard: some configs must describe a model"
+    )  # which come depends on the modules that are loaded
 
 
 def test_what_does_not_print_stands_in_a_refusal_as_its_escape(tmp_path: Path) -> None:
@@ -406,9 +461,13 @@ def test_a_tokenizer_with_enormous_ids_is_refused(tmp_path: Path) -> None:
     refused(folder, "its largest id is 4294967295, more than the limit of 4194303")
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", "null", '{"model": {"type": "Evil"}}', "{" * 1000, small({"a": 0})[:-9]])
+@pytest.mark.parametrize(
+    "content", ["{}", "[]", "null", '{"model": {"type": "Evil"}}', "{" * 1000, small({"a": 0})[:-9]]
+)
 def test_a_damaged_tokenizer_is_refused(content: str, tmp_path: Path) -> None:
-    refused(with_tokenizer(made(tmp_path / "m"), content), r"tokenizer\.json cannot be read .*download it again")
+    refused(
+        with_tokenizer(made(tmp_path / "m"), content), r"tokenizer\.json cannot be read .*download it again"
+    )
 
 
 @pytest.mark.parametrize("name", ["generation_config.json", "tokenizer_config.json", "chat_template.jinja"])
@@ -439,7 +498,11 @@ def test_any_settings_of_a_tokenizer_are_read_or_refused_with_one_sentence(tmp_p
             tokenizer = Tokenizer.from_folder(folder)
         except LoadError as error:
             outcomes["refused"] += 1
-            assert str(error).isprintable() and "tokenizer_config.json" in str(error) and str(error).endswith(".")
+            assert (
+                str(error).isprintable()
+                and "tokenizer_config.json" in str(error)
+                and str(error).endswith(".")
+            )
             return
         outcomes["read"] += 1
         named = {said[x] for x in words if x.endswith("_token") and isinstance(said.get(x), str)}
@@ -461,8 +524,17 @@ def test_a_tokenizer_file_above_the_limit_is_not_read(tmp_path: Path) -> None:
 
 
 def test_marks_have_the_ids_that_the_tokenizer_gives_them_whatever_its_file_says(tmp_path: Path) -> None:
-    mark = {"content": "<x>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    folder = with_tokenizer(made(tmp_path / "m"), small({"a": 0, "b": 1}, added_tokens=[{"id": 10**9, **mark}]))
+    mark = {
+        "content": "<x>",
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
+    folder = with_tokenizer(
+        made(tmp_path / "m"), small({"a": 0, "b": 1}, added_tokens=[{"id": 10**9, **mark}])
+    )
     tokenizer = load(folder, device="cpu").tokenizer
     assert tokenizer is not None
     assert tokenizer.vocab == 3
@@ -532,7 +604,9 @@ def test_ids_without_a_token_are_shown_by_their_number(tmp_path: Path) -> None:
         ({}, [3]),
     ],
 )
-def test_ends_that_are_no_ids_are_passed_over(generation: dict[str, Any], stops: list[int], tmp_path: Path) -> None:
+def test_ends_that_are_no_ids_are_passed_over(
+    generation: dict[str, Any], stops: list[int], tmp_path: Path
+) -> None:
     folder = made(tmp_path / "m", eos_token_id=3)
     (folder / "generation_config.json").write_text(json.dumps(generation))
     assert load(folder, device="cpu").stop_tokens == stops

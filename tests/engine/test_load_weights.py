@@ -30,9 +30,15 @@ def test_transforms_stand_behind_the_name(tmp_path: Path) -> None:
     odd = tmp_path / "a@int8"
     odd.mkdir()
     assert without_weights(str(odd)) == (str(odd), ""), "a folder may be called so"
-    assert find("lab@ int4  group=32 + int8 head=false").name == "lab@int4 group=32+int8", "as little as has to be said"
+    assert find("lab@ int4  group=32 + int8 head=false").name == "lab@int4 group=32+int8", (
+        "as little as has to be said"
+    )
     assert find("lab@int4 group=64").name == "lab@int4"
-    for name, why in (("lab@int5", "no weights is called"), ("lab@int4 group=5", "one of"), ("lab@int4 64", "knob=value")):
+    for name, why in (
+        ("lab@int5", "no weights is called"),
+        ("lab@int4 group=5", "one of"),
+        ("lab@int4 64", "knob=value"),
+    ):
         with pytest.raises(LoadError, match=why):
             find(name)
 
@@ -65,13 +71,25 @@ def test_a_run_on_changed_weights_says_so_everywhere(capsys: pytest.CaptureFixtu
     found = json.loads(capsys.readouterr().out)
     assert (found["exactness"], found["causes"]) == ("exact_for_settings", [why])
     model = found["models"]["target"]
-    assert (model["name"], model["weights"], model["adapter"]) == (f"{SMALL}@int4", "int4", "") and model["fingerprint"]
+    assert (model["name"], model["weights"], model["adapter"]) == (f"{SMALL}@int4", "int4", "") and model[
+        "fingerprint"
+    ]
 
 
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The draft is the target's own view in 4 bits: the text is that of the target by itself."""
     out = tmp_path / "run.dstrace"
-    words = ["run", "--model", SMALL, "--draft", SMALL, "--draft-weights", "int4 group=32", "--drafter", "draft_model"]
+    words = [
+        "run",
+        "--model",
+        SMALL,
+        "--draft",
+        SMALL,
+        "--draft-weights",
+        "int4 group=32",
+        "--drafter",
+        "draft_model",
+    ]
     assert main([*words, "--prompt", "A dog and a", "--max-new-tokens", "24", "--trace", str(out)]) == 0
     text = capsys.readouterr().out
     trace = open_trace(out)
@@ -81,7 +99,9 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     alone = run(load(SMALL), Method(), "A dog and a", max_new_tokens=24)
     assert text.startswith(alone.text)
     fork = tmp_path / "fork.dstrace"
-    assert main(["trace", "fork", str(out), "--step", "2", "--trace", str(fork), "--max-new-tokens", "12"]) == 0
+    assert (
+        main(["trace", "fork", str(out), "--step", "2", "--trace", str(fork), "--max-new-tokens", "12"]) == 0
+    )
     assert open_trace(fork).header.lanes["draft"]["name"] == f"{SMALL}@int4 group=32"
     capsys.readouterr()
     assert main(["run", "--model", SMALL, "--weights", "int4 group=3", "--prompt", "x"]) == 2

@@ -28,7 +28,9 @@ def test_a_target_becomes_a_weighted_sum_and_the_sources_leave(dtype: torch.dtyp
     store = LayerStore(SPEC, 0, batch=B, columns=columns, dtype=dtype)
     store.append(torch.randn(2, B, H, N, D, generator=g).to(dtype), torch.arange(N).expand(B, N))
     store.commit(range(N))
-    store.evict(torch.tensor([0]).expand(B, H, 1))  # slot 0 now holds position 8, so that a slot is no position
+    store.evict(
+        torch.tensor([0]).expand(B, H, 1)
+    )  # slot 0 now holds position 8, so that a slot is no position
     store.column("mass").copy_(torch.rand(B, H, N - 1, generator=g))
     store.evicted, store.merged = [], []
     before, mass = (store.kv.clone().double(), store.column("mass").clone())
@@ -53,12 +55,19 @@ def test_a_target_becomes_a_weighted_sum_and_the_sources_leave(dtype: torch.dtyp
         for h in range(H):
             for slot, position in enumerate(store.positions()[b, h].tolist()):
                 kv, stands, kind, worth = due[b, h, position]
-                assert torch.allclose(store.kv[:, b, h, slot].double(), kv, rtol=1e-2 if dtype == torch.bfloat16 else 1e-6)
-                assert store.column("weight")[b, h, slot] == stands and store.column("kind")[b, h, slot] == kind
+                assert torch.allclose(
+                    store.kv[:, b, h, slot].double(), kv, rtol=1e-2 if dtype == torch.bfloat16 else 1e-6
+                )
+                assert (
+                    store.column("weight")[b, h, slot] == stands and store.column("kind")[b, h, slot] == kind
+                )
                 assert store.column("mass")[b, h, slot] == worth
     (told,) = store.merged
     assert torch.equal(told.source, places.gather(2, source))
-    assert torch.equal(told.target[:, :, :3], places.gather(2, target)[:, :, :3]) and (told.target[:, :, 3] == -1).all()
+    assert (
+        torch.equal(told.target[:, :, :3], places.gather(2, target)[:, :, :3])
+        and (told.target[:, :, 3] == -1).all()
+    )
     assert torch.equal(told.weight, weights) and torch.equal(told.similarity, weights / 2)
     assert torch.equal(store.evicted[0].long(), places.gather(2, source)), "dropped or merged, they left"
 

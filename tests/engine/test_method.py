@@ -21,8 +21,13 @@ def test_named_method_from_the_words_of_a_command_line() -> None:
 
 
 def test_several_samplers_make_a_chain_in_their_order() -> None:
-    made = Method.named({"sampler": ["top_p", "temperature"]}, {"top_p": {"p": 0.8}, "temperature": {"temperature": "0.5"}})
-    assert isinstance(made.sampler, Chain) and [s.name for s in made.sampler.stages] == ["top_p", "temperature"]
+    made = Method.named(
+        {"sampler": ["top_p", "temperature"]}, {"top_p": {"p": 0.8}, "temperature": {"temperature": "0.5"}}
+    )
+    assert isinstance(made.sampler, Chain) and [s.name for s in made.sampler.stages] == [
+        "top_p",
+        "temperature",
+    ]
     assert [s["name"] for s in made.record()["sampler"]["stages"]] == ["top_p", "temperature"]
 
 
@@ -41,7 +46,11 @@ def test_record_makes_the_same_method_again(kind: str) -> None:
         ({"drafer": "none"}, {}, "there is no part 'drafer'. Did you mean 'drafter'?"),
         ({}, {"top_p": {"p": 0.5}}, "settings name 'top_p', which is no part of this method."),
         ({"sampler": ["top_p", "top_k"]}, {"sampler": {"p": 0.5}}, "settings name 'sampler'"),
-        ({"drafter": "prompt_lokup"}, {}, "no drafter is called 'prompt_lokup'. Did you mean 'prompt_lookup'?"),
+        (
+            {"drafter": "prompt_lokup"},
+            {},
+            "no drafter is called 'prompt_lokup'. Did you mean 'prompt_lookup'?",
+        ),
         ({"drafter": "none"}, {"drafter": {"length": 3}}, "none has no knob 'length'. It has none."),
         ({"policy": "h2o"}, {"policy": {"hevy": 3}}, "h2o has no knob 'hevy'. Did you mean 'heavy'?"),
     ],

@@ -22,7 +22,9 @@ ASKED = [question(1, "go A", "BCABCABCABCA", kind="code"), question(2, "ab A", "
 @pytest.fixture(scope="module")
 def measured() -> ModelsResult:
     other = scripted({**RULES, "C": "x"})
-    return models(ModelsBench({DENSE: scripted(RULES), "same": scripted(RULES), "other": other}, new_tokens=12), ASKED)
+    return models(
+        ModelsBench({DENSE: scripted(RULES), "same": scripted(RULES), "other": other}, new_tokens=12), ASKED
+    )
 
 
 def test_a_model_that_is_the_same_loses_nothing_and_another_one_does(measured: ModelsResult) -> None:
@@ -38,9 +40,16 @@ def test_a_model_that_is_the_same_loses_nothing_and_another_one_does(measured: M
 
 def test_answers_are_kept_of_those_that_the_dense_model_has_right() -> None:
     def row(number: int, kind: str, name: str, right: bool | None) -> ModelsRow:
-        return ModelsRow(number, kind, name, score=None if right is None else float(right), right=right, places=1)
+        return ModelsRow(
+            number, kind, name, score=None if right is None else float(right), right=right, places=1
+        )
 
-    rows = [row(1, "qa", DENSE, True), row(2, "qa", DENSE, False), row(3, "copy", DENSE, True), row(4, "chat", DENSE, None)]
+    rows = [
+        row(1, "qa", DENSE, True),
+        row(2, "qa", DENSE, False),
+        row(3, "copy", DENSE, True),
+        row(4, "chat", DENSE, None),
+    ]
     rows += [row(1, "qa", "int8", True), row(2, "qa", "int8", True), row(4, "chat", "int8", None)]
     rows.append(replace(row(3, "copy", "int8", False), fault="it broke", score=None))
     figures = ModelsResult({"models": {}}, rows=rows).record()["methods"]
@@ -63,7 +72,9 @@ def test_random_weights_have_the_size_asked_for_and_are_timed_by_rows() -> None:
     for params in (20_000_000, 300_000_000):
         assert random_shape(params).params == pytest.approx(params, rel=0.1)
     record = speeds(1_000_000, {"int8": "int8"}, rows=(1, 2), repeats=1)
-    assert [*record["ms"]] == [DENSE, "int8"] and all(len(x) == 2 and min(x) > 0 for x in record["ms"].values())
+    assert [*record["ms"]] == [DENSE, "int8"] and all(
+        len(x) == 2 and min(x) > 0 for x in record["ms"].values()
+    )
     assert record["bytes"]["int8"] < record["bytes"][DENSE] and "2 rows" in timed(record)
     plain = random_decoder(1_000_000, torch.float32)
     assert torch.isfinite(plain.forward(Feed.causal([1, 2, 3], 0), None)[0]).all()

@@ -23,7 +23,9 @@ def int8(out: int, inner: int, dtype: torch.dtype) -> tuple[Matrix, Tensor]:
     return Int8.stored(q, scale), q.double() * scale.double()[:, None]
 
 
-def grouped(k: int, middle: int, make: Callable[..., Matrix]) -> Callable[[int, int, torch.dtype], tuple[Matrix, Tensor]]:
+def grouped(
+    k: int, middle: int, make: Callable[..., Matrix]
+) -> Callable[[int, int, torch.dtype], tuple[Matrix, Tensor]]:
     def one(out: int, inner: int, dtype: torch.dtype) -> tuple[Matrix, Tensor]:
         q = torch.randint(2**k, (out, inner), generator=G, dtype=torch.uint8)
         scale, zero = (torch.randn(out, inner // 32, generator=G).to(dtype) for _ in range(2))
@@ -77,13 +79,17 @@ def test_the_operator_gives_what_the_plain_way_gives(kind: str) -> None:
     assert (y - F.linear(x, unpack(weight))).abs().max() <= 1e-5 * y.abs().max()
     x.requires_grad_()
     linear(x, weight).sum().backward()
-    assert x.grad is not None and torch.allclose(x.grad, unpack(weight).sum(0).expand(3, -1), atol=1e-4), "it has a gradient"
+    assert x.grad is not None and torch.allclose(x.grad, unpack(weight).sum(0).expand(3, -1), atol=1e-4), (
+        "it has a gradient"
+    )
 
 
 @pytest.mark.parametrize("kind", MAKES)
 def test_rows_below_and_the_same_elsewhere(kind: str) -> None:
     weight, numbers = MAKES[kind](48, 64, torch.float32)
-    assert isinstance(lower(weight, 16), Matrix) and torch.equal(unpack(lower(weight, 16)), unpack(weight)[16:])
+    assert isinstance(lower(weight, 16), Matrix) and torch.equal(
+        unpack(lower(weight, 16)), unpack(weight)[16:]
+    )
     assert torch.equal(weight[5:9], unpack(weight)[5:9]), "what is no product is done with its numbers"
     assert pack(weight) is weight
     for dtype in DTYPES:

@@ -69,15 +69,21 @@ def test_strategy_and_model_read_the_same_sides() -> None:
     left, both = toys.SPEC, toys.shaped(causal=False, name="lab-mdm")
     for strategy in ("draft_verify", "jacobi", "beam", "pearl", "samples"):
         toys.method(strategy=strategy).check(left)
-        with pytest.raises(MethodError, match=rf"^{strategy} writes from left to right, and lab-mdm reads its text in both "):
+        with pytest.raises(
+            MethodError, match=rf"^{strategy} writes from left to right, and lab-mdm reads its text in both "
+        ):
             toys.method(strategy=strategy).check(both)
     Method(Filler()).check(both)
-    with pytest.raises(MethodError, match=r"^test_needs fills places with text on both sides, and toy reads from "):
+    with pytest.raises(
+        MethodError, match=r"^test_needs fills places with text on both sides, and toy reads from "
+    ):
         Method(Filler()).check(left)
 
 
 def test_a_further_model_is_causal() -> None:
     both = toys.shaped(causal=False, name="lab-mdm")
-    with pytest.raises(MethodError, match=r"^lab-mdm reads its text in both directions, so it cannot be the draft model"):
+    with pytest.raises(
+        MethodError, match=r"^lab-mdm reads its text in both directions, so it cannot be the draft model"
+    ):
         toys.method(drafter="draft_model").check_models({"draft": both})
     toys.method(drafter="draft_model").check_models({"draft": toys.SPEC})

@@ -39,14 +39,20 @@ DRAFTING = [name for name in registry("drafter") if "draft" in registry("drafter
 
 
 def made(
-    folder: Path, vocab: int, seed: int = 0, edit: Callable[[dict[str, Any]], None] | None = None, **changes: Any
+    folder: Path,
+    vocab: int,
+    seed: int = 0,
+    edit: Callable[[dict[str, Any]], None] | None = None,
+    **changes: Any,
 ) -> Model:
     """A loaded model of random weights with the shipped tokenizer, `edit`ed. Rows without a token have the largest logits."""
     folder.mkdir()
     config = {**CONFIG, "vocab_size": vocab, **changes}
     (folder / "config.json").write_text(json.dumps(config))
     g = torch.Generator().manual_seed(seed)
-    tensors = {name: torch.randn(shape, generator=g) for name, shape in shapes(spec_from_config(config, "m")).items()}
+    tensors = {
+        name: torch.randn(shape, generator=g) for name, shape in shapes(spec_from_config(config, "m")).items()
+    }
     tensors["lm_head.weight"][:IDS] *= 2
     tensors["lm_head.weight"][IDS:] *= 50
     save_file(tensors, folder / "model.safetensors")
@@ -110,16 +116,22 @@ CASES: dict[str, tuple[Any, Any, str]] = {
 
 
 @pytest.fixture(scope="module", params=CASES)
-def strangers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Model, str]:
+def strangers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Model, Model, str]:
     """A target and a draft model whose tokenizers differ, and what is said of it."""
     (ours, theirs, match), folder = CASES[request.param], tmp_path_factory.mktemp("strangers")
     return made(folder / "big", IDS + 1, edit=ours), made(folder / "small", IDS + 1, 1, edit=theirs), match
 
 
 @pytest.mark.parametrize("drafter", DRAFTING)
-def test_different_tokenizers_are_refused_with_the_first_id_that_differs(strangers: Any, drafter: str) -> None:
+def test_different_tokenizers_are_refused_with_the_first_id_that_differs(
+    strangers: Any, drafter: str
+) -> None:
     target, draft, match = strangers
-    with pytest.raises(MethodError, match=r"small cannot be the draft model of big: their tokenizers " + match) as error:
+    with pytest.raises(
+        MethodError, match=r"small cannot be the draft model of big: their tokenizers " + match
+    ) as error:
         session(target, draft, drafter)
     assert str(error.value).endswith("Use a model with the same tokenizer.")
 
@@ -128,13 +140,19 @@ def test_a_mark_without_a_row_in_either_model_is_no_difference(tmp_path: Path) -
     """Neither can read or write it: a padding mark of tokenizer_config.json is such a one. With a row it is a difference."""
     target, draft = made(tmp_path / "big", IDS, edit=added), made(tmp_path / "small", IDS, 1)
     assert target.tokenizer.same_ids(draft.tokenizer) == (IDS, "<|more|>", None)
-    assert finished(session(target, draft, "draft_model")) == run(target, None, PROMPT, max_new_tokens=24).tokens
+    assert (
+        finished(session(target, draft, "draft_model")) == run(target, None, PROMPT, max_new_tokens=24).tokens
+    )
     with pytest.raises(MethodError, match="differ at id 4096"):
         session(target, made(tmp_path / "more", IDS + 1, 1), "draft_model")
 
 
-@pytest.fixture(scope="module", params=[(IDS, IDS + 128), (IDS + 128, IDS), (IDS + 64, IDS + 128), (IDS, IDS)], ids=str)
-def padded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Model, list[int]]:
+@pytest.fixture(
+    scope="module", params=[(IDS, IDS + 128), (IDS + 128, IDS), (IDS + 64, IDS + 128), (IDS, IDS)], ids=str
+)
+def padded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Model, Model, list[int]]:
     """A target and a draft model with so many rows, padding among them, and the target's greedy text."""
     (big, small), folder = request.param, tmp_path_factory.mktemp("padded")
     target, draft = made(folder / "big", big, 3), made(folder / "small", small, 3 if big == small else 4)
@@ -142,7 +160,9 @@ def padded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         if model.spec.vocab > IDS:
             bare = load(model.path, dtype="float64", device="cpu").decoder
             bare.usable = None
-            assert int(bare.forward(Feed.causal(PROMPT, 0), None)[0, -1].argmax()) >= IDS, "the guard: padding would win"
+            assert int(bare.forward(Feed.causal(PROMPT, 0), None)[0, -1].argmax()) >= IDS, (
+                "the guard: padding would win"
+            )
     return target, draft, run(target, None, PROMPT, max_new_tokens=24).tokens
 
 
@@ -151,7 +171,9 @@ def test_padding_is_accepted_and_never_chosen(padded: tuple[Model, Model, list[i
     """Greedy and sampled; the padded rows would win every time if they were not masked before the softmax."""
     target, draft, plain = padded
     assert finished(session(target, draft, drafter)) == plain
-    warm = session(target, draft, drafter, names={"sampler": "temperature"}, settings={"sampler": {"temperature": 2.0}})
+    warm = session(
+        target, draft, drafter, names={"sampler": "temperature"}, settings={"sampler": {"temperature": 2.0}}
+    )
     told = finished(warm)
     assert len(set(told)) > 10, "the guard: it must be sampled"
     assert max(told) < IDS
@@ -172,7 +194,10 @@ def test_a_draft_with_fewer_usable_ids_bounds_both_sides(tmp_path: Path) -> None
 def test_a_pair_of_which_one_has_no_tokenizer_is_refused(tmp_path: Path) -> None:
     target, draft = made(tmp_path / "big", IDS), made(tmp_path / "small", IDS, 1)
     draft.tokenizer = None
-    with pytest.raises(MethodError, match=r"cannot be compared, since one of them has no tokenizer; add its tokenizer.json\.$"):
+    with pytest.raises(
+        MethodError,
+        match=r"cannot be compared, since one of them has no tokenizer; add its tokenizer.json\.$",
+    ):
         session(target, draft, "draft_model")
 
 
@@ -192,12 +217,17 @@ def test_ends_are_those_of_the_target(tmp_path: Path) -> None:
 
 
 def test_the_shorter_context_counts(tmp_path: Path) -> None:
-    target, draft = made(tmp_path / "big", IDS), made(tmp_path / "small", IDS, 1, max_position_embeddings=len(PROMPT) + 5)
+    target, draft = (
+        made(tmp_path / "big", IDS),
+        made(tmp_path / "small", IDS, 1, max_position_embeddings=len(PROMPT) + 5),
+    )
     ended = session(target, draft, "draft_model")
     assert len(finished(ended)) == 5
     assert ended.end.reason == "context_full"
     short = made(tmp_path / "short", IDS, 1, max_position_embeddings=len(PROMPT))
-    with pytest.raises(MethodError, match=f"has {len(PROMPT)} tokens, and the draft model short reads at most {len(PROMPT)}"):
+    with pytest.raises(
+        MethodError, match=f"has {len(PROMPT)} tokens, and the draft model short reads at most {len(PROMPT)}"
+    ):
         session(target, short, "draft_model")
 
 
@@ -207,7 +237,9 @@ def test_the_draft_may_be_of_another_family(family: str, tmp_path: Path) -> None
     target = made(tmp_path / "big", IDS, 3)
     draft = made(tmp_path / "small", IDS + 64, 5, architectures=None, model_type=family, head_dim=8)
     assert draft.spec.family == family
-    assert finished(session(target, draft, "draft_model")) == run(target, None, PROMPT, max_new_tokens=24).tokens
+    assert (
+        finished(session(target, draft, "draft_model")) == run(target, None, PROMPT, max_new_tokens=24).tokens
+    )
 
 
 def test_a_weight_file_of_the_other_model_is_not_taken_for_its_own(tmp_path: Path) -> None:

@@ -35,7 +35,9 @@ def words() -> Tokenizer:
     """A token for every word that the questions of this test are made of."""
     texts = [x.prompt for x in asked(TASKS, COUNT, SEED)]
     known = sorted({form for text in texts for word in text.split() for form in (word, "▁" + word)})
-    made = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}, unk_token=known[0]))
+    made = tokenizers.Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(known)}, unk_token=known[0])
+    )
     made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(prepend_scheme="never"), decoders.Metaspace()
     made.add_special_tokens([END, MASK])
     return Tokenizer(made.to_str(), {"eos_token": END})
@@ -49,7 +51,9 @@ class Copier(Decoder):
         self.colon, self.arrow = tokenizer.encode("copy:")[0], tokenizer.encode("copy: ->")[1]
         self.end, (mask,) = tokenizer.stop_ids[0], tokenizer.marks - set(tokenizer.stop_ids)
         one = torch.ones(1)
-        spec = ModelSpec("copier", 1, 1, 1, 1, 1, 1, tokenizer.vocab, max_positions=64, causal=False, mask_token=mask)
+        spec = ModelSpec(
+            "copier", 1, 1, 1, 1, 1, 1, tokenizer.vocab, max_positions=64, causal=False, mask_token=mask
+        )
         super().__init__(spec, one.expand(spec.vocab, 1), [], one, one.expand(spec.vocab, 1))
 
     def forward(self, feed: Feed, cache: Any, probe=None, skip=None, depth=None, ran=None) -> torch.Tensor:
@@ -89,13 +93,21 @@ def test_passes_and_rows_are_those_of_the_schedule(model: Model, found: dict[str
     """A canvas has a place more than the answer has slots; the copier is sure of all, so a threshold takes one pass."""
     bench = parallel.ParallelBench(model, {}, count=COUNT, seed=SEED)
     rows = {(row["method"], row["question"]): row for row in found["rows"] if row["kind"] == "copy"}
-    due = {ONE: lambda n: n + 1, "two passes": lambda n: 2, "all at once": lambda n: 1, "threshold": lambda n: 1}
+    due = {
+        ONE: lambda n: n + 1,
+        "two passes": lambda n: 2,
+        "all at once": lambda n: 1,
+        "threshold": lambda n: 1,
+    }
     for name, passes in due.items():
         for question, task in bench.tasks.items():
             if task.task == "copy":
                 row = rows[name, question]
                 length = len(model.tokenizer.encode(task.prompt)) + task.slots + 1
-                assert (row["passes"], row["tokens"]) == (passes(task.slots), task.slots + 1), (name, question)
+                assert (row["passes"], row["tokens"]) == (passes(task.slots), task.slots + 1), (
+                    name,
+                    question,
+                )
                 assert row["fed"] == row["passes"] * length
     one = found["methods"][ONE]
     mine = [row for row in found["rows"] if row["method"] == ONE]
@@ -109,12 +121,18 @@ def test_closed_forms_are_those_of_the_questions(found: dict[str, Any]) -> None:
         assert found["at_once"][kind] == pytest.approx(sum(float(at_once(kind, n)) for n in lengths) / COUNT)
 
 
-def test_a_shuffle_is_held_against_a_model_that_never_leaves_the_list_as_it_was(found: dict[str, Any]) -> None:
+def test_a_shuffle_is_held_against_a_model_that_never_leaves_the_list_as_it_was(
+    found: dict[str, Any],
+) -> None:
     pair, four = (next(x for x in asked(["shuffle"], 60, SEED) if x.length == n) for n in (2, 4))
-    assert parallel.chance(pair) == 1 and float(at_once("shuffle", 2)) == 0.25, "two names have one other order"
+    assert parallel.chance(pair) == 1 and float(at_once("shuffle", 2)) == 0.25, (
+        "two names have one other order"
+    )
     places = [[answer[i] for answer in answers(four)] for i in range(4)]
     drawn = [answer for answer in product(four.items, repeat=4) if right(four, answer)]
-    brute = sum(prod(place.count(word) / len(place) for place, word in zip(places, x, strict=True)) for x in drawn)
+    brute = sum(
+        prod(place.count(word) / len(place) for place, word in zip(places, x, strict=True)) for x in drawn
+    )
     assert parallel.chance(four) == pytest.approx(brute, rel=1e-12) and brute > float(at_once("shuffle", 4))
     lengths = [parallel.chance(x) for x in asked(["shuffle"], COUNT, SEED)]
     assert found["at_once"]["shuffle"] == pytest.approx(sum(lengths) / COUNT)
@@ -128,7 +146,11 @@ def test_goals_need_something_to_lose() -> None:
         ]
         return [x["met"] for x in ParallelResult({"at_once": {"copy 1": 1.0}}, rows).record()["goals"]]
 
-    assert goals(True, True, 2) == [True] and goals(True, True, 3) == [False] and goals(True, False, 1) == [False]
+    assert (
+        goals(True, True, 2) == [True]
+        and goals(True, True, 3) == [False]
+        and goals(True, False, 1) == [False]
+    )
     assert goals(False, False, 1) == [None], "a model that knows nothing loses nothing"
 
 

@@ -118,7 +118,10 @@ def test_a_perfect_model_that_draws_all_at_once_meets_the_closed_form(task, n):
 
 
 def test_the_closed_forms_are_those_of_the_table():
-    rounded = {task: [round(float(at_once(task, n)), 3) for n in (2, 3, 4, 5, 6)] for task in ("replace_random", "shuffle")}
+    rounded = {
+        task: [round(float(at_once(task, n)), 3) for n in (2, 3, 4, 5, 6)]
+        for task in ("replace_random", "shuffle")
+    }
     assert rounded["replace_random"] == [0.5, 0.444, 0.422, 0.41, 0.402]
     assert rounded["shuffle"] == [0.25, 0.185, 0.09, 0.038, 0.015]
     assert [round(float(at_once("shuffle", n, differs=False)), 3) for n in (2, 3, 4)] == [0.5, 0.222, 0.094]

@@ -68,9 +68,18 @@ def test_wrong_value_is_refused_in_one_sentence(knob: Param, value: object, mess
 
 
 def test_text_of_a_command_line_is_read() -> None:
-    assert LENGTH.parse("12", "p") == 12 and LENGTH.parse("1e1", "p") == 10 and SHARE.parse("0.25", "p") == 0.25
+    assert (
+        LENGTH.parse("12", "p") == 12 and LENGTH.parse("1e1", "p") == 10 and SHARE.parse("0.25", "p") == 0.25
+    )
     assert [SWITCH.parse(x, "p") for x in ("true", "No", "on", "0")] == [True, False, True, False]
-    for knob, text in (LENGTH, "x"), (LENGTH, "1.5"), (LENGTH, "inf"), (LENGTH, "99"), (SWITCH, "maybe"), (MODE, ""):
+    for knob, text in (
+        (LENGTH, "x"),
+        (LENGTH, "1.5"),
+        (LENGTH, "inf"),
+        (LENGTH, "99"),
+        (SWITCH, "maybe"),
+        (MODE, ""),
+    ):
         with pytest.raises(ParamError, match=r"\.$"):
             knob.parse(text, "p")
 
@@ -78,7 +87,9 @@ def test_text_of_a_command_line_is_read() -> None:
 def test_a_list_is_typed_with_commas_or_blanks_and_is_a_tuple() -> None:
     for text in ("4,2,1", " 4, 2 , 1", "4 2 1"):
         assert WIDTHS.read(text, "p") == (4, 2, 1)
-    assert WIDTHS.read([4.0, 2], "p") == (4, 2) and WIDTHS.record((4, 2)) == "4,2" and SHARES.read("", "p") == ()
+    assert (
+        WIDTHS.read([4.0, 2], "p") == (4, 2) and WIDTHS.record((4, 2)) == "4,2" and SHARES.read("", "p") == ()
+    )
     assert TEXT.read("a\n b, c", "p") == "a\n b, c", "a text is no list"
 
 
@@ -110,7 +121,10 @@ def test_a_value_comes_back_from_its_record_and_from_what_is_typed(knob: Param, 
 
 
 def test_nearest_word() -> None:
-    assert nearest("lenght", ["length", "ngram"]) == " Did you mean 'length'?" and nearest("zzz", ["length"]) == ""
+    assert (
+        nearest("lenght", ["length", "ngram"]) == " Did you mean 'length'?"
+        and nearest("zzz", ["length"]) == ""
+    )
     assert param(1, low=0).metadata["param"]["low"] == 0
 
 
@@ -123,7 +137,12 @@ class Mine(Drafter):
     shares: tuple[float, ...] = param((0.5,), low=0, high=1)
     word: str = param("a")
 """
-    space: dict[str, Any] = {"__name__": "__main__", "component": component, "Drafter": Drafter, "param": param}
+    space: dict[str, Any] = {
+        "__name__": "__main__",
+        "component": component,
+        "Drafter": Drafter,
+        "param": param,
+    }
     exec(compile(cell, "cell", "exec", dont_inherit=True), space)
     mine = space["Mine"](length=3)
     assert [(x.name, x.type, x.item) for x in mine.params()] == [

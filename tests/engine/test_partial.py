@@ -63,7 +63,9 @@ def test_a_gate_leaves_out_blocks_further_up_as_a_plan_does_that_names_them_befo
 def test_the_logits_of_an_exit_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     lane, feed, calls = opened(), Feed.causal([5], len(toys.PROMPT)), []
     plain = type(lane.decoder).unembed
-    monkeypatch.setattr(type(lane.decoder), "unembed", lambda self, x: calls.append(x.shape) or plain(self, x))
+    monkeypatch.setattr(
+        type(lane.decoder), "unembed", lambda self, x: calls.append(x.shape) or plain(self, x)
+    )
     lane.decoder.forward(feed, lane.cache, depth=Gate(at=3))
     assert len(calls) == 4, "in front of the layers 0 to 3, and the answer is the last of these"
 
@@ -84,7 +86,10 @@ def test_a_pass_says_which_sub_layers_it_ran() -> None:
 
 
 def test_tests_are_priced_but_not_the_one_whose_logits_are_the_answer() -> None:
-    spec, head = DEEP.spec, Exit(4, "softmax_max", [[2, 0.1, 0.9], [3, 0.2, 0.9], [4, 0.95, 0.9]], asks="head")
+    spec, head = (
+        DEEP.spec,
+        Exit(4, "softmax_max", [[2, 0.1, 0.9], [3, 0.2, 0.9], [4, 0.95, 0.9]], asks="head"),
+    )
     left = Pass("target", "verify", 2, 10, 1.0, attn=4, ffn=4, propagated=2)
     without = ops_of(spec, left)
     left.asked(head)
@@ -98,9 +103,14 @@ def test_tests_are_priced_but_not_the_one_whose_logits_are_the_answer() -> None:
 
 
 def test_recorded_passes_of_an_exit_rule_name_their_tests_and_check_derives_the_exit() -> None:
-    trace = toys.decode(toys.method(depth=("confidence_exit", {"threshold": 0.3, "first": 1})), pair=(DEEP, DEEP)).sink
+    trace = toys.decode(
+        toys.method(depth=("confidence_exit", {"threshold": 0.3, "first": 1})), pair=(DEEP, DEEP)
+    ).sink
     for step in trace.steps:
-        assert step.passes[0].tests == [int(layer) for layer, *_ in step.exits[0].tests] and step.passes[0].asks == "head"
+        assert (
+            step.passes[0].tests == [int(layer) for layer, *_ in step.exits[0].tests]
+            and step.passes[0].asks == "head"
+        )
     assert check(trace).ok and check(trace).counts["exits"] == len(trace.steps)
     trace.steps[3].exits[0].depth += 1
     assert any("by its tests it is" in problem for problem in check(trace).problems)
@@ -109,7 +119,10 @@ def test_recorded_passes_of_an_exit_rule_name_their_tests_and_check_derives_the_
 @pytest.mark.parametrize(
     ("left", "wrong"),
     [
-        (Exit(6, "entropy", [[2, 0.5, 0.4], [3, 0.3, 0.4]], below=True, asks="head"), "6 layers ran, but by its tests it is 3"),
+        (
+            Exit(6, "entropy", [[2, 0.5, 0.4], [3, 0.3, 0.4]], below=True, asks="head"),
+            "6 layers ran, but by its tests it is 3",
+        ),
         (Exit(3, "x", [[2, 0.5, 0.4], [3, 0.5, 0.4]], asks="head"), "by its tests it is 2"),
         (Exit(3, "x", [[3, 0.5, 0.6], [2, 0.5, 0.4]], asks="head"), "do not rise below 6"),
         (Exit(3, "x", [[3, 0.5]]), "not layer, score and bound"),

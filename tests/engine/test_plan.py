@@ -28,13 +28,17 @@ def test_the_cache_holds_what_was_planned_for_each_head(name: str, tmp_path) -> 
     first, *later = (step.cache[0] for step in run.sink.steps)
     assert first.plan is not None and all(x.plan is None for x in later) and check(run.sink).ok
     entries, held = first.plan.entries, np.array([x.lengths for x in run.target.cache.layers])
-    assert name == "fastgen" or len(set(entries.ravel().tolist())) > 1, "the test needs heads or layers that differ"
+    assert name == "fastgen" or len(set(entries.ravel().tolist())) > 1, (
+        "the test needs heads or layers that differ"
+    )
     written = sum(x.appended for x in later) if run.method.policy.once else 0
     assert (held == entries + written)[entries >= 0].all() and (entries >= 0).any() == (name != "fastgen")
     assert {"duo_attention": ["retrieval", "streaming"]}.get(name) in (None, first.plan.kinds)
     if first.plan.kind is not None:
         whole = first.plan.kind == (0 if name == "duo_attention" else 4)
-        assert ((held == len(PROMPT) + 7) == whole).all() and (name == "fastgen" or 0 < whole.sum() < whole.size)
+        assert ((held == len(PROMPT) + 7) == whole).all() and (
+            name == "fastgen" or 0 < whole.sum() < whole.size
+        )
     run.sink.save(tmp_path / "x.dstrace")
     again = open_trace(tmp_path / "x.dstrace").steps[0].cache[0].plan
     assert np.array_equal(again.entries, entries) and again.kinds == first.plan.kinds

@@ -13,7 +13,17 @@ import toys
 
 from decodescope.engine import Session
 from decodescope.engine.model.executor import Executor
-from decodescope.engine.timing.threads import REST_S, SLOW, SPAN_US, TAKEN, TOO_FAR, Threads, idle_s, numbers, timed
+from decodescope.engine.timing.threads import (
+    REST_S,
+    SLOW,
+    SPAN_US,
+    TAKEN,
+    TOO_FAR,
+    Threads,
+    idle_s,
+    numbers,
+    timed,
+)
 from decodescope.engine.trace import Trace, check
 from decodescope.engine.trace.content import ContentHash
 from decodescope.engine.trace.environment import threads_of
@@ -67,10 +77,18 @@ class World:
 
 
 def test_the_fewest_threads_that_are_as_good_as_the_fastest_are_chosen() -> None:
-    assert numbers(1) == [1] and numbers(2) == [1, 2] and numbers(6) == [1, 2, 4, 6] and numbers(8) == [1, 2, 4, 8]
+    assert (
+        numbers(1) == [1]
+        and numbers(2) == [1, 2]
+        and numbers(6) == [1, 2, 4, 6]
+        and numbers(8) == [1, 2, 4, 8]
+    )
     assert threads_of({1: [4.0, 9.0], 2: [3.0, 5.0]}) == 2
     assert threads_of({1: [4.0, 9.0], 2: [3.9, 8.9]}) == 1  # as good, and leaves a processor to others
-    assert threads_of({1: [4.0, 4.0], 2: [4.3, 4.3]}, now=2) == 2 and threads_of({1: [4.0, 4.0], 2: [4.8, 4.8]}, now=2) == 1
+    assert (
+        threads_of({1: [4.0, 4.0], 2: [4.3, 4.3]}, now=2) == 2
+        and threads_of({1: [4.0, 4.0], 2: [4.8, 4.8]}, now=2) == 1
+    )
 
 
 def test_a_model_is_timed_once_and_torch_has_the_number() -> None:
@@ -79,11 +97,18 @@ def test_a_model_is_timed_once_and_torch_has_the_number() -> None:
     threads.choose(decoder)
     threads.begin(decoder)
     assert threads.number == torch.get_num_threads() == 2 and world.timings == 1
-    assert threads.record() == {"number": 2, "of": 2, "fixed": "", "rows": [1, 16], "ms": {"1": [5, 10], "2": [3, 6]}}
+    assert threads.record() == {
+        "number": 2,
+        "of": 2,
+        "fixed": "",
+        "rows": [1, 16],
+        "ms": {"1": [5, 10], "2": [3, 6]},
+    }
 
 
 @pytest.mark.parametrize(
-    ("given", "why"), [({"number": 2}, "--threads"), ({"environ": {"OMP_NUM_THREADS": "1"}}, "OMP_NUM_THREADS")]
+    ("given", "why"),
+    [({"number": 2}, "--threads"), ({"environ": {"OMP_NUM_THREADS": "1"}}, "OMP_NUM_THREADS")],
 )
 def test_a_fixed_number_is_never_changed(given: dict[str, object], why: str) -> None:
     world = World(t1=5, t2=3)
@@ -138,9 +163,17 @@ def test_those_who_come_again_and_again_are_met_ever_less_often() -> None:
 @pytest.mark.parametrize(
     ("others", "times", "rows", "ours"),
     [(0, 9, 1, 2), (0, 9, 1, 1), (0.9 * TAKEN, 9, 1, 2), (1, 0.9 * SLOW, 1, 2), (1, 9, 64, 2)],
-    ids=["a long context", "threads that wait for a disk", "little taken", "no slower", "more rows than were timed"],
+    ids=[
+        "a long context",
+        "threads that wait for a disk",
+        "little taken",
+        "no slower",
+        "more rows than were timed",
+    ],
 )
-def test_slow_passes_alone_are_no_reason_nor_are_others(others: float, times: float, rows: int, ours: int) -> None:
+def test_slow_passes_alone_are_no_reason_nor_are_others(
+    others: float, times: float, rows: int, ours: int
+) -> None:
     world = World(t1=5, t2=3)
     threads, decoder = world.threads(), toys.pair()[0].decoder
     threads.choose(decoder)
@@ -177,7 +210,9 @@ def test_where_nothing_is_better_it_is_looked_for_ever_less_often() -> None:
 
 
 def test_a_switch_stands_in_the_trace_and_in_no_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Executor, "elapsed_us", lambda *marks: 3000.0)  # else another program could be a reason
+    monkeypatch.setattr(
+        Executor, "elapsed_us", lambda *marks: 3000.0
+    )  # else another program could be a reason
     world = World(t1=5, t2=3)
     runs = []
     for watched in (True, False):
@@ -218,7 +253,9 @@ def test_a_number_whose_first_pass_takes_very_long_is_timed_once(monkeypatch: py
 
     monkeypatch.setattr("decodescope.engine.timing.threads.pass_us", slow)
     took = timed(toys.pair()[0].decoder, [1, 2], 0.0)
-    assert passes == [1, 1, 1, 2] and took[2] == [1e9, 1e9] and 0 < took[1][0] < 1e6  # of one thread its processor's time
+    assert (
+        passes == [1, 1, 1, 2] and took[2] == [1e9, 1e9] and 0 < took[1][0] < 1e6
+    )  # of one thread its processor's time
 
 
 def test_idle_processors_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,10 @@ def decode() -> None:
 
 
 WORK: dict[str, tuple[Callable[[], object], str]] = {
-    "run": (decode, r"reading the prompt: .*reading the prompt \(draft\): .*decoding: .*\d+/12 \[\d\d:\d\d<.* tokens/s\]"),
+    "run": (
+        decode,
+        r"reading the prompt: .*reading the prompt \(draft\): .*decoding: .*\d+/12 \[\d\d:\d\d<.* tokens/s\]",
+    ),
     "load": (lambda: load("lab-draft"), r"loading lab-draft: .*\d/\d+ \[\d\d:\d\d<.* layers/s\]"),
     "law": (lambda: law(toys.target(), SAMPLED, toys.PROMPT, 3), r"every outcome of chance: 100%"),
     "sample": (lambda: sample(toys.target(), SAMPLED, toys.PROMPT, 3, 5), r"sampling: .*5/5 \[.* runs/s\]"),
@@ -59,11 +62,15 @@ def test_measuring_the_machine_says_which_figure_it_measures(
     monkeypatch.setenv("TQDM_MININTERVAL", "0")
     measure.measure("float32")
     out, err = capsys.readouterr()
-    says = r"bandwidth of memory: .*1/4 .*bandwidth of the cache: .*2/4 .*price of a launch: .*3/4 \[\d\d:\d\d<"
+    says = (
+        r"bandwidth of memory: .*1/4 .*bandwidth of the cache: .*2/4 .*price of a launch: .*3/4 \[\d\d:\d\d<"
+    )
     assert out == "" and re.search(says, err.replace("\r", " "), re.DOTALL), err
 
 
-def test_work_of_less_than_a_second_says_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_of_less_than_a_second_says_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(SETTING, "1")
     with Progress("counting", 4, "things") as short:
         short.add()
@@ -80,8 +87,12 @@ def test_work_of_less_than_a_second_says_nothing(capsys: pytest.CaptureFixture[s
     assert "counting" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("wrong", [{"max_new_tokens": "5"}, {"seed": -1}, {"level": "all"}, {"method": {"drafter": "nothing"}}])
-def test_what_cannot_be_is_refused_before_a_model_is_loaded(wrong: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "wrong", [{"max_new_tokens": "5"}, {"seed": -1}, {"level": "all"}, {"method": {"drafter": "nothing"}}]
+)
+def test_what_cannot_be_is_refused_before_a_model_is_loaded(
+    wrong: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loads: list[object] = []
     home = importlib.import_module("decodescope.engine.run")  # by its name the package has the function
     monkeypatch.setattr(home, "loaded", lambda *given: loads.append(given))

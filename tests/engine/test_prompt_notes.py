@@ -28,14 +28,23 @@ def tokenizer() -> Tokenizer:
 def endless(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """The shipped model with another end than its template writes."""
     folder = tmp_path_factory.mktemp("m") / "endless"
-    shutil.copytree(SHIPPED / "lab-draft", folder, ignore=shutil.ignore_patterns("generation_config.json", "heads", "adapters"))
-    for name, word, value in (("config.json", "eos_token_id", 9), ("tokenizer_config.json", "eos_token", "<|reserved_3|>")):
+    shutil.copytree(
+        SHIPPED / "lab-draft",
+        folder,
+        ignore=shutil.ignore_patterns("generation_config.json", "heads", "adapters"),
+    )
+    for name, word, value in (
+        ("config.json", "eos_token_id", 9),
+        ("tokenizer_config.json", "eos_token", "<|reserved_3|>"),
+    ):
         (folder / name).write_text(json.dumps({**json.loads((folder / name).read_text()), word: value}))
     return load(folder, device="cpu")
 
 
 def test_a_plain_prompt_that_holds_special_tokens_gets_a_note(tokenizer: Tokenizer) -> None:
-    said = prompt_notes(tokenizer, [("a <|end|> <|user|><|end|>", False), ("b<|mask|>", False), ("<|pad|>", False)], [0])
+    said = prompt_notes(
+        tokenizer, [("a <|end|> <|user|><|end|>", False), ("b<|mask|>", False), ("<|pad|>", False)], [0]
+    )
     shown = "'<|end|>', '<|user|>', '<|mask|>' and 1 more"
     what = f"the prompt holds the text of special tokens ({shown}), which is read as plain text"
     assert said == [f"{what}: --chat lets the chat template write them."]
@@ -68,7 +77,9 @@ def test_a_turn_that_holds_special_tokens_gets_a_note_without_that_way_out(token
     ids=["ends", "another end", "no end", "goes on on purpose", "a text", "another text", "ends later", "ends alone",
          "unmarked", "unmarked and endless", "unmarked with a text", "one turn only"],
 )  # fmt: skip
-def test_a_chat_that_its_template_does_not_end_gets_a_note(source: str, stops: Any, texts: Any, due: str) -> None:
+def test_a_chat_that_its_template_does_not_end_gets_a_note(
+    source: str, stops: Any, texts: Any, due: str
+) -> None:
     config = json.loads((SHIPPED / "lab-draft" / "tokenizer_config.json").read_text())
     tokenizer = Tokenizer((SHIPPED / "lab-draft" / "tokenizer.json").read_text(), config, source)
     said = prompt_notes(tokenizer, [("a", True)], stops, texts)
@@ -101,4 +112,8 @@ def test_further_templates_are_named_in_a_chat(tokenizer: Tokenizer) -> None:
 
 
 def test_what_stands_in_for_a_tokenizer_gets_no_notes() -> None:
-    assert prompt_notes(object(), [("<|end|>", True)], []) == prompt_notes(None, [("a", False)], [], ways=COMMAND) == []
+    assert (
+        prompt_notes(object(), [("<|end|>", True)], [])
+        == prompt_notes(None, [("a", False)], [], ways=COMMAND)
+        == []
+    )

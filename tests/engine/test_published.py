@@ -38,7 +38,8 @@ def drawn(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, torch.
     """Random numbers for every name, those of one block that its authors repeat the same."""
     g = torch.Generator().manual_seed(seed)
     return {
-        name: torch.randn(shape, generator=g) * (shape[-1] ** -0.5 if len(shape) > 1 else 0.3) for name, shape in shapes.items()
+        name: torch.randn(shape, generator=g) * (shape[-1] ** -0.5 if len(shape) > 1 else 0.3)
+        for name, shape in shapes.items()
     }
 
 
@@ -46,7 +47,11 @@ def medusa(layers: int = 1, d: int = D, vocab: int = V) -> dict[str, torch.Tenso
     """The tensors of FasterDecoding/Medusa's medusa_head: blocks `k.j.linear`, then the vocabulary matrix `k.L`."""
     shapes: dict[str, tuple[int, ...]] = {}
     for k in range(HEADS):
-        shapes |= {f"{k}.0.linear.weight": (d, d), f"{k}.0.linear.bias": (d,), f"{k}.{layers}.weight": (vocab, d)}
+        shapes |= {
+            f"{k}.0.linear.weight": (d, d),
+            f"{k}.0.linear.bias": (d,),
+            f"{k}.{layers}.weight": (vocab, d),
+        }
     tensors = drawn(shapes)
     for k in range(HEADS):
         for part in ("weight", "bias"):  # [ResBlock(d)] * layers is one block, named `layers` times
@@ -54,20 +59,30 @@ def medusa(layers: int = 1, d: int = D, vocab: int = V) -> dict[str, torch.Tenso
     return tensors
 
 
-def hydra(layers: int = 1, d: int = D, vocab: int = V, own: bool = True, bias: bool = True) -> dict[str, torch.Tensor]:
+def hydra(
+    layers: int = 1, d: int = D, vocab: int = V, own: bool = True, bias: bool = True
+) -> dict[str, torch.Tensor]:
     """The tensors of zankner/Hydra's HydraMLP."""
     shapes: dict[str, tuple[int, ...]] = {"input_embed_fn.weight": (vocab, d)}
     for k in range(HEADS):
         for name in ("linear", "res_connection"):
-            shapes |= {f"hydra_mlp.{k}.0.{name}.weight": (d, (k + 2) * d), f"hydra_mlp.{k}.0.{name}.bias": (d,)}
+            shapes |= {
+                f"hydra_mlp.{k}.0.{name}.weight": (d, (k + 2) * d),
+                f"hydra_mlp.{k}.0.{name}.bias": (d,),
+            }
         if layers > 1:
             shapes |= {f"hydra_mlp.{k}.1.linear.weight": (d, d), f"hydra_mlp.{k}.1.linear.bias": (d,)}
         if own:
-            shapes |= {f"hydra_lm_head.{k}.weight": (vocab, d)} | ({f"hydra_lm_head.{k}.bias": (vocab,)} if bias else {})
+            shapes |= {f"hydra_lm_head.{k}.weight": (vocab, d)} | (
+                {f"hydra_lm_head.{k}.bias": (vocab,)} if bias else {}
+            )
     tensors = drawn(shapes)
     for k in range(HEADS):
         for part in ("weight", "bias"):
-            tensors |= {f"hydra_mlp.{k}.{j}.linear.{part}": tensors[f"hydra_mlp.{k}.1.linear.{part}"] for j in range(2, layers)}
+            tensors |= {
+                f"hydra_mlp.{k}.{j}.linear.{part}": tensors[f"hydra_mlp.{k}.1.linear.{part}"]
+                for j in range(2, layers)
+            }
     return tensors
 
 
@@ -82,15 +97,28 @@ def hydra_plus(layers: int = 2, spec: ModelSpec = toys.SPEC) -> dict[str, torch.
         if parts[0] == "hydra_lm_head":
             parts.insert(2, "1")
         made[".".join(parts)] = x
-    one = {name: shape for name, shape in shapes(replace(spec, n_layers=1)).items() if not name.startswith("lm_head")}
+    one = {
+        name: shape
+        for name, shape in shapes(replace(spec, n_layers=1)).items()
+        if not name.startswith("lm_head")
+    }
     named = {"prefix_embeding_layer." + name.removeprefix("model."): x for name, x in drawn(one, 1).items()}
     return made | {name: x + 1 if x.ndim == 1 else x for name, x in named.items()}
 
 
 MAKE: dict[str, Callable[..., dict[str, torch.Tensor]]] = {"medusa": medusa, "hydra": hydra}
 CONFIG: dict[str, dict[str, Any]] = {
-    "medusa": {"medusa_num_heads": 2, "medusa_num_layers": 1, "base_model_name_or_path": "someone/toy"},  # as uploaded: 2
-    "hydra": {"hydra_num_heads": HEADS, "hydra_num_layers": 1, "hydra_head_arch": "mlp", "grounded_heads": True},
+    "medusa": {
+        "medusa_num_heads": 2,
+        "medusa_num_layers": 1,
+        "base_model_name_or_path": "someone/toy",
+    },  # as uploaded: 2
+    "hydra": {
+        "hydra_num_heads": HEADS,
+        "hydra_num_layers": 1,
+        "hydra_head_arch": "mlp",
+        "grounded_heads": True,
+    },
 }
 
 
@@ -108,12 +136,15 @@ def checkpoint(folder: Path) -> Path:
     }
     (folder / "config.json").write_text(json.dumps(config))
     save_file(
-        {name: 2 * x for name, x in drawn(shapes(spec_from_config(config, "m")), 3).items()}, folder / "model.safetensors"
+        {name: 2 * x for name, x in drawn(shapes(spec_from_config(config, "m")), 3).items()},
+        folder / "model.safetensors",
     )
     return folder
 
 
-def folder_of(kind: str, folder: Path, tensors: dict[str, torch.Tensor], suffix: str = ".safetensors", **config: Any) -> Path:
+def folder_of(
+    kind: str, folder: Path, tensors: dict[str, torch.Tensor], suffix: str = ".safetensors", **config: Any
+) -> Path:
     """A folder of published heads."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**CONFIG[kind], **config}))
@@ -128,7 +159,9 @@ def folder_of(kind: str, folder: Path, tensors: dict[str, torch.Tensor], suffix:
 def held(kind: str, folder: Path, allow_pickle: bool = False) -> Head:
     """The heads of a folder, read for a model of the toys' shape."""
     model = folder.parent / "model"
-    return read_heads(model, toys.SPEC, torch.float32, torch.device("cpu"), {kind: folder}, allow_pickle)[kind]
+    return read_heads(model, toys.SPEC, torch.float32, torch.device("cpu"), {kind: folder}, allow_pickle)[
+        kind
+    ]
 
 
 def block(t: dict[str, torch.Tensor], name: str, x: torch.Tensor) -> torch.Tensor:
@@ -141,7 +174,10 @@ def block(t: dict[str, torch.Tensor], name: str, x: torch.Tensor) -> torch.Tenso
 @pytest.mark.parametrize("layers", [1, 3])
 def test_medusa_says_what_its_file_says(layers: int, tmp_path: Path) -> None:
     t = medusa(layers)
-    head, decoder = held("medusa", folder_of("medusa", tmp_path / "m", t, medusa_num_layers=layers)), toys.decoder()
+    head, decoder = (
+        held("medusa", folder_of("medusa", tmp_path / "m", t, medusa_num_layers=layers)),
+        toys.decoder(),
+    )
     assert head.shape == dict(d=D, heads=HEADS, layers=layers, vocab=V) and head.rates == ()
     h = torch.randn(5, D)
     said = head.logits(head(h), decoder)  # [K, 5, V]
@@ -152,18 +188,29 @@ def test_medusa_says_what_its_file_says(layers: int, tmp_path: Path) -> None:
         assert torch.allclose(said[k], x @ t[f"{k}.{layers}.weight"].T, atol=1e-5)
 
 
-@pytest.mark.parametrize(("layers", "own", "bias"), [(1, True, True), (4, True, True), (2, True, False), (1, False, False)])
+@pytest.mark.parametrize(
+    ("layers", "own", "bias"), [(1, True, True), (4, True, True), (2, True, False), (1, False, False)]
+)
 def test_hydra_says_what_its_file_says(layers: int, own: bool, bias: bool, tmp_path: Path) -> None:
     t = hydra(layers, own=own, bias=bias)
-    head, decoder = held("hydra", folder_of("hydra", tmp_path / "h", t, hydra_num_layers=layers)), toys.decoder()
+    head, decoder = (
+        held("hydra", folder_of("hydra", tmp_path / "h", t, hydra_num_layers=layers)),
+        toys.decoder(),
+    )
     h, embedded = torch.randn(5, D), torch.randn(5, HEADS, D) * 0.1
     for k in range(HEADS):
         x = torch.cat([h, *embedded[:, : k + 1].unbind(1)], -1)
-        skip = F.linear(x, t[f"hydra_mlp.{k}.0.res_connection.weight"], t[f"hydra_mlp.{k}.0.res_connection.bias"])
+        skip = F.linear(
+            x, t[f"hydra_mlp.{k}.0.res_connection.weight"], t[f"hydra_mlp.{k}.0.res_connection.bias"]
+        )
         y = skip + block(t, f"hydra_mlp.{k}.0.linear", x)
         for j in range(1, layers):
             y = y + block(t, f"hydra_mlp.{k}.{j}.linear", y)
-        due = y @ t[f"hydra_lm_head.{k}.weight"].T + t.get(f"hydra_lm_head.{k}.bias", 0) if own else decoder.unembed(y)
+        due = (
+            y @ t[f"hydra_lm_head.{k}.weight"].T + t.get(f"hydra_lm_head.{k}.bias", 0)
+            if own
+            else decoder.unembed(y)
+        )
         found = head(k, h, embedded[:, : k + 1])
         assert torch.allclose(head.logits(found[None], decoder, k)[0], due, atol=1e-4)
 
@@ -176,9 +223,12 @@ def test_hydra_plus_reads_the_features_through_a_layer_of_its_own(tmp_path: Path
     head = read_heads(tmp_path, spec, torch.float64, torch.device("cpu"), {"hydra": folder})["hydra"]
     features = torch.randn(9, D, dtype=torch.float64)
 
-    named = {"model." + x.removeprefix("prefix_embeding_layer."): y for x, y in t.items() if x.startswith("prefix")}
+    named = {
+        "model." + x.removeprefix("prefix_embeding_layer."): y for x, y in t.items() if x.startswith("prefix")
+    }
     save_file(
-        named | {"model.embed_tokens.weight": features.float(), "lm_head.weight": torch.eye(9, D)}, tmp_path / "one.safetensors"
+        named | {"model.embed_tokens.weight": features.float(), "lm_head.weight": torch.eye(9, D)},
+        tmp_path / "one.safetensors",
     )
     with Weights(tmp_path, [tmp_path / "one.safetensors"]) as weights:
         one = weights.decoder(replace(spec, n_layers=1, vocab=9), torch.float64, torch.device("cpu"))
@@ -196,7 +246,9 @@ def test_hydra_plus_reads_the_features_through_a_layer_of_its_own(tmp_path: Path
     assert torch.allclose(torch.cat(parts), due, atol=1e-9)
     assert torch.equal(head.tensors()["more.0.weight"], t["hydra_mlp.0.3.linear.weight"].double())
     write(head, tmp_path / "ours")
-    again = read_heads(tmp_path, spec, torch.float64, torch.device("cpu"), {"hydra": tmp_path / "ours"})["hydra"]
+    again = read_heads(tmp_path, spec, torch.float64, torch.device("cpu"), {"hydra": tmp_path / "ours"})[
+        "hydra"
+    ]
     assert again.shape == head.shape and again.shape["theta"] == 500_000 and again.shape["eps"] == 1000
 
 
@@ -214,16 +266,22 @@ def test_hydra_plus_drafts_on_what_was_accepted_alone(tmp_path: Path) -> None:
         while not session.done:
             text = list(session.tokens)
             propose, made = session.drafter.propose, []
-            session.drafter.propose = lambda ctx, propose=propose, made=made: made.append(propose(ctx)) or made[0]
+            session.drafter.propose = lambda ctx, propose=propose, made=made: (
+                made.append(propose(ctx)) or made[0]
+            )
             accepted += session.step().accepted
             session.drafter.propose = propose
             if len(text) == 1 or not made[0].tokens:
                 continue
             with torch.inference_mode():
                 h = head.prefix(feature_of(text[:-1])[None])[0, -1]
-                embedded = head.embedding(decoder)[text[-1]][None]  # its own: the file has other numbers than the toy
+                embedded = head.embedding(decoder)[text[-1]][
+                    None
+                ]  # its own: the file has other numbers than the toy
                 best = head.logits(head(0, h, embedded)[None], decoder)[0].argsort(descending=True)
-            first = [token for token, parent in zip(made[0].tokens, made[0].parents, strict=True) if parent == ROOT]
+            first = [
+                token for token, parent in zip(made[0].tokens, made[0].parents, strict=True) if parent == ROOT
+            ]
             assert first == best[: len(first)].tolist()
         assert session.tokens[len(prompt) :] == toys.greedy(decoder, prompt, 100)
     assert accepted > 5, "the test needs steps that keep more than one row"
@@ -231,9 +289,15 @@ def test_hydra_plus_drafts_on_what_was_accepted_alone(tmp_path: Path) -> None:
 
 def test_hydra_plus_needs_a_plain_llama(tmp_path: Path) -> None:
     folder = folder_of("hydra", tmp_path / "h", hydra_plus(), hydra_head_arch="prefix-mlp")
-    for other in (dict(family="qwen2"), dict(qkv_bias=True), dict(rope=Rope(dim=8, kind="linear", factor=2.0))):
+    for other in (
+        dict(family="qwen2"),
+        dict(qkv_bias=True),
+        dict(rope=Rope(dim=8, kind="linear", factor=2.0)),
+    ):
         with pytest.raises(LoadError, match="as in plain Llama models before its heads, and toy is none"):
-            read_heads(tmp_path, replace(toys.SPEC, **other), torch.float32, torch.device("cpu"), {"hydra": folder})
+            read_heads(
+                tmp_path, replace(toys.SPEC, **other), torch.float32, torch.device("cpu"), {"hydra": folder}
+            )
 
 
 @pytest.mark.parametrize("kind", MAKE)
@@ -252,13 +316,17 @@ def test_blocks_that_were_trained_apart_stay_apart(kind: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", MAKE)
-def test_a_file_that_kept_only_the_first_of_the_repeated_blocks_means_the_same(kind: str, tmp_path: Path) -> None:
+def test_a_file_that_kept_only_the_first_of_the_repeated_blocks_means_the_same(
+    kind: str, tmp_path: Path
+) -> None:
     whole = MAKE[kind](3)
     lacks = {"medusa": (".1.linear", ".2.linear"), "hydra": (".2.linear",)}[kind]
     alone = {name: x for name, x in whole.items() if not any(part in name for part in lacks)}
     assert len(alone) < len(whole)
     layers = {f"{kind}_num_layers": 3}
-    found = [held(kind, folder_of(kind, tmp_path / name, t, **layers)) for name, t in (("a", whole), ("b", alone))]
+    found = [
+        held(kind, folder_of(kind, tmp_path / name, t, **layers)) for name, t in (("a", whole), ("b", alone))
+    ]
     assert found[0].shape == found[1].shape
     assert all(torch.equal(x, found[1].tensors()[name]) for name, x in found[0].tensors().items())
 
@@ -277,24 +345,39 @@ def test_hydra_reads_tokens_by_the_embedding_of_its_file(tmp_path: Path) -> None
     t, decoder = hydra(), toys.decoder(toys.SPEC, toys.LIVELY, torch.float64)
     t["input_embed_fn.weight"] = 4 * decoder.embed.roll(5, 0).float()
     folder = folder_of("hydra", tmp_path / "h", t)
-    nets = read_heads(tmp_path, toys.SPEC, torch.float64, torch.device("cpu"), {"hydra": folder}, embed=decoder.embed)
+    nets = read_heads(
+        tmp_path, toys.SPEC, torch.float64, torch.device("cpu"), {"hydra": folder}, embed=decoder.embed
+    )
     (remark,) = nets["hydra"].remarks
-    assert remark == f"{folder} has an embedding of its own (13 of 13 rows differ from the target's): it drafts with that."
+    assert (
+        remark
+        == f"{folder} has an embedding of its own (13 of 13 rows differ from the target's): it drafts with that."
+    )
     decoder.heads, others = nets, 0
-    session = Session(toys.model(decoder), toys.method(drafter=("hydra", {"nodes": 13})), toys.PROMPT, max_new_tokens=12)
+    session = Session(
+        toys.model(decoder), toys.method(drafter=("hydra", {"nodes": 13})), toys.PROMPT, max_new_tokens=12
+    )
     session.start()
     propose, drafts = session.drafter.propose, []
     session.drafter.propose = lambda ctx: drafts.append(propose(ctx)) or drafts[-1]
     while not session.done:
         text = list(session.tokens)
         session.step()
-        level = [token for token, parent in zip(drafts[-1].tokens, drafts[-1].parents, strict=True) if parent == ROOT]
+        level = [
+            token
+            for token, parent in zip(drafts[-1].tokens, drafts[-1].parents, strict=True)
+            if parent == ROOT
+        ]
         h, says = feature_of(text[:-1])[-1], {}
         for name, table in (("own", t["input_embed_fn.weight"].double()), ("target", decoder.embed)):
             x = torch.cat([h, table[text[-1]]])
             w = {part: y.double() for part, y in t.items()}
             y = F.linear(x, w["hydra_mlp.0.0.res_connection.weight"], w["hydra_mlp.0.0.res_connection.bias"])
-            logits = F.linear(y + block(w, "hydra_mlp.0.0.linear", x), w["hydra_lm_head.0.weight"], w["hydra_lm_head.0.bias"])
+            logits = F.linear(
+                y + block(w, "hydra_mlp.0.0.linear", x),
+                w["hydra_lm_head.0.weight"],
+                w["hydra_lm_head.0.bias"],
+            )
             says[name] = logits.argsort(descending=True)[: len(level)].tolist()
         assert level == says["own"]
         others += level != says["target"]
@@ -302,7 +385,9 @@ def test_hydra_reads_tokens_by_the_embedding_of_its_file(tmp_path: Path) -> None
 
     t["input_embed_fn.weight"] = decoder.embed.float()
     same = folder_of("hydra", tmp_path / "same", t)
-    net = read_heads(tmp_path, toys.SPEC, torch.float32, torch.device("cpu"), {"hydra": same}, embed=decoder.embed.float())
+    net = read_heads(
+        tmp_path, toys.SPEC, torch.float32, torch.device("cpu"), {"hydra": same}, embed=decoder.embed.float()
+    )
     assert net["hydra"].own_embed is None and net["hydra"].remarks == []
 
 
@@ -321,15 +406,31 @@ def test_a_number_that_the_file_of_weights_contradicts_is_named(tmp_path: Path) 
 @pytest.mark.parametrize("kind", MAKE)
 def test_a_key_that_nobody_knows_is_named_in_a_remark(kind: str, tmp_path: Path) -> None:
     common = {"medusa_num_heads": 3} if kind == "medusa" else {}
-    folder = folder_of(kind, tmp_path / "x", MAKE[kind](), **common, medusa_fc_bias=True, hidden_act="silu", hidden_size=D)
+    folder = folder_of(
+        kind, tmp_path / "x", MAKE[kind](), **common, medusa_fc_bias=True, hidden_act="silu", hidden_size=D
+    )
     (remark,) = held(kind, folder).remarks
     then = "if they change the net, it drafts worse than its authors say"
     assert remark == f"The config.json of {folder} gives medusa_fc_bias = True, which is not read: {then}."
-    refused(kind, folder_of(kind, tmp_path / "wide", MAKE[kind](), hidden_size=D + 1), f"hidden_size = {D + 1} in its config")
-    refused(kind, folder_of(kind, tmp_path / "words", MAKE[kind](), vocab_size="x"), "says vocab_size = x in its config.json")
-    refused(kind, folder_of(kind, tmp_path / "heads", MAKE[kind](), **{f"{kind}_num_heads": [3]}), r"is \[3\] and must be")
+    refused(
+        kind,
+        folder_of(kind, tmp_path / "wide", MAKE[kind](), hidden_size=D + 1),
+        f"hidden_size = {D + 1} in its config",
+    )
+    refused(
+        kind,
+        folder_of(kind, tmp_path / "words", MAKE[kind](), vocab_size="x"),
+        "says vocab_size = x in its config.json",
+    )
+    refused(
+        kind,
+        folder_of(kind, tmp_path / "heads", MAKE[kind](), **{f"{kind}_num_heads": [3]}),
+        r"is \[3\] and must be",
+    )
     layout = folder_of(kind, tmp_path / "layout", MAKE[kind](), speculators_config={})
-    refused(kind, layout, r"in the layout of the library speculators \(speculators_config in its config.json\)")
+    refused(
+        kind, layout, r"in the layout of the library speculators \(speculators_config in its config.json\)"
+    )
 
 
 def test_what_a_model_is_made_of_says_what_of_its_heads_is_not_read(tmp_path: Path) -> None:
@@ -337,7 +438,10 @@ def test_what_a_model_is_made_of_says_what_of_its_heads_is_not_read(tmp_path: Pa
     folder = checkpoint(tmp_path / "model")
     heads = folder_of("medusa", tmp_path / "heads", medusa(d=16), medusa_num_heads=3, temperature_of_heads=2)
     model = load(folder, "float32", "cpu", {"medusa": heads})
-    assert model.remarks == model.decoder.heads["medusa"].remarks and "temperature_of_heads = 2" in model.remarks[0]
+    assert (
+        model.remarks == model.decoder.heads["medusa"].remarks
+        and "temperature_of_heads = 2" in model.remarks[0]
+    )
 
 
 # ---- decoding with them
@@ -457,7 +561,9 @@ def test_numbers_that_are_not_finite_are_refused_from_either_file(tmp_path: Path
         t = medusa()
         t["1.0.linear.weight"][3, 4] = torch.nan
         folder = folder_of("medusa", tmp_path / suffix, t, suffix)
-        refused("medusa", folder, r"1\.0\.linear\.weight holds numbers that are not finite", allow_pickle=True)
+        refused(
+            "medusa", folder, r"1\.0\.linear\.weight holds numbers that are not finite", allow_pickle=True
+        )
 
 
 def without(name: str) -> Callable[[dict[str, torch.Tensor]], Any]:
@@ -483,8 +589,18 @@ def without(name: str) -> Callable[[dict[str, torch.Tensor]], Any]:
             {},
             "2.1.weight is missing, unknown, or of another",
         ),
-        ("medusa", lambda t: t.update({"0.0.linear.weight": torch.zeros(4)}), {}, "0.0.linear.weight is missing, unknown, or"),
-        ("medusa", lambda t: t.update({"16.0.linear.weight": torch.zeros(D, D)}), {}, "16.0.linear.weight is missing, unknown"),
+        (
+            "medusa",
+            lambda t: t.update({"0.0.linear.weight": torch.zeros(4)}),
+            {},
+            "0.0.linear.weight is missing, unknown, or",
+        ),
+        (
+            "medusa",
+            lambda t: t.update({"16.0.linear.weight": torch.zeros(D, D)}),
+            {},
+            "16.0.linear.weight is missing, unknown",
+        ),
         (
             "hydra",
             without("hydra_mlp.2.0.linear.bias"),
@@ -502,21 +618,41 @@ def without(name: str) -> Callable[[dict[str, torch.Tensor]], Any]:
         ("hydra", lambda t: None, {"hydra_head_arch": "cross-attn"}, "of the form 'cross-attn'"),
         ("hydra", lambda t: None, {"hydra_head_arch": ["x" * 99]}, "of the form"),
         ("hydra", lambda t: None, {"hidden_state_offset": 2}, "read an earlier layer"),
-        ("hydra", lambda t: None, {"hidden_state_offset": "x"}, "hidden_state_offset is x and must be a whole number"),
-        ("hydra", lambda t: t.update(hydra(2)), {"hydra_num_layers": 1 << 40}, "hydra_num_layers is 1099511627776 and must be"),
+        (
+            "hydra",
+            lambda t: None,
+            {"hidden_state_offset": "x"},
+            "hidden_state_offset is x and must be a whole number",
+        ),
+        (
+            "hydra",
+            lambda t: t.update(hydra(2)),
+            {"hydra_num_layers": 1 << 40},
+            "hydra_num_layers is 1099511627776 and must be",
+        ),
     ],
 )
 def test_damaged_published_heads_are_refused(
-    kind: str, edit: Callable[[dict[str, torch.Tensor]], Any], config: dict[str, Any], says: str, tmp_path: Path
+    kind: str,
+    edit: Callable[[dict[str, torch.Tensor]], Any],
+    config: dict[str, Any],
+    says: str,
+    tmp_path: Path,
 ) -> None:
     t = MAKE[kind]()
-    assert held(kind, folder_of(kind, tmp_path / "good", t)).kind == kind, "the heads are good before they are damaged"
+    assert held(kind, folder_of(kind, tmp_path / "good", t)).kind == kind, (
+        "the heads are good before they are damaged"
+    )
     edit(t)
     refused(kind, folder_of(kind, tmp_path / "bad", t, **config), says)
 
 
 def test_heads_of_another_model_are_refused(tmp_path: Path) -> None:
-    refused("medusa", folder_of("medusa", tmp_path / "wide", medusa(d=2 * D)), "for toy have; give heads of this very model")
+    refused(
+        "medusa",
+        folder_of("medusa", tmp_path / "wide", medusa(d=2 * D)),
+        "for toy have; give heads of this very model",
+    )
     refused("medusa", folder_of("medusa", tmp_path / "words", medusa(vocab=V + 3)), "for toy have")
 
 
@@ -525,7 +661,11 @@ def test_folder_of_another_family_is_named(tmp_path: Path) -> None:
     refused("hydra", folder, f"holds Medusa heads, not heads of the kind hydra; give it as medusa={folder}")
     (folder / "medusa_lm_head.safetensors").unlink()
     assert recognised(folder) is None
-    refused("medusa", folder, r"holds neither heads of ours .* nor published ones: Medusa heads \(medusa_lm_head.safetensors\)")
+    refused(
+        "medusa",
+        folder,
+        r"holds neither heads of ours .* nor published ones: Medusa heads \(medusa_lm_head.safetensors\)",
+    )
 
 
 def test_links_that_lead_out_of_the_folder_are_refused(tmp_path: Path) -> None:

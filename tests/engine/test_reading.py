@@ -30,7 +30,11 @@ def test_of_equal_scores_the_first_are_chosen_and_of_hidden_ones_none(
 
 def test_every_row_is_chosen_as_a_sort_that_keeps_the_order_of_equals_would() -> None:
     draws = torch.Generator().manual_seed(3)
-    scores = torch.randint(4, (200, 17), generator=draws).float().masked_fill(torch.rand(200, 17, generator=draws) < 0.2, NOT)
+    scores = (
+        torch.randint(4, (200, 17), generator=draws)
+        .float()
+        .masked_fill(torch.rand(200, 17, generator=draws) < 0.2, NOT)
+    )
     tied = 0
     for count in (1, 4, 9, 16, 17):
         for row, mine in zip(scores.tolist(), best(scores, count).tolist(), strict=True):

@@ -18,8 +18,15 @@ from decodescope.engine.model.decoder import Decoder
 from decodescope.engine.trace import check
 
 DRAFTING = [part for part in toys.variants("drafter") if part[0] != "none"]
-CHAINS = [part for part in toys.representatives("drafter") if part[0] in ("draft_model", "layer_skip", "kangaroo")]
-SAMPLERS = ["greedy", ("temperature", {"temperature": 0.9}), ("top_p", {"p": 0.7}), ("mirostat", {"target": 2.0})]
+CHAINS = [
+    part for part in toys.representatives("drafter") if part[0] in ("draft_model", "layer_skip", "kangaroo")
+]
+SAMPLERS = [
+    "greedy",
+    ("temperature", {"temperature": 0.9}),
+    ("top_p", {"p": 0.7}),
+    ("mirostat", {"target": 2.0}),
+]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +55,9 @@ def test_laws_and_what_is_left_of_them_add_up(drafter, sampler) -> None:
     assert (proposed > 0) == (sampler != "greedy" and kinds != {"onehot"})
 
 
-@pytest.mark.parametrize("policy", toys.variants("policy"), ids=lambda p: "-".join(map(str, [p[0], *p[1].values()])))
+@pytest.mark.parametrize(
+    "policy", toys.variants("policy"), ids=lambda p: "-".join(map(str, [p[0], *p[1].values()]))
+)
 @pytest.mark.parametrize("level", ["counts", "decisions", "fields"])
 def test_cache_is_accounted_for_at_every_level(policy, level: str) -> None:
     session = toys.decode(toys.method(policy=policy, drafter="prompt_lookup"), count=30, level=level)
@@ -83,17 +92,27 @@ def test_fields_hold_what_committed_rows_saw(layers: list[int] | None) -> None:
         assert session.header.levels == ["counts", "decisions", "fields"]
         for step in session.sink.steps:
             f, rows = step.fields, len(step.emitted)
-            assert f.layers == (layers or [0, 1, 2]), "what nobody asked for is not recorded, whatever the policy sees"
-            assert f.attention.shape[:4] == (len(f.layers), 2, 2, rows) and f.positions.shape[2] == f.attention.shape[4]
+            assert f.layers == (layers or [0, 1, 2]), (
+                "what nobody asked for is not recorded, whatever the policy sees"
+            )
+            assert (
+                f.attention.shape[:4] == (len(f.layers), 2, 2, rows)
+                and f.positions.shape[2] == f.attention.shape[4]
+            )
             assert np.allclose(f.attention.astype(float).sum(-1), 1, atol=5e-3)
             assert f.hidden_norm.shape == (toys.SPEC.n_layers + 1, rows) and (f.hidden_norm > 0).all()
-            seen = f.positions[:, :, None, None, :] > (step.n - 1 + np.arange(rows))[None, None, None, :, None]
+            seen = (
+                f.positions[:, :, None, None, :] > (step.n - 1 + np.arange(rows))[None, None, None, :, None]
+            )
             assert not (f.attention * seen).any(), "no row looks ahead"
         mass = session.sink.steps[-1].cache[0].mass
         assert (mass is None) == (policy == "keep_all")
         if mass is not None:
             store = session.target.cache.layers[2]
-            assert sorted(np.flatnonzero(mass[2, 1])) == sorted(store.positions()[0, 1].tolist()) and mass.max() == 255
+            assert (
+                sorted(np.flatnonzero(mass[2, 1])) == sorted(store.positions()[0, 1].tolist())
+                and mass.max() == 255
+            )
 
 
 def test_passes_carry_times_and_what_was_instrumented() -> None:
@@ -125,7 +144,9 @@ def test_evictions_are_logged_from_the_prompt_on() -> None:
 def test_fields_keep_as_many_layers_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the first on; what does not fit is left out, the norms stay."""
     n = len(toys.PROMPT)
-    monkeypatch.setattr(record, "ATTENTION", 2 * 4 * (n + 2))  # two layers of four query heads, up to the third step
+    monkeypatch.setattr(
+        record, "ATTENTION", 2 * 4 * (n + 2)
+    )  # two layers of four query heads, up to the third step
     steps = toys.decode(count=8, level="fields").sink.steps
     assert [step.fields.layers for step in steps[:3]] == [[0, 1]] * 3 and steps[4].fields.layers == [0]
     assert all(step.fields.attention.size <= record.ATTENTION for step in steps)
@@ -134,13 +155,22 @@ def test_fields_keep_as_many_layers_as_there_is_room_for(monkeypatch: pytest.Mon
     assert fields.attention is fields.layers is fields.positions is None and fields.hidden_norm.size
 
 
-def test_the_mass_that_a_policy_keeps_is_recorded_with_decisions_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mass_that_a_policy_keeps_is_recorded_with_decisions_up_to_a_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def masses(level: str, policy: object) -> list[np.ndarray | None]:
-        return [step.cache[0].mass for step in toys.decode(toys.method(policy=policy), count=12, level=level).sink.steps]
+        return [
+            step.cache[0].mass
+            for step in toys.decode(toys.method(policy=policy), count=12, level=level).sink.steps
+        ]
 
     h2o = ("h2o", {"heavy": 4, "recent": 4})
     few, all_ = masses("decisions", h2o), masses("fields", h2o)
-    assert all(np.array_equal(a, b) for a, b in zip(few, all_, strict=True)) and few[-1].shape == (3, 2, len(toys.PROMPT) + 11)
+    assert all(np.array_equal(a, b) for a, b in zip(few, all_, strict=True)) and few[-1].shape == (
+        3,
+        2,
+        len(toys.PROMPT) + 11,
+    )
     assert masses("counts", h2o) == masses("decisions", "keep_all") == [None] * 12
     monkeypatch.setitem(record.MASS, "decisions", few[4].size)
     assert [x is None for x in masses("decisions", h2o)] == [i > 4 for i in range(12)]
@@ -154,9 +184,15 @@ def test_layers_that_the_target_has_not_are_refused(layers: list[int]) -> None:
 
 @pytest.mark.parametrize(
     ("drafter", "sampler", "most"),
-    [("none", "greedy", 11), ("draft_model", "greedy", 16), ("draft_model", ("temperature", {"temperature": 0.9}), 31)],
+    [
+        ("none", "greedy", 11),
+        ("draft_model", "greedy", 16),
+        ("draft_model", ("temperature", {"temperature": 0.9}), 31),
+    ],
 )
-def test_recording_decisions_takes_few_calls_of_torch(drafter, sampler, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_decisions_takes_few_calls_of_torch(
+    drafter, sampler, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[TorchCalls] = []
     plain = record.Recorder.step
 

@@ -53,7 +53,9 @@ def test_settings_of_an_old_config_are_named_and_defaults_are_not(tmp_path: Path
     assert chosen_settings(folder, {"temperature": 1.0, "top_p": 1.0}) == {}
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "repetition_penalty": 1.2}))
-    assert chosen_settings(folder, {"temperature": 1.0, "repetition_penalty": 1.0}) == {"repetition_penalty": 1.2}
+    assert chosen_settings(folder, {"temperature": 1.0, "repetition_penalty": 1.0}) == {
+        "repetition_penalty": 1.2
+    }
 
 
 def test_a_ratio_says_on_how_many_prompts_both_wrote_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +66,10 @@ def test_a_ratio_says_on_how_many_prompts_both_wrote_the_same_text(monkeypatch: 
         return one
 
     monkeypatch.setattr(speed, "RECORDING", ())
-    mine = [wrote(x, "decodescope", [1, 2], [3, 4]) for x in ("autoregressive", "autoregressive, nothing recorded")]
+    mine = [
+        wrote(x, "decodescope", [1, 2], [3, 4])
+        for x in ("autoregressive", "autoregressive, nothing recorded")
+    ]
     for theirs, same in (([3, 4], 2), ([3, 5], 1)):
         found = speed.compare([*mine, wrote("generate", "transformers", [1, 2], theirs)])
         assert [x["same_texts"] for x in found["ratios"]] == [same]

@@ -38,13 +38,18 @@ def brute(decoder: Decoder, before: list[int], one: list[int]) -> tuple[list[lis
 
 
 @pytest.mark.parametrize("rows", [1024, 12, 4])  # of a pass: all at once, three places of each text, one
-def test_side_by_side_every_token_has_the_probability_of_a_pass_of_its_own(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_side_by_side_every_token_has_the_probability_of_a_pass_of_its_own(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(repetition, "ROWS", rows)
     decoder, kinds = toys.pair()[0].decoder, set()
     for (before, one), (p, best) in zip(TEXTS, copies(decoder, TEXTS, TIMES), strict=True):
         due_p, due_best = brute(decoder, before, one)
         assert p.shape == best.shape == (TIMES, len(one))
-        assert torch.allclose(p, torch.tensor(due_p, dtype=torch.float64), atol=1e-9) and best.tolist() == due_best
+        assert (
+            torch.allclose(p, torch.tensor(due_p, dtype=torch.float64), atol=1e-9)
+            and best.tolist() == due_best
+        )
         kinds |= {x for row in due_best for x in row}
     assert kinds == {True, False}, "the test needs tokens that are the likeliest, and others"
 
@@ -58,11 +63,15 @@ def test_the_three_figures_are_means_over_the_tokens_of_a_copy() -> None:
     other = Repeated("a", "c", ["x"], [[0.8], [0.9]], [[True], [False]])
     rows = curve([one, other], 2)
     assert [x["n"] for x in rows] == [1, 2] and [x["tp"] for x in rows] == pytest.approx([0.525, 0.625])
-    assert [x["ip"] for x in rows] == [0.0, 0.75] and [x["wr"] for x in rows] == [0.625, 0.5], "sentences count alike"
+    assert [x["ip"] for x in rows] == [0.0, 0.75] and [x["wr"] for x in rows] == [0.625, 0.5], (
+        "sentences count alike"
+    )
 
 
 def test_by_their_first_copy_sentences_fall_into_three_parts() -> None:
-    rows = [Repeated("", str(i), ["x"], [[i / 10], [1 - i / 10]], [[True], [True]]) for i in (5, 1, 9, 3, 7, 2, 8)]
+    rows = [
+        Repeated("", str(i), ["x"], [[i / 10], [1 - i / 10]], [[True], [True]]) for i in (5, 1, 9, 3, 7, 2, 8)
+    ]
     parts = starts(rows, 2)
     assert [x["sentences"] for x in parts] == [2, 2, 3]
     assert [x["first"] for x in parts] == pytest.approx([0.15, 0.4, 0.8])
@@ -89,7 +98,9 @@ def test_a_sentence_comes_behind_the_one_before_it_in_its_line() -> None:
 
 def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("one\ntwo\n", encoding="utf-8")
-    with pytest.raises(LabBenchError, match="has no sentence of 4 to 30 words behind another one in its line"):
+    with pytest.raises(
+        LabBenchError, match="has no sentence of 4 to 30 words behind another one in its line"
+    ):
         read(tmp_path / "list.txt")
     with pytest.raises(LabBenchError, match="cannot be read"):
         read(tmp_path / "none.txt")
@@ -112,7 +123,9 @@ def test_repeats_are_the_stretches_that_agree_with_an_earlier_place() -> None:
             likes = [x for x in range(at) if text[x : x + n] == text[at : at + n]]
             if at < inside or not likes:
                 continue
-            lasts = next((k for k in range(len(text) - at) if text[likes[-1] + k] != text[at + k]), len(text) - at)
+            lasts = next(
+                (k for k in range(len(text) - at) if text[likes[-1] + k] != text[at + k]), len(text) - at
+            )
             due.append((at, at - likes[-1], lasts, at + lasts == len(text)))
             inside = at + lasts - n + 1
         stretches = list(repeats(text, n))

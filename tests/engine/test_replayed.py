@@ -48,8 +48,12 @@ def measures(script: ModuleType) -> ModuleType:
 @pytest.fixture(scope="module")
 def steps(script: ModuleType) -> dict[str, Any]:
     """What scripted models did that write BCABCA..., without the time that their books took."""
-    bench = script.Recording(scripted(RULES), {"draft": scripted(RULES)}, DRAFTED, new_tokens=12, repeats=1, temperature=0)
-    found: dict[str, Any] = json.loads(json.dumps(speculation(bench, [question(1, "go A", kind="code")]).record()))
+    bench = script.Recording(
+        scripted(RULES), {"draft": scripted(RULES)}, DRAFTED, new_tokens=12, repeats=1, temperature=0
+    )
+    found: dict[str, Any] = json.loads(
+        json.dumps(speculation(bench, [question(1, "go A", kind="code")]).record())
+    )
     assert all(row["parts"]["own_us"] > 0 for row in found["rows"])
     for row in found["rows"]:
         row["parts"]["own_us"] = 0.0
@@ -64,7 +68,10 @@ def larger() -> Decoder:
 
 def costs(script: ModuleType, target: float, draft: float, heads: dict[str, float] | None = None) -> Any:
     """Passes that cost the same whatever they read, a tenth of it for the unembedding."""
-    curves = {role: script.Curve([1], [0.9 * us], [0.1 * us], 0.25) for role, us in (("target", target), ("draft", draft))}
+    curves = {
+        role: script.Curve([1], [0.9 * us], [0.1 * us], 0.25)
+        for role, us in (("target", target), ("draft", draft))
+    }
     return script.Costs(curves, heads or {})
 
 
@@ -84,12 +91,20 @@ def test_plain_decoding_is_once_itself_and_free_drafts_gain_their_tokens_per_pas
     assert free["drafted"]["ratio"]["median"] == pytest.approx(4) and free["drafted"]["tau"] == 4
     dear = script.replayed(steps, costs(script, 1000.0, 3000.0))["methods"]["drafted"]
     drafts = sum(steps["rows"][1]["parts"]["passes"].values()) - 3
-    assert drafts >= 9 and dear["ratio"]["median"] == pytest.approx(12 / (3 + 3 * drafts)), "of a dear draft model a loss"
+    assert drafts >= 9 and dear["ratio"]["median"] == pytest.approx(12 / (3 + 3 * drafts)), (
+        "of a dear draft model a loss"
+    )
 
 
 def test_a_price_is_the_sum_of_passes_heads_and_books(script: ModuleType) -> None:
-    parts = {"passes": {'["target", 3, 0.5, 1.0, 3]': 2, '["draft", 1, 1.0, 1.0, 0]': 5}, "heads": {"h": 4}, "own_us": 7.0}
-    row = script.priced(script.ReplayRow(1, "code", "x", tokens=6, steps=2, parts=parts), costs(script, 100, 10, {"h": 2.0}))
+    parts = {
+        "passes": {'["target", 3, 0.5, 1.0, 3]': 2, '["draft", 1, 1.0, 1.0, 0]': 5},
+        "heads": {"h": 4},
+        "own_us": 7.0,
+    }
+    row = script.priced(
+        script.ReplayRow(1, "code", "x", tokens=6, steps=2, parts=parts), costs(script, 100, 10, {"h": 2.0})
+    )
     passes = 2 * (90 * (0.25 * 0.5 + 0.75) + 10) + 5 * 9
     assert row.decode_s == [pytest.approx((passes + 4 * 2.0 + 7.0) / 1e6)]
     assert (row.pass_us, row.head_us, row.own_us) == (pytest.approx(passes / 2), 4.0, 3.5)
@@ -122,7 +137,9 @@ def test_a_pass_is_priced_by_its_rows_and_its_share_of_the_layers(
     assert keeps.asked(Pass("target", "verify", 3, 10, 1.0, **one), 4) == kept
 
 
-@pytest.mark.parametrize("kind", ["medusa", "hydra", "eagle", "eagle3", "mlp_speculator", "redrafter", "kangaroo", "blockwise"])
+@pytest.mark.parametrize(
+    "kind", ["medusa", "hydra", "eagle", "eagle3", "mlp_speculator", "redrafter", "kangaroo", "blockwise"]
+)
 def test_heads_are_heard_and_called_again_in_the_width_of_another_target(
     keeps: ModuleType, measures: ModuleType, larger: Decoder, kind: str
 ) -> None:
@@ -132,14 +149,19 @@ def test_heads_are_heard_and_called_again_in_the_width_of_another_target(
     calls: Counter[str] = sum(clock.calls[1:], Counter())
     of = {json.loads(call)[1] for call in calls}
     assert kind in of and of <= {kind, keeps.UNEMBED}
-    sizes = {"spec": target.spec.record(), "heads": {name: head.shape for name, head in target.decoder.heads.items()}}
+    sizes = {
+        "spec": target.spec.record(),
+        "heads": {name: head.shape for name, head in target.decoder.heads.items()},
+    }
     said = {"rows": [{"parts": {"heads": calls}}], "settings": {"sizes": {"target": sizes}}}
     us = measures.called(said, {"target": larger}, 1, lambda text: None)
     assert us.keys() == calls.keys() and min(us.values()) > 0
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"replayed": 99, "rows": []}', '{"replayed": 1, "rows": []}'])
-def test_what_holds_no_steps_is_refused_in_one_sentence(script: ModuleType, tmp_path: Path, text: str) -> None:
+def test_what_holds_no_steps_is_refused_in_one_sentence(
+    script: ModuleType, tmp_path: Path, text: str
+) -> None:
     (tmp_path / "steps.json").write_text(text)
     with pytest.raises(SystemExit, match=r"give the file of replayed\.py record --out\.$"):
         script.read(tmp_path / "steps.json")
@@ -150,12 +172,16 @@ def test_what_holds_no_steps_is_refused_in_one_sentence(script: ModuleType, tmp_
 def test_an_unknown_method_is_refused_in_one_sentence(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["replayed.py", "record", "--method", "nosuch", "--out", str(tmp_path / "steps.json")])
+    monkeypatch.setattr(
+        sys, "argv", ["replayed.py", "record", "--method", "nosuch", "--out", str(tmp_path / "steps.json")]
+    )
     with pytest.raises(SystemExit, match=r"^--method nosuch: there is no 'nosuch'; take .*\.$"):
         script.main()
 
 
-def test_the_page_says_what_is_measured_and_what_is_replayed(script: ModuleType, steps: dict[str, Any]) -> None:
+def test_the_page_says_what_is_measured_and_what_is_replayed(
+    script: ModuleType, steps: dict[str, Any]
+) -> None:
     ms = {f"{role} whole": [1.0] * len(script.ROWS) for role in ("target", "draft")}
     settings = dict(
         machine="m",

@@ -67,7 +67,10 @@ def test_a_fork_carries_the_model_into_a_run_that_had_none(method: Method) -> No
     made.sink = Trace()
     while made.end is None:
         made.step()
-    assert made.tokens[: len(toys.PROMPT) + 4] == base.tokens[: len(toys.PROMPT) + 4] and made.tokens != base.tokens
+    assert (
+        made.tokens[: len(toys.PROMPT) + 4] == base.tokens[: len(toys.PROMPT) + 4]
+        and made.tokens != base.tokens
+    )
     assert list(made.header.lanes) == ["large"] and check(made.sink).ok
     again = Fork(big, made.header, list(made.sink.steps), 8, models=given)
     again.sink = Trace()
@@ -84,18 +87,25 @@ def test_every_part_in_use_is_asked_and_no_role_comes_twice(method: Method) -> N
 
     asking = toys.method(drafter="draft_model", schedule="specdec_pp")
     assert asking.lanes == ("draft",), "drafter and schedule ask for the same one"
-    assert asking.lane_needs("draft") == Needs(hidden=frozenset({"final"})) and asking.lane_needs("large") == Needs()
+    assert (
+        asking.lane_needs("draft") == Needs(hidden=frozenset({"final"}))
+        and asking.lane_needs("large") == Needs()
+    )
     asking = replace(asking, sampler=Chain(stages=[Asks(), Asks()]))  # type: ignore[list-item] # what a constraint may ask
     assert asking.lanes == ("draft", "large")
     assert asking.lane_needs("draft") == Needs(hidden=frozenset({2, "final"}))
-    assert replace(method, drafter=build("drafter", "draft_model")).lanes == ("large",), "the strategy uses no drafter"
+    assert replace(method, drafter=build("drafter", "draft_model")).lanes == ("large",), (
+        "the strategy uses no drafter"
+    )
 
 
 def test_models_on_several_devices_are_refused(method: Method) -> None:
     big, large = toys.target(), toys.draft()
     large.decoder.embed = large.decoder.embed.to("meta")
     assert large.decoder.device.type == "meta"
-    with pytest.raises(MethodError, match=r"cannot be the large model of toy: it lies on meta, and toy on cpu\. Load both"):
+    with pytest.raises(
+        MethodError, match=r"cannot be the large model of toy: it lies on meta, and toy on cpu\. Load both"
+    ):
         paired(method, big, {"large": large})
 
 
@@ -112,5 +122,9 @@ def test_roles_are_words_and_hold_all_that_a_part_may_ask_for() -> None:
         for cls in registry(kind).values():
             ends = [{p.name: end} for p in cls.params() if p.type is int for end in (p.low, p.high)]
             asked = {role for knobs in ({}, *ends) for role in cls(**knobs).lanes}
-            assert asked <= {*cls.roles()} and TARGET not in cls.roles() and all(x.isidentifier() for x in cls.roles())
+            assert (
+                asked <= {*cls.roles()}
+                and TARGET not in cls.roles()
+                and all(x.isidentifier() for x in cls.roles())
+            )
     assert words("draft2") == ("--draft2", "NAME") and words("large", "lab") == ("--role", "large=lab")

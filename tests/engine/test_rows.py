@@ -59,7 +59,9 @@ def holds(lane: Lane, pairs: list[Tensor], left: list[Tensor], rows: list[int] |
 @pytest.mark.parametrize("spec", [dict(), dict(windows=(None, 4, None, 4, 6))], ids=["plain", "windows"])
 @pytest.mark.parametrize("gap", GAPS)
 @torch.inference_mode()
-def test_a_text_read_in_chunks_and_written_on_is_what_a_mask_leaves_of_the_model(gap: str, spec: dict) -> None:
+def test_a_text_read_in_chunks_and_written_on_is_what_a_mask_leaves_of_the_model(
+    gap: str, spec: dict
+) -> None:
     decoder = toys.decoder(toys.shaped(n_layers=LAYERS, **spec), 3, torch.float64)
     (lane, rule), n = under(decoder, gap), len(toys.PROMPT)
     logits, pairs, left = masked(decoder, Feed.causal(TEXT, 0), rule.share, gap)
@@ -87,7 +89,11 @@ def test_of_a_tree_each_row_goes_its_own_way_and_the_accepted_ones_stay(gap: str
     visible = torch.tensor([[[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]]], dtype=torch.bool)
     whole = torch.ones(1, n + 4, n + 4, dtype=torch.bool).tril()
     whole[:, n:, n:] = visible
-    text = Feed(torch.cat([torch.tensor([toys.PROMPT]), tokens], 1), torch.cat([torch.arange(n)[None], positions], 1), whole)
+    text = Feed(
+        torch.cat([torch.tensor([toys.PROMPT]), tokens], 1),
+        torch.cat([torch.arange(n)[None], positions], 1),
+        whole,
+    )
     logits, pairs, left = masked(DEEP.decoder, text, rule.share, gap)
     assert torch.allclose(forward(lane, Feed(tokens, positions, visible))[0], logits[n:], atol=1e-9, rtol=0)
     lane.commit([0, 2, 3])
@@ -118,10 +124,16 @@ def test_products_are_made_of_the_rows_that_run_alone_and_priced_so(gap: str) ->
     for tokens in ([4], [9], [4, 7, 3, 1, 2, 6]):
         with FlopCounterMode(display=False) as counted:
             forward(lane, Feed.causal(tokens, len(lane.tokens)))
-        products = sum(n for op, n in counted.get_flop_counts()["Global"].items() if "mm" in str(op) and "bmm" not in str(op))
+        products = sum(
+            n
+            for op, n in counted.get_flop_counts()["Global"].items()
+            if "mm" in str(op) and "bmm" not in str(op)
+        )
         ops = ops_of(DEEP.spec, lane.passes[-1], bits=64)
         assert products == sum(x.flops for x in ops if x.name.endswith(("_proj", "_head")))
-        scored = sum(x.flops for x in ops if x.name == "attention") / ((4 * DEEP.spec.head_dim + 5) * DEEP.spec.n_heads)
+        scored = sum(x.flops for x in ops if x.name == "attention") / (
+            (4 * DEEP.spec.head_dim + 5) * DEEP.spec.n_heads
+        )
         seen = 0
         for i, store in enumerate(lane.cache.layers):
             running, before = lane.passes[-1].running(i, "attn"), store.n
@@ -149,7 +161,9 @@ def test_entries_of_rows_that_passed_by_say_so() -> None:
 
 
 def decoded(gap: str, share: int = 5, **parts):
-    return toys.decode(toys.method(depth=("choosing", dict(gap=gap, share=share)), **parts), count=30, pair=(DEEP, DEEP))
+    return toys.decode(
+        toys.method(depth=("choosing", dict(gap=gap, share=share)), **parts), count=30, pair=(DEEP, DEEP)
+    )
 
 
 @pytest.mark.parametrize("drafter", ["prompt_lookup", "token_recycling", "draft_model"])
@@ -180,7 +194,9 @@ def test_as_a_criterion_it_drafts_what_it_writes_and_the_text_stays(gap: str) ->
     assert session.header.lossless and check(session.sink).ok and toys.same_as_fresh(session.target)
     assert session.end.tokens == toys.greedy(DEEP.decoder, toys.PROMPT, 30)
     drafts = [step.draft for step in session.sink.steps if step.draft]
-    assert any(step.accepted for step in session.sink.steps) and any(max(x.notes["kept"]) > 0 for x in drafts if x.notes)
+    assert any(step.accepted for step in session.sink.steps) and any(
+        max(x.notes["kept"]) > 0 for x in drafts if x.notes
+    )
 
 
 @pytest.mark.parametrize("gap", GAPS)
@@ -228,7 +244,11 @@ class Leaving(Depth):
 
 @torch.inference_mode()
 def test_rows_leave_by_the_attention_that_they_got_and_nobody_sees_them_above() -> None:
-    decoder, rule, ran = toys.decoder(toys.shaped(n_layers=4, causal=False), 5, torch.float64), Leaving(2), Ran()
+    decoder, rule, ran = (
+        toys.decoder(toys.shaped(n_layers=4, causal=False), 5, torch.float64),
+        Leaving(2),
+        Ran(),
+    )
     feed, probe = Feed.causal(TEXT[:11], 0), Probe(rule.needs)
     logits = decoder.forward(feed, None, probe, depth=rule, ran=ran)[0]
     here, x, job = torch.arange(11), decoder.embed_rows(feed), decoder
@@ -240,5 +260,8 @@ def test_rows_leave_by_the_attention_that_they_got_and_nobody_sees_them_above() 
         stays = seen.rows[layer].sum((0, 1, 2, 3)).argsort()[2:].sort().values
         assert ran.routed(4)[layer] == "".join("r" if k in here else "-" for k in range(11)) or layer == 0
         here = here[stays]
-    assert torch.allclose(logits, decoder.unembed(decoder.normed(x))[0], atol=1e-9, rtol=0) and len(rule.here) == 5
+    assert (
+        torch.allclose(logits, decoder.unembed(decoder.normed(x))[0], atol=1e-9, rtol=0)
+        and len(rule.here) == 5
+    )
     assert ran.pending[3] == rule.here

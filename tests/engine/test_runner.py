@@ -26,7 +26,9 @@ def runner() -> Iterator[Runner]:
 
 
 def session(count: int = LONG, **more) -> Session:
-    made = Session(toys.pair()[0], toys.method(sampler="temperature"), toys.PROMPT, max_new_tokens=count, **more)
+    made = Session(
+        toys.pair()[0], toys.method(sampler="temperature"), toys.PROMPT, max_new_tokens=count, **more
+    )
     made.sink = Trace()
     return made
 
@@ -57,7 +59,11 @@ def test_run_goes_to_its_end_and_its_steps_can_be_read_from_any_number(runner: R
     steps = list(job.events(timeout=30))
     assert job.wait(30) and job.status == "done" and job.end.reason == "max_new_tokens"
     assert [step.step for step in steps] == list(range(LONG)) == list(range(job.count))
-    assert [step.step for step in job.events(since=55)] == [55, 56, 57, 58, 59] == [s.step for s in job.since(55)]
+    assert (
+        [step.step for step in job.events(since=55)]
+        == [55, 56, 57, 58, 59]
+        == [s.step for s in job.since(55)]
+    )
     assert check(job.session.sink).ok
     assert job.session.tokens == toys.decode(toys.method(sampler="temperature"), count=LONG).tokens
 
@@ -112,7 +118,10 @@ def test_runs_are_served_in_order_and_the_queue_is_bounded(runner: Runner) -> No
         runner.submit(session(4))
     order: list[str] = []
     for job in (first, *rest):
-        job._set = lambda status, message="", job=job, put=job._set: (order.append(job.id), put(status, message))  # type: ignore[method-assign]
+        job._set = lambda status, message="", job=job, put=job._set: (
+            order.append(job.id),
+            put(status, message),
+        )  # type: ignore[method-assign]
     first.cancel()
     free.set()
     assert all(job.wait(30) for job in rest)
@@ -139,9 +148,16 @@ def test_failed_run_leaves_the_next_one_clean(runner: Runner, monkeypatch: pytes
             raise torch.OutOfMemoryError("tried to allocate")
         return forward(*args)
 
-    monkeypatch.setitem(vars(decoder), "forward", harmed)  # a decoder that others share has none of its own afterwards
+    monkeypatch.setitem(
+        vars(decoder), "forward", harmed
+    )  # a decoder that others share has none of its own afterwards
     job, after = runner.submit(session()), runner.submit(session(20))
-    assert job.wait(30) and job.status == "failed" and job.end.reason == "out_of_memory" and "Memory" in job.message
+    assert (
+        job.wait(30)
+        and job.status == "failed"
+        and job.end.reason == "out_of_memory"
+        and "Memory" in job.message
+    )
     assert job.count == 4 == len(job.session.sink.steps) and check(job.session.sink).ok
     assert after.wait(30) and after.status == "done"
     assert after.session.tokens == toys.decode(toys.method(sampler="temperature"), count=20).tokens
@@ -178,7 +194,9 @@ def test_branch_of_a_paused_run(runner: Runner) -> None:
     assert branch.tokens == job.session.tokens
 
 
-def test_slow_reader_misses_the_oldest_and_stops_nobody(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_reader_misses_the_oldest_and_stops_nobody(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("decodescope.engine.runner.RING", 8)
     job = runner.submit(session())
     assert job.wait(30) and [s.step for s in job.since(0)] == list(range(LONG - 8, LONG))
@@ -208,10 +226,14 @@ def test_a_paused_job_gives_the_device_away_and_goes_on_in_turn(runner: Runner) 
     assert behind.wait(30) and behind.status == "done" and job.status == "paused" and job.count == 3
     (first, free), last = held(runner), runner.submit(session(4))
     job.resume()
-    assert job.status == "queued" and runner.ahead(job) == 1 and runner.ahead(last) == 2, "it was begun before"
+    assert job.status == "queued" and runner.ahead(job) == 1 and runner.ahead(last) == 2, (
+        "it was begun before"
+    )
     free.set()
     assert job.wait(30) and last.wait(30) and first.wait(30) and job.status == "done"
-    assert job.session.tokens == toys.decode(toys.method(sampler="temperature"), count=LONG).tokens, "as if it had not stood"
+    assert job.session.tokens == toys.decode(toys.method(sampler="temperature"), count=LONG).tokens, (
+        "as if it had not stood"
+    )
 
 
 def test_a_paused_job_is_stopped_at_once_though_another_runs(runner: Runner) -> None:
@@ -229,5 +251,9 @@ def test_of_too_many_paused_jobs_the_one_that_stood_longest_ends(runner: Runner)
     with jobs[0]._changed:
         assert jobs[0]._changed.wait_for(lambda: jobs[0].count == 1 and jobs[0].status == "paused", 30)
     paused(runner)
-    assert jobs[1].wait(30) and jobs[1].status == "cancelled" and f"more than {PAUSED} runs that were paused" in jobs[1].message
+    assert (
+        jobs[1].wait(30)
+        and jobs[1].status == "cancelled"
+        and f"more than {PAUSED} runs that were paused" in jobs[1].message
+    )
     assert [job.status for job in jobs].count("paused") == PAUSED - 1

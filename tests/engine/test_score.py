@@ -143,7 +143,11 @@ def test_any_text_has_a_score(said: str, reference: str, scorer: str) -> None:
     assert 0 <= score(scorer, said, reference) <= 1
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda x: st.lists(x, max_size=4)))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda x: st.lists(x, max_size=4)
+    )
+)
 @settings(deadline=None)
 def test_a_json_text_is_right_against_itself(value: object) -> None:
     assert score("json", json.dumps(value), json.dumps(value, indent=2)) == 1

@@ -32,7 +32,9 @@ def test_a_score_is_what_the_recorded_attention_says_and_so_is_what_was_lost() -
             held = fields.positions[layer, 0]
             scores = change.scores.entries[layer]
             assert all(scores[head, held] == pytest.approx(row, abs=1e-3) for head in range(2))
-            gone = {p for i, _, p in ([] if change.evicted is None else change.evicted.tolist()) if i == layer}
+            gone = {
+                p for i, _, p in ([] if change.evicted is None else change.evicted.tolist()) if i == layer
+            }
             gone |= set([] if change.evicted_all is None else change.evicted_all.tolist())
             left = np.isin(held, list(gone))
             assert gone and change.scores.lost[layer] == pytest.approx(row[left].sum() / row.sum(), abs=2e-3)
@@ -58,16 +60,27 @@ def test_every_cut_by_score_is_told_and_follows(policy: Any, lost: bool, tmp_pat
     cuts = [s.cache[0] for s in run.sink.steps if s.cache[0].evicted_count]
     assert cuts and all(c.scores is not None and (c.scores.lost is not None) is lost for c in cuts)
     report = check(run.sink)
-    assert report.ok and report.counts["scores of entries"] == sum(int((~np.isnan(c.scores.entries)).sum()) for c in cuts) > 90
+    assert (
+        report.ok
+        and report.counts["scores of entries"]
+        == sum(int((~np.isnan(c.scores.entries)).sum()) for c in cuts)
+        > 90
+    )
     run.sink.save(tmp_path / "x.dstrace")
-    again = next(s.cache[0].scores for s in open_trace(tmp_path / "x.dstrace").steps if s.cache[0].scores is not None)
+    again = next(
+        s.cache[0].scores for s in open_trace(tmp_path / "x.dstrace").steps if s.cache[0].scores is not None
+    )
     assert np.array_equal(again.entries, cuts[0].scores.entries, equal_nan=True)
 
 
 def test_nothing_is_kept_that_nobody_asked_for() -> None:
     run = ran(("h2o", dict(heavy=4, recent=4)), level="decisions")
-    assert all(s.cache[0].scores is None for s in run.sink.steps) and all(x.ranked is None for x in run.target.cache.layers)
-    assert all(s.cache[0].scores is None for s in ran(("window", dict(size=8))).sink.steps), "what goes by place has no score"
+    assert all(s.cache[0].scores is None for s in run.sink.steps) and all(
+        x.ranked is None for x in run.target.cache.layers
+    )
+    assert all(s.cache[0].scores is None for s in ran(("window", dict(size=8))).sink.steps), (
+        "what goes by place has no score"
+    )
 
 
 def test_of_hypotheses_that_change_places_no_score_is_told() -> None:
@@ -77,7 +90,9 @@ def test_of_hypotheses_that_change_places_no_score_is_told() -> None:
     run = toys.decode(method, PROMPT, count=24, level="fields", pair=(target, toys.pair()[1]))
     report = check(run.sink)
     assert report.ok, report
-    assert any(s.cache[0].evicted_count for s in run.sink.steps) and all(s.cache[0].scores is None for s in run.sink.steps[1:])
+    assert any(s.cache[0].evicted_count for s in run.sink.steps) and all(
+        s.cache[0].scores is None for s in run.sink.steps[1:]
+    )
 
 
 def test_lies_about_scores_are_found() -> None:

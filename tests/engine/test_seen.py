@@ -60,14 +60,18 @@ def test_rows_see_of_the_committed_entries_what_they_are_to(seen: str, spec: Mod
         torch.testing.assert_close(decoder.forward(feed, cache, probe)[0], wanted, atol=1e-9, rtol=1e-9)
     if seen != "all":
         decoder, cache = begun(spec)
-        assert (decoder.forward(replace(feed, seen=None), cache)[0] - wanted).abs().max() > 1e-3, "the guard: it hides some"
+        assert (decoder.forward(replace(feed, seen=None), cache)[0] - wanted).abs().max() > 1e-3, (
+            "the guard: it hides some"
+        )
 
 
 @torch.inference_mode()
 def test_one_row_too_is_told_what_it_sees() -> None:
     spec = SPECS["full"]
     decoder, cache = begun(spec)
-    wanted = brute(decoder, TOKENS[: n + 1], PLACES[: n + 1], sees(spec, lambda t, s: PLACES[s] < PLACES[t]))[n:]
+    wanted = brute(decoder, TOKENS[: n + 1], PLACES[: n + 1], sees(spec, lambda t, s: PLACES[s] < PLACES[t]))[
+        n:
+    ]
     feed = Feed(torch.tensor([TOKENS[n : n + 1]]), torch.tensor([LATER[:1]]), seen="before")
     torch.testing.assert_close(decoder.forward(feed, cache)[0], wanted, atol=1e-9, rtol=1e-9)
 
@@ -87,7 +91,10 @@ def test_entries_keep_the_places_that_they_were_committed_at() -> None:
 def test_a_choice_names_each_row_and_entry() -> None:
     decoder, cache = begun(SPECS["full"])
     feed = Feed(torch.tensor([TOKENS[n:]]), torch.tensor([LATER]), seen=CHOICE[:, :, :-1])
-    with pytest.raises(ValueError, match=r"^layer 0: 4 entries are held and 3 rows fed, and what they see is told as \[3, 3\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"^layer 0: 4 entries are held and 3 rows fed, and what they see is told as \[3, 3\]",
+    ):
         decoder.forward(feed, cache)
 
 

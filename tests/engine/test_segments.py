@@ -16,12 +16,18 @@ from decodescope.engine.model.attention import explicit
 from decodescope.engine.model.segments import Dense, Part, Segment, attended, joined, plain
 
 B, H, G, D = 2, 2, 3, 8
-CLOSE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 6e-2}  # in bfloat16 a value of 5 has steps of 0.03
+CLOSE = {
+    torch.float64: 1e-10,
+    torch.float32: 1e-5,
+    torch.bfloat16: 6e-2,
+}  # in bfloat16 a value of 5 has steps of 0.03
 
 
 def numbers(seed: int, *shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """Normal, and wide enough that some weights are near 0 and some near 1."""
-    return 2 * torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    return 2 * torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(
+        dtype
+    )
 
 
 def case(seed: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -29,7 +35,9 @@ def case(seed: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]
     draw = random.Random(seed)
     T, S = draw.choice([1, 1, 3, 9]), draw.randint(1, 40)
     q, k, v = numbers(seed, B, H, G, T, D, dtype=dtype), *numbers(seed + 1, 2, B, H, S, D, dtype=dtype)
-    mask = torch.rand(B, H, T, S, generator=torch.Generator().manual_seed(seed)) < draw.choice([0.1, 0.5, 1.0])
+    mask = torch.rand(B, H, T, S, generator=torch.Generator().manual_seed(seed)) < draw.choice(
+        [0.1, 0.5, 1.0]
+    )
     mask[..., draw.randrange(S)] = True
     return q, k, v, mask
 
@@ -38,7 +46,9 @@ def cut(seed: int, k: Tensor, v: Tensor, mask: Tensor) -> list[Dense]:
     """The entries in random segments, in random order; some are empty, some show no row anything."""
     draw = random.Random(seed)
     order = torch.tensor(draw.sample(range(k.shape[2]), k.shape[2]))
-    ends = sorted(draw.choices(range(k.shape[2] + 1), k=draw.randint(0, 5)))  # equal ends: nothing between them
+    ends = sorted(
+        draw.choices(range(k.shape[2] + 1), k=draw.randint(0, 5))
+    )  # equal ends: nothing between them
     pieces = [order[a:b] for a, b in zip([0, *ends], [*ends, len(order)], strict=True)]
     segments = [Dense(k[:, :, at], v[:, :, at], mask=mask[:, :, :, at]) for at in pieces]
     segments.append(Dense(k, 100 * v, mask=torch.zeros_like(mask)))
@@ -61,7 +71,9 @@ def test_any_cut_in_any_order_is_one_attention(
         empty += sum(s.k.shape[2] == 0 for s in segments)
         unseen += sum(not s.mask.any(-1).all() for s in segments[:-1] if s.mask is not None)
         wanted = explicit(q, k, v, mask, 0.3)
-        torch.testing.assert_close(attended(segments, {"original": q}, 0.3), wanted, atol=CLOSE[dtype], rtol=0)
+        torch.testing.assert_close(
+            attended(segments, {"original": q}, 0.3), wanted, atol=CLOSE[dtype], rtol=0
+        )
     assert empty > 50 and unseen > 100, "the test needs empty segments and rows that see nothing of one"
 
 
@@ -99,7 +111,9 @@ def test_scores_as_large_as_they_come_do_not_overflow() -> None:
 @pytest.mark.parametrize("tile", [2, 100])
 @pytest.mark.parametrize("cap", [None, 4.0])
 @torch.inference_mode()
-def test_weights_stand_at_the_slots_of_their_store(cap: float | None, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_stand_at_the_slots_of_their_store(
+    cap: float | None, tile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two segments share the first five slots: one row sees each entry in one of them."""
     monkeypatch.setattr(module, "TILE", tile)
     q, k, v = numbers(5, B, H, G, 7, D), *numbers(6, 2, B, H, 20, D)
@@ -128,9 +142,13 @@ class Linear(Segment):
     Z: Tensor
     z: Tensor
 
-    def attend(self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False) -> Part:
+    def attend(
+        self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
+    ) -> Part:
         phi = F.elu(q * scale**0.5) + 1
-        return Part(phi @ self.Z, phi @ self.z.abs(), q.new_zeros(q.shape[:-1]), q[..., :0] if weights else None)
+        return Part(
+            phi @ self.Z, phi @ self.z.abs(), q.new_zeros(q.shape[:-1]), q[..., :0] if weights else None
+        )
 
 
 @torch.inference_mode()
@@ -153,7 +171,10 @@ def test_a_gradient_goes_through_the_cut_as_through_the_whole() -> None:
     q, k, v, mask = case(8, torch.float64)
     towards = numbers(11, *q.shape)
     grads = []
-    for way in (lambda: explicit(q, k, v, mask, 0.3), lambda: attended(cut(8, k, v, mask), {"original": q}, 0.3)):
+    for way in (
+        lambda: explicit(q, k, v, mask, 0.3),
+        lambda: attended(cut(8, k, v, mask), {"original": q}, 0.3),
+    ):
         leaves = [x.requires_grad_() for x in (q, k, v)]
         grads.append(torch.autograd.grad((way() * towards).sum(), leaves))
     for a, b in zip(*grads, strict=True):
@@ -165,4 +186,6 @@ def test_one_segment_is_what_the_kernel_says_and_what_is_written_out() -> None:
     q, k, v, mask = case(4, torch.float64)
     a, b = Dense(k, v).attend(q, mask, 0.3), plain(q, k, v, mask, 0.3)
     torch.testing.assert_close(a.output(), b.output(), atol=1e-12, rtol=0)
-    torch.testing.assert_close(a.maximum + a.denominator.log(), b.maximum + b.denominator.log(), atol=1e-12, rtol=0)
+    torch.testing.assert_close(
+        a.maximum + a.denominator.log(), b.maximum + b.denominator.log(), atol=1e-12, rtol=0
+    )

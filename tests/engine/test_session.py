@@ -25,13 +25,19 @@ METHODS = {
     "layer_skip": dict(drafter=("layer_skip", {"ratio": 0.5, "stop": 0.0})),
     "jacobi": dict(strategy=("jacobi", {"block": 4})),
     "beam": dict(strategy=("beam", {"width": 3})),
-    "h2o_sampled": dict(policy=("h2o", {"heavy": 4, "recent": 4}), drafter="prompt_lookup", sampler="temperature"),
+    "h2o_sampled": dict(
+        policy=("h2o", {"heavy": 4, "recent": 4}), drafter="prompt_lookup", sampler="temperature"
+    ),
 }
 
 
-def started(parts: dict, prompt: list[int] = toys.PROMPT, pair: tuple[Model, Model] | None = None, **more) -> Session:
+def started(
+    parts: dict, prompt: list[int] = toys.PROMPT, pair: tuple[Model, Model] | None = None, **more
+) -> Session:
     target, draft = pair or toys.pair()
-    session = Session(target, toys.method(**parts), prompt, models={"draft": draft}, **{"max_new_tokens": 16, **more})
+    session = Session(
+        target, toys.method(**parts), prompt, models={"draft": draft}, **{"max_new_tokens": 16, **more}
+    )
     session.sink = Trace()
     return session
 
@@ -42,9 +48,15 @@ def broken_at(monkeypatch: pytest.MonkeyPatch, decoder: Decoder, number: int, ha
 
     def counted(feed, cache, *rest):
         count[0] += 1
-        return harm(lambda: forward(feed, cache, *rest)) if count[0] == number + 1 else forward(feed, cache, *rest)
+        return (
+            harm(lambda: forward(feed, cache, *rest))
+            if count[0] == number + 1
+            else forward(feed, cache, *rest)
+        )
 
-    monkeypatch.setitem(vars(decoder), "forward", counted)  # a decoder that others share has none of its own afterwards
+    monkeypatch.setitem(
+        vars(decoder), "forward", counted
+    )  # a decoder that others share has none of its own afterwards
     return count
 
 
@@ -74,14 +86,18 @@ def fails(session: Session, reason: str) -> None:
     assert len(session.sink.steps) == session.end.steps
     report = check(session.sink)
     assert report.ok, str(report)
-    assert all(store.m == 0 for lane in (session.target, *session.lanes.values()) for store in lane.cache.layers)
+    assert all(
+        store.m == 0 for lane in (session.target, *session.lanes.values()) for store in lane.cache.layers
+    )
     with pytest.raises(ValueError, match="has ended"):
         session.step()
 
 
 @pytest.mark.parametrize("number", [0, 1, 4], ids=["prefill", "first", "later"])
 @pytest.mark.parametrize("parts", METHODS.values(), ids=METHODS)
-def test_no_memory_ends_one_run_and_the_next_is_clean(parts: dict, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_memory_ends_one_run_and_the_next_is_clean(
+    parts: dict, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target, draft = toys.pair()
     clean = toys.decode(toys.method(**parts), count=16)
     for model in (target, draft) if "draft_model" in str(parts) else (target,):
@@ -104,7 +120,10 @@ def test_broken_logits_end_the_run(value: float, where: str, monkeypatch: pytest
         broken_at(patch, (draft if where == "draft" else target).decoder, number, spoiled(value, row))
         session = started(parts)
         fails(session, "non_finite_logits")
-    assert f"Row {row} " in session.end.message and ("draft" if where == "draft" else "target") in session.end.message
+    assert (
+        f"Row {row} " in session.end.message
+        and ("draft" if where == "draft" else "target") in session.end.message
+    )
     assert toys.decode(toys.method(**parts), count=16).end.content_hash == clean.end.content_hash
 
 
@@ -119,14 +138,18 @@ def test_interrupt_ends_the_run_and_its_trace_holds(when: str, monkeypatch: pyte
     if when == "forward":
         broken_at(monkeypatch, session.target.decoder, 0, harm)
     else:
-        session.drafter.observe = harm  # after the commit: the step is not recorded, so its tokens do not count
+        session.drafter.observe = (
+            harm  # after the commit: the step is not recorded, so its tokens do not count
+        )
     with pytest.raises(KeyboardInterrupt):
         session.step()
     assert session.end.reason == "stopped_by_user" and len(session.sink.steps) == 3
     assert check(session.sink).ok, str(check(session.sink))
 
 
-@pytest.mark.parametrize("parts", [{}, dict(policy=("h2o", {"heavy": 4, "recent": 4})), dict(context="gemfilter")])
+@pytest.mark.parametrize(
+    "parts", [{}, dict(policy=("h2o", {"heavy": 4, "recent": 4})), dict(context="gemfilter")]
+)
 def test_a_session_that_nobody_has_gives_its_memory_back_at_once(parts: dict) -> None:
     session = started(parts)
     session.step()
@@ -151,7 +174,11 @@ def test_an_interrupt_while_the_header_is_made_leaves_a_whole_trace(monkeypatch:
     session = started({})
     with pytest.raises(KeyboardInterrupt):
         session.step()
-    assert session.end.reason == "stopped_by_user" and session.sink.header.run == session.run_id and check(session.sink).ok
+    assert (
+        session.end.reason == "stopped_by_user"
+        and session.sink.header.run == session.run_id
+        and check(session.sink).ok
+    )
 
 
 def test_closing_the_stream_stops_the_run() -> None:
@@ -186,7 +213,10 @@ def test_text_ends_at_the_first_stop_token_and_nothing_lies_beyond(parts: dict) 
         session = toys.decode(toys.method(**parts), count=30, stop_tokens=[token])
         due = whole[: whole.index(token) + 1]
         assert session.end.tokens == due and session.end.reason == "stop_token"
-        assert session.target.tokens == session.tokens[:-1] and session.target.cache.length == len(session.tokens) - 1
+        assert (
+            session.target.tokens == session.tokens[:-1]
+            and session.target.cache.length == len(session.tokens) - 1
+        )
         last = session.sink.steps[-1]
         cut_inside += last.extra is None and last.iteration is None
         assert check(session.sink).ok, str(check(session.sink))
@@ -194,7 +224,9 @@ def test_text_ends_at_the_first_stop_token_and_nothing_lies_beyond(parts: dict) 
 
 
 def test_sampler_state_ends_where_the_text_ends() -> None:
-    parts = dict(drafter=("layer_skip", {"ratio": 0.0, "stop": 0.0}), sampler=("repetition_penalty", {"penalty": 1.0}))
+    parts = dict(
+        drafter=("layer_skip", {"ratio": 0.0, "stop": 0.0}), sampler=("repetition_penalty", {"penalty": 1.0})
+    )
     whole = toys.decode(toys.method(**parts), [7], 30)
     for token in set(whole.end.tokens):
         session = toys.decode(toys.method(**parts), [7], 30, stop_tokens=[token])
@@ -220,8 +252,12 @@ def test_stop_text_is_found_across_tokens() -> None:
         whole = toys.decode(toys.method(**parts), count=40, pair=(named, draft)).end.tokens
         text = b"".join(map(named.tokenizer.bytes_of, whole)).decode()
         for stop in {text[i : i + n] for i in range(0, len(text) - 4, 4) for n in (1, 2, 4)}:
-            session = toys.decode(toys.method(**parts), count=40, pair=(named, draft), stop_texts=[stop, "zz"])
-            due = next(n for n in range(1, 41) if stop in b"".join(map(Letters().bytes_of, whole[:n])).decode())
+            session = toys.decode(
+                toys.method(**parts), count=40, pair=(named, draft), stop_texts=[stop, "zz"]
+            )
+            due = next(
+                n for n in range(1, 41) if stop in b"".join(map(Letters().bytes_of, whole[:n])).decode()
+            )
             assert session.end.tokens == whole[:due] and session.end.reason == "stop_token"
 
 
@@ -233,7 +269,9 @@ def test_full_context_and_exact_lengths(parts: dict) -> None:
     assert len(session.tokens) == 24 and session.end.reason == "context_full"
     session = toys.decode(toys.method(**parts), toys.PROMPT[:11], 13, pair=pair)
     assert len(session.tokens) == 24 and session.end.reason == "max_new_tokens"
-    with pytest.raises(MethodError, match=r"the prompt has 24 tokens, and the model toy reads at most 24 tokens.*\.$"):
+    with pytest.raises(
+        MethodError, match=r"the prompt has 24 tokens, and the model toy reads at most 24 tokens.*\.$"
+    ):
         started(parts, [1] * 24, pair)
     for prompt, count in ([2], 9), ([1] * 23, 1):
         assert len(toys.decode(toys.method(**parts), prompt, count, pair=pair).end.tokens) == count
@@ -262,8 +300,16 @@ def test_the_reading_of_a_prompt_stops_between_two_chunks(monkeypatch: pytest.Mo
     branch = session.branch()
     with pytest.raises(Stopped):
         session.start()
-    assert places == [("target", 0, 10), ("target", 4, 10), ("target", 8, 10), ("draft", 0, 10), ("draft", 4, 10)]
-    assert session.end.reason == "stopped_by_user" and session.sink.end is session.end and not session.sink.steps
+    assert places == [
+        ("target", 0, 10),
+        ("target", 4, 10),
+        ("target", 8, 10),
+        ("draft", 0, 10),
+        ("draft", 4, 10),
+    ]
+    assert (
+        session.end.reason == "stopped_by_user" and session.sink.end is session.end and not session.sink.steps
+    )
     assert branch.halted is None and branch.start().n == 10
 
 
@@ -271,7 +317,10 @@ def test_padded_vocabularies_are_cut_to_the_smaller_and_models_stay_as_they_were
     """A draft with fewer rows in its matrix works, sampled too, and a plain run beside it still has every id."""
     wide = toys.model(toys.decoder(toys.shaped(vocab=20), 5, torch.float64, sharp=1.0))
     pair = (wide, toys.pair()[1])
-    for parts in (METHODS["draft_model"], {**METHODS["draft_model"], "sampler": ("temperature", {"temperature": 3.0})}):
+    for parts in (
+        METHODS["draft_model"],
+        {**METHODS["draft_model"], "sampler": ("temperature", {"temperature": 3.0})},
+    ):
         beside = started({"sampler": ("temperature", {"temperature": 3.0})}, pair=pair, max_new_tokens=60)
         session = started(parts, pair=pair, max_new_tokens=60)
         for _ in beside.stream():
@@ -300,7 +349,10 @@ def test_branch_has_the_same_future_and_its_own_trace(parts: dict) -> None:
     assert branch.sink.tokens == session.sink.tokens
     assert check(branch.sink).ok, str(check(branch.sink))
     cache = session.target.cache
-    assert all(a.kv.data_ptr() != b.kv.data_ptr() for a, b in zip(cache.layers, branch.target.cache.layers, strict=True))
+    assert all(
+        a.kv.data_ptr() != b.kv.data_ptr()
+        for a, b in zip(cache.layers, branch.target.cache.layers, strict=True)
+    )
 
 
 def test_branch_is_independent() -> None:

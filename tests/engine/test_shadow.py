@@ -28,7 +28,9 @@ from decodescope.engine.trace.whose import setting
 PROMPT, TEXT = 24, toys.prompts(1, 40, seed=5)[0]
 
 
-@pytest.mark.parametrize(("name", "knobs"), [("h2o", dict(heavy=4, recent=4)), ("adakv", dict(chosen=6, window=3, reach=1))])
+@pytest.mark.parametrize(
+    ("name", "knobs"), [("h2o", dict(heavy=4, recent=4)), ("adakv", dict(chosen=6, window=3, reach=1))]
+)
 @torch.inference_mode()
 def test_lost_mass_and_drift_are_those_of_the_full_maps(name: str, knobs: dict) -> None:
     decoder = sharp(2)
@@ -63,17 +65,28 @@ def test_a_run_with_a_shadow_is_the_run_without_and_says_so(tmp_path) -> None:
     plain, marked = (toys.decode(toys.method(**parts), toys.PROMPT * 3, shadow=x) for x in (False, True))
     assert plain.tokens == marked.tokens and not plain.header.shadow and marked.header.shadow
     for a, b in zip(plain.sink.steps, marked.sink.steps, strict=True):
-        assert [(x.lane, x.tokens, x.held) for x in a.passes] == [(x.lane, x.tokens, x.held) for x in b.passes]
-        assert (a.cache[0].held_bytes, a.cache[0].peak_bytes) == (b.cache[0].held_bytes, b.cache[0].peak_bytes)
+        assert [(x.lane, x.tokens, x.held) for x in a.passes] == [
+            (x.lane, x.tokens, x.held) for x in b.passes
+        ]
+        assert (a.cache[0].held_bytes, a.cache[0].peak_bytes) == (
+            b.cache[0].held_bytes,
+            b.cache[0].peak_bytes,
+        )
         told = b.cache[0].shadow
         assert a.cache[0].shadow is None and len(told.drift) == len(told.lost_mass) == len(b.emitted)
         assert told.held_bytes > b.cache[0].held_bytes and told.lost_mass.shape[1:] == (3, 2)
     assert check(marked.sink).ok
     marked.sink.save(tmp_path / "x.dstrace")
     again = open_trace(tmp_path / "x.dstrace")
-    assert again.header.shadow and (again.steps[3].cache[0].shadow.drift == marked.sink.steps[3].cache[0].shadow.drift).all()
+    assert (
+        again.header.shadow
+        and (again.steps[3].cache[0].shadow.drift == marked.sink.steps[3].cache[0].shadow.drift).all()
+    )
     exact = toys.decode(prompt=toys.PROMPT, count=10, shadow=True)
-    assert all(x.cache[0].shadow.lost_mass.max() < 1e-6 and x.cache[0].shadow.drift.max() < 1e-6 for x in exact.sink.steps)
+    assert all(
+        x.cache[0].shadow.lost_mass.max() < 1e-6 and x.cache[0].shadow.drift.max() < 1e-6
+        for x in exact.sink.steps
+    )
     with pytest.raises(MethodError, match="a shadow cache says nothing"):
         toys.decode(toys.method(strategy=("samples", dict(samples=2))), count=4, shadow=True)
 
@@ -94,9 +107,15 @@ def test_the_model_that_another_was_made_of_reads_along(words: str, drafter: Any
     made, whole = lesser(words)
     method = toys.method(drafter=drafter)
     plain = toys.finished(Session(made, method, toys.PROMPT, max_new_tokens=24))
-    run = toys.finished(Session(made, method, toys.PROMPT, models={WHOLE: whole}, max_new_tokens=24, shadow="model"))
-    assert run.tokens == plain.tokens and run.along == run.sink.header.along == "model" and plain.along is False
-    ours, theirs = (x.decoder.forward(Feed.causal(run.tokens[:-1], 0), None)[0].log_softmax(-1) for x in (made, whole))
+    run = toys.finished(
+        Session(made, method, toys.PROMPT, models={WHOLE: whole}, max_new_tokens=24, shadow="model")
+    )
+    assert (
+        run.tokens == plain.tokens and run.along == run.sink.header.along == "model" and plain.along is False
+    )
+    ours, theirs = (
+        x.decoder.forward(Feed.causal(run.tokens[:-1], 0), None)[0].log_softmax(-1) for x in (made, whole)
+    )
     kl = (theirs.exp() * (theirs - ours)).sum(-1)[len(toys.PROMPT) - 1 :]
     rows = [step.cache[0].shadow for step in run.sink.steps]
     assert np.concatenate([x.drift for x in rows]) == pytest.approx(kl.tolist(), abs=1e-5)
@@ -106,7 +125,9 @@ def test_the_model_that_another_was_made_of_reads_along(words: str, drafter: Any
     assert parted > 2 and float(kl.max()) > 0.05, "the test needs models that differ"
     assert max(len(x.drift) for x in rows) > 1 or drafter == "none", "the test needs several rows a step"
     for a, b in zip(plain.sink.steps, run.sink.steps, strict=True):
-        assert [(x.lane, x.tokens, x.held) for x in a.passes] == [(x.lane, x.tokens, x.held) for x in b.passes]
+        assert [(x.lane, x.tokens, x.held) for x in a.passes] == [
+            (x.lane, x.tokens, x.held) for x in b.passes
+        ]
         assert b.cache[0].shadow.weight_bytes == whole.spec.params * 8 and b.cache[0].shadow.held_bytes > 0
     assert setting(run.sink.header) == setting(plain.sink.header) and check(run.sink).ok
 
@@ -145,7 +166,9 @@ def forked(run: Any, **more: Any) -> Fork:
 
 def test_a_fork_keeps_who_read_along() -> None:
     made, whole = lesser("codes bits=3 group=16")
-    run = toys.finished(Session(made, toys.method(), toys.PROMPT, models={WHOLE: whole}, max_new_tokens=8, shadow="model"))
+    run = toys.finished(
+        Session(made, toys.method(), toys.PROMPT, models={WHOLE: whole}, max_new_tokens=8, shadow="model")
+    )
     for method in (None, toys.method(policy=("h2o", dict(heavy=4, recent=4)))):
         fork = forked(run, model=made, models={WHOLE: whole}, method=method)
         assert fork.sink.header.along == "model" and check(fork.sink).ok
@@ -155,7 +178,9 @@ def test_a_fork_keeps_who_read_along() -> None:
 
 
 def test_a_fork_keeps_the_shadow_of_its_run() -> None:
-    run = toys.decode(toys.method(policy=("h2o", dict(heavy=4, recent=4))), toys.PROMPT * 3, count=8, shadow=True)
+    run = toys.decode(
+        toys.method(policy=("h2o", dict(heavy=4, recent=4))), toys.PROMPT * 3, count=8, shadow=True
+    )
     fork = forked(run, seed=1)
     assert fork.sink.header.shadow
     assert check(fork.sink).ok
@@ -171,7 +196,9 @@ def test_a_fork_keeps_the_shadow_of_its_run() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["draft_verify", ("beam", dict(width=2))], ids=str)
-def test_the_time_of_a_full_cache_is_in_no_timing_of_the_run(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_a_full_cache_is_in_no_timing_of_the_run(
+    strategy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By a clock on which each of its passes takes an hour, nothing that the run tells of itself is that long."""
     hour, late, now = 3.6e9, [0.0], time.perf_counter
 
@@ -187,7 +214,11 @@ def test_the_time_of_a_full_cache_is_in_no_timing_of_the_run(strategy: Any, monk
     session.sink = Trace()
     session.target.shadow.executor = Slow("cpu")
     steps = list(session.stream())
-    assert len(steps) == 4 and all(step.cache[0].shadow.wall_us >= hour for step in steps) and late[0] * 1e6 == 5 * hour
+    assert (
+        len(steps) == 4
+        and all(step.cache[0].shadow.wall_us >= hour for step in steps)
+        and late[0] * 1e6 == 5 * hour
+    )
     told = [session.sink.prefill.wall_us, session.sink.end.wall_us]
     told += [x for s in steps for x in (s.t_us, s.wall_us, s.verify_us, s.commit_us, s.policy_us)]
     assert min(told) >= 0 and max(told) < hour / 2

@@ -29,28 +29,52 @@ METHODS = {
 @pytest.fixture(scope="module")
 def measured() -> tuple[ShortenedBench, ShortenedResult]:
     made = ShortenedBench(lively(), METHODS, {"draft": lively(6)})
-    return made, shortened(made, [question("a", TEXT, "the cat"), question("b", "Who?", "z"), question("c", TEXT[17:], "it")])
+    return made, shortened(
+        made, [question("a", TEXT, "the cat"), question("b", "Who?", "z"), question("c", TEXT[17:], "it")]
+    )
 
 
 def test_figures_are_those_of_the_passes(measured: tuple[ShortenedBench, ShortenedResult]) -> None:
     bench, result = measured
     found = result.record()
-    assert json.dumps(found, allow_nan=False) and found["complete"] and [*found["methods"]] == [BASELINE, *METHODS]
-    assert [x["question"] for x in found["skipped"]] == ["b"] and f"fewer than {LEAST}" in found["skipped"][0]["why"]
+    assert (
+        json.dumps(found, allow_nan=False)
+        and found["complete"]
+        and [*found["methods"]] == [BASELINE, *METHODS]
+    )
+    assert [x["question"] for x in found["skipped"]] == ["b"] and f"fewer than {LEAST}" in found["skipped"][
+        0
+    ]["why"]
     plain, half, own = found["methods"].values()
-    assert (plain["read"], plain["more"], plain["first"], plain["look"], plain["flops"]) == (1.0, 0.0, 1.0, 0.0, 1.0)
-    assert 0.4 < own["read"] < 0.6 and 0.4 < half["read"] < 0.9 and half["look"] > 0 and half["nats"] != plain["nats"]
+    assert (plain["read"], plain["more"], plain["first"], plain["look"], plain["flops"]) == (
+        1.0,
+        0.0,
+        1.0,
+        0.0,
+        1.0,
+    )
+    assert (
+        0.4 < own["read"] < 0.6
+        and 0.4 < half["read"] < 0.9
+        and half["look"] > 0
+        and half["nats"] != plain["nats"]
+    )
     assert half["flops"] > 1 > 0.4 < own["flops"], "a scorer as large as the target saves nothing"
     texts = {"a": TEXT, "c": TEXT[17:]}
     for row in result.rows:
-        method, prompt = bench.methods[row.method], bench.first(question(row.question, texts[str(row.question)]))
+        method, prompt = (
+            bench.methods[row.method],
+            bench.first(question(row.question, texts[str(row.question)])),
+        )
         session = Session(bench.model, method, prompt, models=bench.models(method), max_new_tokens=1)
         session.start()
         assert row.read == session.prompt <= row.prompt == len(prompt)
 
 
 @torch.no_grad()
-def test_the_loss_of_the_answer_is_that_of_a_dense_pass(measured: tuple[ShortenedBench, ShortenedResult]) -> None:
+def test_the_loss_of_the_answer_is_that_of_a_dense_pass(
+    measured: tuple[ShortenedBench, ShortenedResult],
+) -> None:
     bench, result = measured
     asked = question("a", TEXT, "the cat")
     row = next(x for x in result.rows if x.method == BASELINE)
@@ -64,10 +88,17 @@ def test_the_loss_of_the_answer_is_that_of_a_dense_pass(measured: tuple[Shortene
 def test_each_context_is_known_at_each_share_and_the_table_has_a_line_for_each(
     measured: tuple[ShortenedBench, ShortenedResult], tmp_path: Path
 ) -> None:
-    assert {x.context.name for x in known().values()} == {"selective_context", "llmlingua", "specpc", "gemfilter"}
+    assert {x.context.name for x in known().values()} == {
+        "selective_context",
+        "llmlingua",
+        "specpc",
+        "gemfilter",
+    }
     record = measured[1].record()
     assert all(name in bench_prompts.told(record) for name in METHODS)
     (tmp_path / "found.json").write_text(json.dumps(record))
     script = Path(__file__).parents[2] / "benchmarks" / "prompts.py"
-    done = subprocess.run([sys.executable, script, tmp_path / "found.json"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "found.json"], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0 and done.stdout.count("\n| ") == 2 + len(METHODS) + 1, done.stderr

@@ -28,7 +28,11 @@ def random(*shape: int, seed: int) -> torch.Tensor:
 
 def slots(seed: int, prefix: int = 0) -> Slots:
     """Slots with any inputs, and a prefix of so many entries."""
-    kv = random(SPEC.n_layers, 2, SPEC.n_kv_heads, prefix, SPEC.head_dim, seed=seed + 1) * 2 if prefix else None
+    kv = (
+        random(SPEC.n_layers, 2, SPEC.n_kv_heads, prefix, SPEC.head_dim, seed=seed + 1) * 2
+        if prefix
+        else None
+    )
     return Slots(AT, STEPS, SEES, random(len(AT), SPEC.d_model, seed=seed) * 3, kv)
 
 
@@ -62,17 +66,24 @@ METHODS = {
 }
 GATHERED = {
     "quest": dict(policy=("quest", {"entries": 16, "dense": 0})),
-    "lm_infinite": dict(policy=("lm_infinite", {"start": 2, "window": 6, "middle": 2, "away": 4, "above": 1})),
+    "lm_infinite": dict(
+        policy=("lm_infinite", {"start": 2, "window": 6, "middle": 2, "away": 4, "above": 1})
+    ),
 }
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_what_slots_and_prefix_hold_reaches_no_row_of_the_tree(name: str) -> None:
     """Difference 0 between passes whose slots have other inputs, another prefix, or none."""
-    made = [passed(tree(x), toys.method(**METHODS[name]))[0] for x in (slots(1), slots(5), slots(1, 4), slots(9, 2))]
+    made = [
+        passed(tree(x), toys.method(**METHODS[name]))[0]
+        for x in (slots(1), slots(5), slots(1, 4), slots(9, 2))
+    ]
     n = len(TOKENS) + 1
     assert all(torch.equal(x[:n], made[0][:n]) for x in made[1:])
-    assert all(float((x[n:] - made[0][n:]).abs().min(0).values.max()) > 0.1 for x in made[1:]), "the slots do differ"
+    assert all(float((x[n:] - made[0][n:]).abs().min(0).values.max()) > 0.1 for x in made[1:]), (
+        "the slots do differ"
+    )
 
 
 @pytest.mark.parametrize("name", GATHERED)
@@ -102,7 +113,9 @@ def test_nothing_of_slots_or_prefix_stays_in_a_cache(name: str) -> None:
     assert not mine.outside and mine.aside == 0 and mine.length == due.length == len(TEXT) + 2
     assert mine.lengths() == due.lengths() and mine.nbytes == due.nbytes and all(not x.m for x in mine.layers)
     for a, b in zip(mine.layers, due.layers, strict=True):
-        assert torch.equal(a.k[:, :, : a.n], b.k[:, :, : b.n]) and torch.equal(a.v[:, :, : a.n], b.v[:, :, : b.n])
+        assert torch.equal(a.k[:, :, : a.n], b.k[:, :, : b.n]) and torch.equal(
+            a.v[:, :, : a.n], b.v[:, :, : b.n]
+        )
         assert torch.equal(a.positions(), b.positions())
 
 

@@ -16,7 +16,9 @@ from decodescope.engine.core.component import registry
 AGAINST = {"plain": "plain", "drafted": "plain"}
 
 
-def row(question: int, kind: str, method: str, tokens: int, steps: int, *seconds: float, fault: str = "") -> SpecRow:
+def row(
+    question: int, kind: str, method: str, tokens: int, steps: int, *seconds: float, fault: str = ""
+) -> SpecRow:
     return SpecRow(question, kind, method, fault=fault, tokens=tokens, steps=steps, seconds=seconds)
 
 
@@ -40,27 +42,41 @@ def test_a_gain_is_in_each_round_the_ratio_of_mean_rates_over_the_questions_that
     assert drafted["times"]["question answering"] == pytest.approx(statistics.fmean([10 / 10, 20 / 5]))
     assert drafted["times"]["conversation"] == pytest.approx(statistics.fmean([40 / 10, 20 / 10]))
     assert drafted["times"]["translation"] is None
-    each = [statistics.fmean([10, 40]) / statistics.fmean([10, 10]), statistics.fmean([20, 20]) / statistics.fmean([5, 10])]
+    each = [
+        statistics.fmean([10, 40]) / statistics.fmean([10, 10]),
+        statistics.fmean([20, 20]) / statistics.fmean([5, 10]),
+    ]
     assert drafted["overall"] == pytest.approx(statistics.fmean(each))
     assert drafted["tokens_per_s"] == pytest.approx(statistics.fmean([25, 20]))
     of_means = statistics.fmean([10 / 0.75, 40 / 1.5]) / statistics.fmean([10 / 1.5, 40 / 4])
     assert drafted["overall"] != pytest.approx(of_means), "the test needs rounds that differ"
-    assert drafted["accepted"] == pytest.approx(50 / 14) and spec_bench(ROWS, AGAINST, theirs=True)["plain"]["overall"] == 1
+    assert (
+        drafted["accepted"] == pytest.approx(50 / 14)
+        and spec_bench(ROWS, AGAINST, theirs=True)["plain"]["overall"] == 1
+    )
 
 
 def test_the_kinds_of_another_file_keep_their_names() -> None:
     drafted = spec_bench(ROWS, AGAINST, theirs=False)["drafted"]
     assert list(drafted["times"]) == ["qa", "math"]
-    assert drafted["times"]["math"] == spec_bench(ROWS, AGAINST, theirs=True)["drafted"]["times"]["conversation"]
+    assert (
+        drafted["times"]["math"] == spec_bench(ROWS, AGAINST, theirs=True)["drafted"]["times"]["conversation"]
+    )
 
 
 def test_its_thirteen_categories_are_six_tasks_and_labbench_is_not_its_file() -> None:
-    assert len(TASK_OF) == 13 and len(TASKS) == 6 and TASK_OF["math"] == "conversation" != TASK_OF["math_reasoning"]
+    assert (
+        len(TASK_OF) == 13
+        and len(TASKS) == 6
+        and TASK_OF["math"] == "conversation" != TASK_OF["math_reasoning"]
+    )
     theirs = [asked_in(kind, i) for i, kind in enumerate(TASK_OF)]
     assert is_spec_bench(theirs) and not is_spec_bench([*theirs, question(99, "x", kind="code")])
     assert not is_spec_bench([question(1, "x", kind="math")]), "MT-bench's questions have two turns"
     ours = [x for x in read_questions(QUESTIONS)[0] if x.kind in TASK_OF]
-    assert {x.kind for x in ours} == {"qa", "math", "translation"} and not any(is_spec_bench([x]) for x in ours)
+    assert {x.kind for x in ours} == {"qa", "math", "translation"} and not any(
+        is_spec_bench([x]) for x in ours
+    )
 
 
 def test_questions_are_chosen_by_task_so_that_each_weighs_as_in_its_file() -> None:

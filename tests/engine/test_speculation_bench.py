@@ -21,21 +21,38 @@ from decodescope.engine.bench.bootstrap import interval
 from decodescope.engine.bench.contest import ours
 from decodescope.engine.bench.head_clock import HeadClock, watching
 from decodescope.engine.bench.questions import LabBenchError, even_of_each
-from decodescope.engine.bench.speculation import DRAWING, VARIANTS, Speculation, compositions, drawn, framed, speculation
+from decodescope.engine.bench.speculation import (
+    DRAWING,
+    VARIANTS,
+    Speculation,
+    compositions,
+    drawn,
+    framed,
+    speculation,
+)
 from decodescope.engine.bench.speculation_figures import SpecResult, SpecRow, compared, goals
 from decodescope.engine.core.component import registry
 
 DRAFTED = {"drafted": toys.method(drafter=("draft_model", {"length": 4}))}
-ASKED = [question(1, "go A", kind="code"), question(2, "ab A", kind="copy"), question(3, "and A", kind="code")]
+ASKED = [
+    question(1, "go A", kind="code"),
+    question(2, "ab A", kind="copy"),
+    question(3, "and A", kind="code"),
+]
 
 
 def made(
-    methods: dict[str, Method] | None = None, wrong: dict[str, str] | None = None, template: str = LAST, **more: Any
+    methods: dict[str, Method] | None = None,
+    wrong: dict[str, str] | None = None,
+    template: str = LAST,
+    **more: Any,
 ) -> Speculation:
     """Scripted models that write BCABCA...; the draft model is `wrong` after some letters."""
     usual = dict(new_tokens=12, repeats=2)
     drafts = {"draft": scripted({**RULES, **(wrong or {})}, template)}
-    return Speculation(scripted(RULES, template), drafts, DRAFTED if methods is None else methods, **{**usual, **more})
+    return Speculation(
+        scripted(RULES, template), drafts, DRAFTED if methods is None else methods, **{**usual, **more}
+    )
 
 
 # ---- one question
@@ -105,7 +122,10 @@ def test_a_ratio_is_of_tokens_a_second_and_its_interval_of_the_medians_over_ques
     shorter = compared(rows("x", [0.5, 0.5, 0.5], tokens=5), plain, lambda row: row.rate)
     assert shorter is not None and shorter["median"] == 1, "half the text in half the time is no gain"
     faulty = [replace(x, fault="broken") for x in plain]
-    assert compared(mine, faulty, lambda row: row.rate) is None and compared([], plain, lambda row: row.rate) is None
+    assert (
+        compared(mine, faulty, lambda row: row.rate) is None
+        and compared([], plain, lambda row: row.rate) is None
+    )
 
 
 def test_the_interval_narrows_with_more_values_and_holds_the_median() -> None:
@@ -114,7 +134,9 @@ def test_the_interval_narrows_with_more_values_and_holds_the_median() -> None:
     assert interval([1.5]) == [1.5, 1.5]
     chance, values = random.Random(0), [3, 0, 4, 4, 1]
     means = sorted(statistics.fmean(chance.choices(values, k=5)) for _ in range(400))
-    assert interval(values, of=statistics.fmean) == [means[20], means[379]], "the draws are those of `choices`"
+    assert interval(values, of=statistics.fmean) == [means[20], means[379]], (
+        "the draws are those of `choices`"
+    )
     assert [*map(type, interval(values))] == [int, int]
 
 
@@ -150,7 +172,9 @@ def test_heads_are_left_as_they_were() -> None:
     target = toys.target()
     with watching(HeadClock(target)):
         assert all(head._forward_hooks for head in target.decoder.heads.values())
-        assert all(vars(head).keys() & {*head.works} == {*head.works} for head in target.decoder.heads.values())
+        assert all(
+            vars(head).keys() & {*head.works} == {*head.works} for head in target.decoder.heads.values()
+        )
     assert not any(head._forward_hooks or head._forward_pre_hooks for head in target.decoder.heads.values())
     assert not any(vars(head).keys() & {*head.works} for head in target.decoder.heads.values())
 
@@ -168,7 +192,11 @@ def test_every_drafter_schedule_and_lossless_strategy_takes_part() -> None:
 
 def test_what_cannot_run_is_left_out_with_its_reason() -> None:
     said: list[str] = []
-    methods = {"heads": toys.method(drafter="medusa"), "two": toys.method(drafter=("specinfer", {"models": 2})), **DRAFTED}
+    methods = {
+        "heads": toys.method(drafter="medusa"),
+        "two": toys.method(drafter=("specinfer", {"models": 2})),
+        **DRAFTED,
+    }
     found = made(methods)
     result = speculation(found, ASKED[:1], say=said.append)
     assert set(found.entries) == {BASELINE, "drafted"} == {row.method for row in result.rows}
@@ -180,7 +208,10 @@ def test_what_cannot_run_is_left_out_with_its_reason() -> None:
 def test_drawing_methods_are_compared_with_plain_decoding_that_draws() -> None:
     found = Speculation(scripted(RULES), {"draft": scripted(RULES)}, new_tokens=4, repeats=1, temperature=0.7)
     told = found.settings()["contestants"]
-    assert told["chains (spectr, drawn)"]["against"] == BASELINE + " (drawn)" and told["chains"]["against"] == BASELINE
+    assert (
+        told["chains (spectr, drawn)"]["against"] == BASELINE + " (drawn)"
+        and told["chains"]["against"] == BASELINE
+    )
     assert told["chains (spectr, drawn)"]["parts"]["sampler"]["temperature"] == 0.7
     assert told[BASELINE]["plain"] and told[BASELINE + " (drawn)"]["plain"] and not told["chains"]["plain"]
     greedy = Speculation(scripted(RULES), {"draft": scripted(RULES)}, new_tokens=4, temperature=0)
@@ -243,7 +274,17 @@ def reached(**gains: float) -> dict[str, Any]:
         }
     }  # fmt: skip
     rows = [
-        SpecRow(kind, kind, name, tokens=10, passes=5, seconds=[1 / gain], decode_s=[1 / gain], step_us=100, own_us=5 * gain)
+        SpecRow(
+            kind,
+            kind,
+            name,
+            tokens=10,
+            passes=5,
+            seconds=[1 / gain],
+            decode_s=[1 / gain],
+            step_us=100,
+            own_us=5 * gain,
+        )
         for name, gain in {BASELINE: 1.0, **gains}.items()
         for kind in ("code", "copy")
     ]
@@ -253,16 +294,30 @@ def reached(**gains: float) -> dict[str, Any]:
 def test_goals_count_greedy_lossless_methods_once_each() -> None:
     found = reached(a=1.5, a__tree=1.9, b=1.2, lossy=9.0, c__drawn=9.0)
     code, copying, _, _, many, overhead = found["goals"]
-    assert code == {"what": "best method on code", "goal": 2.5, "value": 1.9, "met": False, "methods": ["a__tree"]}
+    assert code == {
+        "what": "best method on code",
+        "goal": 2.5,
+        "value": 1.9,
+        "met": False,
+        "methods": ["a__tree"],
+    }
     assert copying["methods"] == ["a__tree"] and copying["met"] is False
     assert (many["value"], many["methods"], many["met"]) == (1, ["a"], False)
-    assert (overhead["value"], overhead["methods"], overhead["met"]) == (pytest.approx(0.45), ["c__drawn"], False)
+    assert (overhead["value"], overhead["methods"], overhead["met"]) == (
+        pytest.approx(0.45),
+        ["c__drawn"],
+        False,
+    )
 
 
 def test_goals_are_met() -> None:
     found = reached(**dict.fromkeys("abcde", 1.4), f=1.99, g=4.5, draft_model=0.9, draft_model__eight=1.01)
-    assert [x["met"] for x in found["goals"]] == [True, True, True, None, True, False], "nobody was asked for a story"
-    assert found["goals"][2]["methods"] == ["draft_model__eight"] and found["goals"][2]["value"] == pytest.approx(1.01)
+    assert [x["met"] for x in found["goals"]] == [True, True, True, None, True, False], (
+        "nobody was asked for a story"
+    )
+    assert found["goals"][2]["methods"] == ["draft_model__eight"] and found["goals"][2][
+        "value"
+    ] == pytest.approx(1.01)
     assert found["goals"][4]["value"] == 7 and found["goals"][5]["methods"] == ["g"]
     slow = reached(a=1.0, draft_model=0.99)["goals"]
     assert [x["met"] for x in slow] == [False, False, False, None, False, True]
@@ -270,4 +325,6 @@ def test_goals_are_met() -> None:
 
 def test_goals_without_questions_are_not_asked() -> None:
     found = SpecResult({"contestants": reached(a=2.0)["settings"]["contestants"]}).record()
-    assert [(x["value"], x["met"]) for x in found["goals"]] == [(None, None)] * 6 and goals(found) == found["goals"]
+    assert [(x["value"], x["met"]) for x in found["goals"]] == [(None, None)] * 6 and goals(found) == found[
+        "goals"
+    ]

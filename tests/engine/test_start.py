@@ -21,7 +21,9 @@ LONG = 1000  # more tokens than anybody waits for
 
 
 def begun(count: int = 20, **more) -> Running:
-    return start(toys.pair()[0], toys.method(sampler="temperature"), toys.PROMPT, max_new_tokens=count, seed=3, **more)
+    return start(
+        toys.pair()[0], toys.method(sampler="temperature"), toys.PROMPT, max_new_tokens=count, seed=3, **more
+    )
 
 
 def test_it_writes_what_run_writes(tmp_path: Path) -> None:
@@ -33,7 +35,9 @@ def test_it_writes_what_run_writes(tmp_path: Path) -> None:
     alone = run(toys.pair()[0], toys.method(sampler="temperature"), toys.PROMPT, **SAMPLED)
     assert done.tokens == alone.tokens and running.over and running.status == "done"
     assert check(running.trace).ok and open_trace(path).tokens == running.trace.tokens
-    assert [type(x) for x in running.records()] == [type(x) for x in records], "whoever comes late gets the same"
+    assert [type(x) for x in running.records()] == [type(x) for x in records], (
+        "whoever comes late gets the same"
+    )
 
 
 def test_it_stands_goes_on_and_is_stopped() -> None:
@@ -57,7 +61,9 @@ def test_again_is_the_same_run_with_another_method() -> None:
     assert greedy.method.sampler.name == "greedy" and first.method.sampler.name == "temperature"
 
 
-def test_ctrl_c_while_it_is_waited_for_ends_it_and_its_trace_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_it_is_waited_for_ends_it_and_its_trace_is_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     running, wait, asked = begun(LONG), Job.wait, []
 
     def interrupted(job: Job, timeout: float | None = None) -> bool:

@@ -113,13 +113,27 @@ def test_a_key_of_another_family_in_a_target_is_named(key: str, tmp_path: Path) 
 
 READ: dict[str, dict[str, Any]] = {
     "no causal mask": dict(is_causal=False),
-    "one theta in a table against another outside": dict(rope_parameters={"rope_type": "default", "rope_theta": 500.0}),
-    "a theta inside of rope_scaling": dict(rope_scaling={"rope_type": "linear", "factor": 2.0, "rope_theta": 77.0}),
+    "one theta in a table against another outside": dict(
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0}
+    ),
+    "a theta inside of rope_scaling": dict(
+        rope_scaling={"rope_type": "linear", "factor": 2.0, "rope_theta": 77.0}
+    ),
     "a factor of attention": dict(
-        rope_scaling={"rope_type": "yarn", "factor": 4.0, "attention_factor": 0.5, "original_max_position_embeddings": 64}
+        rope_scaling={
+            "rope_type": "yarn",
+            "factor": 4.0,
+            "attention_factor": 0.5,
+            "original_max_position_embeddings": 64,
+        }
     ),
     "bands that are not rounded": dict(
-        rope_scaling={"rope_type": "yarn", "factor": 4.0, "truncate": False, "original_max_position_embeddings": 64}
+        rope_scaling={
+            "rope_type": "yarn",
+            "factor": 4.0,
+            "truncate": False,
+            "original_max_position_embeddings": 64,
+        }
     ),
     "an original length outside": dict(
         original_max_position_embeddings=32,
@@ -141,7 +155,9 @@ def test_a_key_that_transformers_follows_is_followed(name: str, tmp_path: Path) 
     with torch.no_grad():
         theirs = their_model(folder)(torch.tensor([TEXT]), use_cache=False).logits[0]
     torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-3)
-    assert (ours - logits(loaded(save_llama(tmp_path / "plain")))).abs().max() > 0.1, "the guard: the keys change the numbers"
+    assert (ours - logits(loaded(save_llama(tmp_path / "plain")))).abs().max() > 0.1, (
+        "the guard: the keys change the numbers"
+    )
 
 
 @pytest.mark.parametrize(
@@ -232,7 +248,9 @@ def test_added_tokens_that_strip_their_surroundings_are_read_as_in_transformers(
         added("<t>", lstrip=True),
     ]
     without = loaded(folder).tokenizer
-    edit_json(folder / "tokenizer_config.json", added_tokens_decoder={str(VOCAB + i): x for i, x in enumerate(new)})
+    edit_json(
+        folder / "tokenizer_config.json", added_tokens_decoder={str(VOCAB + i): x for i, x in enumerate(new)}
+    )
     ours, theirs = loaded(folder).tokenizer, their_tokenizer(folder)
     assert ours is not None and without is not None
     for text in texts:
@@ -242,11 +260,23 @@ def test_added_tokens_that_strip_their_surroundings_are_read_as_in_transformers(
 
 
 FILES: dict[str, tuple[str, dict[str, Any], str]] = {
-    "an id that is not the next": ("tokenizer_config.json", {"added_tokens_decoder": {"4099": added("<think>")}}, "<think>"),
-    "an id beyond the matrix": ("tokenizer_config.json", {"added_tokens_decoder": {"4096": added("<think>")}}, "<think>"),
+    "an id that is not the next": (
+        "tokenizer_config.json",
+        {"added_tokens_decoder": {"4099": added("<think>")}},
+        "<think>",
+    ),
+    "an id beyond the matrix": (
+        "tokenizer_config.json",
+        {"added_tokens_decoder": {"4096": added("<think>")}},
+        "<think>",
+    ),
     "the same in added_tokens.json": ("added_tokens.json", {"<think>": 4096}, "<think>"),
     "an old token at another id": ("added_tokens.json", {"<|end|>": 17}, "<|end|>"),
-    "the same in a table": ("tokenizer_config.json", {"added_tokens_decoder": {"17": added("<|end|>")}}, "<|end|>"),
+    "the same in a table": (
+        "tokenizer_config.json",
+        {"added_tokens_decoder": {"17": added("<|end|>")}},
+        "<|end|>",
+    ),
     "a new end": ("tokenizer_config.json", {"eos_token": "<|stop|>"}, "<|stop|>"),
     "another end in the map": ("special_tokens_map.json", {"eos_token": "<|halt|>"}, "<|halt|>"),
     "a further mark": ("tokenizer_config.json", {"additional_special_tokens": ["<|tool|>"]}, "<|tool|>"),
@@ -254,7 +284,11 @@ FILES: dict[str, tuple[str, dict[str, Any], str]] = {
     "an end that a table overrules": ("special_tokens_map.json", {"eos_token": "<|user|>"}, "<|user|>"),
     "a length": ("tokenizer_config.json", {"model_max_length": 4}, "model_max_length"),
     "lower case": ("tokenizer_config.json", {"do_lower_case": True}, "do_lower_case"),
-    "sampling of pieces": ("tokenizer_config.json", {"sp_model_kwargs": {"enable_sampling": True}}, "sp_model_kwargs"),
+    "sampling of pieces": (
+        "tokenizer_config.json",
+        {"sp_model_kwargs": {"enable_sampling": True}},
+        "sp_model_kwargs",
+    ),
     "a key that nobody knows": ("tokenizer_config.json", {"split_digits": True}, "split_digits"),
     "a space in front": ("tokenizer_config.json", {"add_prefix_space": True}, "add_prefix_space"),
 }
@@ -265,7 +299,9 @@ def test_a_file_of_a_tokenizer_that_contradicts_another_is_named(name: str, tmp_
     file, keys, word = FILES[name]
     folder = save_llama(tmp_path / "m")
     if name.endswith("overrules"):
-        edit_json(folder / "tokenizer_config.json", added_tokens_decoder={"0": added("<|end|>", special=True)})
+        edit_json(
+            folder / "tokenizer_config.json", added_tokens_decoder={"0": added("<|end|>", special=True)}
+        )
     assert answer(folder) == ""
     edit_json(folder / file, **keys)
     assert word in answer(folder)
@@ -284,17 +320,31 @@ def test_merges_that_are_left_out_by_chance_are_all_made_with_a_remark(tmp_path:
 def test_lengths_in_tokenizer_json_cut_and_fill_no_prompt(tmp_path: Path) -> None:
     folder, text = save_llama(tmp_path / "m"), "Once upon a time there was a house"
     cut = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
-    fill = {"strategy": {"Fixed": 40}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 1, "pad_type_id": 0}
+    fill = {
+        "strategy": {"Fixed": 40},
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": 1,
+        "pad_type_id": 0,
+    }
     fill["pad_token"] = "<|pad|>"
     edit_tokenizer(folder, lambda data: data.update(truncation=cut, padding=fill))
     ours = loaded(folder).tokenizer
-    assert ours is not None and ours.encode(text) == their_tokenizer(folder)(text).input_ids and 3 < len(ours.encode(text)) < 40
+    assert (
+        ours is not None
+        and ours.encode(text) == their_tokenizer(folder)(text).input_ids
+        and 3 < len(ours.encode(text)) < 40
+    )
 
 
 def test_a_normalizer_in_tokenizer_json_is_followed_as_in_transformers(tmp_path: Path) -> None:
     folder, text = save_llama(tmp_path / "m"), "A TALL \ufb01sh"
     plain = loaded(folder).tokenizer
-    steps = [{"type": "NFKC"}, {"type": "Lowercase"}, {"type": "Replace", "pattern": {"String": "a"}, "content": "o"}]
+    steps = [
+        {"type": "NFKC"},
+        {"type": "Lowercase"},
+        {"type": "Replace", "pattern": {"String": "a"}, "content": "o"},
+    ]
     edit_tokenizer(folder, lambda data: data.update(normalizer={"type": "Sequence", "normalizers": steps}))
     ours = loaded(folder).tokenizer
     assert (
@@ -332,7 +382,8 @@ def chat_folder(folder: Path, template: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    "template", [TOOLS, NO_SYSTEM, [{"name": "tool_use", "template": NO_SYSTEM}, {"name": "default", "template": TOOLS}]]
+    "template",
+    [TOOLS, NO_SYSTEM, [{"name": "tool_use", "template": NO_SYSTEM}, {"name": "default", "template": TOOLS}]],
 )
 def test_a_chat_template_for_tools_writes_the_ids_of_transformers(template: Any, tmp_path: Path) -> None:
     folder = chat_folder(tmp_path / "m", template)
@@ -356,8 +407,12 @@ def test_a_conversation_that_a_template_refuses_is_refused_in_its_words(
     assert "System role not supported" in capsys.readouterr().err
 
 
-def test_templates_by_name_without_a_default_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = chat_folder(tmp_path / "m", [{"name": "rag", "template": TOOLS}, {"name": "tool_use", "template": TOOLS}])
+def test_templates_by_name_without_a_default_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = chat_folder(
+        tmp_path / "m", [{"name": "rag", "template": TOOLS}, {"name": "tool_use", "template": TOOLS}]
+    )
     assert main(["run", "--model", str(folder), "--chat", "--prompt", "hi", "--max-new-tokens", "2"]) == 2
     said = capsys.readouterr().err
     assert "rag" in said and "tool_use" in said and "default" in said
@@ -366,7 +421,9 @@ def test_templates_by_name_without_a_default_are_named(tmp_path: Path, capsys: p
 # 4. Turns that end in a token that is no end
 
 
-def test_turns_that_end_in_no_stop_token_are_named_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_turns_that_end_in_no_stop_token_are_named_on_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = chat_folder(tmp_path / "m", TOOLS.replace("eos_token", "'<|reserved_1|>'"))
     assert main(["run", "--model", str(folder), "--chat", "--prompt", "hi", "--max-new-tokens", "2"]) == 0
     assert "<|reserved_1|>" in capsys.readouterr().err
@@ -384,7 +441,11 @@ def first_drafts(target: Path, **heads: Path) -> tuple[list[int], list[int], Mod
     record = run(model, kind, TEXT, max_new_tokens=8, ignore_eos=True).trace
     before, step = TEXT + list(record.steps[0].emitted), record.steps[1]
     assert step.draft is not None
-    return before, [x for x, parent in zip(step.draft.tokens, step.draft.parents, strict=True) if parent == -1], model
+    return (
+        before,
+        [x for x, parent in zip(step.draft.tokens, step.draft.parents, strict=True) if parent == -1],
+        model,
+    )
 
 
 def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -395,7 +456,9 @@ def attend(t: Tensors, place: str, x: torch.Tensor) -> torch.Tensor:
     """Causal attention with Llama's rotation over rows x, as its makers write it."""
 
     def heads(name: str, count: int) -> torch.Tensor:
-        return (x @ t[f"{place}.self_attn.{name}_proj.weight"].T).view(len(x), count, HEAD_DIM).transpose(0, 1)
+        return (
+            (x @ t[f"{place}.self_attn.{name}_proj.weight"].T).view(len(x), count, HEAD_DIM).transpose(0, 1)
+        )
 
     def rotate(x: torch.Tensor) -> torch.Tensor:
         angles = torch.arange(x.shape[1])[:, None] * 10000.0 ** -(torch.arange(0, HEAD_DIM, 2) / HEAD_DIM)
@@ -411,7 +474,9 @@ def attend(t: Tensors, place: str, x: torch.Tensor) -> torch.Tensor:
 def eagle3_logits(target: Path, t: Tensors, tokens: list[int], normed: bool) -> torch.Tensor:
     """What a head says after `tokens`; `normed`: with norm_before_residual."""
     with torch.no_grad():
-        states = their_model(target)(torch.tensor([tokens]), output_hidden_states=True, use_cache=False).hidden_states
+        states = their_model(target)(
+            torch.tensor([tokens]), output_hidden_states=True, use_cache=False
+        ).hidden_states
     embed = t.get("embed_tokens.weight", load_file(target / "model.safetensors")["model.embed_tokens.weight"])
     mixed = torch.cat([states[i][0, :-1] for i in (2, 8, 13)], -1) @ t["fc.weight"].T
     hidden = norm(mixed, t["midlayer.hidden_norm.weight"])
@@ -425,14 +490,19 @@ def eagle3_logits(target: Path, t: Tensors, tokens: list[int], normed: bool) -> 
 
 @pytest.mark.parametrize("normed", [False, True])
 @pytest.mark.parametrize("own", [False, True])
-def test_an_eagle3_head_drafts_what_its_formulas_say(own: bool, normed: bool, target: Path, tmp_path: Path) -> None:
+def test_an_eagle3_head_drafts_what_its_formulas_say(
+    own: bool, normed: bool, target: Path, tmp_path: Path
+) -> None:
     t = eagle3_tensors() | (random_tensors({"embed_tokens.weight": (VOCAB, WIDTH)}, 9) if own else {})
     folder = save_folder(tmp_path / "e", {**EAGLE3, "norm_before_residual": normed}, t)
     before, drafts, model = first_drafts(target, eagle3=folder)
     best = eagle3_logits(target, t, before, normed).topk(len(drafts)).indices
     assert drafts == (best + t["d2t"][best]).tolist()
     assert any(
-        x != y for x, y in zip(drafts, eagle3_logits(target, t, before, not normed).topk(len(drafts)).indices * 2, strict=True)
+        x != y
+        for x, y in zip(
+            drafts, eagle3_logits(target, t, before, not normed).topk(len(drafts)).indices * 2, strict=True
+        )
     )
     assert ("embedding of its own" in "\n".join(model.remarks)) == own
 
@@ -465,8 +535,12 @@ def test_a_key_of_an_eagle3_head_is_named(key: str, target: Path, tmp_path: Path
     assert key in said or (key == "draft_vocab_size" and "d2t" in said)
 
 
-def test_lists_of_a_draft_vocabulary_that_contradict_each_other_are_named(target: Path, tmp_path: Path) -> None:
-    for i, edit in enumerate((lambda t: t["t2d"].roll(1), lambda t: t["t2d"] & (torch.arange(VOCAB) > 0), lambda t: ~t["t2d"])):
+def test_lists_of_a_draft_vocabulary_that_contradict_each_other_are_named(
+    target: Path, tmp_path: Path
+) -> None:
+    for i, edit in enumerate(
+        (lambda t: t["t2d"].roll(1), lambda t: t["t2d"] & (torch.arange(VOCAB) > 0), lambda t: ~t["t2d"])
+    ):
         t = eagle3_tensors()
         t["t2d"] = edit(t)
         said = answer(target, eagle3=save_folder(tmp_path / str(i), EAGLE3, t))
@@ -480,13 +554,21 @@ EAGLE_KEYS: dict[str, tuple[dict[str, Any], Tensors, str]] = {
     "a bias that should not be": ({"bias": False}, eagle1_tensors(), "bias"),
     "two layers": ({"num_hidden_layers": 2}, eagle1_tensors(2), "num_hidden_layers"),
     "two layers that the config does not know": ({}, eagle1_tensors(2), "layers.1"),
-    "two layers that the file does not have": ({"num_hidden_layers": 2}, eagle1_tensors(), "num_hidden_layers"),
+    "two layers that the file does not have": (
+        {"num_hidden_layers": 2},
+        eagle1_tensors(),
+        "num_hidden_layers",
+    ),
     "an embedding of integers": (
         {},
         {**eagle1_tensors(), "embed_tokens.weight": torch.ones(VOCAB, WIDTH, dtype=torch.int8)},
         "embed_tokens",
     ),
-    "a short embedding": ({}, {**eagle1_tensors(), "embed_tokens.weight": torch.ones(4000, WIDTH)}, "embed_tokens"),
+    "a short embedding": (
+        {},
+        {**eagle1_tensors(), "embed_tokens.weight": torch.ones(4000, WIDTH)},
+        "embed_tokens",
+    ),
     "a head of its own": ({}, {**eagle1_tensors(), "lm_head.weight": torch.ones(VOCAB, WIDTH)}, "lm_head"),
     "frequencies of its own": (
         {},
@@ -507,7 +589,9 @@ def test_an_embedding_of_another_type_is_drafted_with(target: Path, tmp_path: Pa
     """The target's numbers in bfloat16 are other numbers: a remark counts them, and the head reads them."""
     embed = load_file(target / "model.safetensors")["model.embed_tokens.weight"]
     for name, x in (("same", embed), ("half", embed.bfloat16())):
-        said = answer(target, eagle=save_folder(tmp_path / name, EAGLE, {**eagle1_tensors(), "embed_tokens.weight": x}))
+        said = answer(
+            target, eagle=save_folder(tmp_path / name, EAGLE, {**eagle1_tensors(), "embed_tokens.weight": x})
+        )
         assert ("embedding of its own" in said) == (name == "half")
 
 
@@ -529,13 +613,17 @@ MEDUSA_FOLDERS: dict[str, tuple[dict[str, Any], Tensors, str]] = {
 @pytest.mark.parametrize("name", MEDUSA_FOLDERS)
 def test_a_key_or_tensor_of_a_medusa_head_is_named(name: str, target: Path, tmp_path: Path) -> None:
     changes, more, word = MEDUSA_FOLDERS[name]
-    folder = save_folder(tmp_path / "m", {**MEDUSA, **changes}, medusa_tensors() | more, "medusa_lm_head.safetensors")
+    folder = save_folder(
+        tmp_path / "m", {**MEDUSA, **changes}, medusa_tensors() | more, "medusa_lm_head.safetensors"
+    )
     assert word in answer(target, medusa=folder)
 
 
 def test_a_medusa_folder_in_the_layout_of_vllm_is_not_taken_for_eagle(target: Path, tmp_path: Path) -> None:
     folder = save_folder(
-        tmp_path / "m", {**MEDUSA, "hidden_size": WIDTH}, random_tensors({"blocks.0.layers.0.weight": (WIDTH, WIDTH)})
+        tmp_path / "m",
+        {**MEDUSA, "hidden_size": WIDTH},
+        random_tensors({"blocks.0.layers.0.weight": (WIDTH, WIDTH)}),
     )
     said = answer(target, medusa=folder)
     assert "medusa" in said and "model_type" in said and "EAGLE" not in said
@@ -543,7 +631,9 @@ def test_a_medusa_folder_in_the_layout_of_vllm_is_not_taken_for_eagle(target: Pa
 
 # 8. Hydra
 
-HYDRA = dict(hydra_num_heads=2, hydra_num_layers=1, hydra_head_arch="mlp", grounded_heads=True, model_type="hydra")
+HYDRA = dict(
+    hydra_num_heads=2, hydra_num_layers=1, hydra_head_arch="mlp", grounded_heads=True, model_type="hydra"
+)
 HYDRA_FOLDERS: dict[str, tuple[dict[str, Any], Tensors, str]] = {
     "an unknown form": ({"hydra_head_arch": "moe"}, {}, "hydra_head_arch"),
     "a form without its tensors": ({"hydra_head_arch": "prefix-mlp"}, {}, "hydra_head_arch"),
@@ -562,7 +652,9 @@ HYDRA_FOLDERS: dict[str, tuple[dict[str, Any], Tensors, str]] = {
 @pytest.mark.parametrize("name", HYDRA_FOLDERS)
 def test_a_key_or_tensor_of_a_hydra_head_is_named(name: str, target: Path, tmp_path: Path) -> None:
     changes, more, word = HYDRA_FOLDERS[name]
-    folder = save_folder(tmp_path / "h", {**HYDRA, **changes}, hydra_tensors() | more, "hydra_lm_head.safetensors")
+    folder = save_folder(
+        tmp_path / "h", {**HYDRA, **changes}, hydra_tensors() | more, "hydra_lm_head.safetensors"
+    )
     assert word in answer(target, hydra=folder)
 
 
@@ -575,7 +667,11 @@ SPECULATORS = {
     "architectures": ["Eagle3Speculator"],
     "draft_vocab_size": 2048,
     "transformer_layer_config": INNER,
-    "speculators_config": {"algorithm": "eagle3", "proposal_methods": [], "verifier": {"name_or_path": "base"}},
+    "speculators_config": {
+        "algorithm": "eagle3",
+        "proposal_methods": [],
+        "verifier": {"name_or_path": "base"},
+    },
 }
 DFLASH = {
     **EAGLE,
@@ -589,15 +685,31 @@ DFLASH = {
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
 @pytest.mark.parametrize(
-    ("config", "word"), [(WRAPPED, "model_type"), (SPECULATORS, "speculators_model_type"), (DFLASH, "dflash_config")]
+    ("config", "word"),
+    [(WRAPPED, "model_type"), (SPECULATORS, "speculators_model_type"), (DFLASH, "dflash_config")],
 )
 def test_a_layout_of_another_library_is_refused_by_its_key(
-    config: dict[str, Any], word: str, kind: str, target: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    config: dict[str, Any],
+    word: str,
+    kind: str,
+    target: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = save_folder(tmp_path / "h", config, eagle3_tensors())
     with pytest.raises(LoadError, match=word):
         loaded(target, **{kind: folder})
-    command = ["run", "--model", str(target), "--head", f"{kind}={folder}", "--drafter", kind, "--prompt", "a"]
+    command = [
+        "run",
+        "--model",
+        str(target),
+        "--head",
+        f"{kind}={folder}",
+        "--drafter",
+        kind,
+        "--prompt",
+        "a",
+    ]
     assert main(command) == 2 and word in capsys.readouterr().err
 
 
@@ -623,14 +735,18 @@ def test_an_adapter_of_peft_is_refused_by_its_file(place: str, tmp_path: Path) -
         save_llama(model)
     folder = model / ("" if place == "alone" else place)
     folder.mkdir(parents=True, exist_ok=True)
-    names = {f"base_model.model.model.layers.0.self_attn.q_proj.lora_{x}.weight": torch.ones(4, 32) for x in "AB"}
+    names = {
+        f"base_model.model.model.layers.0.self_attn.q_proj.lora_{x}.weight": torch.ones(4, 32) for x in "AB"
+    }
     (folder / "adapter_config.json").write_text(json.dumps(PEFT))
     save_file(names, folder / "adapter_model.safetensors")
     with pytest.raises(LoadError, match=r"adapter_config\.json.*[Mm]erge"):
         loaded(f"{model}+mine" if place.startswith("adapters") else model)
 
 
-@pytest.mark.parametrize("key", ["use_rslora", "use_dora", "alpha_pattern", "modules_to_save", "r", "lora_alpha"])
+@pytest.mark.parametrize(
+    "key", ["use_rslora", "use_dora", "alpha_pattern", "modules_to_save", "r", "lora_alpha"]
+)
 def test_a_key_of_peft_in_an_adapter_of_ours_is_named(key: str, tmp_path: Path) -> None:
     model = save_llama(tmp_path / "m")
     name = "model.layers.0.self_attn.q_proj.weight"

@@ -17,7 +17,9 @@ def searched(ids: list[int], ngram: list[int]) -> list[int]:
 
 def texts() -> list[list[int]]:
     chance = random.Random(7)
-    made = [[chance.randrange(vocab) for _ in range(size)] for vocab in (1, 2, 5, 300) for size in (1, 2, 17, 400)]
+    made = [
+        [chance.randrange(vocab) for _ in range(size)] for vocab in (1, 2, 5, 300) for size in (1, 2, 17, 400)
+    ]
     return [*made, [1, 2, 3] * 100, [5, 5, -1, 5, 5, -1]]
 
 

@@ -38,7 +38,9 @@ def sessions(
     for i, (prompt, count, changes) in enumerate(zip(PROMPTS, COUNTS, more, strict=True)):
         target = toys.pair()[0] if "strategy" not in method.used else toys.fitting(method.strategy)
         about = {"max_new_tokens": count, "seed": i + 3, "models": toys.helpers(), **changes}
-        made.append(Session(target, method, prompt, executor=None if executor is None else executor("cpu"), **about))
+        made.append(
+            Session(target, method, prompt, executor=None if executor is None else executor("cpu"), **about)
+        )
         made[-1].sink = Trace()
     return made
 
@@ -63,7 +65,9 @@ def same(method: Method) -> Figures:
     for one, other in zip(seen, alone(method), strict=True):
         assert one.tokens == other.tokens and one.end is not None and other.end is not None
         assert one.end.reason == other.end.reason and one.steps == other.steps
-        assert [x.lane for step in one.sink.steps for x in step.passes] == [x.lane for s in other.sink.steps for x in s.passes]
+        assert [x.lane for step in one.sink.steps for x in step.passes] == [
+            x.lane for s in other.sink.steps for x in s.passes
+        ]
         assert one.target.cache.lengths() == other.target.cache.lengths()
         checked = check(one.sink)
         assert checked.ok, checked
@@ -79,7 +83,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "heads": dict(drafter=("medusa", dict(nodes=8)), acceptance="typical", sampler="temperature"),
     "states": dict(drafter=("eagle", dict(nodes=8)), sampler="temperature"),
     "heavy hitters": dict(policy=("h2o", dict(heavy=6, recent=4))),
-    "drafts, evicted": dict(drafter=("prompt_lookup", dict(ngram=1)), policy=("h2o", dict(heavy=6, recent=4))),
+    "drafts, evicted": dict(
+        drafter=("prompt_lookup", dict(ngram=1)), policy=("h2o", dict(heavy=6, recent=4))
+    ),
     "sinks": dict(policy=("streaming_llm", dict(sinks=2, recent=6))),
     "prompt, cut": dict(policy=("snapkv", dict(chosen=4, window=3))),
     "few bits": dict(codec=("kivi", dict(group=4, residual=4))),
@@ -114,7 +120,9 @@ def test_every_drafter() -> None:
     """A batch of each kind of draft: the greedy texts are the target's, and verifying passes are shared."""
     target, counts, unshared = toys.pair()[0], (5, 6, 3), []
     for name, settings in toys.representatives("drafter"):
-        drafting = sessions(toys.method(drafter=(name, settings)), more=tuple({"max_new_tokens": x} for x in counts))
+        drafting = sessions(
+            toys.method(drafter=(name, settings)), more=tuple({"max_new_tokens": x} for x in counts)
+        )
         figures = together(drafting, over=raise_)
         for one, prompt, count in zip(drafting, PROMPTS, counts, strict=True):
             assert one.tokens[len(prompt) :] == toys.due(target, prompt, 40)[:count], name
@@ -153,9 +161,17 @@ def test_every_owner_is_told_of_once_also_one_that_is_refused() -> None:
             raise MethodError("no.")
         return None if name == "c" and kept["a"].end is None else kept[name]
 
-    in_step(owners(), begin, 3, each=lambda x, step: steps.update(x), over=lambda x, error: ends.append((x, str(error or ""))))
+    in_step(
+        owners(),
+        begin,
+        3,
+        each=lambda x, step: steps.update(x),
+        over=lambda x, error: ends.append((x, str(error or ""))),
+    )
     assert ends == [("b", "no."), ("a", ""), ("d", ""), ("c", "")], "in the order of their ends"
-    assert asked["c"] > 10 and asked["a"] == asked["b"] == asked["d"] == 1, "the test needs one that has to wait"
+    assert asked["c"] > 10 and asked["a"] == asked["b"] == asked["d"] == 1, (
+        "the test needs one that has to wait"
+    )
     assert steps == {name: session.steps for name, session in kept.items()}
     assert [x.tokens for x in kept.values()] == [x.tokens for x in alone(toys.method())]
     assert sets(9, 2) == [range(8), range(8, 9)] and sets(0, 2) == []
@@ -163,7 +179,11 @@ def test_every_owner_is_told_of_once_also_one_that_is_refused() -> None:
 
 def test_methods_differ_and_none_waits_for_ever() -> None:
     """Each step of the second asks for a pass that leaves early, and no other: nobody can share it."""
-    parts: list[dict[str, Any]] = [{}, dict(depth=("confidence_exit", {})), dict(drafter=("draft_model", dict(length=3)))]
+    parts: list[dict[str, Any]] = [
+        {},
+        dict(depth=("confidence_exit", {})),
+        dict(drafter=("draft_model", dict(length=3))),
+    ]
     one = [sessions(toys.method(**x))[i] for i, x in enumerate(parts)]
     written: list[int] = []
     figures = together(one, each=lambda session, step: written.append(one.index(session)), over=raise_)
@@ -178,9 +198,14 @@ def test_one_that_fails_touches_no_other() -> None:
     target, prompts = toys.pair()[0], [[3, 1, 4], [5, 10, 2], [6, 2, 8]]
     broken = toys.model(toys.decoder(seed=toys.LIVELY, dtype=torch.float64))
     broken.decoder.embed[10] = torch.nan
-    assert not any(10 in toys.due(target, prompts[i], 40)[:9] for i in (0, 2)), "the test needs texts without it"
+    assert not any(10 in toys.due(target, prompts[i], 40)[:9] for i in (0, 2)), (
+        "the test needs texts without it"
+    )
     errors: dict[int, Exception | None] = {}
-    made = [Session(broken, "prompt_lookup", x, max_new_tokens=9, stop_tokens=[], executor=Seat("cpu")) for x in prompts]
+    made = [
+        Session(broken, "prompt_lookup", x, max_new_tokens=9, stop_tokens=[], executor=Seat("cpu"))
+        for x in prompts
+    ]
     for one in made:
         one.sink = Trace()
     figures = together(made, over=lambda session, error: errors.update({made.index(session): error}))
@@ -208,16 +233,26 @@ def test_a_shared_pass_that_breaks_is_run_again_without_sharing() -> None:
     assert [x.end and x.end.reason for x in made] == ["max_new_tokens", "out_of_memory", "max_new_tokens"]
     for i, one in enumerate(alone(toys.method())):
         assert made[i].tokens == (one.tokens if i != 1 else one.tokens[: len(made[1].tokens)])
-        assert made[i].target.cache.lengths() == (one.target.cache.lengths() if i != 1 else len(made[1].tokens) - 1)
+        assert made[i].target.cache.lengths() == (
+            one.target.cache.lengths() if i != 1 else len(made[1].tokens) - 1
+        )
         assert all(x.m == 0 for x in made[i].target.cache.layers) and check(made[i].sink).ok
 
 
 def test_all_that_were_begun_are_stopped() -> None:
-    before, made, count = threading.active_count(), sessions(toys.method(drafter=("draft_model", dict(length=3)))), []
+    before, made, count = (
+        threading.active_count(),
+        sessions(toys.method(drafter=("draft_model", dict(length=3)))),
+        [],
+    )
     together(made, most=2, halted=lambda: len(count) > 6, each=lambda session, step: count.append(step))
     assert [x.end and x.end.reason for x in made] == ["stopped_by_user", "stopped_by_user", None]
     for one, other in zip(made[:2], alone(made[0].method), strict=False):
-        assert one.tokens == other.tokens[: len(one.tokens)] and check(one.sink).ok and len(one.tokens) > one.prompt
+        assert (
+            one.tokens == other.tokens[: len(one.tokens)]
+            and check(one.sink).ok
+            and len(one.tokens) > one.prompt
+        )
     assert threading.active_count() == before
 
 
@@ -227,7 +262,11 @@ def test_who_gives_up_watching_one_ends_that_one() -> None:
             raise BrokenPipeError
 
     made, errors = sessions(toys.method()), []
-    together(made, each=each, over=lambda session, error: errors.append((session.end and session.end.reason, error)))
+    together(
+        made,
+        each=each,
+        over=lambda session, error: errors.append((session.end and session.end.reason, error)),
+    )
     assert [x.end and x.end.reason for x in made] == ["max_new_tokens", "stopped_by_user", "max_new_tokens"]
     assert sum(isinstance(error, BrokenPipeError) for _, error in errors) == 1 and made[1].steps == 1
 
@@ -240,7 +279,10 @@ def test_a_session_without_a_seat_is_refused() -> None:
 def test_a_pass_that_fills_the_most_rows_is_shared_by_nobody() -> None:
     """Prompts are read in chunks of 512: two of them are one pass, a third stands in the next."""
     target = toys.model(toys.decoder(toys.shaped(max_positions=700), dtype=torch.float64))
-    made = [Session(target, None, toys.prompts(1, 600)[0], max_new_tokens=1, executor=Seat("cpu")) for _ in range(3)]
+    made = [
+        Session(target, None, toys.prompts(1, 600)[0], max_new_tokens=1, executor=Seat("cpu"))
+        for _ in range(3)
+    ]
     figures = together(made, over=raise_)
     assert ROWS == 1024 and figures.shared == {2: 1, 1: 1, 3: 2}
 
@@ -267,7 +309,9 @@ def test_passes_that_go_straight_have_together_the_bits_of_those_that_do_not() -
     tree = Draft([1, 2, 3, 4], [ROOT, ROOT, 0, 0]).feed(7, len(PROMPTS[2]))
     for ran in (None, Ran()):
         asked = []
-        for prompt, feed in zip(PROMPTS, (Feed.causal([7], len(PROMPTS[0])), Feed.causal([7, 1, 2], 1), tree), strict=True):
+        for prompt, feed in zip(
+            PROMPTS, (Feed.causal([7], len(PROMPTS[0])), Feed.causal([7, 1, 2], 1), tree), strict=True
+        ):
             cache = KVCache(decoder.spec, dtype=decoder.dtype)
             decoder.forward(Feed.causal(prompt, 0), cache)
             cache.commit(range(len(prompt)))
@@ -280,5 +324,7 @@ def test_passes_that_go_straight_have_together_the_bits_of_those_that_do_not() -
 def test_a_chain_that_is_written_in_one_call_says_who_shared_its_passes() -> None:
     made = sessions(toys.method(drafter=("draft_model", dict(length=3))))
     together(made, over=raise_)
-    drafted = [[x.together for step in one.sink.steps for x in step.passes if x.phase == "draft"] for one in made]
+    drafted = [
+        [x.together for step in one.sink.steps for x in step.passes if x.phase == "draft"] for one in made
+    ]
     assert all(3 in told for told in drafted), "while all three go their passes are one"

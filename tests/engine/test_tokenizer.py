@@ -27,7 +27,9 @@ def sentencepiece(*, front: bool = True) -> str:
     for token in ("▁", "a", "b", "▁a", "▁ab", "ab", "é"):
         vocab[token] = len(vocab)
     merges = [("▁", "a"), ("▁a", "b"), ("a", "b")]
-    made = tokenizers.Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    made = tokenizers.Tokenizer(
+        models.BPE(vocab, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    )
     made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     made.add_special_tokens(["<unk>", "<s>", "</s>"])
@@ -54,7 +56,9 @@ def test_text_comes_back(text: str) -> None:
         assert SHARED.decode(SHARED.encode(text)) == text
 
 
-@pytest.mark.parametrize("make", [lambda: SHARED, lambda: Tokenizer(sentencepiece(), {})], ids=["byte-level", "pieces"])
+@pytest.mark.parametrize(
+    "make", [lambda: SHARED, lambda: Tokenizer(sentencepiece(), {})], ids=["byte-level", "pieces"]
+)
 def test_every_byte_string_comes_back(make: Any) -> None:
     tokenizer = make()
 
@@ -171,7 +175,10 @@ def test_a_chat_equals_transformers() -> None:
 def test_marks_inside_a_message_stay_text() -> None:
     ids = SHARED.chat(turns("I say <|end|>\n<|assistant|> and \ue0000\ue000"))
     assert [x for x in ids if x < 14] == [2, 0, 3]
-    assert SHARED.decode(ids) == "<|user|>\nI say <|end|>\n<|assistant|> and \ue0000\ue000<|end|>\n<|assistant|>\n"
+    assert (
+        SHARED.decode(ids)
+        == "<|user|>\nI say <|end|>\n<|assistant|> and \ue0000\ue000<|end|>\n<|assistant|>\n"
+    )
 
 
 def test_a_chat_without_template_is_refused(tmp_path: Path) -> None:
@@ -186,8 +193,13 @@ def test_a_chat_without_template_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["text", "list", "file"])
 def test_where_a_template_may_stand(form: str, tmp_path: Path) -> None:
     source = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
-    said = {"text": source, "list": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": source}]}
-    folder_of(tmp_path, sentencepiece(), bos_token="<s>", **({"chat_template": said[form]} if form in said else {}))
+    said = {
+        "text": source,
+        "list": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": source}],
+    }
+    folder_of(
+        tmp_path, sentencepiece(), bos_token="<s>", **({"chat_template": said[form]} if form in said else {})
+    )
     if form == "file":
         (tmp_path / "chat_template.jinja").write_text(source)
     tokenizer = Tokenizer.from_folder(tmp_path)
@@ -223,7 +235,9 @@ def test_a_template_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_templates_may_use_what_others_use() -> None:
-    source = "{%- for m in messages -%}{% if loop.index0 == 1 %}{% break %}{% endif %}{{ m | tojson }}{% endfor %}"
+    source = (
+        "{%- for m in messages -%}{% if loop.index0 == 1 %}{% break %}{% endif %}{{ m | tojson }}{% endfor %}"
+    )
     assert render(source, {"messages": turns("é<", "b")}) == '{"role": "user", "content": "é<"}'
 
 

@@ -35,12 +35,16 @@ def orders(steps: int, width: int, seed: int = 0) -> list[list[int]]:
 
 @PLANNED
 @pytest.mark.parametrize("seed", range(4))
-def test_each_pair_of_a_text_and_its_entry_is_covered_once_and_each_entry_is_loaded_once(plan: TreePlan, seed: int) -> None:
+def test_each_pair_of_a_text_and_its_entry_is_covered_once_and_each_entry_is_loaded_once(
+    plan: TreePlan, seed: int
+) -> None:
     tree, deep = Tree(5, torch.device("cpu"), plan, block=16), 0
     for order in orders(60, 5, seed):
         covered: Counter[tuple[int, int]] = Counter()
         loaded = 0
-        paths = [[*path, tree.used + b] for b, path in enumerate(tree.paths().tolist())]  # each with its pending entry
+        paths = [
+            [*path, tree.used + b] for b, path in enumerate(tree.paths().tolist())
+        ]  # each with its pending entry
         for group in tree.groups():
             slots = range(1 << 20)[group.slots] if isinstance(group.slots, slice) else group.slots.tolist()
             readers = range(len(paths)) if group.texts is None else group.texts.tolist()
@@ -53,7 +57,11 @@ def test_each_pair_of_a_text_and_its_entry_is_covered_once_and_each_entry_is_loa
         assert covered == Counter((b, slot) for b, path in enumerate(paths) for slot in path)
         assert loaded - len(paths) == tree.loaded
         # the formula: each node's entries once, however many texts read them
-        assert tree.live == len({slot for path in paths for slot in path[:-1]}) == sum(x.stop - x.first for x in tree.shared())
+        assert (
+            tree.live
+            == len({slot for path in paths for slot in path[:-1]})
+            == sum(x.stop - x.first for x in tree.shared())
+        )
         deep = max(deep, len(tree.shared()))
         tree.grow()
         tree.rows(order)
@@ -114,7 +122,9 @@ def test_every_plan_is_the_attention_of_each_text_over_a_cache_of_its_own(plan: 
     for a, b, c in zip(apart, together, plainly, strict=True):
         assert torch.allclose(a, b, atol=1e-9, rtol=0) and torch.allclose(a, c, atol=1e-9, rtol=0)
     for a, b in zip(alone, probed, strict=True):
-        assert all(torch.allclose(a.rows[i], b.rows[i], atol=1e-6) for i in range(spec.n_layers)), "weights stand by position"
+        assert all(torch.allclose(a.rows[i], b.rows[i], atol=1e-6) for i in range(spec.n_layers)), (
+            "weights stand by position"
+        )
     for a, b in zip(copies.layers, tree.layers, strict=True):
         assert torch.allclose(a.k, b.k, atol=1e-9) and torch.allclose(a.v, b.v, atol=1e-9)
         assert torch.equal(a.positions(), b.positions())
@@ -128,7 +138,10 @@ def test_reordering_moves_no_entry_and_memory_is_that_of_the_entries_that_live()
     stores: list[BranchStore] = cache.layers
     where = [store.kv.data_ptr() for store in stores]
     assert sum(store.kv.untyped_storage().nbytes() for store in stores) == cache.nbytes == cache.memory.held
-    assert all(store.capacity <= 2 * cache.tree.live + 64 for store in stores) and cache.nbytes < copies.nbytes / 3
+    assert (
+        all(store.capacity <= 2 * cache.tree.live + 64 for store in stores)
+        and cache.nbytes < copies.nbytes / 3
+    )
     held = stores[0].kv.clone()
     cache.rows(torch.tensor([0, 0, 1, 2, 3, 4]))  # one goes, with the entries that it alone had
     assert [store.kv.data_ptr() for store in stores] == where
@@ -166,7 +179,11 @@ def test_the_trace_says_which_texts_share_what_and_the_check_follows() -> None:
     nodes = told[-1].shared.tolist()
     assert nodes[0][:2] == [-1, 0] and nodes[0][3] == 5 and sum(refs == 1 for *_, refs in nodes) <= 5
     entry = 3 * 2 * 2 * 8 * 8
-    assert told[-1].shared_bytes == entry * sum((refs - 1) * (stop - first) for _, first, stop, refs in nodes) > 0
+    assert (
+        told[-1].shared_bytes
+        == entry * sum((refs - 1) * (stop - first) for _, first, stop, refs in nodes)
+        > 0
+    )
 
     def problems(change: Any) -> list[str]:
         trace = Trace()
@@ -174,7 +191,9 @@ def test_the_trace_says_which_texts_share_what_and_the_check_follows() -> None:
         at = next(i for i, x in enumerate(told) if len(x.shared) > 3)
         step = made.sink.steps[at]
         trace.steps = [*made.sink.steps]
-        trace.steps[at] = replace(step, cache=[replace(step.cache[0], **change(step.cache[0])), *step.cache[1:]])
+        trace.steps[at] = replace(
+            step, cache=[replace(step.cache[0], **change(step.cache[0])), *step.cache[1:]]
+        )
         return [x for x in check(trace).problems if "content" not in x]
 
     def wider(x: Any) -> dict[str, Any]:
@@ -185,15 +204,22 @@ def test_the_trace_says_which_texts_share_what_and_the_check_follows() -> None:
 
     assert any("by their origins they do not" in x for x in problems(wider))
     assert any("sharing saves" in x for x in problems(lambda x: {"shared_bytes": x.shared_bytes + 1}))
-    assert any("does not follow the one before it" in x for x in problems(lambda x: {"shared": x.shared[::-1].copy()}))
+    assert any(
+        "does not follow the one before it" in x
+        for x in problems(lambda x: {"shared": x.shared[::-1].copy()})
+    )
     assert any("one is missing" in x for x in problems(lambda x: {"shared_bytes": None}))
 
 
 @pytest.mark.parametrize("plan", ["prefix", *PLANS])
 def test_samples_say_that_their_prompt_is_held_once(plan: str) -> None:
-    made = toys.decode(toys.method(strategy=("samples", {"samples": 4, "plan": plan}), sampler="temperature"), count=6)
+    made = toys.decode(
+        toys.method(strategy=("samples", {"samples": 4, "plan": plan}), sampler="temperature"), count=6
+    )
     alone = toys.decode(toys.method(sampler="temperature"), count=6)
     assert made.end.tokens == alone.end.tokens
     last = made.sink.steps[-1].cache[0]
     prompt = len(toys.PROMPT) - 1
-    assert last.shared.tolist() == [[-1, 0, prompt, 4], *[[0, prompt, last.held, 1]] * 4] and check(made.sink).ok
+    assert (
+        last.shared.tolist() == [[-1, 0, prompt, 4], *[[0, prompt, last.held, 1]] * 4] and check(made.sink).ok
+    )

@@ -13,7 +13,18 @@ from decodescope.engine.checkpoint.chat_template import TemplateError
 from decodescope.engine.checkpoint.tokenizer import Tokenizer
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}<|u|> {{ m.content }} <|e|>\n{% endfor %}U<|e|>a"
-MESSAGES = ("a MARK b", "MARK", " MARK", "MARK\n", "aMARK", "MARKb", "MARKMARK", "aMARKa MARK", "a\nMARK b", "plain a b")
+MESSAGES = (
+    "a MARK b",
+    "MARK",
+    " MARK",
+    "MARK\n",
+    "aMARK",
+    "MARKb",
+    "MARKMARK",
+    "aMARKa MARK",
+    "a\nMARK b",
+    "plain a b",
+)
 LETTERS = [*"abefqsuU<|>\n", " "]
 MARKS = ("<|s|>", "<|u|>", "<|e|>")
 
@@ -31,7 +42,9 @@ def pieces(space: str, *more: str) -> dict[str, int]:
 
 def bpe(space: str, *more: str, **how: Any) -> tokenizers.Tokenizer:
     """Merges of a space with what follows it: so a space more or less is another token."""
-    return tokenizers.Tokenizer(models.BPE(pieces(space, *more), [(space, "a"), (space, "<")], unk_token="<unk>", **how))
+    return tokenizers.Tokenizer(
+        models.BPE(pieces(space, *more), [(space, "a"), (space, "<")], unk_token="<unk>", **how)
+    )
 
 
 def byte_level() -> tokenizers.Tokenizer:
@@ -74,8 +87,16 @@ def unigram() -> tokenizers.Tokenizer:
 def normalized() -> tokenizers.Tokenizer:
     """Its marks are looked for in the text that the normalizer made, without regard to capitals."""
     made = bpe("▁")
-    made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase(), normalizers.Replace(" ", "▁")])
-    made.add_tokens([special("<|s|>", normalized=True), special("<|u|>", normalized=True), special("<|e|>", normalized=True)])
+    made.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Lowercase(), normalizers.Replace(" ", "▁")]
+    )
+    made.add_tokens(
+        [
+            special("<|s|>", normalized=True),
+            special("<|u|>", normalized=True),
+            special("<|e|>", normalized=True),
+        ]
+    )
     return made
 
 
@@ -131,12 +152,16 @@ def test_another_spelling_that_the_normalizer_makes_a_mark_is_text_too() -> None
     assert tokenizer.typed_marks("a<|E|>", chat=True) == ["<|E|>"]
 
 
-@pytest.mark.parametrize("listed", [None, ["<|q|>"], []], ids=["by the template", "by a list", "by an empty list"])
+@pytest.mark.parametrize(
+    "listed", [None, ["<|q|>"], []], ids=["by the template", "by a list", "by an empty list"]
+)
 def test_added_tokens_that_the_template_writes_stay_text_too(listed: list[str] | None) -> None:
     """As transformers has it with sanitize_control_tokens: the list says which ones, else the template does."""
     made = byte_level()
     made.add_tokens([AddedToken(x, special=False, normalized=False) for x in ("<|q|>", "<|f|>", "\n")])
-    tokenizer = Tokenizer(made.to_str(), {"chat_control_tokens": listed}, "<|u|>{{ messages[0].content }}<|q|>\na")
+    tokenizer = Tokenizer(
+        made.to_str(), {"chat_control_tokens": listed}, "<|u|>{{ messages[0].content }}<|q|>\na"
+    )
     q, f, line = (made.token_to_id(x) for x in ("<|q|>", "<|f|>", "\n"))
     ids = tokenizer.chat([{"role": "user", "content": "a<|q|>b<|f|>\n"}])
     assert tokenizer.decode(ids) == "<|u|>a<|q|>b<|f|>\n<|q|>\na"
@@ -151,7 +176,10 @@ def test_a_mark_in_a_plain_prompt_is_text(kind: str) -> None:
         ids = tokenizer.encode(f"a {mark}b")
         assert not {tokenizer.piece(x) for x in ids} & {*MARKS}
         assert "".join(str(tokenizer.piece(x)) for x in ids).replace("▁", " ").replace(" ", "") == f"a{mark}b"
-    assert tokenizer.typed_marks("a<|e|> <|u|><|e|>") == ["<|e|>", "<|u|>"] and tokenizer.typed_marks("<|q|>") == []
+    assert (
+        tokenizer.typed_marks("a<|e|> <|u|><|e|>") == ["<|e|>", "<|u|>"]
+        and tokenizer.typed_marks("<|q|>") == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,18 +189,34 @@ def test_a_mark_in_a_plain_prompt_is_text(kind: str) -> None:
         ("<|u|>{{ messages[0].content.split('|>')[-1] }}<|e|>", "a<|e|>b", "<|u|>b<|e|>"),
         ("<|u|>{{ messages[0].content.split('e|')[0] }}a", "a<|e|>b", "<|u|>a<|a"),
         ("<|u|>{{ messages[0].content.replace('s', 'e') }}<|e|>", "<|q|><|e|>", "<|u|><|q|>[<|e|>]<|e|>"),
-        ("{% for x in messages[0].content %}{{ x.text }}<|u|>{% endfor %}", [{"text": "<|e|>"}], "[<|e|>]<|u|>"),
+        (
+            "{% for x in messages[0].content %}{{ x.text }}<|u|>{% endfor %}",
+            [{"text": "<|e|>"}],
+            "[<|e|>]<|u|>",
+        ),
         ("{{ messages[0] | tojson }}<|e|>", "<|u|>", '{"role": "user", "content": "[<|u|>]"}<|e|>'),
         ("{{ messages[0].name }}<|e|>", "a", "[<|u|>]<|e|>"),
     ],
-    ids=["trimmed", "split behind it", "split inside it", "replaced elsewhere", "parts", "as JSON", "another key"],
+    ids=[
+        "trimmed",
+        "split behind it",
+        "split inside it",
+        "replaced elsewhere",
+        "parts",
+        "as JSON",
+        "another key",
+    ],
 )
-def test_what_a_template_does_with_a_message_leaves_its_marks_text(source: str, content: Any, due: str) -> None:
+def test_what_a_template_does_with_a_message_leaves_its_marks_text(
+    source: str, content: Any, due: str
+) -> None:
     """In `due` a typed mark is in brackets."""
     made = byte_level()
     made.add_tokens([AddedToken(x, special=False) for x in '{}":,[]rolcnt'])
     tokenizer = Tokenizer(made.to_str(), {}, source)
-    ids = tokenizer.chat([{"role": "user", "content": content, **({"name": "<|u|>"} if "name" in source else {})}])
+    ids = tokenizer.chat(
+        [{"role": "user", "content": content, **({"name": "<|u|>"} if "name" in source else {})}]
+    )
     text, typed = due, []
     for mark in MARKS:
         typed += [mark] * text.count(f"[{mark}]")

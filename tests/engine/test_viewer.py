@@ -29,7 +29,9 @@ GOLDEN = [  # spec, stage, positions, bits, machine, FLOPs, bytes, us
 
 
 @pytest.mark.parametrize(("spec", "stage", "length", "bits", "machine", "flops", "moved", "us"), GOLDEN)
-def test_golden_numbers_are_reproduced_to_the_digit(spec, stage, length, bits, machine, flops, moved, us) -> None:  # type: ignore[no-untyped-def]
+def test_golden_numbers_are_reproduced_to_the_digit(
+    spec, stage, length, bits, machine, flops, moved, us
+) -> None:  # type: ignore[no-untyped-def]
     ops = viewer_ops(spec, stage, length, bits=bits)
     cost = Cost.of(ops)
     assert (f"{cost.flops:.5e}", f"{cost.bytes:.5e}") == (f"{flops:.5e}", f"{moved:.5e}")
@@ -39,7 +41,11 @@ def test_golden_numbers_are_reproduced_to_the_digit(spec, stage, length, bits, m
 
 def test_one_projection_alone_is_theirs_too() -> None:
     op = next(x for x in viewer_ops(LLAMA2, "decode", 2048) if x.name == "q_proj")
-    assert (f"{op.flops:.5e}", f"{op.bytes:.5e}", f"{op.intensity:.4f}") == ("3.35544e+07", "3.35708e+07", "0.9995")
+    assert (f"{op.flops:.5e}", f"{op.bytes:.5e}", f"{op.intensity:.4f}") == (
+        "3.35544e+07",
+        "3.35708e+07",
+        "0.9995",
+    )
     estimate = DEVICES["a6000"].time_us([op])
     assert f"{estimate.us:.2f}" == "43.71" and estimate.bound == "memory"
 
@@ -47,7 +53,9 @@ def test_one_projection_alone_is_theirs_too() -> None:
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize(("stage", "n"), [("decode", 1), ("prefill", 2048)])
 @pytest.mark.parametrize("spec", [LLAMA2, LLAMA3])
-def test_the_parts_are_the_whole_and_each_difference_has_its_words(spec: ModelSpec, stage, n: int, fused: bool) -> None:  # type: ignore[no-untyped-def]
+def test_the_parts_are_the_whole_and_each_difference_has_its_words(
+    spec: ModelSpec, stage, n: int, fused: bool
+) -> None:  # type: ignore[no-untyped-def]
     both = beside(spec, stage, 2048, DEVICES["a6000"], fused=fused)
     assert [x.name for x in both.parts] == [*PARTS]
     theirs, ours = both.totals
@@ -62,14 +70,20 @@ def test_the_parts_are_the_whole_and_each_difference_has_its_words(spec: ModelSp
 
 
 def test_fused_attention_reads_query_heads_where_ours_reads_the_heads_that_hold_keys() -> None:
-    part = next(x for x in beside(LLAMA3, "decode", 2048, DEVICES["a6000"], fused=True).parts if x.name == "attention")
+    part = next(
+        x for x in beside(LLAMA3, "decode", 2048, DEVICES["a6000"], fused=True).parts if x.name == "attention"
+    )
     assert (f"{part.theirs.kv_read_bytes:.2e}", f"{part.ours.kv_read_bytes:.2e}") == ("1.07e+09", "2.68e+08")
     assert any("32 query heads" in why and "8 KV heads" in why for why in part.why)
 
 
 def test_without_their_integer_peak_a_machine_is_priced_in_halves() -> None:
     laptop = DEVICES["i9-13900k"]
-    assert EIGHT.dtype(laptop) is None and EIGHT.dtype(DEVICES["a6000"]) == "int8" and Bits(4).dtype(DEVICES["a6000"]) is None
+    assert (
+        EIGHT.dtype(laptop) is None
+        and EIGHT.dtype(DEVICES["a6000"]) == "int8"
+        and Bits(4).dtype(DEVICES["a6000"]) is None
+    )
     assert beside(TINY, "decode", 256, laptop, bits=EIGHT).theirs.us > 0, "theirs has no answer there"
 
 

@@ -55,7 +55,10 @@ def test_every_token_answers_as_in_a_pass_over_the_whole_text(seed: int) -> None
     lane, rule = opened(), At()
     g, wholes, groups = torch.Generator().manual_seed(seed), 0, 0
     for _ in range(24):
-        token, depth = int(torch.randint(13, (1,), generator=g)), int(torch.randint(1, LAYERS + 1, (1,), generator=g))
+        token, depth = (
+            int(torch.randint(13, (1,), generator=g)),
+            int(torch.randint(1, LAYERS + 1, (1,), generator=g)),
+        )
         rule.at, before = depth, lane.waits
         logits = lane.forward(Feed.causal([token], len(lane.tokens)), depth=rule)[0, 0]
         assert lane.waits == before, "until the commit nothing has changed"
@@ -150,7 +153,9 @@ def test_a_pass_says_who_went_along_and_is_priced_with_them() -> None:
     assert one.held == [n + 3, n + 3, n + 1, n, n] and one.joined == [[2, 2], [3, 1]] and one.gap == ""
     keys = {op.layer: op for op in ops_of(DEEP.spec, one) if op.name == "k_proj"}
     rows = [keys[i].flops // keys[0].flops for i in range(LAYERS)]
-    assert rows == [1, 1, 3, 4, 4] and keys[4].weight_bytes == keys[0].weight_bytes, "weights are read once for all"
+    assert rows == [1, 1, 3, 4, 4] and keys[4].weight_bytes == keys[0].weight_bytes, (
+        "weights are read once for all"
+    )
 
 
 def test_a_beam_takes_along_what_waits() -> None:

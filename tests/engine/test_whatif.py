@@ -27,7 +27,9 @@ DRAFTERS = {
 
 
 def run(drafter: str, **more: Any) -> Any:
-    method = toys.method(drafter=DRAFTERS[drafter], sampler=more.pop("sampler", WARM), acceptance=more.pop("rule", "lossless"))
+    method = toys.method(
+        drafter=DRAFTERS[drafter], sampler=more.pop("sampler", WARM), acceptance=more.pop("rule", "lossless")
+    )
     return toys.decode(method, count=16, **more)
 
 
@@ -39,7 +41,14 @@ def real(made: Any, step: int, **parts: Any) -> Step:
     """The step as the engine makes it with other parts, after the same past and with the same draft and draws."""
     big, small = toys.pair()
     method = toys.method(**{"drafter": made.drafted_by, "sampler": WARM, **parts})
-    fork = Fork(big, made.header, list(made.sink.steps), step, models={**toys.helpers(), "draft": small}, method=method)
+    fork = Fork(
+        big,
+        made.header,
+        list(made.sink.steps),
+        step,
+        models={**toys.helpers(), "draft": small},
+        method=method,
+    )
     fork.sink = Trace()
     while fork.steps <= step:
         fork.step()
@@ -55,7 +64,13 @@ def drafted(made: Any) -> list[Step]:
 def test_another_rule_decides_as_the_engine_would_with_it(drafter: str, level: str) -> None:
     made, count = run(drafter, level=level, seed=1), Counter[str]()
     made.drafted_by = DRAFTERS[drafter]
-    rules = [("lossless", {}), ("typical", dict(epsilon=0.3)), ("leniency", dict(epsilon=0.5)), ("block", {}), ("spectr", {})]
+    rules = [
+        ("lossless", {}),
+        ("typical", dict(epsilon=0.3)),
+        ("leniency", dict(epsilon=0.5)),
+        ("block", {}),
+        ("spectr", {}),
+    ]
     others = [("leniency", dict(form="exponential")), ("typical", dict(epsilon=0.3, next="drawn"))]
     for step in drafted(made)[:8]:
         for rule, settings in [*rules, *others]:
@@ -67,7 +82,10 @@ def test_another_rule_decides_as_the_engine_would_with_it(drafter: str, level: s
                 continue
             due = real(made, step.step, acceptance=(rule, settings))
             count["missing" if found.missing else "whole"] += 1
-            assert found.emitted == (due.emitted[: len(found.emitted)] if found.missing else due.emitted), (rule, step)
+            assert found.emitted == (due.emitted[: len(found.emitted)] if found.missing else due.emitted), (
+                rule,
+                step,
+            )
             assert level == "decisions" or not found.missing
     assert count["whole"] > 8, count
 
@@ -122,11 +140,16 @@ def test_another_draw_flips_the_verdict_where_its_test_says() -> None:
                 found = asked(made, step, node, u=other)
                 trial = next(x for x in found.trials if x.node == node)
                 assert trial.ok == (min(other, 1 - 2**-53) * q < p) and trial.p == p and trial.q == q
-                assert [x.node for x in found.trials if x.node < node] == [x for x in step.trials.node if x < node]
+                assert [x.node for x in found.trials if x.node < node] == [
+                    x for x in step.trials.node if x < node
+                ]
                 flips += trial.ok != ok
                 if trial.ok and not ok:  # the run never came there
                     beyond += bool(found.missing)
-                    assert found.emitted[: node + 1] == step.draft.tokens[: node + 1] and len(found.emitted) <= node + 2
+                    assert (
+                        found.emitted[: node + 1] == step.draft.tokens[: node + 1]
+                        and len(found.emitted) <= node + 2
+                    )
             assert asked(made, step, node, u=u).emitted == step.emitted
     assert flips > 10 and beyond > 3
 
@@ -141,7 +164,10 @@ def test_with_whole_laws_nothing_is_missing_behind_a_flip() -> None:
         found = asked(made, step, node, u=0.0)
         seen += 1
         assert (
-            not found.missing and found.token is not None and node in found.path and len(found.emitted) == len(found.path) + 1
+            not found.missing
+            and found.token is not None
+            and node in found.path
+            and len(found.emitted) == len(found.path) + 1
         )
     assert seen > 2
 
@@ -183,7 +209,11 @@ def test_a_tie_can_be_broken_the_other_way() -> None:
     assert plain.emitted == step.emitted and "changes nothing" in plain.lines[0]
     step.tie = [[0.0, 1e-4]]  # as if the two best after the root had been that close
     found = asked(made, step, ties="second")
-    assert found.path == [] and found.emitted == [int(step.tops.ids[0, 1])] and "0.0001 nats apart" in found.lines[0]
+    assert (
+        found.path == []
+        and found.emitted == [int(step.tops.ids[0, 1])]
+        and "0.0001 nats apart" in found.lines[0]
+    )
     with pytest.raises(NeedsRun, match="nothing is drawn"):
         asked(made, step, u=0.5)
 
@@ -235,13 +265,17 @@ def test_what_follows_from_nothing_is_said() -> None:
 @pytest.mark.parametrize("level", ["decisions", "fields"])
 def test_the_judge_s_word_of_a_node_that_it_was_not_asked_about_is_missing_not_guessed(level: str) -> None:
     missing = 0
-    for judged in (run("lookup", rule=("judge", dict(threshold=1.0)), level=level, seed=seed) for seed in range(4)):
+    for judged in (
+        run("lookup", rule=("judge", dict(threshold=1.0)), level=level, seed=seed) for seed in range(4)
+    ):
         for step in drafted(judged):
             last = len(step.trials.node) - 1
             if step.trials.ok[last] or last + 1 == len(step.draft.tokens) or not step.trials.p[last]:
                 continue
             try:
-                asked(judged, step, last, u=0.0)  # so the next node is tested, and no record says what the judge thinks of it
+                asked(
+                    judged, step, last, u=0.0
+                )  # so the next node is tested, and no record says what the judge thinks of it
             except NeedsRun as no:
                 assert re.search(f"the judge was not asked about node [{last + 2}-9]", str(no))
                 missing += 1
@@ -250,7 +284,9 @@ def test_the_judge_s_word_of_a_node_that_it_was_not_asked_about_is_missing_not_g
 
 def test_a_distribution_that_the_draft_has_not_is_named() -> None:
     greedy = run("lookup", sampler="greedy", level="fields")
-    with pytest.raises(NeedsRun, match=r"Block.* since node 1 has no distribution that it was drawn from.*fork with it\.$"):
+    with pytest.raises(
+        NeedsRun, match=r"Block.* since node 1 has no distribution that it was drawn from.*fork with it\.$"
+    ):
         asked(greedy, drafted(greedy)[0], rule="block", temperature=0.5)
 
 

@@ -20,7 +20,18 @@ from decodescope.engine.bench import words as bench
 from decodescope.engine.bench.answers import QUESTIONS
 from decodescope.engine.bench.answers_figures import BASELINE
 from decodescope.engine.bench.questions import read_questions
-from decodescope.engine.bench.words import ANY, FORMS, METHODS, Form, WordsBench, form_of, formed, known, with_tests, words
+from decodescope.engine.bench.words import (
+    ANY,
+    FORMS,
+    METHODS,
+    Form,
+    WordsBench,
+    form_of,
+    formed,
+    known,
+    with_tests,
+    words,
+)
 from decodescope.engine.bench.words_figures import WordsResult, WordsRow, goals
 from decodescope.engine.load import Model
 from decodescope.engine.method import MethodError
@@ -47,7 +58,9 @@ def measured(random: Model) -> WordsResult:
 
 def test_every_method_has_its_figures(measured: WordsResult) -> None:
     found = measured.record()
-    assert json.dumps(found, allow_nan=False) and found["complete"] and found["kinds"] == {"qa": 1, "story": 1}
+    assert (
+        json.dumps(found, allow_nan=False) and found["complete"] and found["kinds"] == {"qa": 1, "story": 1}
+    )
     assert [*found["methods"]] == [BASELINE, *METHODS]
     for name, one in found["methods"].items():
         assert not one["faults"], (name, one["faults"])
@@ -75,27 +88,38 @@ def test_surprise_is_that_of_the_text_under_the_model_alone(random: Model) -> No
     assert plain.bits != pytest.approx(drawn.bits), "the test needs two texts"
 
 
-def test_a_grammar_is_that_of_the_question_and_one_that_was_written_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_grammar_is_that_of_the_question_and_one_that_was_written_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(FORMS, "qa", Form("regex", "4[0-9]{3}"))
     model = scripted(RULES)  # which answers 42
     form, loose = question(1, "six times seven?", "4211"), question(2, "six times seven?", "forty-two")
     own = Method.named({"sampler": ("grammar", "greedy")}, {"grammar.text": "42?"})
-    made = WordsBench(model, {"g": Method.named(*METHODS["grammar"]), "own": own, "t": Method.named(*METHODS["beam"])})
+    made = WordsBench(
+        model, {"g": Method.named(*METHODS["grammar"]), "own": own, "t": Method.named(*METHODS["beam"])}
+    )
     assert form_of(form) == FORMS["qa"] and form_of(loose) is None
     rows = {row.method: row for row in made.figures(form, 0)}
     assert [rows[x].fits for x in (BASELINE, "g", "own")] == [False, True, False]
     assert rows["g"].tokens == 5 and rows["own"].tokens == 3 and rows["g"].bits > rows[BASELINE].bits
     assert rows["g"].mask_s is not None and 0 < rows["g"].mask_s < rows["g"].seconds
     rows = {row.method: row for row in made.figures(loose, 1)}
-    assert rows["g"].fits is None and rows["g"].tokens == rows[BASELINE].tokens == 3, "any text is allowed there"
+    assert rows["g"].fits is None and rows["g"].tokens == rows[BASELINE].tokens == 3, (
+        "any text is allowed there"
+    )
     assert formed(own, FORMS["qa"]) == own and formed(made.methods["t"], FORMS["qa"]) is made.methods["t"]
 
 
 def test_a_search_by_tests_is_given_what_the_expression_is_worth_and_tests_that_were_written_stay() -> None:
-    bare, own = Method.named(*METHODS["planned"]), Method.named({"strategy": "planned"}, {"strategy.tests": "8"})
+    bare, own = (
+        Method.named(*METHODS["planned"]),
+        Method.named({"strategy": "planned"}, {"strategy.tests": "8"}),
+    )
     asked = replace(question(1, "Write the sum of 3 and 4.", "3 + 4"), scorer="expression")
     number = replace(asked, scorer="number")
-    given = [with_tests(*x).record()["strategy"]["tests"] for x in ((bare, asked), (own, asked), (bare, number))]
+    given = [
+        with_tests(*x).record()["strategy"]["tests"] for x in ((bare, asked), (own, asked), (bare, number))
+    ]
     assert given == ["7", "8", ""]
     assert bare == Method.named(*METHODS["planned"]) and with_tests(known()["beam"], asked) == known()["beam"]
 
@@ -103,10 +127,17 @@ def test_a_search_by_tests_is_given_what_the_expression_is_worth_and_tests_that_
 def test_forms_are_those_of_the_shipped_answers() -> None:
     asked, _ = read_questions(QUESTIONS)
     shares = {kind: [form_of(x) is not None for x in asked if x.kind == kind] for kind in FORMS}
-    assert {kind for kind, fits in shares.items() if all(fits)} == {"math", "retrieval", "lists", "expression"}
+    assert {kind for kind, fits in shares.items() if all(fits)} == {
+        "math",
+        "retrieval",
+        "lists",
+        "expression",
+    }
     assert sum(shares["json"]) == 34, "six ask for a single value"
     assert not any(form_of(x) for x in asked if x.kind not in FORMS)
-    assert FORMS["json"].fits('{"a": 1}') and not FORMS["json"].fits("[1]") and not FORMS["json"].fits('{"a": ')
+    assert (
+        FORMS["json"].fits('{"a": 1}') and not FORMS["json"].fits("[1]") and not FORMS["json"].fits('{"a": ')
+    )
     assert not FORMS["math"].fits("67 + 47 =") and ANY.fits("one\ntwo, {")
 
 
@@ -138,18 +169,52 @@ def test_the_command_takes_samplers_and_its_script_writes_the_table(
 ) -> None:
     monkeypatch.setattr(bench, "SHORT", 1)
     asked, out = tmp_path / "asked.jsonl", tmp_path / "found.json"
-    line: dict[str, Any] = {"question_id": 1, "category": "math", "turns": ["2 + 3?"], "reference": ["2 + 3 = 5"]}
+    line: dict[str, Any] = {
+        "question_id": 1,
+        "category": "math",
+        "turns": ["2 + 3?"],
+        "reference": ["2 + 3 = 5"],
+    }
     asked.write_text(json.dumps({**line, "scorer": "number"}))
-    words = ["bench", "words", "--model", "lab-draft", "--questions", str(asked), "--threads", "1", "--new-tokens", "6"]
-    methods = ["--method", "hot=--sampler temperature --set sampler.temperature=2", "--method", "grammar", "--method", "top_p"]
-    assert main([*words, *methods, "--method", "contrastive", "--role", "amateur=lab-draft", "--out", str(out)]) == 0
+    words = [
+        "bench",
+        "words",
+        "--model",
+        "lab-draft",
+        "--questions",
+        str(asked),
+        "--threads",
+        "1",
+        "--new-tokens",
+        "6",
+    ]
+    methods = [
+        "--method",
+        "hot=--sampler temperature --set sampler.temperature=2",
+        "--method",
+        "grammar",
+        "--method",
+        "top_p",
+    ]
+    assert (
+        main([*words, *methods, "--method", "contrastive", "--role", "amateur=lab-draft", "--out", str(out)])
+        == 0
+    )
     printed, _ = capsys.readouterr()
     found = json.loads(out.read_text())
-    assert [*found["methods"]] == [BASELINE, "hot", "grammar", "top_p", "contrastive"] and "goal: masks of a step" in printed
+    assert [*found["methods"]] == [
+        BASELINE,
+        "hot",
+        "grammar",
+        "top_p",
+        "contrastive",
+    ] and "goal: masks of a step" in printed
     assert found["settings"]["further"]["amateur"]["name"] == "lab-draft"
     faulty = {**found, "methods": {"odd": {**found["methods"][BASELINE], "faults": ["it broke."]}}}
     assert "odd: it broke." in bench_words.told(faulty)
     script = Path(bench_words.__file__).parents[2] / "benchmarks" / "words.py"
-    table = subprocess.run([sys.executable, str(script), str(out)], capture_output=True, text=True, check=True).stdout
+    table = subprocess.run(
+        [sys.executable, str(script), str(out)], capture_output=True, text=True, check=True
+    ).stdout
     assert "with the amateur `lab-draft`" in table and "| hot | " in table and "| grammar | " in table
     assert main([*words, "--repeats", "2"]) == 2 and "leave it out of bench words" in capsys.readouterr().err

@@ -20,7 +20,9 @@ MACHINE = HardwareProfile("a machine", {"float64": 4e9, "float32": 8e9}, 2e9, ki
 
 def recorded(**parts: object) -> Trace:
     models = {"draft": toys.draft(noise=0.3, seed=toys.LIVELY)} if parts else {}
-    session = Session(toys.target(seed=toys.LIVELY), toys.method(**parts), toys.PROMPT, models=models, max_new_tokens=24)
+    session = Session(
+        toys.target(seed=toys.LIVELY), toys.method(**parts), toys.PROMPT, models=models, max_new_tokens=24
+    )
     session.sink = Trace()
     for _ in session.stream():
         pass
@@ -46,14 +48,18 @@ def test_useful_work_is_the_share_of_checked_rows_that_stayed(drafted: Trace) ->
     for step in drafted.steps:
         for one in step.passes:
             spec = prices.specs[one.lane]
-            flops = cost_of(spec, one, bits=prices.bits or 0, draft=step.draft if decides(one) else None).flops
+            flops = cost_of(
+                spec, one, bits=prices.bits or 0, draft=step.draft if decides(one) else None
+            ).flops
             executed += flops
             if decides(one):
                 useful += flops * len(step.emitted) / one.tokens
                 rejected += one.tokens - len(step.emitted)
     assert rejected > 5, "the test needs rejections"
     assert worked.cost.flops == executed and worked.useful == pytest.approx(useful)
-    assert worked.useful_share == pytest.approx(useful / executed) and 0 < worked.useful_share < worked.kept < 1  # type: ignore[operator]
+    assert (
+        worked.useful_share == pytest.approx(useful / executed) and 0 < worked.useful_share < worked.kept < 1
+    )  # type: ignore[operator]
 
 
 def test_steps_add_up_and_a_lane_of_unknown_shape_counts_for_nothing(drafted: Trace) -> None:
@@ -79,4 +85,7 @@ def test_shares_of_a_machine_are_those_of_the_roofline(drafted: Trace) -> None:
     )
     assert said["reached"] == pytest.approx(best / worked.us)
     assert said["efficiency"] == pytest.approx(said["reached"] * said["useful_share"])
-    assert worked.record()["mbu"] is None and of_steps(prices, [], MACHINE).record(MACHINE, dtype)["efficiency"] is None
+    assert (
+        worked.record()["mbu"] is None
+        and of_steps(prices, [], MACHINE).record(MACHINE, dtype)["efficiency"] is None
+    )

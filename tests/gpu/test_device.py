@@ -48,7 +48,9 @@ def test_the_device_writes_what_the_cpu_writes(names: dict, settings: dict) -> N
 
 def test_eviction_frees_the_devices_memory() -> None:
     model = on(toys.target(), "cuda")
-    session = Session(model, Method.named({"policy": "window"}, {"policy": {"size": 16}}), [1] * 400, max_new_tokens=8)
+    session = Session(
+        model, Method.named({"policy": "window"}, {"policy": {"size": 16}}), [1] * 400, max_new_tokens=8
+    )
     before = torch.cuda.memory_allocated()
     session.start()
     assert torch.cuda.memory_allocated() - before < session.target.cache.nbytes + (1 << 20)

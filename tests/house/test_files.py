@@ -27,7 +27,10 @@ def test_a_mistake_of_ours_looks_like_one() -> None:
             if caught is None:
                 continue
             names = {x.id for x in ast.walk(caught) if isinstance(x, ast.Name)} & OURS
-            bad += [f"{module}:{node.lineno} catches {name}" for name in sorted(names - MAY_MEET.get(module, set()))]
+            bad += [
+                f"{module}:{node.lineno} catches {name}"
+                for name in sorted(names - MAY_MEET.get(module, set()))
+            ]
     assert not bad, broken(bad)
 
 
@@ -59,7 +62,14 @@ def test_variables_are_named_after_what_they_hold() -> None:
 
 @pytest.mark.parametrize(
     "planted",
-    ["made = []", "def f(found): ...", "self.told = 1", "[x for made in y]", "def f(*, told=1): ...", "f(found := 3)"],
+    [
+        "made = []",
+        "def f(found): ...",
+        "self.told = 1",
+        "[x for made in y]",
+        "def f(*, told=1): ...",
+        "f(found := 3)",
+    ],
 )
 def test_a_planted_empty_name_is_found(planted: str) -> None:
     assert empty_names(ast.parse(planted))
@@ -70,7 +80,9 @@ def test_method_file_holds_one_component_with_title_source_and_docstring(module:
     tree = parsed(modules()[module])
     classes = [n for n in tree.body if isinstance(n, ast.ClassDef)]
     components = [c for c in classes if any(ast.unparse(d) == "component" for d in c.decorator_list)]
-    assert [c.name for c in classes if not c.name.startswith("_")] == [c.name for c in components], "one public class"
+    assert [c.name for c in classes if not c.name.startswith("_")] == [c.name for c in components], (
+        "one public class"
+    )
     assert len(components) == 1
     said = {}
     for node in components[0].body:
@@ -152,7 +164,11 @@ def test_no_more_functions_are_complex_than_were() -> None:
         for rule in re.split(r"[, ]+", codes)
     )
     counted = {rule: waived[rule] for rule in MOST_COMPLEX}
-    bad = {rule: f"{n}, and {MOST_COMPLEX[rule]} are allowed" for rule, n in counted.items() if n > MOST_COMPLEX[rule]}
+    bad = {
+        rule: f"{n}, and {MOST_COMPLEX[rule]} are allowed"
+        for rule, n in counted.items()
+        if n > MOST_COMPLEX[rule]
+    }
     assert not bad, broken(bad)
     assert counted == MOST_COMPLEX, f"fewer than allowed: write these numbers into MOST_COMPLEX: {counted}"
 
@@ -189,9 +205,21 @@ def test_functions_of_scripts_stay_small() -> None:
 
 def test_a_long_function_of_a_script_is_found() -> None:
     """Whichever way it is written; what stands in strings, patterns and comments is no code, and an `if` no function."""
-    body, around = "x();\n" * LONGEST, 'const a = "{"; // }\nconst b = `{ ${[1, { c: `}` }]} {`, c = /[/{]/;\n'
-    for begin in ("function f() {", "const f = (a, { b }) => {", "const o = { f(a = g()) {", "g(async () => {"):
-        end = "}" + "}" * (begin.count("{") - begin.count("}") - 1) + ")" * (begin.count("(") - begin.count(")"))
+    body, around = (
+        "x();\n" * LONGEST,
+        'const a = "{"; // }\nconst b = `{ ${[1, { c: `}` }]} {`, c = /[/{]/;\n',
+    )
+    for begin in (
+        "function f() {",
+        "const f = (a, { b }) => {",
+        "const o = { f(a = g()) {",
+        "g(async () => {",
+    ):
+        end = (
+            "}"
+            + "}" * (begin.count("{") - begin.count("}") - 1)
+            + ")" * (begin.count("(") - begin.count(")"))
+        )
         assert long_functions({"f": f"{around}{begin}\n{body}{end}\n{around}"}) == {"f": LONGEST + 2}, begin
     assert not long_functions({"f": f"{around}if (a) {{\n{body}}}\n"})
 

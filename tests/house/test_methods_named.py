@@ -60,7 +60,10 @@ def names_of_methods(text: str, python: bool, own: str = "") -> list[str]:
         return [x for x in re.findall(r"""["'`]([a-z0-9_]+)["'`]""", text) if x in names - {*WORDS}] + words
     found = []
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").removeprefix("decodescope.") in modules_of_methods:
+        if (
+            isinstance(node, ast.ImportFrom)
+            and (node.module or "").removeprefix("decodescope.") in modules_of_methods
+        ):
             found.append(str(node.module))
         elif isinstance(node, ast.Constant) and node.value in names - {*WORDS}:
             found.append(str(node.value))
@@ -69,7 +72,9 @@ def names_of_methods(text: str, python: bool, own: str = "") -> list[str]:
             if any(re.search(r"""(\b|_)(name|rule|stages?)\b""", ast.unparse(x)) for x in sides):
                 found += [x for side in sides for x in constants(side) if x in WORDS]
         elif isinstance(node, ast.Dict):
-            chosen = [x for key, x in zip(node.keys, node.values, strict=True) if {*constants(key)} & {*families()}]
+            chosen = [
+                x for key, x in zip(node.keys, node.values, strict=True) if {*constants(key)} & {*families()}
+            ]
             found += [name for x in chosen for name in constants(x) if name in {*WORDS} & names]
     return found
 
@@ -157,7 +162,12 @@ def test_no_part_is_asked_for_its_class() -> None:
 
 @pytest.mark.parametrize(
     "planted",
-    ["isinstance(part, Drafter)", "isinstance(part, (int, policy.H2O))", "type(part) is Greedy", "issubclass(cls, Lossless)"],
+    [
+        "isinstance(part, Drafter)",
+        "isinstance(part, (int, policy.H2O))",
+        "type(part) is Greedy",
+        "issubclass(cls, Lossless)",
+    ],
 )
 def test_a_planted_question_for_a_class_is_found(planted: str) -> None:
     assert asked_for_its_class(ast.parse(planted))

@@ -32,7 +32,8 @@ def test_no_text_becomes_markup(pattern: str) -> None:
     bad = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in files()
-        if path.relative_to(ROOT).parts[0] in ("lab", "app") and path.suffix in (".py", ".js", ".mjs", ".html")
+        if path.relative_to(ROOT).parts[0] in ("lab", "app")
+        and path.suffix in (".py", ".js", ".mjs", ".html")
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if re.search(pattern, line)
     ]
@@ -48,7 +49,9 @@ def test_html_written_in_python_is_constant() -> None:
         for call in (n for n in ast.walk(parsed(modules()[module])) if isinstance(n, ast.Call)):
             name = ast.unparse(call.func).split(".")[-1]
             handed = [
-                k.value for k in call.keywords if k.arg in words or (name in makers and k.arg in ("value", "data"))
+                k.value
+                for k in call.keywords
+                if k.arg in words or (name in makers and k.arg in ("value", "data"))
             ]
             if name in makers:
                 handed += call.args[:1]
@@ -63,7 +66,9 @@ def composed(value: ast.expr) -> bool:
     if isinstance(value, ast.BinOp):
         return not all(isinstance(x, ast.Constant) for x in (value.left, value.right))
     return (
-        isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ("format", "join")
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in ("format", "join")
     )
 
 
@@ -108,7 +113,17 @@ def test_every_requirement_is_pinned_and_explained() -> None:
 def test_what_is_imported_is_required() -> None:
     """No import leans on a package that only comes along with another; fastapi and the like come with gradio."""
     owners = importlib.metadata.packages_distributions()
-    known = {*requirements(), "fastapi", "starlette", "uvicorn", "h11", "IPython", "ipython", "pygments", "decodescope"}
+    known = {
+        *requirements(),
+        "fastapi",
+        "starlette",
+        "uvicorn",
+        "h11",
+        "IPython",
+        "ipython",
+        "pygments",
+        "decodescope",
+    }
     bad = []
     for room in ROOMS:
         for module, i in imported(room, "import", "call"):
@@ -126,7 +141,11 @@ def test_no_path_of_somebody_s_machine() -> None:
     bad = []
     for path in files():
         name = path.relative_to(ROOT).as_posix()
-        if name.startswith(data) or path == Path(__file__).resolve() or b"\0" in (content := path.read_bytes()):
+        if (
+            name.startswith(data)
+            or path == Path(__file__).resolve()
+            or b"\0" in (content := path.read_bytes())
+        ):
             continue
         lines = content.decode("utf-8", "replace").splitlines()
         bad += [f"{name}:{number}" for number, line in enumerate(lines, 1) if pattern.search(line)]
@@ -135,7 +154,9 @@ def test_no_path_of_somebody_s_machine() -> None:
 
 def test_files_keep_to_their_sizes() -> None:
     sizes = {p.relative_to(ROOT).as_posix(): p.stat().st_size for p in files()}
-    big = {n: f"{s / 2**20:.1f} MiB" for n, s in sizes.items() if s > 4 * 2**20 and not n.startswith("assets/")}
+    big = {
+        n: f"{s / 2**20:.1f} MiB" for n, s in sizes.items() if s > 4 * 2**20 and not n.startswith("assets/")
+    }
     assert not big, broken(big)
     assert sum(s for n, s in sizes.items() if n.startswith("assets/")) <= 52 * 2**20
 
@@ -152,7 +173,9 @@ def test_browser_tests_have_a_group() -> None:
     """Tests run in several processes; two of them must not drive the page and its server at the same time on a small machine.
     Views that are drawn without it are a group of their own."""
     texts = {
-        p: p.read_text(encoding="utf-8") for p in (ROOT / "tests").rglob("test_*.py") if p != Path(__file__).resolve()
+        p: p.read_text(encoding="utf-8")
+        for p in (ROOT / "tests").rglob("test_*.py")
+        if p != Path(__file__).resolve()
     }
     bad = [p.name for p, text in texts.items() if "mark.browser" in text and "xdist_group" not in text]
     assert not bad, broken(bad)

@@ -31,7 +31,11 @@ NOTES = {
 }
 HELD = {**NOTES, "bar": replace(NOTES["bar"], at=1.5)}  # as a header has them
 MODEL = {"name": "toy", "vocab": 50, "params": 1234, "rope": {}}
-METHOD = {"strategy": {"name": "draft_verify"}, "drafter": {"name": "planter"}, "acceptance": {"name": "lossless"}}
+METHOD = {
+    "strategy": {"name": "draft_verify"},
+    "drafter": {"name": "planter"},
+    "acceptance": {"name": "lossless"},
+}
 
 
 def values(k: int) -> dict[str, Any]:
@@ -48,9 +52,15 @@ def values(k: int) -> dict[str, Any]:
         "sowing": 1500.0 + 100 * k,
         "reaping": 500.0,
         "beds": [k, 2.5],
-        "rows": [[0, 4 * k, 4 * k + 4, 8, "stands"], [1, 4 * k + 2, 4 * k + 4, 9, "grows" if k % 2 else "wilts"]],
+        "rows": [
+            [0, 4 * k, 4 * k + 4, 8, "stands"],
+            [1, 4 * k + 2, 4 * k + 4, 9, "grows" if k % 2 else "wilts"],
+        ],
     }
-    return {name: None if k % 7 == 6 and name in ("level", "reach", "crew", "beds") else x for name, x in told.items()}
+    return {
+        name: None if k % 7 == 6 and name in ("level", "reach", "crew", "beds") else x
+        for name, x in told.items()
+    }
 
 
 @component
@@ -76,9 +86,13 @@ class Planter(Drafter):
 def planted(count: int = 20) -> Trace:
     """A run of so many steps, one token each from a draft of two nodes."""
     pieces: dict[str, Any] = {"1": "a", "2": " b", "8": "x", "9": ["e2", "96"]}
-    more: dict[str, Any] = dict(run="cd" * 8, levels=["counts", "decisions"], pieces=pieces, tells={"drafter": dict(HELD)})
+    more: dict[str, Any] = dict(
+        run="cd" * 8, levels=["counts", "decisions"], pieces=pieces, tells={"drafter": dict(HELD)}
+    )
     trace = Trace([Header(MODEL, METHOD, np.array([1, 2], "<i4"), 7, **more)])
     for k in range(count):
         draft = DraftTree([8, 9], [-1, 0], [0.5, 0.25], "iid", notes=values(k))
-        trace.write(Step(k, 2 + k, 1e4 * k, 9e3, [8], ["accepted"], drafted=2, accepted=1, draft=draft, path=[0]))
+        trace.write(
+            Step(k, 2 + k, 1e4 * k, 9e3, [8], ["accepted"], drafted=2, accepted=1, draft=draft, path=[0])
+        )
     return trace

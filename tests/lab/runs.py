@@ -17,10 +17,18 @@ METHODS: dict[str, dict[str, Any]] = {
     "tree": dict(drafter=("draft_model", {"length": 2, "width": 4}), sampler="temperature"),
     "copied": dict(drafter=("prompt_lookup", {"length": 4, "ngram": 1}), sampler="temperature"),
     "block": dict(drafter=("draft_model", {"length": 4}), acceptance="block", sampler="temperature"),
-    "typical": dict(drafter=("draft_model", {"length": 3, "width": 3}), acceptance="typical", sampler="temperature"),
-    "lenient": dict(drafter=("draft_model", {"length": 3, "width": 2}), acceptance="leniency", sampler="temperature"),
+    "typical": dict(
+        drafter=("draft_model", {"length": 3, "width": 3}), acceptance="typical", sampler="temperature"
+    ),
+    "lenient": dict(
+        drafter=("draft_model", {"length": 3, "width": 2}), acceptance="leniency", sampler="temperature"
+    ),
     "k-SEQ": dict(drafter=("chains", {"length": 3, "count": 3}), acceptance="spectr", sampler="temperature"),
-    "judged": dict(drafter=("draft_model", {"length": 3}), acceptance=("judge", {"threshold": 0.7}), sampler="temperature"),
+    "judged": dict(
+        drafter=("draft_model", {"length": 3}),
+        acceptance=("judge", {"threshold": 0.7}),
+        sampler="temperature",
+    ),
     "greedy": dict(drafter=("draft_model", {"length": 3}), sampler="greedy"),
     "plain": dict(sampler="temperature"),
     "plain greedy": dict(),
@@ -30,17 +38,27 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-def run(name: str, *, count: int = 60, hostile: bool = False, level: Any = "decisions", seed: int = 0) -> Trace:
+def run(
+    name: str, *, count: int = 60, hostile: bool = False, level: Any = "decisions", seed: int = 0
+) -> Trace:
     """A finished run of the toy pair under one of METHODS; its tokens read as letters, or as hostile strings."""
     target, draft = toys.target(seed=toys.LIVELY), toys.draft(noise=0.3, seed=toys.LIVELY)
     target.tokenizer = draft.tokenizer = Words(HOSTILE if hostile else TEXTS)  # type: ignore[assignment]
     made = Session(
-        target, toys.method(**METHODS[name]), toys.PROMPT, models={"draft": draft}, max_new_tokens=count, level=level, seed=seed
+        target,
+        toys.method(**METHODS[name]),
+        toys.PROMPT,
+        models={"draft": draft},
+        max_new_tokens=count,
+        level=level,
+        seed=seed,
     )
     made.sink = Trace()
     for _ in made.stream():
         pass
-    made.sink.header.machine = None  # whether the machine at hand was measured before is not for a test to know
+    made.sink.header.machine = (
+        None  # whether the machine at hand was measured before is not for a test to know
+    )
     return made.sink
 
 

@@ -28,7 +28,9 @@ def run(strategy: tuple[str, dict[str, Any]], count: int, **more: Any) -> Trace:
     """A finished run of the toy, its tokens read as letters."""
     target = toys.target(seed=toys.LIVELY)
     target.tokenizer = Words(TEXTS)  # type: ignore[assignment]
-    session = Session(target, toys.method(strategy=strategy), toys.PROMPT, max_new_tokens=count, seed=0, **more)
+    session = Session(
+        target, toys.method(strategy=strategy), toys.PROMPT, max_new_tokens=count, seed=0, **more
+    )
     session.sink = Trace()
     for _ in session.stream():
         pass
@@ -49,7 +51,9 @@ def shown(trace: Trace, tokens: list[int]) -> str:
 
 
 def open_run(drawn: Drawn, messages: list[dict[str, Any]]) -> None:
-    drawn.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", messages)
+    drawn.run(
+        "(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", messages
+    )
 
 
 def rows(drawn: Drawn) -> list[str]:
@@ -83,13 +87,19 @@ def test_lines_lead_from_each_hypothesis_to_the_one_that_it_went_on_from(drawn: 
     drawn.run("(i) => view.seek(i)", at)
     drawn.page.locator(".beams button").nth(1).click()
     drawn.settled()
-    paths = drawn.page.locator(".lines path").evaluate_all("x => x.map((y) => [y.getAttribute('class'), y.getAttribute('d')])")
+    paths = drawn.page.locator(".lines path").evaluate_all(
+        "x => x.map((y) => [y.getAttribute('class'), y.getAttribute('d')])"
+    )
     rank, own = 1, []
     for i in range(at, at - 7, -1):
         parent = trace.steps[i].beams.parents[rank]
         own.append((parent, rank))
         rank = parent
-    ends = [[float(x.split(",")[1]) for x in (d.split("C")[0], d.split(" ")[-1])] for kind, d in paths if kind == "own"]
+    ends = [
+        [float(x.split(",")[1]) for x in (d.split("C")[0], d.split(" ")[-1])]
+        for kind, d in paths
+        if kind == "own"
+    ]
     assert sorted(((a - 13) / 26, (b - 13) / 26) for a, b in ends) == sorted(own)
     assert len(paths) == 7 * 3 and {kind for kind, _ in paths} == {"own", "kept", "left"}
 
@@ -116,7 +126,9 @@ def test_one_that_ended_is_listed_and_may_win(drawn: Drawn) -> None:
     assert found, "the test needs a search that is won by one that ended before its last step"
     trace, ended, (step, one) = found
     open_run(drawn, told(trace))
-    assert drawn.text(WON).startswith(f"Won: the hypothesis that ended in step {step}, −{-one['score']:.2f} nats over")
+    assert drawn.text(WON).startswith(
+        f"Won: the hypothesis that ended in step {step}, −{-one['score']:.2f} nats over"
+    )
     lines = drawn.page.locator(".over li").all_inner_texts()
     assert len(lines) == min(4, len(ended))
     for line, (i, x) in zip(lines, ended[-4:], strict=True):
@@ -130,14 +142,18 @@ GROUPS = ("diverse_beam", {"width": 4, "groups": 2, "strength": 2.0})
 
 
 @pytest.mark.parametrize("strategy", [("beam", {"width": 3}), GROUPS], ids=lambda x: x[0])
-def test_what_was_left_stands_under_the_hypotheses_and_groups_are_named(drawn: Drawn, strategy: tuple[str, Any]) -> None:
+def test_what_was_left_stands_under_the_hypotheses_and_groups_are_named(
+    drawn: Drawn, strategy: tuple[str, Any]
+) -> None:
     trace = run(strategy, 8)
     open_run(drawn, told(trace))
     drawn.run("() => view.seek(4)")
     step, before = trace.steps[4].beams, texts(trace, 3)
     due = sorted(step.pruned, key=lambda row: -row[2])[:6]
     lines = drawn.page.locator(".pruned li").all_inner_texts()
-    assert lines == [f"left  −{-z:.2f} nats  from {int(p) + 1}  {shown(trace, [*before[p], x])}" for p, x, z in due]
+    assert lines == [
+        f"left  −{-z:.2f} nats  from {int(p) + 1}  {shown(trace, [*before[p], x])}" for p, x, z in due
+    ]
     for k, row in enumerate(rows(drawn)):
         assert (f"group {step.groups[k] + 1}, from " in row) if step.groups else "group" not in row
     drawn.page.locator(".beams button").nth(2).click()
@@ -161,7 +177,9 @@ def test_card_of_a_superposed_draft_tells_model_ngrams_and_its_share_of_the_next
         odds = [math.exp(score - b.scores[0]) for score in b.scores]
         cells = drawn.page.locator(".decision td").all_inner_texts()
         assert float(cells[cells.index("p, the model") + 1]) == pytest.approx(row[2], abs=1e-3)
-        assert float(cells[cells.index("share of the next row") + 1]) == pytest.approx(odds[1] / sum(odds), abs=1e-3)
+        assert float(cells[cells.index("share of the next row") + 1]) == pytest.approx(
+            odds[1] / sum(odds), abs=1e-3
+        )
         words = cells[cells.index("n-grams") + 1]
         assert words == "unknown" if row[3] == 0 else float(words) == pytest.approx(row[3], abs=1e-3)
         assert "the mean of the last tokens" in card
@@ -180,7 +198,9 @@ def tree(trace: Trace) -> dict[tuple[int, ...], tuple[int, bool]]:
 
 
 @pytest.mark.parametrize("strategy", [("beam", {"width": 3}), GROUPS], ids=lambda x: x[0])
-def test_all_hypotheses_are_one_tree_whose_branches_say_why_they_were_left(drawn: Drawn, strategy: tuple[str, Any]) -> None:
+def test_all_hypotheses_are_one_tree_whose_branches_say_why_they_were_left(
+    drawn: Drawn, strategy: tuple[str, Any]
+) -> None:
     trace = run(strategy, 8)
     open_run(drawn, told(trace))
     branches = drawn.page.locator(".beam-tree li:visible")

@@ -33,7 +33,10 @@ def trace() -> Trace:
 def test_the_wire_says_how_far_each_token_is_and_what_it_would_have_been(trace: Trace) -> None:
     head, *rest = told(trace)
     steps = [x for x in rest if x["kind"] == "step"]
-    assert head["along"] == trace.header.lanes[WHOLE]["name"] and told(toys.decode(count=2).sink)[0]["along"] is None
+    assert (
+        head["along"] == trace.header.lanes[WHOLE]["name"]
+        and told(toys.decode(count=2).sink)[0]["along"] is None
+    )
     parted = 0
     for step, message in zip(trace.steps, steps, strict=True):
         shadow = step.cache[0].shadow
@@ -61,11 +64,15 @@ def test_the_text_is_tinted_by_it(drawn: Drawn, trace: Trace) -> None:
     drawn.run(OPEN, told(trace))
     rows = [row for step in trace.steps for row in beside(step, trace.piece)["beside"]]
     tokens = drawn.page.locator(".text-pane .tok.far")
-    seen = tokens.evaluate_all("all => all.map((x) => [x.style.getPropertyValue('--far'), x.matches('.otherwise'), x.title])")
+    seen = tokens.evaluate_all(
+        "all => all.map((x) => [x.style.getPropertyValue('--far'), x.matches('.otherwise'), x.title])"
+    )
     assert len(seen) == len(rows)
     for (kl, other), (tint, otherwise, title) in zip(rows, seen, strict=True):
         assert tint == f"{60 * min(1, kl) ** 0.5:.0f}%" and otherwise == (other is not None)
-        assert f"KL to {trace.header.lanes[WHOLE]['name']}" in title and ("say the same" in title) == (other is None)
+        assert f"KL to {trace.header.lanes[WHOLE]['name']}" in title and ("say the same" in title) == (
+            other is None
+        )
     assert "full at 1 nat" in drawn.text(".text-pane .key.far") and len({x[0] for x in seen}) > 4
     drawn.run(OPEN, told(toys.decode(count=4).sink))
     assert not drawn.page.locator(".text-pane .key.far").is_visible() and not tokens.count()

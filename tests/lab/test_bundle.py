@@ -69,15 +69,21 @@ def test_a_part_holds_what_the_core_does_not() -> None:
 
 
 def test_page_and_package_know_the_same_parts() -> None:
-    (table,) = re.findall(r"^const ASKS = \{(.*?)\};", (WEB / "scope/extras.js").read_text(encoding="utf-8"), re.M | re.DOTALL)
+    (table,) = re.findall(
+        r"^const ASKS = \{(.*?)\};", (WEB / "scope/extras.js").read_text(encoding="utf-8"), re.M | re.DOTALL
+    )
     assert dict(re.findall(r'(\w+): "(\w+)"', table)) == ASKS
     loads = (WEB / "parts.js").read_text(encoding="utf-8")
-    assert dict(re.findall(r'(\w+): \(\) => import\("\./scope/(\w+)\.js"\)', loads)) == {name: name for name in PARTS}
+    assert dict(re.findall(r'(\w+): \(\) => import\("\./scope/(\w+)\.js"\)', loads)) == {
+        name: name for name in PARTS
+    }
 
 
 def test_a_run_takes_along_what_it_asks_for() -> None:
     tree = known("tree")
-    assert needed(messages(tree, last=5)) == set() and needed(messages(tree)) == {"repeats"}, "a toy goes round after a while"
+    assert needed(messages(tree, last=5)) == set() and needed(messages(tree)) == {"repeats"}, (
+        "a toy goes round after a while"
+    )
     assert needed(messages(known("beam"), last=5)) == {"threads"}
     assert asked({"kind": "head", "parts": {"depth": {"usual": False}}}) == {"depth"}
     with_threads, without = bundle(frozenset({"threads"})), bundle(frozenset())
@@ -101,7 +107,10 @@ def test_only_comments_and_spare_spaces_stay_behind() -> None:
     for path in MODULES:
         text = path.read_text(encoding="utf-8")
         literals: list[list[str]] = [[], [], []]
-        kept = [code(x, own).splitlines() for x, own in zip((text, bare(text), spare(text)), literals, strict=True)]
+        kept = [
+            code(x, own).splitlines()
+            for x, own in zip((text, bare(text), spare(text)), literals, strict=True)
+        ]
         lines = [["".join(line.split()) for line in one if line.strip()] for one in kept]
         words = [re.findall(r"[\w$]+|[+-]+", "\n".join(one)) for one in kept]
         assert lines[0] == lines[1] == lines[2] and words[0] == words[1] == words[2], path.name
@@ -166,7 +175,9 @@ window.view = mount(document.getElementById("place"), { loads });</script>"""
 
 SEEN = "[...view.root.children].filter((x) => !x.matches('.aloud') && x.checkVisibility()).map((x) => x.innerText).join()"
 
-FRAMES = "async () => { for (let k = 0; k < 6; k++) await new Promise((done) => requestAnimationFrame(done)); }"
+FRAMES = (
+    "async () => { for (let k = 0; k < 6; k++) await new Promise((done) => requestAnimationFrame(done)); }"
+)
 
 
 def hosted(driver: Any, way: str) -> tuple[Any, list[str]]:
@@ -182,7 +193,9 @@ def hosted(driver: Any, way: str) -> tuple[Any, list[str]]:
         if not name:
             route.fulfill(body=HOST % (json.dumps(PARTS), folder), content_type="text/html")
         elif way == "modules":
-            route.fulfill(body=(WEB / "scope" / name).read_text(encoding="utf-8"), content_type="text/javascript")
+            route.fulfill(
+                body=(WEB / "scope" / name).read_text(encoding="utf-8"), content_type="text/javascript"
+            )
         else:
             text = bundle() if way == "bundle" else core() if name == ENTRY else part(name[len(folder) : -3])
             route.fulfill(body=text, content_type="text/javascript")
@@ -196,13 +209,17 @@ def hosted(driver: Any, way: str) -> tuple[Any, list[str]]:
 def asking() -> dict[str, Trace]:
     """Runs that ask for parts: each part of one run is asked for."""
     target = replace(toys.both(), tokenizer=Words(TEXTS))  # type: ignore[arg-type]
-    canvas = Session(target, toys.method(strategy=("masked", {"block": 8})), toys.PROMPT, max_new_tokens=12, seed=0)
+    canvas = Session(
+        target, toys.method(strategy=("masked", {"block": 8})), toys.PROMPT, max_new_tokens=12, seed=0
+    )
     canvas.sink = Trace()
     for _ in canvas.stream():
         pass
     deep = toys.method(depth=("confidence_exit", {"threshold": 0.9, "first": 1}))
     switch = toys.method(strategy="switch", router=("entropy", {"tau": 1.0, "stay": 2, "window": 2}))
-    picture = toys.decode(toys.method(sampler="temperature"), count=9, pair=(toys.raster(), toys.pair()[1]), prompt=[4]).sink
+    picture = toys.decode(
+        toys.method(sampler="temperature"), count=9, pair=(toys.raster(), toys.pair()[1]), prompt=[4]
+    ).sink
     answers = toys.method(strategy="cascade", router=("answer_confidence", {"tau": 1.1}))
     runs = {"tree": known("tree"), "beam": known("beam"), "canvas": canvas.sink, "picture": picture}
     runs["shorter"] = toys.decode(toys.method(context=("gemfilter", {"keep": 6})), count=4).sink
@@ -222,7 +239,9 @@ def test_the_modules_draw_the_same_by_themselves_as_joined(driver: Any) -> None:
     that is fetched draws what a part that is there draws, and is fetched once, for the runs that ask for it."""
     runs = asking()
     wanted = {name: sorted(needed(messages(trace))) for name, trace in runs.items()}
-    assert {x for names in wanted.values() for x in names} | {"pair"} == set(PARTS), "the test needs each part"
+    assert {x for names in wanted.values() for x in names} | {"pair"} == set(PARTS), (
+        "the test needs each part"
+    )
     drawn: list[list[str]] = []
     for way in ("bundle", "modules", "parts"):
         page, troubles = hosted(driver, way)
@@ -261,5 +280,7 @@ def test_nothing_is_drawn_before_its_part_is_there_and_a_lost_part_comes_later(d
     assert "fetching what draws this step" in page.locator(".tree-box").inner_text()
     page.unroute("http://scope.test/scope/threads.js")
     page.locator(".beams li").first.wait_for()
-    assert "fetching" not in page.locator(".tree-box").inner_text() and page.locator(".decision h2").is_visible()
+    assert (
+        "fetching" not in page.locator(".tree-box").inner_text() and page.locator(".decision h2").is_visible()
+    )
     assert not troubles, troubles

@@ -56,12 +56,22 @@ def test_wire_has_what_the_record_has(name: str) -> None:
     trace = run(name)
     for fill, message in zip(fills(trace), told(trace)[1:-1], strict=True):
         sent = message["fill"]
-        assert sent["at"] == [fill.start, fill.length] and sent["among"] == fill.block and sent["count"] == fill.count
-        assert [x[:3] for x in sent["now"]] == [list(x) for x in zip(fill.places, fill.rules, fill.tokens, strict=True)]
+        assert (
+            sent["at"] == [fill.start, fill.length]
+            and sent["among"] == fill.block
+            and sent["count"] == fill.count
+        )
+        assert [x[:3] for x in sent["now"]] == [
+            list(x) for x in zip(fill.places, fill.rules, fill.tokens, strict=True)
+        ]
         assert sent["open"] == fill.open.tolist()
         assert [sent["tokens"][k][0] for k in sent["which"]] == fill.candidate.tolist()
         assert (np.array(sent["c"], np.float32) == fill.confidence).all()
-        bars = None if sent["bars"] is None else np.broadcast_to(np.array(sent["bars"], np.float32), fill.bars.shape)
+        bars = (
+            None
+            if sent["bars"] is None
+            else np.broadcast_to(np.array(sent["bars"], np.float32), fill.bars.shape)
+        )
         assert (bars is None and fill.bars is None) or (bars == fill.bars).all()
         assert (sent["order"] is None) == (fill.order is None) and sent["anchors"] == fill.anchors
 
@@ -94,7 +104,9 @@ def drawing(test: Any) -> Any:
 
 
 def open_run(drawn: Drawn, messages: list[dict[str, Any]]) -> None:
-    drawn.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", messages)
+    drawn.run(
+        "(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", messages
+    )
 
 
 def row(drawn: Drawn, step: int) -> list[list[str | None]]:
@@ -113,19 +125,27 @@ def test_each_row_shows_what_was_open_settled_and_how_sure(name: str, drawn: Dra
     for i, fill in enumerate(fills(trace)):
         drawn.run("(i) => view.seek(i)", i)
         assert drawn.page.locator(".passes tr.own").get_attribute("data-step") == str(i)
-        sure = dict(zip(fill.open.tolist(), zip(fill.confidence.tolist(), range(99), strict=False), strict=True))
+        sure = dict(
+            zip(fill.open.tolist(), zip(fill.confidence.tolist(), range(99), strict=False), strict=True)
+        )
         why = dict(zip(fill.places, fill.rules, strict=True))
         anchors = fill.anchors or []
         for place, cell in enumerate(row(drawn, i), fill.start):
             if place in sure:
                 kind = ("now" if place in why else "open") + (" anchor" if place in anchors else "")
                 kind += " again" if place in (fill.reopened or []) else ""
-                assert cell == [kind, f"{round(100 * sure[place][0] + 1e-9)}%", signs[why[place]] if place in why else ""]
+                assert cell == [
+                    kind,
+                    f"{round(100 * sure[place][0] + 1e-9)}%",
+                    signs[why[place]] if place in why else "",
+                ]
             else:
                 assert cell == ["done" if place < fill.block[1] else "", "", ""]
         out = len([x for step in trace.steps[: i + 1] for x in step.emitted])
         again = f", {len(fill.reopened)} masked again" if fill.reopened else ""
-        words = f"{len(fill.places)} of {len(fill.open)} open place{'s' * (len(fill.open) > 1)} settled{again}"
+        words = (
+            f"{len(fill.places)} of {len(fill.open)} open place{'s' * (len(fill.open) > 1)} settled{again}"
+        )
         words += f", text up to place {out}"
         assert drawn.text(".lead").endswith(words) and "draft" not in drawn.text(".lead")
         assert drawn.text(".agrees") == "✓ re-derived"
@@ -142,23 +162,32 @@ def test_places_show_tokens_masks_and_what_waits(drawn: Drawn) -> None:
         drawn.run("(i) => view.seek(i)", i)
         held |= dict(zip(fill.places, fill.tokens, strict=True))
         out += len(trace.steps[i].emitted)
-        shown = drawn.page.locator(".canvas button:visible").evaluate_all("x => x.map((y) => [y.className, y.textContent])")
+        shown = drawn.page.locator(".canvas button:visible").evaluate_all(
+            "x => x.map((y) => [y.className, y.textContent])"
+        )
         assert len(shown) == fill.length
         for place, (kind, text) in enumerate(shown, fill.start):
             ahead = " ahead" if place - fill.start >= out else ""
             if place in held:
-                assert (kind, text) == (("now" if place in fill.places else "set") + ahead, str(trace.pieces[held[place]]))
+                assert (kind, text) == (
+                    ("now" if place in fill.places else "set") + ahead,
+                    str(trace.pieces[held[place]]),
+                )
                 waited += bool(ahead)
                 later |= {place: str(trace.pieces[held[place]])} if ahead else {}
             else:
                 assert (kind, text) == ("open" if place in fill.open else "mask", "▁")
-        assert drawn.page.locator(".later .waits").all_inner_texts() == [*later.values()]  # behind the text, too
+        assert drawn.page.locator(".later .waits").all_inner_texts() == [
+            *later.values()
+        ]  # behind the text, too
         assert drawn.page.locator(".key.ahead").is_visible() is bool(later)
         if later:
             said = str(drawn.page.locator(".later").get_attribute("aria-label"))
             assert said.startswith(f"{len(later)} settled token")
             assert all(f"at place {place - fill.start + 1}" in said for place in later)
-            assert drawn.page.locator(".later .gap").first.inner_text() == "▁" * (min(later) - fill.start - out)
+            assert drawn.page.locator(".later .gap").first.inner_text() == "▁" * (
+                min(later) - fill.start - out
+            )
     assert waited, "the test needs a token that waits for others before it"
 
 
@@ -192,7 +221,9 @@ def test_a_link_to_no_place_of_a_canvas_shows_one_that_was_settled(drawn: Drawn)
     for node in (0, 999):
         drawn.run("(node) => view.select({ step: 1, node })", node)
         place = fills(trace)[1].places[0] - fills(trace)[1].start + 1
-        assert "Settled in this pass" in drawn.text(".decision") and f"place {place} of" in drawn.text(".decision")
+        assert "Settled in this pass" in drawn.text(".decision") and f"place {place} of" in drawn.text(
+            ".decision"
+        )
         assert drawn.page.locator(".canvas [aria-pressed='true']").get_attribute("data-node") == str(place)
     drawn.run("(node) => view.select({ step: 0, node })", fills(trace)[0].length)
     assert "Its block comes later" in drawn.text(".decision")
@@ -211,10 +242,16 @@ def test_places_that_are_masked_again_are_masks_again(drawn: Drawn) -> None:
 
 @drawing
 @pytest.mark.parametrize("name", sorted({*RULES} - {"mask_predict"}))
-def test_card_tells_confidence_bar_rule_and_since_when_the_candidate_was_right(name: str, drawn: Drawn) -> None:
+def test_card_tells_confidence_bar_rule_and_since_when_the_candidate_was_right(
+    name: str, drawn: Drawn
+) -> None:
     trace = run(name)
     open_run(drawn, told(trace))
-    at = {place: (i, rule) for i, f in enumerate(fills(trace)) for place, rule in zip(f.places, f.rules, strict=True)}
+    at = {
+        place: (i, rule)
+        for i, f in enumerate(fills(trace))
+        for place, rule in zip(f.places, f.rules, strict=True)
+    }
     place = max((x for x in at if x < fills(trace)[0].block[1]), key=lambda x: at[x][0])
     last, rule = at[place]
     guesses = [int(f.candidate[f.open.tolist().index(place)]) for f in fills(trace)[: last + 1]]
@@ -277,7 +314,9 @@ def test_what_was_tried_and_refused_is_on_the_wire() -> None:
             if fill.explored is not None:
                 assert [x[0] for x in sent["tried"]["of"]] == fill.explored.tokens
                 assert (sent["tried"]["at"], sent["tried"]["won"]) == (fill.explored.place, fill.explored.won)
-            for veto, (place, token, _, together) in zip(fill.vetoes or (), sent.get("vetoes", ()), strict=True):
+            for veto, (place, token, _, together) in zip(
+                fill.vetoes or (), sent.get("vetoes", ()), strict=True
+            ):
                 assert (veto.place, veto.token, veto.together) == (place, token, together)
             seen += bool(fill.explored) + len(fill.vetoes or ())
     assert seen > 5

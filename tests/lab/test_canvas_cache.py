@@ -34,7 +34,9 @@ def test_entries_that_are_made_anew_have_no_lives() -> None:
 @pytest.mark.xdist_group("drawn")
 def test_the_map_of_both_sides_leaves_out_the_block_between_them(drawn: Drawn) -> None:
     trace = run("dual")
-    drawn.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", told(trace))
+    drawn.run(
+        "(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", told(trace)
+    )
     drawn.page.locator(".cache-pane").get_by_text("Show as table").click()
     seen = set()
     for step in trace.steps:
@@ -44,7 +46,9 @@ def test_the_map_of_both_sides_leaves_out_the_block_between_them(drawn: Drawn) -
         due = [x for x in range(step.fill.start + step.fill.length) if not first <= x < behind]
         assert len(due) == step.cache[0].held
         spans = drawn.cells(".cache-pane tbody tr")[0][3]
-        read = [x for one in spans.split(", ") for x in range(int(one.split("–")[0]), int(one.split("–")[-1]) + 1)]
+        read = [
+            x for one in spans.split(", ") for x in range(int(one.split("–")[0]), int(one.split("–")[-1]) + 1)
+        ]
         assert read == due
         seen.add(spans)
     assert len(seen) == 3, "the block goes on"
@@ -56,7 +60,10 @@ def test_the_map_of_both_sides_leaves_out_the_block_between_them(drawn: Drawn) -
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
 def test_a_canvas_without_a_cache_says_that_nothing_is_kept(drawn: Drawn) -> None:
-    drawn.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", told(run("none")))
+    drawn.run(
+        "(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }",
+        told(run("none")),
+    )
     pane = drawn.page.locator(".cache-pane")
     assert "Nothing is kept" in pane.inner_text() and "0 positions" not in pane.inner_text()
     assert not pane.locator("canvas:visible").count()

@@ -51,7 +51,9 @@ def test_the_wire_says_of_each_answer_what_the_record_says(router: str) -> None:
             len(record.answers),
         ]
         assert (bool(message["kept"]), bool(message["above"])) == (record.kept, record.above)
-        assert [x[2:] for x in message["answers"]] == [[x.form, int(x.ended), len(x.tokens)] for x in record.answers]
+        assert [x[2:] for x in message["answers"]] == [
+            [x.form, int(x.ended), len(x.tokens)] for x in record.answers
+        ]
         if record.votes:
             assert [x[1] for x in message["answers"]] == record.votes
         assert [x[1] for x in message["compared"]] == [x.weight for x in record.compared]
@@ -73,7 +75,11 @@ def test_long_answers_are_fetched_where_they_are_looked_at() -> None:
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
 def test_answers_stand_against_tau_and_branches_have_their_price(drawn: Drawn) -> None:
-    for router, tau, kept in (("agreement", 0.2, True), ("agreement", 0.95, False), ("expected_cost", 99.0, False)):
+    for router, tau, kept in (
+        ("agreement", 0.2, True),
+        ("agreement", 0.95, False),
+        ("expected_cost", 99.0, False),
+    ):
         trace = run(router, tau)
         all_ = told(trace)
         record = trace.steps[0].candidates

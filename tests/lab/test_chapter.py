@@ -34,12 +34,16 @@ def book() -> Any:
         "slider": {"state": {"value": 3}},
     }
     html = "<style scoped>td { color: red }</style><script>window.trap=1</script><table><tr><td>cell</td></tr></table>"
-    figure = chart("Passes", "tokens", "ms", go.Scatter(x=[1, 2], y=[3.5, 4.25], name="here")).to_plotly_json()
+    figure = chart(
+        "Passes", "tokens", "ms", go.Scatter(x=[1, 2], y=[3.5, 4.25], name="here")
+    ).to_plotly_json()
     shown = [out({VIEW: {"model_id": x}, "text/plain": x}) for x in ("one", "two", "slider")]
     prose = "# A title\n\nProse, see [the next](04_copying.ipynb) and [a paper](https://arxiv.org/abs/1).\n\n$$ a_b < c $$"
     cells = [
         new_markdown_cell(prose),
-        new_code_cell("table", outputs=[out({"text/html": html}), out({VIEW: {"model_id": "bar"}}, "display_data")]),
+        new_code_cell(
+            "table", outputs=[out({"text/html": html}), out({VIEW: {"model_id": "bar"}}, "display_data")]
+        ),
         *(new_code_cell(f"show_{i}", outputs=[x]) for i, x in enumerate(shown)),
         new_code_cell("figure", outputs=[out({PLOT: figure}, "display_data")]),
         new_code_cell("assert claims_hold", metadata={"tags": [CLAIMS]}),
@@ -53,14 +57,23 @@ def made() -> Chapter:
 
 
 def test_a_notebook_s_cells_stand_on_its_page(made: Chapter) -> None:
-    assert made.title == "A title" and "Prose" in made.body and ">cell<" in made.body and "show_0" in made.body
+    assert (
+        made.title == "A title" and "Prose" in made.body and ">cell<" in made.body and "show_0" in made.body
+    )
     assert '<code class="formula">a_b &lt; c</code>' in made.body
     assert "claims_hold" not in made.body, "what only checks the prose"
-    assert "4.25" in made.body and "Passes, as a table" in made.body and "can be moved in the notebook" in made.body
+    assert (
+        "4.25" in made.body
+        and "Passes, as a table" in made.body
+        and "can be moved in the notebook" in made.body
+    )
 
 
 def test_its_runs_have_their_places_and_what_they_are_drawn_from(made: Chapter) -> None:
-    assert [sorted(x) for x in made.live] == [["messages", "step", "views"], ["align", "runs", "token", "views"]]
+    assert [sorted(x) for x in made.live] == [
+        ["messages", "step", "views"],
+        ["align", "runs", "token", "views"],
+    ]
     assert [f'id="live-{i}"' in made.body for i in range(3)] == [True, True, False]
 
 
@@ -80,7 +93,9 @@ def test_a_notebook_is_not_changed() -> None:
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
 @pytest.mark.parametrize("width", [390, 1440])
-def test_runs_are_drawn_where_the_cells_showed_them(driver: Any, made: Chapter, width: int, tmp_path: Path) -> None:
+def test_runs_are_drawn_where_the_cells_showed_them(
+    driver: Any, made: Chapter, width: int, tmp_path: Path
+) -> None:
     gallery([entry(known("tree"))], tmp_path, course=[made])
     page = driver.new_page(viewport={"width": width, "height": 900}, color_scheme="dark")
     troubles: list[str] = []

@@ -46,7 +46,9 @@ def test_each_character_is_drawn_once_and_says_its_tokens(drawn: Drawn, tokenize
     assert len(broken) > 60, "the test needs tokens that hold parts of characters"
     show(drawn, pieces(tokenizer, f"{HEBREW} {FAMILY}"), written)
     assert drawn.run(SEEN) == TEXT
-    prompt = drawn.run("() => [...document.querySelectorAll('.prompt')].filter((x) => !x.hidden).map((x) => x.textContent)")
+    prompt = drawn.run(
+        "() => [...document.querySelectorAll('.prompt')].filter((x) => !x.hidden).map((x) => x.textContent)"
+    )
     assert "".join(prompt) == f"{HEBREW} {FAMILY}" and FAMILY in prompt
     for whole in (FAMILY, THUMB, FLAG, "م"):
         first = drawn.run(
@@ -55,12 +57,16 @@ def test_each_character_is_drawn_once_and_says_its_tokens(drawn: Drawn, tokenize
             whole,
         )
         count = len(pieces(tokenizer, whole)) if whole != "م" else 2
-        assert first[1].startswith(f"one character of {count} tokens: ⟨") and first[1].count("⟩: step ") == count
+        assert (
+            first[1].startswith(f"one character of {count} tokens: ⟨") and first[1].count("⟩: step ") == count
+        )
         assert f"step {first[0]}, target's own" in first[1]
     assert drawn.page.locator(".tok[data-step]").count() == len(written), "every token has its element"
 
 
-def test_half_a_character_is_told_as_bytes_until_its_other_half_has_come(drawn: Drawn, tokenizer: Tokenizer) -> None:
+def test_half_a_character_is_told_as_bytes_until_its_other_half_has_come(
+    drawn: Drawn, tokenizer: Tokenizer
+) -> None:
     written = pieces(tokenizer, "م€")
     show(drawn, [], written)
     assert len(written) >= 4
@@ -95,9 +101,21 @@ def test_half_a_character_is_told_as_bytes_until_its_other_half_has_come(drawn: 
         ([FAMILY], FAMILY),
         ([PERSIAN], PERSIAN),
     ],
-    ids=["no text", "broken off", "one that begins anew", "joiner of letters", "tag", "mark", "accent", "emoji", "Persian"],
+    ids=[
+        "no text",
+        "broken off",
+        "one that begins anew",
+        "joiner of letters",
+        "tag",
+        "mark",
+        "accent",
+        "emoji",
+        "Persian",
+    ],
 )
-def test_what_is_no_character_stays_apart_and_nothing_is_hidden(drawn: Drawn, tokens: list[Any], due: str) -> None:
+def test_what_is_no_character_stays_apart_and_nothing_is_hidden(
+    drawn: Drawn, tokens: list[Any], due: str
+) -> None:
     show(drawn, [], [[k, piece] for k, piece in enumerate(tokens)])
     assert drawn.run(SEEN) == due
 

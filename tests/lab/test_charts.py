@@ -24,8 +24,12 @@ ROOT = Path(__file__).resolve().parents[2]
 # which shipped example shows a chart, and what else is given
 EXAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
     "prompt": ("gemfilter", {}),
-    **dict.fromkeys(("steps", "time", "roofline", "model", "surface", "tree", "distribution"), ("first-rejection", {})),
-    **dict.fromkeys(("spent", "depth", "entropy", "kinds", "calibration", "lengths"), ("first-rejection", {})),
+    **dict.fromkeys(
+        ("steps", "time", "roofline", "model", "surface", "tree", "distribution"), ("first-rejection", {})
+    ),
+    **dict.fromkeys(
+        ("spent", "depth", "entropy", "kinds", "calibration", "lengths"), ("first-rejection", {})
+    ),
     **dict.fromkeys(("cache", "lives", "attention"), ("h2o", {})),
     **dict.fromkeys(("exits", "layers"), ("early-exit", {})),
     "cascade": ("no-agreement", {}),
@@ -43,7 +47,9 @@ def told() -> Trace:
 
 def shadowed() -> Trace:
     """A run with a full cache beside."""
-    return toys.decode(toys.method(policy=("h2o", dict(heavy=4, recent=4))), toys.PROMPT * 3, count=8, shadow=True).sink
+    return toys.decode(
+        toys.method(policy=("h2o", dict(heavy=4, recent=4))), toys.PROMPT * 3, count=8, shadow=True
+    ).sink
 
 
 def filled() -> Trace:
@@ -63,19 +69,28 @@ def extracted() -> Trace:
 
 def voted() -> Trace:
     """A run whose texts vote."""
-    return toys.decode(toys.method(strategy=("consensus", {"samples": 4}), sampler="temperature"), count=6).sink
+    return toys.decode(
+        toys.method(strategy=("consensus", {"samples": 4}), sampler="temperature"), count=6
+    ).sink
 
 
 def searched() -> Trace:
     """A run on a model for which plans were searched."""
     trace = toys.decode().sink
     fitness = Finding("series", "KL", unit="nats", over="round", values=[0.5, 0.2, 0.1])
-    trace.header = replace(trace.header, reports={"target": [Made("evopress", findings={"fitness": fitness})]})
+    trace.header = replace(
+        trace.header, reports={"target": [Made("evopress", findings={"fitness": fitness})]}
+    )
     return trace
 
 
 # the charts of which no shipped example has what is drawn
-OWN = {"notes": (told, {"note": "sure"}), "missed": (shadowed, {}), "canvas": (filled, {}), "picture": (pictured, {})}
+OWN = {
+    "notes": (told, {"note": "sure"}),
+    "missed": (shadowed, {}),
+    "canvas": (filled, {}),
+    "picture": (pictured, {}),
+}
 OWN["rounds"] = (searched, {})
 OWN |= {"spans": (extracted, {}), "votes": (voted, {}), "repeats": (lambda: toys.decode().sink, {})}
 
@@ -105,7 +120,11 @@ def test_a_wrong_name_is_refused_with_the_names() -> None:
         figure("first-rejection", "tree", node=0)
     with pytest.raises(ParamError, match="give that run too"):
         figure("eagle", "worth")
-    for name, given, why in (("tree", "h2o", "holds a draft"), ("exits", "h2o", "asked whether"), ("notes", "h2o", "tells")):
+    for name, given, why in (
+        ("tree", "h2o", "holds a draft"),
+        ("exits", "h2o", "asked whether"),
+        ("notes", "h2o", "tells"),
+    ):
         with pytest.raises(ValueError, match=why):
             figure(given, name)
     with pytest.raises(TraceError, match="no step 99"):
@@ -125,7 +144,9 @@ def test_steps_and_their_time_add_up() -> None:
 
 def test_a_tree_has_every_node_once_with_what_became_of_it() -> None:
     trace = open_trace("first-rejection")
-    step = next(one for one in trace.steps if one.path and one.extra is not None and one.extra.origin == "residual")
+    step = next(
+        one for one in trace.steps if one.path and one.extra is not None and one.extra.origin == "residual"
+    )
     edges, *marks = figure(trace, "tree", step=step.step).data
     nodes = {one.name: list(one.customdata) for one in marks}
     assert step.draft is not None and nodes["accepted"] == step.path
@@ -138,7 +159,9 @@ def test_a_tree_has_every_node_once_with_what_became_of_it() -> None:
 def test_a_distribution_is_the_one_of_the_explanation() -> None:
     step, node = next(decisions("first-rejection", ok=False))
     rows = explain("first-rejection", step, node).rows
-    bars = {one.name: list(one.y) for one in figure("first-rejection", "distribution", step=step, node=node).data}
+    bars = {
+        one.name: list(one.y) for one in figure("first-rejection", "distribution", step=step, node=node).data
+    }
     assert bars["target, p"] == [row.p for row in rows] and bars["draft, q"] == [row.q for row in rows]
     assert bars["what was left"] == [row.left for row in rows]
     unreached = next(
@@ -159,7 +182,9 @@ def test_lives_are_those_of_the_records() -> None:
     assert sum(row[last] for row in cells.z) == held == 24
     lines = {one.name: list(one.y) for one in figure(trace, "cache").data}
     assert lines["entries held"][-1] == held < lines["tokens read"][-1]
-    assert sum(lines["evicted"]) == sum(c.evicted_count for step in trace.steps for c in step.cache if c.lane == "target")
+    assert sum(lines["evicted"]) == sum(
+        c.evicted_count for step in trace.steps for c in step.cache if c.lane == "target"
+    )
 
 
 def test_what_a_full_cache_says_is_drawn_as_it_is_recorded() -> None:
@@ -167,7 +192,10 @@ def test_what_a_full_cache_says_is_drawn_as_it_is_recorded() -> None:
     lines = {one.name: list(one.y) for one in figure(trace, "missed").data}
     told = [step.cache[0].shadow for step in trace.steps]
     assert lines["mean of the heads"] == [pytest.approx(float(x.lost_mass.mean()), abs=2e-6) for x in told]
-    assert lines["drift"] == [pytest.approx(float(x.drift.mean()), abs=2e-6) for x in told] and max(lines["worst head"]) > 0
+    assert (
+        lines["drift"] == [pytest.approx(float(x.drift.mean()), abs=2e-6) for x in told]
+        and max(lines["worst head"]) > 0
+    )
     with pytest.raises(ValueError, match="record it with shadow=True"):
         figure("h2o", "missed")
 
@@ -185,9 +213,13 @@ def test_a_canvas_shows_every_confidence_and_every_place_that_was_settled() -> N
     shades, marks = figure(trace, "canvas").data
     fills = [step.fill for step in trace.steps]
     start = fills[0].start
-    assert [x for row in shades.z for x in row if x is not None] == [x for fill in fills for x in fill.confidence.tolist()]
+    assert [x for row in shades.z for x in row if x is not None] == [
+        x for fill in fills for x in fill.confidence.tolist()
+    ]
     assert sorted(marks.x) == list(range(1, fills[0].length + 1)), "each place is settled once"
-    assert list(zip(marks.x, marks.y, strict=True)) == [(p - start + 1, i) for i, fill in enumerate(fills) for p in fill.places]
+    assert list(zip(marks.x, marks.y, strict=True)) == [
+        (p - start + 1, i) for i, fill in enumerate(fills) for p in fill.places
+    ]
     with pytest.raises(ValueError, match="filled places of a canvas"):
         figure("h2o", "canvas")
 
@@ -202,7 +234,10 @@ def test_a_cascade_shows_its_answers_against_tau_and_the_price_of_both_models() 
     assert [shape == "/" for shape in answers.marker.pattern.shape] == [k == record.chosen for k in range(3)]
     priced = Passes(trace.header)
     records = [trace.prefill, *trace.steps]
-    due = [sum(row["flops"] for x in records for row in priced.rows(x.passes) if row["lane"] == y) for y in ("draft", "target")]
+    due = [
+        sum(row["flops"] for x in records for row in priced.rows(x.passes) if row["lane"] == y)
+        for y in ("draft", "target")
+    ]
     assert list(prices.x) == [*due, sum(due)] and min(due) > 0
     sure = toys.method(strategy="cascade", router=("answer_confidence", {"tau": 0.0}))
     kept = figure(toys.decode(sure, count=4).sink, "cascade")
@@ -246,7 +281,9 @@ def closed_behind(search: Search, upto: int) -> list[str]:
 
 
 def test_a_search_is_drawn_as_it_stood_behind_any_text() -> None:
-    small = toys.decode(toys.method(strategy=("planned", {"tests": "1\n2", "k": 2, "rollouts": 24})), count=4).sink
+    small = toys.decode(
+        toys.method(strategy=("planned", {"tests": "1\n2", "k": 2, "rollouts": 24})), count=4
+    ).sink
     for trace, ended in ((open_trace("planned"), False), (small, True)):
         search = trace.steps[0].search
         assert search is not None and any(search.closed) is ended
@@ -258,7 +295,9 @@ def test_a_search_is_drawn_as_it_stood_behind_any_text() -> None:
             while way[-1] > 0:
                 way.append(search.parents[way[-1]])
             shut = sum(bool(x) and k not in way for k, x in enumerate(closed_behind(search, upto)))
-            assert sum(len(one.x) for one in marks if one.name == "closed") == shut, "but for those of the best text"
+            assert sum(len(one.x) for one in marks if one.name == "closed") == shut, (
+                "but for those of the best text"
+            )
             (best,) = (one for one in marks if one.name == "the best")
             assert len(best.x) == len(way) - 1
         assert (shut > 0) is ended is ("closed: its text ends" in str(figure(trace, "search").to_json()))
@@ -284,7 +323,9 @@ def test_beams_are_drawn_with_what_was_left() -> None:
 def test_votes_are_drawn_with_the_most_first() -> None:
     trace = voted()
     vote = trace.steps[-1].drawn
-    assert vote is not None and vote.like is not None and len({*vote.votes}) > 1, "the test needs texts that differ"
+    assert vote is not None and vote.like is not None and len({*vote.votes}) > 1, (
+        "the test needs texts that differ"
+    )
     shades, mark = figure(trace, "votes").data
     means = [sum(row) / len(row) for row in shades.z]
     assert means == pytest.approx(sorted(vote.votes, reverse=True)) and [*mark.x] == [*mark.y] == [1]

@@ -21,14 +21,20 @@ LAWS = {
 
 @cache
 def run(law: str = "contrastive") -> Trace:
-    return toys.decode(toys.method(law=(law, LAWS[law]), drafter=("draft_model", {"length": 3})), count=16).sink
+    return toys.decode(
+        toys.method(law=(law, LAWS[law]), drafter=("draft_model", {"length": 3})), count=16
+    ).sink
 
 
 def test_every_candidate_has_its_sum_or_what_it_lacks() -> None:
     rows = []
     for step in run().steps:
         card = chosen(step, lambda ids: str(ids[0]))
-        assert card is not None and card.says == "by the law log p - 0.5 log q" and all(row.follows for row in card.rows)
+        assert (
+            card is not None
+            and card.says == "by the law log p - 0.5 log q"
+            and all(row.follows for row in card.rows)
+        )
         assert [row.text for row in card.rows if row.holds] == [str(x) for x in step.emitted]
         sums = [score for choice in step.choices for score in choice.scores]
         for row, score in zip(card.rows, sums, strict=True):
@@ -42,7 +48,11 @@ def test_a_view_gets_them_beside_the_tree_and_an_explanation_names_the_sum() -> 
     trace = run()
     step = next(x for x in trace.steps if len(x.emitted) > 1 and x.extra is not None)
     message = wire_of(trace).step(step, whole=True)
-    assert message["nodes"] and "tally" not in message and len(message["turn"]["rows"]) == len(chosen(step, str).rows)
+    assert (
+        message["nodes"]
+        and "tally" not in message
+        and len(message["turn"]["rows"]) == len(chosen(step, str).rows)
+    )
     explained = explain(trace, step.step)
     assert explained.agrees and any("log p - 0.5 log q" in line.words for line in explained.lines)
 
@@ -51,16 +61,25 @@ def test_a_mixture_is_told_by_its_shares_token_by_token() -> None:
     trace = run("nest")
     step = next(x for x in trace.steps if len(x.emitted) > 1)
     card = chosen(step, str)
-    assert card is not None and card.says == "by the law a mixture of p and p_kNN", "each token has shares of its own"
-    assert "the logarithms of these scores" in card.lines[0] and all(0 <= row.number <= 1 for row in card.rows)
+    assert card is not None and card.says == "by the law a mixture of p and p_kNN", (
+        "each token has shares of its own"
+    )
+    assert "the logarithms of these scores" in card.lines[0] and all(
+        0 <= row.number <= 1 for row in card.rows
+    )
     shares = [choice.weights["p"] for choice in step.choices]
     rows = [row.word for row in card.rows if row.holds]
-    assert all(f"{share:.3g} x" in word for share, word in zip(shares, rows, strict=True)) and len(set(shares)) > 1
+    assert (
+        all(f"{share:.3g} x" in word for share, word in zip(shares, rows, strict=True))
+        and len(set(shares)) > 1
+    )
     single = next(x for x in trace.steps if len(x.emitted) == 1)
     share = single.choices[0].weights["p"]
     assert chosen(single, str).says == f"by the law {share:.3g} p + {1 - share:.3g} p_kNN"
     message = wire_of(trace).step(step, whole=True)
-    assert len(message["turn"]["rows"]) == len(card.rows) and message["notes"]["law"], "places and shares are drawn as notes"
+    assert len(message["turn"]["rows"]) == len(card.rows) and message["notes"]["law"], (
+        "places and shares are drawn as notes"
+    )
 
 
 def test_where_the_targets_own_law_chose_nothing_is_told() -> None:

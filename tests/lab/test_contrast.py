@@ -35,7 +35,9 @@ def other(trace: Trace, token: int, **changes: Any) -> tuple[Side, Side, int]:
     ("changes", "verdict"),
     [({"tie": [[0.0, 2e-4]]}, "tied"), ({"tie": None}, "differs"), ({"tops": None, "tie": None}, "unknown")],
 )
-def test_two_lossless_greedy_texts_that_part_are_a_tie_a_fault_or_not_known(changes: dict[str, Any], verdict: str) -> None:
+def test_two_lossless_greedy_texts_that_part_are_a_tie_a_fault_or_not_known(
+    changes: dict[str, Any], verdict: str
+) -> None:
     a, b, second = other(run("plain greedy"), 7, **changes)
     made = contrast(a, b)
     assert (made.due, made.verdict, made.at, made.parted) == ("same", verdict, 7, True)

@@ -35,7 +35,9 @@ def test_the_wire_has_the_source_of_every_token_that_was_copied() -> None:
     trace = run()
     steps = [one for one in told(trace) if one["kind"] == "step"]
     due = [sources(trace.header, step) for step in trace.steps]
-    assert [step.get("from", []) for step in steps] == due and sum(map(bool, due)) > 1, "the test needs copies that stayed"
+    assert [step.get("from", []) for step in steps] == due and sum(map(bool, due)) > 1, (
+        "the test needs copies that stayed"
+    )
     text = trace.header.prompt.tolist()
     for step in steps:
         for (token, *_), place in zip(step["made"], step.get("from", []), strict=False):
@@ -48,7 +50,9 @@ def test_the_wire_has_the_source_of_every_token_that_was_copied() -> None:
 def test_a_copy_marks_its_source_and_a_source_its_copies(drawn: Drawn) -> None:
     trace = run()
     drawn.run(OPEN, told(trace))
-    k = next(k for k, step in enumerate(trace.steps) if any(x is not None for x in sources(trace.header, step)))
+    k = next(
+        k for k, step in enumerate(trace.steps) if any(x is not None for x in sources(trace.header, step))
+    )
     step, n = trace.steps[k], len(trace.header.prompt)
     drawn.run("(i) => view.seek(i)", k)
     tokens = drawn.page.locator(".text-pane .tok:visible")
@@ -68,7 +72,10 @@ def test_a_copy_marks_its_source_and_a_source_its_copies(drawn: Drawn) -> None:
     for one in (at, source):  # from the copy to its source, and from there to all copies
         tokens.nth(one).hover()
         drawn.settled()
-        assert tokens.evaluate_all(marked % "pointed") == [source] and tokens.evaluate_all(marked % "copy") == copies
+        assert (
+            tokens.evaluate_all(marked % "pointed") == [source]
+            and tokens.evaluate_all(marked % "copy") == copies
+        )
         assert drawn.page.locator(".tree .node.linked").count() == places.count(source)
         drawn.page.mouse.move(1, 1)
         drawn.settled()
@@ -79,6 +86,8 @@ def test_a_copy_marks_its_source_and_a_source_its_copies(drawn: Drawn) -> None:
     assert tokens.evaluate_all(marked % "pointed") == [source]
     drawn.page.mouse.move(1, 1)
     drawn.run("([i, node]) => view.select({ step: i, node })", [k, node])
-    assert tokens.evaluate_all(marked % "pointed") == [source], "the chosen node marks its place without a pointer"
+    assert tokens.evaluate_all(marked % "pointed") == [source], (
+        "the chosen node marks its place without a pointer"
+    )
     card = drawn.text(".decision")
     assert "copied from" in card and f"position {source}" in card

@@ -43,20 +43,30 @@ def test_the_map_and_its_tests_say_what_the_record_says(drawn: Drawn) -> None:
     assert len(set(depths)) > 2, "the test needs passes that leave at several depths"
     for row, depth in zip(rows, depths, strict=True):
         ran = "0 ran" if depth == 1 else f"0 to {depth - 1} ran"
-        rest = "" if depth == LAYERS else f", {depth} propagated" if depth == 5 else f", {depth} to 5 propagated"
+        rest = (
+            "" if depth == LAYERS else f", {depth} propagated" if depth == 5 else f", {depth} to 5 propagated"
+        )
         assert row[3] == f"layers {ran}{rest}"
     for i, left in enumerate(step.exits[0] for step in trace.steps):
         drawn.run("(i) => view.seek(i)", i)
-        title = f"All {LAYERS} layers ran" if left.depth == LAYERS else f"Left after {left.depth} of {LAYERS} layers"
+        title = (
+            f"All {LAYERS} layers ran"
+            if left.depth == LAYERS
+            else f"Left after {left.depth} of {LAYERS} layers"
+        )
         assert drawn.text(".tests h3") == title
         tests = drawn.cells(".tests tbody tr")
         assert [int(row[0]) for row in tests] == [int(test[0]) for test in left.tests]
-        assert [row[4] for row in tests] == ["it leaves" if left.passed(c, b) else "it goes on" for _, c, b in left.tests]
+        assert [row[4] for row in tests] == [
+            "it leaves" if left.passed(c, b) else "it goes on" for _, c, b in left.tests
+        ]
         saved = told(trace)[i + 1]["depth"]["saved"]
         assert drawn.text(".depth-pane .figures").startswith(f"{abs(saved):.2f}")
     # tokens that waited in front of a layer are settled where they went on, those above first
     messages = told(trace)
-    for message, ran, went in zip(messages[1:4], ("rrrwww", "rrwwww", "rrrrrr"), (None, None, [0, 0, 1, 2, 2, 2]), strict=True):
+    for message, ran, went in zip(
+        messages[1:4], ("rrrwww", "rrwwww", "rrrrrr"), (None, None, [0, 0, 1, 2, 2, 2]), strict=True
+    ):
         message["depth"] = {"ran": [[ran, 1, 0]], "saved": 0} | ({"went": went} if went else {})
     words = [row[3] for row in shown(drawn, messages)]
     assert words[:2] == ["layers 0 to 2 ran, 3 to 5 waiting", "layers 0 to 1 ran, 2 to 5 waiting"]

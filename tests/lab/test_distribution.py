@@ -28,7 +28,12 @@ SETTINGS: list[dict[str, float]] = [
     *({"temperature": t, "share": s} for t in (0.7, 1.5) for s in (0.02, 0.3)),
     {"temperature": 0.9, "k": 4, "p": 0.8, "share": 0.1},
 ]
-STAGES = {"temperature": ("temperature", "temperature"), "k": ("top_k", "k"), "p": ("top_p", "p"), "share": ("min_p", "share")}
+STAGES = {
+    "temperature": ("temperature", "temperature"),
+    "k": ("top_k", "k"),
+    "p": ("top_p", "p"),
+    "share": ("min_p", "share"),
+}
 
 
 @pytest.fixture
@@ -63,10 +68,17 @@ def record(p: torch.Tensor) -> list[Any]:
     """What a trace holds of a place where nothing was drafted, as it is on the wire."""
     held = tops(Draft(), Verdict([], 0, "target", places=[(-1, p.float())]), p.log()[None].float())
     columns = zip(held.ids[0].tolist(), held.p[0].tolist(), strict=True)
-    return [0, float(held.entropy[0]), held.rest[0].tolist(), [[token, f"t{token}", x, 0.0] for token, x in columns]]
+    return [
+        0,
+        float(held.entropy[0]),
+        held.rest[0].tolist(),
+        [[token, f"t{token}", x, 0.0] for token, x in columns],
+    ]
 
 
-def asked(sums: Drawn, held: list[Any], heat: float, cuts: bool = False) -> tuple[list[int], list[dict[str, Any]]]:
+def asked(
+    sums: Drawn, held: list[Any], heat: float, cuts: bool = False
+) -> tuple[list[int], list[dict[str, Any]]]:
     """The tokens of a record, and what is said of them under each of the SETTINGS."""
     code = """(held, of, settings, heat) => { const base = window.sums.recorded(held, of);
         return [base.rows.map((row) => row.token), settings.map((x) => window.sums.reshaped(base, x, heat))]; }"""
@@ -75,7 +87,9 @@ def asked(sums: Drawn, held: list[Any], heat: float, cuts: bool = False) -> tupl
 
 
 @pytest.mark.parametrize("heat", HEATS)
-def test_the_ranges_hold_the_truth_and_are_narrow_where_the_record_settles_it(sums: Drawn, heat: float) -> None:
+def test_the_ranges_hold_the_truth_and_are_narrow_where_the_record_settles_it(
+    sums: Drawn, heat: float
+) -> None:
     exact = wide = 0
     for seed in range(6):
         z = logits(seed)

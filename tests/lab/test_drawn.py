@@ -50,7 +50,9 @@ def long_cache(
         "prompt": {"out": out},
     }
     if mass is not None:
-        kv["mass"] = base64.b64encode(np.ascontiguousarray(np.broadcast_to(mass, (lanes, LONG))).tobytes()).decode()
+        kv["mass"] = base64.b64encode(
+            np.ascontiguousarray(np.broadcast_to(mass, (lanes, LONG))).tobytes()
+        ).decode()
     if seen is not None:
         kv["seen"] = base64.b64encode(np.packbits(np.broadcast_to(seen, (lanes, LONG))).tobytes()).decode()
     return [head, {**step, "kv": [kv]}]
@@ -128,14 +130,18 @@ def test_a_view_that_can_ask_says_that_it_fetches(drawn: Drawn) -> None:
 
 def test_the_part_that_made_what_is_selected_is_lit(drawn: Drawn) -> None:
     trace = known("tree")
-    step = next(s for s in trace.steps if s.extra is not None and s.trials is not None and not all(s.trials.ok))
+    step = next(
+        s for s in trace.steps if s.extra is not None and s.trials is not None and not all(s.trials.ok)
+    )
     show(drawn, told(trace), step.step)
     assert drawn.page.locator(".station.lit .what").all_inner_texts() == ["Rule"]
     nodes = drawn.run("(i) => view.store.nodes(i).map((n) => [n.id, n.status])", step.step)
     for node, status in nodes:
         drawn.run("(step, node) => view.select({ step, node })", step.step, node)
         lit = [x.split("  ")[0] for x in drawn.page.locator(".station.lit .what").all_inner_texts()]
-        due = {"root": [], "accept": ["Rule"], "reject": ["Rule"], "unreached": ["Draft"]}.get(status, ["Sampler"])
+        due = {"root": [], "accept": ["Rule"], "reject": ["Rule"], "unreached": ["Draft"]}.get(
+            status, ["Sampler"]
+        )
         assert lit == due, (node, status)
         known_as = drafted(step, node)
         assert (known_as is None) == (status in ("root", "bonus", "resample", "target"))
@@ -148,7 +154,10 @@ def test_the_part_that_made_what_is_selected_is_lit(drawn: Drawn) -> None:
 def test_play_can_be_governed_from_outside(drawn: Drawn) -> None:
     drawn.page.clock.install()
     drawn.run("() => { window.view = S.mount(place, { pace: '8/s', onPlay: (on) => told.push(on) }); }")
-    drawn.run("(all) => { all.forEach((one) => view.push(one)); view.seek(0); view.play(true); }", told(known("chain")))
+    drawn.run(
+        "(all) => { all.forEach((one) => view.push(one)); view.seek(0); view.play(true); }",
+        told(known("chain")),
+    )
     drawn.page.wait_for_function("view.at > 1")
     assert drawn.run("() => view.playing")
     drawn.run("() => view.play(false)")
@@ -163,8 +172,14 @@ def test_play_can_be_governed_from_outside(drawn: Drawn) -> None:
 def test_with_forced_colours_marks_differ_by_more_than_colour(driver: Any) -> None:
     made = Drawn(driver, forced_colors="active")
     trace = known("tree")
-    show(made, told(trace), next(s.step for s in trace.steps if s.trials is not None and not all(s.trials.ok) and s.path))
-    line = "(kind) => getComputedStyle(document.querySelector(`.tok.${kind} i:not(.lead)`)).textDecorationStyle"
+    show(
+        made,
+        told(trace),
+        next(s.step for s in trace.steps if s.trials is not None and not all(s.trials.ok) and s.path),
+    )
+    line = (
+        "(kind) => getComputedStyle(document.querySelector(`.tok.${kind} i:not(.lead)`)).textDecorationStyle"
+    )
     assert [made.run(line, kind) for kind in ("accepted", "target")] == ["solid", "double"]
     dash = "(kind) => getComputedStyle(document.querySelector(`.edge.${kind}`)).strokeDasharray"
     assert made.run(dash, "accept") == "none" != made.run(dash, "reject")
@@ -220,7 +235,9 @@ def test_of_a_long_text_the_tokens_before_the_step_are_shown_and_no_more(drawn: 
         words = [word for word in shown if word.startswith("w") and word[1:].isdigit()]
         assert words == [f"w{k}" for k in range(upto - len(words), upto)] and len(words) >= min(upto, 400)
         assert drawn.run("() => document.querySelectorAll('.tok[data-step]').length") <= 2100
-        marked = drawn.run("() => [...document.querySelectorAll('.tok.now')].map((x) => Number(x.dataset.step))")
+        marked = drawn.run(
+            "() => [...document.querySelectorAll('.tok.now')].map((x) => Number(x.dataset.step))"
+        )
         assert set(marked) == {step}
 
 
@@ -240,7 +257,9 @@ def test_a_tree_that_is_scrolled_away_is_drawn_when_it_is_back_or_the_run_stands
     drawn.run("() => scrollTo(0, 0)")
     drawn.page.wait_for_function("() => scrollY === 0")
     drawn.run("(step) => (view.push(step), view.seek(1))", steps[4])
-    drawn.page.wait_for_function(f"() => {label} === 'draft tree of step 1'")  # where a reader stands everything is drawn
+    drawn.page.wait_for_function(
+        f"() => {label} === 'draft tree of step 1'"
+    )  # where a reader stands everything is drawn
 
 
 def test_a_card_says_which_q_is_which_when_siblings_are_drawn_without_replacement(drawn: Drawn) -> None:
@@ -271,14 +290,18 @@ def test_nothing_left_is_never_and_not_less_than_one_of_a_hundred(drawn: Drawn) 
     assert node is not None
     show(drawn, data, message["i"])
     drawn.run("(step, node) => view.select({ step, node })", message["i"], node)
-    assert "it never stays, whatever is drawn" in drawn.text(".decision") and "less than one" not in drawn.text(".decision")
+    assert "it never stays, whatever is drawn" in drawn.text(
+        ".decision"
+    ) and "less than one" not in drawn.text(".decision")
 
 
 def test_what_a_greedy_target_puts_in_is_a_correction_and_no_new_draw(drawn: Drawn) -> None:
     trace = known("greedy")
     at = next(s.step for s in trace.steps if s.extra is not None and s.extra.origin == "correction")
     show(drawn, told(trace), at)
-    assert "correction" in drawn.text(".tree-pane .legend") and "resampled" not in drawn.text(".tree-pane .legend")
+    assert "correction" in drawn.text(".tree-pane .legend") and "resampled" not in drawn.text(
+        ".tree-pane .legend"
+    )
     assert drawn.page.locator(f".text-pane [title='step {at}, correction']").count() == 1
     assert "resampled" not in drawn.page.content()
     show(drawn, told(known("tree")), 0)
@@ -290,7 +313,9 @@ def test_a_greedy_token_that_is_not_the_target_s_own_choice_is_no_most_likely_on
     for at, own in ((0, False), (1, True)):
         show(drawn, told(trace), at)
         card = drawn.page.locator(".decision").last.inner_text()
-        assert ("the target's most likely token is taken" in card) is own and ("of what it leaves" in card) is not own
+        assert ("the target's most likely token is taken" in card) is own and (
+            "of what it leaves" in card
+        ) is not own
         assert ("Before it “T” has 0.555" in card) is not own
 
 
@@ -299,14 +324,21 @@ def test_only_who_drafts_has_an_accepted_draft(drawn: Drawn) -> None:
         show(drawn, told(known(name)), 2)
         assert drawn.page.locator(".text-pane .key.accept").last.is_visible() is seen, name
     show(drawn, told(known("jacobi")), 2)
-    said = drawn.page.locator(".ds").last.locator(".node").evaluate_all("all => all.map((x) => x.getAttribute('aria-label'))")
+    said = (
+        drawn.page.locator(".ds")
+        .last.locator(".node")
+        .evaluate_all("all => all.map((x) => x.getAttribute('aria-label'))")
+    )
     assert any("final" in x for x in said) and not any("accepted" in x for x in said)
 
 
 def test_of_a_long_text_in_a_knob_the_beginning_is_shown(drawn: Drawn) -> None:
     head, *steps = told(known("plain"))
     rules = "start: thing+\nthing: WORD\n" + "x" * 20_000
-    method = {**head["method"], "sampler": {"name": "grammar", "text": rules, "dialect": "lark", "number": 0.123456}}
+    method = {
+        **head["method"],
+        "sampler": {"name": "grammar", "text": rules, "dialect": "lark", "number": 0.123456},
+    }
     show(drawn, [{**head, "method": method}, *steps])
     said = drawn.page.locator(".stations").last.inner_text().replace("\n", " ")
     assert "text start: thing+ thing: WORD xxxxx…, dialect lark, number 0.123" in said

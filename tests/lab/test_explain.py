@@ -164,13 +164,19 @@ def test_a_greedy_sampler_behind_another_stage_takes_the_likeliest_of_what_that_
         for place, ids, p in zip(step.tops.places, step.tops.ids, step.tops.p, strict=True):
             depth = 0 if place < 0 else depths(step.draft.parents)[place]
             moved = ids[p.argmax()] != step.emitted[depth]
-            tried = [] if step.trials is None else [i for i in step.trials.node if step.draft.parents[i] == place]
+            tried = (
+                [] if step.trials is None else [i for i in step.trials.node if step.draft.parents[i] == place]
+            )
             for node in tried:
                 words = "the likeliest of what that leaves" if moved else "its most likely token"
                 assert words in str(explain(trace, step.step, node))
                 seen.add(("guess", bool(moved)))
             if step.extra is not None and depth == len(step.emitted) - 1:
-                words = "of what it leaves of the target's distribution" if moved else "the target's most likely token"
+                words = (
+                    "of what it leaves of the target's distribution"
+                    if moved
+                    else "the target's most likely token"
+                )
                 assert words in str(explain(trace, step.step))
                 seen.add(("own", bool(moved)))
     assert len(seen) == 4, "the test needs both, of guesses and of the target's own tokens"
@@ -193,7 +199,9 @@ def test_strategies_without_a_draft_are_told_too() -> None:
 
 
 def test_a_pass_over_a_canvas_is_told_with_what_it_settled() -> None:
-    trace = toys.decode(toys.method(strategy=("masked", {"block": 8}), selector=("threshold", {"tau": 0.3})), count=16).sink
+    trace = toys.decode(
+        toys.method(strategy=("masked", {"block": 8}), selector=("threshold", {"tau": 0.3})), count=16
+    ).sink
     for step in trace.steps:
         told = explain(trace, step.step)
         assert step.fill is not None and told.agrees and len(told.lines[0].sums) == len(step.fill.places)
@@ -230,7 +238,25 @@ class Tags(HTMLParser):
         self.text += data
 
 
-OURS = {"div", "style", "p", "span", "b", "svg", "rect", "path", "text", "circle", "g", "table", "tr", "td", "th", "h4", "code"}
+OURS = {
+    "div",
+    "style",
+    "p",
+    "span",
+    "b",
+    "svg",
+    "rect",
+    "path",
+    "text",
+    "circle",
+    "g",
+    "table",
+    "tr",
+    "td",
+    "th",
+    "h4",
+    "code",
+}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -242,6 +268,8 @@ def test_hostile_tokens_stay_text(name: str) -> None:
         assert parsed.tags <= OURS | {"ol", "li"}
         assert not {a for a in parsed.attributes if a.startswith("on") or a in ("src", "href", "srcdoc")}
         seen += parsed.text
-        assert not set(str(e) + parsed.text) & set("\0\x1b\x7f\u202e"), "no control and no bidi mark comes through"
+        assert not set(str(e) + parsed.text) & set("\0\x1b\x7f\u202e"), (
+            "no control and no bidi mark comes through"
+        )
     shown = [text for text in HOSTILE if text.isprintable() and " " not in text]
     assert any(html.unescape(text) in seen or text in seen for text in shown), "the texts were shown as text"

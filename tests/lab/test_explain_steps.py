@@ -28,7 +28,10 @@ def test_an_exit_is_told_by_its_tests_against_their_bound() -> None:
     for step in trace.steps:
         assert step.exits
         why, left = explain(trace, step.step, what="exit"), step.exits[-1]
-        assert why.agrees and why.numbers == [("how sure", "c", left.tests[-1][1]), ("bound", "b", left.tests[-1][2])]
+        assert why.agrees and why.numbers == [
+            ("how sure", "c", left.tests[-1][1]),
+            ("bound", "b", left.tests[-1][2]),
+        ]
         assert len(why.lines[0].sums) == len(left.tests)
         early += f"Left after {left.depth} of 8" in why.title
         whole += why.title == "All 8 layers ran"
@@ -51,15 +54,26 @@ def test_an_eviction_is_told_by_the_policy_s_own_words_and_the_recorded_scores()
         assert change.evicted is not None
         layer, head, position = (int(x) for x in change.evicted[0])
         why = explain(trace, step.step, what="eviction", position=position, layer=layer, head=head)
-        assert why.title == "Evicted" and why.where.startswith(f"position {position}, layer {layer}, KV head {head}")
-        assert why.lines[0].words.startswith(registry("policy")["h2o"].goes) and "12 recent" in why.lines[0].sums  # type: ignore[attr-defined]
+        assert why.title == "Evicted" and why.where.startswith(
+            f"position {position}, layer {layer}, KV head {head}"
+        )
+        assert (
+            why.lines[0].words.startswith(registry("policy")["h2o"].goes) and "12 recent" in why.lines[0].sums
+        )  # type: ignore[attr-defined]
         (_, _, score), (_, _, cut) = why.numbers
         assert score is not None and cut is not None and score <= cut + 0.01, "shades are coarse"
         below += score < cut
         assert lives.left(step.step)[layer * lives.heads + head, position] == step.step
     assert len(steps) == len(trace.steps) - 14 > 20 and 3 * below > 2 * len(steps)
     first = explain(trace, steps[3].step, what="eviction")
-    assert explain(trace, steps[3].step + 5, what="eviction", position=int(first.where.split()[1].strip(",")), layer=0, head=0)
+    assert explain(
+        trace,
+        steps[3].step + 5,
+        what="eviction",
+        position=int(first.where.split()[1].strip(",")),
+        layer=0,
+        head=0,
+    )
     later = explain(trace, len(trace.steps) - 1, what="eviction", position=len(lives.tokens) - 2)
     assert later.title == "Held" and "newest" in later.lines[1].words
     forged = forgeable(trace)
@@ -74,7 +88,10 @@ def test_an_eviction_by_age_is_told_and_derives() -> None:
     step = next(step.step for step in trace.steps if any(c.evicted_count for c in step.cache))
     why = explain(trace, step, what="eviction")
     assert why.agrees and "oldest" in why.lines[0].words and not why.numbers
-    assert explain(known("plain"), 2, what="eviction", position=0).lines[0].words == "This policy keeps every entry."
+    assert (
+        explain(known("plain"), 2, what="eviction", position=0).lines[0].words
+        == "This policy keeps every entry."
+    )
 
 
 @pytest.mark.parametrize("name", ["planned", "apar"])
@@ -105,7 +122,10 @@ def test_every_policy_that_evicts_says_which_entries_leave() -> None:
 
 
 def test_a_block_of_a_fixed_point_is_told_place_by_place() -> None:
-    trace, more = open_trace("jacobi"), open_trace("cllm")  # which settles several tokens in more of its passes
+    trace, more = (
+        open_trace("jacobi"),
+        open_trace("cllm"),
+    )  # which settles several tokens in more of its passes
     several = 0
     for of, step in [(x, step) for x in (trace, more) for step in x.steps]:
         it, why = step.iteration, explain(of, step.step, what="step")
@@ -127,7 +147,9 @@ def test_a_draft_is_told_as_a_whole(name: str) -> None:
         assert why.agrees and why.title == f"{step.accepted} of {step.drafted} accepted"
     texts = [str(explain(trace, step.step, what="step")) for step in steps]
     repaired = [text for text in texts if "its own test failed" in text]
-    assert bool(repaired) == (name == "block"), "a later success repairs a failure in block verification alone"
+    assert bool(repaired) == (name == "block"), (
+        "a later success repairs a failure in block verification alone"
+    )
 
 
 def test_what_parts_told_of_a_step_stands_with_its_block() -> None:
@@ -148,7 +170,11 @@ def test_a_wrong_question_is_refused_in_one_sentence() -> None:
     ):
         with pytest.raises(ParamError, match=why):
             explain("h2o", 20, **more)  # type: ignore[arg-type]
-    for what, why in (("exit", "asked whether to leave"), ("eviction", "none has by then"), ("step", "holds no block")):
+    for what, why in (
+        ("exit", "asked whether to leave"),
+        ("eviction", "none has by then"),
+        ("step", "holds no block"),
+    ):
         with pytest.raises(TraceError, match=why):
             explain("h2o", 3, what=what)
 
@@ -161,7 +187,11 @@ def test_every_depth_rule_is_explained_by_its_own_tests(name: str, settings: dic
         assert why.agrees is not False and why.rule.startswith(name.replace("_", " "))
         if not step.exits:  # what is left out was known before
             known = settings.get("skip", ())
-            due = [x if x[0] != "l" else f"{kind}{x[1:]}" for x in known for kind in ("af" if x[0] == "l" else "a")]
+            due = [
+                x if x[0] != "l" else f"{kind}{x[1:]}"
+                for x in known
+                for kind in ("af" if x[0] == "l" else "a")
+            ]
             said = [f"{line[0]}{line.split()[-1]}" for x in why.lines for line in x.sums]
             assert sorted(said) == sorted(due)
             continue

@@ -25,7 +25,9 @@ def data(page: str) -> dict:
 def test_one_file_asks_for_nothing_else() -> None:
     page = Page(export_html(known("chain")))
     assert not [a for _, attrs in page.tags for a in ("src", "href", "action", "data") if a in attrs]
-    assert [a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"] == [POLICY]
+    assert [a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"] == [
+        POLICY
+    ]
     assert len(page.scripts) == 2
 
 
@@ -49,7 +51,13 @@ def test_the_run_card_names_what_is_needed_to_repeat_it() -> None:
     trace = known("chain")
     page = export_html(trace)
     assert trace.end is not None
-    for told in (trace.end.content_hash, trace.header.model["fingerprint"], trace.header.torch, "draft_model length=3", "seed"):
+    for told in (
+        trace.end.content_hash,
+        trace.header.model["fingerprint"],
+        trace.header.torch,
+        "draft_model length=3",
+        "seed",
+    ):
         assert told in page
     rows = re.search(r"<noscript>(.*)</noscript>", page, re.DOTALL)
     assert rows and rows[1].count("<tr>") == len(trace.steps) + 1
@@ -86,7 +94,9 @@ def test_a_frozen_scope_is_a_frame_that_reaches_nothing() -> None:
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
 @pytest.mark.parametrize("hostile", [False, True], ids=["plain", "hostile"])
-def test_the_file_replays_from_disk_with_the_network_unplugged(driver: Any, hostile: bool, tmp_path: Path) -> None:
+def test_the_file_replays_from_disk_with_the_network_unplugged(
+    driver: Any, hostile: bool, tmp_path: Path
+) -> None:
     trace = run("chain", hostile=hostile, count=40)
     path = tmp_path / "run.html"
     export_html(trace, path)
@@ -103,7 +113,9 @@ def test_the_file_replays_from_disk_with_the_network_unplugged(driver: Any, host
         frame = page.main_frame if name == "run.html" else page.frames[1]
         frame.locator(".ds h1", has_text=re.compile(f"^Step {step}$")).wait_for()
         last = len(trace.steps) - 1
-        frame.locator(".scrub").evaluate("(e, i) => { e.value = i; e.dispatchEvent(new Event('input')) }", last)
+        frame.locator(".scrub").evaluate(
+            "(e, i) => { e.value = i; e.dispatchEvent(new Event('input')) }", last
+        )
         frame.locator(".ds h1", has_text=re.compile(f"^Step {last}$")).wait_for()
         frame.locator(".ds").press("Home")
         frame.locator(".ds h1", has_text=re.compile("^Step 0$")).wait_for()

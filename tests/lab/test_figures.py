@@ -19,7 +19,9 @@ from decodescope.lab.views.perfetto import export_perfetto
 
 from .runs import known, run
 
-MACHINE = HardwareProfile("test", {"float32": 100e9}, 10e9, kind="measured", cache_bandwidth=25e9, cache_bytes=1 << 24)
+MACHINE = HardwareProfile(
+    "test", {"float32": 100e9}, 10e9, kind="measured", cache_bandwidth=25e9, cache_bytes=1 << 24
+)
 
 
 def test_roofline_bends_where_arithmetic_takes_over() -> None:
@@ -34,7 +36,12 @@ def test_roofline_points_are_the_measured_passes() -> None:
     trace = known("chain")
     prompt, decoding = roofline.points(trace)
     assert trace.prefill is not None
-    passes = [p for s in trace.steps for p in s.passes if p.lane == "target" and p.phase == "verify" and p.tokens == 4]
+    passes = [
+        p
+        for s in trace.steps
+        for p in s.passes
+        if p.lane == "target" and p.phase == "verify" and p.tokens == 4
+    ]
     assert decoding.passes == len(passes) and decoding.us == statistics.median(p.wall_us for p in passes)
     rates = [cost_of(SPEC, p, bits=32).flops / p.wall_us * 1e6 for p in passes]
     assert decoding.flops_per_s == pytest.approx(statistics.median(rates))
@@ -45,7 +52,9 @@ def test_roofline_points_are_the_measured_passes() -> None:
 
 
 def test_the_header_gives_back_the_model_s_shape() -> None:
-    assert roofline.spec_of(known("chain").header.model) == replace(SPEC, pad_token=None), "no record keeps what pads"
+    assert roofline.spec_of(known("chain").header.model) == replace(SPEC, pad_token=None), (
+        "no record keeps what pads"
+    )
 
 
 def test_verify_curve_is_in_passes_over_one_token() -> None:
@@ -62,7 +71,9 @@ def test_laws_are_shares_in_the_order_of_the_first() -> None:
 
 
 def test_bars_stand_in_the_order_of_their_things() -> None:
-    drawing = bars.figure({"a": {"x": 1.0, "<b>": 2.0}, "b": {"z": 4.0, "x": 3.0}}, "t", "thing", "tokens per step")
+    drawing = bars.figure(
+        {"a": {"x": 1.0, "<b>": 2.0}, "b": {"z": 4.0, "x": 3.0}}, "t", "thing", "tokens per step"
+    )
     first, second = drawing.data
     assert list(first.y) == [1.0, 2.0, None] and list(second.y) == [3.0, None, 4.0]
     assert list(drawing.layout.xaxis.ticktext) == ["x", "&lt;b&gt;", "z"]
@@ -73,7 +84,9 @@ def test_hostile_texts_are_no_tags_for_plotly() -> None:
     law = {text: 1 / len(HOSTILE) for text in HOSTILE}
     names = laws.figure({"a": law}).data[0].customdata
     assert not [name for name in names if "<" in name or ">" in name]
-    assert not [name for name in names if "&quot;" in name or "&#x27;" in name], "plotly would show these as they stand"
+    assert not [name for name in names if "&quot;" in name or "&#x27;" in name], (
+        "plotly would show these as they stand"
+    )
     assert any('"' in name or "'" in name for name in names)
     assert not set("".join(names)) & set("\0\x1b\x7f\u202e\n")
 

@@ -33,9 +33,13 @@ def pages(tmp_path: Path, *entries: Entry) -> dict[str, Page]:
 
 def test_a_page_runs_only_the_gallery_s_own_files(tmp_path: Path) -> None:
     for page in pages(tmp_path, entry(known("tree"))).values():
-        assert [a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"] == [POLICY]
+        assert [a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"] == [
+            POLICY
+        ]
         scripts = [a for tag, a in page.tags if tag == "script"]
-        assert all(a.get("type") == "application/json" or (a["src"] or "").startswith("web/") for a in scripts)
+        assert all(
+            a.get("type") == "application/json" or (a["src"] or "").startswith("web/") for a in scripts
+        )
         assert not [name for _, a in page.tags for name in a if name.startswith("on") or name == "style"]
     assert "unsafe-inline" not in POLICY.split("style-src-attr")[0], "scripts and sheets come from files"
 
@@ -44,22 +48,33 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     bad = "".join(HOSTILE) + "<!-- ways -->@@DATA@@"
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    hostile = pages(tmp_path / "a", entry(run("tree", hostile=True, count=40), text=bad), entry(known("tree"), "two"))
+    hostile = pages(
+        tmp_path / "a", entry(run("tree", hostile=True, count=40), text=bad), entry(known("tree"), "two")
+    )
     plain = pages(tmp_path / "b", entry(known("tree")), entry(known("tree"), "two"))
     for name in ("one", "index"):
         assert {tag for tag, _ in hostile[name].tags} == {tag for tag, _ in plain[name].tags}
-        assert {key for _, a in hostile[name].tags for key in a} == {key for _, a in plain[name].tags for key in a}
+        assert {key for _, a in hostile[name].tags for key in a} == {
+            key for _, a in plain[name].tags for key in a
+        }
     data = hostile["one"].scripts[1]
     assert not set(data) & set("<>&\u2028\u2029")
     shown = json.loads(data)
     texts = {row[1] for x in shown["messages"] if x["kind"] == "step" for row in x["nodes"] if row}
-    assert len(texts & set(HOSTILE)) > 3 and shown["stops"][0]["title"] == bad, "the texts are there as they were"
+    assert len(texts & set(HOSTILE)) > 3 and shown["stops"][0]["title"] == bad, (
+        "the texts are there as they were"
+    )
 
 
-def test_a_run_that_is_too_long_for_a_page_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_run_that_is_too_long_for_a_page_is_cut_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     trace = run("chain", count=200)
     monkeypatch.setattr(module, "ROOM", 8 << 10)
-    for name, page, trees, word in (("few", 40_000, 20_000, "steps 0 to"), ("briefs", 1 << 20, 20_000, "With all trees")):
+    for name, page, trees, word in (
+        ("few", 40_000, 20_000, "steps 0 to"),
+        ("briefs", 1 << 20, 20_000, "With all trees"),
+    ):
         monkeypatch.setattr(module, "PAGE", page)
         monkeypatch.setattr(module, "TREES", trees)
         (tmp_path / name).mkdir()
@@ -108,18 +123,27 @@ def test_a_thumbnail_of_plain_decoding_has_a_bar_for_each_pass() -> None:
 def test_a_plain_script_has_no_name_and_no_import_left() -> None:
     text = classic(*(module.WEB / x for x in ("walk.js", "gallery/trace.js")))
     assert not re.search(r"^(import|export)\b", text, re.MULTILINE)
-    assert text.startswith("(() => {") and text.rstrip().endswith("})();") and text.count("function mount(") == 1
+    assert (
+        text.startswith("(() => {") and text.rstrip().endswith("})();") and text.count("function mount(") == 1
+    )
 
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
 def test_no_name_of_the_joined_scripts_hides_one_of_the_browser_s(driver: Any) -> None:
     """A function of ours that is called `history` or `stop` would be found wherever a script means the browser's."""
-    paths = [*(module.WEB / "scope").glob("*.js"), module.WEB / "walk.js", *(module.WEB / "gallery").glob("*.js")]
+    paths = [
+        *(module.WEB / "scope").glob("*.js"),
+        module.WEB / "walk.js",
+        *(module.WEB / "gallery").glob("*.js"),
+    ]
     names = sorted({x for path in paths for x in declared(path.read_text(encoding="utf-8"))})
     page = driver.new_context().new_page()
     page.goto("about:blank")
-    assert page.evaluate("(names) => names.filter((x) => x in window)", ["history", "stop", *names]) == ["history", "stop"]
+    assert page.evaluate("(names) => names.filter((x) => x in window)", ["history", "stop", *names]) == [
+        "history",
+        "stop",
+    ]
     assert len(names) > 300
 
 
@@ -132,7 +156,9 @@ def test_no_name_of_the_joined_scripts_hides_one_of_the_browser_s(driver: Any) -
         ("const a = 1;\n", "var b = 2;\n", "cannot be joined"),
     ],
 )
-def test_scripts_that_cannot_be_joined_are_refused(first: str, second: str, word: str, tmp_path: Path) -> None:
+def test_scripts_that_cannot_be_joined_are_refused(
+    first: str, second: str, word: str, tmp_path: Path
+) -> None:
     for name, text in (("first.js", first), ("second.js", second)):
         (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(BundleError, match=word):

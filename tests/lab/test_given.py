@@ -47,7 +47,9 @@ def test_trace_run_and_file_are_one(name: str, recorded: tuple[Run, Path]) -> No
 
 
 @pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("given", [None, 3, toys.PROMPT[0], {"trace": 1}], ids=["nothing", "number", "id", "mapping"])
+@pytest.mark.parametrize(
+    "given", [None, 3, toys.PROMPT[0], {"trace": 1}], ids=["nothing", "number", "id", "mapping"]
+)
 def test_what_is_no_trace_is_refused(name: str, given: Any) -> None:
     with pytest.raises(TraceError, match="A trace is wanted, not a value of type"):
         CALLS[name](given)

@@ -50,10 +50,15 @@ def test_pass_keys_are_a_share_of_those_asked_over_the_bytes_behind_the_answers(
 
 
 def test_results_from_before_pass_keys_were_asked_are_read() -> None:
-    methods = {name: [{k: x[k] for k in x if k != "passkey"} for x in points] for name, points in FOUND["methods"].items()}
+    methods = {
+        name: [{k: x[k] for k in x if k != "passkey"} for x in points]
+        for name, points in FOUND["methods"].items()
+    }
     old = {**FOUND, "kinds": {"text": 1, "copy": 0}, "methods": methods}
     assert kv_price.figure(old).data and list(kv_price.table(old)["asked"]) == [0] * 5
-    assert bench_kv.rows(old)[0][-1] == "-" and "0 pass keys" in bench_kv.sizes({**old, "settings": {"prompt": 9, "words": 3}})
+    assert bench_kv.rows(old)[0][-1] == "-" and "0 pass keys" in bench_kv.sizes(
+        {**old, "settings": {"prompt": 9, "words": 3}}
+    )
     with pytest.raises(ValueError, match="run decodescope bench kv first"):
         kv_price.figure(old, shows="keys")
 

@@ -70,7 +70,9 @@ def test_drafts_stand_before_their_check_which_has_no_line() -> None:
     shown = columns(trace.steps, LAYERS)
     drafted = next(step for step in trace.steps if step.draft)
     own = [x for x in shown if x.step == drafted.step]
-    assert [x.token for x in own][: len(drafted.draft.tokens)] == drafted.draft.tokens and own[-1].token == drafted.emitted[-1]
+    assert [x.token for x in own][: len(drafted.draft.tokens)] == drafted.draft.tokens and own[
+        -1
+    ].token == drafted.emitted[-1]
     assert own[-1].left is None and own[-1].drafted is None and all(x.left is not None for x in own[:-1])
     assert own[-1].letters[0] == "b", "what drafts ran is in another pass of the step"
     exits = [x.exit for x in own if x.exit is not None]
@@ -81,14 +83,18 @@ def test_drafts_stand_before_their_check_which_has_no_line() -> None:
 def test_a_diamond_stands_where_an_oracle_left() -> None:
     trace = run(depth=("confidence_exit", {"criterion": "oracle", "first": 1}))
     (marks,) = [x for x in figure(trace, "layers").data if x.name == "the full depth's own choice"]
-    due = [(n, step.exits[0].depth - 0.5) for n, step in enumerate(trace.steps) if step.exits[0].depth < LAYERS]
+    due = [
+        (n, step.exits[0].depth - 0.5) for n, step in enumerate(trace.steps) if step.exits[0].depth < LAYERS
+    ]
     assert due and [*zip(marks.x, marks.y, strict=True)] == due
 
 
 def test_letters_and_words_are_the_pages() -> None:
     script = (ROOT / "lab" / "web" / "scope" / "depth.js").read_text(encoding="utf-8")
     theirs = re.findall(r'"?([a-z-])"?: \["(\w?)", "([^"]+)", "\w*"\]', script)
-    assert len(theirs) == len(DID) and {x: (sign, word) for x, sign, word in theirs} == {x: DID[x][:2] for x in DID}
+    assert len(theirs) == len(DID) and {x: (sign, word) for x, sign, word in theirs} == {
+        x: DID[x][:2] for x in DID
+    }
 
 
 def test_a_run_over_all_layers_has_no_map() -> None:

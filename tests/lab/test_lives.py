@@ -16,14 +16,20 @@ from decodescope.lab.cache.lives import BY_READING, KEPT, Lives, overlap, portio
 from decodescope.lab.cache.needle import fate, fate_of, places
 from decodescope.lab.figures import attention
 
-WINDOW, SINKS, H2O = ("window", {"size": 6}), ("streaming_llm", {"sinks": 2, "recent": 6}), ("h2o", {"heavy": 4, "recent": 4})
+WINDOW, SINKS, H2O = (
+    ("window", {"size": 6}),
+    ("streaming_llm", {"sinks": 2, "recent": 6}),
+    ("h2o", {"heavy": 4, "recent": 4}),
+)
 
 
 def decoded(policy: Any, **more: Any) -> Any:
     return toys.decode(toys.method(policy=policy), count=20, **more)
 
 
-@pytest.mark.parametrize("policy", toys.variants("policy"), ids=lambda p: "-".join(map(str, [p[0], *p[1].values()])))
+@pytest.mark.parametrize(
+    "policy", toys.variants("policy"), ids=lambda p: "-".join(map(str, [p[0], *p[1].values()]))
+)
 @pytest.mark.parametrize("drafter", ["none", "prompt_lookup"])
 def test_what_is_kept_is_what_the_cache_holds(policy: Any, drafter: str) -> None:
     session = toys.decode(toys.method(policy=policy, drafter=drafter), count=20)
@@ -49,7 +55,12 @@ def test_each_state_has_its_reason() -> None:
     assert set(made.letters(3, 19, 0, made.length[19])) == {"O", "W"}
     made = Lives.of(decoded(H2O).sink)
     letters = "".join(made.letters(0, 19, 0, made.length[19]))
-    assert made.by_score and letters.count("H") == letters.count("W") == 4 and letters.endswith("WWWW") and "O" not in letters
+    assert (
+        made.by_score
+        and letters.count("H") == letters.count("W") == 4
+        and letters.endswith("WWWW")
+        and "O" not in letters
+    )
     assert set(Lives.of(decoded("keep_all").sink).letters(0, 19, 0, 5)) == {"K"}
 
 
@@ -59,7 +70,9 @@ def test_what_stands_beside_the_text_is_told_from_its_step_on() -> None:
     trace.steps[3].cache[0].augmented = [Augmented("latent", 12, 4, "model")]
     fates = Lives.of(trace).fates
     assert fates.beside(2) == [{"form": "soft", "at": 0, "entries": 16, "origin": "trained"}]
-    assert [x["at"] for x in fates.beside(3)] == [0, 12] and not Lives.of(decoded("keep_all").sink).fates.beside(9)
+    assert [x["at"] for x in fates.beside(3)] == [0, 12] and not Lives.of(
+        decoded("keep_all").sink
+    ).fates.beside(9)
 
 
 def test_what_each_head_holds_stands_beside_what_was_settled_for_it() -> None:
@@ -68,7 +81,9 @@ def test_what_each_head_holds_stands_beside_what_was_settled_for_it() -> None:
     heads = Lives.of(trace).by_head(19)
     assert heads["due"] == plan.entries.ravel().tolist() and heads["kind"] is None
     assert heads["held"] == trace.steps[19].cache[0].by_head.ravel().tolist() and len(set(heads["held"])) > 1
-    assert Lives.of(decoded(H2O).sink).by_head(19) is None, "all hold the same, and nothing was settled for one"
+    assert Lives.of(decoded(H2O).sink).by_head(19) is None, (
+        "all hold the same, and nothing was settled for one"
+    )
 
 
 def test_what_was_settled_ends_where_a_fork_has_another_policy() -> None:
@@ -82,7 +97,11 @@ def test_what_was_settled_ends_where_a_fork_has_another_policy() -> None:
         for record in (run.sink.prefill, *fork.sink.steps):
             lives.learn(record)
         before, after, told = lives.by_head(4), lives.by_head(12), fork.sink.steps[12].cache[0].by_head
-        assert before["due"] and before["held"] != (after and after["held"]) and (after is None) == plain == (told is None)
+        assert (
+            before["due"]
+            and before["held"] != (after and after["held"])
+            and (after is None) == plain == (told is None)
+        )
         assert plain or after["held"] == told.ravel().tolist()
 
 
@@ -145,7 +164,11 @@ def test_the_series_is_short_and_loses_no_eviction() -> None:
     made = Lives.of(decoded(WINDOW).sink)
     for points in (1, 3, 7, 500):
         found = made.series(points)
-        assert len(found["step"]) <= points and found["step"][-1] == 19 and sum(found["evicted"]) == sum(made.evicted)
+        assert (
+            len(found["step"]) <= points
+            and found["step"][-1] == 19
+            and sum(found["evicted"]) == sum(made.evicted)
+        )
         assert found["held"] == [made.held[k] for k in found["step"]] and found["full"][-1] == made.full[19]
 
 
@@ -156,7 +179,9 @@ def test_two_runs_are_compared_where_their_texts_are_the_same() -> None:
     assert found["upto"] == min(same, a.length[19]) and found["parted"] == (same <= a.length[19])
     for row, (both, one, two) in enumerate(found["counts"]):
         held = set(np.flatnonzero(a.kept(19)[row, : found["upto"]]).tolist())
-        assert (both, one, two) == (len(held), 0, found["upto"] - len(held)) and found["jaccard"][row] == both / found["upto"]
+        assert (both, one, two) == (len(held), 0, found["upto"] - len(held)) and found["jaccard"][
+            row
+        ] == both / found["upto"]
         alone = {p for first, last in found["only"][1][row] for p in range(first, last + 1)}
         assert alone == set(range(found["upto"])) - held and not found["only"][0][row]
     assert overlap(b, 3, b, 3)["jaccard"] == [1.0] * b.rows and runs(np.array([], int)) == []
@@ -204,11 +229,17 @@ def test_what_became_of_a_text_is_said_in_one_sentence() -> None:
     lost = fate(made, 3, 5, 19)
     assert "positions 3 to 5" in lost["sentence"] and "no head holds any of it" in lost["sentence"]
     assert "while the prompt was read" in lost["sentence"] and "only the first 2 are kept" in lost["sentence"]
-    assert all(row["kept"] == 0 and row["why"] == "O" and row["first"] == row["last"] == BY_READING for row in lost["rows"])
+    assert all(
+        row["kept"] == 0 and row["why"] == "O" and row["first"] == row["last"] == BY_READING
+        for row in lost["rows"]
+    )
     assert "all 6 heads hold all of it" in fate(made, n - 3, n - 1, 19)["sentence"]
     part = fate(made, n - 7, n - 5, 19)
     assert "6 hold a part" in part["sentence"] and "in step 19" in part["sentence"]
-    assert "has not read" in fate(made, n, n, 19)["sentence"] and "1 of 2 are read" in fate(made, n - 1, n, 19)["sentence"]
+    assert (
+        "has not read" in fate(made, n, n, 19)["sentence"]
+        and "1 of 2 are read" in fate(made, n - 1, n, 19)["sentence"]
+    )
     lost = fate(Lives.of(decoded(H2O).sink), 0, 12, 19)
     assert "rated higher" in lost["sentence"] and 0 < sum(row["kept"] for row in lost["rows"]) < 6 * 13
     counted = Lives.of(decoded(SINKS, level="counts").sink)
@@ -249,7 +280,9 @@ def test_heaviest_entries_are_counted_in_one_step_and_over_all() -> None:
     due = [sum(g[k : k + 2, :4].sum() for g in grids) / (2 * len(grids)) for k in (0, 2)]
     assert shown["first"].tolist() == pytest.approx(due, abs=1e-3)
     even, one, over = attention.figure(trace).data
-    assert even.y[0] == one.y[0] == over.y[0] == 0 and even.y[-1] == one.y[-1] == pytest.approx(1) == over.y[-1]
+    assert (
+        even.y[0] == one.y[0] == over.y[0] == 0 and even.y[-1] == one.y[-1] == pytest.approx(1) == over.y[-1]
+    )
     most = np.mean([np.sort(g, 1)[:, ::-1][:, : length * 3 // 5].sum(1) for g in grids])
     assert length % 5 == 0 and one.y[60] == pytest.approx(most) and one.y[60] > over.y[60] > 0.6
     with pytest.raises(ValueError, match="holds attention"):
@@ -262,7 +295,9 @@ def test_rows_of_attention_are_those_of_the_record_by_position() -> None:
     fields = step.fields
     assert fields.layers == [1]
     found = rows_of(fields, 1, 1, 400)
-    assert found["bin"] == 1 and found["positions"] == sorted(fields.positions[0, 1].tolist()) == found["ends"]
+    assert (
+        found["bin"] == 1 and found["positions"] == sorted(fields.positions[0, 1].tolist()) == found["ends"]
+    )
     for k, p in enumerate(found["positions"]):
         slot = fields.positions[0, 1].tolist().index(p)
         assert np.allclose(np.array(found["weights"])[:, :, k], fields.attention[0, 1, :, :, slot], atol=1e-4)
@@ -289,7 +324,9 @@ def test_attention_that_makes_no_sense_is_refused() -> None:
 
 
 def header(**model: Any) -> Header:
-    return Header({"n_layers": 2, "n_kv_heads": 1, **model}, {"policy": "no object"}, np.array([1, 2], np.int32), 0)
+    return Header(
+        {"n_layers": 2, "n_kv_heads": 1, **model}, {"policy": "no object"}, np.array([1, 2], np.int32), 0
+    )
 
 
 def test_entries_that_are_not_there_are_passed_over_and_too_many_are_refused() -> None:

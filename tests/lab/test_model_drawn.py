@@ -34,7 +34,9 @@ KINDS = {
     "blocks": "cut_layers skip=a1,f2",
     "both": "head_sensitivity cut=0.4 tokens=64+int8",
 }
-TEXT = Calibration(lambda: toys.torch.randint(toys.SPEC.vocab, (256,), generator=toys.torch.Generator().manual_seed(3)))
+TEXT = Calibration(
+    lambda: toys.torch.randint(toys.SPEC.vocab, (256,), generator=toys.torch.Generator().manual_seed(3))
+)
 OPEN = """(all) => { place.replaceChildren(); window.view = S.mount(place, { views: ['text', 'model', 'time'] });
 all.forEach((one) => view.push(one)); view.seek(0); }"""
 PANE = ".model-pane"
@@ -46,14 +48,18 @@ def made(kind: str) -> tuple[Decoder, Trace]:
     decoder = toys.decoder().packed()
     for one in transforms(KINDS[kind]):
         decoder = one.made(decoder, TEXT)
-    spec = replace(decoder.spec, weights=KINDS[kind], bits=bits_of(decoder), name=f"toy@{KINDS[kind]}".rstrip("@"))
+    spec = replace(
+        decoder.spec, weights=KINDS[kind], bits=bits_of(decoder), name=f"toy@{KINDS[kind]}".rstrip("@")
+    )
     return decoder, run(spec.record())
 
 
 def run(*models: dict[str, Any]) -> Trace:
     """A finished run whose header tells these models, the draft's last."""
     trace = copy(known("plain"))
-    trace.header = replace(trace.header, model=models[0], lanes={"draft": models[1]} if len(models) > 1 else {})
+    trace.header = replace(
+        trace.header, model=models[0], lanes={"draft": models[1]} if len(models) > 1 else {}
+    )
     return trace
 
 
@@ -77,11 +83,15 @@ def test_bytes_are_those_of_the_storages_and_add_up(kind: str) -> None:
             assert (own[name].shape == shape) if there else not sum(shape[:1]) * sum(shape[1:]), name
             assert own[name].bytes == pytest.approx(held(weight) if there else 0, abs=0.01)
     ends = {x.name: x.bytes for x in drawn if not x.row.startswith("L")}
-    assert ends["embedding"] == held(decoder.embed) and ends["head"] == pytest.approx(held(decoder.unembedding), abs=0.01)
+    assert ends["embedding"] == held(decoder.embed) and ends["head"] == pytest.approx(
+        held(decoder.unembedding), abs=0.01
+    )
     assert sum(x.bytes for x in drawn) + model["rest"] == pytest.approx(model["bytes"], abs=1)
     assert sum(x.bytes + x.gone + x.saved for x in drawn) + model["rest"] <= model["dense"] + 1
     assert model["changed"] == (kind != "plain") == (model["bytes"] < model["dense"])
-    assert [sum(model["kinds"][k]["groups"]) for k in model["layers"]] == [decoder.spec.heads_at(i) for i in range(3)]
+    assert [sum(model["kinds"][k]["groups"]) for k in model["layers"]] == [
+        decoder.spec.heads_at(i) for i in range(3)
+    ]
     assert needed(told(trace)[:1]) == ({"model"} if kind != "plain" else set())
 
 
@@ -89,7 +99,9 @@ def test_cuts_are_uneven_and_blocks_are_gone() -> None:
     heads, blocks = (made(kind)[1].header.model for kind in ("heads", "blocks"))
     assert any(len({*groups}) > 1 for groups in heads["groups"]), "the test needs uneven groups"
     gone = [(x.row, x.name) for x in cells(built(made("blocks")[1].header)["target"]) if not x.bytes]
-    assert gone == [("L1", "qkv"), ("L1", "out"), ("L2", "gate_up"), ("L2", "down")] and blocks["widths"][2] == 0
+    assert (
+        gone == [("L1", "qkv"), ("L1", "out"), ("L2", "gate_up"), ("L2", "down")] and blocks["widths"][2] == 0
+    )
 
 
 def test_a_trace_that_tells_no_shape_has_none() -> None:
@@ -112,7 +124,9 @@ def test_the_chart_has_the_header_s_numbers(kind: str) -> None:
     drawing = CHARTS["model"].draw(trace)
     bars = [one for one in drawing.data if one.type == "bar"]
     cut = {one.name: sum(one.x) * 2**20 for one in bars if one.name in ("gone", "saved by fewer bits")}
-    assert sum(sum(one.x) for one in bars if one.name not in cut) * 2**20 == pytest.approx(sum(x.bytes for x in drawn))
+    assert sum(sum(one.x) for one in bars if one.name not in cut) * 2**20 == pytest.approx(
+        sum(x.bytes for x in drawn)
+    )
     assert cut.get("gone", 0) == pytest.approx(sum(x.gone for x in drawn))
     assert cut.get("saved by fewer bits", 0) == pytest.approx(sum(x.saved for x in drawn))
     for one in (one for one in bars if one.name not in cut):
@@ -157,7 +171,9 @@ def test_parts_are_as_long_as_their_bytes_and_heads_stand_by_kv_head(drawn: Draw
     assert lost == 3 * 4 - sum(map(sum, kv))
     drawn.page.get_by_role("button", name="Show as table").last.click()
     rows = drawn.cells(f"{PANE} .twin tbody tr")
-    assert [row[3] for row in rows[:-1]] == [f"{round(x.bits, 2):g}" if x.bytes else "–" for x in cells(model)]
+    assert [row[3] for row in rows[:-1]] == [
+        f"{round(x.bits, 2):g}" if x.bytes else "–" for x in cells(model)
+    ]
 
 
 @pytest.mark.browser
@@ -166,16 +182,24 @@ def test_keys_lead_from_part_to_part_and_each_says_what_it_is(drawn: Drawn) -> N
     drawn.run(OPEN, told(made("blocks")[1]))
     first = drawn.page.locator(f"{PANE} .layer button").first
     first.click()
-    assert "qkv of layer 0" in drawn.text(f"{PANE} .part-card h3") and "32 bits each" in drawn.text(f"{PANE} .part-card")
+    assert "qkv of layer 0" in drawn.text(f"{PANE} .part-card h3") and "32 bits each" in drawn.text(
+        f"{PANE} .part-card"
+    )
     before = drawn.page.evaluate("() => view.at")
     for key in ("ArrowDown", "ArrowRight"):
         drawn.page.keyboard.press(key)
-    assert "out of layer 1" in drawn.text(f"{PANE} .part-card h3") and "It is gone" in drawn.text(f"{PANE} .part-card")
+    assert "out of layer 1" in drawn.text(f"{PANE} .part-card h3") and "It is gone" in drawn.text(
+        f"{PANE} .part-card"
+    )
     for _ in range(9):
         drawn.page.keyboard.press("ArrowRight")
-    assert "gone" in drawn.text(f"{PANE} .part-card h3") and "4 query heads are gone" in drawn.text(f"{PANE} .part-card")
+    assert "gone" in drawn.text(f"{PANE} .part-card h3") and "4 query heads are gone" in drawn.text(
+        f"{PANE} .part-card"
+    )
     drawn.page.keyboard.press("ArrowUp")
-    assert "Layer 0, KV head 0" in drawn.text(f"{PANE} .part-card h3") or "KV head 1" in drawn.text(f"{PANE} .part-card h3")
+    assert "Layer 0, KV head 0" in drawn.text(f"{PANE} .part-card h3") or "KV head 1" in drawn.text(
+        f"{PANE} .part-card h3"
+    )
     assert drawn.page.evaluate("() => view.at") == before, "arrow keys there are no steps"
     assert drawn.page.locator(f"{PANE} .layers button[tabindex='0']").count() == 1
 
@@ -188,7 +212,10 @@ def test_a_plain_model_s_pane_is_closed_and_holds_nothing_until_it_is_opened(dra
     drawn.page.locator(f"{PANE} summary").click()
     drawn.settled()
     drawn.page.locator(f"{PANE} .layers").wait_for()
-    assert drawn.page.locator(f"{PANE} .piece.bits-5").count() == 3 * 4 + 2 and not drawn.page.locator(f"{PANE} .cut").count()
+    assert (
+        drawn.page.locator(f"{PANE} .piece.bits-5").count() == 3 * 4 + 2
+        and not drawn.page.locator(f"{PANE} .cut").count()
+    )
     drawn.run(OPEN, told(run({})))
     assert "does not tell what its model is made of" in drawn.text(PANE)
     assert not drawn.page.locator(f"{PANE} details").is_visible()
@@ -200,11 +227,16 @@ def test_two_models_are_shown_by_turns_and_a_narrow_page_has_room(driver: Any) -
     made_ = Drawn(driver, width=390)
     made_.run(OPEN, told(run(made("both")[1].header.model, made("few bits")[1].header.model)))
     roles = made_.page.locator(f"{PANE} .switch button")
-    assert roles.all_inner_texts() == ["target", "draft"] and roles.nth(0).get_attribute("aria-pressed") == "true"
+    assert (
+        roles.all_inner_texts() == ["target", "draft"]
+        and roles.nth(0).get_attribute("aria-pressed") == "true"
+    )
     assert made_.page.evaluate("() => document.documentElement.scrollWidth") <= 390
     roles.nth(1).click()
     made_.settled()
-    assert not made_.page.locator(f"{PANE} .cut").count() and made_.page.locator(f"{PANE} .piece.bits-3").count()
+    assert (
+        not made_.page.locator(f"{PANE} .cut").count() and made_.page.locator(f"{PANE} .piece.bits-3").count()
+    )
     made_.close()
 
 
@@ -237,7 +269,9 @@ def test_heads_that_were_cut_in_two_turns_stand_where_they_were_in_the_whole_mod
     wide, moved = toys.SPEC.head_dim, 0
     for i, row in enumerate(model["there"]):
         left = [h for h, there in enumerate(row) if there]
-        columns = [unpack(whole.layers[i].out)[:, h * wide : (h + 1) * wide] for h in range(toys.SPEC.n_heads)]
+        columns = [
+            unpack(whole.layers[i].out)[:, h * wide : (h + 1) * wide] for h in range(toys.SPEC.n_heads)
+        ]
         cut = unpack(last.layers[i].out)
         here = [h for h, one in enumerate(columns) if any(toys.torch.equal(one, cut[:, k * wide : (k + 1) * wide])
                 for k in range(last.spec.heads_at(i)))]  # fmt: skip
@@ -267,7 +301,9 @@ def test_charts_have_what_was_found() -> None:
     model = built(trace.header)["target"]
     score = next(x for x in model["findings"] if x["word"] == "Score")["values"]
     flat = [score[i][h] for i, row in enumerate(model["there"]) for h, x in enumerate(row) if x]
-    assert list(there.marker.color) == flat and len(gone.x) == sum(not x for row in model["there"] for x in row)
+    assert list(there.marker.color) == flat and len(gone.x) == sum(
+        not x for row in model["there"] for x in row
+    )
     with pytest.raises(ValueError, match="round by round"):
         CHARTS["rounds"].draw(trace)
     rows, trace = reported(SEARCH)
@@ -289,7 +325,9 @@ def test_a_part_says_what_was_found_of_it(drawn: Drawn) -> None:
     assert "It is gone" in card and "Score" in card and "Order" in card
     drawn.page.locator(f"{PANE} .layer .piece").first.click()
     error = rows[-1][2].findings["error"].values[0][0]
-    assert f"Error {float(f'{error:.4g}'):g}: the norm of what a matrix lost" in drawn.text(f"{PANE} .part-card")
+    assert f"Error {float(f'{error:.4g}'):g}: the norm of what a matrix lost" in drawn.text(
+        f"{PANE} .part-card"
+    )
     rows, trace = reported(SEARCH)
     drawn.run(OPEN, told(trace))
     values = rows[0][2].findings["divergence"].values
@@ -299,6 +337,10 @@ def test_a_part_says_what_was_found_of_it(drawn: Drawn) -> None:
     assert drawn.page.locator(f"{PANE} polyline").get_attribute("points").count(",") == len(values)
     assert not drawn.page.locator(f"{PANE} .earlier").is_visible()
     again = copy(trace)
-    again.header = replace(trace.header, reports={"target": [replace(trace.header.reports["target"][0], kept=True)]})
+    again.header = replace(
+        trace.header, reports={"target": [replace(trace.header.reports["target"][0], kept=True)]}
+    )
     drawn.run(OPEN, told(again))
-    assert drawn.text(f"{PANE} .earlier").endswith(f"an earlier load had left it: {trace.header.reports['target'][0].weights}.")
+    assert drawn.text(f"{PANE} .earlier").endswith(
+        f"an earlier load had left it: {trace.header.reports['target'][0].weights}."
+    )

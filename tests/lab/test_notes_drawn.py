@@ -59,7 +59,11 @@ def test_each_kind_has_its_row_with_the_value_of_the_step(drawn: Drawn) -> None:
     assert drawn.text(".notes-pane h2") == "Drafter" and "planter" in drawn.text(".notes-pane header")
     drawn.run("() => view.seek(6)")
     rows = drawn.run(ROWS)
-    assert rows["level"]["now"] == "–" and rows["level"]["spoken"] == "step 6: nothing noted" and rows["bar"]["now"] == "2 nats"
+    assert (
+        rows["level"]["now"] == "–"
+        and rows["level"]["spoken"] == "step 6: nothing noted"
+        and rows["bar"]["now"] == "2 nats"
+    )
 
 
 def test_a_series_goes_up_and_down_with_its_values_and_leaves_a_gap_where_there_is_none(drawn: Drawn) -> None:
@@ -69,7 +73,14 @@ def test_a_series_goes_up_and_down_with_its_values_and_leaves_a_gap_where_there_
     gap = inked(drawn, "level", 6)
     assert max(inked(drawn, "level", 0)) - high[3] > 10
     assert min(gap, default=99) > high[0], "only the line that it is held against"
-    assert [bool(len(inked(drawn, "planted", k)) > 5) for k in range(6)] == [True, False, False, True, False, False]
+    assert [bool(len(inked(drawn, "planted", k)) > 5) for k in range(6)] == [
+        True,
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_spans_sets_clocks_and_grids_have_their_ink_where_the_values_are(drawn: Drawn) -> None:
@@ -79,7 +90,9 @@ def test_spans_sets_clocks_and_grids_have_their_ink_where_the_values_are(drawn: 
     assert max(b - a for a, b in pairwise(two)) > 5, "two, and something between them"
     assert not inked(drawn, "reach", 6)
     rows = lambda k: {int((y - 2) // 13) for y in inked(drawn, "crew", k) if (y - 2) % 13 < 4}  # noqa: E731
-    assert [rows(k) for k in (0, 3, 6)] == [{0, 5, 6}, {3, 5, 6}, set()], "members 0 to 4, 7 and 11 in their order"
+    assert [rows(k) for k in (0, 3, 6)] == [{0, 5, 6}, {3, 5, 6}, set()], (
+        "members 0 to 4, 7 and 11 in their order"
+    )
     low, high = inked(drawn, "time", 0), inked(drawn, "time", 18)
     assert len(high) > len(low) > 5, "sowing takes longer each time"
     shade = """(step) => { const canvas = [...document.querySelectorAll('.note')].find((x) => x.innerText.startsWith('beds'))
@@ -96,7 +109,9 @@ def test_what_was_noted_of_a_node_stands_on_its_card_and_under_it(drawn: Drawn) 
         card = drawn.text(".decision")
         assert "Noted" in card and sure in card and "bar 1.5" in card
         assert (before in card) if before else ("hung on" not in card), card
-    subs = drawn.run("() => [...document.querySelectorAll('.node .sub')].map((x) => x.textContent).filter(Boolean)")
+    subs = drawn.run(
+        "() => [...document.querySelectorAll('.node .sub')].map((x) => x.textContent).filter(Boolean)"
+    )
     assert "sureness 0.5 nats" in subs
 
 
@@ -111,7 +126,9 @@ def test_a_picture_is_a_scrubber_for_pointer_and_keys(drawn: Drawn) -> None:
     drawn.page.keyboard.press("ArrowLeft")
     drawn.settled()
     assert plot.get_attribute("aria-valuenow") == "11" and "step 11" in plot.get_attribute("aria-valuetext")
-    mark = drawn.run("() => { const i = document.querySelectorAll('.plot i')[1]; return [i.offsetLeft, i.offsetWidth]; }")
+    mark = drawn.run(
+        "() => { const i = document.querySelectorAll('.plot i')[1]; return [i.offsetLeft, i.offsetWidth]; }"
+    )
     each = (box["width"] - 76) / 20
     assert mark[0] == pytest.approx(76 + 11 * each, abs=1.5) and mark[1] == pytest.approx(each, abs=1.5)
 
@@ -122,7 +139,9 @@ def test_a_run_whose_parts_tell_nothing_shows_nothing(drawn: Drawn) -> None:
     silent = told(planted())
     for message in silent:
         message.pop("notes", None)
-    assert not drawn.run("(all) => { view.clear(); all.forEach((one) => view.push(one)); view.seek(3); }", silent)
+    assert not drawn.run(
+        "(all) => { view.clear(); all.forEach((one) => view.push(one)); view.seek(3); }", silent
+    )
     assert not drawn.run(ROWS), "declared, but never told"
 
 
@@ -132,8 +151,12 @@ def test_of_many_members_the_most_frequent_are_shown_and_the_others_counted(draw
         if "crew" in message["notes"]["drafter"]:
             message["notes"]["drafter"]["crew"] += list(range(100 + message["i"], 120))
     show(drawn, messages)
-    assert "and 15 more" in drawn.run("() => [...document.querySelectorAll('.note')].map((x) => x.innerText).join()")
-    tall = drawn.run("() => Math.max(...[...document.querySelectorAll('.plot canvas')].map((x) => x.clientHeight))")
+    assert "and 15 more" in drawn.run(
+        "() => [...document.querySelectorAll('.note')].map((x) => x.innerText).join()"
+    )
+    tall = drawn.run(
+        "() => Math.max(...[...document.querySelectorAll('.plot canvas')].map((x) => x.clientHeight))"
+    )
     assert tall == 12 * 13 + 2
 
 
@@ -194,7 +217,9 @@ def test_mu_and_tau_and_the_layers_left_out_are_seen_in_real_runs(drawn: Drawn) 
     mu = float(f"{trace.steps[4].sampler['mu']:.3g}")
     assert rows["mu"]["now"] == f"{mu:g} bits" and rows["mu"]["quiet"] == "target 5"
     assert drawn.text(".notes-pane h2") == "Sampler"
-    swift = toys.decode(toys.method(drafter=("swift", {"window": 3, "ratio": 0.5, "stop": 0.2})), count=40).sink
+    swift = toys.decode(
+        toys.method(drafter=("swift", {"window": 3, "ratio": 0.5, "stop": 0.2})), count=40
+    ).sink
     drawn.run("() => view.destroy()")
     rows = show(drawn, told(swift))
     notes = swift.steps[4].draft.notes  # type: ignore[union-attr]

@@ -33,8 +33,16 @@ def test_every_note_has_its_figure(name: str) -> None:
 def test_a_series_stands_beside_what_it_is_held_against() -> None:
     level, bar = drawn("level").data
     steps = [k for k in range(COUNT) if k not in MISSING]
-    assert list(level.x) == steps and list(level.y) == [values(k)["level"] for k in steps] and level.name == "level"
-    assert list(bar.y) == [values(k)["bar"] for k in range(COUNT)] and bar.name == "bar" and bar.line.dash == "dash"
+    assert (
+        list(level.x) == steps
+        and list(level.y) == [values(k)["level"] for k in steps]
+        and level.name == "level"
+    )
+    assert (
+        list(bar.y) == [values(k)["bar"] for k in range(COUNT)]
+        and bar.name == "bar"
+        and bar.line.dash == "dash"
+    )
     floor = drawn("bar").data[1]
     assert list(floor.y) == [1.5, 1.5] and floor.name == "floor 1.5"
     assert set(drawn("on").data[0].y) == {0, 1} and drawn("level").layout.yaxis.title.text == "points"
@@ -55,7 +63,9 @@ def test_spans_begin_and_end_where_they_do() -> None:
 def test_a_set_has_a_row_for_each_member_and_of_many_those_that_are_in_it_most() -> None:
     crew = drawn("crew").data[0]
     assert list(dict.fromkeys(crew.y)) == ["0", "1", "2", "3", "4", "7", "11"], "numbers in their order"
-    assert [x for x, y in zip(crew.x, crew.y, strict=True) if y == "11"] == [k for k in range(COUNT) if k not in MISSING]
+    assert [x for x, y in zip(crew.x, crew.y, strict=True) if y == "11"] == [
+        k for k in range(COUNT) if k not in MISSING
+    ]
     assert set(drawn("seen").data[0].y) == {"x", "⟨E2 96⟩"}, "tokens are text"
     many = planted(2)
     many.steps[0].draft.notes["crew"] = list(range(100, 130))  # type: ignore[union-attr, index]
@@ -68,7 +78,9 @@ def test_clocks_are_lines_of_one_time_and_a_grid_is_shades() -> None:
     assert (sowing.name, reaping.name) == ("sowing", "reaping")
     assert sowing.y[1] == pytest.approx(1.6) and set(reaping.y) == {0.5}
     beds = drawn("beds").data[0]
-    assert list(beds.y) == ["left", "right"] and list(beds.z[0]) == [k for k in range(COUNT) if k not in MISSING]
+    assert list(beds.y) == ["left", "right"] and list(beds.z[0]) == [
+        k for k in range(COUNT) if k not in MISSING
+    ]
 
 
 def test_what_a_file_says_is_no_markup() -> None:
@@ -79,7 +91,9 @@ def test_what_a_file_says_is_no_markup() -> None:
 
 
 def test_a_name_that_nobody_tells_is_refused_with_those_that_are_told() -> None:
-    with pytest.raises(ValueError, match=r"No part of this run tells 'lvl'; told are sure \(drafter\), .*level \(drafter\)"):
+    with pytest.raises(
+        ValueError, match=r"No part of this run tells 'lvl'; told are sure \(drafter\), .*level \(drafter\)"
+    ):
         drawn("lvl")
     with pytest.raises(ValueError, match="none tells anything"):
         notes.figure(known("plain"), "mu")

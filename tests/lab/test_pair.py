@@ -92,10 +92,16 @@ def test_a_move_takes_one_frame_and_asks_for_nothing_that_no_pane_shows(drawn: D
     ends = accumulate(len(step.emitted) for step in traces[0].steps)
     token = next(end for end, step in zip(ends, sent[0][1:], strict=False) if end > 9 and "few" in step)
     at = [writer(trace, token) for trace in traces]
-    assert [sent[which][1 + i]["few"] for which, i in enumerate(at)] == [["laws"], ["maps"]], "the test needs both"
+    assert [sent[which][1 + i]["few"] for which, i in enumerate(at)] == [["laws"], ["maps"]], (
+        "the test needs both"
+    )
     for spare, asked in (["laws", "maps"], []), (["laws"], [[1, at[1]]]), ([], [[0, at[0]], [1, at[1]]]):
         drawn.run(SENT, json.loads(encode(sent)), spare)
-        assert drawn.page.evaluate(MOVED, token) == [[f"Step {i}" for i in at], [f"draft tree of step {i}" for i in at], asked]
+        assert drawn.page.evaluate(MOVED, token) == [
+            [f"Step {i}" for i in at],
+            [f"draft tree of step {i}" for i in at],
+            asked,
+        ]
         drawn.run("() => both.destroy()")
 
 
@@ -113,7 +119,10 @@ AROUND = """async (head, brief, whole, end) => { window.asked = [];
 
 
 def test_steps_around_the_one_that_stands_are_there_before_somebody_goes_to_them(drawn: Drawn) -> None:
-    drawn.page.route("http://scope.test/ahead.js", answer("text/javascript", (WEB / "ahead.js").read_text(encoding="utf-8")))
+    drawn.page.route(
+        "http://scope.test/ahead.js",
+        answer("text/javascript", (WEB / "ahead.js").read_text(encoding="utf-8")),
+    )
     trace = known("tree")
     wire, step = wire_of(trace), trace.steps[2]
     sent = [wire.head(), wire.brief(step), wire.step(step, whole=True), told(trace)[-1]]
@@ -124,9 +133,14 @@ def test_steps_around_the_one_that_stands_are_there_before_somebody_goes_to_them
     drawn.run("() => { over(); view.seek(150); }")
     due = [[128, 192], [192, 256], [64, 128], [256, 300], [0, 64]]
     for k in range(1, 7):
-        assert drawn.run("() => { const before = asked.length; passes(1000); return asked.length - before; }") <= 1
+        assert (
+            drawn.run("() => { const before = asked.length; passes(1000); return asked.length - before; }")
+            <= 1
+        )
         asked = drawn.run("() => asked")  # time passes on a busy machine too, so there may be more by now
-        assert asked == due[: max(k, len(asked))], "one after the other, the nearest first, until all is there"
+        assert asked == due[: max(k, len(asked))], (
+            "one after the other, the nearest first, until all is there"
+        )
     assert drawn.run("() => view.store.whole(0)")
 
 
@@ -140,7 +154,9 @@ def test_a_step_of_one_run_takes_the_other_along(drawn: Drawn, plain: Trace, gue
     assert steps(drawn) == [2, writer(guessed, 3)]
 
 
-def test_keys_move_both_and_the_switch_keeps_the_place_of_a(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
+def test_keys_move_both_and_the_switch_keeps_the_place_of_a(
+    drawn: Drawn, plain: Trace, guessed: Trace
+) -> None:
     open_pair(drawn, plain, guessed)
     drawn.run("() => { both.seek({ token: 7 }); both.root.focus(); }")
     drawn.page.keyboard.press("ArrowRight")
@@ -158,7 +174,9 @@ def test_keys_move_both_and_the_switch_keeps_the_place_of_a(drawn: Drawn, plain:
     drawn.settled()
     assert steps(drawn) == [0, 0]
     drawn.page.locator("#other").press("a")
-    assert drawn.page.locator(".switch [aria-pressed=true]").inner_text() == "wall clock", "keys belong to the picture alone"
+    assert drawn.page.locator(".switch [aria-pressed=true]").inner_text() == "wall clock", (
+        "keys belong to the picture alone"
+    )
 
 
 def test_the_first_difference_is_named_and_marked_in_both_texts(drawn: Drawn) -> None:
@@ -179,7 +197,10 @@ def test_the_first_difference_is_named_and_marked_in_both_texts(drawn: Drawn) ->
 
 def test_the_same_text_is_said_to_be_the_same(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
     drawn.run("() => { window.both = S.pair(place, {}); }")
-    push, runs = "(which, told) => told.forEach((one) => both.views[which].push(one))", [told(plain), told(guessed)]
+    push, runs = (
+        "(which, told) => told.forEach((one) => both.views[which].push(one))",
+        [told(plain), told(guessed)],
+    )
     for which, sent in enumerate(runs):
         drawn.run(push, which, sent[:-1])
     assert drawn.text(".parts") == "A and B are the same so far: 60 tokens."
@@ -189,7 +210,9 @@ def test_the_same_text_is_said_to_be_the_same(drawn: Drawn, plain: Trace, guesse
     assert drawn.page.locator(".parted").count() == 0
 
 
-def test_each_run_says_whose_text_it_is_and_where_it_parts_from_plain_decoding(drawn: Drawn, plain: Trace) -> None:
+def test_each_run_says_whose_text_it_is_and_where_it_parts_from_plain_decoding(
+    drawn: Drawn, plain: Trace
+) -> None:
     heavy = run("heavy")
     at = next(k for k, (x, y) in enumerate(zip(plain.emitted, heavy.emitted, strict=False), 1) if x != y)
     open_pair(drawn, heavy, plain)
@@ -201,7 +224,9 @@ def test_each_run_says_whose_text_it_is_and_where_it_parts_from_plain_decoding(d
     assert f"are the same up to token {at - 1}" in drawn.text(".parts") or at == 1
 
 
-def test_two_streams_that_arrive_are_followed_and_then_held(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
+def test_two_streams_that_arrive_are_followed_and_then_held(
+    drawn: Drawn, plain: Trace, guessed: Trace
+) -> None:
     drawn.run("() => { window.both = S.pair(place, {}); }")
     one, two = told(plain), told(guessed)
     push = "(which, told) => told.forEach((one) => both.views[which].push(one))"
@@ -217,7 +242,9 @@ def test_two_streams_that_arrive_are_followed_and_then_held(drawn: Drawn, plain:
     assert steps(drawn) == [29, writer(guessed, 30)]
 
 
-def test_a_file_of_two_runs_joins_them_from_disk(drawn: Drawn, plain: Trace, guessed: Trace, tmp_path: Path) -> None:
+def test_a_file_of_two_runs_joins_them_from_disk(
+    drawn: Drawn, plain: Trace, guessed: Trace, tmp_path: Path
+) -> None:
     export_html(plain, tmp_path / "two.html", beside=guessed)
     page = drawn.page.context.new_page()
     page.on("pageerror", lambda error: drawn.troubles.append(str(error)))
@@ -250,7 +277,10 @@ def test_a_notebook_s_comparison_moves_by_its_traits(drawn: Drawn, plain: Trace,
     drawn.run("() => { model.set('token', 31); model.fire('change:token'); }")
     assert steps(drawn) == [30, writer(guessed, 31)] == drawn.run("() => model.get('steps')")
     drawn.run("() => { model.set('align', 'clock'); model.fire('change:align'); }")
-    assert steps(drawn)[0] == 30 and drawn.page.locator(".switch [aria-pressed=true]").inner_text() == "wall clock"
+    assert (
+        steps(drawn)[0] == 30
+        and drawn.page.locator(".switch [aria-pressed=true]").inner_text() == "wall clock"
+    )
     drawn.run("() => gone()")
     assert drawn.page.locator(".ds").count() == 0
 
@@ -335,10 +365,14 @@ def test_four_runs_of_ten_thousand_steps_stand_together(drawn: Drawn, plain: Tra
     drawn.settled()
     rows = drawn.cells(".clocks .twin tbody tr")
     assert len(rows) == 1600 and ["D", "5000"] in [row[:2] for row in rows], "a long table shows what is near"
-    assert drawn.page.locator(".lanes").get_attribute("aria-label").startswith("4 lanes on one axis of 100.0 s")
+    assert (
+        drawn.page.locator(".lanes").get_attribute("aria-label").startswith("4 lanes on one axis of 100.0 s")
+    )
 
 
-def test_any_run_can_be_what_the_others_are_measured_against(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
+def test_any_run_can_be_what_the_others_are_measured_against(
+    drawn: Drawn, plain: Trace, guessed: Trace
+) -> None:
     other = run("chain", seed=3)
     drawn.run("() => { window.both = S.pair(place, { count: 3, base: 1, why: (k) => `told of ${k}` }); }")
     for which, trace in enumerate((plain, guessed, other)):
@@ -371,7 +405,9 @@ def test_a_fork_is_no_run_of_the_same_settings(drawn: Drawn, plain: Trace) -> No
     open_pair(drawn, plain, forked)
     assert "1 setting differs: fork" in drawn.text(".differs summary")
     assert "of run aaaaaaaa from step 3: what if" in drawn.text(".differs table")
-    assert ("fork", "none", "of run aaaaaaaa from step 3: what if") in [(x.what, x.a, x.b) for x in differences(plain, forked)]
+    assert ("fork", "none", "of run aaaaaaaa from step 3: what if") in [
+        (x.what, x.a, x.b) for x in differences(plain, forked)
+    ]
 
 
 # Steps of 0 to 3 tokens come to two stores in any order, with holes; after each the answer is compared with one that reads all.

@@ -58,7 +58,9 @@ def test_the_picture_looks_like_the_elements(driver: Any, width: int) -> None:
     put(made, large(), 3)
     assert made.run(SEEN, ".tree-picture") and not made.run(SEEN, "svg.tree")
     picture = shot(made, width)
-    made.page.evaluate("() => { performance.now = () => 1e9; view.select({ step: 3, node: view.selection?.node ?? 1 }); }")
+    made.page.evaluate(
+        "() => { performance.now = () => 1e9; view.select({ step: 3, node: view.selection?.node ?? 1 }); }"
+    )
     made.page.wait_for_function(STANDS)
     assert not made.run(SEEN, ".tree-picture")
     elements = shot(made, width)
@@ -75,7 +77,9 @@ def test_a_step_that_stands_becomes_elements(drawn: Drawn) -> None:
     drawn.page.wait_for_function(STANDS)
     assert drawn.page.locator(".tree .node").first.get_attribute("aria-label")
     drawn.run("() => view.seek(4)")
-    drawn.page.wait_for_function(f"() => ({SEEN})('svg.tree') && document.querySelector('svg.tree').ariaLabel.endsWith(' 4')")
+    drawn.page.wait_for_function(
+        f"() => ({SEEN})('svg.tree') && document.querySelector('svg.tree').ariaLabel.endsWith(' 4')"
+    )
 
 
 def test_a_node_of_the_picture_can_be_clicked(drawn: Drawn) -> None:
@@ -97,7 +101,9 @@ def test_keys_walk_the_tree_while_it_is_a_picture_and_the_focus_keeps_its_elemen
     drawn.page.focus(".tree .node[tabindex='0']")
     held(drawn)
     drawn.run("() => view.seek(2)")
-    assert drawn.run(SEEN, "svg.tree") and not drawn.run(SEEN, ".tree-picture"), "a reader of elements keeps them"
+    assert drawn.run(SEEN, "svg.tree") and not drawn.run(SEEN, ".tree-picture"), (
+        "a reader of elements keeps them"
+    )
     drawn.page.focus(".ds")
     drawn.run("() => view.seek(3)")
     assert drawn.run(SEEN, ".tree-picture")
@@ -133,9 +139,15 @@ def test_trees_that_go_by_share_one_picture(drawn: Drawn) -> None:
         drawn.run("(step, i) => (view.push(step), view.seek(i))", messages[i + 1], i)
         assert drawn.run(SEEN, ".tree-picture")
         seen.append(drawn.run("() => document.querySelector('.tree-picture').offsetHeight"))
-        made.append(drawn.run("() => (({ width, height }) => [width, height])(document.querySelector('.tree-picture canvas'))"))
+        made.append(
+            drawn.run(
+                "() => (({ width, height }) => [width, height])(document.querySelector('.tree-picture canvas'))"
+            )
+        )
     assert len({*seen}) > 5, "the test needs trees of many heights"
-    assert len({tuple(x) for x in made}) <= 3 and made[-1] == made[len(made) // 2], "it grows a few times and stays"
+    assert len({tuple(x) for x in made}) <= 3 and made[-1] == made[len(made) // 2], (
+        "it grows a few times and stays"
+    )
     assert all(high >= tree for tree, (_, high) in zip(seen, made, strict=True))
 
 
@@ -146,6 +158,8 @@ def test_on_a_narrow_page_the_chosen_node_is_not_folded_away(driver: Any) -> Non
     node = len(large()[4]["nodes"]) - 2
     assert node not in [x[0] for x in made.page.evaluate(PLACES)], "the test needs a node that is folded away"
     made.run("(node) => view.select({ step: 3, node })", node)
-    made.page.wait_for_function(f"() => document.querySelector('.tree .node[aria-selected=true]')?.dataset.node === '{node}'")
+    made.page.wait_for_function(
+        f"() => document.querySelector('.tree .node[aria-selected=true]')?.dataset.node === '{node}'"
+    )
     assert node in [x[0] for x in made.page.evaluate(PLACES)]
     made.close()

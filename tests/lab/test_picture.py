@@ -71,8 +71,12 @@ def test_the_head_says_where_the_picture_begins_and_what_is_there() -> None:
 def test_a_step_tells_its_stand_ins_and_the_rows_that_it_fed() -> None:
     trace = run("zipar")
     sent = [x["fill"] for x in told(trace)[1:-1]]
-    assert [[row[:2] for row in x.get("standins", [])] for x in sent] == [s.fill.standins or [] for s in trace.steps]
-    assert [x["fed"] for x in sent] == [s.passes[-1].tokens for s in trace.steps] and any("standins" in x for x in sent)
+    assert [[row[:2] for row in x.get("standins", [])] for x in sent] == [
+        s.fill.standins or [] for s in trace.steps
+    ]
+    assert [x["fed"] for x in sent] == [s.passes[-1].tokens for s in trace.steps] and any(
+        "standins" in x for x in sent
+    )
 
 
 # ---- drawn
@@ -84,14 +88,21 @@ def drawing(test: Any) -> Any:
 
 def opened(drawn: Drawn, name: str) -> Trace:
     trace = run(name)
-    drawn.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", told(trace))
+    drawn.run(
+        "(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", told(trace)
+    )
     return trace
 
 
 def board(drawn: Drawn, which: int) -> list[tuple[str, str, str, str]]:
     """(classes, share, text, words) of each cell."""
-    rows = drawn.page.locator(".picture-pane .cells").nth(which).locator("button").evaluate_all(
-        "x => x.map((y) => [y.className, y.style.getPropertyValue('--p'), y.textContent, y.ariaLabel])"
+    rows = (
+        drawn.page.locator(".picture-pane .cells")
+        .nth(which)
+        .locator("button")
+        .evaluate_all(
+            "x => x.map((y) => [y.className, y.style.getPropertyValue('--p'), y.textContent, y.ariaLabel])"
+        )
     )
     return [tuple(row) for row in rows]
 
@@ -110,7 +121,11 @@ def test_each_cell_has_its_level_its_pass_and_its_marks(name: str, drawn: Drawn)
         for cell, (grey, heat) in enumerate(zip(board(drawn, 0), board(drawn, 1), strict=True)):
             token, step = final[cell]
             there, now = step <= i, step == i
-            assert ("open" in grey[0]) == (not there) and ("now" in grey[0]) == now and ("given" in grey[0]) == (cell < 2)
+            assert (
+                ("open" in grey[0]) == (not there)
+                and ("now" in grey[0]) == now
+                and ("given" in grey[0]) == (cell < 2)
+            )
             assert ("standin" in grey[0]) == (cell in waiting)
             if there and token in toys.LEVELS:
                 level = toys.LEVELS.index(token)
@@ -177,6 +192,8 @@ def test_it_fits_in_a_small_window_and_a_run_of_text_has_none(width: int, driver
     assert page.run("() => document.documentElement.scrollWidth <= innerWidth")
     page.run("() => { view.destroy(); place.replaceChildren(); }")
     text = toys.decode(count=4).sink
-    page.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", told(text))
+    page.run(
+        "(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", told(text)
+    )
     assert not page.page.locator(".picture-pane").is_visible()
     page.close()

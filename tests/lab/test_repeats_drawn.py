@@ -43,7 +43,9 @@ def test_steps_tell_the_stretches_of_the_whole_text_and_each_round_once(way: str
         count += len(step.emitted)
         seen |= {one[0]: one for one in message.get("again", [])}
         figures += message.get("rounds", [])
-        assert all(at + lasts <= count for at, _, lasts in message.get("again", [])), "nothing of what is to come"
+        assert all(at + lasts <= count for at, _, lasts in message.get("again", [])), (
+            "nothing of what is to come"
+        )
         for at, n, *_ in message.get("rounds", []):
             assert at + (n - 1) * seen[at][1] <= count, "a round is told when it is whole"
     stretches = list(repeats(written(trace)))
@@ -124,12 +126,16 @@ def test_a_text_that_goes_round_is_drawn_with_its_rounds(drawn: Drawn) -> None:
     stretches = list(repeats(written(trace)))
     loops = [x for x in stretches if x.loop]
     last = loops[-1]
-    told_rounds = [row for x in messages if x["kind"] == "step" for row in x.get("rounds", []) if row[0] == last.at]
+    told_rounds = [
+        row for x in messages if x["kind"] == "step" for row in x.get("rounds", []) if row[0] == last.at
+    ]
     said = drawn.text(".repeats-pane .took")
     assert f"From token {last.at} on the text goes round, {last.period} token" in said
     assert f"{last.lasts // last.period + 1} whole rounds" in said
     assert f"in round {told_rounds[-1][1]} it has {told_rounds[-1][2]:.3f}" in said
-    assert str(len(stretches)) in drawn.text(".repeats-pane .figures") and "said before" in drawn.text(".repeats-pane .figures")
+    assert str(len(stretches)) in drawn.text(".repeats-pane .figures") and "said before" in drawn.text(
+        ".repeats-pane .figures"
+    )
     pane.get_by_role("button", name="Show as table").click()
     drawn.settled()
     rows = drawn.cells(".repeats-pane .twin tbody tr")

@@ -29,14 +29,25 @@ from decodescope.lab.words.kinds import KINDS, kind_of
 
 from .runs import METHODS, known, run
 
-PIECES = {str(i): text for i, text in enumerate(["the", " cat", " dog", "s", ".", " 7", "\n    ", " return", "<|end|>"])}
+PIECES = {
+    str(i): text
+    for i, text in enumerate(["the", " cat", " dog", "s", ".", " 7", "\n    ", " return", "<|end|>"])
+}
 THE, CAT, DOG, S, DOT, SEVEN, INDENT, RETURN, END = range(9)
 
 
 def header(rule: str = "lossless", **more: Any) -> Header:
-    method = {"drafter": {"name": "draft_model", "length": 2}, "acceptance": {"name": rule}, "sampler": {"name": "temperature"}}
-    usual = dict(model={"name": "toy", "fingerprint": "f"}, method=method, prompt=np.array([THE], np.int32), seed=0)
-    return Header(**{**usual, "levels": ["counts", "decisions"], "pieces": dict(PIECES), "stop_tokens": [END], **more})
+    method = {
+        "drafter": {"name": "draft_model", "length": 2},
+        "acceptance": {"name": rule},
+        "sampler": {"name": "temperature"},
+    }
+    usual = dict(
+        model={"name": "toy", "fingerprint": "f"}, method=method, prompt=np.array([THE], np.int32), seed=0
+    )
+    return Header(
+        **{**usual, "levels": ["counts", "decisions"], "pieces": dict(PIECES), "stop_tokens": [END], **more}
+    )
 
 
 def step(  # noqa: PLR0913
@@ -120,9 +131,19 @@ def test_depths_fates_kinds_and_bins_are_counted_exactly() -> None:
     made = report(chain())
     assert made.fates == {"refused": 2, "whole": 1, "none": 0, "cut": 1}
     assert [(x.offered, x.tested, x.accepted, x.first) for x in made.depths] == [(3, 3, 2, 2), (3, 2, 1, 1)]
-    assert shares(made.kinds) == {"word start": (2, 1), "inside a word": (1, 0), "digit": (1, 1), "punctuation": (1, 1)}
+    assert shares(made.kinds) == {
+        "word start": (2, 1),
+        "inside a word": (1, 0),
+        "digit": (1, 1),
+        "punctuation": (1, 1),
+    }
     assert {kind: n for kind, n in made.came.items() if n} == {"word start": 1, "punctuation": 1}
-    assert shares(made.bins) == {"0.2 to 0.3": (1, 0), "0.5 to 0.6": (2, 2), "0.7 to 0.8": (1, 1), "0.9 to 1.0": (1, 0)}
+    assert shares(made.bins) == {
+        "0.2 to 0.3": (1, 0),
+        "0.5 to 0.6": (2, 2),
+        "0.7 to 0.8": (1, 1),
+        "0.9 to 1.0": (1, 0),
+    }
     assert [x.q for x in made.bins] == [0.25, 0.5, 0.75, 0.95] and {x.p for x in made.bins} == {0.25}
     assert (made.tokens, made.steps, made.passes, made.drafted, made.accepted) == (7, 4, 4, 8, 4)
     assert made.tau == 7 / 4 and made.tokens_per_s == pytest.approx(7 / (4 * 450e-6))
@@ -148,11 +169,18 @@ def test_every_rejection_is_listed_with_its_place_and_rows_find_those_that_they_
     where = [(x.run, x.step, x.node, x.depth, x.kind, x.drafted, x.came) for x in made.deaths]
     first = [(0, 0, 0, 1, "word start", "␣cat", "␣dog"), (0, 1, 1, 2, "inside a word", "s", ".")]
     assert where == [*first, (0, 4, 0, 1, "word start", "␣cat", "␣cat"), *((1, *x[1:]) for x in first)]
-    assert [(x.p, x.q) for x in made.deaths][:2] == [(0.25, 0.25), (0.25, 0.95)] and made.begins == ["the", "the"]
+    assert [(x.p, x.q) for x in made.deaths][:2] == [(0.25, 0.25), (0.25, 0.95)] and made.begins == [
+        "the",
+        "the",
+    ]
     assert len(made.deaths) == made.fates["refused"] == len(made.record()["deaths"])
     for table in tables(made):
         for row, fields in zip(table.rows, table.where or [None] * len(table.rows), strict=True):
-            due = [x for x in made.deaths if fields is not None and all(str(vars(x)[k]) == v for k, v in fields.items())]
+            due = [
+                x
+                for x in made.deaths
+                if fields is not None and all(str(vars(x)[k]) == v for k, v in fields.items())
+            ]
             if table.title == "By depth":
                 assert len(due) == int(row[2]) - int(row[3]), "reached and not accepted"
             if table.title == "What the draft believed":
@@ -172,25 +200,43 @@ def test_rejections_behind_the_limit_are_counted_alone(monkeypatch: pytest.Monke
 
 def test_time_is_split_and_adds_up() -> None:
     made = report(chain())
-    assert made.spent == pytest.approx({"draft": 100 / 450, "verify": 300 / 450, "policy": 0.0, "rest": 50 / 450})
+    assert made.spent == pytest.approx(
+        {"draft": 100 / 450, "verify": 300 / 450, "policy": 0.0, "rest": 50 / 450}
+    )
 
 
 def test_siblings_are_counted_by_their_turn_and_a_place_once() -> None:
-    tree = step(0, [CAT, DOG, S, DOT], [-1, -1, 1, 1], [(0, False), (1, True), (2, False), (3, False)], [1], SEVEN)
+    tree = step(
+        0, [CAT, DOG, S, DOT], [-1, -1, 1, 1], [(0, False), (1, True), (2, False), (3, False)], [1], SEVEN
+    )
     made = report(trace(tree))
     assert [(x.offered, x.tested, x.accepted, x.first) for x in made.depths] == [(1, 1, 1, 0), (1, 1, 0, 0)]
     assert shares(made.ranks) == {"1st": (2, 0), "2nd": (2, 1)}
-    assert [(x.drafted, x.came) for x in made.confusions] == [("s", "␣7")], "the first guess of the place where it died"
+    assert [(x.drafted, x.came) for x in made.confusions] == [("s", "␣7")], (
+        "the first guess of the place where it died"
+    )
 
 
 def test_what_typical_tries_off_the_path_is_left_out() -> None:
     """Both first tokens pass; the second one's branch is longer, so what was tried under the first is on no path."""
     tried = [(0, True), (1, True), (2, False), (3, True)]
-    one = step(0, [CAT, DOG, S, DOT], [-1, -1, 0, 1], tried, [1, 3], SEVEN, tops=laws((0, [1.0], [0.0]), (1, [1.0], [0.0])))
+    one = step(
+        0,
+        [CAT, DOG, S, DOT],
+        [-1, -1, 0, 1],
+        tried,
+        [1, 3],
+        SEVEN,
+        tops=laws((0, [1.0], [0.0]), (1, [1.0], [0.0])),
+    )
     made = report(trace(one, rule="typical"))
     assert [(x.tested, x.accepted) for x in made.depths] == [(1, 1), (1, 1)] and made.fates["whole"] == 1
-    assert shares(made.kinds) == {"word start": (2, 2), "punctuation": (1, 1)}, "the refused s stood off the path"
-    assert sum(x.tested for x in made.entropy) == 1, "of the two laws that are recorded one is of a place on the path"
+    assert shares(made.kinds) == {"word start": (2, 2), "punctuation": (1, 1)}, (
+        "the refused s stood off the path"
+    )
+    assert sum(x.tested for x in made.entropy) == 1, (
+        "of the two laws that are recorded one is of a place on the path"
+    )
 
 
 def test_spectr_tries_all_copies_of_a_place() -> None:
@@ -202,13 +248,17 @@ def test_spectr_tries_all_copies_of_a_place() -> None:
     assert [(x.tested, x.accepted) for x in made.depths] == [(1, 1), (1, 0)]
     assert shares(made.ranks) == {"1st": (2, 0), "2nd": (2, 1)}
     lossless = report(trace(step(0, [CAT, S, CAT, DOT], [-1, 0, -1, 2], tried, [2], DOG)))
-    assert shares(lossless.ranks) == {"1st": (2, 0), "2nd": (1, 1)}, "another rule looks only below the node of the path"
+    assert shares(lossless.ranks) == {"1st": (2, 0), "2nd": (1, 1)}, (
+        "another rule looks only below the node of the path"
+    )
 
 
 def test_block_counts_what_stays_not_what_passed_a_test() -> None:
     """The tests of the first token failed and that of the second succeeded, so both stay."""
     tried = [(0, False), (1, True), (2, False)]
-    made = report(trace(step(0, [CAT, S, DOT], [-1, 0, 1], tried, [0, 1], DOG, rule={"h": [], "u": []}), rule="block"))
+    made = report(
+        trace(step(0, [CAT, S, DOT], [-1, 0, 1], tried, [0, 1], DOG, rule={"h": [], "u": []}), rule="block")
+    )
     assert [(x.tested, x.accepted) for x in made.depths] == [(1, 1), (1, 1), (1, 0)]
     assert shares(made.kinds) == {"word start": (1, 1), "inside a word": (1, 1), "punctuation": (1, 0)}
 
@@ -221,7 +271,16 @@ def test_a_passenger_is_no_guess() -> None:
 
 
 def test_steps_without_a_draft_are_none_and_slow_the_mean_down() -> None:
-    bare = Step(1, 2, 0.0, 400.0, [CAT], ["target"], passes=[Pass("target", "verify", 1, 2, 300.0)], extra=Extra(CAT, "target"))
+    bare = Step(
+        1,
+        2,
+        0.0,
+        400.0,
+        [CAT],
+        ["target"],
+        passes=[Pass("target", "verify", 1, 2, 300.0)],
+        extra=Extra(CAT, "target"),
+    )
     made = report(trace(chain().steps[0], bare))
     assert made.fates == {"refused": 1, "whole": 0, "none": 1, "cut": 0}
 
@@ -249,7 +308,10 @@ def test_several_traces_are_counted_together_and_the_example_names_its_run() -> 
         ([chain(), trace(*chain().steps, device="cuda")], "another type or device"),
         ([trace()], "No step of these traces holds a draft"),
         ([trace(*chain().steps[3:])], "^The only draft of these traces was cut by .*: take longer"),
-        ([trace(*chain().steps[3:]), trace(*chain().steps[3:])], "^All 2 drafts of these traces were cut by the end"),
+        (
+            [trace(*chain().steps[3:]), trace(*chain().steps[3:])],
+            "^All 2 drafts of these traces were cut by the end",
+        ),
     ],
 )
 def test_what_cannot_be_counted_is_refused_in_a_sentence(traces: list[Trace], says: str) -> None:
@@ -286,13 +348,21 @@ def test_of_a_fork_only_what_its_own_method_decided_by_itself_is_counted() -> No
         told = {"of": "0" * 16, "step": 1, "name": "", "change": {}, "forced": forced, "base": base}
         return trace(*chain().steps, rule=rule, max_new_tokens=16, fork=told)
 
-    whole, own, forced = report(chain()), report(forked([], "lossless")), report(forked([[0, True]], "lossless"))
+    whole, own, forced = (
+        report(chain()),
+        report(forked([], "lossless")),
+        report(forked([[0, True]], "lossless")),
+    )
     assert (whole.steps, own.steps, forced.steps) == (4, 3, 2)
     assert report(forked([], "block")).steps == 4, "another seed alone changes no rule"
     later = report(trace(*chain().steps[1:]))
     assert shares(own.depths) == shares(later.depths) != shares(whole.depths) and own.tokens == later.tokens
     told = [[x for x in made.notes if "is a fork" in x] for made in (whole, own, forced)]
-    assert not told[0] and "1 of its steps were made by another method or forced" in told[1][0] and "2 of" in told[2][0]
+    assert (
+        not told[0]
+        and "1 of its steps were made by another method or forced" in told[1][0]
+        and "2 of" in told[2][0]
+    )
 
 
 def test_overlap_agreement_and_the_second_guess_follow_from_the_laws() -> None:
@@ -316,7 +386,8 @@ def test_expected_acceptance_is_the_mean_overlap() -> None:
     sure, wrong = laws((-1, [0.5, 0.5], [0.5, 0.5])), laws((-1, [1.0, 0.0], [0.0, 1.0]), entropy=0.01)
     made = report(
         trace(
-            step(0, [CAT], [-1], [(0, True)], [0], DOG, tops=sure), step(1, [CAT], [-1], [(0, False)], [], DOG, tops=wrong, n=3)
+            step(0, [CAT], [-1], [(0, True)], [0], DOG, tops=sure),
+            step(1, [CAT], [-1], [(0, False)], [], DOG, tops=wrong, n=3),
         )
     )
     assert made.expected == pytest.approx(0.5)
@@ -364,7 +435,9 @@ def test_a_stop_token_is_special_whatever_it_reads() -> None:
 
 @cache
 def toy(length: int, sampler: str = "greedy") -> Trace:
-    return toys.decode(toys.method(drafter=("draft_model", {"length": length}), sampler=sampler), count=300).sink
+    return toys.decode(
+        toys.method(drafter=("draft_model", {"length": length}), sampler=sampler), count=300
+    ).sink
 
 
 def test_a_shorter_draft_is_predicted_from_the_longer_one() -> None:
@@ -375,7 +448,9 @@ def test_a_shorter_draft_is_predicted_from_the_longer_one() -> None:
     assert long.curve[4].gain == 1.0 and long.curve[0].tokens == 1.0
     steps = [s for s in toy(4).steps if s.extra is not None]
     assert long.curve[4].tokens == pytest.approx(1 + sum(s.accepted for s in steps) / len(steps))
-    assert len(long.depths) == 4 and min(x.tested - x.accepted for x in long.depths[:2]) > 10, "it needs refusals"
+    assert len(long.depths) == 4 and min(x.tested - x.accepted for x in long.depths[:2]) > 10, (
+        "it needs refusals"
+    )
 
 
 def test_prompt_lookup_is_predicted_to_the_step() -> None:
@@ -390,7 +465,9 @@ def test_prompt_lookup_is_predicted_to_the_step() -> None:
 def test_a_second_chain_is_predicted_from_the_laws() -> None:
     """Against runs of the tree itself."""
     alone, both = (
-        toys.decode(toys.method(drafter=("draft_model", dict(length=2, width=w)), sampler="temperature"), count=400).sink
+        toys.decode(
+            toys.method(drafter=("draft_model", dict(length=2, width=w)), sampler="temperature"), count=400
+        ).sink
         for w in (1, 2)
     )
     told = next(x for x in report(alone).advice if x.kind == "tree")
@@ -406,7 +483,9 @@ def test_the_clock_measures_what_it_saw_and_scales_the_rest() -> None:
     clock = advice.Clock(header(), seen)
     assert [clock.verify(n) for n in (3, 4, 5)] == [300.0, 400.0, 500.0]
     assert clock.verify(2) == 300.0, "too few were seen to count as measured"
-    assert clock.verify(3.5) == 350.0 and clock.verify(9) == 500.0, "without a shape nothing is known of other sizes"
+    assert clock.verify(3.5) == 350.0 and clock.verify(9) == 500.0, (
+        "without a shape nothing is known of other sizes"
+    )
     assert clock.step(3, 2) == 300 + 50 + 2 * 50
     real = advice.Clock(known("chain").header, seen)
     assert real.verify(1) < 300.0 < 500.0 < real.verify(64), "by the bytes that they move"
@@ -433,11 +512,24 @@ def test_counts_of_every_rule_agree_with_the_paths(name: str) -> None:
     assert sum(made.fates.values()) == len(it.steps) == made.steps
     refused = [x for x in whole if x.extra is not None and x.extra.origin in ("residual", "correction")]
     assert made.fates["refused"] == len(refused) == sum(x.tested - x.accepted for x in made.depths)
-    assert sum(x.count for x in made.confusions) + made.others + made.again == len(refused) == sum(made.came.values())
+    assert (
+        sum(x.count for x in made.confusions) + made.others + made.again
+        == len(refused)
+        == sum(made.came.values())
+    )
     assert [x.count for x in made.confusions] == sorted((x.count for x in made.confusions), reverse=True)
-    assert (made.tokens, made.accepted, made.drafted, made.passes) == (s.tokens, s.accepted, s.drafted, s.target_passes)
+    assert (made.tokens, made.accepted, made.drafted, made.passes) == (
+        s.tokens,
+        s.accepted,
+        s.drafted,
+        s.target_passes,
+    )
     assert sum(x.tested for x in made.entropy) == sum(x.tested for x in made.depths), "every place has a law"
-    assert sum(x.tested for x in made.kinds) == sum(x.tested for x in made.ranks) >= sum(x.tested for x in made.depths)
+    assert (
+        sum(x.tested for x in made.kinds)
+        == sum(x.tested for x in made.ranks)
+        >= sum(x.tested for x in made.depths)
+    )
     assert bool(made.bins) == (name not in ("greedy", "copied"))
     assert sum(made.spent.values()) == pytest.approx(1.0, abs=0.05)
     assert made.advice and all(x.gain > 0 for x in made.advice) and headline(made) and len(tables(made)) > 5

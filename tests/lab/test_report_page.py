@@ -41,7 +41,9 @@ def test_one_file_runs_nothing_and_asks_for_nothing() -> None:
     assert not [tag for tag, _ in made.tags if tag in ("script", "link", "img", "iframe", "form", "a")]
     names = [name for _, attrs in made.tags for name in attrs]
     assert not [x for x in names if x in ("src", "href", "action", "data") or x.startswith("on")]
-    assert [a["content"] for tag, a in made.tags if a.get("http-equiv") == "Content-Security-Policy"] == [POLICY]
+    assert [a["content"] for tag, a in made.tags if a.get("http-equiv") == "Content-Security-Policy"] == [
+        POLICY
+    ]
 
 
 def test_every_cell_of_every_table_stands_in_the_page_and_bars_have_its_share() -> None:
@@ -79,7 +81,9 @@ def test_the_file_opens_from_disk_with_the_network_unplugged(driver: Any, tmp_pa
     assert shown.locator("section").count() >= 7 and shown.locator("rect.fill").count() > 10
     fill = shown.evaluate("getComputedStyle(document.querySelector('rect.fill')).fill")
     assert fill not in ("", "rgb(0, 0, 0)"), "the colours came along"
-    assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth"), "wide tables scroll by themselves"
+    assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth"), (
+        "wide tables scroll by themselves"
+    )
     assert not said and all(url.startswith("file:") for url in asked), (said, asked)
     assert shown.evaluate("window.trap") is None
     context.close()
@@ -87,7 +91,9 @@ def test_the_file_opens_from_disk_with_the_network_unplugged(driver: Any, tmp_pa
 
 def test_it_shows_itself_in_a_notebook_as_a_frame_that_runs_nothing() -> None:
     frame = Parsed(report(known("chain"))._repr_html_())
-    assert [tag for tag, _ in frame.tags] == ["iframe"] and "Where drafts die" in (frame.tags[0][1]["srcdoc"] or "")
+    assert [tag for tag, _ in frame.tags] == ["iframe"] and "Where drafts die" in (
+        frame.tags[0][1]["srcdoc"] or ""
+    )
 
 
 # ---- charts
@@ -102,7 +108,10 @@ def test_charts_hold_the_counts_of_the_report() -> None:
     depths = [x for x in it.depths if x.offered]
     labels = [x.label for x in depths]
     at, so_far = marks(report_figures.depth(it))
-    assert at == (labels, [x.share for x in depths]) and so_far == (labels, [x.accepted / x.offered for x in depths])
+    assert at == (labels, [x.share for x in depths]) and so_far == (
+        labels,
+        [x.accepted / x.offered for x in depths],
+    )
     ((names, values),) = marks(report_figures.entropy(it))
     assert dict(zip(names, values, strict=True)) == {x.label: x.share for x in it.entropy if x.tested}
     stays, goes = marks(report_figures.kinds(it))
@@ -124,6 +133,10 @@ def test_drafts_without_chance_have_no_calibration() -> None:
 def test_few_tests_are_marked() -> None:
     it = report(known("chain"))
     (bars,) = report_figures.entropy(it).data
-    assert [colour.startswith("rgba") for colour in bars.marker.color] == [x.tested < 20 for x in it.entropy if x.tested]
+    assert [colour.startswith("rgba") for colour in bars.marker.color] == [
+        x.tested < 20 for x in it.entropy if x.tested
+    ]
     table = next(x for x in tables(it) if x.title == "By the target's entropy")
-    assert [bool(re.search(r"\(few\)", row[3])) for row in table.rows] == [int(row[1]) < 20 for row in table.rows]
+    assert [bool(re.search(r"\(few\)", row[3])) for row in table.rows] == [
+        int(row[1]) < 20 for row in table.rows
+    ]

@@ -46,13 +46,20 @@ def test_halves_choose_by_their_own_texts_and_the_others_are_held_out() -> None:
     assert len(made) == 40 and {*made["value"].dropna()} <= {1.0, 0.9, 0.8}
     by_value = {x.value: sum(x.losses) / N for x in CURVE}
     for row in made.dropna().itertuples():
-        assert (row.risk + row.held_out) / 2 == pytest.approx(by_value[row.value]), "two halves make the whole"
+        assert (row.risk + row.held_out) / 2 == pytest.approx(by_value[row.value]), (
+            "two halves make the whole"
+        )
     assert made.equals(risk.halves(ONE, count=40)) and not made.equals(risk.halves(ONE, count=40, seed=1))
 
 
 def test_a_name_and_a_path_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrated, "usual", lambda: tmp_path)
     write(ONE, tmp_path / "calm.json")
-    assert risk.calibration_of("calm") == risk.calibration_of(tmp_path / "calm.json") == risk.calibration_of(ONE) == ONE
+    assert (
+        risk.calibration_of("calm")
+        == risk.calibration_of(tmp_path / "calm.json")
+        == risk.calibration_of(ONE)
+        == ONE
+    )
     with pytest.raises(ParamError, match="There is no calibration"):
         risk.figure("other")

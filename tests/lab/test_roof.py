@@ -28,7 +28,12 @@ from .drawn import Drawn
 from .runs import known
 
 MACHINE = HardwareProfile(
-    "a machine", {"float64": 4e9, "float32": 8e9}, 2e9, cache_bandwidth=6e9, cache_bytes=1 << 20, kind="measured"
+    "a machine",
+    {"float64": 4e9, "float32": 8e9},
+    2e9,
+    cache_bandwidth=6e9,
+    cache_bytes=1 << 20,
+    kind="measured",
 )
 
 
@@ -42,7 +47,9 @@ def test_a_row_is_the_sum_of_its_passes_at_the_cost_model_s_price() -> None:
         for (lane, phase), row in rows.items():
             spec = spec_of(trace.header.model if lane == "target" else trace.header.lanes[lane])
             own = [p for p in step.passes if (p.lane, p.phase) == (lane, phase)]
-            costs = [cost_of(spec, p, bits=bits, draft=step.draft if phase == "verify" else None) for p in own]
+            costs = [
+                cost_of(spec, p, bits=bits, draft=step.draft if phase == "verify" else None) for p in own
+            ]
             assert row["flops"] == sum(c.flops for c in costs) and row["bytes"] == sum(c.bytes for c in costs)
             assert row["s"] == pytest.approx(sum(p.wall_us for p in own) / 1e6)
             assert row["rows"] == sum(p.tokens * p.batch for p in own)
@@ -66,7 +73,9 @@ def made_of(words: str) -> Trace:
     spec = replace(decoder.spec, bits=bits_of(decoder))
     decoder = copy(decoder)
     decoder.spec = spec
-    run = toys.finished(Session(replace(whole, decoder=decoder, spec=spec), toys.method(), toys.PROMPT, max_new_tokens=6))
+    run = toys.finished(
+        Session(replace(whole, decoder=decoder, spec=spec), toys.method(), toys.PROMPT, max_new_tokens=6)
+    )
     return run.sink  # type: ignore[return-value] # a trace
 
 
@@ -94,12 +103,18 @@ def test_passes_of_a_model_that_was_made_of_another_have_its_price_too(words: st
 def test_the_point_before_stands_hollow_on_the_roof_and_is_told(driver: Any) -> None:
     trace, drawn = made_of("codes bits=3 group=16"), Drawn(driver)
     data = json.loads(encode(list(messages(trace, profile=MACHINE))))
-    drawn.run("(told, i) => { window.view = S.mount(place); told.forEach((one) => view.push(one)); view.seek(i); }", data, 3)
+    drawn.run(
+        "(told, i) => { window.view = S.mount(place); told.forEach((one) => view.push(one)); view.seek(i); }",
+        data,
+        3,
+    )
     row = Passes(trace.header).rows(trace.steps[3].passes)[0]["before"]
     resident = row["kept"] <= MACHINE.cache_bytes
     best = roof(MACHINE, [row["flops"] / row["bytes"]], trace.header.dtype, resident=resident)[0]
     assert "Hollow: the same pass by toy, at best." in drawn.text(".roof-pane > p.quiet")
-    assert re.search(r"; by toy [\d.]+ [kM]B, [\d.]+ . ?m?s at best|; by toy ", drawn.text(".roof-pane .reading"))
+    assert re.search(
+        r"; by toy [\d.]+ [kM]B, [\d.]+ . ?m?s at best|; by toy ", drawn.text(".roof-pane .reading")
+    )
     drawn.page.locator(".roof-pane .tools button").click()
     rows = drawn.cells(".roof-pane .twin tbody tr")
     mine = next(x for x in rows if x[0].endswith("by toy at best") and x[0].startswith("verify"))
@@ -126,14 +141,20 @@ def test_a_machine_is_told_only_when_it_is_given_and_only_for_its_types() -> Non
     trace = known("chain")
     assert wire_of(trace).head()["machine"] is None
     told = wire_of(trace, profile=MACHINE).head()["machine"]
-    assert told == machine_of(MACHINE, trace.header.dtype) and told["peak"] == MACHINE.peak(trace.header.dtype)
+    assert told == machine_of(MACHINE, trace.header.dtype) and told["peak"] == MACHINE.peak(
+        trace.header.dtype
+    )
     assert machine_of(MACHINE, "int8") is None
 
 
 def opened(driver: Any, step: int, profile: HardwareProfile | None) -> Drawn:
     made = Drawn(driver)
     data = json.loads(encode(list(messages(known("tree"), profile=profile))))
-    made.run("(told, i) => { window.view = S.mount(place); told.forEach((one) => view.push(one)); view.seek(i); }", data, step)
+    made.run(
+        "(told, i) => { window.view = S.mount(place); told.forEach((one) => view.push(one)); view.seek(i); }",
+        data,
+        step,
+    )
     return made
 
 
@@ -148,7 +169,8 @@ def test_the_reading_says_how_far_below_the_roof_and_what_bounds_it(driver: Any,
     best = roof(machine, [row["flops"] / row["bytes"]], trace.header.dtype, resident=cache_bytes > 0)[0]
     share = 100 * row["flops"] / row["s"] / best
     told = re.fullmatch(
-        r"verify, (\d+) rows?: .* moved, .* in .* ms, (\d+) % of roof, bound by ([a-z ]+)", made.text(".reading")
+        r"verify, (\d+) rows?: .* moved, .* in .* ms, (\d+) % of roof, bound by ([a-z ]+)",
+        made.text(".reading"),
     )
     assert told and int(told[1]) == row["rows"] and abs(int(told[2]) - share) <= 0.51
     below = row["flops"] / row["bytes"] < machine.peak(trace.header.dtype) / (6e9 if cache_bytes else 2e9)
@@ -182,7 +204,12 @@ def test_the_tree_stays_on_a_screen_of_900_px(driver: Any) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    [{}, {"name": 1}, {"name": "x", "peak_flops": "fast", "bandwidth": 1}, {"name": "x", "peak_flops": 1, "bandwidth": -1}],
+    [
+        {},
+        {"name": 1},
+        {"name": "x", "peak_flops": "fast", "bandwidth": 1},
+        {"name": "x", "peak_flops": 1, "bandwidth": -1},
+    ],
 )
 def test_a_damaged_machine_in_a_header_draws_no_roof(said: dict[str, Any]) -> None:
     header = replace(known("chain").header, machine=said)
@@ -198,7 +225,9 @@ def test_a_header_tells_the_machine_that_was_measured() -> None:
 def test_what_is_packed_behind_a_shortened_prompt_is_priced_so() -> None:
     """Packed entries of a prompt are counted from where the target read it, not from where it was given."""
     context, codec = ("gemfilter", dict(keep=12, kernel=3)), ("kivi", dict(group=4, residual=4))
-    trace = toys.decode(toys.method(context=context, codec=codec), toys.prompts(1, 60, seed=2)[0], count=8).sink
+    trace = toys.decode(
+        toys.method(context=context, codec=codec), toys.prompts(1, 60, seed=2)[0], count=8
+    ).sink
     made, last = Passes(trace.header), trace.steps[-1].passes[-1]
     assert made.read_bits(last) is None, "the header has the prompt as it was given"
     made.learn(trace.prefill)

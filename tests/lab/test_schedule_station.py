@@ -11,30 +11,43 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 
 
 @pytest.mark.parametrize(
-    ("schedule", "seen"), [("fixed", None), (("confidence", {"threshold": 0.6}), "threshold 0.6, most 20, tune true")]
+    ("schedule", "seen"),
+    [("fixed", None), (("confidence", {"threshold": 0.6}), "threshold 0.6, most 20, tune true")],
 )
 def test_strip_shows_the_schedule_that_decides(drawn: Drawn, schedule, seen: str | None) -> None:
     method = toys.method(drafter=("draft_model", {"length": 3}), schedule=schedule)
     data = told(toys.decode(method, count=12).sink)
-    drawn.run("(data) => { window.view = S.mount(place); data.forEach((one) => view.push(one)); view.seek(1); }", data)
+    drawn.run(
+        "(data) => { window.view = S.mount(place); data.forEach((one) => view.push(one)); view.seek(1); }",
+        data,
+    )
     words = [x.split("  ")[0] for x in drawn.page.locator(".station .what").all_inner_texts()]
     assert words[0] == "Draft" and ("Schedule" in words) == (seen is not None)
     if seen is not None:
         station = drawn.page.locator(".station", has=drawn.page.get_by_text("Schedule", exact=True))
-        assert station.locator("b").inner_text() == "confidence" and station.locator(".knobs").inner_text() == seen
+        assert (
+            station.locator("b").inner_text() == "confidence"
+            and station.locator(".knobs").inner_text() == seen
+        )
 
 
 @pytest.mark.parametrize(
     ("parts", "mark"),
     [
-        ({"policy": ("streaming_llm", {"recent": 2})}, "lossy, because: entries leave the cache (streaming llm)"),
+        (
+            {"policy": ("streaming_llm", {"recent": 2})},
+            "lossy, because: entries leave the cache (streaming llm)",
+        ),
         ({"depth": ("confidence_exit", {})}, "lossy, because: layers are left out (confidence exit)"),
         ({"drafter": ("draft_model", {"length": 3})}, "lossless"),
     ],
 )
 def test_one_mark_says_whose_text_the_whole_run_wrote(drawn: Drawn, parts, mark: str) -> None:
     data = told(toys.decode(toys.method(**parts), count=12).sink)
-    drawn.run("(data) => { window.view = S.mount(place); data.forEach((one) => view.push(one)); view.seek(1); }", data)
+    drawn.run(
+        "(data) => { window.view = S.mount(place); data.forEach((one) => view.push(one)); view.seek(1); }",
+        data,
+    )
     assert drawn.text(".whose").lower() == mark
     words = [x.split("  ")[0] for x in drawn.page.locator(".station .what").all_inner_texts()]
     assert ("Rule" in words) is ("drafter" in parts), "no rule stands where nothing is tested"

@@ -42,7 +42,9 @@ class Heard(Scope):
 
     @property
     def steps(self) -> list[dict[str, Any]]:
-        return [x for one in self.sent if one["kind"] == "batch" for x in one["messages"] if x["kind"] == "step"]
+        return [
+            x for one in self.sent if one["kind"] == "batch" for x in one["messages"] if x["kind"] == "step"
+        ]
 
 
 @pytest.fixture
@@ -64,7 +66,9 @@ def test_a_shown_trace_lies_whole_in_one_trait() -> None:
 def test_a_long_trace_comes_with_trees_first_and_then_without(monkeypatch: pytest.MonkeyPatch) -> None:
     from decodescope.lab.wire import messages
 
-    monkeypatch.setattr(messages.messages, "__kwdefaults__", {**messages.messages.__kwdefaults__, "plenty": 20_000})
+    monkeypatch.setattr(
+        messages.messages, "__kwdefaults__", {**messages.messages.__kwdefaults__, "plenty": 20_000}
+    )
     steps = [m for m in show(known("chain")).messages if m["kind"] == "step"]
     assert not steps[0].get("brief") and steps[-1].get("brief") and len(steps) == len(known("chain").steps)
 
@@ -111,7 +115,11 @@ def test_a_watched_session_is_shown_and_kept(kept: bool, clock: Clock) -> None:
     session.sink = Trace() if kept else None
     first, made = session.sink, Heard()
     made.watch(session)
-    assert [s["i"] for s in made.steps] == list(range(12)) and made.trace is not None and made.trace.end is not None
+    assert (
+        [s["i"] for s in made.steps] == list(range(12))
+        and made.trace is not None
+        and made.trace.end is not None
+    )
     assert not kept or [s.emitted for s in first.steps] == [s.emitted for s in made.trace.steps]
 
 
@@ -119,7 +127,9 @@ def test_a_gap_is_filled_with_whole_steps(clock: Clock) -> None:
     made = Heard(known("tree"))
     made._asked(made, {"kind": "gap", "from": 2, "to": 5}, [])
     made.flush()
-    assert [s["i"] for s in made.steps] == [2, 3, 4] and all("nodes" in s and "cut" not in s for s in made.steps)
+    assert [s["i"] for s in made.steps] == [2, 3, 4] and all(
+        "nodes" in s and "cut" not in s for s in made.steps
+    )
     for content in ({"kind": "gap", "from": -5, "to": 10**9}, {"kind": "other"}, {"kind": "gap"}, "text"):
         made._asked(made, content, [])  # type: ignore[arg-type]
 
@@ -127,7 +137,9 @@ def test_a_gap_is_filled_with_whole_steps(clock: Clock) -> None:
 def test_selection_explains_the_node_that_was_clicked() -> None:
     trace = known("chain")
     made = show(trace)
-    step = next(s for s in trace.steps if s.draft is not None and len(s.draft.tokens) > 1 and s.extra is not None)
+    step = next(
+        s for s in trace.steps if s.draft is not None and len(s.draft.tokens) > 1 and s.extra is not None
+    )
     made.selection = {"step": step.step, "node": 1}
     assert made.explain().where.startswith("node 0")
     made.selection = {"step": step.step, "node": len(step.draft.tokens) + 1}  # type: ignore[union-attr]
@@ -143,12 +155,16 @@ def test_node_and_selection_are_one_thing_in_two_forms() -> None:
     scope.node = 1
     assert scope.selection == {"step": 3, "node": 1} and "node 0" in scope.explain().where
     scope.step = 4
-    assert scope.node is None and scope.selection == {"step": 3, "node": 1}, "what was selected stays with its step"
+    assert scope.node is None and scope.selection == {"step": 3, "node": 1}, (
+        "what was selected stays with its step"
+    )
     scope.step = 3
     scope.node = None
     assert scope.selection is None and nodes == [2, 1, None, 1, None]
     drafted = open_trace("first-rejection").steps[3].drafted
-    with pytest.raises(TraitError, match=rf"node = 99: the step that is shown has nodes 0 \(the root\) to {drafted + 1}"):
+    with pytest.raises(
+        TraitError, match=rf"node = 99: the step that is shown has nodes 0 \(the root\) to {drafted + 1}"
+    ):
         scope.node = 99
     newest = show("jacobi")
     newest.step, newest.node = -1, 0
@@ -165,13 +181,19 @@ def test_hostile_tokens_stay_data_in_the_traits() -> None:
 def test_a_comparison_holds_both_runs_and_answers_for_each() -> None:
     a, b = run("plain greedy", count=60), run("greedy", count=60)
     made = compare(a, b)
-    assert [len([m for m in told if m["kind"] == "step"]) for told in made.runs] == [len(a.steps), len(b.steps)]
+    assert [len([m for m in told if m["kind"] == "step"]) for told in made.runs] == [
+        len(a.steps),
+        len(b.steps),
+    ]
     sent: list[Any] = []
     made.send = lambda content, buffers=None: sent.append(content)  # type: ignore[method-assign]
     for which, trace in enumerate((a, b)):
         made._asked(None, {"kind": "gap", "which": which, "from": 3, "to": 5}, None)
         wire = wire_of(trace)
-        assert sent.pop() == {"which": which, "messages": [wire.step(s, whole=True) for s in trace.steps[3:5]]}
+        assert sent.pop() == {
+            "which": which,
+            "messages": [wire.step(s, whole=True) for s in trace.steps[3:5]],
+        }
     made._asked(None, {"kind": "gap", "which": 2, "from": 0, "to": 1}, None)
     assert not sent and made.get_state()["runs"] == made.runs
     with pytest.raises(TraitError, match="align"):
@@ -183,7 +205,9 @@ def test_differences_name_settings_figures_and_the_first_other_token() -> None:
     rows = {row.what: row for row in differences(a, b)}
     assert (rows["drafter"].a, rows["drafter"].b) == ("none", "draft_model")
     assert (rows["seed"].a, rows["seed"].b) == ("0", "1")
-    assert "draft_model.length" not in rows and "draft model" not in rows, "what one has alone is no difference"
+    assert "draft_model.length" not in rows and "draft model" not in rows, (
+        "what one has alone is no difference"
+    )
     assert "model" not in rows and "sampler" not in rows, "what is equal is left out"
     assert rows["tokens per target pass (tau)"].a == "1.00" and "trials accepted" not in rows
     made, other = a.tokens[len(a.header.prompt) :], b.tokens[len(b.header.prompt) :]

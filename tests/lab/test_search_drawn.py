@@ -22,7 +22,9 @@ ROWS = ".grown li:visible"
 
 @cache
 def run() -> Trace:
-    return toys.decode(toys.method(strategy=("planned", {"tests": "1\n2", "k": 2, "rollouts": 24})), count=4).sink
+    return toys.decode(
+        toys.method(strategy=("planned", {"tests": "1\n2", "k": 2, "rollouts": 24})), count=4
+    ).sink
 
 
 def again(search: Search, upto: int) -> tuple[Search, list[float]]:
@@ -40,13 +42,22 @@ def again(search: Search, upto: int) -> tuple[Search, list[float]]:
 def test_the_wire_says_of_each_node_what_the_record_says() -> None:
     trace = run()
     search, message = trace.steps[0].search, told(trace)[1]["search"]
-    assert search is not None and len(search.rollouts) > 8 and any(search.closed), "the test needs closed nodes"
-    assert [x[0] for x in message["nodes"]] == search.parents and [x[3] for x in message["nodes"]] == search.closed
+    assert search is not None and len(search.rollouts) > 8 and any(search.closed), (
+        "the test needs closed nodes"
+    )
+    assert [x[0] for x in message["nodes"]] == search.parents and [
+        x[3] for x in message["nodes"]
+    ] == search.closed
     assert [[x[::2] for x in node[4]] for node in message["nodes"]] == [
-        [[token, p] for token, p in zip(*both, strict=True)] for both in zip(search.offers, search.priors, strict=True)
+        [[token, p] for token, p in zip(*both, strict=True)]
+        for both in zip(search.offers, search.priors, strict=True)
     ]
     assert [[bool(x) for x in one[1]] for one in message["texts"]] == [x.passed for x in search.rollouts]
-    assert (message["count"], message["best"], message["why"]) == (len(search.rollouts), search.best + 1, search.why)
+    assert (message["count"], message["best"], message["why"]) == (
+        len(search.rollouts),
+        search.best + 1,
+        search.why,
+    )
     short = wire_of(trace).step(trace.steps[0])
     assert "nodes" not in short["search"] and short["few"], "a large tree is fetched where it is looked at"
 

@@ -12,7 +12,11 @@ from decodescope.engine.trace import Step, Trace
 
 from .drawn import Drawn, told
 
-DRAFTERS: dict[str, dict[str, Any]] = {"look_ahead_tokens": {"where": "everywhere"}, "bita": {"nodes": 5}, "ppd": {}}
+DRAFTERS: dict[str, dict[str, Any]] = {
+    "look_ahead_tokens": {"where": "everywhere"},
+    "bita": {"nodes": 5},
+    "ppd": {},
+}
 
 OPEN = """(all) => { window.view = S.mount(place, { views: ['tree', 'card'] });
 all.forEach((one) => view.push(one)); }"""
@@ -48,7 +52,10 @@ def test_the_wire_says_how_many_slots_hang_on_each_node(drafter: str) -> None:
 def test_the_rows_of_the_pass_lie_side_by_side_and_slots_are_no_tokens(drafter: str, drawn: Drawn) -> None:
     trace = run(drafter)
     drawn.run(OPEN, told(trace))
-    rows, bunches = drawn.page.locator(".pass-slots .rows li:visible"), drawn.page.locator(".pass-slots .hung > span:visible")
+    rows, bunches = (
+        drawn.page.locator(".pass-slots .rows li:visible"),
+        drawn.page.locator(".pass-slots .hung > span:visible"),
+    )
     for i, step in enumerate(trace.steps):
         drawn.run("(i) => view.seek(i)", i)
         drafted = 0 if step.draft is None else len(step.draft.tokens)

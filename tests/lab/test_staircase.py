@@ -16,7 +16,11 @@ def test_the_staircase_is_what_the_text_says_of_every_pass(block: int, guess: st
     made, text = staircase(trace), [*toys.PROMPT, *trace.end.tokens]
     passes = [(step.step, step.iteration) for step in trace.steps]
     for place in range(len(toys.PROMPT), len(text)):
-        seen = [(i, it.tokens[place - it.start]) for i, it in passes if it.start <= place < it.start + len(it.tokens)]
+        seen = [
+            (i, it.tokens[place - it.start])
+            for i, it in passes
+            if it.start <= place < it.start + len(it.tokens)
+        ]
         held = len(seen)
         while held and seen[held - 1][1] == text[place]:
             held -= 1
@@ -29,5 +33,7 @@ def test_the_staircase_is_what_the_text_says_of_every_pass(block: int, guess: st
 
 def test_what_the_text_has_not_is_in_no_place() -> None:
     trace = toys.decode(toys.method(strategy=("jacobi", {"block": 8})), count=20, stop_tokens=(6,)).sink
-    assert set(staircase(trace).final) == set(range(len(toys.PROMPT), len(toys.PROMPT) + len(trace.end.tokens)))
+    assert set(staircase(trace).final) == set(
+        range(len(toys.PROMPT), len(toys.PROMPT) + len(trace.end.tokens))
+    )
     assert not staircase(toys.decode(count=5).sink).final

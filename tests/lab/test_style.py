@@ -34,10 +34,18 @@ def contrast(a: str, b: str) -> float:
 SHEETS = sorted(Path(style.__file__).parent.parent.joinpath("web").glob("*.css"))
 TEXT = ("ink", "muted", "accept", "reject", "target-text")
 MARKS = ("ink", "muted", "accept", "reject", "target", "faint", "branch", "ring", "time-3")
-SYSTEM = {"CanvasText", "HighlightText", "GrayText", "ButtonText", "LinkText"}  # where the reader's own colours are forced
+SYSTEM = {
+    "CanvasText",
+    "HighlightText",
+    "GrayText",
+    "ButtonText",
+    "LinkText",
+}  # where the reader's own colours are forced
 # what is written on the shades of bits
 ON_BITS = {"on-few": ("bits-1", "bits-2"), "bg": ("bits-3", "bits-4"), "on-many": ("bits-5",)}
-QUIET = ("faint",)  # of what is disabled, and of what stands in an empty box: the one is exempt, the other repeats a label
+QUIET = (
+    "faint",
+)  # of what is disabled, and of what stands in an empty box: the one is exempt, the other repeats a label
 
 
 @pytest.mark.parametrize("palette", [style.LIGHT, style.DARK], ids=["light", "dark"])
@@ -57,11 +65,27 @@ def test_text_and_marks_stand_out(palette: dict[str, str]) -> None:
 
 SEEN = {  # linear light as eyes with all cones see it, and as those without one kind do (Machado et al. 2009, severity 1)
     "all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
-    "no long": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
-    "no middle": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.01182, 0.04294, 0.968881)),
-    "no short": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.3039)),
+    "no long": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "no middle": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.01182, 0.04294, 0.968881),
+    ),
+    "no short": (
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.3039),
+    ),
 }
-XYZ = ((0.43388, 0.37622, 0.18990), (0.2126, 0.7152, 0.0722), (0.01772, 0.10946, 0.87282))  # of white: 1, 1, 1
+XYZ = (
+    (0.43388, 0.37622, 0.18990),
+    (0.2126, 0.7152, 0.0722),
+    (0.01772, 0.10946, 0.87282),
+)  # of white: 1, 1, 1
 
 
 def cielab(colour: str, eye: str) -> tuple[float, float, float]:
@@ -75,10 +99,14 @@ def cielab(colour: str, eye: str) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize("eye", SEEN)
 @pytest.mark.parametrize("palette", [style.LIGHT, style.DARK], ids=["light", "dark"])
-def test_shades_of_bits_are_told_apart_by_every_eye_and_grow_lighter_with_fewer(palette: dict[str, str], eye: str) -> None:
+def test_shades_of_bits_are_told_apart_by_every_eye_and_grow_lighter_with_fewer(
+    palette: dict[str, str], eye: str
+) -> None:
     shades = [cielab(palette[f"bits-{k}"], eye) for k in range(1, 6)]
     assert min(math.dist(a, b) for i, a in enumerate(shades) for b in shades[:i]) > 14
-    assert [x[0] for x in shades] == sorted((x[0] for x in shades), reverse=True), "in grey they are in order too"
+    assert [x[0] for x in shades] == sorted((x[0] for x in shades), reverse=True), (
+        "in grey they are in order too"
+    )
 
 
 @pytest.mark.parametrize("sheet", SHEETS, ids=lambda x: x.name)
@@ -101,5 +129,7 @@ def test_words_are_the_same_in_both_languages() -> None:
 
 
 def test_numbers_carry_units() -> None:
-    assert style.size(512 * 1024) == "512 KiB" and style.size(10) == "10 B" and style.size(3 << 30) == "3.0 GiB"
+    assert (
+        style.size(512 * 1024) == "512 KiB" and style.size(10) == "10 B" and style.size(3 << 30) == "3.0 GiB"
+    )
     assert style.percent(0.614) == "61 %" and style.count(9_900_000) == "9.9 M"

@@ -38,17 +38,25 @@ def test_the_wire_has_every_span_and_every_likeness_where_the_whole_step_is_aske
     trace = extracted()
     spans, message = trace.steps[0].spans, told(trace)[1]["survey"]
     assert spans is not None and spans.losses is not None
-    sent = np.frombuffer(base64.b64decode(message["losses"]), "<f4").reshape(message["count"], message["long"])
-    assert np.array_equal(sent, spans.losses, equal_nan=True) and np.isnan(sent).any(), "the test needs places without a span"
+    sent = np.frombuffer(base64.b64decode(message["losses"]), "<f4").reshape(
+        message["count"], message["long"]
+    )
+    assert np.array_equal(sent, spans.losses, equal_nan=True) and np.isnan(sent).any(), (
+        "the test needs places without a span"
+    )
     assert message["rows"][0] == message["best"] == spans.best and len(message["words"]) == spans.count
     vote, message = voted().steps[-1].drawn, told(voted())[-2]["survey"]
     assert vote is not None and vote.like is not None
     assert message["votes"] == vote.votes and np.allclose(message["like"], vote.like, atol=1e-7)
     for one, step in ((trace, trace.steps[0]), (voted(), voted().steps[-1])):
         short = wire_of(one).step(step)
-        assert short["few"] and not {"losses", "like"} & short["survey"].keys(), "a map is fetched where it is looked at"
+        assert short["few"] and not {"losses", "like"} & short["survey"].keys(), (
+            "a map is fetched where it is looked at"
+        )
     monkeypatch.setattr(surveyed, "MOST", 4)
-    assert not {"losses", "like"} & told(trace)[1]["survey"].keys(), "a map that is too large stays in the trace"
+    assert not {"losses", "like"} & told(trace)[1]["survey"].keys(), (
+        "a map that is too large stays in the trace"
+    )
 
 
 @pytest.mark.browser
@@ -67,7 +75,9 @@ def test_each_span_of_the_map_says_its_text_its_nats_and_its_rank(drawn: Drawn, 
     first, tokens = 1, 3
     assert [first, tokens] != spans.best and np.isfinite(values[first, tokens - 1])
     wide = (drawn.page.locator(".spans canvas").bounding_box()["width"] - 86) / spans.losses.shape[1]
-    drawn.page.locator(".spans canvas").click(position={"x": 84 + (tokens - 0.5) * wide, "y": 16 + (first + 0.5) * 15})
+    drawn.page.locator(".spans canvas").click(
+        position={"x": 84 + (tokens - 0.5) * wide, "y": 16 + (first + 0.5) * 15}
+    )
     for _ in range(2):
         drawn.settled()
         value = values[first, tokens - 1]

@@ -40,7 +40,12 @@ def test_a_decision_is_the_trial_as_it_was_recorded() -> None:
         step = trace.steps[row.step]
         assert step.trials is not None and step.draft is not None
         at = step.trials.node.index(row.node)
-        assert (row.p, row.r, row.q, row.ok) == (step.trials.p[at], step.trials.r[at], step.trials.q[at], step.trials.ok[at])
+        assert (row.p, row.r, row.q, row.ok) == (
+            step.trials.p[at],
+            step.trials.r[at],
+            step.trials.q[at],
+            step.trials.ok[at],
+        )
         assert row.token == step.draft.tokens[row.node] and row.text == trace.piece(row.token)
         assert row.depth == 1 if row.parent == -1 else row.depth > 1
 
@@ -54,17 +59,25 @@ def test_under_a_greedy_sampler_a_decision_has_the_models_own_probability_beside
         assert tops is not None
         at = tops.places.tolist().index(row.parent)
         assert row.p_model == tops.p[at][tops.ids[at] == row.token] and row.entropy_nats == tops.entropy[at]
-        assert (row.p == 1) == (row.p_model == tops.p[at].max()), "the token that is left is the likeliest one"
+        assert (row.p == 1) == (row.p_model == tops.p[at].max()), (
+            "the token that is left is the likeliest one"
+        )
     assert ((table["p_model"] > 0.001) & (table["p_model"] < 0.999)).sum() > len(table) / 2
     bound = float(table.query("ok")["p_model"].median())
     doubted = table.query("ok and p_model < @bound")["step"].unique().tolist()
     over = Condition(f'p_model < {bound!r} and verdict == "accepted"').over(trace.header)
-    assert [s.step for s in trace.steps if over.see(s, {}).value] == doubted and 0 < len(doubted) < len(trace.steps)
+    assert [s.step for s in trace.steps if over.see(s, {}).value] == doubted and 0 < len(doubted) < len(
+        trace.steps
+    )
 
 
 def test_under_a_sampler_that_draws_the_models_own_probability_is_missing() -> None:
     table = frame(known("chain"), "decisions")
-    assert ((table["p"] > 0) & (table["p"] < 1)).any() and table["p_model"].isna().all() and table["entropy_nats"].notna().all()
+    assert (
+        ((table["p"] > 0) & (table["p"] < 1)).any()
+        and table["p_model"].isna().all()
+        and table["entropy_nats"].notna().all()
+    )
 
 
 def test_the_exported_rows_have_the_models_own_probability_too() -> None:
@@ -97,7 +110,9 @@ def test_what_was_not_recorded_is_missing() -> None:
 
 def test_a_table_of_no_steps_has_its_columns() -> None:
     empty = Trace([known("chain").header])
-    assert frame(empty, "steps").empty and list(frame(empty, "steps").columns) == list(frame(known("chain"), "steps").columns)
+    assert frame(empty, "steps").empty and list(frame(empty, "steps").columns) == list(
+        frame(known("chain"), "steps").columns
+    )
 
 
 def test_an_unknown_table_is_refused_with_the_known_ones() -> None:
@@ -112,10 +127,18 @@ def test_a_row_for_each_value_that_was_told(tmp_path: Path) -> None:
     sure = rows[rows["name"] == "sure"]
     assert len(sure) == sum(step.drafted for step in trace.steps) > 20
     for row in sure.itertuples():
-        assert row.value == trace.steps[row.step].draft.notes["schedule"]["sure"][int(row.at)] and row.part == "schedule"
+        assert (
+            row.value == trace.steps[row.step].draft.notes["schedule"]["sure"][int(row.at)]
+            and row.part == "schedule"
+        )
     mu = rows[rows["name"] == "mu"]
-    assert mu["value"].tolist() == [step.sampler["mu"] for step in trace.steps] and set(mu["unit"]) == {"bits"}
-    assert set(rows["name"]) == {"threshold", "pairs", "sure", "stop", "mu"} and trace.header.tells["sampler"]["mu"].at == 5.0
+    assert mu["value"].tolist() == [step.sampler["mu"] for step in trace.steps] and set(mu["unit"]) == {
+        "bits"
+    }
+    assert (
+        set(rows["name"]) == {"threshold", "pairs", "sure", "stop", "mu"}
+        and trace.header.tells["sampler"]["mu"].at == 5.0
+    )
 
 
 def test_the_root_s_value_comes_first_and_rows_of_a_grid_have_their_names() -> None:

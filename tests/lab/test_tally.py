@@ -19,13 +19,29 @@ from decodescope.lab.wire.messages import messages, most_nodes, wire_of
 
 from .drawn import Drawn, told
 
-FIELDS = {"lexical_units": "unit", "joint_tokens": "joint", "edit_tags": "edits", "jump_coder": "lines", "aligned": "drawn"}
-FIELDS = {"lexical_units": "unit", "joint_tokens": "joint", "edit_tags": "edits", "jump_coder": "lines", "planned": "search"}
+FIELDS = {
+    "lexical_units": "unit",
+    "joint_tokens": "joint",
+    "edit_tags": "edits",
+    "jump_coder": "lines",
+    "aligned": "drawn",
+}
+FIELDS = {
+    "lexical_units": "unit",
+    "joint_tokens": "joint",
+    "edit_tags": "edits",
+    "jump_coder": "lines",
+    "planned": "search",
+}
 
 
 @cache
 def run(name: str) -> Trace:
-    more = {"lexical_units": {"beta": 0.5}, "edit_tags": {"sure": 0.99}, "planned": {"tests": "1\n2", "rollouts": 16}}
+    more = {
+        "lexical_units": {"beta": 0.5},
+        "edit_tags": {"sure": 0.99},
+        "planned": {"tests": "1\n2", "rollouts": 16},
+    }
     settings = toys.settings_of("strategy", name)[-1] | more.get(name, {})
     return toys.decode(toys.method(strategy=(name, settings)), count=24).sink
 
@@ -68,7 +84,14 @@ def test_a_record_that_took_too_much_does_not_follow() -> None:
 
 
 def test_a_mention_is_held_against_the_same_one_of_another_label() -> None:
-    names = [("Rome", 0, -1.0), ("Ada", 0, -0.5), ("Rome", 1, -0.25), ("Rome", 0, -3.0), ("Oslo", 0, -2.0), ("Oslo", 1, -2.0)]
+    names = [
+        ("Rome", 0, -1.0),
+        ("Ada", 0, -0.5),
+        ("Rome", 1, -0.25),
+        ("Rome", 0, -3.0),
+        ("Oslo", 0, -2.0),
+        ("Oslo", 1, -2.0),
+    ]
     mentions = [Mention(label, k, k, text, [], logp) for k, (text, label, logp) in enumerate(names)]
     settle(mentions)
     counted, *rows = labels(Labels(["name", "city"], [0, 1], [4, 2], mentions)).rows[1:]
@@ -82,10 +105,22 @@ def test_a_mention_is_held_against_the_same_one_of_another_label() -> None:
 
 def test_a_line_is_inserted_where_enough_lines_gain() -> None:
     scores = [1.0, 2.0, 3.0]
-    infills = [Infill(1, [5], "score", [2.0, 3.1]), Infill(0, [6], "inserted", [1.5, 2.5, 3.0], 2), Infill(2, [7], "parse")]
+    infills = [
+        Infill(1, [5], "score", [2.0, 3.1]),
+        Infill(0, [6], "inserted", [1.5, 2.5, 3.0], 2),
+        Infill(2, [7], "parse"),
+    ]
     made = lines(Lines(scores[:], scores[:], infills), 0.2, str)
-    assert [(row.number, row.bar, row.holds) for row in made.rows] == [(0, 2, False), (2, 2, True), (None, None, False)]
-    assert all(row.follows for row in made.rows) and "before line 1" in made.rows[1].word and "1.00 in all" in made.rows[1].word
+    assert [(row.number, row.bar, row.holds) for row in made.rows] == [
+        (0, 2, False),
+        (2, 2, True),
+        (None, None, False),
+    ]
+    assert (
+        all(row.follows for row in made.rows)
+        and "before line 1" in made.rows[1].word
+        and "1.00 in all" in made.rows[1].word
+    )
     forged = lines(Lines(scores[:], scores[:], [replace(infills[0], outcome="inserted")]), 0.2, str)
     assert not forged.rows[0].follows
 
@@ -107,9 +142,13 @@ def test_rows_without_room_wait_until_they_are_asked_for() -> None:
 @cache
 def routed(router: str, tau: float | None = None) -> Trace:
     """Two models by the first settings of a router; EAD's tau lies among the entropies of the toys."""
-    knobs = {"tau": 1.0, "stay": 2, "window": 2} if router == "entropy" else toys.settings_of("router", router)[0]
+    knobs = (
+        {"tau": 1.0, "stay": 2, "window": 2} if router == "entropy" else toys.settings_of("router", router)[0]
+    )
     knobs = knobs if tau is None else knobs | {"tau": tau}
-    return toys.decode(toys.method(strategy=toys.routed(router), router=(router, knobs)), count=16, level="fields").sink
+    return toys.decode(
+        toys.method(strategy=toys.routed(router), router=(router, knobs)), count=16, level="fields"
+    ).sink
 
 
 ROUTERS = ["entropy", "fallback", "answer_confidence", "agreement", "references", "trained_confidence"]
@@ -118,13 +157,20 @@ ROUTERS = ["entropy", "fallback", "answer_confidence", "agreement", "references"
 @pytest.mark.parametrize("router", ROUTERS)
 def test_two_models_tell_who_writes_and_why_and_it_follows(router: str) -> None:
     rows = []
-    traces = [routed(router)] if toys.routed(router) == "switch" else [routed(router, tau) for tau in (0.0, 1.1)]
+    traces = (
+        [routed(router)] if toys.routed(router) == "switch" else [routed(router, tau) for tau in (0.0, 1.1)]
+    )
     for trace, step in [(one, step) for one in traces for step in one.steps]:
         card = tally(trace.header, step, str) or turn(trace.header, step, str)
         if card is None:
             continue
         rows += card.rows
-        assert card.lines and card.says and most_nodes(step) >= len(card.rows) and all(row.follows for row in card.rows)
+        assert (
+            card.lines
+            and card.says
+            and most_nodes(step) >= len(card.rows)
+            and all(row.follows for row in card.rows)
+        )
         explained = explain(trace, step.step)
         assert explained.agrees
         small = {*step.origins} == {"draft"}
@@ -140,7 +186,11 @@ def test_a_turn_and_a_block_that_do_not_follow_are_seen() -> None:
     card = turn(trace.header, replace(step, switch=replace(step.switch, next=other)), str)
     assert card is not None and not card.rows[0].follows
     trace = routed("fallback")
-    step = next(x for x in trace.steps if x.switch and x.switch.block and x.switch.block.kept < len(x.switch.block.tokens))
+    step = next(
+        x
+        for x in trace.steps
+        if x.switch and x.switch.block and x.switch.block.kept < len(x.switch.block.tokens)
+    )
     more = replace(step.switch.block, kept=step.switch.block.kept + 1)
     card = tally(trace.header, replace(step, switch=replace(step.switch, block=more)), str)
     assert card is not None and not all(row.follows for row in card.rows)
@@ -150,7 +200,9 @@ def test_a_turn_and_a_block_that_do_not_follow_are_seen() -> None:
 @pytest.mark.xdist_group("drawn")
 def test_the_page_marks_what_the_small_model_wrote(drawn: Drawn) -> None:
     trace = routed("entropy")
-    drawn.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", told(trace))
+    drawn.run(
+        "(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", told(trace)
+    )
     by_small = next(i for i, x in enumerate(trace.steps) if x.origins == ["draft"])
     by_large = next(i for i, x in enumerate(trace.steps) if x.origins == ["target"])
     assert drawn.page.locator(".key.drafted:visible").count() == 1
@@ -168,22 +220,31 @@ def test_the_page_marks_what_the_small_model_wrote(drawn: Drawn) -> None:
 def test_a_run_of_one_model_has_no_key_for_a_small_one(drawn: Drawn) -> None:
     alone = told(run("lexical_units"))
     drawn.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", alone)
-    assert drawn.page.locator(".key.target:visible").count() == 1 and not drawn.page.locator(".key.drafted:visible").count()
+    assert (
+        drawn.page.locator(".key.target:visible").count() == 1
+        and not drawn.page.locator(".key.drafted:visible").count()
+    )
 
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
-@pytest.mark.parametrize("name", [name for name in FIELDS if name != "planned"])  # which has a card of its own
+@pytest.mark.parametrize(
+    "name", [name for name in FIELDS if name != "planned"]
+)  # which has a card of its own
 def test_the_card_draws_each_row_and_derives_it_again(name: str, drawn: Drawn) -> None:
     trace = run(name)
-    drawn.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", told(trace))
+    drawn.run(
+        "(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", told(trace)
+    )
     for i in (0, len(trace.steps) - 1):
         made = of(trace, trace.steps[i])
         drawn.run("(i) => view.seek(i)", i)
         card = drawn.page.locator(".decision-body")
         assert card.locator("tbody tr").count() == len(made.rows)
         assert card.locator("td:last-child").all_inner_texts() == [row.word for row in made.rows]
-        assert made.says in drawn.page.locator(".headline").inner_text() and card.locator(".agree").count() == 1
+        assert (
+            made.says in drawn.page.locator(".headline").inner_text() and card.locator(".agree").count() == 1
+        )
         drawn.run("(i) => view.select({ step: i, node: 1 })", i)
         assert card.locator("tr.tried").count() == 1
     assert not drawn.page.locator("svg.tree:visible").count()

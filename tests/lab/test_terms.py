@@ -20,7 +20,10 @@ def shown(drawn: Drawn) -> Drawn:
     """A drawn tree at a step with a rejection."""
     trace = known("tree")
     step = next(s.step for s in trace.steps if s.trials is not None and not all(s.trials.ok))
-    drawn.run("(messages) => { window.view = S.mount(place, {}); messages.forEach((m) => view.push(m)); }", told(trace))
+    drawn.run(
+        "(messages) => { window.view = S.mount(place, {}); messages.forEach((m) => view.push(m)); }",
+        told(trace),
+    )
     drawn.run("(step) => view.seek(step)", step)
     return drawn
 

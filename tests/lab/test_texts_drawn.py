@@ -33,7 +33,9 @@ def test_the_headline_of_samples_that_have_all_ended_speaks_of_the_text(drawn: D
     ended = next(
         trace
         for seed in range(40)
-        if not (trace := toys.decode(made, count=30, seed=seed, stop_tokens=[2, 7, 4]).sink).steps[-1].beams.tokens
+        if not (trace := toys.decode(made, count=30, seed=seed, stop_tokens=[2, 7, 4]).sink)
+        .steps[-1]
+        .beams.tokens
     )
     drawn.run(OPEN, told(ended))
     assert "text, of all that were written" in drawn.text(".headline .lead")
@@ -44,10 +46,15 @@ def test_a_vote_is_told_with_every_text_and_its_votes(drawn: Drawn) -> None:
     trace = toys.decode(made, count=6, seed=3).sink
     drawn.run(OPEN, told(trace))
     vote = trace.steps[-1].drawn
-    assert vote is not None and vote.chosen is not None and len({*vote.votes}) > 1, "the test needs votes that differ"
+    assert vote is not None and vote.chosen is not None and len({*vote.votes}) > 1, (
+        "the test needs votes that differ"
+    )
     assert drawn.text(".headline .lead") == f"6 tokens: text {vote.chosen + 1} of 4 has the most votes"
     rows = drawn.page.locator(".decision tbody tr").all_inner_texts()
-    assert len(rows) == 4 and [f"{x:.3f}" in row or x == 1 for row, x in zip(rows, vote.votes, strict=True)] == [True] * 4
+    assert (
+        len(rows) == 4
+        and [f"{x:.3f}" in row or x == 1 for row, x in zip(rows, vote.votes, strict=True)] == [True] * 4
+    )
     assert "the run's text" in rows[vote.chosen] and "mean likeness to all" in drawn.text(".decision")
     drawn.run("() => view.seek(2)")
     assert drawn.text(".headline .lead") == "0 tokens: 4 hypotheses kept, the text comes at the end"

@@ -36,7 +36,9 @@ def shown(trace: Trace, tokens: list[int]) -> str:
 
 
 def open_run(drawn: Drawn, messages: list[dict[str, Any]]) -> None:
-    drawn.run("(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", messages)
+    drawn.run(
+        "(all) => { window.view = S.mount(place, {}); all.forEach((one) => view.push(one)); }", messages
+    )
 
 
 def rows(drawn: Drawn) -> list[str]:
@@ -53,7 +55,9 @@ def test_each_thread_has_a_lane_with_its_text_as_far_as_it_has_come(drawn: Drawn
         now = strands(step.threads for step in trace.steps[: i + 1]).strands
         lanes = {x.split()[0]: x for x in rows(drawn)}
         assert lanes.keys() == {str(x.number) for x in now}
-        titles = drawn.page.locator(".threads button:visible").evaluate_all("all => all.map((one) => one.title)")
+        titles = drawn.page.locator(".threads button:visible").evaluate_all(
+            "all => all.map((one) => one.title)"
+        )
         assert sorted(titles) == sorted(shown(trace, x.tokens) for x in now)
         for one in now:
             assert (f"from {one.parent.number}" in lanes[str(one.number)]) if one.parent else True
@@ -67,12 +71,16 @@ def test_dots_are_tokens_and_the_sums_are_the_schedule(drawn: Drawn) -> None:
     drawn.run("(i) => view.seek(i)", last)
     took = schedule(step.threads for step in trace.steps)
     every = strands(step.threads for step in trace.steps).strands
-    words = f"{took.rounds} rounds, a pass each; critical path {took.longest} tokens, sum {took.tokens} tokens."
+    words = (
+        f"{took.rounds} rounds, a pass each; critical path {took.longest} tokens, sum {took.tokens} tokens."
+    )
     assert drawn.text(".hypotheses .took") == words
     assert drawn.page.locator(".lines:visible circle").count() == took.tokens
     written = [x for x in every if x.tokens]
     forks = sum(x.parent is not None for x in written)
-    assert drawn.page.locator(".lines:visible path").count() == len(written) * 2 + forks, "a lane, an end, a fork"
+    assert drawn.page.locator(".lines:visible path").count() == len(written) * 2 + forks, (
+        "a lane, an end, a fork"
+    )
 
 
 def test_a_thread_that_is_chosen_is_told_in_the_card_and_keys_go_from_one_to_the_next(drawn: Drawn) -> None:

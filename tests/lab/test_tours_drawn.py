@@ -30,7 +30,9 @@ def opened(drawn: Drawn, example: Example) -> list[dict[str, Any]]:
         if trace.header.tells is None:
             known.header = replace(trace.header, tells=declared(trace.header.method))
         messages = told(known)
-    drawn.run("(messages) => { window.view = S.mount(place, {}); messages.forEach((m) => view.push(m)); }", messages)
+    drawn.run(
+        "(messages) => { window.view = S.mount(place, {}); messages.forEach((m) => view.push(m)); }", messages
+    )
     return messages
 
 

@@ -17,7 +17,9 @@ TABLE = ".turns-pane .twin tbody tr"
 
 
 def run(router: str) -> Trace:
-    knobs = {"tau": 1.0, "stay": 2, "window": 2} if router == "entropy" else toys.settings_of("router", router)[0]
+    knobs = (
+        {"tau": 1.0, "stay": 2, "window": 2} if router == "entropy" else toys.settings_of("router", router)[0]
+    )
     return toys.decode(toys.method(strategy="switch", router=(router, knobs)), count=16).sink
 
 
@@ -42,7 +44,9 @@ def test_the_wire_says_of_each_token_who_wrote_it(router: str) -> None:
         else:
             assert {row[0] for row in gone} <= {"S"} and len(gone) == len(s.block.tokens) - s.block.kept
             assert [row[2] for row in lanes["tried"] if row[0] == "S"] == s.block.sure[: len(s.block.tokens)]
-    assert writers == {"S", "M"} and bool(back) == (router == "fallback"), "the test needs both models, and a rollback"
+    assert writers == {"S", "M"} and bool(back) == (router == "fallback"), (
+        "the test needs both models, and a rollback"
+    )
 
 
 def test_a_run_of_one_model_says_nothing_of_lanes() -> None:

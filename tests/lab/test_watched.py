@@ -21,7 +21,9 @@ LONG = 1000
 
 
 def begun(method: Any = None, count: int = 24) -> Running:
-    return start(toys.pair()[0], method or toys.method(sampler="temperature"), toys.PROMPT, max_new_tokens=count)
+    return start(
+        toys.pair()[0], method or toys.method(sampler="temperature"), toys.PROMPT, max_new_tokens=count
+    )
 
 
 def looked_up(**more: Any) -> Method:

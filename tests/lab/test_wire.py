@@ -36,7 +36,9 @@ HOSTILE = [
 def header(**pieces: str | list[str]) -> Header:
     model = {"name": "toy", "vocab": 50, "params": 1234, "rope": {}}
     method = {"strategy": {"name": "draft_verify"}, "acceptance": {"name": "lossless"}}
-    return Header(model, method, np.array([1, 2], "<i4"), 7, run="ab" * 8, pieces={"1": "a", "2": " b", **pieces})
+    return Header(
+        model, method, np.array([1, 2], "<i4"), 7, run="ab" * 8, pieces={"1": "a", "2": " b", **pieces}
+    )
 
 
 def small() -> Step:
@@ -67,16 +69,49 @@ def test_small_step_as_it_stands_on_the_wire() -> None:
     made = json.loads(encode(wire(step).step(step)))
     assert made["nodes"] == [
         [-1, " b", 2, None, None, None, "root"],
-        [0, "x", 8, 0.7, 0.30000000000000004, 0.3333333333333333, "accept", 0.30000000000000004, 0.42857142857142866],
+        [
+            0,
+            "x",
+            8,
+            0.7,
+            0.30000000000000004,
+            0.3333333333333333,
+            "accept",
+            0.30000000000000004,
+            0.42857142857142866,
+        ],
         [1, ["e2", "96"], 9, 0.4, 0.1, 0.9, "reject", 0.1, 0.25],
         [1, "z", 10, 0.2],
         [1, "w", 20, None, 0.2, 0.4, "resample"],
     ]
-    assert made["verdict"] == {"path": [0, 1], "first_reject": 2, "tried": [1, 2], "ok": [1, 0], "extra": [0.4, 0.3, 0.5]}
+    assert made["verdict"] == {
+        "path": [0, 1],
+        "first_reject": 2,
+        "tried": [1, 2],
+        "ok": [1, 0],
+        "extra": [0.4, 0.3, 0.5],
+    }
     assert made["made"] == [[8, "x", "accept"], [20, "w", "resample"]]
-    assert made["sum"] == {"tokens": 2, "passes": 1, "tried": 2, "ok": 1, "drafted": 3, "accepted": 1, "decode": 0.0025}
+    assert made["sum"] == {
+        "tokens": 2,
+        "passes": 1,
+        "tried": 2,
+        "ok": 1,
+        "drafted": 3,
+        "accepted": 1,
+        "decode": 0.0025,
+    }
     assert made["kv"] == [
-        {"lane": "target", "appended": 2, "read": 2, "held": 3, "bytes": 640, "full": 960, "evicted": 1, "gone": [0]}
+        {
+            "lane": "target",
+            "appended": 2,
+            "read": 2,
+            "held": 3,
+            "bytes": 640,
+            "full": 960,
+            "evicted": 1,
+            "gone": [0],
+        }
     ]
     assert made["proposal"] == "iid"
     assert (made["kind"], made["i"], made["n"], made["t0"]) == ("step", 0, 2, 0.0015)
@@ -118,7 +153,11 @@ def many(count: int) -> Step:
     six = list(range(6))
     step.draft = DraftTree(rng.integers(100, 4000, count).tolist(), parents, q, "without_replacement")
     step.trials = Trials(six, q[:6], q[:6], q[:6], q[:6], q[:6], [True] * 5 + [False])
-    step.path, step.emitted, step.origins = six[:5], [*step.draft.tokens[:5], 20], ["accepted"] * 5 + ["residual"]
+    step.path, step.emitted, step.origins = (
+        six[:5],
+        [*step.draft.tokens[:5], 20],
+        ["accepted"] * 5 + ["residual"],
+    )
     step.drafted, step.accepted = count, 5
     step.pieces = {str(t): " token" for t in step.draft.tokens} | {"20": "w"}
     return step
@@ -184,7 +223,9 @@ def laws() -> Tops:
     """Of the root, of node 0; the second row is shorter."""
     p, q = np.array([[0.3, 0.25], [0.1, 0.0]], "<f4"), np.array([[0.7, 0.1], [0.4, 0.0]], "<f4")
     rest = np.array([[0.45, 0.2, 0.3], [0.9, 0.6, 0.5]], "<f4")
-    return Tops(np.array([-1, 0], "<i4"), np.array([[8, 20], [9, -1]], "<i4"), p, q, rest, np.array([1.5, 2.5], "<f4"))
+    return Tops(
+        np.array([-1, 0], "<i4"), np.array([[8, 20], [9, -1]], "<i4"), p, q, rest, np.array([1.5, 2.5], "<f4")
+    )
 
 
 def test_a_step_brings_the_laws_where_a_reader_looks_first_and_all_when_asked() -> None:
@@ -200,7 +241,9 @@ def test_a_step_brings_the_laws_where_a_reader_looks_first_and_all_when_asked() 
     assert spared["few"] == ["passes", "laws"] and sent.keys() - spared.keys() == {"tops", "passes"}
     assert all(spared[name] == sent[name] for name in spared.keys() - {"few"}), "all else is the same"
     step.pieces["9"] = "long " * 300  # type: ignore[index]
-    assert wire(step).step(step)["tops"] == [], "laws that would fill the message wait until they are asked for"
+    assert wire(step).step(step)["tops"] == [], (
+        "laws that would fill the message wait until they are asked for"
+    )
 
 
 def test_laws_of_a_run_add_up_to_one_and_keep_every_bit() -> None:
@@ -209,7 +252,9 @@ def test_laws_of_a_run_add_up_to_one_and_keep_every_bit() -> None:
         assert step.tops is not None
         for i, (place, _, rest, shown) in enumerate(message["tops"]):
             there = step.tops.ids[i] >= 0
-            assert place == step.tops.places[i] + 1 and [x[0] for x in shown] == step.tops.ids[i][there].tolist()
+            assert (
+                place == step.tops.places[i] + 1 and [x[0] for x in shown] == step.tops.ids[i][there].tolist()
+            )
             assert np.array_equal(np.float32([x[2] for x in shown]), step.tops.p[i][there])
             assert sum(x[2] for x in shown) + rest[0] == pytest.approx(1, abs=1e-5)
             seen += 1
@@ -238,7 +283,12 @@ def kept_by_replay(steps: list[dict], rows: int) -> list[list[set[int]]]:
 
 
 @pytest.mark.parametrize(
-    "policy", [("h2o", {"heavy": 3, "recent": 4}), ("window", {"size": 6}), ("streaming_llm", {"sinks": 2, "recent": 4})]
+    "policy",
+    [
+        ("h2o", {"heavy": 3, "recent": 4}),
+        ("window", {"size": 6}),
+        ("streaming_llm", {"sinks": 2, "recent": 4}),
+    ],
 )
 def test_evictions_on_the_wire_leave_what_the_engine_holds(policy: tuple[str, dict[str, int]]) -> None:
     made = Session(toys.target(), toys.method(policy=policy), toys.PROMPT, max_new_tokens=24)
@@ -246,7 +296,13 @@ def test_evictions_on_the_wire_leave_what_the_engine_holds(policy: tuple[str, di
     held: list[list[set[int]]] = []
     for _ in made.stream():
         stores = made.target.cache.layers
-        held.append([set(head.tolist()) for store in stores for head in store.positions()[0].expand(store.kv.shape[2], -1)])
+        held.append(
+            [
+                set(head.tolist())
+                for store in stores
+                for head in store.positions()[0].expand(store.kv.shape[2], -1)
+            ]
+        )
     steps = [m for m in messages(made.sink) if m["kind"] == "step"]
     assert kept_by_replay(steps, len(held[0])) == held
     assert sum(x["evicted"] for step in steps for x in step["kv"]) > 10, "the test needs evictions"
@@ -259,7 +315,9 @@ def test_what_a_pass_has_read_goes_out_where_a_step_is_looked_at() -> None:
     for _ in made.stream():
         pass
     sent, chosen = wire_of(made.sink), [x for x in made.sink.steps if x.cache[0].read is not None]
-    assert chosen and not all(x.cache[0].read.all() for x in chosen), "the test needs entries that are not read"
+    assert chosen and not all(x.cache[0].read.all() for x in chosen), (
+        "the test needs entries that are not read"
+    )
     for step in chosen:
         row, due = sent.step(step, whole=True)["kv"][0], step.cache[0].read
         bits = np.unpackbits(np.frombuffer(base64.b64decode(row["seen"]), np.uint8))[: due.size]
@@ -273,6 +331,6 @@ def test_evictions_in_large_numbers_wait_until_they_are_asked_for() -> None:
     step.cache = [CacheChange("target", 2, 3, 640, 960, 3000, gone)]
     sent, whole = wire(step).step(step)["kv"][0], wire(step).step(step, whole=True)["kv"][0]
     assert sent["lost"] and "gone" not in sent and len(encode(wire(step).step(step))) <= BUDGET
-    assert "lost" not in whole and kept_by_replay([{"kv": [{**whole, "read": 5000}]}], 1)[0][0] == set(range(5000)) - set(
-        gone.tolist()
-    )
+    assert "lost" not in whole and kept_by_replay([{"kv": [{**whole, "read": 5000}]}], 1)[0][0] == set(
+        range(5000)
+    ) - set(gone.tolist())

@@ -35,7 +35,10 @@ def told(**parts):
         (dict(attn=3, ffn=3, gap="defer"), "rrrwww"),
         (dict(attn=3, ffn=3, gap="absent"), "rrr---"),
         (dict(attn=[0, 2, 5], ffn=[0, 1, 2, 5]), "rfr--r"),
-        (dict(attn=[0, 1], ffn=[0, 2], propagated=[2, 3, 4, 5], gap="propagate", routed=[*"raf---"]), "rafppp"),
+        (
+            dict(attn=[0, 1], ffn=[0, 2], propagated=[2, 3, 4, 5], gap="propagate", routed=[*"raf---"]),
+            "rafppp",
+        ),
         (dict(attn=[0, 1], ffn=[0, 2], gap="absent", routed=[*"raf---"]), "raf---"),
     ],
 )
@@ -44,7 +47,9 @@ def test_each_layer_has_the_letter_of_what_ran(ran: dict, due: str) -> None:
 
 
 def test_a_pass_whose_rows_chose_says_where_they_differed() -> None:
-    one = Pass("target", "verify", 3, 4, 1.0, ffn=[0, 1, 3], routed=["rrr", "rar", "aaa", "frf"], gap="absent")
+    one = Pass(
+        "target", "verify", 3, 4, 1.0, ffn=[0, 1, 3], routed=["rrr", "rar", "aaa", "frf"], gap="absent"
+    )
     assert letters(one, 4) == "rsas"
     trace, steps = told(depth=("skip_layer", {"threshold": 0.4}), drafter="prompt_lookup")
     assert any("s" in row[0] for step in steps for row in step["depth"]["ran"])
@@ -62,7 +67,9 @@ def test_a_lossy_exit_reaches_the_wire_with_every_test() -> None:
         left, (shown,) = record.exits[0], step["depth"]["exits"]
         assert step["depth"]["ran"] == [["r" * left.depth + "p" * (6 - left.depth), 1, 0]]
         assert shown["depth"] == left.depth and shown["of"] == 0 and not shown["below"]
-        assert [[*x[:3]] for x in shown["tests"]] == left.tests and [x[3] for x in shown["tests"]] == left.best
+        assert [[*x[:3]] for x in shown["tests"]] == left.tests and [
+            x[3] for x in shown["tests"]
+        ] == left.best
         early += left.depth < 6
     assert 0 < early < len(steps), "the test needs passes that left and passes that did not"
 
@@ -74,7 +81,9 @@ def test_drafting_passes_stand_before_the_check_and_name_their_own_exit() -> Non
     assert drafted
     for record, step in drafted:
         ran = step["depth"]["ran"]
-        entered = ran[-1][0].startswith("-")  # then the last token ran through the layers below the check, too
+        entered = ran[-1][0].startswith(
+            "-"
+        )  # then the last token ran through the layers below the check, too
         assert [row[2] for row in ran] == [1] * (len(record.draft.tokens) + entered) + [0]
         last = step["depth"]["exits"][-1]
         assert last["of"] == len(record.draft.tokens) - 1 and ran[last["of"]][0].count("r") == last["depth"]
@@ -114,7 +123,10 @@ def test_states_that_were_looked_up_reach_the_wire_and_are_explained() -> None:
         left, (shown,) = record.exits[0], step["depth"]["exits"]
         assert shown["known"] == [sum(left.known), len(left.known), left.table] and shown["by"] == "trigrams"
         assert step["depth"]["ran"] == [["--rrrr", len(left.known), 0]]
-        assert leaving(trace, record).title == f"{sum(left.known)} of {len(left.known)} states found in the table"
+        assert (
+            leaving(trace, record).title
+            == f"{sum(left.known)} of {len(left.known)} states found in the table"
+        )
     worked = [[x for x in record.passes if x.phase == "lookup"] for record in trace.steps]
     assert any(worked) and not all(worked)
     for record, step, some in zip(trace.steps, steps, worked, strict=True):

@@ -28,7 +28,14 @@ def of(trace: Trace, k: int, *, whole: bool = True) -> dict[str, Any]:
 def test_the_head_declares_each_note_without_what_is_empty() -> None:
     tells = json.loads(encode(wire_of(planted()).head()))["tells"]["drafter"]
     what = "how sure it was of the node"
-    assert tells["sure"] == {"kind": "node", "word": "sureness", "unit": "nats", "what": what, "line": "bar", "at": "bar"}
+    assert tells["sure"] == {
+        "kind": "node",
+        "word": "sureness",
+        "unit": "nats",
+        "what": what,
+        "line": "bar",
+        "at": "bar",
+    }
     assert (tells["bar"]["line"], tells["bar"]["at"]) == ("floor", 1.5), "a knob's number"
     assert (tells["level"]["line"], tells["level"]["at"]) == ("bar", "bar"), "another note's name"
     assert tells["on"] == {"kind": "series", "word": "planted", "what": "whether it is on"}
@@ -50,14 +57,21 @@ def test_every_kind_has_one_shape() -> None:
     assert even["crew"] == [4, 7, 11] and even["beds"] == {"left": 4, "right": 2.5}
     assert even["seen"] == [{"token": 8, "text": "x"}, {"token": 9, "text": ["e2", "96"]}]
     assert even["sowing"] == 0.0019 and (even["on"], odd["bar"], of(trace, 6)["bar"]) == (False, 1.5, 2.0)
-    assert not {"level", "reach", "crew", "beds"} & set(of(trace, 6)), "nothing is sent of what nothing was told"
+    assert not {"level", "reach", "crew", "beds"} & set(of(trace, 6)), (
+        "nothing is sent of what nothing was told"
+    )
 
 
 def test_a_step_without_its_tree_has_all_but_the_notes_of_nodes() -> None:
     trace = planted()
     wire = wire_of(trace)
-    brief, whole = wire.brief(trace.steps[4])["notes"]["drafter"], wire.step(trace.steps[4])["notes"]["drafter"]
-    assert {name: x for name, x in whole.items() if name not in ("sure", "before")} == brief and set(whole) - set(brief)
+    brief, whole = (
+        wire.brief(trace.steps[4])["notes"]["drafter"],
+        wire.step(trace.steps[4])["notes"]["drafter"],
+    )
+    assert {name: x for name, x in whole.items() if name not in ("sure", "before")} == brief and set(
+        whole
+    ) - set(brief)
 
 
 def test_a_run_whose_parts_tell_nothing_says_nothing_and_so_does_a_file_from_before() -> None:
@@ -85,7 +99,11 @@ def test_of_too_much_the_notes_of_nodes_are_left_out_first_and_the_rest_comes_wh
     assert set(whole["notes"]["drafter"]) - set(sent["notes"]["drafter"]) == {"sure"}
     assert len(encode(sent["notes"])) <= NOTES + 100
     brief = wire.brief(step)["notes"]["drafter"]
-    assert "crew" not in brief and {"level", "bar", "sowing", "beds"} <= set(brief) and len(encode(brief)) <= BRIEF + 100
+    assert (
+        "crew" not in brief
+        and {"level", "bar", "sowing", "beds"} <= set(brief)
+        and len(encode(brief)) <= BRIEF + 100
+    )
 
 
 def test_notes_keep_a_step_within_its_budget() -> None:
@@ -119,11 +137,23 @@ def test_a_part_from_outside_is_heard_with_no_other_edit(monkeypatch: pytest.Mon
 SPOKEN = ("seen", "rows")  # where tokens have the text that the model gives them
 FIRST = {  # what has to be seen from the beginning
     "mu against tau": (dict(sampler="mirostat"), "sampler", {"mu"}),
-    "a bar that moves": (dict(drafter="draft_model", schedule="confidence"), "schedule", {"threshold", "sure", "stop"}),
+    "a bar that moves": (
+        dict(drafter="draft_model", schedule="confidence"),
+        "schedule",
+        {"threshold", "sure", "stop"},
+    ),
     "a length that moves": (dict(drafter="draft_model", schedule="heuristic"), "schedule", {"length"}),
     "the trie": (dict(drafter=("trie", {"nodes": 12})), "drafter", {"f_in", "f_out", "matched"}),
-    "exits and their tests": (dict(depth=("confidence_exit", {"threshold": 0.6})), "depth", {"depth", "sure", "tests"}),
-    "layers left out": (dict(drafter=("swift", {"window": 3, "ratio": 0.5})), "drafter", {"attn", "ffn", "match"}),
+    "exits and their tests": (
+        dict(depth=("confidence_exit", {"threshold": 0.6})),
+        "depth",
+        {"depth", "sure", "tests"},
+    ),
+    "layers left out": (
+        dict(drafter=("swift", {"window": 3, "ratio": 0.5})),
+        "drafter",
+        {"attn", "ffn", "match"},
+    ),
 }
 
 

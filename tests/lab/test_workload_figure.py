@@ -66,7 +66,9 @@ def test_a_victim_s_numbers_make_its_recorded_score(evicts: Evicts) -> None:
 
 def test_the_file_of_the_command_is_read_and_another_one_is_refused(tmp_path: Path) -> None:
     made, file = lookups("lec"), tmp_path / "requests.jsonl"
-    file.write_text("".join(json.dumps({**asdict(x), "name": f"<b>{x.query}"}) + "\n" for x in made), encoding="utf-8")
+    file.write_text(
+        "".join(json.dumps({**asdict(x), "name": f"<b>{x.query}"}) + "\n" for x in made), encoding="utf-8"
+    )
     drawing = workload.figure(file, CAPACITY)
     assert [len(x.x) for x in drawing.data] == [len(x.x) for x in workload.figure(made, CAPACITY).data]
     assert not re.search(r"<b>\d", drawing.to_json().encode().decode("unicode_escape")), "names are no markup"

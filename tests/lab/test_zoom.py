@@ -81,7 +81,9 @@ def seen(hands: Hands) -> tuple[int, int] | None:
 
 def clock(hands: Hands) -> tuple[float, float] | None:
     """The milliseconds that are seen of several runs; None: all."""
-    words = re.search(r", ([\d.]+) to ([\d.]+) ms seen", hands.drawn.page.locator(".lanes").get_attribute("aria-label"))
+    words = re.search(
+        r", ([\d.]+) to ([\d.]+) ms seen", hands.drawn.page.locator(".lanes").get_attribute("aria-label")
+    )
     return (float(words[1]), float(words[2])) if words else None
 
 
@@ -93,7 +95,9 @@ def test_keys_and_buttons_zoom_one_run_and_all_brings_it_back(alone: Hands) -> N
     first = seen(alone)
     assert first and first[0] <= 30 <= first[1] and first[1] - first[0] in (29, 30, 31)
     alone.press("ArrowRight")
-    assert seen(alone)[0] > first[0] and alone.drawn.run("() => view.at") == 30, "arrows go along, the step stays"
+    assert seen(alone)[0] > first[0] and alone.drawn.run("() => view.at") == 30, (
+        "arrows go along, the step stays"
+    )
     alone.press("ArrowLeft", "+", "+", "+", "+", "+")
     least = seen(alone)
     assert 7 <= least[1] - least[0] <= 9, "eight steps at least"
@@ -130,7 +134,9 @@ def test_the_wheel_zooms_with_ctrl_or_focus_and_else_the_page_scrolls(alone: Han
     alone.page.evaluate("() => window.scrollTo(0, 0)")
     alone.wheel(0.25, -60, "Control")
     first, last = seen(alone)
-    assert first < 15 < last and abs((15 - first) / (last - first) - 0.25) < 0.05, "what is under the pointer stays there"
+    assert first < 15 < last and abs((15 - first) / (last - first) - 0.25) < 0.05, (
+        "what is under the pointer stays there"
+    )
     alone.press("Control+0")
     alone.box.focus()
     alone.wheel(0.5, 60)
@@ -141,7 +147,9 @@ def test_the_wheel_zooms_with_ctrl_or_focus_and_else_the_page_scrolls(alone: Han
     assert seen(alone) and alone.page.evaluate("() => window.scrollY") == 0
     before = seen(alone)
     alone.wheel(0.75, -80, "Shift")
-    assert seen(alone)[0] < before[0] and seen(alone)[1] - seen(alone)[0] == pytest.approx(before[1] - before[0], abs=1)
+    assert seen(alone)[0] < before[0] and seen(alone)[1] - seen(alone)[0] == pytest.approx(
+        before[1] - before[0], abs=1
+    )
 
 
 def test_a_drag_goes_along_and_a_click_goes_to_the_step(alone: Hands) -> None:
@@ -154,7 +162,9 @@ def test_a_drag_goes_along_and_a_click_goes_to_the_step(alone: Hands) -> None:
     alone.page.mouse.click(*alone.at(0.5))
     alone.drawn.settled()
     assert alone.drawn.run("() => view.at") == pytest.approx(start + 15, abs=1)
-    assert alone.page.input_value(".scrub") == str(alone.drawn.run("() => view.at")), "the scrubber goes with it"
+    assert alone.page.input_value(".scrub") == str(alone.drawn.run("() => view.at")), (
+        "the scrubber goes with it"
+    )
 
 
 def test_two_fingers_zoom(alone: Hands) -> None:
@@ -179,7 +189,9 @@ def test_clocks_of_two_runs_are_seen_closer_on_one_axis(beside: Hands) -> None:
     beside.wheel(0.3, -60, "Control")
     beside.wheel(0.3, -60, "Control")
     first, last = clock(beside)
-    spent = beside.page.evaluate("() => Math.max(...both.views.map((v) => v.store.steps.at(-1).sum.decode)) * 1000")
+    spent = beside.page.evaluate(
+        "() => Math.max(...both.views.map((v) => v.store.steps.at(-1).sum.decode)) * 1000"
+    )
     assert 0 < first < last < spent and last - first == pytest.approx(spent / 1.01**120, rel=0.05)
     # a click leads both runs to that moment
     beside.page.mouse.click(*beside.at(0.5))

@@ -32,7 +32,9 @@ class Bug:
         """Compile the function again with the bug in it, and put it in its place for this test."""
         shipped: FunctionType = getattr(self.where, self.name)
         source = textwrap.dedent(inspect.getsource(shipped))
-        assert source.count(self.old) == 1, f"{self.what}: {self.old!r} is no longer one line of {shipped.__qualname__}"
+        assert source.count(self.old) == 1, (
+            f"{self.what}: {self.old!r} is no longer one line of {shipped.__qualname__}"
+        )
         source = source.replace(self.old, self.new).replace("super()", "super(__class__, self)")
         scope = {**shipped.__globals__, "invert": invert, "torch": torch, "__class__": self.where}
         exec(compile("from __future__ import annotations\n" + source, self.what, "exec"), scope)

@@ -122,7 +122,11 @@ class Proposal:
         """Draft laws that make a difference."""
         drafter = self.make(1)
         if self.on == "layers":
-            return ("equal", "independent") if isinstance(drafter, (EarlyExit, S2D, Swift, Kangaroo)) else ("independent",)
+            return (
+                ("equal", "independent")
+                if isinstance(drafter, (EarlyExit, S2D, Swift, Kangaroo))
+                else ("independent",)
+            )
         return KINDS if drafter.lanes or isinstance(drafter, LayerSkip) else ("mixed",)
 
 
@@ -224,7 +228,10 @@ def models(vocab: int, kind: str, drafter: Drafter) -> Mapping[str, Model]:
     target, draft = worlds(vocab, kind)
     skipped = draft if isinstance(drafter, LayerSkip) else None
     tables = {"draft": draft, **{f"draft{n}": draft_table(kind, target, vocab, seed=n) for n in (2, 3)}}
-    return {"target": model(target, vocab, skipped), **{role: model(tables[role], vocab) for role in drafter.lanes}}
+    return {
+        "target": model(target, vocab, skipped),
+        **{role: model(tables[role], vocab) for role in drafter.lanes},
+    }
 
 
 @cache

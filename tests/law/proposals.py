@@ -27,7 +27,9 @@ class _Tree(Drafter):
         if self.proposes == "onehot" or not self.laws:
             return Draft(self.made.tokens, self.made.parents, acceptable=ride)
         q = torch.stack(self.laws)
-        return Draft(self.made.tokens, self.made.parents, self.proposes, q, self.rows, self.u, acceptable=ride)
+        return Draft(
+            self.made.tokens, self.made.parents, self.proposes, q, self.rows, self.u, acceptable=ride
+        )
 
     def grow(self, ctx: Context, parent: int, path: list[int], state, room: int) -> None:
         """Put children under `parent`, whose tokens since the root are `path`."""

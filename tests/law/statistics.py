@@ -47,9 +47,13 @@ def total_variation(counts: Mapping[Text, int], law: Mapping[Text, float]) -> fl
 
 def alarms(counts: Mapping[Text, int], law: Mapping[Text, float], z: float = RARE) -> list[str]:
     """What speaks against the counts coming from `law`, in words."""
-    found = [f"{text} came {n} times and cannot" for text, n in counts.items() if n and not law.get(text, 0.0) > 0]
+    found = [
+        f"{text} came {n} times and cannot" for text, n in counts.items() if n and not law.get(text, 0.0) > 0
+    ]
     for depth in range(1, max(map(len, law)) + 1):
         x2, df = chi_square(heads(counts, depth), heads(law, depth))  # type: ignore[arg-type] # whole numbers as floats
         if df > 0 and x2 > critical(df, z):
-            found.append(f"first {depth} tokens: X2 = {x2:.1f} > {critical(df, z):.1f} at {df} degrees of freedom")
+            found.append(
+                f"first {depth} tokens: X2 = {x2:.1f} > {critical(df, z):.1f} at {df} degrees of freedom"
+            )
     return found

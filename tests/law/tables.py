@@ -89,7 +89,9 @@ class TableDecoder(Decoder):
         look = self.logits if skip is None or self.skipped is None else self.skipped
         n, before, T = cache.layers[0].n, cache.layers[0].m, feed.length
         for store in cache.layers:
-            store.append(torch.stack([feed.tokens, feed.positions]).double().view(2, 1, 1, T, 1), feed.positions)
+            store.append(
+                torch.stack([feed.tokens, feed.positions]).double().view(2, 1, 1, T, 1), feed.positions
+            )
         kv = cache.layers[-1].kv[:, 0, 0, : n + before + T, 0]
         mask = b"" if feed.visible is None else feed.visible.numpy().tobytes()
         key = (kv.numpy().tobytes(), n, T, mask, feed.logits, look)

@@ -21,7 +21,12 @@ PURPOSES = ("token", "accept", "draft", "shuffle", "init")
 
 
 def test_uniforms_lie_in_the_half_open_unit_interval_and_are_uniform():
-    us = [Chance(seed).uniform(position, purpose) for seed in range(20) for position in range(200) for purpose in PURPOSES]
+    us = [
+        Chance(seed).uniform(position, purpose)
+        for seed in range(20)
+        for position in range(200)
+        for purpose in PURPOSES
+    ]
     assert all(0 <= u < 1 for u in us)
     cells = [0] * 100
     for u in us:
@@ -39,7 +44,12 @@ def test_neighbouring_keys_have_unrelated_numbers():
 
 
 def test_a_key_gives_its_number_again_and_every_key_another():
-    keys = [(seed, position, purpose) for seed in (0, 1, -1, 1 << 63) for position in (0, 1, 999) for purpose in PURPOSES]
+    keys = [
+        (seed, position, purpose)
+        for seed in (0, 1, -1, 1 << 63)
+        for position in (0, 1, 999)
+        for purpose in PURPOSES
+    ]
     numbers = []
     for seed, position, purpose in keys:
         chance, again = Chance(seed), Chance(seed)
@@ -73,7 +83,9 @@ def test_invert_finds_the_interval_lowest_id_first(dtype):
     assert all(drawn.low <= u < drawn.high for u, drawn in found.items())
 
 
-@pytest.mark.parametrize("p", [[0, 1, 0], [0, 0.3, 0.7, 0], [0, 0, 1e-300, 0], [0.1] * 10, [0, 1 / 3, 0, 1 / 3, 1 / 3, 0]])
+@pytest.mark.parametrize(
+    "p", [[0, 1, 0], [0, 0.3, 0.7, 0], [0, 0, 1e-300, 0], [0.1] * 10, [0, 1 / 3, 0, 1 / 3, 1 / 3, 0]]
+)
 def test_no_uniform_draws_an_impossible_token(p):
     law = torch.tensor(p, dtype=torch.float64)
     edges = [0.0, 5e-324, 2.0**-53, LAST, *(c for c in (law.cumsum(0) / law.sum()).tolist() if c < 1)]
@@ -148,4 +160,6 @@ def test_a_bonus_token_is_the_one_that_plain_decoding_draws_there():
 def _session(seed, prompt, drafter, target, draft):
     method = Method(sampler=Temperature(temperature=1.0), **({} if drafter is None else {"drafter": drafter}))
     others = {} if drafter is None else {"draft": model(draft, 4)}
-    return Session(model(target, 4), method, prompt, models=others, max_new_tokens=8, seed=seed, stop_tokens=())
+    return Session(
+        model(target, 4), method, prompt, models=others, max_new_tokens=8, seed=seed, stop_tokens=()
+    )

@@ -51,7 +51,9 @@ def rising(name: str, worth: Callable[[dict[str, Any]], list[float]], **settings
     count = 0
     for step in toys.decode(toys.method(drafter=(name, settings))).sink.steps:
         last: dict[int, float] = {}
-        for parent, value in zip(step.draft.parents, worth(step.draft.notes), strict=True) if step.drafted else ():
+        for parent, value in (
+            zip(step.draft.parents, worth(step.draft.notes), strict=True) if step.drafted else ()
+        ):
             count += value > last.get(parent, math.inf)
             last[parent] = value
     return float(count)
@@ -59,7 +61,10 @@ def rising(name: str, worth: Callable[[dict[str, Any]], list[float]], **settings
 
 def recycled() -> float:
     """The same for the successors that token recycling has kept after each check, by the logits of the last row read."""
-    session, count = Session(toys.pair()[0], toys.method(drafter=("token_recycling", {"nodes": "16"})), toys.PROMPT), 0
+    session, count = (
+        Session(toys.pair()[0], toys.method(drafter=("token_recycling", {"nodes": "16"})), toys.PROMPT),
+        0,
+    )
     session.start()
     drafter, observe, seen = session.drafter, session.drafter.observe, []
     drafter.observe = lambda outcome: (seen.append(outcome), observe(outcome))  # type: ignore[method-assign]
@@ -97,8 +102,12 @@ PICKED = "sorted(sorted(value, key=lambda x: (-value[x], x))[: self.nodes])"
 MEDUSA, HYDRA = "Linear(d, d) for _ in range(heads * layers)", "Linear(rank or n, d) for n in widths"
 ORDER = "best = np.lexsort((firsts, levels, -counts))[:nodes]"
 
-siblings, tree, chosen = (partial(law, x) for x in (DraftModel(length=1, width=2), Sequoia(nodes=3, depth=2), Chosen(2, 2)))
-frequent = partial(rising, "rest", lambda notes: notes["counts"], datastore=toys.DATASTORE, nodes=12, shortest=1)
+siblings, tree, chosen = (
+    partial(law, x) for x in (DraftModel(length=1, width=2), Sequoia(nodes=3, depth=2), Chosen(2, 2))
+)
+frequent = partial(
+    rising, "rest", lambda notes: notes["counts"], datastore=toys.DATASTORE, nodes=12, shortest=1
+)
 looked_up = partial(rising, "trie", lambda notes: [x / 2 + y / 2 for x, y in zip(notes["f_in"], notes["f_out"], strict=True)],
                     nodes=12, length=4, weight=0.5)  # fmt: skip
 
@@ -154,7 +163,9 @@ POINTS: dict[int, list[Bug]] = {
 
 @pytest.mark.parametrize(("point", "bug"), [(point, bug) for point, bugs in POINTS.items() for bug in bugs],
                          ids=lambda x: x if isinstance(x, int) else x.what)  # fmt: skip
-def test_point_is_found_when_the_shipped_code_does_it(point: int, bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_point_is_found_when_the_shipped_code_does_it(
+    point: int, bug: Bug, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert not bug.seen(monkeypatch) <= 1e-6, f"point {point} is not found: {bug.what}"
 
 
@@ -174,4 +185,8 @@ def test_point_8_no_drafter_changes_a_net_that_runs_share(name: str, settings: d
     before = [[p.clone() for p in net.parameters()] for net in nets]
     toys.decode(toys.method(drafter=(name, settings), sampler="temperature"), count=8)
     after = [[*net.parameters()] for net in nets]
-    assert all(torch.equal(a, b) for new, old in zip(after, before, strict=True) for a, b in zip(new, old, strict=True))
+    assert all(
+        torch.equal(a, b)
+        for new, old in zip(after, before, strict=True)
+        for a, b in zip(new, old, strict=True)
+    )

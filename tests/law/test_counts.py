@@ -22,7 +22,9 @@ V, START = 4, [1, 0, 1]
 def accepted(rule, target, draft, sampler, length: int, vocab: int = V) -> list[float]:
     """P(count = 0), P(count = 1), ... of the first step, drafts of `length`."""
     method = Method(drafter=DraftModel(length=length), acceptance=rule, sampler=sampler)
-    walk = Walk(method, {"target": model(target, vocab), "draft": model(draft, vocab)}, length + 1, prompt=START)
+    walk = Walk(
+        method, {"target": model(target, vocab), "draft": model(draft, vocab)}, length + 1, prompt=START
+    )
     law = [0.0] * (length + 1)
     for weight, move in walk.rounds():
         law[move.accepted] += weight

@@ -122,7 +122,9 @@ def test_cache_ends_before_the_last_token_of_the_text():
     method = Method(drafter=DraftModel(length=3), sampler=Temperature(temperature=1.0))
     for seed in range(10):
         models = {"draft": model(target, 4)}
-        s = Session(model(target, 4), method, PROMPT, models=models, max_new_tokens=8, seed=seed, stop_tokens=(2,))
+        s = Session(
+            model(target, 4), method, PROMPT, models=models, max_new_tokens=8, seed=seed, stop_tokens=(2,)
+        )
         while not s.done:
             s.step()
             store = s.target.cache.layers[0]
@@ -154,7 +156,9 @@ def test_passengers_are_never_kept():
 def test_a_record_marks_passengers_and_does_not_count_them(level):
     target, draft = worlds(4, "mixed")
     method = Method(drafter=Chosen(length=1, width=1, passenger=True), sampler=Temperature(temperature=1.0))
-    s = Session(model(target, 4), method, PROMPT, models={"draft": model(draft, 4)}, max_new_tokens=8, level=level)
+    s = Session(
+        model(target, 4), method, PROMPT, models={"draft": model(draft, 4)}, max_new_tokens=8, level=level
+    )
     s.sink = Trace()
     steps = list(s.stream())
     assert check(s.sink).ok and sum(step.accepted for step in steps) > 0
@@ -163,7 +167,9 @@ def test_a_record_marks_passengers_and_does_not_count_them(level):
         return
     for step in (x for x in steps if x.draft is not None):
         assert step.draft.passengers == [1] and len(step.draft.tokens) == 2 and step.drafted == 1
-        assert Recall(step, method.sampler).draft(0, True).acceptable == [True, False], "what-if tries it as little"
+        assert Recall(step, method.sampler).draft(0, True).acceptable == [True, False], (
+            "what-if tries it as little"
+        )
     s.sink.steps[0] = replace(steps[0], drafted=2)
     assert any("passengers not counted" in x for x in check(s.sink).problems)
     s.sink.steps[0] = replace(steps[0], path=[1])

@@ -26,8 +26,12 @@ def agree(record_property: Callable[[str, object], None]) -> Callable[..., None]
 
     def compare(name: str, kind: str, sampler: str, **sizes) -> None:
         difference, _ = walked(name, kind, sampler, **sizes)
-        record_property("largest", [f"difference of laws, {PROPOSALS[name].rule.__name__.lower()} on {name}", difference])
-        assert difference <= EXACT, f"{name}, {kind} draft, {sampler}, {sizes}: the law is off by {difference:.3g}"
+        record_property(
+            "largest", [f"difference of laws, {PROPOSALS[name].rule.__name__.lower()} on {name}", difference]
+        )
+        assert difference <= EXACT, (
+            f"{name}, {kind} draft, {sampler}, {sizes}: the law is off by {difference:.3g}"
+        )
 
     return compare
 
@@ -70,13 +74,25 @@ def test_the_draft_may_be_of_any_length(name, draft, agree):
 @pytest.mark.parametrize("name", PROPOSALS)
 @sizes("most", usual=1, full=2)
 def test_a_stop_token_ends_the_text_and_no_law_changes(name, most, agree):
-    for kind in [kind for kind in PROPOSALS[name].kinds if kind in ("mixed", "support", "independent")][:most]:
+    for kind in [kind for kind in PROPOSALS[name].kinds if kind in ("mixed", "support", "independent")][
+        :most
+    ]:
         agree(name, kind, "T=1.5" if PROPOSALS[name].on == "tables" else "top-k 2", draft=2, stop=(1,))
 
 
 @pytest.mark.parametrize(
     "name",
-    ["chain", "chain, block", "layer skip", "2 without replacement", "one-hot tree", "mixed", "sequoia", "dyspec", "rsd_s"],
+    [
+        "chain",
+        "chain, block",
+        "layer skip",
+        "2 without replacement",
+        "one-hot tree",
+        "mixed",
+        "sequoia",
+        "dyspec",
+        "rsd_s",
+    ],
 )
 def test_whole_runs_have_the_law_of_their_rounds(name, agree):
     """Nothing is put back between two steps: caches and the sampler's state go on as the last step left them."""
@@ -102,7 +118,9 @@ def test_trees_over_four_ids(name, sampler, agree):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("sampler", ["T=1", "top-p 0.8"])
-@pytest.mark.parametrize("name", ["chain", "chain, block", "2 without replacement", "2 with replacement", "mixed"])
+@pytest.mark.parametrize(
+    "name", ["chain", "chain, block", "2 without replacement", "2 with replacement", "mixed"]
+)
 def test_781_texts_over_six_ids_with_a_stop(name, sampler, agree):
     for kind in PROPOSALS[name].kinds:
         agree(name, kind, sampler, draft=3, length=4, vocab=6, stop=(5,))

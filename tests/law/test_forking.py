@@ -35,7 +35,9 @@ def test_orders_are_equally_likely():
 
 
 def test_certain_outcomes_are_no_forks():
-    assert outcomes(lambda chance: (chance.accept(2.0, 1.0, 0)[0], chance.accept(0.0, 1.0, 0)[0])) == [(1.0, (True, False))]
+    assert outcomes(lambda chance: (chance.accept(2.0, 1.0, 0)[0], chance.accept(0.0, 1.0, 0)[0])) == [
+        (1.0, (True, False))
+    ]
 
 
 def test_lattice_goes_through_the_shipped_draws():

@@ -72,7 +72,9 @@ def masked(logits: Logits) -> Logits:
 def walk(name: str, kind: str, sampler: str) -> tuple[dict[Text, float], Walk]:
     proposal, own = PROPOSALS[name], SAMPLERS[sampler][0]
     drafter = proposal.make(2)
-    method = Method(drafter=drafter, acceptance=proposal.rule(), sampler=chained([Grammar(text=REGEX), *own.in_order]))
+    method = Method(
+        drafter=drafter, acceptance=proposal.rule(), sampler=chained([Grammar(text=REGEX), *own.in_order])
+    )
     given: dict[str, Model] = {
         role: replace(x, tokenizer=LETTERS)  # type: ignore[arg-type] # stands in for one
         for role, x in models(len(PIECES), kind, drafter).items()

@@ -29,7 +29,10 @@ VOCAB = 3
 DRAFTS = ("no draft", "chain", "chain, block", "2 chains, 2 deep, k-SEQ", "2 without replacement, 2 deep", "one-hot tree",
     "one-hot tree, passengers", "token recycling", "sequoia", "sjd", "layer skip")  # fmt: skip
 DRAWN = ("T=1", "top-k 2", "penalty, mirostat", "greedy")
-DRAWN_OF_LAYERS = ("T=1", "greedy")  # a transformer's rounding depends on the way, and so would a sampler's state
+DRAWN_OF_LAYERS = (
+    "T=1",
+    "greedy",
+)  # a transformer's rounding depends on the way, and so would a sampler's state
 
 
 @dataclass(frozen=True)
@@ -87,8 +90,13 @@ def neighbours() -> Stands:
         near = sorted((math.dist(h, key) ** 2, token) for key, token in store)[: law.neighbours]
         weights = [math.exp(-d / (law.temperature * math.sqrt(width))) for d, _ in near]
         c = 1 / (1 + math.exp(-(near[0][0] / near[-1][0] - law.alpha) / law.tau))
-        kNN = [sum(w for w, (_, x) in zip(weights, near, strict=True) if x == token) / sum(weights) for token in range(VOCAB)]
-        return torch.tensor([c * a + (1 - c) * b for a, b in zip(p, kNN, strict=True)], dtype=torch.float64).log()
+        kNN = [
+            sum(w for w, (_, x) in zip(weights, near, strict=True) if x == token) / sum(weights)
+            for token in range(VOCAB)
+        ]
+        return torch.tensor(
+            [c * a + (1 - c) * b for a, b in zip(p, kNN, strict=True)], dtype=torch.float64
+        ).log()
 
     return Stands(law, own, remembered(logits), target)
 
@@ -104,7 +112,10 @@ def moved() -> Stands:
         z, short = target(seen).tolist(), tuple(enumerate([text[0], *text[2:]]))
         p, q = target(seen).softmax(-1).tolist(), second(short).softmax(-1).tolist()
         return torch.tensor(
-            [a - law.strength * (b - c) if c >= law.alpha * max(q) else a for a, b, c in zip(z, p, q, strict=True)],
+            [
+                a - law.strength * (b - c) if c >= law.alpha * max(q) else a
+                for a, b, c in zip(z, p, q, strict=True)
+            ],
             dtype=torch.float64,
         )
 

@@ -28,11 +28,20 @@ HEAT = 1.3
 DRAFTERS = [x for x in toys.variants("drafter") if x[0] != "none"]
 FIRST = toys.representatives("drafter")
 RULES = [name for name, cls in registry("acceptance").items() if cls.lossless]
-WEIGHTS = os.environ.get("DECODESCOPE_WEIGHTS", "")  # transforms that make the target, joined with +; empty: none
+WEIGHTS = os.environ.get(
+    "DECODESCOPE_WEIGHTS", ""
+)  # transforms that make the target, joined with +; empty: none
 MADE = ("int8 head=true", "head_sensitivity cut=0.3 tokens=128 rounds=2 + int8", "cut_layers skip=a1,f2")
-FREE = {"judge": {"threshold": 0.05}, "lantern": {"delta": 1.0, "nearest": 3}}  # settings that keep more than the usual ones
+FREE = {
+    "judge": {"threshold": 0.05},
+    "lantern": {"delta": 1.0, "nearest": 3},
+}  # settings that keep more than the usual ones
 LOSSY = [*({name: {} for name, cls in registry("acceptance").items() if not cls.lossless} | FREE).items()]
-WAYS: list[tuple[str, dict]] = [("draft_model", {"length": 2}), ("layer_skip", {"length": 2, "ratio": 0.5}), ("medusa", {})]
+WAYS: list[tuple[str, dict]] = [
+    ("draft_model", {"length": 2}),
+    ("layer_skip", {"length": 2, "ratio": 0.5}),
+    ("medusa", {}),
+]
 
 
 @cache
@@ -56,14 +65,18 @@ def helper(role: str) -> Model:
 
 def method(drafter: tuple[str, dict], rule: str = "lossless", **more) -> Method:
     sampler = Chain(stages=[Temperature(temperature=HEAT), TopK(k=2)])
-    return Method(drafter=build("drafter", *drafter), acceptance=build("acceptance", rule), sampler=sampler, **more)  # type: ignore[arg-type] # parts, by kind
+    return Method(
+        drafter=build("drafter", *drafter), acceptance=build("acceptance", rule), sampler=sampler, **more
+    )  # type: ignore[arg-type] # parts, by kind
 
 
 def walked(made: Method, noise: int = 0, weights: str = WEIGHTS) -> tuple[float, Walk]:
     """(how far the method's law is from the target's, the walk); raises MethodError if the parts do not fit."""
     models = {"target": target(weights), **{role: helper(role) for role in made.drafter.lanes}}
     for length in (3, 2):
-        walk = Walk(made, models, length, prompt=PROMPT, chance=type("Noise", (ScoredChance,), {"noise": noise}))
+        walk = Walk(
+            made, models, length, prompt=PROMPT, chance=type("Noise", (ScoredChance,), {"noise": noise})
+        )
         try:
             return distance(walk.whole(MOST if length > 2 else None), due(length, weights)), walk
         except ValueError as e:
@@ -74,7 +87,9 @@ def walked(made: Method, noise: int = 0, weights: str = WEIGHTS) -> tuple[float,
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(("name", "settings"), DRAFTERS)
-def test_drafter_has_the_targets_law_under_every_rule_that_takes_it(name: str, settings: dict, rule: str) -> None:
+def test_drafter_has_the_targets_law_under_every_rule_that_takes_it(
+    name: str, settings: dict, rule: str
+) -> None:
     made = method((name, settings), rule)
     assert made.lossless
     try:
@@ -114,6 +129,10 @@ def test_noise_of_the_scores_does_not_matter(noise: int) -> None:
 @pytest.mark.parametrize("rule", ["lossless", "block"])
 @pytest.mark.parametrize(("name", "settings"), toys.variants("schedule"))
 def test_length_of_the_draft_by_any_schedule_leaves_the_law(name: str, settings: dict, rule: str) -> None:
-    off, walk = walked(method(("draft_model", {"length": 3}), rule, schedule=build("schedule", name, settings)))
+    off, walk = walked(
+        method(("draft_model", {"length": 3}), rule, schedule=build("schedule", name, settings))
+    )
     assert off <= 1e-12
-    assert (walk.kept and walk.refused) or (name, settings) not in toys.representatives("schedule"), "the test needs drafts"
+    assert (walk.kept and walk.refused) or (name, settings) not in toys.representatives("schedule"), (
+        "the test needs drafts"
+    )

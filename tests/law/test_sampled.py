@@ -43,7 +43,14 @@ def session(name: str, sampler: str, memoised: bool, draft: int = 2, length: int
     if proposal.on == "layers":
         target = layered(proposal.vocab, "independent")[0]
     method = Method(drafter=drafter, acceptance=proposal.rule(), sampler=SAMPLERS[sampler][0])
-    s = Session(target, method, PROMPT, models=dict.fromkeys(drafter.lanes, other), max_new_tokens=length, stop_tokens=())
+    s = Session(
+        target,
+        method,
+        PROMPT,
+        models=dict.fromkeys(drafter.lanes, other),
+        max_new_tokens=length,
+        stop_tokens=(),
+    )
     s.start()
     return s
 
@@ -120,7 +127,8 @@ def test_texts_of_every_case_have_the_transformers_law(name, sampler, holds):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "name", ["chain", "chain, block", "2 without replacement, 2 deep", "one-hot tree", "token recycling", *LAYERS]
+    "name",
+    ["chain", "chain, block", "2 without replacement, 2 deep", "one-hot tree", "token recycling", *LAYERS],
 )
 def test_texts_with_nothing_memoised(name, holds):
     holds(name, "T=1", random.SystemRandom().randrange(1 << 20), n=TEXTS // 10, memoised=False)

@@ -65,7 +65,9 @@ def in_script() -> float:
 def at_zero() -> float:
     """A drafted token that the target never writes, tested with the uniform 0: 1 if it comes."""
     p, q = torch.tensor([[0.0, 0.6, 0.4], [0.2, 0.4, 0.4]]).double(), torch.tensor([[0.9, 0.1, 0.0]]).double()
-    return float(any(v.path for _, v in outcomes(lambda chance: judge(Lossless(), p, q, [0], chance), lattice([0.0]))))
+    return float(
+        any(v.path for _, v in outcomes(lambda chance: judge(Lossless(), p, q, [0], chance), lattice([0.0])))
+    )
 
 
 def at_equal_laws() -> float:
@@ -74,7 +76,9 @@ def at_equal_laws() -> float:
     p[0] = p[0].log().softmax(-1)
     q = p[:1].clone()
     q[0, 1] = q[0, 1] * (1 + 2.0**-51)
-    return abs(sum(w for w, _ in outcomes(lambda chance: judge(Lossless(), p, q, [1], chance), ForkingChance)) - 1)
+    return abs(
+        sum(w for w, _ in outcomes(lambda chance: judge(Lossless(), p, q, [1], chance), ForkingChance)) - 1
+    )
 
 
 def with_stop() -> float:
@@ -105,13 +109,54 @@ BUGS = [
     Bug("acceptance x 1.05", *RULE, COIN, COIN.replace("f_x,", "f_x * 1.05,"), in_table),
     Bug("the recorded q has no temperature", *DRAWN, NODE, RAW, lambda: in_table("T=0.7")),
     Bug("the recorded q has no top-p", *DRAWN, NODE, RAW, lambda: in_table("top-p 0.8")),
-    Bug("one uniform is used twice", *RULE, LAST, f"drawn = invert(r, u) if children else {LAST[8:]}", in_script),
-    Bug("refused rows stay in the cache", Lane, "commit", "commit(rows,", "commit(range(self._feed.length),", in_transformer),
-    Bug("positions are off by one later", DraftVerify, "step", FED, FED.replace("1", "(position == s.prompt)"), in_transformer),
-    Bug("<= at acceptance probability 0", Chance, "accept", "ratio_den < ratio_num", "ratio_den <= ratio_num", at_zero),
-    Bug("residual 0 / 0 where p = q", base, "left_over", "if float(total) > 0 else r / r.sum()", "", at_equal_laws),
+    Bug(
+        "one uniform is used twice",
+        *RULE,
+        LAST,
+        f"drawn = invert(r, u) if children else {LAST[8:]}",
+        in_script,
+    ),
+    Bug(
+        "refused rows stay in the cache",
+        Lane,
+        "commit",
+        "commit(rows,",
+        "commit(range(self._feed.length),",
+        in_transformer,
+    ),
+    Bug(
+        "positions are off by one later",
+        DraftVerify,
+        "step",
+        FED,
+        FED.replace("1", "(position == s.prompt)"),
+        in_transformer,
+    ),
+    Bug(
+        "<= at acceptance probability 0",
+        Chance,
+        "accept",
+        "ratio_den < ratio_num",
+        "ratio_den <= ratio_num",
+        at_zero,
+    ),
+    Bug(
+        "residual 0 / 0 where p = q",
+        base,
+        "left_over",
+        "if float(total) > 0 else r / r.sum()",
+        "",
+        at_equal_laws,
+    ),
     Bug("padding rows stay in the softmax", Decoder, "limited", "vocab >= self.vocab", "True", with_padding),
-    Bug("a stop id inside accepted drafts is ignored", Stop, "at", "enumerate(new)", "[*enumerate(new)][-1:]", with_stop),
+    Bug(
+        "a stop id inside accepted drafts is ignored",
+        Stop,
+        "at",
+        "enumerate(new)",
+        "[*enumerate(new)][-1:]",
+        with_stop,
+    ),
 ]
 
 

@@ -44,7 +44,9 @@ class Walking:
         self.law: dict[Text, float] = {}
 
     def step(self) -> None:
-        self.law = self.walk.whole()  # not by rounds: a sampler's state may differ by rounding, since passes are shared
+        self.law = (
+            self.walk.whole()
+        )  # not by rounds: a sampler's state may differ by rounding, since passes are shared
         self.end = "walked"
 
     def finish(self, reason: str) -> None:
@@ -60,7 +62,11 @@ def draft(kind: str, seed: int) -> Model:
 def walked(name: str, length: int) -> tuple[Figures, list[tuple[float, Walk]]]:
     """How the passes of three walks were shared, and of each the largest difference of its law from the target's."""
     proposal = PROPOSALS[name]
-    kind, lengths, made = proposal.kinds[-1] if proposal.on == "layers" else "independent", (length, 1, 2), list[Walking]()
+    kind, lengths, made = (
+        proposal.kinds[-1] if proposal.on == "layers" else "independent",
+        (length, 1, 2),
+        list[Walking](),
+    )
     for (sampler, prompt), most in zip(ROWS, lengths, strict=True):
         drafter = proposal.make(2)
         method = Method(drafter=drafter, acceptance=proposal.rule(), sampler=SAMPLERS[sampler][0])
@@ -72,7 +78,10 @@ def walked(name: str, length: int) -> tuple[Figures, list[tuple[float, Walk]]]:
     figures = together(made, over=lambda _, error: errors.extend([error] if error else []))  # type: ignore[arg-type] # stand-ins
     if errors:
         raise errors[0]
-    laws = [true_law(VOCAB, sampler, n, (), prompt, kind) for (sampler, prompt), n in zip(ROWS, lengths, strict=True)]
+    laws = [
+        true_law(VOCAB, sampler, n, (), prompt, kind)
+        for (sampler, prompt), n in zip(ROWS, lengths, strict=True)
+    ]
     return figures, [(distance(x.law, law), x.walk) for x, law in zip(made, laws, strict=True)]
 
 
@@ -83,7 +92,9 @@ def test_three_that_go_together_have_each_the_targets_law(name: str, length: int
     for (difference, _), (sampler, prompt) in zip(walks, ROWS, strict=True):
         assert difference <= CLOSE, f"{name} behind {prompt}, {sampler}: the law is off by {difference:.3g}"
     if not isinstance(PROPOSALS[name].make(1), APART):
-        assert figures.shared[3] > 1 and figures.shared[2] > 0, "passes are shared by all, and by those that are left"
+        assert figures.shared[3] > 1 and figures.shared[2] > 0, (
+            "passes are shared by all, and by those that are left"
+        )
 
 
 def test_rows_that_are_given_to_another_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

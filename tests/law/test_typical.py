@@ -72,11 +72,15 @@ def test_typical_acceptance_has_the_law_of_its_formula_and_no_other(after, kind,
     assert max(abs(law.get(x, 0.0) - expected.get(x, 0.0)) for x in target) <= 1e-12
     far = sum(abs(law.get(x, 0.0) - target[x]) for x in target) / 2
     record_property("distance to the target (total variation)", far)
-    if kind != "support" or after == "likeliest":  # there the draft writes nothing likely: nothing is kept, and p is drawn from
+    if (
+        kind != "support" or after == "likeliest"
+    ):  # there the draft writes nothing likely: nothing is kept, and p is drawn from
         assert far > 1e-3, "typical acceptance is labelled lossy and should be seen to be"
 
 
-@pytest.mark.parametrize("drafter", [Independent(length=1, width=2), Chosen(length=2, width=3), DraftModel(length=2, width=2)])
+@pytest.mark.parametrize(
+    "drafter", [Independent(length=1, width=2), Chosen(length=2, width=3), DraftModel(length=2, width=2)]
+)
 def test_typical_acceptance_keeps_the_longest_path_the_likeliest_of_equals(drafter):
     several = 0
     for _, move in walk("mixed", drafter).rounds():

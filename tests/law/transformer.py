@@ -29,7 +29,9 @@ def by_prefix(decoder: Decoder) -> Logits:
 
     @torch.inference_mode()
     def logits(seen: Seen) -> torch.Tensor:
-        assert [position for position, _ in seen] == list(range(len(seen))), "a row sees something else than a text"
+        assert [position for position, _ in seen] == list(range(len(seen))), (
+            "a row sees something else than a text"
+        )
         return decoder.forward(Feed.causal([token for _, token in seen], 0, logits="last"), None)[0, 0]
 
     return remembered(logits)

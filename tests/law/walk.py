@@ -50,7 +50,10 @@ class Walk:
         chance: type[ForkingChance] = ForkingChance,
         executor: Executor | None = None,
     ):
-        others, more = {role: x for role, x in models.items() if role != "target"}, dict(stop_tokens=stop, executor=executor)
+        others, more = (
+            {role: x for role, x in models.items() if role != "target"},
+            dict(stop_tokens=stop, executor=executor),
+        )
         self.s = Session(models["target"], method, prompt, models=others, max_new_tokens=length, **more)
         self.s.start()
         self.prompt, self.first, self.chance, self.paths = prompt, self.s.sampler_state, chance, 0
@@ -100,7 +103,9 @@ class Walk:
             mass, after = ahead.pop(text), defaultdict(float)
             for weight, move in self.rounds(text, seen.get(text)):
                 whole = (*text, *move.emitted)
-                assert seen.setdefault(whole, move.state) == move.state, "the sampler's state depends on the way"
+                assert seen.setdefault(whole, move.state) == move.state, (
+                    "the sampler's state depends on the way"
+                )
                 after[whole, move.ended] += weight
             for (whole, ended), weight in after.items():
                 (made if ended else ahead)[whole] = (made if ended else ahead).get(whole, 0.0) + mass * weight

@@ -22,7 +22,15 @@ V = 6
 PROMPT = [0, 3]
 RULES = sorted(registry("acceptance"))
 # settings under which a rule accepts and refuses; the toy's judge finds most things right
-BOTH = {"block": {}, "judge": {"threshold": 0.9}, "lantern": {}, "leniency": {}, "lossless": {}, "spectr": {}, "typical": {}}
+BOTH = {
+    "block": {},
+    "judge": {"threshold": 0.9},
+    "lantern": {},
+    "leniency": {},
+    "lossless": {},
+    "spectr": {},
+    "typical": {},
+}
 
 
 def drawn_chain(g: torch.Generator, length: int) -> Draft:
@@ -48,12 +56,16 @@ def begun() -> Decoder:
     return toys.decoder(toys.shaped(vocab=V), dtype=torch.float64)
 
 
-def decide(rule: str, draft: Draft, sampler: str = "temperature", seed: int = 0, **knobs) -> tuple[Verdict, torch.Tensor]:
+def decide(
+    rule: str, draft: Draft, sampler: str = "temperature", seed: int = 0, **knobs
+) -> tuple[Verdict, torch.Tensor]:
     g = torch.Generator().manual_seed(seed)
     logits = torch.randn(len(draft) + 1, V, generator=g, dtype=torch.float64) * 2
     part = build("sampler", sampler)
     hidden = torch.randn(len(draft) + 1, toys.SPEC.d_model, generator=g, dtype=torch.float64)
-    at = Cursor(draft, logits, logits.argmax(-1).tolist(), part, part.start(PROMPT, V), position=9, hidden=hidden)
+    at = Cursor(
+        draft, logits, logits.argmax(-1).tolist(), part, part.start(PROMPT, V), position=9, hidden=hidden
+    )
     made = build("acceptance", rule, knobs)
     made.begin(begun())
     return made.verify(draft, at, Chance(seed)), logits
@@ -62,7 +74,9 @@ def decide(rule: str, draft: Draft, sampler: str = "temperature", seed: int = 0,
 def drafts(rule: str, seed: int) -> list[Draft]:
     g = torch.Generator().manual_seed(seed)
     chain_only = registry("acceptance")[rule].chain_only
-    return [drawn_chain(g, 1), drawn_chain(g, 4), Draft()] + ([] if chain_only else [tree(g), Draft.chain([1, 2, 3])])
+    return [drawn_chain(g, 1), drawn_chain(g, 4), Draft()] + (
+        [] if chain_only else [tree(g), Draft.chain([1, 2, 3])]
+    )
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -77,14 +91,18 @@ def test_verdict_is_a_path_of_the_tree_and_trials_stand_in_order(rule: str) -> N
                 assert draft.parents[node] == above
                 above = node
             tried = [trial.node for trial in verdict.trials]
-            assert len(set(tried)) == len(tried) and tried == sorted(tried), "siblings in draw order, levels downwards"
+            assert len(set(tried)) == len(tried) and tried == sorted(tried), (
+                "siblings in draw order, levels downwards"
+            )
             assert set(verdict.path) <= set(tried)
             assert verdict.places[0][0] == ROOT and {p for p, _ in verdict.places} >= {ROOT, *verdict.path}
             law = logits[above + 1].softmax(-1)
             assert verdict.token is not None and float(law[verdict.token]) > 0
             assert verdict.origin == ("target" if not len(draft) else verdict.origin)
             likeliest = verdict.u is None  # a rule that draws no token takes the likeliest
-            assert verdict.token == int(law.argmax()) if likeliest else verdict.low <= verdict.u < verdict.high
+            assert (
+                verdict.token == int(law.argmax()) if likeliest else verdict.low <= verdict.u < verdict.high
+            )
             accepted, refused = accepted + len(verdict.path), refused + len(tried) - len(verdict.path)
     assert accepted > 50 and refused > 50
 
@@ -96,7 +114,9 @@ def test_under_a_greedy_law_every_rule_that_says_so_is_exact_matching(rule: str)
         for draft in drafts(rule, seed):
             verdict, logits = decide(rule, draft, "greedy", seed)
             best, place, path = logits.argmax(-1).tolist(), ROOT, []
-            while (child := next((c for c in draft.children(place) if draft.tokens[c] == best[place + 1]), None)) is not None:
+            while (
+                child := next((c for c in draft.children(place) if draft.tokens[c] == best[place + 1]), None)
+            ) is not None:
                 path.append(place := child)
             assert verdict.path == path and verdict.token == best[place + 1] and verdict.u is None
             matched += len(path)
@@ -141,7 +161,9 @@ def test_typical_takes_the_likeliest_token_after_the_path_or_draws_it(sampler: s
     likeliest, other, moved = Counter[str](), 0, 0
     for seed in range(80):
         for draft in (tree(torch.Generator().manual_seed(seed)), Draft()):
-            (taken, logits), (drawn, _) = (decide("typical", draft, sampler, seed, next=x) for x in ("likeliest", "drawn"))
+            (taken, logits), (drawn, _) = (
+                decide("typical", draft, sampler, seed, next=x) for x in ("likeliest", "drawn")
+            )
             assert taken.path == drawn.path and taken.trials == drawn.trials, "the rule for the path is one"
             part = build("sampler", sampler)
             state, row = part.start(PROMPT, V), logits[0]
@@ -162,7 +184,8 @@ def test_typical_accepts_more_the_lower_its_bounds() -> None:
     totals = []
     for scale in (0.0, 0.3, 1.0):
         made = [
-            decide("typical", tree(torch.Generator().manual_seed(s)), seed=s, epsilon=scale, delta=scale)[0] for s in range(60)
+            decide("typical", tree(torch.Generator().manual_seed(s)), seed=s, epsilon=scale, delta=scale)[0]
+            for s in range(60)
         ]
         totals.append([len(verdict.path) for verdict in made])
     assert all(a >= b >= c for a, b, c in zip(*totals, strict=True))
@@ -179,5 +202,7 @@ def test_rules_refuse_drafts_for_which_they_are_not_exact() -> None:
         with pytest.raises(MethodError, match=rf"block .*{word}.*\.$"):
             toys.decode(toys.method(acceptance="block", **parts))
     assert toys.decode(toys.method(acceptance="block", drafter="prompt_lookup"), count=5).done
-    sampled = toys.decode(toys.method(acceptance="block", drafter="draft_model", sampler="temperature"), count=30)
+    sampled = toys.decode(
+        toys.method(acceptance="block", drafter="draft_model", sampler="temperature"), count=30
+    )
     assert sampled.header.lossless and any(step.rule for step in sampled.sink.steps)

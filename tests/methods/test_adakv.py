@@ -26,10 +26,16 @@ def test_caps_come_to_the_budget_and_are_worth_more_than_an_even_split(floor: fl
         g = torch.Generator().manual_seed(seed)
         heads, m = 1 + seed % 6, 9 + seed
         mean = 1 + seed % 9
-        worth = torch.rand(2, heads, m, generator=g, dtype=torch.float64) ** (1 + 9 * torch.rand(2, heads, 1, generator=g))
+        worth = torch.rand(2, heads, m, generator=g, dtype=torch.float64) ** (
+            1 + 9 * torch.rand(2, heads, 1, generator=g)
+        )
         top = worth.sort(dim=2, descending=True).values
         caps = policy.caps(top, mean)
-        assert caps.sum(1).tolist() == [heads * mean] * 2 and int(caps.min()) >= int(floor * mean) and int(caps.max()) <= m
+        assert (
+            caps.sum(1).tolist() == [heads * mean] * 2
+            and int(caps.min()) >= int(floor * mean)
+            and int(caps.max()) <= m
+        )
         kept = sum(float(top[b, h, : caps[b, h]].sum()) for b in range(2) for h in range(heads))
         assert kept >= float(top[:, :, :mean].sum()) - 1e-12
         uneven += bool((caps != mean).any())
@@ -42,7 +48,9 @@ def test_without_a_floor_a_layer_keeps_the_best_votes_of_all_its_heads() -> None
     assert policy.caps(top, 2).tolist() == [[3, 1]]
     policy.floor = 0.5  # 3 * 0.5 + 1 = 2.5 and 1.5: the third of the first head, 7, is worth more than the second of the other
     assert policy.caps(top, 2).tolist() == [[3, 1]]
-    assert policy.caps(torch.ones(1, 3, 4), 2).tolist() == [[3, 2, 1]], "of equal votes the lower head's count first"
+    assert policy.caps(torch.ones(1, 3, 4), 2).tolist() == [[3, 2, 1]], (
+        "of equal votes the lower head's count first"
+    )
 
 
 @torch.inference_mode()

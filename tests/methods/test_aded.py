@@ -50,7 +50,9 @@ def test_trigrams_are_the_most_frequent_successors() -> None:
 def test_newest_text_gains_weight_up_to_a_limit() -> None:
     weights = Weights(Trigrams(np.array([1, 2, 3, -1, 1, 2, 4])))
     weights.read([5, 1, 2, 3])
-    assert weights.after((1, 2)) == pytest.approx({3: 0.5 + BONUS, 4: 0.5}) and weights.after((5, 1)) == {2: BONUS}
+    assert weights.after((1, 2)) == pytest.approx({3: 0.5 + BONUS, 4: 0.5}) and weights.after((5, 1)) == {
+        2: BONUS
+    }
     weights.read([5, 1, 2, 3])
     assert weights.after((5, 1)) == {2: BONUS}, "the same text counts once"
     weights.read([1, 2, 3, *range(6, 20)])
@@ -88,7 +90,9 @@ def test_two_iterations_worked_by_hand() -> None:
     visited; draw after (1, 2). Rewards 1 + 0.4 + w and 1 + 0.35 + w'."""
     root = search((0, 1), toy, 2, 2)
     first, second, third = root.children or ()
-    assert [x.path for x in (first, second, third)] == [(1,), (2,), (0,)] and [x.prior for x in (first, second)] == [0.4, 0.35]
+    assert [x.path for x in (first, second, third)] == [(1,), (2,), (0,)] and [
+        x.prior for x in (first, second)
+    ] == [0.4, 0.35]
     assert (first.visits, second.visits, third.visits) == (1, 1, 0)
     assert any(first.total == pytest.approx(1.4 + w) for w in TOY[1, 1].values())
     assert any(second.total == pytest.approx(1.35 + w) for w in TOY[1, 2].values())
@@ -101,7 +105,8 @@ def test_best_child_is_that_of_the_formula() -> None:
         if all(x.visits for x in at.children):
             n = at.visits
             scores = [
-                x.total / x.visits + (32 + math.log((n + 9) / 8)) * x.prior * math.sqrt(n) / (1 + x.visits) for x in at.children
+                x.total / x.visits + (32 + math.log((n + 9) / 8)) * x.prior * math.sqrt(n) / (1 + x.visits)
+                for x in at.children
             ]
             assert at.best() is at.children[scores.index(max(scores))]
     assert root.best().visits
@@ -139,7 +144,11 @@ def test_draft_is_the_most_visited_paths_and_what_follows_them() -> None:
         visited = {x.path: x.visits for x in places(root)}
         paths = [tuple(path_of(draft, node)) for node in range(len(draft))]
         kept = paths[: min(5, len(visited))]
-        assert [visited[x] for x in kept] == sorted(visited.values(), reverse=True)[:5] == draft.notes["visits"][: len(kept)]
+        assert (
+            [visited[x] for x in kept]
+            == sorted(visited.values(), reverse=True)[:5]
+            == draft.notes["visits"][: len(kept)]
+        )
         for path in paths[len(kept) :]:
             assert path[:-1] in kept
             row = drafter._weights.after(tuple([*text[-2:], *path[:-1]][-2:]))
@@ -158,7 +167,10 @@ def test_a_text_that_repeats_itself_is_drafted_from_itself(tmp_path: Path) -> No
     session.start()
     draft = session.drafter.propose(session.context)
     assert draft.is_chain and draft.tokens == [3, 1, 4, 5]
-    assert all(draft.notes["prior"][i] <= HIGHEST and x >= y for i, (x, y) in enumerate(pairwise(draft.notes["visits"])))
+    assert all(
+        draft.notes["prior"][i] <= HIGHEST and x >= y
+        for i, (x, y) in enumerate(pairwise(draft.notes["visits"]))
+    )
 
 
 @pytest.mark.parametrize("sampler", ["T=0.7", "T=1.5, top-p 0.8", "penalty, mirostat"])
@@ -166,11 +178,17 @@ def test_law_is_the_targets(sampler: str, tmp_path: Path) -> None:
     file = tmp_path / "ids.txt"
     file.write_text("1 2 1 0 1 0 0 2 0 1 1 1 2 2")
     drafter = build("drafter", "aded", dict(datastore=str(file), iterations=12, depth=2, kept=5))
-    walk = Walk(Method(drafter=drafter, sampler=SAMPLERS[sampler][0]), {"target": model(table(3, seed=1), 3)}, 4)
+    walk = Walk(
+        Method(drafter=drafter, sampler=SAMPLERS[sampler][0]), {"target": model(table(3, seed=1), 3)}, 4
+    )
     assert distance(walk.law(), true_law(3, sampler, 4)) <= 1e-12
     assert any(len(move.draft) >= 5 and not move.draft.is_chain for _, move in walk.rounds())
 
 
 def test_a_file_that_cannot_serve_is_refused_before_the_run(tmp_path: Path) -> None:
     with pytest.raises(MethodError, match=r"^aded\.datastore: there is no file .*\.$"):
-        Session(toys.pair()[0], toys.method(drafter=("aded", dict(datastore=str(tmp_path / "none.txt")))), toys.PROMPT)
+        Session(
+            toys.pair()[0],
+            toys.method(drafter=("aded", dict(datastore=str(tmp_path / "none.txt")))),
+            toys.PROMPT,
+        )

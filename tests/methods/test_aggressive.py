@@ -30,7 +30,14 @@ def drafts(prompt: list[int], answer: list[int], **knobs: int) -> list[Draft]:
 def test_an_answer_by_hand() -> None:
     """Input 1 2 3 4 2 5 6, answer 1 2 9 2 5: 9 departs; 2 stands at two places, 5 at one, and what follows is taken up."""
     made = drafts([1, 2, 3, 4, 2, 5, 6], [1, 2, 9, 2, 5])
-    assert [x.tokens for x in made] == [[1, 2, 3, 4, 2, 5, 6], [2, 3, 4, 2, 5, 6], [3, 4, 2, 5, 6], [], [], [6]]
+    assert [x.tokens for x in made] == [
+        [1, 2, 3, 4, 2, 5, 6],
+        [2, 3, 4, 2, 5, 6],
+        [3, 4, 2, 5, 6],
+        [],
+        [],
+        [6],
+    ]
     for k, cursor, suffix in ((0, 0, 0), (5, 6, 1)):
         copied = [*range(cursor, cursor + len(made[k].tokens))]
         assert made[k].notes == {"mode": "copy", "cursor": cursor, "suffix": suffix, "copied": copied}
@@ -38,7 +45,9 @@ def test_an_answer_by_hand() -> None:
 
 def test_a_longer_end_decides_where_a_shorter_one_stands_twice() -> None:
     made = drafts([1, 2, 3, 4, 2, 5, 2, 6], [4, 2])
-    assert [x.tokens for x in made[1:]] == [[2, 5, 2, 6], [5, 2, 6]], "a token that is left out is passed over"
+    assert [x.tokens for x in made[1:]] == [[2, 5, 2, 6], [5, 2, 6]], (
+        "a token that is left out is passed over"
+    )
     assert drafts([1, 2, 3, 4, 2, 5], [9, 4, 2])[-1].tokens == [5]
     made = drafts([1, 2, 1, 3, 2, 3, 7], [9, 2, 3])  # 2 is twice there, 2 3 once
     assert [x.tokens for x in made[1:]] == [[], [], [7]] and made[-1].notes["suffix"] == 2
@@ -61,7 +70,9 @@ def test_cursor_stands_where_a_plain_search_puts_it() -> None:
             else:
                 cursor = None
                 for j in range(1, min(6, i + 1) + 1):
-                    ends = [at + j for at in range(17 - j) if prompt[at : at + j] == answer[i + 1 - j : i + 1]]
+                    ends = [
+                        at + j for at in range(17 - j) if prompt[at : at + j] == answer[i + 1 - j : i + 1]
+                    ]
                     if len(ends) == 1:
                         cursor, searched = ends[0], searched + 1
                         break
@@ -74,6 +85,8 @@ def test_an_answer_that_is_the_input_takes_a_pass_per_block(length: int) -> None
     """28 different tokens, written once more: length + 1 tokens in a pass, all in one where the draft is not bounded."""
     script = [*range(28), *range(28)]
     target = tables.model(lambda seen: torch.eye(28, dtype=torch.float64)[script[len(seen)]] * 9, 28)
-    session = Session(target, toys.method(drafter=("aggressive", {"length": length})), script[:28], max_new_tokens=28)
+    session = Session(
+        target, toys.method(drafter=("aggressive", {"length": length})), script[:28], max_new_tokens=28
+    )
     assert len(list(session.stream())) == math.ceil(28 / (length + 1))
     assert session.end.tokens == script[28:]

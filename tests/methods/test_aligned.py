@@ -33,11 +33,18 @@ def flat() -> Model:
 
 
 def method(grammar: str, samples: int, heat: float = 1.0) -> Method:
-    knobs = {"grammar": {"text": grammar, "dialect": GRAMMARS.get(grammar, "regex")}, "temperature": {"temperature": heat}}
-    return Method.named({"strategy": "aligned", "sampler": ["grammar", "temperature"]}, {"strategy.samples": samples} | knobs)
+    knobs = {
+        "grammar": {"text": grammar, "dialect": GRAMMARS.get(grammar, "regex")},
+        "temperature": {"temperature": heat},
+    }
+    return Method.named(
+        {"strategy": "aligned", "sampler": ["grammar", "temperature"]}, {"strategy.samples": samples} | knobs
+    )
 
 
-def session(grammar: str = SMALL, samples: int = 256, limit: int = LIMIT, seed: int = 0, heat: float = 1.0) -> Session:
+def session(
+    grammar: str = SMALL, samples: int = 256, limit: int = LIMIT, seed: int = 0, heat: float = 1.0
+) -> Session:
     return Session(flat(), method(grammar, samples, heat), toys.PROMPT, max_new_tokens=limit, seed=seed)
 
 
@@ -77,7 +84,9 @@ def words(grammar: str, limit: int = LIMIT, heat: float = 1.0) -> dict[tuple[int
 def masses(grammar: str, limit: int = LIMIT) -> dict[tuple[int, ...], float]:
     """Prefix -> c, the probability that what follows is allowed to its end."""
     chances = words(grammar, limit)
-    before = {text: sum(float(law(text[:i])[x]) for i, x in enumerate(text)) for text in allowed(grammar, limit)}
+    before = {
+        text: sum(float(law(text[:i])[x]) for i, x in enumerate(text)) for text in allowed(grammar, limit)
+    }
     return {u: sum(p for w, p in chances.items() if w[: len(u)] == u) / exp(before[u]) for u in before}
 
 
@@ -93,7 +102,10 @@ def known(seen: Prefixes) -> Iterator[tuple[tuple[int, ...], int]]:
 
 def next_law(seen: Prefixes) -> dict[tuple[int, ...], float]:
     """Text -> the probability that the next text is it, where all prefixes are known."""
-    laws = {text: (seen.every[n].ids.tolist(), seen.weights(n).log_softmax(-1).tolist()) for text, n in known(seen)}
+    laws = {
+        text: (seen.every[n].ids.tolist(), seen.weights(n).log_softmax(-1).tolist())
+        for text, n in known(seen)
+    }
     chances, waiting = {}, [((), 0.0)]
     while waiting:
         text, logp = waiting.pop()
@@ -140,7 +152,9 @@ def test_what_is_known_of_the_mass_falls_to_what_trying_all_texts_gives(grammar:
 
 
 @pytest.mark.parametrize(("grammar", "heat"), [(SMALL, 1.0), (NESTED, 1.0), (SMALL, 2.0)])
-def test_once_all_was_seen_the_next_text_has_the_models_own_law_of_allowed_texts(grammar: str, heat: float) -> None:
+def test_once_all_was_seen_the_next_text_has_the_models_own_law_of_allowed_texts(
+    grammar: str, heat: float
+) -> None:
     run, chances = session(grammar, heat=heat), words(grammar, heat=heat)
     run.step()
     first = law_now(run.scratch, grammar) if heat == 1.0 else {}
@@ -148,7 +162,9 @@ def test_once_all_was_seen_the_next_text_has_the_models_own_law_of_allowed_texts
         run.step()
     total, law = sum(chances.values()), next_law(run.scratch)
     assert law.keys() == chances.keys() and all(abs(law[w] - chances[w] / total) < 1e-12 for w in law)
-    assert heat != 1.0 or max(abs(first[w] - chances[w] / total) for w in law) > 0.01, "the test needs a law that was another"
+    assert heat != 1.0 or max(abs(first[w] - chances[w] / total) for w in law) > 0.01, (
+        "the test needs a law that was another"
+    )
 
 
 def test_the_distance_to_that_law_ends_at_nothing_and_need_not_fall_on_the_way() -> None:
@@ -192,10 +208,14 @@ def test_what_is_known_takes_no_pass_and_the_prompt_is_read_once() -> None:
     known = {tuple(first.drawn.texts[0].tokens[:i]) for i in range(LIMIT)}
     idle = 0
     for step in others:
-        fresh = {tuple(step.drawn.texts[0].tokens[:i]) for i in range(len(step.drawn.texts[0].tokens))} - known
+        fresh = {
+            tuple(step.drawn.texts[0].tokens[:i]) for i in range(len(step.drawn.texts[0].tokens))
+        } - known
         assert len(step.passes) == len(fresh) == step.notes["read"], "a pass for each prefix that is new"
         if fresh:
-            assert step.passes[0].held == len(toys.PROMPT) - 1 and step.passes[0].tokens == 1 + min(map(len, fresh))
+            assert step.passes[0].held == len(toys.PROMPT) - 1 and step.passes[0].tokens == 1 + min(
+                map(len, fresh)
+            )
         known, idle = known | fresh, idle + (not fresh)
     assert idle > 3 and len(run.target.tokens) == len(toys.PROMPT) - 1, "what texts added is gone"
     assert check(run.sink).ok, str(check(run.sink))
@@ -213,7 +233,9 @@ def test_the_notes_tell_the_law_of_the_first_choice_by_the_grammar_and_aligned()
     notes = [told(run.header, step)["strategy"] for step in run.sink.steps]
     assert notes[0]["aligned"].keys() == {"2 c", "3 d", "4 e"}, "a and b are the only ones at their places"
     assert all(x["grammar"] == notes[0]["grammar"] for x in notes)
-    assert notes[0]["aligned"] != pytest.approx(notes[0]["grammar"]) and sum(notes[-1]["aligned"].values()) == pytest.approx(1)
+    assert notes[0]["aligned"] != pytest.approx(notes[0]["grammar"]) and sum(
+        notes[-1]["aligned"].values()
+    ) == pytest.approx(1)
     assert all(a["mass"] >= b["mass"] for a, b in pairwise(notes))
 
 

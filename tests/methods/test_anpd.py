@@ -51,12 +51,18 @@ def test_tables_kept_up_equal_tables_made_anew_and_the_longest_known_context_win
             assert drafter._counts.counts == table
             path = list(text)
             for i, token in enumerate(draft.tokens):
-                order = next(n for n in range(min(ngram, len(path) + 1), 1, -1) if tuple(path[-(n - 1) :]) in table)
+                order = next(
+                    n for n in range(min(ngram, len(path) + 1), 1, -1) if tuple(path[-(n - 1) :]) in table
+                )
                 row = table[tuple(path[-(order - 1) :])]
-                assert draft.notes["orders"][i] == order and draft.notes["counts"][i] == row[token] == max(row.values())
+                assert draft.notes["orders"][i] == order and draft.notes["counts"][i] == row[token] == max(
+                    row.values()
+                )
                 path.append(token)
                 shorter += order < min(ngram, len(path))
-            assert len(draft) == min(5, room) or (path[-1],) not in table, "it ends early only where nothing is known"
+            assert len(draft) == min(5, room) or (path[-1],) not in table, (
+                "it ends early only where nothing is known"
+            )
             drafted += len(draft)
             text += [chance.randrange(4) for _ in range(chance.randrange(1, 4))]
     assert drafted > 500 and (shorter > 100 or ngram == 2)

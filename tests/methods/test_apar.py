@@ -47,7 +47,9 @@ def model(forks: tuple[int, ...] = (30, 33, 40), ends: tuple[int, ...] = ()) -> 
     return made
 
 
-def run(made: Model, parts: dict[str, Any], prompt: list[int] = PROMPT, count: int = 200, **more: Any) -> Session:
+def run(
+    made: Model, parts: dict[str, Any], prompt: list[int] = PROMPT, count: int = 200, **more: Any
+) -> Session:
     session = Session(made, toys.method(**parts), prompt, max_new_tokens=count, **more)
     session.sink = Trace()
     for _ in session.stream():
@@ -67,12 +69,16 @@ def before(strand: Strand) -> list[int]:
     return [*before(strand.parent), *strand.parent.tokens[: strand.at], *strand.given]
 
 
-@pytest.mark.parametrize("sampler", [{}, {"sampler": ("temperature", {"temperature": 0.9})}], ids=["greedy", "drawn"])
+@pytest.mark.parametrize(
+    "sampler", [{}, {"sampler": ("temperature", {"temperature": 0.9})}], ids=["greedy", "drawn"]
+)
 def test_each_thread_is_a_run_of_its_own_in_whatever_order_they_run(sampler: dict[str, Any]) -> None:
     made = model(ends=(52,))
     session = run(made, {"strategy": ("apar", FORKS), **sampler}, seed=3, stop_tokens=[END])
     every = tree(session)
-    assert len(every) == 8 and {x.parent and x.parent.number for x in every} == {None, 0, 1, 2, 3}, "threads fork in turn"
+    assert len(every) == 8 and {x.parent and x.parent.number for x in every} == {None, 0, 1, 2, 3}, (
+        "threads fork in turn"
+    )
     for strand in reversed(every):  # one after another, the last one first
         alone = run(made, sampler, before(strand), seed=3 + strand.number, stop_tokens=[END])
         assert alone.end.tokens == strand.tokens and strand.tokens[-1] == END
@@ -96,12 +102,16 @@ def test_passes_are_the_longest_way_and_the_text_has_a_child_where_it_forked() -
 
 
 def test_no_more_entries_are_held_than_plain_decoding_of_the_text_holds() -> None:
-    session = run(model(forks=(30, 33, 40, 60, 70), ends=(52, 75)), {"strategy": ("apar", FORKS)}, stop_tokens=[END])
+    session = run(
+        model(forks=(30, 33, 40, 60, 70), ends=(52, 75)), {"strategy": ("apar", FORKS)}, stop_tokens=[END]
+    )
     peak = max(change.held for step in session.sink.steps for change in step.cache)
     assert peak < len(PROMPT) + len(session.end.tokens) - 1
     rows = [sum(x.tokens for x in step.passes) for step in session.sink.steps]
     alive = [len(step.threads.alive) for step in session.sink.steps]
-    assert rows == alive and max(alive) >= 8, "a row of each thread: a child's [Child] stands behind its parent's row of [Fork]"
+    assert rows == alive and max(alive) >= 8, (
+        "a row of each thread: a child's [Child] stands behind its parent's row of [Fork]"
+    )
 
 
 def faulty(session: Session, lie: Callable[[list[Ended]], None]) -> str:
@@ -150,11 +160,16 @@ def test_child_is_never_drawn_and_a_fork_follows_none() -> None:
 
 
 def test_marks_that_do_not_serve_are_refused_in_a_sentence() -> None:
-    with pytest.raises(MethodError, match=r"^apar\.fork and apar\.child belong together: give both, or neither"):
+    with pytest.raises(
+        MethodError, match=r"^apar\.fork and apar\.child belong together: give both, or neither"
+    ):
         Session(model(), toys.method(strategy=("apar", {"fork": "1"})), PROMPT)
     with pytest.raises(MethodError, match=r"^apar\.fork and apar\.child are both '1'"):
         Session(model(), toys.method(strategy=("apar", {"fork": "1", "child": "1"})), PROMPT)
-    for fork, said in (("999", r"^apar\.fork = 999: the ids of random are 0 to 256\."), ("no token", "has no such token")):
+    for fork, said in (
+        ("999", r"^apar\.fork = 999: the ids of random are 0 to 256\."),
+        ("no token", "has no such token"),
+    ):
         session = Session(model(), toys.method(strategy=("apar", {"fork": fork, "child": "2"})), PROMPT)
         with pytest.raises(EngineFault, match=said):
             session.start()

@@ -17,7 +17,11 @@ PROMPT = [1, 3, 2]
 
 def beam(width: int, alpha: float = 0.0, count: int = 4, prompt: list[int] = PROMPT, **more):
     return toys.decode(
-        toys.method(strategy=("beam", {"width": width, "alpha": alpha})), prompt, count, pair=(SMALL, SMALL), **more
+        toys.method(strategy=("beam", {"width": width, "alpha": alpha})),
+        prompt,
+        count,
+        pair=(SMALL, SMALL),
+        **more,
     )
 
 
@@ -108,11 +112,20 @@ def test_what_was_left_is_the_next_best() -> None:
     texts: list[list[int]] = [[]]
     for step in beam(3, count=5).sink.steps:
         b = step.beams
-        every = sorted(((score([*text, x]), i, x) for i, text in enumerate(texts) for x in range(4)), reverse=True)
-        rows = [*zip(b.scores, b.parents, b.tokens, strict=True), *((z, int(i), int(x)) for i, x, z in b.pruned)]
-        assert [row[1:] for row in rows] == [row[1:] for row in every[: len(rows)]] and len(rows) == min(6, len(every))
+        every = sorted(
+            ((score([*text, x]), i, x) for i, text in enumerate(texts) for x in range(4)), reverse=True
+        )
+        rows = [
+            *zip(b.scores, b.parents, b.tokens, strict=True),
+            *((z, int(i), int(x)) for i, x, z in b.pruned),
+        ]
+        assert [row[1:] for row in rows] == [row[1:] for row in every[: len(rows)]] and len(rows) == min(
+            6, len(every)
+        )
         texts = [[*texts[parent], token] for parent, token in zip(b.parents, b.tokens, strict=True)]
-    quiet = toys.decode(toys.method(strategy=("beam", {"width": 3})), PROMPT, 5, pair=(SMALL, SMALL), level="counts")
+    quiet = toys.decode(
+        toys.method(strategy=("beam", {"width": 3})), PROMPT, 5, pair=(SMALL, SMALL), level="counts"
+    )
     assert all(step.beams.pruned is None for step in quiet.sink.steps)
 
 

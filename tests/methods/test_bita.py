@@ -23,7 +23,10 @@ M = 3  # mask tokens of the toy
 def steps(nodes: int, count: int = 12, sampler: str = "greedy", target=None):
     """(text with the root last, outcome) of the first steps of a run of the lively target."""
     session = Session(
-        target or toys.pair()[0], toys.method(drafter=("bita", {"nodes": nodes}), sampler=sampler), toys.PROMPT, seed=5
+        target or toys.pair()[0],
+        toys.method(drafter=("bita", {"nodes": nodes}), sampler=sampler),
+        toys.PROMPT,
+        seed=5,
     )
     session.start()
     observe, seen = session.drafter.observe, []
@@ -85,7 +88,9 @@ def test_the_check_has_the_logits_of_one_without_mask_tokens_and_prefix(sampler:
         at = [node for node, step in zip(slots.at, slots.steps, strict=True) if step == 1]
         several = {node: [node] for node in at}
         plain = Draft(list(draft.tokens), list(draft.parents))
-        for node, step in zip(slots.at, slots.steps, strict=True):  # a chain of passengers in the place of each group
+        for node, step in zip(
+            slots.at, slots.steps, strict=True
+        ):  # a chain of passengers in the place of each group
             plain.parents.append(several[node][step - 1])
             plain.tokens.append(4)
             several[node].append(len(plain.tokens) - 1)

@@ -23,7 +23,9 @@ from decodescope.lab.cost.elsewhere import Pricer, Run
 
 BLOCK = 4
 METHOD = toys.method(strategy="block_transformer")
-PROMPTS = [toys.PROMPT[:n] for n in (1, 2, 4, 5, 8, 15)]  # some end with a block, the others are padded to one
+PROMPTS = [
+    toys.PROMPT[:n] for n in (1, 2, 4, 5, 8, 15)
+]  # some end with a block, the others are padded to one
 
 
 @torch.inference_mode()
@@ -39,12 +41,19 @@ def laws(prompt: list[int], text: list[int]) -> torch.Tensor:
     upper.embeds, upper.embed_rows = head.embedded(ids), torch.ones(count, dtype=torch.bool)
     contexts = head.decoder(made.spec).forward(upper, None)[0]  # [N, d]
     first = (len(prompt) + 3) // BLOCK
-    rows = made.embed[ids.view(count, BLOCK)].clone()  # a row of each place: the prefix, then the tokens but the last
+    rows = made.embed[
+        ids.view(count, BLOCK)
+    ].clone()  # a row of each place: the prefix, then the tokens but the last
     rows[1:, 1:], rows[1:, 0] = rows[1:, :-1].clone(), contexts[:-1]
     lower = Feed.causal([0] * (BLOCK * (count - first)), 0)
-    lower.embeds, lower.embed_rows = rows[first:].view(1, -1, made.spec.d_model), torch.ones(lower.length, dtype=torch.bool)
+    lower.embeds, lower.embed_rows = (
+        rows[first:].view(1, -1, made.spec.d_model),
+        torch.ones(lower.length, dtype=torch.bool),
+    )
     which = torch.arange(lower.length) // BLOCK
-    lower.visible = ((which[:, None] == which) & torch.ones(lower.length, lower.length, dtype=torch.bool).tril())[None]
+    lower.visible = (
+        (which[:, None] == which) & torch.ones(lower.length, lower.length, dtype=torch.bool).tril()
+    )[None]
     return made.forward(lower, None)[0, : len(text)]
 
 
@@ -75,8 +84,12 @@ def test_the_token_decoder_holds_one_block_and_the_block_decoder_one_entry_a_blo
         lower, upper = session.target.cache, session.lanes["block_transformer"].cache
         assert [store.n for store in lower.layers] == [1 + (done - 1) % BLOCK] * 3
         assert [store.n for store in upper.layers] == [first + (done - 1) // BLOCK] * 2
-        begins = len(prompt) - 1 + (done - 1) // BLOCK * BLOCK  # the prefix stands where the block before it ends
-        assert lower.layers[0].positions()[0, 0].sort().values.tolist() == list(range(begins, len(prompt) + done - 1))
+        begins = (
+            len(prompt) - 1 + (done - 1) // BLOCK * BLOCK
+        )  # the prefix stands where the block before it ends
+        assert lower.layers[0].positions()[0, 0].sort().values.tolist() == list(
+            range(begins, len(prompt) + done - 1)
+        )
         assert lower.layers[0].capacity == 16, "memory for one page, however long the text"
         most = max(most, lower.held)
     assert most == BLOCK
@@ -87,7 +100,9 @@ def test_a_trace_has_every_pass_and_the_bytes_that_were_held() -> None:
     trace, prompt = session.sink, len(toys.PROMPT)
     assert check(trace).ok
     read = [(x.lane, x.phase, x.tokens) for x in trace.prefill.passes]
-    assert read == [("block_transformer", "prefill", 3)], "the prompt is read as blocks, and by no pass of the token decoder"
+    assert read == [("block_transformer", "prefill", 3)], (
+        "the prompt is read as blocks, and by no pass of the token decoder"
+    )
     for i, step in enumerate(trace.steps):
         begins = i % BLOCK == 0
         due = [("block_transformer", "blocks", 1)] * begins + [("target", "verify", 1)]
@@ -102,7 +117,10 @@ def test_a_trace_has_every_pass_and_the_bytes_that_were_held() -> None:
 
 def test_passes_of_both_decoders_are_priced_as_torch_counts_them() -> None:
     session = Session(toys.blocks(), METHOD, toys.PROMPT, max_new_tokens=9)
-    prices, weights = Passes(session.header), ("proj", "head")  # attention runs fused, which torch does not count
+    prices, weights = (
+        Passes(session.header),
+        ("proj", "head"),
+    )  # attention runs fused, which torch does not count
 
     def priced(passes: list[Pass]) -> int:
         assert {one.lane for one in passes} <= prices.specs.keys()
@@ -134,7 +152,11 @@ def test_a_run_is_priced_with_both_decoders_and_against_no_other_decoding() -> N
     trace = toys.decode(METHOD, count=9).sink
     made = Pricer(Run(trace.header, trace.prefill, trace.steps), HardwareProfile("some", 1e11, 1e10)).record()
     lanes = {(row["lane"], row["phase"]): row["n"] for row in made["rows"]}
-    assert lanes == {("block_transformer", "prefill"): 1, ("block_transformer", "blocks"): 3, ("target", "verify"): 9}
+    assert lanes == {
+        ("block_transformer", "prefill"): 1,
+        ("block_transformer", "blocks"): 3,
+        ("target", "verify"): 9,
+    }
     written = sum(row["model"] for row in made["rows"] if row["phase"] != "prefill")
     assert made["token"] == pytest.approx(written / 9) and made["plain"] is made["speedup"] is None
 
@@ -154,14 +176,26 @@ def test_a_draw_repeats_itself_and_a_branch_goes_on_alike() -> None:
 
 
 def test_other_strategies_and_models_are_refused() -> None:
-    with pytest.raises(MethodError, match=r"^draft_verify reads all of the text, and toy sees blocks of 4 tokens: choose"):
+    with pytest.raises(
+        MethodError, match=r"^draft_verify reads all of the text, and toy sees blocks of 4 tokens: choose"
+    ):
         Session(toys.blocks(), None, toys.PROMPT)
-    with pytest.raises(MethodError, match=r"^block_transformer writes with a Block Transformer, and toy is none: choose"):
+    with pytest.raises(
+        MethodError, match=r"^block_transformer writes with a Block Transformer, and toy is none: choose"
+    ):
         Session(toys.pair()[0], METHOD, toys.PROMPT)
     with pytest.raises(MethodError, match=r"^toy sees blocks of 4 tokens, so it cannot be the draft model"):
-        Session(toys.pair()[0], toys.method(drafter="draft_model"), toys.PROMPT, models={"draft": toys.blocks()})
-    other = Session(toys.model(toys.decoder(toys.shaped(block_length=5, heads=("block_transformer",)))), METHOD, toys.PROMPT)
-    with pytest.raises(EngineFault, match=r"^heads/block_transformer reads blocks of 4 tokens and toy writes blocks of 5"):
+        Session(
+            toys.pair()[0], toys.method(drafter="draft_model"), toys.PROMPT, models={"draft": toys.blocks()}
+        )
+    other = Session(
+        toys.model(toys.decoder(toys.shaped(block_length=5, heads=("block_transformer",)))),
+        METHOD,
+        toys.PROMPT,
+    )
+    with pytest.raises(
+        EngineFault, match=r"^heads/block_transformer reads blocks of 4 tokens and toy writes blocks of 5"
+    ):
         other.start()
     bare = replace(toys.blocks(), spec=toys.shaped(block_length=BLOCK, heads=()))
     with pytest.raises(MethodError, match=r"^toy has no heads/block_transformer: train them with"):

@@ -17,7 +17,9 @@ def test_chain_is_every_heads_likeliest_token() -> None:
     decoder = toys.pair()[0].decoder
     heads = decoder.heads["blockwise"]
     for text, draft, _ in drafts("blockwise", {}):
-        with torch.inference_mode():  # the state of the token before the root: the target has not read the root yet
+        with (
+            torch.inference_mode()
+        ):  # the state of the token before the root: the target has not read the root yet
             logits = decoder.unembed(heads(feature_of(text[:-1])[-1]))
         assert draft.tokens == logits.argmax(-1).tolist() and draft.is_chain and draft.kind == "onehot"
         assert draft.notes == {"sure": [round(float(row.max()), 4) for row in logits.softmax(-1)]}
@@ -38,7 +40,9 @@ def test_heads_worked_by_hand() -> None:
         head.steps.weight.copy_(torch.tensor([[1.0], [0.0], [-2.0], [4.0]]))
         head.steps.bias.copy_(torch.tensor([0.0, 1.0, 0.0, 0.0]))
         assert torch.allclose(head(torch.tensor([3.0, 1.0])), torch.tensor([[5.5, 2.0], [-2.0, 11.0]]))
-        assert torch.allclose(head(torch.tensor([[1.0, 3.0]]))[:, 0], torch.tensor([[1.0, 4.0], [1.0, 3.0]])), "relu(-1.5) = 0"
+        assert torch.allclose(
+            head(torch.tensor([[1.0, 3.0]]))[:, 0], torch.tensor([[1.0, 4.0], [1.0, 3.0]])
+        ), "relu(-1.5) = 0"
 
 
 def test_untrained_heads_say_what_the_target_says_of_the_next_token() -> None:
@@ -53,7 +57,9 @@ def test_step_keeps_the_longest_prefix_that_the_target_says_and_one_token_more()
     at, kept = len(toys.PROMPT), 0
     for step in session.sink.steps:
         tokens = step.draft.tokens if step.draft else []
-        agree = next((i for i, (x, y) in enumerate(zip(tokens, text[at:], strict=False)) if x != y), len(tokens))
+        agree = next(
+            (i for i, (x, y) in enumerate(zip(tokens, text[at:], strict=False)) if x != y), len(tokens)
+        )
         assert at + agree + 1 >= len(text) or (step.accepted, len(step.emitted)) == (agree, agree + 1)
         at, kept = at + len(step.emitted), kept + agree
     assert kept > 8, "the test needs blocks that were partly right"
@@ -69,7 +75,8 @@ def test_law_is_the_targets_by_counting_every_outcome(length: int, k: int) -> No
     def method(**drafter) -> toys.Method:
         knobs = {"temperature": {"temperature": 1.0}, "top_k": {"k": k}}
         return toys.Method.named(
-            {"sampler": ["temperature", "top_k"], **drafter}, {**knobs, "drafter": {"length": length}} if drafter else knobs
+            {"sampler": ["temperature", "top_k"], **drafter},
+            {**knobs, "drafter": {"length": length}} if drafter else knobs,
         )
 
     found, due = law(V5, method(drafter="blockwise"), [1, 2, 1, 3], 3), law(V5, method(), [1, 2, 1, 3], 3)

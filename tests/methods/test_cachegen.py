@@ -34,23 +34,34 @@ def counted(symbols: np.ndarray, contexts: np.ndarray, shape: tuple[int, int]) -
     return counts
 
 
-@pytest.mark.parametrize(("value", "reason"), [(3.4e38, "the largest that a file takes"), (float("inf"), "not finite")])
-def test_numbers_that_a_file_cannot_hold_are_refused_and_nothing_is_written(value: float, reason: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("value", "reason"), [(3.4e38, "the largest that a file takes"), (float("inf"), "not finite")]
+)
+def test_numbers_that_a_file_cannot_hold_are_refused_and_nothing_is_written(
+    value: float, reason: str, tmp_path: Path
+) -> None:
     kv = torch.full((3, 2, 2, 4, 8), value)
     with pytest.raises(SavedCacheError, match=reason):
         save(tmp_path / "x.dscache", toys.SPEC, "0" * 16, [1, 2, 3, 4, 5], kv)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("count", "symbols", "contexts"), [(0, 2, 1), (1, 9, 1), (40_000, 31, 64), (30_001, 255, 3)])
-def test_symbols_come_back_in_about_as_many_bits_as_they_tell(count: int, symbols: int, contexts: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "symbols", "contexts"), [(0, 2, 1), (1, 9, 1), (40_000, 31, 64), (30_001, 255, 3)]
+)
+def test_symbols_come_back_in_about_as_many_bits_as_they_tell(
+    count: int, symbols: int, contexts: int
+) -> None:
     chance = np.random.default_rng(0)
     where = np.sort(chance.integers(0, contexts, count))
     drawn = np.clip(np.rint(chance.normal(symbols / 2, 1 + where % 5)), 0, symbols - 1).astype(np.uint8)
     drawn[where == 1] = 1  # a context with one symbol tells nothing
     counts = counted(drawn, where, (contexts, symbols))
     table = frequencies(counts)
-    assert set(table.astype(int).sum(1)[counts.sum(1) > 0]) <= {1 << 16} and not table[counts == 0].astype(int).sum() > contexts
+    assert (
+        set(table.astype(int).sum(1)[counts.sum(1) > 0]) <= {1 << 16}
+        and not table[counts == 0].astype(int).sum() > contexts
+    )
     coded = encode(drawn, where, table)
     assert np.array_equal(decode(coded, where, table), drawn)
     if count > 1:
@@ -63,14 +74,24 @@ def test_no_number_is_further_off_than_half_a_step_and_finer_levels_are_nearer()
     x[2, 1, 13] = 0
     errors = []
     for level in LEVELS:
-        codes, fine = quantised(x, SHAPE, level), np.broadcast_to(steps(level, 6)[:, :, None, None], (6, 2, 47, 1)).copy()
+        codes, fine = (
+            quantised(x, SHAPE, level),
+            np.broadcast_to(steps(level, 6)[:, :, None, None], (6, 2, 47, 1)).copy(),
+        )
         fine[:, :, ::10] = ANCHOR
-        assert np.array_equal(long(short(codes.largest)), codes.largest) and codes.anchors.shape == (6, 2, 5, 32)
+        assert np.array_equal(long(short(codes.largest)), codes.largest) and codes.anchors.shape == (
+            6,
+            2,
+            5,
+            32,
+        )
         error = np.abs(restored(codes, SHAPE, level, np.float64) - x)
         assert (error <= codes.largest[..., None] / fine / 2 * (1 + 1e-9)).all() and error.max() > 0.1
         errors.append(np.square(error).sum())
     assert errors[0] > errors[1] > errors[2]
-    assert (steps("middle", 6) == [[15, 15], [15, 7], [7, 7], [7, 7], [7, 7], [7, 7]]).all(), "deeper layers are coarser"
+    assert (steps("middle", 6) == [[15, 15], [15, 7], [7, 7], [7, 7], [7, 7], [7, 7]]).all(), (
+        "deeper layers are coarser"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -84,19 +105,28 @@ def test_file_holds_the_same_codes_within_two_percent_of_their_entropy(saved: Pa
     target = toys.pair()[0]
     written, read = save_cache(target, PROMPT, tmp_path / "again.dscache"), load_cache(target, saved)
     assert read.tokens == PROMPT and torch.equal(written.kv, read.kv), "codes are bit-equal"
-    assert saved.read_bytes() == (tmp_path / "again.dscache").read_bytes() and read.nbytes == saved.stat().st_size
+    assert (
+        saved.read_bytes() == (tmp_path / "again.dscache").read_bytes()
+        and read.nbytes == saved.stat().st_size
+    )
     shape, head = Shape(3, 299, 16), read.head
     session = Session(target, None, PROMPT, max_new_tokens=1)
     session.start()
     kv = torch.stack([torch.stack([store.k[0], store.v[0]]) for store in session.target.cache.layers]).float()
     codes = quantised(kv.transpose(2, 3).reshape(3, 2, 299, 16).numpy(), shape, "middle")
-    assert np.array_equal(restored(codes, shape, "middle"), read.kv.transpose(2, 3).reshape(3, 2, 299, 16).numpy())
-    assert head.splits == ["layer", "layer"], "of a cache so small the frequencies of each channel would take more"
+    assert np.array_equal(
+        restored(codes, shape, "middle"), read.kv.transpose(2, 3).reshape(3, 2, 299, 16).numpy()
+    )
+    assert head.splits == ["layer", "layer"], (
+        "of a cache so small the frequencies of each channel would take more"
+    )
     for i, one in enumerate((codes.anchors, codes.differences)):
         symbols = one.reshape(6, -1)
         tells = information(counted(symbols.ravel(), np.repeat(np.arange(6), symbols.shape[1]), (6, 255)))
         lanes = max(symbols.size // 4096, 1)
-        assert 32 * head.words[i] + 64 * lanes < 1.02 * tells + 64, "a state of 64 bits remains of a short stream"
+        assert 32 * head.words[i] + 64 * lanes < 1.02 * tells + 64, (
+            "a state of 64 bits remains of a short stream"
+        )
     assert 8 * saved.stat().st_size / kv.numel() == read.bits < 7, "of 64"
 
 
@@ -119,12 +149,20 @@ def test_a_run_goes_on_from_a_loaded_cache_without_a_pass_over_the_prompt(saved:
         for _ in one.stream():
             pass
     assert session.tokens == plain.tokens and len(session.tokens) == 312
-    assert trace.header.loaded == cache.record() and cache.record()["entries"] == 299 and not trace.header.lossless
+    assert (
+        trace.header.loaded == cache.record()
+        and cache.record()["entries"] == 299
+        and not trace.header.lossless
+    )
     assert check(trace).ok and plain.header.loaded is None and plain.header.lossless
-    with pytest.raises(MethodError, match=r"^This run went on from a loaded cache, which its trace does not hold"):
+    with pytest.raises(
+        MethodError, match=r"^This run went on from a loaded cache, which its trace does not hold"
+    ):
         Fork(target, trace.header, list(trace.steps), 2)
     longer = Session(target, None, [*PROMPT, 1, 2, 3], saved=cache, max_new_tokens=4)
-    assert [x.tokens for x in longer.start().passes] == [3], "the last token of the file, and what follows but its last"
+    assert [x.tokens for x in longer.start().passes] == [3], (
+        "the last token of the file, and what follows but its last"
+    )
 
 
 def test_what_needs_a_pass_over_the_prompt_is_refused(saved: Path) -> None:
@@ -135,11 +173,16 @@ def test_what_needs_a_pass_over_the_prompt_is_refused(saved: Path) -> None:
         (dict(codec="kivi"), "kivi works from .* choose unpacked"),
         (dict(context="gemfilter"), "gemfilter works from .* choose whole_prompt"),
         (dict(drafter="medusa"), "medusa wants what passes over the prompt leave behind"),
-        (dict(strategy="contrastive_search"), "contrastive_search wants what passes .*: choose another strategy"),
+        (
+            dict(strategy="contrastive_search"),
+            "contrastive_search wants what passes .*: choose another strategy",
+        ),
     ):
         with pytest.raises(MethodError, match=words):
             Session(target, toys.method(**parts), PROMPT, saved=cache)
-    with pytest.raises(MethodError, match=r"^the loaded cache is of toy \(0{16}\), and this is .* \(1{16}\): load that mod"):
+    with pytest.raises(
+        MethodError, match=r"^the loaded cache is of toy \(0{16}\), and this is .* \(1{16}\): load that mod"
+    ):
         Session(replace(target, fingerprint="1" * 16), None, PROMPT, saved=cache)
     with pytest.raises(MethodError, match=r"does not begin with the 300 tokens of the loaded cache"):
         Session(target, None, PROMPT[:-1], saved=cache)
@@ -152,7 +195,9 @@ def repacked(data: bytes, **changes: object) -> bytes:
     return MAGIC + struct.pack("<I", len(head)) + head + data[12 + length :]
 
 
-def test_files_that_are_foreign_cut_damaged_or_of_another_model_are_refused(saved: Path, tmp_path: Path) -> None:
+def test_files_that_are_foreign_cut_damaged_or_of_another_model_are_refused(
+    saved: Path, tmp_path: Path
+) -> None:
     target, data, path = toys.pair()[0], saved.read_bytes(), tmp_path / "x.dscache"
 
     def refused(data: bytes) -> str:
@@ -178,7 +223,9 @@ def test_files_that_are_foreign_cut_damaged_or_of_another_model_are_refused(save
         refused(repacked(data, **changes))
     for changes in ({"words": [1 << 39, 1]}, {"tables": [1 << 39, 1]}, {"level": "x"}, {"sha256": "0" * 64}):
         refused(repacked(data, **changes))
-    assert "is not UTF-8" in refused(data[:13] + b"\xff" + data[14:]) and "is not JSON" in refused(data[:13] + b"x" + data[14:])
+    assert "is not UTF-8" in refused(data[:13] + b"\xff" + data[14:]) and "is not JSON" in refused(
+        data[:13] + b"x" + data[14:]
+    )
     with pytest.raises(SavedCacheError, match="exists already"):
         save_cache(target, PROMPT, saved)
     with pytest.raises(SavedCacheError, match="cannot be read"):
@@ -212,22 +259,32 @@ def test_a_file_whose_hash_was_made_to_fit_can_only_hold_other_numbers(tmp_path:
 
 def test_numbers_come_back_in_hardly_more_memory_than_they_take() -> None:
     shape = Shape(layers=16, entries=500, channels=64)
-    codes = quantised(np.random.default_rng(2).normal(size=(16, 2, 500, 64)).astype(np.float32), shape, "middle")
+    codes = quantised(
+        np.random.default_rng(2).normal(size=(16, 2, 500, 64)).astype(np.float32), shape, "middle"
+    )
     tracemalloc.start()
     try:
         nbytes = restored(codes, shape, "middle").nbytes
         assert nbytes < tracemalloc.get_traced_memory()[1] < 1.5 * nbytes
     finally:
         tracemalloc.stop()
-    assert [_contexts(16, 3, n, "channel").dtype.itemsize for n in (4, 64, 4096)] == [1, 2, 4], "a cache has few contexts"
+    assert [_contexts(16, 3, n, "channel").dtype.itemsize for n in (4, 64, 4096)] == [1, 2, 4], (
+        "a cache has few contexts"
+    )
 
 
 def test_a_cache_without_room_is_one_sentence(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: object) -> None:
         raise MemoryError
 
-    for step in ("unique", "ascontiguousarray", "isfinite"):  # while it is read, as it is copied, and behind that
-        calls = iter((getattr(np, step),)) if step == "isfinite" else iter(())  # the first is of the largest numbers alone
+    for step in (
+        "unique",
+        "ascontiguousarray",
+        "isfinite",
+    ):  # while it is read, as it is copied, and behind that
+        calls = (
+            iter((getattr(np, step),)) if step == "isfinite" else iter(())
+        )  # the first is of the largest numbers alone
         monkeypatch.setattr(np, step, lambda *args, calls=calls: next(calls, full)(*args))
         due = r"holds 300 tokens, whose keys and values take \d+ MiB, .* a shorter prompt\.$"
         with pytest.raises(SavedCacheError, match=due):

@@ -21,7 +21,12 @@ from decodescope.engine.trace.looked import Look
 
 PAIRS = "\n".join(
     json.dumps({"question": q, "answer": a, "right": right})
-    for q, a, right in (("3 1 4", "1 5 9", True), ("2 6", "5 3", False), ("5 8", "9 7 9", True), ("1 2 3", "4", False))
+    for q, a, right in (
+        ("3 1 4", "1 5 9", True),
+        ("2 6", "5 3", False),
+        ("5 8", "9 7 9", True),
+        ("1 2 3", "4", False),
+    )
 )
 OWN = [toys.greedy(toys.pair()[1].decoder, [at], 1)[0] for at in (3, 8)]  # likelier than most answers
 LIKELY = zip((3, 8), OWN, ("true", "false"), strict=True)
@@ -36,7 +41,9 @@ BETS = {"expected_cost": dict[str, Any]()}
 BITS = {"entropy": dict[str, Any]()}
 
 
-def cascade(router: str, prompt: list[int] = toys.PROMPT, count: int = 6, pair: Any = None, **knobs: Any) -> Session:
+def cascade(
+    router: str, prompt: list[int] = toys.PROMPT, count: int = 6, pair: Any = None, **knobs: Any
+) -> Session:
     sampler = "temperature" if router == "agreement" else "greedy"
     parts = (ROUTERS | BETS | BITS)[router] | knobs
     made = toys.method(strategy="cascade", router=(router, parts), sampler=sampler)
@@ -58,7 +65,9 @@ def test_tau_zero_keeps_above_one_asks_on_and_the_kept_share_falls(router: str) 
             assert check(session.sink).ok and one.kept == (one.score >= tau)
             lanes = {x.lane for record in (session.prefilled, *session.sink.steps) for x in record.passes}
             assert ("target" in lanes) != one.kept, "asked or not at all"
-            assert one.rows == sum(x.tokens * x.batch for x in session.sink.steps[0].passes if x.lane == "draft")
+            assert one.rows == sum(
+                x.tokens * x.batch for x in session.sink.steps[0].passes if x.lane == "draft"
+            )
             kept += one.kept
             own.add(one.score)
         shares.append(kept)
@@ -86,7 +95,9 @@ def test_a_trained_head_reads_the_states_that_wrote_the_answer() -> None:
         small.decoder.forward(toys.Feed.causal([*toys.PROMPT, *answer.tokens], 0), None, probe)
         states = probe.hidden["final"][0, len(toys.PROMPT) - 1 : -1]
         logp = torch.tensor([mean_logp(answer), min(answer.logp)])
-        assert one.score == pytest.approx(float(small.decoder.heads["correctness"].sure(states.mean(0), logp)), abs=1e-6)
+        assert one.score == pytest.approx(
+            float(small.decoder.heads["correctness"].sure(states.mean(0), logp)), abs=1e-6
+        )
     assert 0 < one.score < 1
 
 
@@ -100,7 +111,9 @@ def test_votes_count_over_all_samples_and_each_sample_is_a_run_of_its_own() -> N
         assert one.votes == [counts[x] / 4 for x in said]
         assert one.score == max(one.votes) and one.chosen == one.votes.index(max(one.votes))
         for i, tokens in enumerate(said):
-            alone = toys.finished(Session(small, toys.method(sampler="temperature"), prompt, max_new_tokens=1, seed=5 + i))
+            alone = toys.finished(
+                Session(small, toys.method(sampler="temperature"), prompt, max_new_tokens=1, seed=5 + i)
+            )
             assert list(tokens) == alone.end.tokens
         differ += len(counts) > 1
     assert differ > 1, "the test needs samples that differ"
@@ -132,7 +145,10 @@ def test_references_vote_by_the_table_of_weights() -> None:
 
 def test_the_small_model_is_asked_where_what_it_saves_is_worth_its_price() -> None:
     """P(wrong) is the head's, of the state at the prompt's last token; prices are those of the passes that a run records."""
-    big, small = toys.pair()[0], toys.model(toys.decoder(toys.shaped(n_layers=1), seed=4, dtype=torch.float64))
+    big, small = (
+        toys.pair()[0],
+        toys.model(toys.decoder(toys.shaped(n_layers=1), seed=4, dtype=torch.float64)),
+    )
     for prompt in [toys.PROMPT, *toys.prompts(3, seed=6)]:
         probe = Probe(Needs(hidden=frozenset({"final"})))
         with torch.inference_mode():
@@ -145,7 +161,9 @@ def test_the_small_model_is_asked_where_what_it_saves_is_worth_its_price() -> No
         assert first.score == pytest.approx(worth) and check(session.sink).ok
         for model, price in ((big, first.bet.large), (small, first.bet.small)):
             alone = toys.finished(Session(model, None, prompt, max_new_tokens=6))
-            assert alone.end is not None and alone.end.reason == "max_new_tokens" and len(alone.sink.steps) == 6
+            assert (
+                alone.end is not None and alone.end.reason == "max_new_tokens" and len(alone.sink.steps) == 6
+            )
             passes = [x for record in (alone.prefilled, *alone.sink.steps) for x in record.passes]
             assert sum(cost_of(model.spec, x).flops for x in passes) == price
         for tau, due in ((0.999 * worth, True), (1.001 * worth, False)):
@@ -178,7 +196,9 @@ def test_what_a_router_runs_is_recorded_and_priced_as_it_runs(router: str) -> No
     ops = [op for look in one.looks for op in look_ops(spec, look)]
     assert sum(x.flops for x in ops if x.name == "router_net") == counted(router)
     own = len(one.answers[0].tokens) if one.answers else 0
-    said = [len(json.loads(x)["answer"].split()) for x in PAIRS.splitlines()] if router == "references" else []
+    said = (
+        [len(json.loads(x)["answer"].split()) for x in PAIRS.splitlines()] if router == "references" else []
+    )
     laws = own * (router not in ("agreement", "expected_cost")) + sum(said)
     each = (7 if router == "entropy" else 5) * spec.vocab
     assert sum(x.flops for x in ops if x.name in ("router_law", "router_entropy")) == each * laws
@@ -195,7 +215,12 @@ def test_a_prompt_that_the_large_model_reads_late_costs_what_it_costs_plain_deco
     """But for one row of logits: plain decoding reads the prompt up to its last token, and that one in a pass of its own."""
     late, plain = cascade("answer_confidence", tau=1.1), toys.decode(count=6)
     paid = [
-        sum(cost_of(toys.SPEC, x).flops for part in (run.prefilled, *run.sink.steps) for x in part.passes if x.lane == "target")
+        sum(
+            cost_of(toys.SPEC, x).flops
+            for part in (run.prefilled, *run.sink.steps)
+            for x in part.passes
+            if x.lane == "target"
+        )
         for run in (late, plain)
     ]
     assert late.tokens == plain.tokens and paid[0] + 2 * toys.SPEC.d_model * toys.SPEC.vocab == paid[1]

@@ -67,7 +67,9 @@ def test_an_untrained_gate_says_one_half_and_a_law_is_looked_at_as_in_the_formul
     gate, law = CerberusGate(8), torch.tensor([0.5, 0.25, 0.25, 0.0])
     assert gate.chance(torch.randn(3, 5)).tolist() == [0.5] * 3
     looks = gate.looks(torch.stack([law.log(), torch.zeros(4)]))
-    assert looks.tolist() == [pytest.approx(x, abs=1e-6) for x in ([1.5 * math.log(2), 0.5], [math.log(4), 0.25])]
+    assert looks.tolist() == [
+        pytest.approx(x, abs=1e-6) for x in ([1.5 * math.log(2), 0.5], [math.log(4), 0.25])
+    ]
 
 
 def test_training_finds_the_logistic_that_made_its_labels() -> None:
@@ -88,7 +90,9 @@ def test_training_finds_the_logistic_that_made_its_labels() -> None:
 
 def test_beside_heads_trained_on_the_cycle_it_always_drafts_and_beside_others_it_does_not() -> None:
     """A cycle's law is sure everywhere: what tells the two gates apart is whether the heads were right."""
-    windows = cyclic().write(torch.arange(13)[:, None].repeat(4, 1), 23, 1.0, torch.Generator().manual_seed(0))
+    windows = cyclic().write(
+        torch.arange(13)[:, None].repeat(4, 1), 23, 1.0, torch.Generator().manual_seed(0)
+    )
     torch.manual_seed(1)
     said = {}
     for steps in (0, 200):

@@ -27,17 +27,27 @@ def test_stages_are_weighed_as_by_hand() -> None:
         weighed, before = chain.weighs(z, [None] * 3), z.tolist()
         for i, stage in enumerate(BY_WORDS):
             after = stage(before)
-            was, law, left = reference.softmax(before), reference.softmax(after), [x for x in after if x > -math.inf]
+            was, law, left = (
+                reference.softmax(before),
+                reference.softmax(after),
+                [x for x in after if x > -math.inf],
+            )
             assert weighed["cut"][i] == sum(x > -math.inf for x in before) - len(left)
-            assert weighed["mass"][i] == pytest.approx(sum(p for p, x in zip(was, after, strict=True) if x > -math.inf))
+            assert weighed["mass"][i] == pytest.approx(
+                sum(p for p, x in zip(was, after, strict=True) if x > -math.inf)
+            )
             assert weighed["spread"][i] == pytest.approx(-sum(p * math.log(p) for p in law if p))
             before = after
 
 
 @pytest.mark.parametrize("drafter", ["none", "prompt_lookup"])
-def test_a_trace_holds_it_where_decisions_are_recorded_and_it_agrees_with_the_distribution_beside_it(drafter: str) -> None:
+def test_a_trace_holds_it_where_decisions_are_recorded_and_it_agrees_with_the_distribution_beside_it(
+    drafter: str,
+) -> None:
     names = {"sampler": ["temperature", "top_k", "top_p"], "drafter": drafter}
-    method = toys.Method.named(names, {"temperature": {"temperature": 1.4}, "top_k": {"k": 7}, "top_p": {"p": 0.8}})
+    method = toys.Method.named(
+        names, {"temperature": {"temperature": 1.4}, "top_k": {"k": 7}, "top_p": {"p": 0.8}}
+    )
     session = toys.decode(method, count=20)
     for step in session.sink.steps:
         assert step.sampler["cut"][:2] == [0, 6] and step.sampler["mass"][0] == pytest.approx(1)

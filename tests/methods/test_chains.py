@@ -54,7 +54,9 @@ def test_more_chains_are_accepted_at_least_as_often(kind: str) -> None:
     for count in (1, 2, 3):
         rounds = walk(Chains(length=1, count=count), kind, "T=1", vocab=4).rounds()
         shares.append(sum(weight * move.accepted for weight, move in rounds))
-    target, draft = (law.softmax(-1) for law in (world(((0, 1), (1, 2), (2, 1))) for world in worlds(4, kind)))
+    target, draft = (
+        law.softmax(-1) for law in (world(((0, 1), (1, 2), (2, 1))) for world in worlds(4, kind))
+    )
     assert shares[0] == pytest.approx(float(torch.minimum(target, draft).sum()))
     assert all(a < b for a, b in pairwise(shares))
 
@@ -63,7 +65,9 @@ def test_each_chain_is_drawn_after_its_own_tokens() -> None:
     """The recorded law of a node is what the draft model, reading prefix and path anew, gives."""
     target, small = toys.pair()
     parts = dict(drafter=("chains", {"length": 3, "count": 4}), sampler=("temperature", {"temperature": 1.0}))
-    session = Session(target, toys.method(**parts), toys.PROMPT, models={"draft": small}, max_new_tokens=60, seed=2)
+    session = Session(
+        target, toys.method(**parts), toys.PROMPT, models={"draft": small}, max_new_tokens=60, seed=2
+    )
     session.start()
     equal = 0
     for _ in range(6):
@@ -81,7 +85,9 @@ def test_each_chain_is_drawn_after_its_own_tokens() -> None:
 
 def test_a_level_costs_one_pass_and_a_greedy_sampler_leaves_one_chain() -> None:
     for sampler, width in ((("temperature", {"temperature": 1.0}), 3), ("greedy", 1)):
-        made = toys.decode(toys.method(drafter=("chains", {"length": 4, "count": 3}), sampler=sampler), count=30)
+        made = toys.decode(
+            toys.method(drafter=("chains", {"length": 4, "count": 3}), sampler=sampler), count=30
+        )
         for step in made.sink.steps[:-4]:
             assert [x.tokens for x in step.passes if x.phase == "draft"] == [width] * 3
             assert step.drafted == 4 * width

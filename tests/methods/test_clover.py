@@ -30,7 +30,9 @@ def guessed(text: list[int], path: list[int]) -> tuple[torch.Tensor, torch.Tenso
         k, v = ((weights[f"after.{x}.weight"] @ unit(embed[token])).view(2, 4) for x in "kv")
         cos = [float(q[g] @ k[g] / (q[g].norm() * k[g].norm())) for g in range(2)]
         state = state + weights["after.out.weight"] @ torch.cat([cos[g] * v[g] for g in range(2)])
-        said = state + weights["later_up.weight"] @ weights["later_down.weight"] @ torch.cat([state, unit(embed[token])])
+        said = state + weights["later_up.weight"] @ weights["later_down.weight"] @ torch.cat(
+            [state, unit(embed[token])]
+        )
         cosines = cos
     return decoder.unembed(said), state.norm() / first.norm(), cosines
 
@@ -58,7 +60,9 @@ def test_children_hang_on_their_parents_and_medusas_do_not() -> None:
     for kind in ("clover", "medusa"):
         lists[kind] = 0
         for _, draft, _ in drafts(kind, {"nodes": 20}, 5):
-            under = {tuple(draft.tokens[x] for x in draft.children(node))[:1] for node in draft.children(-1)} - {()}
+            under = {
+                tuple(draft.tokens[x] for x in draft.children(node))[:1] for node in draft.children(-1)
+            } - {()}
             lists[kind] += len(under) > 1
     assert lists["clover"] > 2 and lists["medusa"] == 0
 
@@ -71,7 +75,11 @@ def test_a_gate_is_a_cosine_whatever_the_sizes_are() -> None:
         for x in (decoder.q, decoder.k, decoder.v, decoder.out):
             x.weight.copy_(torch.eye(2))
         state = torch.tensor([3.0, 0.0])
-        for e, due in (([0.0, 5.0], [3.0, 0.0]), ([2.0, 0.0], [3 + 2**0.5, 0.0]), ([-1.0, 1.0], [3 + 0.5**0.5, -(0.5**0.5)])):
+        for e, due in (
+            ([0.0, 5.0], [3.0, 0.0]),
+            ([2.0, 0.0], [3 + 2**0.5, 0.0]),
+            ([-1.0, 1.0], [3 + 0.5**0.5, -(0.5**0.5)]),
+        ):
             assert decoder(state, torch.tensor(e)).tolist() == pytest.approx(due, abs=1e-4)
         large = decoder.parts(state * 50, torch.tensor([-7.0, 7.0]))[0]
         assert large.tolist() == pytest.approx([-(0.5**0.5)], abs=1e-4)
@@ -90,6 +98,11 @@ def test_the_block_keeps_what_was_accepted_and_drafts_nothing_before_it() -> Non
     assert drafter._walk.store.m == 0 and drafter._walk.store.n == len(text) - 1
     with torch.inference_mode():
         store = net().attention.store()
-        net()(feature_of(text[:-1])[None], F.embedding(torch.tensor(text[1:]), toys.pair()[0].decoder.embed)[None], 0, store)
+        net()(
+            feature_of(text[:-1])[None],
+            F.embedding(torch.tensor(text[1:]), toys.pair()[0].decoder.embed)[None],
+            0,
+            store,
+        )
     assert torch.allclose(store.k, drafter._walk.store.k, atol=1e-9)
     assert [len(draft) for _, draft, _ in drafts("clover", {"nodes": 5}, 2, prompt=[4])] == [0, 5]

@@ -84,7 +84,10 @@ def test_what_is_read_are_the_sentences_above_0_the_highest_first(learnt: Model,
         due = order[: -(-int(rate * 20 + 1e-9) // 4)]
         cut = run(learnt, one, rate=rate).prefill.cut
         assert cut.kept.tolist() == [*sorted(4 * i + k for i in due for k in range(4)), 20, 21, 22]
-        assert {int(x) for x in cut.reason[20:]} == {STAYS} and {int(x) for x in cut.reason[:20]} <= {LEFT, SCORE}
+        assert {int(x) for x in cut.reason[20:]} == {STAYS} and {int(x) for x in cut.reason[:20]} <= {
+            LEFT,
+            SCORE,
+        }
         assert torch.allclose(torch.tensor(cut.worth[:COUNT]), says, atol=1e-5)
         bound += len(due) < len(order)
     assert rate == 1.0 or bound > 1, "the test needs budgets that bind"

@@ -18,7 +18,10 @@ CODEC = ("kivi", toys.SETTINGS["kivi"][0])
 def test_off_the_run_is_plain_bit_for_bit() -> None:
     """Prompt removed and codec off: the base. Prompt removed alone: the codec alone."""
     for parts in ({}, {"codec": CODEC}):
-        base, off = toys.decode(toys.method(**parts), count=24), toys.decode(toys.method(context=OFF, **parts), count=24)
+        base, off = (
+            toys.decode(toys.method(**parts), count=24),
+            toys.decode(toys.method(context=OFF, **parts), count=24),
+        )
         assert off.tokens == base.tokens and off.target.cache.nbytes == base.target.cache.nbytes
         for a, b in zip(off.target.cache.layers, base.target.cache.layers, strict=True):
             assert torch.equal(a.k, b.k) and torch.equal(a.v, b.v)

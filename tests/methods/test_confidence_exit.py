@@ -25,7 +25,9 @@ CRITERIA = list(KNOBS)
 
 
 def leaving(count: int = 30, **settings):
-    return toys.decode(toys.method(depth=("confidence_exit", {"first": 1, **settings})), count=count, pair=(DEEP, DEEP))
+    return toys.decode(
+        toys.method(depth=("confidence_exit", {"first": 1, **settings})), count=count, pair=(DEEP, DEEP)
+    )
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
@@ -59,7 +61,9 @@ def test_lower_threshold_never_leaves_later(criterion: str) -> None:
             lane.rollback()
             depths.append(rule.took().depth)
         assert depths == sorted(depths)
-        assert depths[0] == (2 if criterion == "state" else 1), "state has nothing to compare at its first test"
+        assert depths[0] == (2 if criterion == "state" else 1), (
+            "state has nothing to compare at its first test"
+        )
         seen |= set(depths)
     assert len(seen) > 3, "the test needs exits at several depths"
 
@@ -74,7 +78,9 @@ def test_layers_that_did_not_run_get_entries_and_the_trace_says_so(settings: dic
     for step in session.sink.steps:
         depth, one = step.exits[0].depth, step.passes[0]
         left += depth < 6
-        assert (one.attn, one.ffn, one.propagated) == ((depth, depth, 6 - depth) if depth < 6 else (None, None, None))
+        assert (one.attn, one.ffn, one.propagated) == (
+            (depth, depth, 6 - depth) if depth < 6 else (None, None, None)
+        )
         tests = step.exits[0].tests
         assert all(c < bound for _, c, bound in tests[:-1]), "it goes on until a confidence reaches the bound"
         assert depth == 6 or (tests[-1][0] == depth and tests[-1][1] >= tests[-1][2])
@@ -91,7 +97,9 @@ def test_exit_is_a_truncated_model_with_the_same_head_and_propagated_entries() -
     logits = lane.forward(feed, skip=rule.plan(0, feed), depth=rule)
     short = toys.decoder(toys.shaped(n_layers=6), 3, torch.float64)
     short.layers, short.spec = short.layers[:3], toys.shaped(n_layers=3)
-    assert torch.allclose(logits[0], short.forward(Feed.causal([*toys.PROMPT, 5], 0), None)[0, -1:], atol=1e-10)
+    assert torch.allclose(
+        logits[0], short.forward(Feed.causal([*toys.PROMPT, 5], 0), None)[0, -1:], atol=1e-10
+    )
     assert {store.m for store in lane.cache.layers} == {1}
 
 
@@ -104,7 +112,9 @@ def test_threshold_relaxes_with_the_position() -> None:
 
 
 def test_least_confident_row_decides_for_a_draft() -> None:
-    parts = dict(depth=("confidence_exit", {"threshold": 0.5, "first": 1}), drafter=("prompt_lookup", {"ngram": 1}))
+    parts = dict(
+        depth=("confidence_exit", {"threshold": 0.5, "first": 1}), drafter=("prompt_lookup", {"ngram": 1})
+    )
     session = toys.decode(toys.method(**parts), count=30, pair=(DEEP, DEEP))
     assert check(session.sink).ok and not session.header.lossless
 
@@ -142,7 +152,9 @@ def test_trained_exits_read_a_state_through_their_norm_and_map_in_tests_and_in_t
             for layer, score, _ in took.tests:
                 y = normed(states[int(layer)], EXITS.norm[int(layer) - 1])
                 read = lane.decoder.unembed(y + y @ EXITS.down[int(layer) - 1].T @ EXITS.up[int(layer) - 1].T)
-                said = (normed(states[int(layer)]) * EXITS.sure[int(layer) - 1]).sum() + EXITS.bias[int(layer) - 1]
+                said = (normed(states[int(layer)]) * EXITS.sure[int(layer) - 1]).sum() + EXITS.bias[
+                    int(layer) - 1
+                ]
                 due = said.sigmoid() if criterion == "meta" else read.softmax(-1).max()
                 assert score == pytest.approx(float(due), abs=1e-6)
             if took.depth < 6:
@@ -164,7 +176,11 @@ def test_the_maps_of_trained_exits_are_priced_as_they_run() -> None:
         for step in session.sink.steps:
             one, left = step.passes[0], step.exits[0]
             maps = [op for op in ops_of(DEEP.spec, one) if op.name == "exit_down"]
-            read = [int(layer) for layer, *_ in left.tests] if criterion == "softmax_max" else [left.depth] * (left.depth < 6)
+            read = (
+                [int(layer) for layer, *_ in left.tests]
+                if criterion == "softmax_max"
+                else [left.depth] * (left.depth < 6)
+            )
             assert (one.rank, [op.layer for op in maps]) == (rank, read)
     assert all(x.rank is None for step in leaving().sink.steps for x in step.passes)
 
@@ -175,9 +191,15 @@ def test_an_oracle_leaves_at_the_first_layer_that_names_the_token_of_all_layers(
     depths, lane = [], Lane("target", DEEP.decoder, build("policy", "keep_all"))
     for step in session.sink.steps:
         (left,), ahead = step.exits, step.passes[0]
-        assert (ahead.phase, ahead.attn) == ("search", None), "all layers ran for the oracle, and the trace says so"
-        assert [score for _, score, _ in left.tests] == [0.0] * (len(left.tests) - 1) + [float(left.depth < 6)]
-        assert left.whole == step.emitted, "greedy text goes on with the token of all layers, read on the same entries"
+        assert (ahead.phase, ahead.attn) == ("search", None), (
+            "all layers ran for the oracle, and the trace says so"
+        )
+        assert [score for _, score, _ in left.tests] == [0.0] * (len(left.tests) - 1) + [
+            float(left.depth < 6)
+        ]
+        assert left.whole == step.emitted, (
+            "greedy text goes on with the token of all layers, read on the same entries"
+        )
         depths.append(left.depth)
     assert len(set(depths)) > 2 and check(session.sink).ok
     step = next(x for x in session.sink.steps if x.exits[0].depth < 6 and len(x.exits[0].tests) > 1)
@@ -191,7 +213,10 @@ def test_an_oracle_leaves_at_the_first_layer_that_names_the_token_of_all_layers(
     step.passes = passes
     with torch.inference_mode():  # the first step again, each layer asked by hand
         lane.read(toys.PROMPT[:-1])
-        best = [int(lane.decoder.unembed(lane.decoder.normed(x)).argmax()) for x in entering(lane, toys.PROMPT[-1])]
+        best = [
+            int(lane.decoder.unembed(lane.decoder.normed(x)).argmax())
+            for x in entering(lane, toys.PROMPT[-1])
+        ]
     assert depths[0] == next((i for i in range(1, 6) if best[i] == best[6]), 6)
     assert session.end.tokens[0] == plain.end.tokens[0]
 
@@ -218,10 +243,14 @@ def test_each_exit_may_have_a_threshold_of_its_own() -> None:
 
 
 def test_what_asks_for_more_than_there_is_is_refused() -> None:
-    with pytest.raises(MethodError, match=r"criterion = meta asks trained exits: set heads = exits, or choose softmax_max\."):
+    with pytest.raises(
+        MethodError, match=r"criterion = meta asks trained exits: set heads = exits, or choose softmax_max\."
+    ):
         leaving(count=1, criterion="meta")
     bare = toys.model(toys.decoder(toys.shaped(n_layers=6, heads=()), 3, torch.float64))
-    with pytest.raises(MethodError, match=r"has no heads/exits: .*exits\.py .* or choose confidence_exit.heads = none\."):
+    with pytest.raises(
+        MethodError, match=r"has no heads/exits: .*exits\.py .* or choose confidence_exit.heads = none\."
+    ):
         toys.decode(toys.method(depth=("confidence_exit", {"heads": "exits"})), count=1, pair=(bare, bare))
     drafting = toys.method(drafter=("early_exit", {"criterion": "confidence_exit criterion=oracle first=1"}))
     with pytest.raises(MethodError, match=r"criterion = oracle reads all layers first"):

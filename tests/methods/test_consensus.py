@@ -86,7 +86,12 @@ def test_equal_or_not_gives_the_mode() -> None:
 @pytest.mark.parametrize("measure", MEASURES)
 def test_the_order_of_the_texts_decides_nothing(measure: str) -> None:
     """Ties too: two pairs of equal texts, and two texts of one log-probability."""
-    texts = [Text([1, 2], -1.0, True), Text([3, 4], -1.0, True), Text([1, 2], -1.0, True), Text([3, 4], -1.0, True)]
+    texts = [
+        Text([1, 2], -1.0, True),
+        Text([3, 4], -1.0, True),
+        Text([1, 2], -1.0, True),
+        Text([3, 4], -1.0, True),
+    ]
     more = [Text([5, 6, 1], -0.5, True), Text([1, 5, 5, 4], -3.0, False)]
     for some in (texts, [*texts[:2], *more], more, [*texts[:3], more[1]]):
         chosen = {tuple(some[elected(list(order), measure).chosen or 0].tokens) for order in [some]}
@@ -95,8 +100,12 @@ def test_the_order_of_the_texts_decides_nothing(measure: str) -> None:
             chosen.add(tuple(vote.texts[vote.chosen or 0].tokens))
         assert len(chosen) == 1
     tie = elected(texts, "exact")
-    assert tie.votes == [0.5] * 4 and tie.texts[tie.chosen or 0].tokens == [1, 2], "of equal ones the first ids"
-    assert elected([texts[1], replace(texts[0], logp=-2.0)], "exact").chosen == 0, "of equal votes the likelier"
+    assert tie.votes == [0.5] * 4 and tie.texts[tie.chosen or 0].tokens == [1, 2], (
+        "of equal ones the first ids"
+    )
+    assert elected([texts[1], replace(texts[0], logp=-2.0)], "exact").chosen == 0, (
+        "of equal votes the likelier"
+    )
 
 
 @pytest.mark.parametrize("measure", MEASURES)
@@ -114,7 +123,9 @@ def test_likeness_is_what_a_table_and_counting_give() -> None:
     for a in texts:
         for b in texts[::3]:
             assert distance(a, b) == edits(a, b)
-            assert all(likeness(a, b, x) == pytest.approx(alike(a, b, x)) == likeness(b, a, x) for x in MEASURES)
+            assert all(
+                likeness(a, b, x) == pytest.approx(alike(a, b, x)) == likeness(b, a, x) for x in MEASURES
+            )
 
 
 CHANGES = [
@@ -123,7 +134,10 @@ CHANGES = [
     (lambda x: replace(x, like=x.like * 0.5), r"not as like each other as it says"),
     (lambda x: replace(x, like=None), r"not a vote and a row of likenesses for each of 6"),
     (lambda x: replace(x, by="charm"), r"vote by 'charm', which this version does not know"),
-    (lambda x: replace(x, texts=[replace(x.texts[0], tokens=[1]), *x.texts[1:]]), r"not as like each other as it says"),
+    (
+        lambda x: replace(x, texts=[replace(x.texts[0], tokens=[1]), *x.texts[1:]]),
+        r"not as like each other as it says",
+    ),
 ]
 
 

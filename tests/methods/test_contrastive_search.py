@@ -20,7 +20,9 @@ from decodescope.lab.wire.messages import wire_of
 TARGET = toys.pair()[0]
 
 
-def search(prompt: list[int] = toys.PROMPT, count: int = 24, policy: str | tuple = "keep_all", **knobs: float):
+def search(
+    prompt: list[int] = toys.PROMPT, count: int = 24, policy: str | tuple = "keep_all", **knobs: float
+):
     return toys.decode(toys.method(strategy=("contrastive_search", knobs), policy=policy), prompt, count)
 
 
@@ -51,9 +53,13 @@ def test_each_token_and_score_are_those_of_reading_everything_anew(k: int, alpha
         best = max(due, key=lambda x: due[x][0])
         (choice,), notes = step.choices, told(run.sink.header, step)["strategy"]
         assert step.emitted == [best] and choice.candidates[choice.chosen] == best
-        assert dict(zip(choice.candidates, choice.scores, strict=True)) == pytest.approx({x: s for x, (s, _) in due.items()})
+        assert dict(zip(choice.candidates, choice.scores, strict=True)) == pytest.approx(
+            {x: s for x, (s, _) in due.items()}
+        )
         assert notes["nearest"] == [[x, due[x][1]] for x in choice.candidates]
-        assert len(notes["cosines"]) == len(text) and max(notes["cosines"]) == round(choice.terms["max cos"][0], 3)
+        assert len(notes["cosines"]) == len(text) and max(notes["cosines"]) == round(
+            choice.terms["max cos"][0], 3
+        )
         assert all(-alpha <= x <= 1 for x in choice.scores)
         other += best != next(iter(due))
         text += step.emitted
@@ -62,7 +68,9 @@ def test_each_token_and_score_are_those_of_reading_everything_anew(k: int, alpha
 
 
 @pytest.mark.parametrize("knobs", [dict(k=1), dict(alpha=0.0)])
-@pytest.mark.parametrize("policy", ["keep_all", ("window", dict(size=8)), ("h2o", dict(heavy=4, recent=4))], ids=str)
+@pytest.mark.parametrize(
+    "policy", ["keep_all", ("window", dict(size=8)), ("h2o", dict(heavy=4, recent=4))], ids=str
+)
 def test_with_one_candidate_or_without_the_penalty_it_is_greedy(knobs: dict, policy: str | tuple) -> None:
     """Under policies that evict too: a row is read behind what they left of the text before it."""
     greedy = toys.decode(toys.method(policy=policy), count=24)

@@ -41,7 +41,9 @@ def learnt() -> Model:
     torch.manual_seed(0)
     decoder, r = needles.decoder(), Random(1)
     head = ShotPolicies(needles.WIDTH, 16)
-    cot_influx.train(head, decoder, (episode(r)[0] for _ in range(330)), lr=0.02, batch=3, budget=0.2, price=6.0)
+    cot_influx.train(
+        head, decoder, (episode(r)[0] for _ in range(330)), lr=0.02, batch=3, budget=0.2, price=6.0
+    )
     decoder.heads, decoder.spec = {"cot_influx": head}, replace(decoder.spec, heads=("cot_influx",))
     return toys.model(decoder)
 
@@ -57,7 +59,9 @@ def texts() -> Words:
 def run(model: Model, one: Episode, **knobs: Any) -> Trace:
     """The trace of a token behind the cut prompt."""
     model = replace(model, tokenizer=texts())  # type: ignore[arg-type] # stands in for one
-    trace = toys.finished(Session(model, toys.method(context=("cot_influx", knobs)), one.prompt, max_new_tokens=1)).sink
+    trace = toys.finished(
+        Session(model, toys.method(context=("cot_influx", knobs)), one.prompt, max_new_tokens=1)
+    ).sink
     assert check(trace).ok, str(check(trace))  # type: ignore[arg-type] # a trace in memory
     return trace  # type: ignore[return-value] # put there by the call
 
@@ -91,8 +95,12 @@ def test_what_is_read_is_what_the_policies_take_within_the_budget(learnt: Model,
         best = sorted(due, key=lambda x: (-x[0], x[1]))[:room]
         assert [*sorted(i for _, i in best), 20, 21, 22] == cut.kept.tolist()
         trimmed += len(due) > room
-        assert {int(x) for x in cut.reason[20:]} == {STAYS} and (cut.reason == SCORE).sum() == len(best) <= room
-        assert all(len({int(x == OUT) for x in cut.reason[a:b]}) == 1 for a, b in one.spans), "an example goes as a whole"
+        assert {int(x) for x in cut.reason[20:]} == {STAYS} and (cut.reason == SCORE).sum() == len(
+            best
+        ) <= room
+        assert all(len({int(x == OUT) for x in cut.reason[a:b]}) == 1 for a, b in one.spans), (
+            "an example goes as a whole"
+        )
     assert rate != 0.1 or trimmed > 2, "the test needs budgets that bind"
 
 
@@ -105,7 +113,9 @@ def test_a_prompt_without_examples_is_read_whole(learnt: Model) -> None:
     one = episode(Random(2))[0]
     assert run(learnt, replace(one, prompt=[x for x in one.prompt if x != BREAK])).prefill.cut is None
     with pytest.raises(MethodError, match=r"python assets/training/cot_influx.py"):
-        Session(toys.model(toys.decoder(toys.shaped(heads=()))), toys.method(context="cot_influx"), toys.PROMPT)
+        Session(
+            toys.model(toys.decoder(toys.shaped(heads=()))), toys.method(context="cot_influx"), toys.PROMPT
+        )
 
 
 def test_the_price_begins_beyond_the_budget_and_the_gradient_reaches_both_policies() -> None:
@@ -118,6 +128,10 @@ def test_the_price_begins_beyond_the_budget_and_the_gradient_reaches_both_polici
         return mean
 
     assert reward(1.0, 9.0) == reward(0.0, 0.0) > reward(0.2, 1.0) > reward(0.2, 2.0)
-    assert all(x.grad is not None and torch.isfinite(x.grad).all() and x.grad.any() for x in head.parameters())
+    assert all(
+        x.grad is not None and torch.isfinite(x.grad).all() and x.grad.any() for x in head.parameters()
+    )
     best = cot_influx.nats(decoder, one.prompt, one.answer)
-    assert 2 * best < cot_influx.nats(decoder, one.prompt[one.first :], one.answer), "the test needs an example that helps"
+    assert 2 * best < cot_influx.nats(decoder, one.prompt[one.first :], one.answer), (
+        "the test needs an example that helps"
+    )

@@ -48,7 +48,9 @@ def test_layers_share_the_budget_by_how_evenly_their_heads_attend() -> None:
     assert [store.n for store in made.cache.layers] == budgets and len(set(budgets)) > 1
     policy = build("policy", "d2o", dict(heavy=300, recent=100))
     assert policy.plan([0.5] * 4, 1000) == [(300, 100)] * 4
-    assert [sum(x) for x in policy.plan([0.0, 9.0, 9.0], 900)] == [1198, 8, 8], "a hundredth at least, rounded down"
+    assert [sum(x) for x in policy.plan([0.0, 9.0, 9.0], 900)] == [1198, 8, 8], (
+        "a hundredth at least, rounded down"
+    )
 
 
 @torch.inference_mode()
@@ -72,7 +74,10 @@ def test_without_mergers_it_is_h2o_with_these_budgets() -> None:
 def test_what_leaves_goes_on_in_the_entry_most_like_it(norm: str) -> None:
     """Keys and values behind the first cut, one number at a time from those of the full cache."""
     decoder = sharp(n_layers=3)
-    made, full = lane(decoder, heavy=8, recent=4, merge_norm=norm), Lane("full", decoder, build("policy", "keep_all"))
+    made, full = (
+        lane(decoder, heavy=8, recent=4, merge_norm=norm),
+        Lane("full", decoder, build("policy", "keep_all")),
+    )
     for x in (made, full):
         x.read(TEXT[:N])
     several = shrunk = 0
@@ -88,7 +93,11 @@ def test_what_leaves_goes_on_in_the_entry_most_like_it(norm: str) -> None:
         for h in range(2):
             victims = [p for p in range(N) if p not in kept[h]]
             judged = u[h] if norm == "paper" else [(a + b) / 2 for a, b in zip(*u, strict=True)]
-            came = [(p, t, x) for p, t, x, y in zip(victims, target[h], u[h], judged, strict=True) if y >= threshold]
+            came = [
+                (p, t, x)
+                for p, t, x, y in zip(victims, target[h], u[h], judged, strict=True)
+                if y >= threshold
+            ]
             for slot, q in enumerate(store.positions()[0].expand(2, -1)[h].tolist()):
                 into = [(p, x) for p, t, x in came if t == q]
                 if norm == "paper":
@@ -125,7 +134,9 @@ def test_thresholds_and_mergers_can_be_replayed_from_the_trace() -> None:
         assert len(change.merged) == everywhere + (0 if change.evicted is None else len(change.evicted))
         for layer in range(3):
             of_layer = change.merged[:, 0] == layer
-            rows = list(zip(change.merged[of_layer].tolist(), change.merged_by[of_layer].tolist(), strict=True))
+            rows = list(
+                zip(change.merged[of_layer].tolist(), change.merged_by[of_layer].tolist(), strict=True)
+            )
             if not rows:
                 continue
             mean = sum(u for _, (u, _) in rows) / len(rows)

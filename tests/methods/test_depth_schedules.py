@@ -48,15 +48,20 @@ def test_layers_shrink_and_their_sum_is_the_closed_form(settings: dict) -> None:
         warm = settings.get("warmup", 1)
         assert layers == [*range(warm), *range(LAYERS - due + warm, LAYERS)] == layers_of(one, "ffn")
         assert one.gap == "monotone" or layers == [*range(LAYERS)]
-        assert cost_of(DEEP.spec, one, bits=64).flops == pass_cost(
-            DEEP.spec, 1, len(toys.PROMPT) + t - 1, logits=1, attn_layers=layers, ffn_layers=layers
-        ).flops
+        assert (
+            cost_of(DEEP.spec, one, bits=64).flops
+            == pass_cost(
+                DEEP.spec, 1, len(toys.PROMPT) + t - 1, logits=1, attn_layers=layers, ffn_layers=layers
+            ).flops
+        )
     assert all(set(late) <= set(early) for early, late in pairwise(ran))
     for n in range(len(ran) + 1):
         assert sum(map(len, ran[:n])) == budget(n, most, least, horizon)
     held = [store.n for store in session.target.cache.layers]
     assert held == [len(toys.PROMPT) - 1 + sum(layer in layers for layers in ran) for layer in range(LAYERS)]
-    assert {held[layer] for layer in ran[-1]} == {len(session.tokens) - 1}, "what still runs has read all of the text"
+    assert {held[layer] for layer in ran[-1]} == {len(session.tokens) - 1}, (
+        "what still runs has read all of the text"
+    )
     assert check(session.sink).ok and not session.header.lossless
 
 
@@ -64,13 +69,17 @@ def test_the_budget_is_the_sum_of_the_schedule_whatever_its_bounds() -> None:
     for most, least, horizon in [(8, 3, 64), (8, 8, 5), (8, 1, 3), (5, 4, 1), (32, 11, 100), (7, 2, 2)]:
         runs = [active(t, most, least, horizon) for t in range(2 * horizon + 3)]
         assert runs[0] == most and runs[horizon] == runs[-1] == least and runs == sorted(runs, reverse=True)
-        assert [budget(n, most, least, horizon) for n in range(len(runs))] == [sum(runs[:n]) for n in range(len(runs))]
+        assert [budget(n, most, least, horizon) for n in range(len(runs))] == [
+            sum(runs[:n]) for n in range(len(runs))
+        ]
         assert all(len(executed(n, 1, most)) == n for n in runs)
 
 
 def test_two_prompts_of_one_length_run_the_same_layers_and_a_draft_those_of_its_first_row() -> None:
     one, other = (decoded("skipdecode", STAIRS[0], prompt=list(p)) for p in (toys.PROMPT, toys.PROMPT[::-1]))
-    assert [layers_of(s.passes[-1]) for s in one.sink.steps] == [layers_of(s.passes[-1]) for s in other.sink.steps]
+    assert [layers_of(s.passes[-1]) for s in one.sink.steps] == [
+        layers_of(s.passes[-1]) for s in other.sink.steps
+    ]
     drafted = decoded("skipdecode", STAIRS[0], drafter=("draft_model", {"length": 3}))
     written = 0
     for step in drafted.sink.steps:
@@ -96,15 +105,20 @@ def test_a_plan_is_the_model_without_the_blocks_that_it_names(out: tuple[str, ..
     for step in session.sink.steps:
         assert layers_of(step.passes[-1]) == [i for i in range(LAYERS) if i not in attn]
         assert layers_of(step.passes[-1], "ffn") == [i for i in range(LAYERS) if i not in ffn]
-    assert [store.n for store in session.target.cache.layers] == [0 if i in attn else 30 for i in range(LAYERS)]
+    assert [store.n for store in session.target.cache.layers] == [
+        0 if i in attn else 30 for i in range(LAYERS)
+    ]
     assert check(session.sink).ok
 
 
 @pytest.mark.parametrize(
-    "criterion", ["layer_plan skip=l3,a4", "skipdecode least=2 horizon=5", "skipdecode least=1 horizon=2 warmup=0"]
+    "criterion",
+    ["layer_plan skip=l3,a4", "skipdecode least=2 horizon=5", "skipdecode least=1 horizon=2 warmup=0"],
 )
 @pytest.mark.parametrize("sampler", ["greedy", "temperature"])
-def test_as_a_criterion_it_drafts_what_it_writes_as_depth_and_the_text_stays(criterion: str, sampler: str) -> None:
+def test_as_a_criterion_it_drafts_what_it_writes_as_depth_and_the_text_stays(
+    criterion: str, sampler: str
+) -> None:
     drafter = "early_exit", dict(criterion=criterion, length=4)
     session = toys.decode(toys.method(drafter=drafter, sampler=sampler), count=30, pair=(DEEP, DEEP))
     assert session.header.lossless and check(session.sink).ok and toys.same_as_fresh(session.target)
@@ -116,15 +130,21 @@ def test_as_a_criterion_it_drafts_what_it_writes_as_depth_and_the_text_stays(cri
     assert session.sink.steps[0].draft.tokens == lossy.end.tokens
     assert session.end.tokens == toys.greedy(DEEP.decoder, toys.PROMPT, 30) != decoded(name, knobs).end.tokens
     if name == "layer_plan":
-        assert all(step.draft.notes["layers"] == [3, 6] for step in session.sink.steps[:-1]), "below the first block left out"
+        assert all(step.draft.notes["layers"] == [3, 6] for step in session.sink.steps[:-1]), (
+            "below the first block left out"
+        )
 
 
 def test_what_cannot_work_is_refused() -> None:
     for word in ("a6", "x1", "l", "f-1", "3"):
-        with pytest.raises(MethodError, match=rf"layer_plan\.skip names '{word}': write a0 to a5 .* toy has 6 layers\."):
+        with pytest.raises(
+            MethodError, match=rf"layer_plan\.skip names '{word}': write a0 to a5 .* toy has 6 layers\."
+        ):
             decoded("layer_plan", {"skip": (word,)})
     for knobs in (dict(least=7), dict(least=3, most=2), dict(least=2, warmup=3)):
-        with pytest.raises(MethodError, match=r"skipdecode: warmup \d, least \d and most \d layers must not fall"):
+        with pytest.raises(
+            MethodError, match=r"skipdecode: warmup \d, least \d and most \d layers must not fall"
+        ):
             decoded("skipdecode", knobs)
     with pytest.raises(MethodError, match="under the gap monotone of skipdecode layers lack entries"):
         decoded("skipdecode", STAIRS[0], codec=("kivi", {"group": 4, "residual": 4}))
@@ -135,7 +155,11 @@ def test_under_a_schedule_the_shipped_adapter_is_nearer_to_the_whole_model_than_
     models = {name: load(name, "float32", "cpu") for name in ("lab", "lab+skipdecode")}
     whole, rule, same = models["lab"], SkipDecode(least=4, horizon=8), dict.fromkeys(models, 0)
     rule.begin(whole.spec)
-    for text in ("Once upon a time there was a little fox", "One day, a girl named Lily went to the park", "The capital of"):
+    for text in (
+        "Once upon a time there was a little fox",
+        "One day, a girl named Lily went to the park",
+        "The capital of",
+    ):
         prompt = whole.tokenizer.encode(text)
         read = [*prompt, *toys.greedy(whole.decoder, prompt, 40)]
         for name, model in models.items():

@@ -20,7 +20,9 @@ SMALL = toys.model(toys.decoder(toys.shaped(vocab=6), 6, torch.float64, sharp=2.
 PROMPT = [1, 3, 2]
 
 
-def run(name: str, count: int = 6, prompt: list[int] = PROMPT, stop_tokens: tuple[int, ...] = (), **knobs: Any) -> Any:
+def run(
+    name: str, count: int = 6, prompt: list[int] = PROMPT, stop_tokens: tuple[int, ...] = (), **knobs: Any
+) -> Any:
     method = toys.method(strategy=(name, knobs))
     return toys.decode(method, prompt, count, pair=(SMALL, SMALL), stop_tokens=stop_tokens)
 
@@ -46,8 +48,15 @@ def logs(text: list[int]) -> list[float]:
 @pytest.mark.parametrize("prompt", [PROMPT, [4], [5, 0]], ids=str)
 @pytest.mark.parametrize("stops", [(), (2,)], ids=["none", "one"])
 def test_one_group_is_beam_search(prompt: list[int], stops: tuple[int, ...]) -> None:
-    ours, beam = (run(x, 8, prompt, stops, width=4, **more) for x, more in (("diverse_beam", {"groups": 1}), ("beam", {})))
-    assert steps(ours) == steps(beam) and ours.end.tokens == beam.end.tokens and ours.end.reason == beam.end.reason
+    ours, beam = (
+        run(x, 8, prompt, stops, width=4, **more)
+        for x, more in (("diverse_beam", {"groups": 1}), ("beam", {}))
+    )
+    assert (
+        steps(ours) == steps(beam)
+        and ours.end.tokens == beam.end.tokens
+        and ours.end.reason == beam.end.reason
+    )
     assert [x.beams.pruned for x in ours.sink.steps] == [x.beams.pruned for x in beam.sink.steps]
 
 
@@ -55,7 +64,10 @@ def test_the_first_group_and_without_a_fine_every_group_is_beam_search_of_its_wi
     alone = 0
     for stop, strength in product(range(6), (0.0, 0.7, 10.0)):
         beam = run("beam", 8, stop_tokens=(stop,), width=2)
-        ours, due = run("diverse_beam", 8, stop_tokens=(stop,), width=6, groups=3, strength=strength), steps(beam)
+        ours, due = (
+            run("diverse_beam", 8, stop_tokens=(stop,), width=6, groups=3, strength=strength),
+            steps(beam),
+        )
         for group in range(3 if strength == 0 else 1):
             made = steps(ours, group)
             assert made[: len(due)] == due and not any(kept or ended for kept, ended in made[len(due) :])
@@ -65,7 +77,9 @@ def test_the_first_group_and_without_a_fine_every_group_is_beam_search_of_its_wi
     assert alone > 1, "the test needs groups that go on when the first has ended"
 
 
-def brute(count: int, width: int, groups: int, strength: float) -> tuple[list[list[tuple[Any, ...]]], list[Any]]:
+def brute(
+    count: int, width: int, groups: int, strength: float
+) -> tuple[list[list[tuple[Any, ...]]], list[Any]]:
     """Every extension of every text, read anew and sorted, group by group: (text, score, fine) of each step; and the last."""
     alive = [[([], 0.0, 0.0)] for _ in range(groups)]
     told = []
@@ -107,16 +121,28 @@ def tails(session: Any) -> list[list[int]]:
     """The texts of the last step."""
     texts: list[list[int]] = [[]]
     for step in session.sink.steps:
-        texts = [[*texts[parent], token] for parent, token in zip(step.beams.parents, step.beams.tokens, strict=True)]
+        texts = [
+            [*texts[parent], token]
+            for parent, token in zip(step.beams.parents, step.beams.tokens, strict=True)
+        ]
     return texts
 
 
 FORGED = {
-    "a fine": (lambda b: replace(b, penalties=[*b.penalties[:-1], b.penalties[-1] + 1]), "and the groups before it give"),
+    "a fine": (
+        lambda b: replace(b, penalties=[*b.penalties[:-1], b.penalties[-1] + 1]),
+        "and the groups before it give",
+    ),
     "the order": (lambda b: replace(b, groups=b.groups[::-1]), "do not stand one behind the other"),
     "a score": (lambda b: replace(b, scores=[1.0, *b.scores[1:]]), "above that of the text it goes on from"),
-    "the best": (lambda b: replace(b, scores=[b.scores[0] - 9, *b.scores[1:]]), "do not stand with the best first"),
-    "what was left": (lambda b: replace(b, pruned=[[0, b.pruned[0][1], 0.0]]), "for others that are worth less"),
+    "the best": (
+        lambda b: replace(b, scores=[b.scores[0] - 9, *b.scores[1:]]),
+        "do not stand with the best first",
+    ),
+    "what was left": (
+        lambda b: replace(b, pruned=[[0, b.pruned[0][1], 0.0]]),
+        "for others that are worth less",
+    ),
     "a parent": (lambda b: replace(b, parents=[99, *b.parents[1:]]), "and the step before has 4"),
 }
 
@@ -134,9 +160,16 @@ def test_a_forged_record_is_found_out(what: str) -> None:
 
 def test_it_is_told_by_groups() -> None:
     explained = explain(run("diverse_beam", width=4, groups=2, strength=2.0).sink, 2)
-    assert explained.agrees and "group 2" in str(explained) and "fined" in str(explained) and "were left" in str(explained)
+    assert (
+        explained.agrees
+        and "group 2" in str(explained)
+        and "fined" in str(explained)
+        and "were left" in str(explained)
+    )
 
 
 def test_groups_of_unequal_size_are_refused() -> None:
-    with pytest.raises(MethodError, match=r"^diverse_beam\.width = 5 is not a multiple of groups = 2: choose one that is\.$"):
+    with pytest.raises(
+        MethodError, match=r"^diverse_beam\.width = 5 is not a multiple of groups = 2: choose one that is\.$"
+    ):
         run("diverse_beam", width=5, groups=2)

@@ -37,7 +37,9 @@ V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
 def method(drafter: str | None, sampler: str, **settings) -> toys.Method:
     names, knobs = SAMPLERS[sampler]
     chosen = {} if drafter is None else {"drafter": drafter}
-    return toys.Method.named({"sampler": names, **chosen}, {**knobs, **({"drafter": settings} if drafter else {})})
+    return toys.Method.named(
+        {"sampler": names, **chosen}, {**knobs, **({"drafter": settings} if drafter else {})}
+    )
 
 
 @cache
@@ -60,7 +62,9 @@ def test_the_laws_compared_need_the_rule(kind: str) -> None:
     steps = [
         step
         for seed in range(20)
-        for step in toys.decode(method(kind, "top-k 2", **SMALL[kind]), [1, 2, 1, 3], 8, seed=seed, pair=(V5, V5)).sink.steps
+        for step in toys.decode(
+            method(kind, "top-k 2", **SMALL[kind]), [1, 2, 1, 3], 8, seed=seed, pair=(V5, V5)
+        ).sink.steps
     ]
     kept = sum(step.accepted for step in steps)
     assert 10 < kept < sum(step.drafted for step in steps) - 10
@@ -78,7 +82,9 @@ def test_notes_of_the_trace_agree_with_its_trees(kind: str) -> None:
             assert len(notes["sure" if kind == "kangaroo" else "ranks"]) == n
             for i, rank in enumerate(notes.get("ranks", ())):
                 parent = step.draft.parents[i]
-                assert rank == sum(step.draft.parents[j] == parent for j in range(i)), "siblings stand by rank"
+                assert rank == sum(step.draft.parents[j] == parent for j in range(i)), (
+                    "siblings stand by rank"
+                )
             if "scores" in notes:
                 for i, score in enumerate(notes["scores"]):
                     parent = step.draft.parents[i]
@@ -89,7 +95,9 @@ def test_notes_of_the_trace_agree_with_its_trees(kind: str) -> None:
 def test_model_without_heads_is_refused_with_the_command_that_trains_them(kind: str) -> None:
     bare = toys.model(toys.decoder(toys.shaped(heads=())))
     net = {"eagle2": "eagle"}.get(kind, kind)
-    with pytest.raises(MethodError, match=rf"^toy has no heads/{net}: train them with python \S+heads\.py {net} .*, or "):
+    with pytest.raises(
+        MethodError, match=rf"^toy has no heads/{net}: train them with python \S+heads\.py {net} .*, or "
+    ):
         Session(bare, toys.method(drafter=kind), toys.PROMPT)
 
 

@@ -21,7 +21,9 @@ def sampled(length: int, runs: int = 4) -> list:
     parts = dict(drafter=("draft_model", {"length": length}), sampler=("temperature", {"temperature": 1.0}))
     steps = []
     for seed in range(runs):
-        steps += toys.decode(toys.method(**parts), count=200, seed=seed, pair=toys.pair(noise=0.05)).sink.steps[:-3]
+        steps += toys.decode(
+            toys.method(**parts), count=200, seed=seed, pair=toys.pair(noise=0.05)
+        ).sink.steps[:-3]
     return steps
 
 
@@ -45,7 +47,9 @@ def test_acceptance_is_the_overlap_and_tau_follows_from_it() -> None:
 def test_a_draft_model_that_is_the_target_is_always_accepted(width: int) -> None:
     """The full-accept case: the draft lane lacks the last drafted token and catches up on two at the next call."""
     target, _ = toys.pair()
-    session = toys.decode(toys.method(drafter=("draft_model", {"length": 4, "width": width})), count=50, pair=(target, target))
+    session = toys.decode(
+        toys.method(drafter=("draft_model", {"length": 4, "width": width})), count=50, pair=(target, target)
+    )
     assert [step.accepted for step in session.sink.steps] == [4] * 10
     assert session.end.tokens == toys.greedy(target.decoder, toys.PROMPT, 50)
     if width == 1:

@@ -48,7 +48,10 @@ def test_it_equals_a_mask_by_head_over_a_full_cache(
     made = lane(decoder, needs=needs, streaming=share, sinks=2, recent=6)
     streams, prompt = streaming(made), toys.PROMPT * 3
     keeps: list[list[Keep]] = [
-        [(lambda kept, _, n: [p for p in kept if p < 2 or p >= n - 6]) if x else (lambda kept, _, n: kept) for x in row]
+        [
+            (lambda kept, _, n: [p for p in kept if p < 2 or p >= n - 6]) if x else (lambda kept, _, n: kept)
+            for x in row
+        ]
         for row in streams
     ]
     reference = Masked(decoder, keeps)
@@ -61,17 +64,24 @@ def test_it_equals_a_mask_by_head_over_a_full_cache(
         for store, rows in zip(made.cache.layers, reference.kept, strict=True):
             at = store.positions()[0].expand(2, -1).tolist()
             assert [sorted(p for p in row if p >= 0) for row in at] == rows
-    assert {x for row in streams for x in row} == ({False} if share == 0 else {True} if share == 1 else {True, False})
+    assert {x for row in streams for x in row} == (
+        {False} if share == 0 else {True} if share == 1 else {True, False}
+    )
 
 
 @torch.inference_mode()
 def test_with_no_streaming_head_it_is_the_full_cache_bit_for_bit() -> None:
     text = toys.PROMPT * 3
-    assert torch.equal(lane(streaming=0.0, recent=3).read(text), Lane("plain", DECODER, build("policy", "keep_all")).read(text))
+    assert torch.equal(
+        lane(streaming=0.0, recent=3).read(text),
+        Lane("plain", DECODER, build("policy", "keep_all")).read(text),
+    )
 
 
 @torch.inference_mode()
-def test_pages_of_streaming_heads_are_returned_while_the_prompt_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_of_streaming_heads_are_returned_while_the_prompt_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """So they never hold more than their budget and a chunk, in pages."""
     monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", 32)
     made, most = lane(streaming=0.5, sinks=4, recent=12), 0
@@ -118,7 +128,9 @@ def test_the_trace_tells_gates_and_kinds_of_heads_once() -> None:
     first, *others = [told(trace.header, step).get("policy") for step in trace.steps]
     assert not any(others) and sorted(first["retrieval"].values()) == [0, 0, 0, 1, 1, 1]
     kept = {name for name, x in first["retrieval"].items() if x}
-    assert min(first["alpha"][x] for x in kept) > max(x for name, x in first["alpha"].items() if name not in kept)
+    assert min(first["alpha"][x] for x in kept) > max(
+        x for name, x in first["alpha"].items() if name not in kept
+    )
     assert check(trace).ok
 
 

@@ -27,7 +27,9 @@ class Likeliest(Chance):
         return 0.0  # the laws below are in falling order
 
 
-def proposed(drafter: DySpec, table=None, chance: Chance | None = None, room: int = 20) -> tuple[Draft, Session]:
+def proposed(
+    drafter: DySpec, table=None, chance: Chance | None = None, room: int = 20
+) -> tuple[Draft, Session]:
     """One proposal over a draft model that is a table."""
     made = model(table or constant(*HALF), len(HALF))
     method = Method(drafter=drafter, sampler=Temperature(temperature=1.0))
@@ -104,7 +106,9 @@ def test_no_open_slot_was_worth_more_than_a_node() -> None:
                 values.append(values[before] * (1 - float(draft.law(before)[draft.tokens[before]])))
             else:
                 above = draft.parents[node]
-                values.append(1.0 if above == ROOT else values[above] * float(draft.law(above)[draft.tokens[above]]))
+                values.append(
+                    1.0 if above == ROOT else values[above] * float(draft.law(above)[draft.tokens[above]])
+                )
             taken = float(draft.law(node)[token])
             if not draft.children(node) and draft.depth[node] < 4:
                 open_slots.append(values[node] * taken)
@@ -124,4 +128,6 @@ def test_one_node_is_a_chain_of_one() -> None:
     drafter = DySpec(nodes=1)
     assert not drafter.branches and drafter.proposes == "iid"
     draft, _ = proposed(drafter)
-    assert len(draft) == 1 and draft.notes["expected"] == pytest.approx(1 + float(draft.law(0)[draft.tokens[0]]), abs=1e-4)
+    assert len(draft) == 1 and draft.notes["expected"] == pytest.approx(
+        1 + float(draft.law(0)[draft.tokens[0]]), abs=1e-4
+    )

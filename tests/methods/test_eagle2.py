@@ -54,7 +54,11 @@ def test_what_is_kept_is_the_best_tree_of_the_pool_by_trying_all(seed: int) -> N
     assert 6 <= len(beam) <= 10
     for nodes in range(1, len(beam) + 1):
         kept = beam.ranking()[:nodes]
-        best = max(sum(beam.scores[x] for x in some) for some in combinations(range(len(beam)), nodes) if closed(beam, some))
+        best = max(
+            sum(beam.scores[x] for x in some)
+            for some in combinations(range(len(beam)), nodes)
+            if closed(beam, some)
+        )
         assert closed(beam, kept) and sum(beam.scores[x] for x in kept) == pytest.approx(best, abs=1e-12)
 
 
@@ -106,7 +110,9 @@ def test_the_tree_is_what_the_algorithm_makes_of_every_path_alone(kind: str, sam
             new = {}
             for path in sorted(last, key=lambda x: -last[x])[:3]:
                 values, ids = scored(kind, text, list(path)).topk(3)
-                new |= {(*path, x): last[path] + v for x, v in zip(ids.tolist(), values.tolist(), strict=True)}
+                new |= {
+                    (*path, x): last[path] + v for x, v in zip(ids.tolist(), values.tolist(), strict=True)
+                }
             pool, last = pool | new, new
         due = sorted(pool, key=lambda x: -pool[x])[:9]
         paths = [tuple(path_of(draft, node)) for node in range(len(draft))]
@@ -174,7 +180,9 @@ def test_one_node_or_one_way_is_a_chain(kind: str) -> None:
 def test_a_sampler_that_rules_tokens_out_is_not_offered_them() -> None:
     """Under top-k 2 the draft's own law has two tokens a place; a wider tree has no more."""
     target, _ = toys.pair()
-    session = toys.Session(target, toys.method(drafter=("eagle2", dict(nodes=12, width=6)), sampler="top_k"), toys.PROMPT)
+    session = toys.Session(
+        target, toys.method(drafter=("eagle2", dict(nodes=12, width=6)), sampler="top_k"), toys.PROMPT
+    )
     session.method.sampler.k = 2
     session.start()
     with torch.inference_mode():

@@ -34,7 +34,10 @@ def test_it_reads_the_states_that_enter_these_layers() -> None:
     session = Session(target, toys.method(drafter="eagle3"), toys.PROMPT, max_new_tokens=30)
     session.start()
     states, tokens = session.drafter._walk.due
-    assert torch.allclose(states, feature_of(toys.PROMPT[:-1], (0, 1, 2)), atol=1e-12) and tokens == toys.PROMPT[1:]
+    assert (
+        torch.allclose(states, feature_of(toys.PROMPT[:-1], (0, 1, 2)), atol=1e-12)
+        and tokens == toys.PROMPT[1:]
+    )
     for _ in range(4):
         before = len(session.tokens)
         session.step()
@@ -47,7 +50,9 @@ def test_it_reads_the_states_that_enter_these_layers() -> None:
 def test_a_depth_rule_that_may_leave_early_is_refused() -> None:
     target, _ = toys.pair()
     made = toys.method(drafter="eagle3", depth="confidence_exit")
-    with pytest.raises(MethodError, match=r"^eagle3 reads states of all depths, confidence_exit .* choose .* all_layers\.$"):
+    with pytest.raises(
+        MethodError, match=r"^eagle3 reads states of all depths, confidence_exit .* choose .* all_layers\.$"
+    ):
         Session(target, made, toys.PROMPT)
 
 
@@ -72,7 +77,10 @@ def test_what_is_not_in_the_draft_vocabulary_has_no_probability() -> None:
     assert torch.allclose(logits[:, [0, 2, 4]], x @ decoder.head[[0, 2, 4]].T, atol=1e-12)
     cut = decoder.limited(4)  # id 4 may not be written: the layer does not offer it
     assert torch.equal(layer.logits(g, cut)[:, :3], logits[:, :3]) and layer.logits(g, cut).shape == (6, 4)
-    assert torch.equal(spread(torch.tensor([1.0, 2.0]), torch.tensor([3, 1]), 4), torch.tensor([-torch.inf, 2, -torch.inf, 1]))
+    assert torch.equal(
+        spread(torch.tensor([1.0, 2.0]), torch.tensor([3, 1]), 4),
+        torch.tensor([-torch.inf, 2, -torch.inf, 1]),
+    )
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -97,9 +105,14 @@ def test_only_ids_that_it_knows_are_drafted() -> None:
 @pytest.mark.parametrize("reduced", [False, True])
 def test_training_sees_each_level_as_drafting_makes_it(reduced: bool) -> None:
     """Every level of `unrolled`, at every place, equals a draft from there, slot by slot in a cache of its own."""
-    layer: Eagle3Layer = toys.heads("eagle3", 32, **(dict(rank=5) if reduced else {})).moved(dtype=torch.float64)
+    layer: Eagle3Layer = toys.heads("eagle3", 32, **(dict(rank=5) if reduced else {})).moved(
+        dtype=torch.float64
+    )
     T, levels = 9, 3
-    states, embedded = torch.randn(1, T, 96, dtype=torch.float64), torch.randn(1, T + levels, 32, dtype=torch.float64)
+    states, embedded = (
+        torch.randn(1, T, 96, dtype=torch.float64),
+        torch.randn(1, T + levels, 32, dtype=torch.float64),
+    )
     told = [embedded[:, k : k + T - k] for k in range(levels)]
     made = layer.unrolled(layer.enter(states), told)
     assert [x.shape[1] for x in made] == [9, 8, 7]
@@ -135,7 +148,9 @@ def test_the_loss_is_the_papers() -> None:
         assert x.shape[1] == rows
         level = 0.0
         for b in range(2):
-            for t in range(rows):  # the draft that begins at t says token t + 2 + k, whose law stands at t + 1 + k
+            for t in range(
+                rows
+            ):  # the draft that begins at t says token t + 2 + k, whose law stands at t + 1 + k
                 p = training.unembed(model, r.feature[b, t + 1 + k])
                 if int(p.argmax()) not in head.ids.tolist():
                     masked += 1
@@ -151,7 +166,11 @@ def test_states_of_training_are_those_of_drafting(tmp_path: Path) -> None:
     model = net()
     ids = torch.randint(0, 13, (1, 10))
     r, states = training.read(model, ids), model.states(ids)
-    assert torch.equal(r.fused, torch.cat([states[1], states[2], states[3]], -1)) and fused_layers(4) == (1, 2, 3)
+    assert torch.equal(r.fused, torch.cat([states[1], states[2], states[3]], -1)) and fused_layers(4) == (
+        1,
+        2,
+        3,
+    )
 
 
 def test_the_draft_vocabulary_is_the_most_frequent_ids() -> None:

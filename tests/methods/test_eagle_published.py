@@ -27,7 +27,14 @@ from decodescope.engine.model.feed import Feed
 Tensors = dict[str, torch.Tensor]
 CPU = torch.device("cpu")
 SPEC = toys.shaped(n_layers=16, heads=())  # EAGLE-3's layers are those of its authors from 16 on
-D, V, H, G, W, F = 32, 13, 4, 2, 8, 20  # width, ids, query heads, KV heads, width of a head, of the feed-forward block
+D, V, H, G, W, F = (
+    32,
+    13,
+    4,
+    2,
+    8,
+    20,
+)  # width, ids, query heads, KV heads, width of a head, of the feed-forward block
 KEPT = [1, 2, 5, 6, 11, 12]
 CONFIG = dict(
     architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=D, intermediate_size=F, num_attention_heads=H,
@@ -60,7 +67,12 @@ def eagle1(fc_bias: bool = True, qkv: bool = False) -> Tensors:
 
 def eagle3(kept: list[int] | None = KEPT) -> Tensors:
     words = len(kept or range(V))
-    shapes = {"fc.weight": (D, 3 * D), **layer("midlayer", 2 * D), "norm.weight": (D,), "lm_head.weight": (words, D)}
+    shapes = {
+        "fc.weight": (D, 3 * D),
+        **layer("midlayer", 2 * D),
+        "norm.weight": (D,),
+        "lm_head.weight": (words, D),
+    }
     made = drawn(**shapes, **{f"midlayer.{x}.weight": (D,) for x in ("hidden_norm", "input_layernorm")})
     if kept is not None:
         ids = torch.tensor(kept)
@@ -90,17 +102,23 @@ def norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tens
 
 def turned(x: torch.Tensor, theta: float, by: float = 1.0) -> torch.Tensor:
     """Rows [T, heads, W] turned by their positions 0, 1, ..., divided by `by`, the halves of a head being the pairs."""
-    angle = torch.arange(len(x))[:, None] / by * theta ** -(torch.arange(W // 2).double() * 2 / W)  # [T, W / 2]
+    angle = (
+        torch.arange(len(x))[:, None] / by * theta ** -(torch.arange(W // 2).double() * 2 / W)
+    )  # [T, W / 2]
     a, b = x[..., : W // 2], x[..., W // 2 :]
     cos, sin = angle.cos()[:, None], angle.sin()[:, None]
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-def attended(t: Tensors, place: str, x: torch.Tensor, theta: float = 500000.0, by: float = 1.0) -> torch.Tensor:
+def attended(
+    t: Tensors, place: str, x: torch.Tensor, theta: float = 500000.0, by: float = 1.0
+) -> torch.Tensor:
     """The attention block [T, D] over rows x, head by head."""
 
     def rows(name: str, heads: int) -> torch.Tensor:
-        made = x @ t[f"{place}.self_attn.{name}_proj.weight"].T + t.get(f"{place}.self_attn.{name}_proj.bias", 0.0)
+        made = x @ t[f"{place}.self_attn.{name}_proj.weight"].T + t.get(
+            f"{place}.self_attn.{name}_proj.bias", 0.0
+        )
         return made.view(len(x), heads, W)
 
     q, k, v = turned(rows("q", H), theta, by), turned(rows("k", G), theta, by), rows("v", G)
@@ -125,7 +143,9 @@ def doubles(tensors: Tensors) -> Tensors:
 
 @pytest.mark.parametrize(("fc_bias", "qkv"), [(True, False), (False, True)])
 @pytest.mark.parametrize("pickled", [False, True])
-def test_an_eagle_layer_computes_what_its_file_says(tmp_path: Path, fc_bias: bool, qkv: bool, pickled: bool) -> None:
+def test_an_eagle_layer_computes_what_its_file_says(
+    tmp_path: Path, fc_bias: bool, qkv: bool, pickled: bool
+) -> None:
     tensors = eagle1(fc_bias, qkv)
     net = held("eagle", written(tmp_path / "e", tensors, pickled, bias=fc_bias), pickle=pickled)
     t, (f, e) = doubles(tensors), torch.randn(2, 7, D, dtype=torch.float64)
@@ -137,13 +157,17 @@ def test_an_eagle_layer_computes_what_its_file_says(tmp_path: Path, fc_bias: boo
 
 @pytest.mark.parametrize("kept", [KEPT, [11, 1, 12, 6, 2, 5], None], ids=["some", "out of order", "all"])
 @pytest.mark.parametrize("pickled", [False, True])
-def test_an_eagle_3_layer_computes_what_its_file_says(tmp_path: Path, kept: list[int] | None, pickled: bool) -> None:
+def test_an_eagle_3_layer_computes_what_its_file_says(
+    tmp_path: Path, kept: list[int] | None, pickled: bool
+) -> None:
     tensors = eagle3(kept)
     net = held("eagle3", written(tmp_path / "e", tensors, pickled), pickle=pickled)
     decoder = toys.decoder(SPEC, dtype=torch.float64)
     t, (low, middle, high, e) = doubles(tensors), torch.randn(4, 7, D, dtype=torch.float64)
     f = torch.cat([low, middle, high], -1) @ t["fc.weight"].T
-    x = torch.cat([norm(e, t["midlayer.input_layernorm.weight"]), norm(f, t["midlayer.hidden_norm.weight"])], -1)
+    x = torch.cat(
+        [norm(e, t["midlayer.input_layernorm.weight"]), norm(f, t["midlayer.hidden_norm.weight"])], -1
+    )
     due = fed(t, "midlayer", f + attended(t, "midlayer", x))
     made = net(net.enter(torch.cat([low, middle, high], -1))[None], e[None])[0]
     assert torch.allclose(made, due, atol=1e-6)
@@ -166,7 +190,9 @@ def test_the_text_stays_the_targets(tmp_path: Path, drafter: str) -> None:
     kind = "eagle3" if drafter == "eagle3" else "eagle"
     made = toys.decoder(replace(SPEC, heads=(kind,)), 3, torch.float64)
     made.heads = {kind: held(kind, written(tmp_path / "e", eagle3() if kind == "eagle3" else eagle1()))}
-    session = Session(toys.model(made), toys.method(drafter=(drafter, {"nodes": 12})), toys.PROMPT, max_new_tokens=30)
+    session = Session(
+        toys.model(made), toys.method(drafter=(drafter, {"nodes": 12})), toys.PROMPT, max_new_tokens=30
+    )
     drafted = sum(step.drafted for step in session.stream())
     assert session.end.tokens == toys.greedy(made, toys.PROMPT, 30) and drafted > 100
 
@@ -175,7 +201,9 @@ def test_what_a_folder_holds_is_seen_from_its_files(tmp_path: Path) -> None:
     one, three = written(tmp_path / "one", eagle1()), written(tmp_path / "three", eagle3())
     assert (recognised(one), recognised(three)) == ("eagle", "eagle3")
     refused("eagle", three, "holds EAGLE-3 heads, not heads of the kind eagle; give it as eagle3=")
-    refused("eagle", written(tmp_path / "bin", eagle1(), pickled=True), "is a pickle file, .* allow_pickle=True")
+    refused(
+        "eagle", written(tmp_path / "bin", eagle1(), pickled=True), "is a pickle file, .* allow_pickle=True"
+    )
 
 
 def refused(kind: str, folder: Path, says: str, spec: ModelSpec = SPEC) -> None:
@@ -191,13 +219,33 @@ def without(tensors: Tensors, *names: str) -> Tensors:
 def test_what_does_not_fit_is_refused_in_one_sentence(tmp_path: Path) -> None:
     wrong = {
         "lack": (without(eagle1(), "fc.weight"), {}, "fc.weight is missing"),
-        "more": (eagle1() | {"layers.1.mlp.up_proj.weight": torch.zeros(F, D)}, {}, "up_proj.weight is missing, unknown"),
-        "wide": (eagle1(), dict(hidden_size=64), r"reads states of width 64 \(hidden_size\), those of toy have 32"),
+        "more": (
+            eagle1() | {"layers.1.mlp.up_proj.weight": torch.zeros(F, D)},
+            {},
+            "up_proj.weight is missing, unknown",
+        ),
+        "wide": (
+            eagle1(),
+            dict(hidden_size=64),
+            r"reads states of width 64 \(hidden_size\), those of toy have 32",
+        ),
         "heads": (eagle1(), dict(num_key_value_heads=3), "do not go into each other"),
-        "odd": (eagle1(), dict(num_attention_heads="4"), "num_attention_heads is 4 and must be a whole number"),
+        "odd": (
+            eagle1(),
+            dict(num_attention_heads="4"),
+            "num_attention_heads is 4 and must be a whole number",
+        ),
         # linear scaling is read now; the rule and the base are judged by the reader of models, in its words
-        "rope": (eagle1(), dict(rope_scaling={"type": "dynamic", "factor": 2.0}), "the rule 'dynamic', which is not supported"),
-        "act": (eagle1(), dict(hidden_act="gelu"), "says hidden_act = gelu in its config.json, and only silu can be read"),
+        "rope": (
+            eagle1(),
+            dict(rope_scaling={"type": "dynamic", "factor": 2.0}),
+            "the rule 'dynamic', which is not supported",
+        ),
+        "act": (
+            eagle1(),
+            dict(hidden_act="gelu"),
+            "says hidden_act = gelu in its config.json, and only silu can be read",
+        ),
         "theta": (eagle1(), dict(rope_theta=-1), "gives rope_theta as -1; it must be a positive number"),
         "whole": (eagle1() | {"fc.bias": torch.zeros(D, dtype=torch.int64)}, {}, "stores fc.bias as I64"),
     }
@@ -207,9 +255,17 @@ def test_what_does_not_fit_is_refused_in_one_sentence(tmp_path: Path) -> None:
     wrong3 = {
         "far": (eagle3() | {"d2t": ids + 10}, {}, "ids that toy does not have"),
         "twice": (eagle3() | {"d2t": -torch.arange(6)}, {}, "or to one twice"),
-        "marks": (eagle3() | {"t2d": torch.ones(V, dtype=torch.bool)}, {}, "two lists of its draft vocabulary"),
+        "marks": (
+            eagle3() | {"t2d": torch.ones(V, dtype=torch.bool)},
+            {},
+            "two lists of its draft vocabulary",
+        ),
         "unsaid": (without(eagle3(), "d2t"), {}, "does not say which ids these are"),
-        "layers": (eagle3(), dict(eagle_aux_hidden_state_layer_ids=[1, 2, 3]), r"reads the layers \[1, 2, 3\]"),
+        "layers": (
+            eagle3(),
+            dict(eagle_aux_hidden_state_layer_ids=[1, 2, 3]),
+            r"reads the layers \[1, 2, 3\]",
+        ),
         "halves": (eagle3() | {"d2t": ids + 0.5}, {}, "numbers in d2t that are not whole"),
     }
     for name, (tensors, changes, says) in wrong3.items():
@@ -243,10 +299,14 @@ def test_a_layer_drafts_with_the_embedding_of_its_file(tmp_path: Path, kind: str
     made = target()
     t = doubles(eagle1() if kind == "eagle" else eagle3())
     t["embed_tokens.weight"] = 4 * made.embed.roll(5, 0)
-    folder = written(tmp_path / "e", {name: x.float() if x.is_floating_point() else x for name, x in t.items()})
+    folder = written(
+        tmp_path / "e", {name: x.float() if x.is_floating_point() else x for name, x in t.items()}
+    )
     made.heads = read_heads(tmp_path, SPEC, torch.float64, CPU, {kind: folder}, embed=made.embed)
     made.spec = replace(SPEC, heads=(kind,))
-    session = Session(toys.model(made), toys.method(drafter=(kind, {"nodes": 9})), toys.PROMPT, max_new_tokens=24)
+    session = Session(
+        toys.model(made), toys.method(drafter=(kind, {"nodes": 9})), toys.PROMPT, max_new_tokens=24
+    )
     session.start()
     drafts: list[Draft] = []
     propose = session.drafter.propose
@@ -258,7 +318,9 @@ def test_a_layer_drafts_with_the_embedding_of_its_file(tmp_path: Path, kind: str
             logits = made.unembed(fed(t, "layers.0", x + attended(t, "layers.0", x)))[-1]
         else:
             f = f @ t["fc.weight"].T
-            x = torch.cat([norm(e, t["midlayer.input_layernorm.weight"]), norm(f, t["midlayer.hidden_norm.weight"])], -1)
+            x = torch.cat(
+                [norm(e, t["midlayer.input_layernorm.weight"]), norm(f, t["midlayer.hidden_norm.weight"])], -1
+            )
             g = fed(t, "midlayer", f + attended(t, "midlayer", x))
             logits = torch.full((V,), -torch.inf, dtype=torch.float64)
             logits[KEPT] = (norm(g, t["norm.weight"]) @ t["lm_head.weight"].T)[-1]
@@ -268,18 +330,26 @@ def test_a_layer_drafts_with_the_embedding_of_its_file(tmp_path: Path, kind: str
     while not session.done:
         text = list(session.tokens)  # the root is the last of them
         session.step()
-        level = [token for token, parent in zip(drafts[-1].tokens, drafts[-1].parents, strict=True) if parent == ROOT]
+        level = [
+            token
+            for token, parent in zip(drafts[-1].tokens, drafts[-1].parents, strict=True)
+            if parent == ROOT
+        ]
         read = states(made, text[:-1], ["final"] if kind == "eagle" else [2, 8, 13])
         assert level == first(read, t["embed_tokens.weight"][text[1:]])[: len(level)]
         others += level != first(read, made.embed[text[1:]])[: len(level)]
     assert others > 2, "the guard: the tables must matter"
     (remark,) = made.heads[kind].remarks
-    assert remark == (f"{folder} has an embedding of its own (13 of 13 rows differ from the target's): it drafts with that.")
+    assert remark == (
+        f"{folder} has an embedding of its own (13 of 13 rows differ from the target's): it drafts with that."
+    )
     assert session.tokens[len(toys.PROMPT) :] == toys.greedy(made, toys.PROMPT, 24)
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
-def test_an_embedding_that_repeats_the_targets_is_neither_kept_nor_remarked_on(tmp_path: Path, stored: torch.dtype) -> None:
+def test_an_embedding_that_repeats_the_targets_is_neither_kept_nor_remarked_on(
+    tmp_path: Path, stored: torch.dtype
+) -> None:
     made = toys.decoder(SPEC, 3, torch.float32).to(dtype=stored)
     rows = {"embed_tokens.weight": made.embed.to(stored).clone()}
     for kind, tensors in (("eagle", eagle1()), ("eagle3", eagle3())):
@@ -297,14 +367,21 @@ def test_an_embedding_of_its_own_is_written_and_read_back(tmp_path: Path) -> Non
     again = held("eagle", tmp_path / "ours")
     assert again.shape["own_embed"] == V and torch.equal(again.own_embed, net.own_embed.bfloat16().double())
     config = json.loads((tmp_path / "ours" / "config.json").read_text())
-    (tmp_path / "ours" / "config.json").write_text(json.dumps(config | {"shape": config["shape"] | {"own_embed": V + 1}}))
+    (tmp_path / "ours" / "config.json").write_text(
+        json.dumps(config | {"shape": config["shape"] | {"own_embed": V + 1}})
+    )
     refused("eagle", tmp_path / "ours", "reads 14 ids, toy knows 13")
 
 
 SCALED = {
     "default": {},
     "linear": {"factor": 4.0},
-    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
+    "llama3": {
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
     "yarn": {"factor": 4.0, "original_max_position_embeddings": 64, "truncate": False},
 }
 
@@ -336,17 +413,29 @@ def test_the_rotation_is_read_as_a_models_is(tmp_path: Path, kind: str, rule: st
 def test_a_linear_rotation_divides_positions(tmp_path: Path) -> None:
     tensors = eagle1()
     net = held(
-        "eagle", written(tmp_path / "e", tensors, rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0})
+        "eagle",
+        written(
+            tmp_path / "e",
+            tensors,
+            rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
+        ),
     )
     t, (f, e) = doubles(tensors), torch.randn(2, 7, D, dtype=torch.float64)
     x = torch.cat([e, f], -1) @ t["fc.weight"].T + t["fc.bias"]
     due, plain = (fed(t, "layers.0", x + attended(t, "layers.0", x, 500.0, by)) for by in (4.0, 1.0))
-    assert torch.allclose(net(net.enter(f)[None], e[None])[0], due, atol=1e-6) and (due - plain).abs().max() > 0.01
+    assert (
+        torch.allclose(net(net.enter(f)[None], e[None])[0], due, atol=1e-6)
+        and (due - plain).abs().max() > 0.01
+    )
 
 
 @pytest.mark.parametrize("where", ["top", "nested"])
-@pytest.mark.parametrize("norms", [["norm_before_residual"], ["norm_before_fc"], ["fc_norm"], ["norm_output"], None])
-def test_the_further_norms_of_an_eagle_3_layer_are_computed(tmp_path: Path, norms: list[str] | None, where: str) -> None:
+@pytest.mark.parametrize(
+    "norms", [["norm_before_residual"], ["norm_before_fc"], ["fc_norm"], ["norm_output"], None]
+)
+def test_the_further_norms_of_an_eagle_3_layer_are_computed(
+    tmp_path: Path, norms: list[str] | None, where: str
+) -> None:
     """norm_before_residual, norm_before_fc, fc_norm and norm_output of vLLM and speculators, written out."""
     asked = ["norm_before_residual", "norm_before_fc", "norm_output"] if norms is None else norms
     shapes: dict[str, tuple[int, ...]] = {"input_norm.weight": (3 * D,)} if "norm_before_fc" in asked else {}
@@ -372,7 +461,9 @@ def test_the_further_norms_of_an_eagle_3_layer_are_computed(tmp_path: Path, norm
 
     made = net(net.enter(torch.cat([low, middle, high], -1))[None], e[None])[0]
     (due, logits), (plain, _) = computed(asked), computed([])
-    assert torch.allclose(made, due, atol=1e-6) and (due - plain).abs().max() > 0.05, "the guard: the norm must matter"
+    assert torch.allclose(made, due, atol=1e-6) and (due - plain).abs().max() > 0.05, (
+        "the guard: the norm must matter"
+    )
     assert torch.allclose(net.logits(made, decoder)[:, KEPT], logits, atol=1e-6)
     (whole,) = net.unrolled(net.enter(torch.cat([low, middle, high], -1))[None], [e[None]])
     assert torch.allclose(whole[0], due, atol=1e-6), "training sees the same layer"
@@ -381,15 +472,27 @@ def test_the_further_norms_of_an_eagle_3_layer_are_computed(tmp_path: Path, norm
 
 
 def test_norms_that_do_not_go_together_or_lack_their_tensor_are_refused(tmp_path: Path) -> None:
-    refused("eagle3", written(tmp_path / "both", eagle3(), norm_before_fc=True, fc_norm=True), "of which only one can be true")
-    refused("eagle3", written(tmp_path / "lack", eagle3(), norm_before_fc=True), "input_norm.weight is missing")
+    refused(
+        "eagle3",
+        written(tmp_path / "both", eagle3(), norm_before_fc=True, fc_norm=True),
+        "of which only one can be true",
+    )
+    refused(
+        "eagle3", written(tmp_path / "lack", eagle3(), norm_before_fc=True), "input_norm.weight is missing"
+    )
     more = eagle3() | {"input_norm.weight": torch.ones(3 * D)}
     refused("eagle3", written(tmp_path / "more", more), "input_norm.weight is missing, unknown")
-    refused("eagle3", written(tmp_path / "type", eagle3(), norm_before_residual="yes"), "which must be true or false")
+    refused(
+        "eagle3",
+        written(tmp_path / "type", eagle3(), norm_before_residual="yes"),
+        "which must be true or false",
+    )
 
 
 @pytest.mark.parametrize("key", [IDS, "aux_hidden_state_layer_ids", "target_layer_ids"])
-@pytest.mark.parametrize("table", ["", "eagle_config", "draft_config"])  # a dflash_config is refused: it is of another net
+@pytest.mark.parametrize(
+    "table", ["", "eagle_config", "draft_config"]
+)  # a dflash_config is refused: it is of another net
 def test_layer_ids_are_looked_at_wherever_they_are_named(tmp_path: Path, key: str, table: str) -> None:
     def named(name: str, ids: object) -> Path:
         more = {key: ids} if not table else {table: {key: ids}}
@@ -397,9 +500,15 @@ def test_layer_ids_are_looked_at_wherever_they_are_named(tmp_path: Path, key: st
         return written(tmp_path / name, eagle3(), **beside, **more)
 
     refused(
-        "eagle3", named("other", [1, 7, 11]), r"reads the layers \[1, 7, 11\] of its target .*; only \[2, 8, 13\] can be read"
+        "eagle3",
+        named("other", [1, 7, 11]),
+        r"reads the layers \[1, 7, 11\] of its target .*; only \[2, 8, 13\] can be read",
     )
-    refused("eagle3", named("less", [1, 7, 12]), "count the outputs of layers, as SGLang's do, add 1 to each in config.json.")
+    refused(
+        "eagle3",
+        named("less", [1, 7, 12]),
+        "count the outputs of layers, as SGLang's do, add 1 to each in config.json.",
+    )
     refused("eagle3", named("word", "2, 8, 13"), "reads the layers 2, 8, 13 of its target")
     for name, ids in (("same", [2, 8, 13]), ("none", []), ("null", None)):
         assert held("eagle3", named(name, ids)).remarks == []
@@ -436,7 +545,11 @@ def test_a_key_that_asks_for_another_net_is_refused(tmp_path: Path, kind: str) -
     for key, (value, says) in {**OTHERWISE, **(OTHERWISE3 if kind == "eagle3" else {})}.items():
         refused(kind, written(tmp_path / key, tensors, **{key: value}), says)
     if kind == "eagle":
-        refused(kind, written(tmp_path / "bias", tensors, bias=False), "says bias = False in its config.json, and only True")
+        refused(
+            kind,
+            written(tmp_path / "bias", tensors, bias=False),
+            "says bias = False in its config.json, and only True",
+        )
         refused(kind, written(tmp_path / "qkv", tensors, qkv_bias=True), "says qkv_bias = True")
 
 
@@ -449,9 +562,14 @@ def test_a_key_that_nobody_knows_is_named_in_a_remark(tmp_path: Path) -> None:
     for kind, tensors in (("eagle", eagle1()), ("eagle3", eagle3())):
         folder = written(tmp_path / kind, tensors, **odd)
         (remark,) = held(kind, folder).remarks
-        assert remark.startswith(f"The config.json of {folder} gives residual_multiplier = 0.5") and remark.isprintable()
+        assert (
+            remark.startswith(f"The config.json of {folder} gives residual_multiplier = 0.5")
+            and remark.isprintable()
+        )
         assert "rope_parameters.attention_factor = 2" in remark
-        assert remark.endswith("which are not read: if they change the net, it drafts worse than its authors say.")
+        assert remark.endswith(
+            "which are not read: if they change the net, it drafts worse than its authors say."
+        )
         assert (r"eagle_config.new\x1bword = [1]" in remark) == (kind == "eagle3")
         assert "use_aux" not in remark or kind == "eagle", "what is known of that table is not named again"
 
@@ -462,13 +580,21 @@ def test_what_says_nothing_of_the_net_is_not_remarked_on(tmp_path: Path) -> None
         bos_token_id=1, eos_token_id=[2, 3], initializer_range=0.02, pad_token_id=0, tie_word_embeddings=False,
         torch_dtype="float16", transformers_version="4.28.1", use_cache=True, max_position_embeddings=2048,
     )  # fmt: skip
-    for name, words in {"llama2": {}, "llama3": dict(bias=True), "qwen": dict(qkv_bias=False, model_type="qwen2")}.items():
+    for name, words in {
+        "llama2": {},
+        "llama3": dict(bias=True),
+        "qwen": dict(qkv_bias=False, model_type="qwen2"),
+    }.items():
         assert held("eagle", written(tmp_path / name, eagle1(), **common, **words)).remarks == []
     common |= dict(
         architectures=["LlamaForCausalLMEagle3"], attention_bias=False, attention_dropout=0.0, mlp_bias=False,
         pretraining_tp=1, head_dim=W, rope_scaling=None, sliding_window=None,
     )  # fmt: skip
-    for name, words in {"own3": {}, "nvidia": {"eagle_config": NVIDIA}, "specforge": {"max_window_layers": 36}}.items():
+    for name, words in {
+        "own3": {},
+        "nvidia": {"eagle_config": NVIDIA},
+        "specforge": {"max_window_layers": 36},
+    }.items():
         assert held("eagle3", written(tmp_path / name, eagle3(), **common, **words)).remarks == []
 
 
@@ -478,20 +604,46 @@ def test_a_layer_for_fewer_positions_than_the_target_reads_says_so(tmp_path: Pat
         f"for 64 positions (max_position_embeddings), toy reads {SPEC.max_positions}: beyond 64 its guesses may be worse."
     )
     (remark,) = held("eagle3", written(tmp_path / "t", eagle3(), tie_word_embeddings=True)).remarks
-    assert remark.endswith("gives tie_word_embeddings = true, its file of weights has lm_head.weight: the file counts.")
+    assert remark.endswith(
+        "gives tie_word_embeddings = true, its file of weights has lm_head.weight: the file counts."
+    )
 
 
 def test_a_value_of_a_wrong_type_is_one_sentence(tmp_path: Path) -> None:
     """Of every key that is read, at the top and in eagle_config: the config is a head or one sentence."""
-    known = [*OTHERWISE, *OTHERWISE3, *NVIDIA, "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim"]
-    known += ["rope_theta", "intermediate_size", "hidden_act", "max_position_embeddings", "rope_scaling", "rope_parameters"]
-    known += ["use_sliding_window", "norm_before_residual", "fc_norm", "bias", "qkv_bias", "tie_word_embeddings"]
+    known = [
+        *OTHERWISE,
+        *OTHERWISE3,
+        *NVIDIA,
+        "hidden_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+    ]
+    known += [
+        "rope_theta",
+        "intermediate_size",
+        "hidden_act",
+        "max_position_embeddings",
+        "rope_scaling",
+        "rope_parameters",
+    ]
+    known += [
+        "use_sliding_window",
+        "norm_before_residual",
+        "fc_norm",
+        "bias",
+        "qkv_bias",
+        "tie_word_embeddings",
+    ]
     refusals = 0
     for kind, tensors in (("eagle", eagle1()), ("eagle3", eagle3())):
         folder = written(tmp_path / kind, tensors)
         config = json.loads((folder / "config.json").read_text())
         changes = [{key: value} for key in known for value in ("x", {"a": {"b": 1}}, -1, True)]
-        changes += [{"eagle_config": {key: value}} for key in (*NVIDIA, "fc_norm") for value in ("x", [{}], 7)]
+        changes += [
+            {"eagle_config": {key: value}} for key in (*NVIDIA, "fc_norm") for value in ("x", [{}], 7)
+        ]
         changes += [{"hidden_size": 1 << 80}, {"rms_norm_eps": float("nan")}, {"num_attention_heads": None}]
         with opened(folder / "model.safetensors") as file:
             for change in changes:

@@ -60,19 +60,27 @@ def test_one_word_turns_a_lossy_exit_into_a_lossless_one(knobs: dict) -> None:
 @pytest.mark.parametrize(("rule", "settings"), toys.representatives("depth"))
 def test_every_depth_rule_drafts_losslessly(rule: str, settings: dict) -> None:
     knobs = {knob.name: knob for knob in registry("depth")[rule].params()}
-    session = exiting(criterion=" ".join([rule, *(f"{name}={knobs[name].spell(x)}" for name, x in settings.items())]))
-    assert session.end.tokens == toys.greedy(DEEP.decoder, toys.PROMPT, 40) and toys.same_as_fresh(session.target)
+    session = exiting(
+        criterion=" ".join([rule, *(f"{name}={knobs[name].spell(x)}" for name, x in settings.items())])
+    )
+    assert session.end.tokens == toys.greedy(DEEP.decoder, toys.PROMPT, 40) and toys.same_as_fresh(
+        session.target
+    )
     assert check(session.sink).ok
 
 
 @pytest.mark.parametrize("layers", [1, 3, 5])
 def test_draft_is_the_text_of_the_first_layers_under_the_last_norm(layers: int) -> None:
     whole = DEEP.decoder
-    short = Decoder(replace(whole.spec, n_layers=layers), whole.embed, whole.layers[:layers], whole.norm, whole.head)
+    short = Decoder(
+        replace(whole.spec, n_layers=layers), whole.embed, whole.layers[:layers], whole.norm, whole.head
+    )
     text = list(toys.PROMPT)
     for step in exiting(layers=layers, length=5).sink.steps[:-3]:
         assert step.draft.tokens == toys.greedy(short, text, step.drafted)
-        assert step.draft.notes["layers"] == [layers, 6] and step.draft.notes["exits"] == [layers] * step.drafted
+        assert (
+            step.draft.notes["layers"] == [layers, 6] and step.draft.notes["exits"] == [layers] * step.drafted
+        )
         text += step.emitted
     fixed, asked = exiting(layers=layers), exiting(criterion=f"confidence_exit threshold=0 first={layers}")
     assert [s.draft.tokens for s in fixed.sink.steps[:-1]] == [s.draft.tokens for s in asked.sink.steps[:-1]]
@@ -81,7 +89,9 @@ def test_draft_is_the_text_of_the_first_layers_under_the_last_norm(layers: int) 
 def test_first_layers_run_once_per_token() -> None:
     for step in exiting(layers=2, length=4).sink.steps[:-1]:
         passes = [(p.phase, p.tokens, p.attn, p.ffn) for p in step.passes]
-        assert passes == [("draft", 1, 2, 2)] * (step.drafted + 1) + [("verify", step.drafted + 1, [2, 3, 4, 5], [2, 3, 4, 5])]
+        assert passes == [("draft", 1, 2, 2)] * (step.drafted + 1) + [
+            ("verify", step.drafted + 1, [2, 3, 4, 5], [2, 3, 4, 5])
+        ]
 
 
 def test_with_a_criterion_the_check_begins_at_the_shallowest_exit() -> None:
@@ -98,14 +108,19 @@ def test_with_a_criterion_the_check_begins_at_the_shallowest_exit() -> None:
     assert len(entered) > 1 and mixed > 3, "the test needs drafts whose tokens left at several layers"
 
 
-def test_each_token_enters_the_check_at_the_shallowest_exit_up_to_its_own_and_each_layer_is_priced_by_its_rows() -> None:
+def test_each_token_enters_the_check_at_the_shallowest_exit_up_to_its_own_and_each_layer_is_priced_by_its_rows() -> (
+    None
+):
     ragged = 0
     for step in exiting(60, criterion="confidence_exit threshold=0.8 first=1", length=4).sink.steps[:-1]:
         verify, kept = step.passes[-1], step.draft.notes["kept"]
         assert kept == [*accumulate((min(x, 5) for x in step.draft.notes["exits"]), min)]
         enter, rows = kept[-1], len(kept) + 1
         entered = [0] * enter + [1 + sum(x <= layer for x in kept) for layer in range(enter, 6)]
-        assert verify.rows == (None if kept[0] == enter else entered) and step.draft.notes["layers"] == [enter, 6]
+        assert verify.rows == (None if kept[0] == enter else entered) and step.draft.notes["layers"] == [
+            enter,
+            6,
+        ]
         ops = ops_of(DEEP.spec, verify, draft=step.draft, bits=64)
         for layer in range(enter, 6):
             n = entered[layer]
@@ -135,21 +150,31 @@ def test_above_an_earlier_exit_a_deeper_token_has_read_what_that_left_there() ->
         for i in range(6):
             whole.append(DEEP.decoder.shallow(Feed.causal([5, 7], 18), lane.cache, i)[0])
             lane.rollback()
-    apart = [[float((x[i][0] - whole[i][row]).abs().max()) for i in sorted(x)] for row, x in enumerate(entered)]
-    assert max(apart[0] + apart[1][:3]) < 1e-12, "its own layers, and those below the first exit and right above"
+    apart = [
+        [float((x[i][0] - whole[i][row]).abs().max()) for i in sorted(x)] for row, x in enumerate(entered)
+    ]
+    assert max(apart[0] + apart[1][:3]) < 1e-12, (
+        "its own layers, and those below the first exit and right above"
+    )
     assert min(apart[1][4:]) > 1e-3 and sorted(entered[1]) == [*range(6)]
 
 
 @pytest.mark.parametrize("policy", ["streaming_llm", "key_norm", "quest", "window"])
-def test_a_ragged_check_says_what_one_says_that_all_enter_together(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ragged_check_says_what_one_says_that_all_enter_together(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Over caches that lose entries, too. Where a policy chooses what is read, all tokens enter together."""
     drafter = "early_exit", dict(criterion="confidence_exit threshold=0.5 first=1")
     method = toys.method(drafter=drafter, policy=(policy, toys.SETTINGS[policy][0]))
     ragged = toys.decode(method, count=40, pair=(DEEP, DEEP)).sink
     monkeypatch.setattr(EarlyExit, "_kept", staticmethod(lambda lane, sound: [min(sound)] * len(sound)))
     together = toys.decode(method, count=40, pair=(DEEP, DEEP)).sink
-    assert [(s.emitted, s.accepted) for s in ragged.steps] == [(s.emitted, s.accepted) for s in together.steps]
-    assert any(p.rows for step in ragged.steps for p in step.passes) == (policy != "quest") and check(ragged).ok
+    assert [(s.emitted, s.accepted) for s in ragged.steps] == [
+        (s.emitted, s.accepted) for s in together.steps
+    ]
+    assert (
+        any(p.rows for step in ragged.steps for p in step.passes) == (policy != "quest") and check(ragged).ok
+    )
 
 
 def test_check_begins_at_the_first_layer_where_a_policy_asks_for_attention() -> None:
@@ -161,7 +186,9 @@ def test_check_begins_at_the_first_layer_where_a_policy_asks_for_attention() -> 
 
 
 @pytest.mark.parametrize("sampler", ["greedy", "temperature"])
-@pytest.mark.parametrize("settings", [dict(layers=2), dict(criterion="confidence_exit threshold=0 first=2")], ids=str)
+@pytest.mark.parametrize(
+    "settings", [dict(layers=2), dict(criterion="confidence_exit threshold=0 first=2")], ids=str
+)
 def test_all_is_accepted_where_the_later_layers_add_nothing(settings: dict, sampler: str) -> None:
     decoder = toys.decoder(toys.shaped(n_layers=4), 3, torch.float64)
     for layer in decoder.layers[2:]:
@@ -192,8 +219,11 @@ def test_what_cannot_work_is_refused_where_it_is_written() -> None:
     with pytest.raises(ParamError, match=r"confidence_exit\.threshold = '0\.4,0\.5'"):
         EarlyExit(criterion="confidence_exit threshold=0.4, 0.5")
     with pytest.raises(
-        MethodError, match=r"early_exit\.layers = 6 leaves nothing to check with, toy has 6 layers; choose 1 to 5\."
+        MethodError,
+        match=r"early_exit\.layers = 6 leaves nothing to check with, toy has 6 layers; choose 1 to 5\.",
     ):
         exiting(layers=6)
-    with pytest.raises(MethodError, match="choose the depth all_layers, and confidence_exit as early_exit's criterion"):
+    with pytest.raises(
+        MethodError, match="choose the depth all_layers, and confidence_exit as early_exit's criterion"
+    ):
         toys.decode(toys.method(drafter="early_exit", depth="confidence_exit"), pair=(DEEP, DEEP))

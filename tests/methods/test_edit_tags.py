@@ -17,7 +17,17 @@ from decodescope.engine.heads.edit import EditTagger, Places
 from decodescope.engine.load import Model
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.edited import DELETE, INSERT, KEEP, REPLACE, Edits, Tagged, after, applied, tagged
+from decodescope.engine.trace.edited import (
+    DELETE,
+    INSERT,
+    KEEP,
+    REPLACE,
+    Edits,
+    Tagged,
+    after,
+    applied,
+    tagged,
+)
 
 LAB = Path(__file__).resolve().parents[2] / "assets" / "models" / "lab-mdm"
 MASK = toys.both().spec.mask_token
@@ -37,9 +47,18 @@ def lively(seed: int = 3) -> Model:
     return model
 
 
-def edited(count: int = 24, prompt: list[int] = toys.PROMPT, model: Model | None = None, stop=(), sampler="greedy", **knobs):
+def edited(
+    count: int = 24,
+    prompt: list[int] = toys.PROMPT,
+    model: Model | None = None,
+    stop=(),
+    sampler="greedy",
+    **knobs,
+):
     method = toys.method(strategy=("edit_tags", {"block": 8, **knobs}), sampler=sampler)
-    session = toys.finished(Session(model or lively(), method, prompt, max_new_tokens=count, stop_tokens=stop, seed=5))
+    session = toys.finished(
+        Session(model or lively(), method, prompt, max_new_tokens=count, stop_tokens=stop, seed=5)
+    )
     report = check(session.sink)
     assert report.ok, str(report)
     return session
@@ -89,7 +108,9 @@ def test_edits_end_at_a_fixed_point_in_a_circle_or_at_their_limit() -> None:
     assert behind([1, 2], [0, 2, 0], [[1, 2]]) == ([5, 2], None)
     assert behind([1, 2], [0, 2, 0], [[1, 2]], rounds=1) == ([5, 2], "rounds")
     assert behind([1], [0, 1], [[1]]) == ([1], "empty") and behind([1], [0, 1], [[1]], end=3) == ([], None)
-    assert behind([1, 2], [3, 0, 0], [[1, 2]], room=2) == ([6, 1], None), "what goes beyond the room is cut off"
+    assert behind([1, 2], [3, 0, 0], [[1, 2]], room=2) == ([6, 1], None), (
+        "what goes beyond the room is cut off"
+    )
 
 
 # ---- rows
@@ -104,7 +125,9 @@ def test_a_mask_sees_all_tokens_but_the_one_in_whose_place_it_stands_and_no_othe
     plain, probe = Probe(Needs(hidden=frozenset({"final"}))), Probe(Needs(hidden=frozenset({"final"})))
     model.decoder.forward(Feed.causal(tokens[0].tolist(), 0), None, plain)
     model.decoder.forward(feed, None, probe)
-    assert torch.allclose(probe.hidden["final"][0, :8], plain.hidden["final"][0], atol=1e-9), "tokens see no mask"
+    assert torch.allclose(probe.hidden["final"][0, :8], plain.hidden["final"][0], atol=1e-9), (
+        "tokens see no mask"
+    )
     for i in range(9):  # each mask by itself beside the tokens
         row, place = at.masks[i], (3 + i if i < 4 else 3 + i - 4)
         positions = torch.tensor([[*range(8), place]])
@@ -112,7 +135,9 @@ def test_a_mask_sees_all_tokens_but_the_one_in_whose_place_it_stands_and_no_othe
         sight[:8, 8] = False
         if i < 4:
             sight[8, 3 + i] = False
-        alone = model.decoder.forward(Feed(torch.cat([tokens, torch.tensor([[MASK]])], 1), positions, sight[None], [8]), None)
+        alone = model.decoder.forward(
+            Feed(torch.cat([tokens, torch.tensor([[MASK]])], 1), positions, sight[None], [8]), None
+        )
         assert feed.positions[0, row] == place and torch.allclose(logits[i], alone[0, 0], atol=1e-9)
 
 
@@ -142,11 +167,17 @@ def test_each_pass_reads_what_the_tags_before_it_made_and_feeds_three_rows_a_tok
                 assert then.tokens == one_by_one(one.tokens, one.tags, one.words)[: edits.room]
             last = edits.passes[-1]
             if edits.why == "fixed":
-                assert one_by_one(last.tokens, last.tags, last.words)[: edits.room] == last.tokens == step.emitted
+                assert (
+                    one_by_one(last.tokens, last.tags, last.words)[: edits.room]
+                    == last.tokens
+                    == step.emitted
+                )
             whys.add(edits.why)
             tags |= {tag for one in edits.passes for tag in one.tags}
         assert session.target.cache.length == 0, "no entry is kept"
-    assert tags == {KEEP, DELETE, REPLACE, INSERT} and len(whys) > 1, "the test needs all tags, and several ends"
+    assert tags == {KEEP, DELETE, REPLACE, INSERT} and len(whys) > 1, (
+        "the test needs all tags, and several ends"
+    )
 
 
 @pytest.mark.parametrize("sampler", ["greedy", ("temperature", dict(temperature=1.0))])
@@ -157,7 +188,9 @@ def test_a_draft_that_no_edit_is_sure_enough_for_takes_one_pass_and_stays(sample
         (one,) = step.edits.passes
         assert step.edits.why == "fixed" and step.emitted == one.tokens
         text += one.tokens
-    masked = toys.method(strategy=("masked", dict(block=8)), selector=("low_confidence", dict(steps=1)), sampler=sampler)
+    masked = toys.method(
+        strategy=("masked", dict(block=8)), selector=("low_confidence", dict(steps=1)), sampler=sampler
+    )
     due = toys.finished(Session(lively(), masked, toys.PROMPT, max_new_tokens=24, stop_tokens=(), seed=5))
     assert text == due.end.tokens, "the draft is what masked writes in one pass"
 
@@ -165,8 +198,14 @@ def test_a_draft_that_no_edit_is_sure_enough_for_takes_one_pass_and_stays(sample
 def test_a_given_draft_is_edited_first_and_its_end_stays() -> None:
     session = edited(draft="3 9 2 4 8 1", stop=[8])
     edits = session.sink.steps[0].edits
-    assert edits.given and edits.end == 8 and edits.passes[0].tokens == [3, 9, 2, 4], "what stands behind an end is left out"
-    assert session.end.reason == "stop_token" and session.end.tokens[-1] == 8 and 8 not in session.end.tokens[:-1]
+    assert edits.given and edits.end == 8 and edits.passes[0].tokens == [3, 9, 2, 4], (
+        "what stands behind an end is left out"
+    )
+    assert (
+        session.end.reason == "stop_token"
+        and session.end.tokens[-1] == 8
+        and 8 not in session.end.tokens[:-1]
+    )
     assert edited(draft="3 9 2 4", stop=[8]).sink.steps[0].edits.end == 8, "a draft without one gets one"
     assert edited(draft="3 9 2 4").sink.steps[0].edits.end is None
 
@@ -193,10 +232,14 @@ def test_check_finds_tags_texts_and_ends_that_do_not_follow() -> None:
 
 def test_a_model_without_masks_or_without_the_head_is_refused() -> None:
     bare = toys.model(toys.decoder(toys.shaped(causal=False, heads=("edit",)), 5))
-    with pytest.raises(MethodError, match=r"knows none: choose a model whose config\.json gives mask_token_id"):
+    with pytest.raises(
+        MethodError, match=r"knows none: choose a model whose config\.json gives mask_token_id"
+    ):
         edited(model=bare)
     headless = toys.model(toys.decoder(toys.shaped(causal=False, heads=(), mask_token=12), 5))
-    with pytest.raises(MethodError, match=r"has no heads/edit: train them with python assets/training/edit\.py"):
+    with pytest.raises(
+        MethodError, match=r"has no heads/edit: train them with python assets/training/edit\.py"
+    ):
         edited(model=headless)
 
 
@@ -206,7 +249,9 @@ def test_the_shipped_head_corrects_a_mistake_and_leaves_a_right_answer_in_one_pa
     cases = ("Hugo Finn David", "Hugo Finn Paul", "Hugo David", "Hugo Finn Finn David")
     for draft in cases:
         method = Method.named({"strategy": "edit_tags"}, {"strategy": {"draft": f" {draft}"}})
-        session = Session(model, method, model.tokenizer.encode("copy: Hugo Finn David ->"), max_new_tokens=10)
+        session = Session(
+            model, method, model.tokenizer.encode("copy: Hugo Finn David ->"), max_new_tokens=10
+        )
         toys.finished(session)
         text = model.tokenizer.decode([x for x in session.end.tokens if x not in model.stop_tokens])
         passes.append(len(session.sink.steps[0].edits.passes))

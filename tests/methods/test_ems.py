@@ -72,7 +72,10 @@ def test_above_every_cosine_it_evicts_by_its_score_and_changes_nothing_else(sour
     s = decoder.spec
     reference = Masked(
         decoder,
-        [[lambda there, mass, n, i=i, h=h: held(made)[i][h] for h in range(s.n_kv_heads)] for i in range(s.n_layers)],
+        [
+            [lambda there, mass, n, i=i, h=h: held(made)[i][h] for h in range(s.n_kv_heads)]
+            for i in range(s.n_layers)
+        ],
     )
     reference.read(text[:N])
     for at in range(N, 80, 2):
@@ -125,25 +128,35 @@ def test_what_is_alike_goes_into_a_centre_by_its_likeness_and_the_zero_class_now
                     if len(members) == 1:
                         assert torch.equal(store.kv[which, 0, h, slot], rows[0])
                         continue
-                    weights = torch.tensor([1, *(float(k[p] @ k[q] / k[p].norm() / k[q].norm()) for p in came[q])]).double()
+                    weights = torch.tensor(
+                        [1, *(float(k[p] @ k[q] / k[p].norm() / k[q].norm()) for p in came[q])]
+                    ).double()
                     due = (weights / weights.sum()) @ rows
                     assert torch.allclose(store.kv[which, 0, h, slot], due, atol=1e-5)
                     assert (store.kv[which, 0, h, slot] <= rows.amax(0) + 1e-6).all()
     assert merged + zero + tail == len(made.cache.layers) * decoder.spec.n_kv_heads * (N - 12)
     assert (tail > 9) is (covered < 1) and (merged > 5) is (covered > 0)
-    assert zero > 9 or covered < (1 if source is written else 0.1), "of a text only the tail is like nothing that is kept"
+    assert zero > 9 or covered < (1 if source is written else 0.1), (
+        "of a text only the tail is like nothing that is kept"
+    )
 
 
 def test_mergers_can_be_followed_in_the_trace() -> None:
     """Of every commit as many leave in each head, and what went in was alike; the rest is the zero class, or the tail."""
-    run = toys.decode(toys.method(policy=("ems", {**KNOBS, "similarity": 0.3, "covered": 0.9})), TEXT[:N], count=40)
+    run = toys.decode(
+        toys.method(policy=("ems", {**KNOBS, "similarity": 0.3, "covered": 0.9})), TEXT[:N], count=40
+    )
     trace, merged, dropped = run.sink, 0, 0
     assert check(trace).ok
     for step in trace.steps:
         change = step.cache[0]
         assert change.held == 12 and len(change.merged) == 6 * (28 if step.step == 0 else 1)
-        for (_, _, source, target), (u, weight) in zip(change.merged.tolist(), change.merged_by.tolist(), strict=True):
-            assert (target >= 0) is (weight > 0) and (target < 0 or (u >= 0.3 and 0 < weight <= 1 and source != target))
+        for (_, _, source, target), (u, weight) in zip(
+            change.merged.tolist(), change.merged_by.tolist(), strict=True
+        ):
+            assert (target >= 0) is (weight > 0) and (
+                target < 0 or (u >= 0.3 and 0 < weight <= 1 and source != target)
+            )
             merged, dropped = merged + (target >= 0), dropped + (target < 0)
         covering = told(trace.header, step)["policy"]["covering"]
         assert len(covering) == 6 and all(0 < x <= 40 for x in covering.values())

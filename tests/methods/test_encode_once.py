@@ -22,8 +22,12 @@ FORM = "\nQ: {question}\nA:"
 HOT = {"sampler": ("temperature", {"temperature": 0.9})}
 
 
-def run(model: Model, questions: list[str], count: int, parts: dict[str, Any] | None = None, **more: Any) -> Session:
-    made = toys.method(strategy=("encode_once", {"questions": "\n".join(questions), "form": FORM}), **(parts or {}))
+def run(
+    model: Model, questions: list[str], count: int, parts: dict[str, Any] | None = None, **more: Any
+) -> Session:
+    made = toys.method(
+        strategy=("encode_once", {"questions": "\n".join(questions), "form": FORM}), **(parts or {})
+    )
     return finished(Session(model, made, DOC, max_new_tokens=count, **more))
 
 
@@ -61,10 +65,14 @@ def test_answers_end_apart_and_the_text_has_the_last_ones_stop_token_alone() -> 
     stops = [free[0][6], free[1][11], free[2][3]]
     made = run(model, QUESTIONS, 60, stop_tokens=stops)
     due = [alone(model, x, 20, 0, {}, stop_tokens=stops).end for x in QUESTIONS]
-    assert answers(made) == [x.tokens for x in due] and len({len(x.tokens) for x in due}) == 3, "the test needs ends apart"
+    assert answers(made) == [x.tokens for x in due] and len({len(x.tokens) for x in due}) == 3, (
+        "the test needs ends apart"
+    )
     assert [x.reason for x in due] == ["stop_token"] * 3 and made.end.reason == "stop_token"
     assert made.end.tokens == due[0].tokens[:-1] + due[1].tokens[:-1] + due[2].tokens
-    assert made.steps == max(len(x.tokens) for x in due) == schedule(x.threads for x in made.sink.steps).longest
+    assert (
+        made.steps == max(len(x.tokens) for x in due) == schedule(x.threads for x in made.sink.steps).longest
+    )
 
 
 def test_document_and_questions_are_read_once_and_a_pass_writes_a_token_of_each() -> None:
@@ -73,7 +81,9 @@ def test_document_and_questions_are_read_once_and_a_pass_writes_a_token_of_each(
     assert [x.tokens for x in made.prefilled.passes] == [len(DOC) - 1, 1 + sum(tails) - 3]
     assert [x.tokens for step in made.sink.steps for x in step.passes] == [3] * 10
     held = [step.passes[0].held for step in made.sink.steps]
-    assert held == [len(DOC) + sum(tails) - 3 + 3 * i for i in range(10)], "the document's entries are there once"
+    assert held == [len(DOC) + sum(tails) - 3 + 3 * i for i in range(10)], (
+        "the document's entries are there once"
+    )
 
 
 def test_what_is_left_of_the_length_goes_to_the_first_answers() -> None:
@@ -92,14 +102,22 @@ def test_without_questions_it_is_plain_decoding() -> None:
 
 def test_bad_questions_are_refused_in_a_sentence() -> None:
     model = bytewise.lively()
-    with pytest.raises(MethodError, match=r"^encode_once.form does not say where a question stands, .*\{question\} into it\.$"):
+    with pytest.raises(
+        MethodError,
+        match=r"^encode_once.form does not say where a question stands, .*\{question\} into it\.$",
+    ):
         Session(model, toys.method(strategy=("encode_once", {"form": "Q:"})), DOC)
-    with pytest.raises(MethodError, match=r"^toy has no tokenizer, so encode_once cannot read its text; leave the text out\.$"):
+    with pytest.raises(
+        MethodError,
+        match=r"^toy has no tokenizer, so encode_once cannot read its text; leave the text out\.$",
+    ):
         Session(toys.target(), toys.method(strategy=("encode_once", {"questions": "Why?"})), [1, 2])
     with pytest.raises(ParamError, match=r"^encode_once\.questions"):
         toys.method(strategy=("encode_once", {"questions": "x" * 20_001}))
     small = replace(model, spec=replace(model.spec, max_positions=110), decoder=model.decoder)
     session = Session(small, toys.method(strategy=("encode_once", {"questions": "\n".join(QUESTIONS)})), DOC)
-    with pytest.raises(EngineFault, match=r"^With question 1 the prompt has \d+ tokens, and .* random reads at most 110"):
+    with pytest.raises(
+        EngineFault, match=r"^With question 1 the prompt has \d+ tokens, and .* random reads at most 110"
+    ):
         session.start()
     assert session.end.reason == "bad_input"

@@ -16,7 +16,9 @@ from decodescope.engine.trace.looked import Look
 KNOBS = dict(tau=1.0, window=3, stay=2)
 
 
-def switch(prompt: list[int] = toys.PROMPT, count: int = 40, sampler: str = "greedy", **knobs: object) -> Session:
+def switch(
+    prompt: list[int] = toys.PROMPT, count: int = 40, sampler: str = "greedy", **knobs: object
+) -> Session:
     method = toys.method(strategy="switch", router=("entropy", {**KNOBS, **knobs}), sampler=sampler)
     return toys.decode(method, prompt, count, seed=5)
 
@@ -26,11 +28,17 @@ def test_ends_of_tau_are_the_small_and_the_large_model_alone(sampler: str) -> No
     big, small = toys.pair()
     for prompt in [[4], toys.PROMPT, *toys.prompts(3, seed=5)]:
         for model, knobs in ((small, dict(tau=64.0, start="small")), (big, dict(tau=-1.0, start="large"))):
-            own = toys.finished(Session(model, toys.method(sampler=sampler), prompt, max_new_tokens=40, seed=5))
+            own = toys.finished(
+                Session(model, toys.method(sampler=sampler), prompt, max_new_tokens=40, seed=5)
+            )
             other = switch(prompt, sampler=sampler, **knobs)
             assert other.end.tokens == own.end.tokens
-            passes = [x.lane for step in other.sink.steps for x in step.passes] + [x.lane for x in other.prefilled.passes]
-            assert set(passes) == {"draft" if model is small else "target"}, "who is not asked reads nothing, no prompt either"
+            passes = [x.lane for step in other.sink.steps for x in step.passes] + [
+                x.lane for x in other.prefilled.passes
+            ]
+            assert set(passes) == {"draft" if model is small else "target"}, (
+                "who is not asked reads nothing, no prompt either"
+            )
 
 
 def test_turns_last_their_minimum_and_a_cache_that_caught_up_is_one_that_read_everything() -> None:
@@ -59,7 +67,9 @@ def test_score_is_the_writers_entropy_in_bits_and_its_token_the_writers_own() ->
     for step in session.sink.steps:
         model = big if step.switch.wrote == "large" else small
         with torch.inference_mode():
-            law = model.decoder.forward(toys.Feed.causal(session.tokens[: step.n], 0), None)[0, -1].softmax(-1)
+            law = model.decoder.forward(toys.Feed.causal(session.tokens[: step.n], 0), None)[0, -1].softmax(
+                -1
+            )
         scores.append(float(-(law * law.log2()).sum()))
         assert step.switch.score == pytest.approx(scores[-1], abs=1e-9)
         assert step.switch.mean == pytest.approx(sum(scores[-4:]) / len(scores[-4:]), abs=1e-9)
@@ -92,7 +102,9 @@ def test_router_of_answers_keeps_up_to_tau_bits_and_the_kept_share_rises_with_ta
     for tau in (-1.0, 0.9, 1.05, 1.3, 64.0):
         kept = 0
         for prompt in prompts:
-            session = toys.decode(toys.method(strategy="cascade", router=("entropy", dict(tau=tau))), prompt, 24)
+            session = toys.decode(
+                toys.method(strategy="cascade", router=("entropy", dict(tau=tau))), prompt, 24
+            )
             found = session.sink.steps[0].candidates
             assert check(session.sink).ok and found.kept == (found.score <= tau)
             model = small if found.kept else big
@@ -108,7 +120,12 @@ def test_check_finds_an_answer_that_was_kept_against_its_score() -> None:
     session = toys.decode(toys.method(strategy="cascade", router=("entropy", dict(tau=64.0))))
     found = session.sink.steps[0].candidates
     for name, wrong, word in (
-        *(("kept", False, "was not kept"), ("score", 65.0, "was kept"), ("tau", 2.0, "held against"), ("rows", 1, "rows")),
+        *(
+            ("kept", False, "was not kept"),
+            ("score", 65.0, "was kept"),
+            ("tau", 2.0, "held against"),
+            ("rows", 1, "rows"),
+        ),
     ):
         value = getattr(found, name)
         setattr(found, name, wrong)
@@ -120,7 +137,9 @@ def test_check_finds_an_answer_that_was_kept_against_its_score() -> None:
 
 def test_answer_that_is_kept_tells_the_state_of_a_sampler_that_remembers() -> None:
     sampler = ("repetition_penalty", dict(penalty=1.3))
-    session = toys.decode(toys.method(strategy="cascade", router=("entropy", dict(tau=64.0)), sampler=sampler))
+    session = toys.decode(
+        toys.method(strategy="cascade", router=("entropy", dict(tau=64.0)), sampler=sampler)
+    )
     assert session.sink.steps[0].candidates.kept and check(session.sink).ok and session.sink.steps[0].sampler
 
 

@@ -37,7 +37,10 @@ def table(decoder: Decoder) -> dict[Plan, float]:
     rows = texts(TEXT, 24)
     dense = logits(decoder, rows)
     with torch.inference_mode():
-        return {plan: divergence(dense, logits(decoder, rows, plan.skip)) for plan in every(LAYERS, LAYERS, (2, 2))}
+        return {
+            plan: divergence(dense, logits(decoder, rows, plan.skip))
+            for plan in every(LAYERS, LAYERS, (2, 2))
+        }
 
 
 def asking(table: dict[Plan, float], asked: set[Plan]) -> Judge:
@@ -52,12 +55,18 @@ def asking(table: dict[Plan, float], asked: set[Plan]) -> Judge:
 
 def test_the_best_of_all_plans_is_met_in_most_seeds(table: dict[Plan, float]) -> None:
     assert len(table) == 784
-    best, search, met = min(table, key=table.__getitem__), EvoPress(attn=2, ffn=2, staged=False).search(SPEC), 0
+    best, search, met = (
+        min(table, key=table.__getitem__),
+        EvoPress(attn=2, ffn=2, staged=False).search(SPEC),
+        0,
+    )
     for seed in range(20):
         asked: set[Plan] = set()
         history = search.run(asking(table, asked), Random(seed))
         assert all(len(plan.attn) == len(plan.ffn) == 2 for plan in asked)
-        assert all(b.fitness <= a.fitness for a, b in pairwise(history)), "one text for all: the best never gets worse"
+        assert all(b.fitness <= a.fitness for a, b in pairwise(history)), (
+            "one text for all: the best never gets worse"
+        )
         assert len(asked) < 392, "half of them"
         met += history[-1].best == best
     assert met > 15
@@ -68,7 +77,8 @@ def test_errors_of_blocks_do_not_add_up(decoder: Decoder, table: dict[Plan, floa
     rows = texts(TEXT, 24)
     dense = logits(decoder, rows)
     alone = [
-        [divergence(dense, logits(decoder, rows, plan.skip)) for plan in every(LAYERS, LAYERS, n)] for n in ((1, 0), (0, 1))
+        [divergence(dense, logits(decoder, rows, plan.skip)) for plan in every(LAYERS, LAYERS, n)]
+        for n in ((1, 0), (0, 1))
     ]
     total = {plan: sum(alone[0][i] for i in plan.attn) + sum(alone[1][i] for i in plan.ffn) for plan in table}
     assert table[min(total, key=total.__getitem__)] > min(table.values())

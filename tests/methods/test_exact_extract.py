@@ -22,14 +22,22 @@ from decodescope.lab import figure
 from decodescope.lab.decision.explain import explain
 
 END, OTHER = 7, 11  # no prompt below holds one of them
-PROMPTS = [toys.PROMPT, [4], *([x if x not in (END, OTHER) else 0 for x in p] for p in toys.prompts(3, 13, seed=5))]
+PROMPTS = [
+    toys.PROMPT,
+    [4],
+    *([x if x not in (END, OTHER) else 0 for x in p] for p in toys.prompts(3, 13, seed=5)),
+]
 WARM = toys.model(toys.decoder(seed=toys.LIVELY, dtype=torch.float64, sharp=1.2))
 
 
-def extracted(prompt: list[int], count: int = 40, stops: list[int] | None = None, big: Any = None, **knobs: Any) -> Session:
+def extracted(
+    prompt: list[int], count: int = 40, stops: list[int] | None = None, big: Any = None, **knobs: Any
+) -> Session:
     """A finished run that stops at END, whose trace agrees with itself."""
     made = toys.method(strategy=("exact_extract", knobs))
-    session = toys.decode(made, prompt, count, stop_tokens=[END] if stops is None else stops, pair=(big or WARM, WARM))
+    session = toys.decode(
+        made, prompt, count, stop_tokens=[END] if stops is None else stops, pair=(big or WARM, WARM)
+    )
     report = check(session.sink)
     assert report.ok, str(report)
     return session
@@ -42,14 +50,18 @@ def laws(text: tuple[int, ...], behind: int) -> np.ndarray:
         return WARM.decoder.forward(Feed.causal([*text], 0), None)[0, behind - 1 :].log_softmax(-1).numpy()
 
 
-def loss(prompt: list[int], span: list[int], ends: tuple[int, ...] = (END,), among: list[int] | None = None) -> float:
+def loss(
+    prompt: list[int], span: list[int], ends: tuple[int, ...] = (END,), among: list[int] | None = None
+) -> float:
     """Nats of a span and of an end behind it; among: a text that begins with it, which is read."""
     rows = laws((*prompt, *(among or span)), len(prompt))
     own = sum(row[token] for row, token in zip(rows, span, strict=False))
     return -float(own + np.logaddexp.reduce(rows[len(span), list(ends)]))
 
 
-def by_hand(prompt: list[int], passage: range, longest: int, ends: tuple[int, ...] = (END,)) -> dict[tuple[int, int], float]:
+def by_hand(
+    prompt: list[int], passage: range, longest: int, ends: tuple[int, ...] = (END,)
+) -> dict[tuple[int, int], float]:
     """(first, tokens) -> nats, of every span."""
     n, text = len(passage), prompt[passage.start : passage.stop]
     every = [(i, k) for i in range(n) for k in range(1, min(longest, n - i) + 1)]
@@ -58,17 +70,23 @@ def by_hand(prompt: list[int], passage: range, longest: int, ends: tuple[int, ..
 
 @pytest.mark.parametrize("normal", [False, True])
 @pytest.mark.parametrize(("longest", "chunk"), [(16, 8), (3, 1), (5, 4), (16, 64)])
-def test_the_answer_is_the_best_of_all_spans_and_costs_what_the_formula_says(longest: int, chunk: int, normal: bool) -> None:
+def test_the_answer_is_the_best_of_all_spans_and_costs_what_the_formula_says(
+    longest: int, chunk: int, normal: bool
+) -> None:
     lengths = set()
     for prompt in PROMPTS:
         n, session = len(prompt), extracted(prompt, longest=longest, chunk=chunk, normal=normal)
         (step,), due = session.sink.steps, by_hand(prompt, range(n), longest)
         i, k = min(due, key=lambda span: due[span] / (span[1] + 1 if normal else 1))
-        i = next(a for a in range(n) if prompt[a : a + k] == prompt[i : i + k])  # the same text elsewhere differs by rounding
+        i = next(
+            a for a in range(n) if prompt[a : a + k] == prompt[i : i + k]
+        )  # the same text elsewhere differs by rounding
         assert step.emitted == [*prompt[i : i + k], END] and session.end.reason == "stop_token"
         width = min(longest, n)
         held = {(a, b + 1): step.spans.losses[a, b] for a in range(n) for b in range(width) if a + b < n}
-        assert held == pytest.approx(due, rel=1e-5) and np.isnan(step.spans.losses).sum() == n * width - len(due)
+        assert held == pytest.approx(due, rel=1e-5) and np.isnan(step.spans.losses).sum() == n * width - len(
+            due
+        )
         assert step.spans.best == [i, k] and step.spans.loss == pytest.approx(due[i, k], abs=1e-9)
         reads = [one for one in step.passes if one.tokens]
         assert len(reads) == 1 + math.ceil(n / chunk)
@@ -87,7 +105,9 @@ def test_greedy_decoding_s_answer_is_at_most_as_probable_where_it_is_a_span() ->
         places = [i for i in range(len(fitting)) if answer and fitting[i : i + len(answer)] == answer]
         session = extracted(fitting, stops=list(ends), longest=6)
         told = session.sink.steps[0].spans
-        assert (told.greedy is not None) == bool(places), "greedy decoding is followed through the rows that were read"
+        assert (told.greedy is not None) == bool(places), (
+            "greedy decoding is followed through the rows that were read"
+        )
         if places:
             assert told.greedy == [places[0], len(answer)]
             assert told.greedy_loss == pytest.approx(loss(fitting, answer, ends), abs=1e-9)
@@ -97,7 +117,9 @@ def test_greedy_decoding_s_answer_is_at_most_as_probable_where_it_is_a_span() ->
         own = fitting[told.best[0] : sum(told.best)]
         assert told.loss == pytest.approx(loss(fitting, own, ends), abs=1e-9), "ends are summed"
         behind = laws((*fitting, *own), len(fitting))[-1]
-        assert session.end.tokens[-1] == ends[int(behind[list(ends)].argmax())], "and the likeliest is written"
+        assert session.end.tokens[-1] == ends[int(behind[list(ends)].argmax())], (
+            "and the likeliest is written"
+        )
     assert spans > 3 and worse, "the test needs greedy answers that are spans, and some that are not the best"
 
 
@@ -116,8 +138,14 @@ def test_the_passage_stands_between_two_texts_and_the_last_of_each_counts() -> N
         assert tuple(spans.best) == min(due, key=due.__getitem__)
     for knobs, why in (
         (dict(until="10 9"), r"^exact_extract.until does not stand in the prompt: give what stands there\.$"),
-        (dict(after="8", until="6"), r"^exact_extract.after does not stand in the prompt before `until`: give what"),
-        (dict(after="5", until="9 2"), r"^exact_extract finds no whole token between `after` and `until`: move"),
+        (
+            dict(after="8", until="6"),
+            r"^exact_extract.after does not stand in the prompt before `until`: give what",
+        ),
+        (
+            dict(after="5", until="9 2"),
+            r"^exact_extract finds no whole token between `after` and `until`: move",
+        ),
         (dict(until="x"), r"until does not stand in the prompt"),
         (dict(end="99"), r"^exact_extract.end = 99: the ids of toy are 0 to 12\.$"),
     ):
@@ -143,9 +171,13 @@ def test_what_ends_an_answer_need_not_end_the_text() -> None:
     assert first.emitted[-1] == END and len(rest) == 20 - len(first.emitted)
     due = toys.greedy(WARM.decoder, toys.PROMPT + first.emitted, len(rest))
     assert [x for step in rest for x in step.emitted] == due and toys.same_as_fresh(session.target)
-    assert [one.tokens for one in rest[0].passes] == [len(first.emitted)], "the answer is read with the next token"
+    assert [one.tokens for one in rest[0].passes] == [len(first.emitted)], (
+        "the answer is read with the next token"
+    )
     plain = extracted(toys.PROMPT, 20, [])
-    assert plain.end.tokens == toys.greedy(WARM.decoder, toys.PROMPT, 20) and plain.sink.steps[0].spans is None
+    assert (
+        plain.end.tokens == toys.greedy(WARM.decoder, toys.PROMPT, 20) and plain.sink.steps[0].spans is None
+    )
 
 
 def test_no_span_holds_what_ends_texts_and_a_limit_bounds_it() -> None:
@@ -155,7 +187,9 @@ def test_no_span_holds_what_ends_texts_and_a_limit_bounds_it() -> None:
         stop = next((k for k in range(i, len(prompt)) if prompt[k] == END), len(prompt))
         assert np.isfinite(spans.losses[i]).sum() == stop - i
     none = extracted([END] * 4)
-    assert none.end.tokens[0] == int(laws((END,) * 4, 4)[-1].argmax()), "without a span the text is the model's own"
+    assert none.end.tokens[0] == int(laws((END,) * 4, 4)[-1].argmax()), (
+        "without a span the text is the model's own"
+    )
     short = extracted(toys.PROMPT, 2, normal=True)
     assert len(short.end.tokens) <= 2 and short.sink.steps[0].spans.losses.shape[1] == 2
 
@@ -170,7 +204,10 @@ def test_a_record_that_holds_another_answer_is_found_out() -> None:
     losses = step.spans.losses
     forged: list[tuple[Spans, list[int]]] = [
         (step.spans, [*step.emitted[:-1], OTHER]),
-        (replace(step.spans, best=worse, loss=float(losses[worse[0], 1])), [*prompt[worse[0] : worse[0] + 2], END]),
+        (
+            replace(step.spans, best=worse, loss=float(losses[worse[0], 1])),
+            [*prompt[worse[0] : worse[0] + 2], END],
+        ),
         (replace(step.spans, loss=step.spans.loss + 0.1), step.emitted),
         (replace(step.spans, normal=True), step.emitted),
         (replace(step.spans, greedy=[0, 1], greedy_loss=step.spans.loss - 1.0, losses=None), step.emitted),

@@ -43,7 +43,9 @@ def test_the_best_token_of_a_test_is_that_of_the_row_that_decided() -> None:
             kept += least
         assert left.best == rows
     assert 5 < kept < 55, "the test needs both rows to decide"
-    assert asked(lane, "saturation", dict(threshold=0.0, first=1), [5]).best is None, "no logits were worked out"
+    assert asked(lane, "saturation", dict(threshold=0.0, first=1), [5]).best is None, (
+        "no logits were worked out"
+    )
     lane.shown = False
     assert asked(lane, "entropy_exit", dict(threshold=0.0, first=1), [5]).best is None, "nobody asked for it"
 
@@ -66,14 +68,18 @@ def test_a_drafted_token_has_its_own_exit_and_the_check_derives_all() -> None:
     drafted = [step for step in trace.steps if step.draft]
     assert drafted and check(trace).ok and check(trace).counts["exits"] > 20
     for step in drafted:
-        assert [x.depth for x in step.exits] == step.draft.notes["exits"] and all(x.drafted for x in step.exits)
+        assert [x.depth for x in step.exits] == step.draft.notes["exits"] and all(
+            x.drafted for x in step.exits
+        )
         for left, token in zip(step.exits, step.draft.tokens, strict=True):
             assert len(left.best) == len(left.tests) and (left.depth == 6 or left.best[-1] == token)
 
 
 def test_norms_of_layers_that_a_pass_did_not_reach_are_not_numbers() -> None:
     settings = dict(threshold=0.6, first=1)
-    trace = toys.decode(toys.method(depth=("confidence_exit", settings)), count=12, level="fields", pair=(DEEP, DEEP)).sink
+    trace = toys.decode(
+        toys.method(depth=("confidence_exit", settings)), count=12, level="fields", pair=(DEEP, DEEP)
+    ).sink
     depths = {step.exits[0].depth for step in trace.steps}
     assert len(depths) > 1 and check(trace).ok
     for step in trace.steps:

@@ -58,7 +58,9 @@ def test_a_laxer_bound_never_leaves_later(lane: Lane, name: str) -> None:
         depths = [asked(lane, name, {"first": 1, **settings}, [token]).depth for settings in LAXER[name]]
         assert depths[0] == 6 and depths == sorted(depths, reverse=True), (token, depths)
         seen |= set(depths)
-    assert len(seen) > (1 if name == "free" else 2), "the test needs exits at several depths, of free at its one"
+    assert len(seen) > (1 if name == "free" else 2), (
+        "the test needs exits at several depths, of free at its one"
+    )
 
 
 @pytest.mark.parametrize("over", ["vocabulary", "top"])
@@ -67,7 +69,9 @@ def test_entropies_are_those_of_what_each_layer_would_answer(lane: Lane, over: s
         laws = answers(lane, 7)
         tests = asked(lane, name, dict(first=1, threshold=0.0, over=over), [7]).tests
         due = [float(-(p * p.log()).sum()) / of for p in laws[1:6]]
-        assert [round(score, 9) for _, score, _ in tests] == [round(x, 9) for x in due], "all 13 tokens are among the 16 best"
+        assert [round(score, 9) for _, score, _ in tests] == [round(x, 9) for x in due], (
+            "all 13 tokens are among the 16 best"
+        )
     bounds = asked(lane, "entropy_exit", dict(first=1, thresholds="0.01,0.02"), [7]).tests
     assert [bound for *_, bound in bounds][:3] == [0.01, 0.02, 0.02], "the last stands for all further exits"
 
@@ -105,7 +109,9 @@ def test_a_hash_exit_is_a_function_of_the_token_alone(lane: Lane) -> None:
             longer.read([*toys.PROMPT, 4, 4, 1])
         assert depths == [asked(longer, "hash_exit", settings, [token]).depth for token in range(13)]
         assert asked(lane, "hash_exit", settings, [2, 5, 11]).depth == max(depths[2], depths[5], depths[11])
-        assert len(set(depths)) == settings["buckets"] and min(depths) == settings["first"] and max(depths) == 6
+        assert (
+            len(set(depths)) == settings["buckets"] and min(depths) == settings["first"] and max(depths) == 6
+        )
         if settings.get("by") is None:
             assert depths == sorted(depths)
 

@@ -22,7 +22,11 @@ SINKS, N = 2, 40
 
 
 def lane(decoder: Decoder, **knobs) -> Lane:
-    return Lane("target", decoder, build("policy", "expected_attention", dict(sinks=SINKS, chosen=7, future=5, **knobs)))
+    return Lane(
+        "target",
+        decoder,
+        build("policy", "expected_attention", dict(sinks=SINKS, chosen=7, future=5, **knobs)),
+    )
 
 
 @torch.inference_mode()
@@ -44,7 +48,9 @@ def turn(decoder: Decoder, position: int) -> Tensor:
     return rotated(torch.eye(D, dtype=torch.float64), torch.full((D,), position), decoder).T
 
 
-def caught(lane: Lane, text: list[int], monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
+def caught(
+    lane: Lane, text: list[int], monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
     """Per layer what the entries were worth at the prompt's end, and the keys and values that stood there then."""
     worths, stores = [], []
     worth = type(lane.policy).worth
@@ -62,7 +68,9 @@ def caught(lane: Lane, text: list[int], monkeypatch: pytest.MonkeyPatch) -> tupl
 @pytest.mark.parametrize("chunk", [512, 7])
 @pytest.mark.parametrize("layout", [4, 2])
 @torch.inference_mode()
-def test_worth_and_kept_set_are_those_of_the_whole_prompts_queries(chunk: int, layout: int, monkeypatch) -> None:
+def test_worth_and_kept_set_are_those_of_the_whole_prompts_queries(
+    chunk: int, layout: int, monkeypatch
+) -> None:
     monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", chunk)
     decoder, text = sharp(by=0.5, n_kv_heads=layout), toys.prompts(1, N)[0]
     made, scale = lane(decoder), 8**-0.5
@@ -120,6 +128,11 @@ def test_moments_of_parts_are_those_of_the_whole() -> None:
 
 
 def test_the_text_is_written_by_fused_passes() -> None:
-    session = toys.decode(toys.method(policy=("expected_attention", dict(sinks=2, chosen=6))), toys.PROMPT * 3, count=6)
-    assert [x.passes[0].instrumented for x in session.sink.steps] == [True, *[None] * 5] and not session.target.needs
+    session = toys.decode(
+        toys.method(policy=("expected_attention", dict(sinks=2, chosen=6))), toys.PROMPT * 3, count=6
+    )
+    assert [x.passes[0].instrumented for x in session.sink.steps] == [
+        True,
+        *[None] * 5,
+    ] and not session.target.needs
     assert [x.cache[0].held for x in session.sink.steps] == [8 + i for i in range(6)]

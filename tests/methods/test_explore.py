@@ -40,7 +40,9 @@ def test_one_try_one_block_and_no_exploring_are_the_threshold(cache: str, sample
         assert [(f.places, f.rules, f.count, f.bars.tolist()) for f in fills(one)] == [
             (f.places, f.rules, f.count, f.bars.tolist()) for f in fills(other)
         ]
-        assert [x.tokens for s in one.sink.steps for x in s.passes] == [x.tokens for s in other.sink.steps for x in s.passes]
+        assert [x.tokens for s in one.sink.steps for x in s.passes] == [
+            x.tokens for s in other.sink.steps for x in s.passes
+        ]
 
 
 @pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
@@ -61,7 +63,9 @@ def test_canvases_side_by_side_are_read_as_each_alone(cache: str) -> None:
                 session.target.rollback()
                 alone = forward(Feed(rows[None], feed.positions[:, : len(rows)], highest=feed.highest), *rest)
                 asked = torch.tensor(feed.rows).view(3, -1)
-                torch.testing.assert_close(logits[0].view(*asked.shape, -1)[k], alone[0, asked[0]], atol=1e-9, rtol=0)
+                torch.testing.assert_close(
+                    logits[0].view(*asked.shape, -1)[k], alone[0, asked[0]], atol=1e-9, rtol=0
+                )
                 assert (asked[k] == asked[0] + k * len(rows)).all()
             session.target.rollback()
             logits = forward(feed, *rest)
@@ -93,7 +97,11 @@ def test_the_most_uncertain_place_is_explored_and_the_best_canvas_stands() -> No
         left = {p: e for p, e in zip(before.open, before.entropy, strict=True) if p not in before.places}
         edge = before.edge or before.block[1]
         assert left[tried.place] == max(e for p, e in left.items() if p < edge)
-        assert tried.place in fill.places and fill.rules[fill.places.index(tried.place)] == "explored" and fill.count == 0
+        assert (
+            tried.place in fill.places
+            and fill.rules[fill.places.index(tried.place)] == "explored"
+            and fill.count == 0
+        )
         sure = (tried.confidence[tried.won] >= fill.bars[fill.open != tried.place]).sum()
         assert sure == tried.sure[tried.won] == len(fill.places) - 1, "the canvas that won decides"
         scores = [np.log(c) + 2.0 * n for c, n in zip(tried.chance.astype(float), tried.sure, strict=True)]
@@ -106,7 +114,9 @@ def test_a_place_that_would_end_the_text_is_no_gain() -> None:
     session = decoded(masked("explore", {**KNOBS, "tries": 2}, block=22), stop_tokens=[])
     ends = sorted({int(x) for f in fills(session) if f.explored for x in f.explored.candidate.ravel()})
     counted = 0
-    for fill in fills(decoded(masked("explore", {**KNOBS, "tries": 2}, block=22), stop_tokens=ends[: len(ends) // 2])):
+    for fill in fills(
+        decoded(masked("explore", {**KNOBS, "tries": 2}, block=22), stop_tokens=ends[: len(ends) // 2])
+    ):
         if fill.explored is not None:
             bars = fill.bars[fill.open != fill.explored.place]
             reach = (fill.explored.confidence >= bars).sum(1)
@@ -165,11 +175,15 @@ def test_exploring_elsewhere_or_not_at_all_is_told() -> None:
     session = decoded(masked("explore", {**KNOBS, "tries": 2}, block=22))
     fill = next(fill for fill in fills(session) if fill.explored)
     fill.explored = None
-    assert any("it explores the place None, and by the pass before" in x for x in check(session.sink).problems)
+    assert any(
+        "it explores the place None, and by the pass before" in x for x in check(session.sink).problems
+    )
 
 
 def test_a_branch_in_the_midst_of_exploring_has_the_same_future() -> None:
-    method = masked("explore", {**KNOBS, "tries": 2}, ("temperature", {"temperature": 0.9}), block=11, cache="dual")
+    method = masked(
+        "explore", {**KNOBS, "tries": 2}, ("temperature", {"temperature": 0.9}), block=11, cache="dual"
+    )
     session = Session(toys.both(), method, toys.PROMPT, max_new_tokens=COUNT)
     while session.step().fill.explored is None:
         pass

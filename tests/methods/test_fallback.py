@@ -50,10 +50,16 @@ def test_losses_choices_and_rollbacks_are_those_of_a_reading_from_scratch() -> N
         for step in session.sink.steps:
             block, before = step.switch.block, session.tokens[: step.n]
             with torch.inference_mode():
-                law = big.decoder.forward(toys.Feed.causal([*before, *block.tokens], 0), None)[0, step.n - 1 :].log_softmax(-1)
-                own = small.decoder.forward(toys.Feed.causal([*before, *block.tokens], 0), None)[0, step.n - 1 :].softmax(-1)
+                law = big.decoder.forward(toys.Feed.causal([*before, *block.tokens], 0), None)[
+                    0, step.n - 1 :
+                ].log_softmax(-1)
+                own = small.decoder.forward(toys.Feed.causal([*before, *block.tokens], 0), None)[
+                    0, step.n - 1 :
+                ].softmax(-1)
             assert block.choice == law.argmax(-1).tolist()[: len(block.tokens)]
-            assert block.loss == pytest.approx([-float(law[i, x]) for i, x in enumerate(block.tokens)], abs=1e-9)
+            assert block.loss == pytest.approx(
+                [-float(law[i, x]) for i, x in enumerate(block.tokens)], abs=1e-9
+            )
             assert block.sure == pytest.approx(own.amax(-1).tolist()[: len(block.sure)], abs=1e-9)
             late = [i for i, x in enumerate(block.tokens) if block.loss[i] > 1.0 and x != block.choice[i]]
             assert block.kept == (late[0] if late else len(block.tokens))
@@ -61,7 +67,9 @@ def test_losses_choices_and_rollbacks_are_those_of_a_reading_from_scratch() -> N
             doubts += len(block.sure) > len(block.tokens)
         target, draft = session.target, session.lanes["draft"]
         assert target.tokens == session.tokens[:-1] and toys.same_as_fresh(target)
-        assert draft.tokens == session.tokens[: len(draft.tokens)] and (not draft.tokens or toys.same_as_fresh(draft))
+        assert draft.tokens == session.tokens[: len(draft.tokens)] and (
+            not draft.tokens or toys.same_as_fresh(draft)
+        )
     assert rolled > 5 and doubts > 10, "the test needs both"
 
 
@@ -73,7 +81,10 @@ def test_check_finds_what_does_not_follow_from_the_losses() -> None:
         *((block, "kept", block.kept + 1, "by its losses"), (block, "bar", 2.0, "its bars are")),
         *((step.switch, "caught", 40, "rows"), (step.switch, "next", "small", "goes on")),
         (step.switch, "looks", step.switch.looks[:1], "looked at"),
-        *((block, "sure", [0.1] * len(block.sure), "sure enough"), (step, "origins", ["draft"] * len(step.emitted), "origins")),
+        *(
+            (block, "sure", [0.1] * len(block.sure), "sure enough"),
+            (step, "origins", ["draft"] * len(step.emitted), "origins"),
+        ),
     ):
         kept = getattr(of, name)
         setattr(of, name, wrong)
@@ -83,7 +94,11 @@ def test_check_finds_what_does_not_follow_from_the_losses() -> None:
 
 
 def test_sampler_that_draws_and_a_cascade_are_refused_with_a_way_out() -> None:
-    with pytest.raises(MethodError, match=r"^fallback hands over greedy choices .*: choose the sampler greedy alone, or "):
+    with pytest.raises(
+        MethodError, match=r"^fallback hands over greedy choices .*: choose the sampler greedy alone, or "
+    ):
         toys.decode(toys.method(strategy="switch", router="fallback", sampler="temperature"))
-    with pytest.raises(MethodError, match=r"^cascade asks about whole answers, and the router fallback decides token by "):
+    with pytest.raises(
+        MethodError, match=r"^cascade asks about whole answers, and the router fallback decides token by "
+    ):
         toys.decode(toys.method(strategy="cascade", router="fallback"))

@@ -24,7 +24,9 @@ N = 40
 
 
 def lane(recover: float, decoder: Any = None, **more: Any) -> Lane:
-    made = Lane("target", decoder or sharp(), build("policy", "fastgen", dict(SETTINGS, recover=recover, **more)))
+    made = Lane(
+        "target", decoder or sharp(), build("policy", "fastgen", dict(SETTINGS, recover=recover, **more))
+    )
     made.policy.begin(made.decoder.spec, N, lambda x: POINTS.get(x, "a"), MARKS)
     return made
 
@@ -32,7 +34,8 @@ def lane(recover: float, decoder: Any = None, **more: Any) -> Lane:
 def held(made: Lane) -> list[list[list[int]]]:
     """Positions by layer and KV head."""
     return [
-        [sorted(p for p in row if p >= 0) for row in store.positions()[0].expand(2, -1).tolist()] for store in made.cache.layers
+        [sorted(p for p in row if p >= 0) for row in store.positions()[0].expand(2, -1).tolist()]
+        for store in made.cache.layers
     ]
 
 
@@ -63,7 +66,10 @@ def test_profiles_and_kept_sets_are_those_of_the_full_maps() -> None:
                 for c in range(5):
                     near = math.ceil(0.15 * N) if c == 3 else 0
                     fixed = kept(min(c, 2), list(range(N)), scores, N) if c < 4 else set(range(N))
-                    of_rows = [sum(float(w[i, p]) for p in range(i + 1) if p in fixed or i - p < near) for i in range(N)]
+                    of_rows = [
+                        sum(float(w[i, p]) for p in range(i + 1) if p in fixed or i - p < near)
+                        for i in range(N)
+                    ]
                     shares.append(sum(of_rows) / N)
                 assert made.policy._profile[layer][:, 0, h].tolist() == pytest.approx(shares, abs=1e-5)
                 due = 4 if recover == 1 else next(c for c in range(5) if shares[c] >= recover)
@@ -102,7 +108,9 @@ def test_written_text_is_evicted_head_by_head_as_a_replay_says() -> None:
         made.commit([0, 1])
         assert held(made) == due
         lengths.add(tuple(len(x) for heads in due for x in heads))
-    assert len(lengths) > 5 and any(len(set(x)) > 1 for x in lengths), "the test needs heads of different lengths"
+    assert len(lengths) > 5 and any(len(set(x)) > 1 for x in lengths), (
+        "the test needs heads of different lengths"
+    )
     assert {int(x) for chosen in made.policy._chosen for x in chosen.flatten()} >= {2, 3}
 
 

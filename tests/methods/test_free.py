@@ -47,7 +47,9 @@ def test_every_token_is_that_of_a_whole_pass_at_its_depth_and_the_end_flushes(mo
         assert waits <= most
         longest, text = max(longest, waits), text + step.emitted
         depths.add(left.depth)
-    assert depths == {FIRST, 6} and longest == most if most < 64 else longest > 3, "the test needs tokens that wait"
+    assert depths == {FIRST, 6} and longest == most if most < 64 else longest > 3, (
+        "the test needs tokens that wait"
+    )
     assert not most < 64 or forced
     assert not session.target.waits and toys.same_as_fresh(session.target, 1e-12) and check(session.sink).ok
     flushes = [x for step in session.sink.steps for x in step.passes if x.phase == "flush"]
@@ -62,7 +64,9 @@ def test_what_waits_goes_on_before_entries_are_moved(policy: tuple, drafter: str
     phases = [x.phase for step in session.sink.steps for x in step.passes]
     assert any(x.depth == FIRST for step in session.sink.steps for x in step.exits) and "flush" in phases
     if policy[0] != "keep_all":
-        assert all(x.joined is None for step in session.sink.steps for x in step.passes), "nobody waits beyond a commit"
+        assert all(x.joined is None for step in session.sink.steps for x in step.passes), (
+            "nobody waits beyond a commit"
+        )
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.05])
@@ -73,7 +77,10 @@ def test_checked_it_is_plain_decoding(threshold: float) -> None:
     assert session.tokens == plain.tokens and check(session.sink).ok and not session.target.waits
 
 
-SELECTS = {"quest": ("quest", dict(entries=48, dense=1)), "tidal_decode": ("tidal_decode", dict(k=20, start=2, again=4))}
+SELECTS = {
+    "quest": ("quest", dict(entries=48, dense=1)),
+    "tidal_decode": ("tidal_decode", dict(k=20, start=2, again=4)),
+}
 
 
 @pytest.mark.parametrize("policy", SELECTS)
@@ -81,11 +88,15 @@ SELECTS = {"quest": ("quest", dict(entries=48, dense=1)), "tidal_decode": ("tida
 def test_what_waited_reads_what_it_would_have_read_at_once(policy: str) -> None:
     """Held against a lane with the same policy that runs all layers for one token after the other."""
     name, knobs = SELECTS[policy]
-    method = toys.method(depth=("free", dict(first=FIRST, threshold=0.05, max_pending=3)), policy=(name, knobs))
+    method = toys.method(
+        depth=("free", dict(first=FIRST, threshold=0.05, max_pending=3)), policy=(name, knobs)
+    )
     session = toys.decode(method, toys.PROMPT * 6, pair=(DEEP, DEEP), count=COUNT, level="fields")
     assert check(session.sink).ok and not session.target.waits
     passes = [x for step in session.sink.steps for x in step.passes]
-    assert any(x.joined and x.read and sum(map(sum, x.read)) < sum(x.held) * 2 for x in passes), "the test needs a choice"
+    assert any(x.joined and x.read and sum(map(sum, x.read)) < sum(x.held) * 2 for x in passes), (
+        "the test needs a choice"
+    )
     chosen = build("policy", name, knobs)
     asked, text = len(toys.PROMPT) * 6, session.tokens[:-1]
     chosen.begin(DEEP.spec, asked)
@@ -96,13 +107,20 @@ def test_what_waited_reads_what_it_would_have_read_at_once(policy: str) -> None:
         lane.forward(Feed.causal([text[at]], at))
         lane.commit([0])
     for mine, fresh in zip(session.target.cache.layers, lane.cache.layers, strict=True):
-        assert mine.n == fresh.n and torch.allclose(mine.kv[:, :, :, : mine.n], fresh.kv[:, :, :, : fresh.n], atol=1e-12)
+        assert mine.n == fresh.n and torch.allclose(
+            mine.kv[:, :, :, : mine.n], fresh.kv[:, :, :, : fresh.n], atol=1e-12
+        )
     whole = toys.decode(toys.method(), text, pair=(DEEP, DEEP), count=1).target.cache.layers
-    deep = [torch.equal(a.kv[:, :, :, : a.n], b.kv[:, :, :, : a.n]) for a, b in zip(lane.cache.layers, whole, strict=True)]
+    deep = [
+        torch.equal(a.kv[:, :, :, : a.n], b.kv[:, :, :, : a.n])
+        for a, b in zip(lane.cache.layers, whole, strict=True)
+    ]
     assert not all(deep), "reading less makes a difference"
 
 
 def test_a_policy_that_chooses_below_the_exit_for_all_layers_is_refused() -> None:
     method = toys.method(depth=("free", dict(first=3)), policy=("tidal_decode", dict(start=2)))
-    with pytest.raises(MethodError, match=r"^under free tokens go on from layer 3, and tidal_decode chooses in layer 2 "):
+    with pytest.raises(
+        MethodError, match=r"^under free tokens go on from layer 3, and tidal_decode chooses in layer 2 "
+    ):
         toys.decode(method, pair=(DEEP, DEEP), count=1)

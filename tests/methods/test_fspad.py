@@ -34,12 +34,17 @@ def test_with_gates_of_one_it_drafts_what_eagle_2_does_to_the_bit(monkeypatch: p
     for late, head in [(late, like_eagle(late)) for late in (0.0, 1.0)]:
         monkeypatch.setitem(decoder.heads, "fspad", head)
         rounds = [(text, draft) for text, draft, _ in drafts("fspad", TREE, 6, "temperature")]
-        same = [a == b and (x.tokens, x.parents) == (y.tokens, y.parents) for (a, x), (b, y) in zip(rounds, due, strict=True)]
+        same = [
+            a == b and (x.tokens, x.parents) == (y.tokens, y.parents)
+            for (a, x), (b, y) in zip(rounds, due, strict=True)
+        ]
         assert all(same) if late == 0 else not all(same), "with gates of its own it drafts something else"
         for (_, draft), (_, theirs) in zip(rounds, due, strict=True):
             assert len(draft.notes["gate"]) == len(draft) + 1
             if late == 0:
-                assert {x: draft.notes[x] for x in theirs.notes} == theirs.notes and set(draft.notes["gate"]) == {1.0}
+                assert {x: draft.notes[x] for x in theirs.notes} == theirs.notes and set(
+                    draft.notes["gate"]
+                ) == {1.0}
     text = due[-1][0]
     with torch.inference_mode():
         features, embedded = feature_of(text[:-1])[None], decoder.embed[torch.tensor(text[1:])][None]
@@ -66,7 +71,9 @@ def test_the_tree_is_what_unrolling_every_path_alone_gives() -> None:
         layer, decoder = drafter._walk.layer, toys.pair()[0].decoder
         for token, gate in zip([text[-1], *draft.tokens], draft.notes["gate"], strict=True):
             e = decoder.embed[token] / (decoder.embed[token].square().mean() + 1e-5).sqrt()
-            factors = 2 / (1 + (-(e @ layer.tensors()["came.weight"].T @ layer.tensors()["factor.weight"].T)).exp())
+            factors = 2 / (
+                1 + (-(e @ layer.tensors()["came.weight"].T @ layer.tensors()["factor.weight"].T)).exp()
+            )
             assert gate == pytest.approx(float(factors.mean()), abs=1e-3)
             assert 0 < float(factors.min()) < 1 < float(factors.max())
 
@@ -78,7 +85,16 @@ def test_each_loss_reaches_its_own_weights() -> None:
     ((s, x),) = training.guesses(head, r)
     torch.nn.functional.smooth_l1_loss(x, s.law(r.feature)).backward(retain_graph=True)
     assert head.apart.weight.grad is None and head.words_only.weight.grad is None
-    assert min(float(w.grad.abs().sum()) for w in (head.factor.weight, head.shift.weight, head.layer.fuse.weight)) > 0
+    assert (
+        min(
+            float(w.grad.abs().sum()) for w in (head.factor.weight, head.shift.weight, head.layer.fuse.weight)
+        )
+        > 0
+    )
     law = training.unembed(cyclic(), s.law(r.feature)).softmax(-1)
-    torch.nn.functional.cross_entropy(training.said(cyclic(), head, x).flatten(0, 1), law.flatten(0, 1)).backward()
-    assert float(head.words_only.weight.grad.abs().sum()) > 0 and float(head.apart.weight.grad.abs().sum()) > 0
+    torch.nn.functional.cross_entropy(
+        training.said(cyclic(), head, x).flatten(0, 1), law.flatten(0, 1)
+    ).backward()
+    assert (
+        float(head.words_only.weight.grad.abs().sum()) > 0 and float(head.apart.weight.grad.abs().sum()) > 0
+    )

@@ -67,7 +67,9 @@ def test_fit_of_low_rank_is_a_projection_and_near_the_best_one() -> None:
         best = torch.linalg.svdvals(x)[..., rank:].norm()
         assert best - 1e-9 <= rest[-1] <= 1.05 * best + 1e-9
     assert rest == sorted(rest, reverse=True)
-    assert all(torch.equal(a, b) for a, b in zip(low_rank(x, 2, 3), low_rank(x, 2, 3), strict=True)), "no chance in it"
+    assert all(torch.equal(a, b) for a, b in zip(low_rank(x, 2, 3), low_rank(x, 2, 3), strict=True)), (
+        "no chance in it"
+    )
 
 
 @torch.inference_mode()
@@ -85,5 +87,7 @@ def test_bytes_are_measured_and_a_prompt_has_a_rank_of_its_own() -> None:
 
 
 def test_groups_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(MethodError, match=r"^gear packs whole .* buffer = 40 is no multiple of group = 64; set it to 64\.$"):
+    with pytest.raises(
+        MethodError, match=r"^gear packs whole .* buffer = 40 is no multiple of group = 64; set it to 64\.$"
+    ):
         toys.method(codec=("gear", dict(buffer=40))).check(toys.SPEC)

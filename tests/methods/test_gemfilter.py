@@ -60,9 +60,14 @@ def test_scores_are_the_logs_of_the_attention_that_the_last_token_gives() -> Non
     model = toys.pair()[0]
     probe = Probe(Needs("rows"))
     model.decoder.forward(Feed.causal(LONG, 0), None, probe)
-    logs = (probe.rows[1][0, :, :, -1].double().log() / model.spec.score_scale).sum((0, 1))  # [H_kv, g, n] -> [n]
+    logs = (probe.rows[1][0, :, :, -1].double().log() / model.spec.score_scale).sum(
+        (0, 1)
+    )  # [H_kv, g, n] -> [n]
     cut = toys.decode(gem(keep=9, layer=1, kernel=1), prompt=LONG, count=1).sink.prefill.cut
-    assert np.allclose(cut.scores - cut.scores[-1], (logs - logs[-1]).numpy(), atol=1e-4) and np.ptp(cut.scores) > 1
+    assert (
+        np.allclose(cut.scores - cut.scores[-1], (logs - logs[-1]).numpy(), atol=1e-4)
+        and np.ptp(cut.scores) > 1
+    )
 
 
 def test_the_second_pass_reads_the_short_prompt_afresh() -> None:
@@ -72,8 +77,12 @@ def test_the_second_pass_reads_the_short_prompt_afresh() -> None:
     assert trace.header.prompt.tolist() == session.given == LONG and trace.prompt_read == short != LONG
     alone = toys.decode(prompt=short, count=12)
     assert session.end.tokens == alone.end.tokens and toys.same_as_fresh(session.target)
-    assert session.end.tokens != toys.decode(prompt=LONG, count=12).end.tokens, "the test needs a cut that matters"
-    assert [step.n for step in trace.steps] == [9 + i for i in range(12)] and check(trace).ok, str(check(trace))
+    assert session.end.tokens != toys.decode(prompt=LONG, count=12).end.tokens, (
+        "the test needs a cut that matters"
+    )
+    assert [step.n for step in trace.steps] == [9 + i for i in range(12)] and check(trace).ok, str(
+        check(trace)
+    )
     assert not session.header.lossless
 
 
@@ -81,8 +90,12 @@ def test_a_prompt_that_is_no_longer_is_read_as_it_is() -> None:
     plain = toys.decode(prompt=LONG, count=8, level="fields")
     for keep in (len(LONG), 500):
         session = toys.decode(gem(keep=keep), prompt=LONG, count=8, level="fields")
-        assert session.sink.prefill.cut is None and not [x for x in session.sink.prefill.passes if x.phase == "score"]
-        assert [x.fields.logits.tolist() for x in session.sink.steps] == [x.fields.logits.tolist() for x in plain.sink.steps]
+        assert session.sink.prefill.cut is None and not [
+            x for x in session.sink.prefill.passes if x.phase == "score"
+        ]
+        assert [x.fields.logits.tolist() for x in session.sink.steps] == [
+            x.fields.logits.tolist() for x in plain.sink.steps
+        ]
 
 
 def test_the_first_pass_is_gone_before_the_second_reads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +120,9 @@ def test_the_first_pass_is_gone_before_the_second_reads(monkeypatch: pytest.Monk
     assert len(stores) == 3 and alive == [0]
     store = session.target.cache.layers[0]
     an_entry = store.kv.untyped_storage().nbytes() // store.capacity
-    assert session.sink.prefill.cut.held_bytes == (2 * 208 + 16) * an_entry, "two layers of the prompt in pages, one untouched"
+    assert session.sink.prefill.cut.held_bytes == (2 * 208 + 16) * an_entry, (
+        "two layers of the prompt in pages, one untouched"
+    )
     assert session.target.cache.nbytes == 3 * 32 * an_entry
 
 
@@ -130,10 +145,14 @@ def test_a_long_prompt_is_looked_at_in_chunks_and_its_passes_are_recorded() -> N
 def test_the_first_pass_is_priced_as_it_ran() -> None:
     """Some layers, keys and values of one more, and no logits."""
     session = toys.decode(gem(keep=9, layer=2), prompt=LONG, count=1)
-    looked, read = (next(x for x in session.sink.prefill.passes if x.phase == phase) for phase in ("score", "prefill"))
+    looked, read = (
+        next(x for x in session.sink.prefill.passes if x.phase == phase) for phase in ("score", "prefill")
+    )
     names = [[(op.layer, op.name) for op in ops_of(toys.SPEC, x)] for x in (looked, read)]
     assert (None, "lm_head") in names[1] and (None, "lm_head") not in names[0]
-    assert {layer for layer, name in names[0] if name == names[1][-2][1]} == {0, 1}, "the last of a layer's operators"
+    assert {layer for layer, name in names[0] if name == names[1][-2][1]} == {0, 1}, (
+        "the last of a layer's operators"
+    )
     assert 0 < sum(layer == 2 for layer, _ in names[0]) < sum(layer == 2 for layer, _ in names[1])
 
 
@@ -144,7 +163,10 @@ def test_a_share_becomes_tokens_in_the_header() -> None:
 
 def test_what_looks_in_the_text_looks_in_what_was_read() -> None:
     """A drafter copies from what the model read; a penalty counts in it; the verdict keeps the target's own text."""
-    for parts in ({"drafter": ("prompt_lookup", {"length": 4, "ngram": 1})}, {"sampler": "repetition_penalty"}):
+    for parts in (
+        {"drafter": ("prompt_lookup", {"length": 4, "ngram": 1})},
+        {"sampler": "repetition_penalty"},
+    ):
         session = toys.decode(toys.method(context=("gemfilter", {"keep": 9}), **parts), prompt=LONG, count=16)
         alone = toys.decode(toys.method(**parts), prompt=session.sink.prompt_read, count=16)
         assert session.end.tokens == alone.end.tokens and check(session.sink).ok
@@ -160,7 +182,9 @@ def test_a_fork_reads_the_prompt_as_its_run_did() -> None:
     changed = Fork(big, run.header, steps, 5, method=other)
     text = [x for step in changed.stream() for x in step.emitted]
     assert text[:5] == run.end.tokens[:5] and changed.prompt == 9 and len(text) == 12
-    with pytest.raises(MethodError, match="its context stays gemfilter, as it was set: choose that one, or run"):
+    with pytest.raises(
+        MethodError, match="its context stays gemfilter, as it was set: choose that one, or run"
+    ):
         Fork(big, run.header, steps, 5, method=toys.method())
 
 

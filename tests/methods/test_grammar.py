@@ -31,7 +31,9 @@ def masked(selector: tuple[str, dict[str, Any]], sampler: Any = "greedy", **stra
 
 
 def decoded(method: Method, count: int = COUNT, **more: Any) -> Session:
-    return filled(Session(toys.both(), method, toys.PROMPT, max_new_tokens=count, **{"stop_tokens": [7], **more}))
+    return filled(
+        Session(toys.both(), method, toys.PROMPT, max_new_tokens=count, **{"stop_tokens": [7], **more})
+    )
 
 
 def parses(text: str, tokens: list[int]) -> bool:
@@ -43,7 +45,9 @@ def parses(text: str, tokens: list[int]) -> bool:
 
 @pytest.mark.parametrize("selector", SELECTORS, ids=lambda x: x[0])
 @pytest.mark.parametrize("sampler", ["greedy", WARM])
-def test_what_is_written_parses_and_every_canvas_has_a_witness(selector: tuple[str, dict[str, Any]], sampler: Any) -> None:
+def test_what_is_written_parses_and_every_canvas_has_a_witness(
+    selector: tuple[str, dict[str, Any]], sampler: Any
+) -> None:
     refused = {False: 0, True: 0}
     for seed, cache in enumerate(("none", "prefix", "dual")):
         session = decoded(masked(selector, sampler, block=8, cache=cache, grammar=NESTED), seed=seed)
@@ -55,7 +59,9 @@ def test_what_is_written_parses_and_every_canvas_has_a_witness(selector: tuple[s
             assert parses(NESTED, fill.witness)
             for place, token in settled.items():
                 i = place - START
-                assert i > len(fill.witness) or [*fill.witness, 7][i] == token, "the witness is what the canvas can become"
+                assert i > len(fill.witness) or [*fill.witness, 7][i] == token, (
+                    "the witness is what the canvas can become"
+                )
             for veto in fill.vetoes:
                 refused[veto.together] += 1
                 assert (veto.place in fill.places) <= (not veto.together) and veto.token not in [
@@ -93,7 +99,11 @@ def test_the_shipped_grammars_are_written_by_a_model_with_a_tokenizer() -> None:
 
 
 CHANGES = [
-    ("vetoes", lambda x: [*x, type(x[0])(x[0].place, 3)], r"refuses token \d+ at \d+, with which there is a text"),
+    (
+        "vetoes",
+        lambda x: [*x, type(x[0])(x[0].place, 3)],
+        r"refuses token \d+ at \d+, with which there is a text",
+    ),
     ("vetoes", lambda x: [], r"and \[\d.*\] are due|commits .* but count, bars"),
     ("vetoes", lambda x: None, r"lacks what its grammar refused"),
     ("witness", lambda x: [*x, 3], r"is no text of the grammar"),
@@ -105,7 +115,9 @@ CHANGES = [
 
 @pytest.mark.parametrize(("name", "change", "said"), CHANGES)
 def test_a_veto_that_does_not_follow_is_told(name: str, change: Any, said: str) -> None:
-    session = decoded(masked(("low_confidence", {"steps": 1}), block=16, grammar='start: "1" start "2" | "3"'))
+    session = decoded(
+        masked(("low_confidence", {"steps": 1}), block=16, grammar='start: "1" start "2" | "3"')
+    )
     fill = fills(session)[0]
     assert any(x.together for x in fill.vetoes) and any(not x.together for x in fill.vetoes)
     setattr(fill, name, change(getattr(fill, name)))
@@ -125,7 +137,9 @@ def test_a_candidate_that_leaves_no_text_is_told() -> None:
 def test_what_cannot_be_obeyed_is_refused() -> None:
     with pytest.raises(MethodError, match=r"^masked\.grammar: The grammar does not say what a is"):
         decoded(masked(("random", {}), grammar="start: a"))
-    with pytest.raises(MethodError, match=r"^mask_predict masks places again, and a grammar holds for what stays"):
+    with pytest.raises(
+        MethodError, match=r"^mask_predict masks places again, and a grammar holds for what stays"
+    ):
         decoded(masked(("mask_predict", {}), grammar=NESTED))
     with pytest.raises(EngineFault, match=r"^No text of the grammar fits into 16 tokens of toy"):
         decoded(masked(("random", {}), grammar='start: "x"'))
@@ -135,7 +149,10 @@ def test_what_cannot_be_obeyed_is_refused() -> None:
 
 def test_a_branch_goes_on_under_the_grammar() -> None:
     session = Session(
-        toys.both(), masked(("random", {"steps": 6}), WARM, block=8, grammar=NESTED), toys.PROMPT, max_new_tokens=COUNT
+        toys.both(),
+        masked(("random", {"steps": 6}), WARM, block=8, grammar=NESTED),
+        toys.PROMPT,
+        max_new_tokens=COUNT,
     )
     session.step()
     twin = session.branch()

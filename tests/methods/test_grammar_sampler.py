@@ -24,7 +24,9 @@ from decodescope.engine.trace import check
 PIECES = [b"a", b"b", b"<end>", b"ab", b"aa", b"aab", b"abb", b"bb", b"<#8>", b"\n"]
 END = 2
 ALPHABET = Alphabet(len(PIECES), frozenset({END}), frozenset({END}), lambda: PIECES)
-STRINGS = ["".join(x) for n in range(11) for x in product("ab", repeat=n)] + ["a" * n + "b" * n for n in range(6, 11)]
+STRINGS = ["".join(x) for n in range(11) for x in product("ab", repeat=n)] + [
+    "a" * n + "b" * n for n in range(6, 11)
+]
 
 
 def balanced(text: str) -> bool:
@@ -51,7 +53,11 @@ def test_masks_are_what_trying_all_strings_gives(text: str) -> None:
     waiting, seen = [(recogniser.root, "")], 0
     while waiting:
         path, string = waiting.pop(len(waiting) // 2)
-        due = [x for x, piece in enumerate(PIECES) if (string in words if x == END else string + piece.decode() in begun)]
+        due = [
+            x
+            for x, piece in enumerate(PIECES)
+            if (string in words if x == END else string + piece.decode() in begun)
+        ]
         if len(string) > 5:
             continue
         assert recogniser.mask(path).nonzero()[:, 0].tolist() == due, string
@@ -67,7 +73,9 @@ def test_equal_paths_are_one_and_closed_behind_a_stop_and_behind_what_does_not_f
     closed = [root.after(1), root.after(0).after(END), root.after(1).after(0), root.after(8)]
     assert not any(x.open for x in closed)
     logits = torch.randn(len(PIECES))
-    assert all(torch.equal(Grammar(text="ab*").warp(logits, x), logits) for x in closed), "nothing there is ever written"
+    assert all(torch.equal(Grammar(text="ab*").warp(logits, x), logits) for x in closed), (
+        "nothing there is ever written"
+    )
 
 
 def test_forced_tokens_are_those_that_stand_alone() -> None:
@@ -91,7 +99,14 @@ def test_the_record_tells_of_masks_and_forced_runs() -> None:
     method = Method.named({"sampler": ["grammar", "greedy"]}, {"grammar": {"text": "a(bcd|efg)h"}})
     run = toys.decode(method)
     steps = [step.sampler for step in run.sink.steps]
-    assert [x["allowed"] for x in steps] == [1, 2, 1, 1, 1, 1] and [x["forced"] for x in steps] == [1, 0, 3, 2, 1, 0]
+    assert [x["allowed"] for x in steps] == [1, 2, 1, 1, 1, 1] and [x["forced"] for x in steps] == [
+        1,
+        0,
+        3,
+        2,
+        1,
+        0,
+    ]
     assert steps[0]["mask_us"] > 0 and check(run.sink).ok and run.end.reason == "stop_token"
     assert re.fullmatch("a(bcd|efg)h<end>", toys.LETTERS.decode(run.end.tokens))
 
@@ -105,13 +120,17 @@ def test_the_mass_refused_is_what_the_model_gave_to_tokens_that_do_not_fit() -> 
         for stages in (["greedy"], ["temperature", "top_k"]):
             chain = Method.named({"sampler": ["grammar", *stages]}).sampler
             assert (chain.weighs(logits, [path] + [None] * len(stages)) or {})["refused"] == due
-    assert Grammar(text="a(ab)*").weighs(logits, recogniser.root.after(1)) is None, "nothing there is ever written"
+    assert Grammar(text="a(ab)*").weighs(logits, recogniser.root.after(1)) is None, (
+        "nothing there is ever written"
+    )
 
 
 def test_drafts_under_the_sampler_fit_and_others_are_refused() -> None:
     knobs = {"grammar": {"text": "([a-c]{2}k)*"}}
     for drafter, refuses in (("draft_model", False), ("token_recycling", True)):
-        run = toys.decode(Method.named({"drafter": drafter, "sampler": ["grammar", "greedy"]}, knobs), count=24)
+        run = toys.decode(
+            Method.named({"drafter": drafter, "sampler": ["grammar", "greedy"]}, knobs), count=24
+        )
         plain = toys.decode(Method.named({"sampler": ["grammar", "greedy"]}, knobs), count=24)
         assert run.end.tokens == plain.end.tokens and check(run.sink).ok
         drafts = [toys.LETTERS.decode(step.draft.tokens) for step in run.sink.steps if step.draft is not None]
@@ -134,7 +153,12 @@ SCHEMA = {
     "properties": {
         "name": {"type": "string", "pattern": "^[A-Z][a-z]{1,9}$"},
         "age": {"type": "integer", "minimum": 0, "maximum": 120},
-        "likes": {"type": "array", "items": {"enum": ["cake", "the sea", "dogs"]}, "minItems": 1, "maxItems": 3},
+        "likes": {
+            "type": "array",
+            "items": {"enum": ["cake", "the sea", "dogs"]},
+            "minItems": 1,
+            "maxItems": 3,
+        },
         "kind": {"type": "boolean"},
     },
     "required": ["name", "age", "likes"],
@@ -147,8 +171,14 @@ RULES = 'start: thing ("," " " thing)* "."\nthing: WORD | "(" start ")"\nWORD: /
 def is_json(text: str) -> bool:
     read = json.loads(text)
     likes = read["likes"]
-    person = re.fullmatch("[A-Z][a-z]{1,9}", read["name"]) and type(read["age"]) is int and 0 <= read["age"] <= 120
-    rest = 1 <= len(likes) <= 3 and {*likes} <= {"cake", "the sea", "dogs"} and type(read.get("kind", True)) is bool
+    person = (
+        re.fullmatch("[A-Z][a-z]{1,9}", read["name"]) and type(read["age"]) is int and 0 <= read["age"] <= 120
+    )
+    rest = (
+        1 <= len(likes) <= 3
+        and {*likes} <= {"cake", "the sea", "dogs"}
+        and type(read.get("kind", True)) is bool
+    )
     return bool(person) and rest and read.keys() <= SCHEMA["properties"].keys()
 
 
@@ -187,7 +217,9 @@ def test_texts_of_the_shipped_model_parse(count: int) -> None:
         for _ in run.stream():
             pass
         if run.end.reason == "stop_token":
-            assert run.end.tokens[-1] in model.stop_tokens and parses(model.tokenizer.decode(run.end.tokens[:-1]))
+            assert run.end.tokens[-1] in model.stop_tokens and parses(
+                model.tokenizer.decode(run.end.tokens[:-1])
+            )
             whole[kind] += 1
     assert all(x > count // 5 for x in whole.values()), whole
 
@@ -195,11 +227,23 @@ def test_texts_of_the_shipped_model_parse(count: int) -> None:
 # ---- what a user can get wrong
 
 REFUSED = {
-    ("[a", "regex"): r"^grammar\.text cannot be read as regex \(unclosed character class\): write it without look-around",
-    ("(?=a)b", "regex"): r"^grammar\.text cannot be read as regex \(look-around, .*not supported\): write it without ",
+    (
+        "[a",
+        "regex",
+    ): r"^grammar\.text cannot be read as regex \(unclosed character class\): write it without look-around",
+    (
+        "(?=a)b",
+        "regex",
+    ): r"^grammar\.text cannot be read as regex \(look-around, .*not supported\): write it without ",
     ("{", "json"): r"^grammar\.text is no JSON \(.*\): write a schema such as ",
-    ('{"type": "foo"}', "json"): r"^grammar\.text cannot be read as json \(.*foo.*\): write it a JSON schema\.$",
-    ('start: "a" b', "lark"): r"^grammar\.text cannot be read as lark \(.*\): write it with a rule `start`\.$",
+    (
+        '{"type": "foo"}',
+        "json",
+    ): r"^grammar\.text cannot be read as json \(.*foo.*\): write it a JSON schema\.$",
+    (
+        'start: "a" b',
+        "lark",
+    ): r"^grammar\.text cannot be read as lark \(.*\): write it with a rule `start`\.$",
 }
 
 
@@ -217,11 +261,17 @@ def test_models_runs_and_neighbours_that_it_cannot_work_with_are_refused() -> No
         Session(big, grammar, toys.PROMPT)
     with pytest.raises(ParamError, match="this run has none"):
         Session(toys.spoken(big), grammar, toys.PROMPT, stop_tokens=[])
-    with pytest.raises(ParamError, match=r"^No token of this model goes on as the grammar demands at its beginning"):
+    with pytest.raises(
+        ParamError, match=r"^No token of this model goes on as the grammar demands at its beginning"
+    ):
         toys.decode(toys.method(sampler=("grammar", {"text": "A+"})))
-    with pytest.raises(MethodError, match=r"^top_k removes tokens before grammar sees them.*let grammar come first"):
+    with pytest.raises(
+        MethodError, match=r"^top_k removes tokens before grammar sees them.*let grammar come first"
+    ):
         toys.decode(Method.named({"sampler": ["top_k", "grammar"]}))
-    with pytest.raises(MethodError, match=r"^judge may keep a token that the grammar refuses; choose the acceptance lossless"):
+    with pytest.raises(
+        MethodError, match=r"^judge may keep a token that the grammar refuses; choose the acceptance lossless"
+    ):
         toys.decode(toys.method(acceptance="judge", drafter="draft_model", sampler="grammar"))
     with pytest.raises(MethodError, match=r"^contrastive removes tokens, .*: choose the law own\.$"):
         toys.decode(toys.method(law="contrastive", sampler="grammar"))
@@ -232,7 +282,9 @@ def test_a_text_that_cannot_go_on_ends_the_run_with_the_place() -> None:
     path: Path = run.sampler_state
     assert path.recogniser.mask(path.after(0)).sum() == 1, "a again, and Z, which no token has"
     stuck = Recogniser("aZ", "regex", ALPHABET).root
-    with pytest.raises(EngineFault, match=r"^No token of this model goes on as the grammar demands behind 1 tokens"):
+    with pytest.raises(
+        EngineFault, match=r"^No token of this model goes on as the grammar demands behind 1 tokens"
+    ):
         stuck.recogniser.mask(stuck.after(0))
     assert stuck.recogniser.mask(stuck).sum() == 1, "the matcher is as good as new"
 
@@ -242,7 +294,9 @@ def test_an_end_token_that_a_smaller_second_model_does_not_know_ends_no_text_of_
     target = toys.spoken(toys.pair()[0])
     small = toys.spoken(toys.model(toys.decoder(toys.shaped(vocab=10), dtype=torch.float64)))
     made = toys.method(sampler=("grammar", dict(text="[a-d]{3}")), drafter=("draft_model", dict(length=2)))
-    end = toys.finished(Session(target, made, [1, 2, 3], models={"draft": small}, max_new_tokens=8, stop_tokens=[9, 12])).end
+    end = toys.finished(
+        Session(target, made, [1, 2, 3], models={"draft": small}, max_new_tokens=8, stop_tokens=[9, 12])
+    ).end
     assert len(end.tokens) == 4 and end.tokens[-1] == 9 and max(end.tokens[:3]) < 4
     with pytest.raises(ParamError, match="ends its text with a stop token, and this run has none"):
         Session(target, made, [1, 2, 3], models={"draft": small}, max_new_tokens=8)

@@ -52,7 +52,9 @@ def step(lane: Lane, root: int, path: list[int], wrong: int) -> Tensor:
 @pytest.mark.parametrize(("heavy", "recent"), [(0, 1), (2, 1), (1, 3), (4, 4), (30, 30)])
 @sizes("seeds, lengths", usual=(1, (2, 24)), full=(2, (2, 9, 24)))
 @torch.inference_mode()
-def test_equals_an_explicit_mask(heavy: int, recent: int, layout: str, seeds: int, lengths: tuple[int, ...]) -> None:
+def test_equals_an_explicit_mask(
+    heavy: int, recent: int, layout: str, seeds: int, lengths: tuple[int, ...]
+) -> None:
     """Token by token and in drafted blocks with refused nodes: same sets, same logits, at the same commits."""
     late = 0
     for seed, length, blocks in product(range(seeds), lengths, (False, True)):
@@ -74,14 +76,20 @@ def test_equals_an_explicit_mask(heavy: int, recent: int, layout: str, seeds: in
 def test_the_prompt_ends_behind_its_last_token(drafter: Any) -> None:
     """That token, the question's end, reads all of the prompt and counts; the first cut follows its commit."""
     parts = dict(policy=("h2o", dict(heavy=3, recent=3)), drafter=drafter)
-    session, reference = toys.decode(toys.method(**parts), count=30), Masked(toys.pair()[0].decoder, hitters(3, 3))
+    session, reference = (
+        toys.decode(toys.method(**parts), count=30),
+        Masked(toys.pair()[0].decoder, hitters(3, 3)),
+    )
     begun, first = session.sink.prefill.cache[0], session.sink.steps[0].cache[0]
     at = len(toys.PROMPT) - 1
     assert (begun.held, begun.evicted_count) == (at, 0) and first.evicted_count == at + first.appended - 6
     with torch.inference_mode():
         reference.read(toys.PROMPT[:-1], cut=False)
         for step in session.sink.steps:
-            assert reference.read(session.tokens[at : at + len(step.emitted)]).argmax(-1).tolist() == step.emitted
+            assert (
+                reference.read(session.tokens[at : at + len(step.emitted)]).argmax(-1).tolist()
+                == step.emitted
+            )
             at += len(step.emitted)
     assert held(session.target) == reference.kept
     for i, store in enumerate(session.target.cache.layers):
@@ -102,7 +110,9 @@ def test_replay_of_the_rows_gives_every_kept_set_and_the_mass_adds_up() -> None:
             mass[i].scatter_add_(1, at, seen.sum((1, 2)))
             assert torch.allclose(store.column("mass")[0], mass[i].gather(1, at), atol=1e-6)
             if store.n == lane.cache.length:  # nothing was evicted yet
-                assert torch.allclose(store.column("mass")[0].sum(1), torch.full((2,), 2.0 * store.n), atol=1e-4)
+                assert torch.allclose(
+                    store.column("mass")[0].sum(1), torch.full((2,), 2.0 * store.n), atol=1e-4
+                )
             kept[i] = [hitters(3, 3)(at[h].tolist(), mass[i, h], lane.cache.length) for h in range(2)]
 
     lane.watch = watch
@@ -125,7 +135,9 @@ def test_mass_ignores_refused_nodes() -> None:
         for at in range(8):
             step(lane, at, [at + 1], wrong)
     for a, b in zip(*(lane.cache.layers for lane in lanes), strict=True):
-        assert torch.equal(a.positions(), b.positions()) and torch.allclose(a.column("mass"), b.column("mass"), atol=1e-6)
+        assert torch.equal(a.positions(), b.positions()) and torch.allclose(
+            a.column("mass"), b.column("mass"), atol=1e-6
+        )
 
 
 def test_of_equal_masses_the_lower_position_stays() -> None:
@@ -165,7 +177,9 @@ def test_the_oracle_keeps_what_the_full_maps_say_and_the_online_scores_do_not(la
     """Set by set from the text alone: the mass of an entry is what all tokens so far gave to it, with nothing evicted."""
     decoder, text = sharp(3, n_kv_heads=LAYOUTS[layout]), toys.prompts(1, 50, 3)[0]
     knobs = dict(heavy=8, recent=3)
-    lanes = {x: Lane("target", decoder, build("policy", "h2o", {**knobs, "oracle": x})) for x in (True, False)}
+    lanes = {
+        x: Lane("target", decoder, build("policy", "h2o", {**knobs, "oracle": x})) for x in (True, False)
+    }
     full, kept = maps(decoder, text), [[list(range(20)) for _ in range(LAYOUTS[layout])] for _ in range(2)]
     for lane in lanes.values():
         lane.read(text[:20])

@@ -30,7 +30,9 @@ def test_a_score_is_the_slope_of_the_loss(decoder: Decoder) -> None:
     """Within 1 % of the finite difference on one text; a head that nobody reads has the score 0."""
     rows, ones, step = texts(TEXT, 48), torch.ones(3, 6, dtype=torch.float64), 1e-3
     scores = sensitivity(decoder, ones, rows)
-    assert len(rows) == 1 and scores[1, 2] == 0 and (scores > 1e-4).sum() > 12, "the test needs heads that matter"
+    assert len(rows) == 1 and scores[1, 2] == 0 and (scores > 1e-4).sum() > 12, (
+        "the test needs heads that matter"
+    )
     for i in range(3):
         for h in range(6):
             ends = []

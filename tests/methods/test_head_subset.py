@@ -40,7 +40,9 @@ def written_by(decoder: Decoder) -> Tensor:
     g, text = torch.Generator().manual_seed(0), torch.tensor([[3]])
     with torch.inference_mode():
         for _ in range(95):
-            text = torch.cat([text, torch.multinomial(logits(decoder, text)[:, -1].softmax(-1), 1, generator=g)], 1)
+            text = torch.cat(
+                [text, torch.multinomial(logits(decoder, text)[:, -1].softmax(-1), 1, generator=g)], 1
+            )
     return text.clone()
 
 
@@ -63,7 +65,9 @@ def test_the_chosen_heads_stay_and_the_others_are_cut_out() -> None:
     decoder, rows, part = toys.decoder(dtype=torch.float64), texts(TEXT, 128), HeadSubset(keep=3, steps=1)
     cut, again = part.made(decoder, TEXT), part.gates(decoder, TEXT).head
     assert sum(map(cut.spec.heads_at, range(3))) == 3
-    torch.testing.assert_close(logits(cut, rows), logits(gated(decoder, Gates(again)), rows), atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(
+        logits(cut, rows), logits(gated(decoder, Gates(again)), rows), atol=1e-9, rtol=1e-9
+    )
 
 
 def test_more_heads_than_there_are_are_refused() -> None:

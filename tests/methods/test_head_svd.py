@@ -57,9 +57,13 @@ def test_error_is_what_lies_along_the_directions_that_are_left_out(decoder: Deco
         for side, (x, y) in {"keys": (other.k, store.k), "values": (other.v, store.v)}.items():
             if side == "keys":
                 x, y = (unrotated(z, table, places, 47) for z in (x, y))
-            rows, back = (widened(z[0].transpose(0, 1).flatten(1)) for z in (x, y))  # both heads of a token as one vector
+            rows, back = (
+                widened(z[0].transpose(0, 1).flatten(1)) for z in (x, y)
+            )  # both heads of a token as one vector
             lost = torch.linalg.svdvals(rows)[8:].square().sum()
-            assert torch.allclose((rows - back).square().sum(), lost) and lost > 1e-3, "no 8 of 16 directions lose less"
+            assert torch.allclose((rows - back).square().sum(), lost) and lost > 1e-3, (
+                "no 8 of 16 directions lose less"
+            )
 
 
 @torch.inference_mode()
@@ -81,8 +85,12 @@ def test_directions_wait_for_enough_entries_and_heads_that_do_not_divide_are_ref
     plain, late = (toys.decode(toys.method(**x)) for x in ({}, {"codec": ("head_svd", dict(first=60))}))
     assert plain.tokens == late.tokens and late.target.cache.layers[0].packed == 0
     early = toys.decode(toys.method(codec=("head_svd", dict(first=20, buffer=8))))
-    assert early.tokens != plain.tokens and early.target.cache.layers[0].packed == 48, "the test needs a model that it moves"
-    with pytest.raises(MethodError, match=r"^head_svd\.together = 3 does not divide the 2 KV heads of toy: set it to 1, 2\.$"):
+    assert early.tokens != plain.tokens and early.target.cache.layers[0].packed == 48, (
+        "the test needs a model that it moves"
+    )
+    with pytest.raises(
+        MethodError, match=r"^head_svd\.together = 3 does not divide the 2 KV heads of toy: set it to 1, 2\.$"
+    ):
         toys.method(codec=("head_svd", dict(together=3))).check(toys.SPEC)
 
 

@@ -16,7 +16,9 @@ def test_hydra_node_comes_from_its_own_ancestors() -> None:
         for node, rank in enumerate(draft.notes["ranks"]):
             told = [text[-1], *path_of(draft, draft.parents[node])]
             with torch.inference_mode():
-                logits = decoder.unembed(heads(len(told) - 1, h, F.embedding(torch.tensor(told), decoder.embed)))
+                logits = decoder.unembed(
+                    heads(len(told) - 1, h, F.embedding(torch.tensor(told), decoder.embed))
+                )
             assert draft.tokens[node] == int(logits.argsort(descending=True)[rank])
         assert draft.notes["passes"] == max(draft.depth) == 3
 

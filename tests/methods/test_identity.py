@@ -34,7 +34,9 @@ SETTINGS = {
     "draft-tree": dict(drafter=("draft_model", {"length": 4, "width": 4})),
     "recycling": dict(drafter=("token_recycling", {"nodes": "24"})),
     "skip": dict(drafter=("layer_skip", {"length": 7, "stop": 0.0})),
-    "skip-siblings": dict(drafter=("layer_skip", {"length": 6, "ratio": 0.5, "siblings": True}), acceptance="typical"),
+    "skip-siblings": dict(
+        drafter=("layer_skip", {"length": 6, "ratio": 0.5, "siblings": True}), acceptance="typical"
+    ),
     "jacobi": dict(strategy=("jacobi", {"block": 8})),
     "jacobi-random": dict(strategy=("jacobi", {"guess": "random"})),
     "jacobi-zero": dict(strategy=("jacobi", {"guess": "zero"})),
@@ -84,8 +86,14 @@ HEADS = {
 
 def other(kind: str, base: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What is registered of a kind and not named above, with the settings of the toys: new methods are compared as well."""
-    named = {x if isinstance(x, str) else x[0] for parts in [*SETTINGS.values(), *HEADS.values()] if (x := parts.get(kind))}
-    named |= {name for name, cls in registry(kind).items() if not getattr(cls, "matches", True)}  # they change greedy text
+    named = {
+        x if isinstance(x, str) else x[0]
+        for parts in [*SETTINGS.values(), *HEADS.values()]
+        if (x := parts.get(kind))
+    }
+    named |= {
+        name for name, cls in registry(kind).items() if not getattr(cls, "matches", True)
+    }  # they change greedy text
     return {part[0]: {**base, kind: part} for part in toys.representatives(kind) if part[0] not in named}
 
 
@@ -103,9 +111,16 @@ METHODS: dict[str, dict[str, Any]] = {
 OWN: dict[str, dict[str, Any]] = {"block-transformer": dict(strategy="block_transformer")}
 
 LONGEST = 48  # tokens of a text of the toy
-WEIGHTS = os.environ.get("DECODESCOPE_WEIGHTS", "")  # transforms that make the target of the long runs, joined with +
+WEIGHTS = os.environ.get(
+    "DECODESCOPE_WEIGHTS", ""
+)  # transforms that make the target of the long runs, joined with +
 # what is made of the toy: numbers in few bits, uneven groups of heads, blocks that are absent
-MADE = ("int8 head=true", "int4 group=32", "head_sensitivity cut=0.3 tokens=128 rounds=2", "cut_layers skip=a1,f2")
+MADE = (
+    "int8 head=true",
+    "int4 group=32",
+    "head_sensitivity cut=0.3 tokens=128 rounds=2",
+    "cut_layers skip=a1,f2",
+)
 # beside every method in the long run: one of each way to draft, with what it takes of the target
 FEW = ("draft-tree", "skip", "early-exit", "eagle2", "medusa", "sjd")
 
@@ -128,7 +143,10 @@ def test_in_double_precision_the_text_is_the_same_always(parts: dict, count: int
         target, models = toys.company(method)
         blocks, numbers = method.strategy.writes == "blocks", range(i, min(i + 3, count))
         some = [(*due(k, blocks), tokens - 5 * n) for n, k in enumerate(numbers)]
-        made = [Session(target, method, x, max_new_tokens=most, models=models, executor=Seat("cpu")) for x, _, most in some]
+        made = [
+            Session(target, method, x, max_new_tokens=most, models=models, executor=Seat("cpu"))
+            for x, _, most in some
+        ]
         figures = toys.in_step(made)
         for session, (_, text, most) in zip(made, some, strict=True):
             assert session.end.tokens == text[:most] and session.header.lossless, "of those that go together"
@@ -159,7 +177,9 @@ def test_on_a_model_made_of_another_the_text_is_that_models(weights: str, name: 
 @pytest.mark.identity
 @pytest.mark.parametrize("parts", METHODS.values(), ids=METHODS)
 @pytest.mark.parametrize("weights", [WEIGHTS] if WEIGHTS else MADE)
-def test_on_a_model_made_of_another_every_methods_text_is_that_models(weights: str, parts: dict[str, Any]) -> None:
+def test_on_a_model_made_of_another_every_methods_text_is_that_models(
+    weights: str, parts: dict[str, Any]
+) -> None:
     compare_made(weights, parts, 4, LONGEST)
 
 
@@ -169,7 +189,9 @@ def test_models_made_of_the_toy_write_other_texts(weights: str) -> None:
 
 
 def test_every_drafter_rule_schedule_and_lossless_strategy_is_compared() -> None:
-    compared = {part.name for parts in (METHODS | OWN).values() for part in toys.method(**parts).parts().values()}
+    compared = {
+        part.name for parts in (METHODS | OWN).values() for part in toys.method(**parts).parts().values()
+    }
     for kind in ("drafter", "acceptance", "schedule"):
         assert {name for name, cls in registry(kind).items() if getattr(cls, "matches", True)} <= compared
     assert {name for name, cls in registry("strategy").items() if cls.lossless} <= compared
@@ -264,7 +286,9 @@ def compare(
 def holds(tally: Tally, methods: int = len(METHODS)) -> None:
     """No difference beyond the tie rule; and what was refused is what the shipped models have no heads for."""
     assert tally.failures == 0, tally
-    assert tally.forgiven + tally.exact or not tally.differing, "a text may differ from the plain one only from a tie on"
+    assert tally.forgiven + tally.exact or not tally.differing, (
+        "a text may differ from the plain one only from a tie on"
+    )
     assert tally.positions > 20 * methods
     assert all("has no heads/" in why for why in tally.refused.values()), tally.refused
     assert len(tally.refused) < methods / 2
@@ -286,12 +310,18 @@ def compare_answers(count: int, tokens: int, longest: int | None = None) -> Tall
         text = written(target, method, prompt, tokens * len(asked), target)
         for i, question in enumerate(asked):
             answer, behind = text[i * tokens : (i + 1) * tokens], [*prompt, *question]
-            tally.score(*read(target, behind, answer), answer != written(target, Method(), behind, tokens, target), tau=1e-3)
+            tally.score(
+                *read(target, behind, answer),
+                answer != written(target, Method(), behind, tokens, target),
+                tau=1e-3,
+            )
     return tally
 
 
 @sizes("tokens, longest", usual=(12, 40), full=(16, None))
-def test_answers_that_are_written_side_by_side_are_greedy_up_to_ties(tokens: int, longest: int | None) -> None:
+def test_answers_that_are_written_side_by_side_are_greedy_up_to_ties(
+    tokens: int, longest: int | None
+) -> None:
     tally = compare_answers(8, tokens, longest)
     assert tally.failures == 0 and tally.positions > 20, tally
 
@@ -315,7 +345,9 @@ def test_on_the_shipped_model_over_two_hundred_prompts(capsys: pytest.CaptureFix
 
 
 @pytest.mark.identity
-def test_answers_that_are_written_side_by_side_over_two_hundred_prompts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_that_are_written_side_by_side_over_two_hundred_prompts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     tally = compare_answers(200, 64)
     with capsys.disabled():
         print(f"encode_once: {tally}", flush=True)

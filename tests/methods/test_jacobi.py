@@ -46,7 +46,9 @@ def test_every_start_is_solved_in_as_many_passes_as_tokens_at_most(b: int) -> No
             done += len(step.emitted)
             assert done >= k and session.tokens[3:] == due[:done], "after pass k at least k tokens are final"
             if b == count:
-                assert len(step.iteration.tokens) == count - (done - len(step.emitted)), "one block, what is left of it"
+                assert len(step.iteration.tokens) == count - (done - len(step.emitted)), (
+                    "one block, what is left of it"
+                )
         passes.append(k)
     assert max(passes) <= count and (b == 1) == (min(passes) == count)
     assert b < count or min(passes) == 1, "the right guess is confirmed in one pass"
@@ -57,7 +59,11 @@ def test_the_first_guesses_are_what_they_are_called() -> None:
         session = toys.decode(toys.method(strategy=("jacobi", {"block": 8, "guess": guess})), count=8, **more)
         return session.sink.steps[0].iteration.before
 
-    assert first("pad") == [toys.SPEC.pad_token] * 8 and first("zero") == [0] * 8 and first("last") == [toys.PROMPT[-1]] * 8
+    assert (
+        first("pad") == [toys.SPEC.pad_token] * 8
+        and first("zero") == [0] * 8
+        and first("last") == [toys.PROMPT[-1]] * 8
+    )
     drawn = [first("prompt", seed=seed) for seed in range(20)]
     assert {x for guess in drawn for x in guess} == set(toys.PROMPT) and len({*map(tuple, drawn)}) > 15
     assert any(x not in toys.PROMPT for seed in range(20) for x in first("random", seed=seed))
@@ -65,7 +71,9 @@ def test_the_first_guesses_are_what_they_are_called() -> None:
 
 def test_without_a_padding_token_there_is_no_start_of_them() -> None:
     bare = toys.model(toys.decoder(toys.shaped(pad_token=None)))
-    with pytest.raises(MethodError, match=r"^toy names no padding token: let jacobi guess last, random, zero or prompt\.$"):
+    with pytest.raises(
+        MethodError, match=r"^toy names no padding token: let jacobi guess last, random, zero or prompt\.$"
+    ):
         Session(bare, toys.method(strategy=("jacobi", {"guess": "pad"})), toys.PROMPT)
 
 
@@ -76,7 +84,9 @@ def test_behind_a_guessed_length_it_decodes_plainly(length: int) -> None:
     assert session.end.tokens == due
     for step in session.sink.steps:
         done = step.n - len(toys.PROMPT)
-        assert len(step.iteration.tokens) == 1 if done >= length else done + len(step.iteration.tokens) <= length
+        assert (
+            len(step.iteration.tokens) == 1 if done >= length else done + len(step.iteration.tokens) <= length
+        )
 
 
 def test_the_text_ends_with_the_pass_in_which_its_end_is_final() -> None:
@@ -85,7 +95,11 @@ def test_the_text_ends_with_the_pass_in_which_its_end_is_final() -> None:
     whole = due[: due.index(stop) + 1]
     for block in (1, 5, 0):
         session = toys.decode(toys.method(strategy=("jacobi", {"block": block})), stop_tokens=(stop,))
-        assert session.end.reason == "stop_token" and session.end.tokens == whole and len(session.sink.steps) <= len(whole)
+        assert (
+            session.end.reason == "stop_token"
+            and session.end.tokens == whole
+            and len(session.sink.steps) <= len(whole)
+        )
 
 
 @torch.inference_mode()
@@ -111,7 +125,9 @@ def test_a_close_call_is_told_without_a_draft() -> None:
     made = toys.decoder(seed=toys.LIVELY, dtype=torch.float64)
     twin = toys.greedy(made, toys.PROMPT, 6)[3]
     made.head[(twin + 1) % 13] = made.head[twin]
-    session = toys.decode(toys.method(strategy=("jacobi", {"block": 4})), count=12, pair=(toys.model(made), toys.pair()[1]))
+    session = toys.decode(
+        toys.method(strategy=("jacobi", {"block": 4})), count=12, pair=(toys.model(made), toys.pair()[1])
+    )
     ties = [step for step in session.sink.steps if step.tie]
     assert ties and all(gap < 1e-9 for step in ties for _, gap in step.tie)
 
@@ -122,7 +138,10 @@ def test_a_block_that_was_told_wrong_contradicts_itself() -> None:
     step = trace.steps[at]
     for wrong, words in (
         (replace(step.iteration, fixed=step.iteration.fixed - 1), "guesses were confirmed"),
-        (replace(step.iteration, p=[x / 2 for x in step.iteration.p]), "not the likeliest that its place shows"),
+        (
+            replace(step.iteration, p=[x / 2 for x in step.iteration.p]),
+            "not the likeliest that its place shows",
+        ),
     ):
         trace.steps[at] = replace(step, iteration=wrong)
         assert any(words in x for x in check(trace).problems)
@@ -148,7 +167,9 @@ def test_each_pass_fixes_the_next_token_at_least(block: int, guess: str) -> None
 def test_a_model_that_repeats_itself_is_solved_in_few_passes() -> None:
     """Guessing the last token is right at once where the text is a loop of one token."""
     looping = toys.target(torch.float64, 4)
-    session = toys.decode(toys.method(strategy=("jacobi", {"block": 8})), toys.prompts(1, 10)[0], 64, pair=(looping, looping))
+    session = toys.decode(
+        toys.method(strategy=("jacobi", {"block": 8})), toys.prompts(1, 10)[0], 64, pair=(looping, looping)
+    )
     assert len(set(session.end.tokens[-16:])) == 1 and len(session.sink.steps) < 40
 
 

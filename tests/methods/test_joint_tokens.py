@@ -82,7 +82,10 @@ def test_texts_and_joint_probabilities_are_those_of_all_texts(
     for step in session.sink.steps:
         room = min(tokens, len(PROMPT) + 30 - len(text))
         every = by_hand(laws_after(text, tokens=room), weight)
-        begun = [every[0], *({t: p for t, p in b.items() if a[t[:-1]] >= threshold} for a, b in pairwise(every))]
+        begun = [
+            every[0],
+            *({t: p for t, p in b.items() if a[t[:-1]] >= threshold} for a, b in pairwise(every)),
+        ]
         best = [max(level.values(), default=None) for level in begun]
         best = best[: best.index(None)] if None in best else best
         level = next((n for n, x in enumerate(best[1:], 1) if x < threshold), len(best))
@@ -90,10 +93,14 @@ def test_texts_and_joint_probabilities_are_those_of_all_texts(
         assert step.joint.best == pytest.approx(best[: min(level + 1, len(best))], abs=1e-9)
         if level > 1:
             due = {t: p for t, p in every[level - 1].items() if p >= max(threshold, share * best[level - 1])}
-            assert dict(zip(map(tuple, step.joint.texts), step.joint.joint, strict=True)) == pytest.approx(due, abs=1e-9)
+            assert dict(zip(map(tuple, step.joint.texts), step.joint.joint, strict=True)) == pytest.approx(
+                due, abs=1e-9
+            )
             laws = laws_after(text, tokens=level)
             for one, alone in zip(step.joint.texts, step.joint.alone, strict=True):
-                assert alone == pytest.approx(np.prod([laws_of[t] for laws_of, t in zip(laws, one, strict=True)]), abs=1e-9)
+                assert alone == pytest.approx(
+                    np.prod([laws_of[t] for laws_of, t in zip(laws, one, strict=True)]), abs=1e-9
+                )
             assert step.emitted == list(max(due, key=due.__getitem__))
         else:
             assert step.emitted == [int(laws_after(text)[0].argmax())]
@@ -116,7 +123,9 @@ def test_what_is_drawn_has_the_joint_law_of_the_texts_that_are_offered(corpus: P
     knobs = dict(tokens=2, threshold=0.05, share=0.0, datastore=str(corpus))
     found = law(SMALL, toys.method(strategy=("joint_tokens", knobs), sampler=WARM), PROMPT, 2)
     pairs = {t: p for t, p in by_hand(laws_after(PROMPT, 0.9, 2), 1.0)[1].items() if p >= 0.05}
-    assert len(pairs) > 3 and found == pytest.approx({t: p / sum(pairs.values()) for t, p in pairs.items()}, abs=1e-9)
+    assert len(pairs) > 3 and found == pytest.approx(
+        {t: p / sum(pairs.values()) for t, p in pairs.items()}, abs=1e-9
+    )
 
 
 def test_with_the_true_co_occurrence_the_joint_is_exact() -> None:
@@ -131,10 +140,15 @@ def test_with_the_true_co_occurrence_the_joint_is_exact() -> None:
 
     for n in (2, 3):
         levels, best = joined(apart[:n], ratio, 1.0, 0.01)
-        due = {t: first[t[0]] * second[t[0], t[1]] * (third[t] if n == 3 else 1.0) for t in product(range(V), repeat=n)}
+        due = {
+            t: first[t[0]] * second[t[0], t[1]] * (third[t] if n == 3 else 1.0)
+            for t in product(range(V), repeat=n)
+        }
         due = {t: p for t, p in due.items() if p >= 0.01}
         assert len(levels) == len(best) == n and len(due) > 5
-        assert dict(zip(map(tuple, levels[-1].tokens.tolist()), levels[-1].joint, strict=True)) == pytest.approx(due, abs=1e-12)
+        assert dict(
+            zip(map(tuple, levels[-1].tokens.tolist()), levels[-1].joint, strict=True)
+        ) == pytest.approx(due, abs=1e-12)
 
 
 @pytest.mark.parametrize("sampler", ["greedy", WARM])
@@ -145,7 +159,9 @@ def test_each_token_is_fed_once_by_the_pass_behind_the_one_that_wrote_it(corpus:
     assert fed == [[("target", rows)] for rows in (1, *(len(step.emitted) for step in steps[:-1]))]
     assert len(steps) < 30 and session.target.tokens == session.tokens[: -len(steps[-1].emitted)]
     assert toys.same_as_fresh(session.target)
-    assert [step.joint.u is None for step in steps if step.joint.chosen is not None].count(sampler == "greedy") > 3
+    assert [step.joint.u is None for step in steps if step.joint.chosen is not None].count(
+        sampler == "greedy"
+    ) > 3
 
 
 def test_a_text_ends_in_the_midst_of_what_a_pass_wrote(corpus: Path) -> None:
@@ -167,7 +183,10 @@ def test_a_record_that_does_not_follow_is_told(corpus: Path) -> None:
         (dict(u=(step.joint.u + 0.5) % 1), "which is another's"),
         (dict(share=1.0), "its texts are not those that reach"),
         (dict(best=[step.joint.best[0], 0.01]), "it wrote 2 tokens"),
-        (dict(texts=[*step.joint.texts[:own], [0, 7], *step.joint.texts[own + 1 :]]), "outside the vocabulary"),
+        (
+            dict(texts=[*step.joint.texts[:own], [0, 7], *step.joint.texts[own + 1 :]]),
+            "outside the vocabulary",
+        ),
         (dict(chosen=99), "wrote text 99 of"),
     ):
         kept = {name: getattr(step.joint, name) for name in changes}
@@ -181,7 +200,9 @@ def test_a_record_that_does_not_follow_is_told(corpus: Path) -> None:
 
 
 def test_a_sampler_that_remembers_and_a_model_without_heads_are_refused() -> None:
-    with pytest.raises(MethodError, match=r"^joint_tokens draws tokens together, and repetition_penalty remembers"):
+    with pytest.raises(
+        MethodError, match=r"^joint_tokens draws tokens together, and repetition_penalty remembers"
+    ):
         toys.decode(toys.method(strategy="joint_tokens", sampler="repetition_penalty"))
     bare = toys.model(toys.decoder(toys.shaped(heads=()), 0, torch.float64))
     with pytest.raises(MethodError, match=r"has no heads/medusa: .* choose the strategy draft_verify"):

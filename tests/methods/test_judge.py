@@ -28,7 +28,13 @@ WARM = ("temperature", {"temperature": 1.0})
 
 
 def decided(
-    p: Tensor, q: Tensor | None, tokens: list[int], j: Sequence[float], chance: Chance, t: float, greedy: bool = False
+    p: Tensor,
+    q: Tensor | None,
+    tokens: list[int],
+    j: Sequence[float],
+    chance: Chance,
+    t: float,
+    greedy: bool = False,
 ) -> Verdict:
     """The verdict on a chain, from laws p [N + 1, V], q [N, V] (None: tokens chosen without chance) and the judge's answers."""
     n = len(tokens)
@@ -55,7 +61,9 @@ def test_worked_example() -> None:
         return lambda chance: ((v := decided(p, q, [0], [0.6], chance, t)).path != [], v.token)
 
     assert law_of(step(0.5)) == pytest.approx({(True, 1): 1.0})
-    assert law_of(step(0.7)) == pytest.approx({(True, 1): 0.25, (False, 1): 0.75 / 3, (False, 2): 0.75 * 2 / 3})
+    assert law_of(step(0.7)) == pytest.approx(
+        {(True, 1): 0.25, (False, 1): 0.75 / 3, (False, 2): 0.75 * 2 / 3}
+    )
 
 
 @pytest.mark.parametrize("onehot", [False, True])
@@ -93,7 +101,10 @@ def test_accepted_tokens_only_grow_as_the_threshold_falls() -> None:
         p, q = (torch.randn(6, 5, generator=g, dtype=torch.float64) * 2).softmax(-1), None
         tokens, j = torch.randint(5, (5,), generator=g).tolist(), torch.rand(5, generator=g).tolist()
         for greedy in (False, True):
-            kept = [len(decided(p, q, tokens, j, Chance(seed), t, greedy).path) for t in (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, 0.0)]
+            kept = [
+                len(decided(p, q, tokens, j, Chance(seed), t, greedy).path)
+                for t in (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, 0.0)
+            ]
             assert all(a <= b for a, b in pairwise(kept)) and kept[-1] == 5
             grown += kept[0] < kept[3] < 5
     assert grown > 10
@@ -106,7 +117,9 @@ def test_threshold_one_is_the_lossless_rule(drafter, sampler) -> None:
     drafter = ("redrafter", {"width": 1, "length": 4}) if drafter == "redrafter" else drafter
     plain = toys.decode(toys.method(drafter=drafter, sampler=sampler), count=60, seed=4)
     judged = toys.decode(
-        toys.method(drafter=drafter, sampler=sampler, acceptance=("judge", {"threshold": 1.0})), count=60, seed=4
+        toys.method(drafter=drafter, sampler=sampler, acceptance=("judge", {"threshold": 1.0})),
+        count=60,
+        seed=4,
     )
     assert judged.tokens == plain.tokens
     for a, b in zip(judged.sink.steps, plain.sink.steps, strict=True):
@@ -138,7 +151,11 @@ def test_what_the_judge_spares_stays_and_the_record_says_so(sampler) -> None:
     """Also under a greedy sampler, where the text is then no longer the target's: the method is lossy and says it."""
     method = toys.method(drafter=CHAIN, sampler=sampler, acceptance=("judge", {"threshold": 0.7}))
     session = toys.decode(method, count=80, seed=1)
-    assert not session.header.lossless and check(session.sink).ok and check(session.sink).counts["judged trials"] > 20
+    assert (
+        not session.header.lossless
+        and check(session.sink).ok
+        and check(session.sink).counts["judged trials"] > 20
+    )
     spared = refused = 0
     for step in session.sink.steps:
         for i, ok in enumerate(step.trials.ok if step.trials else []):
@@ -170,12 +187,16 @@ def test_untrained_judge_spares_nothing_at_one_half() -> None:
 
 def test_greedy_methods_with_it_are_called_lossy_and_without_a_draft_lossless() -> None:
     assert not toys.method(drafter="prompt_lookup", acceptance="judge").lossless
-    assert toys.method(drafter="prompt_lookup", acceptance="typical").lossless, "the others match exactly under a greedy law"
+    assert toys.method(drafter="prompt_lookup", acceptance="typical").lossless, (
+        "the others match exactly under a greedy law"
+    )
     assert toys.method(acceptance="judge").lossless
 
 
 def test_trees_and_models_without_a_judge_are_refused() -> None:
     with pytest.raises(MethodError, match=r"^judge reads chains only and eagle2.*\.$"):
         Session(toys.pair()[0], toys.method(drafter="eagle2", acceptance="judge"), toys.PROMPT)
-    with pytest.raises(MethodError, match=r"no heads/judge: train them with python assets/training/judge\.py .*lossless\.$"):
+    with pytest.raises(
+        MethodError, match=r"no heads/judge: train them with python assets/training/judge\.py .*lossless\.$"
+    ):
         Method.named({"acceptance": "judge"}).check(toys.shaped(heads=()))

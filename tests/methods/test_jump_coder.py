@@ -102,7 +102,9 @@ def run(law: Law, told: Callable[[str, int], str], count: int = 80, **knobs: Any
     prompt = LETTERS.plain(HEAD)
     method = toys.method(strategy=("jump_coder", {"masks": 20, "passes": 1, **knobs}))
     models = {"infill": infiller(told)}
-    session = Session(target(law), method, prompt, models=models, max_new_tokens=count, stop_tokens=[bytewise.END])
+    session = Session(
+        target(law), method, prompt, models=models, max_new_tokens=count, stop_tokens=[bytewise.END]
+    )
     session.sink = Trace()
 
     def texts() -> list[list[int]]:
@@ -144,7 +146,9 @@ def stood(session: Session) -> list[list[list[int]]]:
         out.append([*lines])
         taken = step.lines.inserted
         lines[len(lines) if taken is None else taken.at :] = (
-            [step.lines.written] if taken is None else [taken.tokens, *lines[taken.at : taken.at + taken.stays]]
+            [step.lines.written]
+            if taken is None
+            else [taken.tokens, *lines[taken.at : taken.at + taken.stays]]
         )
     return [*out, lines]
 
@@ -163,13 +167,27 @@ def test_a_line_by_which_the_others_gain_is_inserted_and_the_text_comes_at_the_e
     assert words(session.end.tokens) == ZERO + ADD + BACK and session.end.tokens[-1] == bytewise.END
     assert words(plain(LAW)) == ADD + BACK, "without it the text is another one"
     assert outcomes(session) == [[], ["inserted"], ["repeated"] * 2, ["repeated"] * 3]
-    assert [len(step.emitted) for step in session.sink.steps[:-1]] == [0] * 3, "a line may come before any other until the end"
-    [gain], stays = raised(session.sink.steps[1].lines.mean, session.sink.steps[1].lines.infills[0].after, 0.3)
+    assert [len(step.emitted) for step in session.sink.steps[:-1]] == [0] * 3, (
+        "a line may come before any other until the end"
+    )
+    [gain], stays = raised(
+        session.sink.steps[1].lines.mean, session.sink.steps[1].lines.infills[0].after, 0.3
+    )
     assert 3 < gain < 5 and stays == 1
     assert session.header.method["strategy"]["tau"] == 0.3 and "infill" in session.header.lanes
 
 
-SORTS = ["    a = 1\n", ZERO, "    b = [\n", "    return 2\n", "    if x:\n", "    t -= x\n", "\n", "    c = t\n", "  d = 3\n"]
+SORTS = [
+    "    a = 1\n",
+    ZERO,
+    "    b = [\n",
+    "    return 2\n",
+    "    if x:\n",
+    "    t -= x\n",
+    "\n",
+    "    c = t\n",
+    "  d = 3\n",
+]
 WELCOME = {SORTS[0]: 2.0, ZERO: 4.0, SORTS[7]: 0.7, SORTS[8]: 9.0}
 
 
@@ -202,7 +220,11 @@ def test_every_insertion_parses_and_raises_the_score_as_the_target_reads_it_anew
             if x.outcome == "inserted":
                 inserted += 1
                 gains = [b - a for a, b in zip(scores[x.at :], x.after, strict=True)]
-                assert min(gains[: x.stays]) >= tau and x.stays >= min(2, len(gains)) and 2 * x.stays >= len(gains)
+                assert (
+                    min(gains[: x.stays]) >= tau
+                    and x.stays >= min(2, len(gains))
+                    and 2 * x.stays >= len(gains)
+                )
                 ast.parse(HEAD + words([token for line in text[: x.at + 1 + x.stays] for token in line]))
     told = {outcome for step in outcomes(session) for outcome in step}
     assert inserted and judged > inserted + 3 and {"score", "parse", "opens", "empty", "repeated"} <= told
@@ -225,7 +247,9 @@ def test_without_an_insertion_the_text_is_plain_decodings_though_lines_were_read
         assert session.end.tokens == plain(LAW)
     judged = run(LAW, lambda text, number: "    a = 1\n", tau=20.0)
     assert sum(x.count("score") for x in outcomes(judged)) == 3
-    assert judged.sink.steps[1].passes[1].tokens == 1 + (1 + len("    a = 1\n") + len(ADD)), "root, and the fork's own rows"
+    assert judged.sink.steps[1].passes[1].tokens == 1 + (1 + len("    a = 1\n") + len(ADD)), (
+        "root, and the fork's own rows"
+    )
 
 
 def test_a_pass_reads_the_root_and_what_each_fork_has_for_itself_and_the_prefix_is_there_once() -> None:
@@ -251,7 +275,9 @@ def test_a_line_that_does_not_gain_goes_with_all_behind_it() -> None:
 def test_an_import_is_inserted_where_its_name_is_lacking_whatever_the_scores_say() -> None:
     back = "    return math.pi\n"
     for line, outcome in (("    import math\n", "defines"), ("    import os\n", "unneeded")):
-        session = run(follows({HEAD: back, "    import math\n": back}), lambda text, number, line=line: line, tau=20.0)
+        session = run(
+            follows({HEAD: back, "    import math\n": back}), lambda text, number, line=line: line, tau=20.0
+        )
         assert outcomes(session)[1] == [outcome]
         assert words(session.end.tokens) == (line if outcome == "defines" else "") + back
 
@@ -286,7 +312,9 @@ def test_check_derives_what_was_decided() -> None:
     assert "before line 1 is told as 'similar', and 'repeated' follows" in wrong(other)
     assert "lines were proposed before the lines [0, 0], and [0, 1] scored lowest" in wrong(place)
     assert "but the lines are" in wrong(word)
-    assert wrong(lambda steps: None).startswith("The trace agrees with itself") and "6 proposed lines" in wrong(lambda x: None)
+    assert wrong(lambda steps: None).startswith(
+        "The trace agrees with itself"
+    ) and "6 proposed lines" in wrong(lambda x: None)
 
 
 def test_the_decisions_of_scores() -> None:
@@ -304,7 +332,14 @@ def test_programs_are_read_and_not_run() -> None:
     assert tree is not None and lacking(tree) == {"c"}
     assert imports("  from a.b import c as d, e\n") == {"d", "e"} and imports("import a.b") == {"a"}
     assert imports("x = 1") is None and imports("important = 1") is None
-    assert commented(['"""\n', "a\n", '"""\n', "# b\n", "c\n", '"""d"""\n']) == [True, True, True, True, False, True]
+    assert commented(['"""\n', "a\n", '"""\n', "# b\n", "c\n", '"""d"""\n']) == [
+        True,
+        True,
+        True,
+        True,
+        False,
+        True,
+    ]
     assert parsed("raise SystemExit") and parsed("import nothing_like_this")
 
 

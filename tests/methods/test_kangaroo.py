@@ -27,7 +27,9 @@ def test_kangaroo_is_always_right_where_the_later_layers_add_nothing(sampler: st
     """All accepted: the state of the last drafted token is owed to the adapter, and read before the next draft."""
     target = settled()
     made = toys.decode(
-        toys.method(drafter=("kangaroo", {"length": 4, "stop": 0.0}), sampler=sampler), count=50, pair=(target, target)
+        toys.method(drafter=("kangaroo", {"length": 4, "stop": 0.0}), sampler=sampler),
+        count=50,
+        pair=(target, target),
     )
     assert [step.accepted for step in made.sink.steps] == [4] * 10
     if sampler == "greedy":
@@ -41,12 +43,16 @@ def test_kangaroo_runs_the_first_layers_once_per_token() -> None:
         n = step.drafted
         due = [("draft", 1, 1, 1)] * (n + 1) + [("verify", n + 1, [1, 2], [1, 2])]
         assert passes == due, "every row: layer 0, then layers 1 and 2"
-    assert [p.phase for p in trace.steps[0].passes if p.phase == "catch_up"] == ["catch_up"], "the prompt, for the adapter"
+    assert [p.phase for p in trace.steps[0].passes if p.phase == "catch_up"] == ["catch_up"], (
+        "the prompt, for the adapter"
+    )
     assert all(p.phase != "catch_up" for step in trace.steps[1:] for p in step.passes)
 
 
 def test_kangaroo_runs_them_again_where_a_policy_asks_for_their_attention() -> None:
-    trace = toys.decode(toys.method(drafter=("kangaroo", {"length": 4}), policy=("h2o", {"heavy": 60, "recent": 60}))).sink
+    trace = toys.decode(
+        toys.method(drafter=("kangaroo", {"length": 4}), policy=("h2o", {"heavy": 60, "recent": 60}))
+    ).sink
     verify = [p for step in trace.steps for p in step.passes if p.phase == "verify"]
     assert verify and all(p.attn is None for p in verify)
 
@@ -63,7 +69,9 @@ def test_kangaroo_exits_by_threshold_or_length_and_says_which() -> None:
         sure = step.draft.notes["sure"]
         exits.add(step.draft.notes["exit"])
         assert all(x >= 0.5 for x in sure[:-1]), "all but the last drafted token were sure enough"
-        assert (sure[-1] < 0.5) == (step.draft.notes["exit"] == "threshold") and step.draft.notes["layers"] == [1, 3]
+        assert (sure[-1] < 0.5) == (step.draft.notes["exit"] == "threshold") and step.draft.notes[
+            "layers"
+        ] == [1, 3]
     assert exits == {"threshold", "length"}
 
 
@@ -80,10 +88,14 @@ def test_kangaroo_adapter_reads_what_was_accepted_and_nothing_else(target: toys.
             store = drafter._adapter.attention.store()
             drafter._adapter(states, 0, store)
         assert drafter._store.m == 0 and drafter._store.n == len(session.tokens) - 1, "all but the root"
-        assert torch.allclose(drafter._store.k, store.k, atol=1e-9) and torch.allclose(drafter._store.v, store.v, atol=1e-9)
+        assert torch.allclose(drafter._store.k, store.k, atol=1e-9) and torch.allclose(
+            drafter._store.v, store.v, atol=1e-9
+        )
         session.step()
 
 
 def test_kangaroo_refuses_a_depth_that_may_leave_before_its_exit() -> None:
-    with pytest.raises(MethodError, match=r"its exit layer on, confidence_exit may leave before; choose the depth all_layers"):
+    with pytest.raises(
+        MethodError, match=r"its exit layer on, confidence_exit may leave before; choose the depth all_layers"
+    ):
         toys.decode(toys.method(drafter="kangaroo", depth="confidence_exit"))

@@ -13,7 +13,9 @@ from decodescope.engine.model.feed import Feed
 
 
 def lane(short: int, recent: int) -> Lane:
-    return Lane("target", toys.pair()[0].decoder, build("policy", "key_norm", dict(short=short, recent=recent)))
+    return Lane(
+        "target", toys.pair()[0].decoder, build("policy", "key_norm", dict(short=short, recent=recent))
+    )
 
 
 def chosen(norms: torch.Tensor, held: list[int], short: int, recent: int) -> list[int]:

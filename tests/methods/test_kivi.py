@@ -17,7 +17,9 @@ from decodescope.engine.model.feed import Feed
 
 @pytest.mark.parametrize("bits", [2, 4])
 def test_words_hold_their_codes(bits: int) -> None:
-    codes = torch.randint(0, 1 << bits, (3, 2, 24), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    codes = torch.randint(
+        0, 1 << bits, (3, 2, 24), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     words = pack_bits(codes, bits)
     assert words.dtype is torch.uint8 and words.shape == (3, 2, 24 * bits // 8)
     assert torch.equal(unpack_bits(words, bits), codes)
@@ -33,7 +35,9 @@ def test_no_number_is_further_off_than_half_a_step(bits: int, dtype: torch.dtype
     steps = ((high - low) / (2**bits - 1)).repeat_interleave(16, 1)
     error = (dequantise(parts, bits).double() - x.double()).abs()
     rounding = 2 * torch.finfo(dtype).eps * x.double().abs().max()
-    assert bool((error <= steps / 2 + rounding).all()) and float((error - 0.4 * steps).max()) > 0, "and some nearly as far"
+    assert bool((error <= steps / 2 + rounding).all()) and float((error - 0.4 * steps).max()) > 0, (
+        "and some nearly as far"
+    )
     assert torch.equal(dequantise(parts, bits)[0, :16], x[0, :16])
 
 
@@ -66,7 +70,11 @@ def test_bytes_are_measured_and_the_residual_is_what_is_left_over(bits: int) -> 
         assert (store.n, store.packed, store.n - store.packed) == (n, n - n % 8, n % 8)
         numbers = 2 * 2 * store.packed * 8  # keys and values of two heads with 8 channels
         packed = sum(x.nbytes for x in store.blocks)
-        assert packed == numbers * bits // 8 + numbers // 4 * 2 * wide == numbers * kivi.stored(toys.SPEC, 64) / 8
+        assert (
+            packed
+            == numbers * bits // 8 + numbers // 4 * 2 * wide
+            == numbers * kivi.stored(toys.SPEC, 64) / 8
+        )
         assert store.nbytes() - packed == 2 * 2 * 8 * wide * PAGE, "a page of whole entries"
         if token is not None:
             made.forward(Feed.causal([token], n))
@@ -76,21 +84,28 @@ def test_bytes_are_measured_and_the_residual_is_what_is_left_over(bits: int) -> 
 
 @pytest.mark.parametrize("drafter", ["none", ("token_recycling", {"nodes": "16"})], ids=["alone", "tree"])
 def test_with_a_residual_as_long_as_the_text_nothing_changes(drafter: str | tuple) -> None:
-    plain, kivi = (toys.decode(toys.method(drafter=drafter, **x)) for x in ({}, {"codec": ("kivi", dict(residual=64))}))
+    plain, kivi = (
+        toys.decode(toys.method(drafter=drafter, **x)) for x in ({}, {"codec": ("kivi", dict(residual=64))})
+    )
     assert plain.tokens == kivi.tokens and all(step.cache[0].packed is None for step in kivi.sink.steps)
     other = toys.decode(toys.method(drafter=drafter, codec=("kivi", dict(group=4, residual=4))))
     assert other.tokens != plain.tokens, "the test needs a model that two bits move"
 
 
 def test_groups_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(MethodError, match=r"^kivi packs whole .* residual = 40 is no multiple of group = 32; set it to 32\.$"):
+    with pytest.raises(
+        MethodError, match=r"^kivi packs whole .* residual = 40 is no multiple of group = 32; set it to 32\.$"
+    ):
         toys.method(codec=("kivi", dict(residual=40))).check(toys.SPEC)
-    with pytest.raises(MethodError, match=r"^kivi\.group = 16 does not divide the 24 channels of toy's heads"):
+    with pytest.raises(
+        MethodError, match=r"^kivi\.group = 16 does not divide the 24 channels of toy's heads"
+    ):
         toys.method(codec=("kivi", dict(group=16))).check(toys.shaped(head_dim=24))
 
 
 @pytest.mark.parametrize(
-    ("width", "bits", "way"), [(18, "2", "kivi.bits = 4"), (7, "4", "the codec unpacked"), (10, "4", None), (8, "2", None)]
+    ("width", "bits", "way"),
+    [(18, "2", "kivi.bits = 4"), (7, "4", "the codec unpacked"), (10, "4", None), (8, "2", None)],
 )
 def test_heads_whose_channels_do_not_fill_bytes_are_refused(width: int, bits: str, way: str | None) -> None:
     kivi = build("codec", "kivi", dict(bits=bits, group=32, residual=32))

@@ -55,13 +55,21 @@ def test_one_cut_over_all_layers_and_heads_by_what_repeating_looks_at(layout: in
     made.read(text)
     asked = lambda at: [] if not ask else [5] if at == 2 else [7, 3]  # noqa: E731 # short
     pieces = [(2, 11), (11, 20), (20, 29), (29, 37)]
-    worth = torch.cat([repeated(decoder, text, a, b, asked(a) + (text[a - 2 : a] if a > 2 else [])) for a, b in pieces], -1)
-    every = sorted(product(range(35), range(2), range(layout)), key=lambda x: (-float(worth[x[1], x[2], x[0]]), *x))
+    worth = torch.cat(
+        [repeated(decoder, text, a, b, asked(a) + (text[a - 2 : a] if a > 2 else [])) for a, b in pieces], -1
+    )
+    every = sorted(
+        product(range(35), range(2), range(layout)), key=lambda x: (-float(worth[x[1], x[2], x[0]]), *x)
+    )
     best = every[: 2 * layout * 6]
-    chosen = [[sorted(p + 2 for p, i, h in best if (i, h) == (a, b)) for b in range(layout)] for a in range(2)]
+    chosen = [
+        [sorted(p + 2 for p, i, h in best if (i, h) == (a, b)) for b in range(layout)] for a in range(2)
+    ]
     due = [[[0, 1, *row, 37, 38, 39] for row in heads] for heads in chosen]
     assert held(made) == due
-    assert layout == 1 or len({len(x) for heads in due for x in heads}) > 1, "the test needs heads that keep different numbers"
+    assert layout == 1 or len({len(x) for heads in due for x in heads}) > 1, (
+        "the test needs heads that keep different numbers"
+    )
 
 
 @torch.inference_mode()
@@ -72,7 +80,9 @@ def test_nothing_is_left_of_the_repetition() -> None:
     logits = [x.read(text) for x in (made, other)]
     assert torch.equal(*logits) and made.tokens == text and made.cache.length == N and made.probe is None
     assert [(x.phase, x.tokens, x.held) for x in made.passes] == [("catch_up", N, 0), ("score", 36, N)]
-    assert [x.tokens for x in other.passes] == [N, 10, 13, 13, 12] and {x.held for x in other.passes[1:]} == {N}
+    assert [x.tokens for x in other.passes] == [N, 10, 13, 13, 12] and {x.held for x in other.passes[1:]} == {
+        N
+    }
     for x in (made, other):
         assert all(store.m == 0 and store.pending_positions() is None for store in x.cache.layers)
         assert max(p for heads in held(x) for row in heads for p in row) == N - 1
@@ -94,7 +104,9 @@ def test_the_trace_tells_passes_threshold_and_what_each_head_kept() -> None:
     run = toys.decode(toys.method(policy=("kvzip", KNOBS)), toys.PROMPT * 3, count=8)
     first, *later = run.sink.steps
     assert check(run.sink).ok
-    assert [x.phase for x in first.passes] == ["verify", *["score"] * 5] and all(len(x.passes) == 1 for x in later)
+    assert [x.phase for x in first.passes] == ["verify", *["score"] * 5] and all(
+        len(x.passes) == 1 for x in later
+    )
     notes = told(run.sink.header, first)["policy"]
     assert sum(notes["kept"].values()) == 6 * 6 and 0 < notes["threshold"] < 1
     held = zip(product(range(3), range(2)), first.cache[0].by_head.ravel(), strict=True)

@@ -24,7 +24,12 @@ PROMPT = TOKENIZER.plain(TEXT)
 IDS = {letter: TOKENIZER.plain(letter)[0] for letter in "0123456789#=x\n"}
 LETTERS = {token: letter for letter, token in IDS.items()}
 COUNT, MENTION = "\n{label}#", "\nM{index}="
-COUNTS = {"a": "2", "bb": "1", "ccc": "0", "dddd": "3"}  # by label; their lengths differ, and so do the places behind them
+COUNTS = {
+    "a": "2",
+    "bb": "1",
+    "ccc": "0",
+    "dddd": "3",
+}  # by label; their lengths differ, and so do the places behind them
 
 
 class Counting(Decoder):
@@ -63,7 +68,9 @@ def model(likes: bool = False) -> Model:
 
 def run(names: list[str], likes: bool = False, total: int = 80, **knobs: Any) -> Session:
     settings = {"labels": "\n".join(names), "count": COUNT, "mention": MENTION, "length": 6, **knobs}
-    session = Session(model(likes), toys.method(strategy=("label_parallel", settings)), PROMPT, max_new_tokens=total)
+    session = Session(
+        model(likes), toys.method(strategy=("label_parallel", settings)), PROMPT, max_new_tokens=total
+    )
     session.sink = Trace()
     for _ in session.stream():
         pass
@@ -95,7 +102,9 @@ def test_each_mention_is_that_of_a_run_of_its_own_behind_its_count() -> None:
             by_thread.setdefault(number, []).append(token)
     for one in labels.mentions:
         name = labels.names[one.label]
-        before = TEXT + COUNT.replace("{label}", name) + COUNTS[name] + MENTION.replace("{index}", str(one.index))
+        before = (
+            TEXT + COUNT.replace("{label}", name) + COUNTS[name] + MENTION.replace("{index}", str(one.index))
+        )
         due = alone(before, 6)
         assert by_thread[one.thread] == due
         assert one.text == mention_in(b"".join(map(TOKENIZER.bytes_of, due)).decode("utf-8", "replace"))
@@ -154,7 +163,9 @@ def test_a_count_is_bounded_and_entries_go_with_their_threads() -> None:
 
 def test_what_counts_nothing_writes_no_mentions() -> None:
     session = run(["ccc"])
-    assert grid(session) == {} and len(session.sink.steps) == 2 and session.end.tokens == TOKENIZER.plain("0\n")
+    assert (
+        grid(session) == {} and len(session.sink.steps) == 2 and session.end.tokens == TOKENIZER.plain("0\n")
+    )
 
 
 def test_check_finds_labels_that_do_not_follow() -> None:
@@ -178,5 +189,7 @@ def test_check_finds_labels_that_do_not_follow() -> None:
 
 
 def test_forms_that_are_the_same_for_all_are_refused() -> None:
-    with pytest.raises(MethodError, match=r"count and mention are the same for all: put \{label\} into the one"):
+    with pytest.raises(
+        MethodError, match=r"count and mention are the same for all: put \{label\} into the one"
+    ):
         run(["a"], count="How many:")

@@ -30,7 +30,9 @@ V = 8
 @cache
 def painter(picture: bool = True) -> Decoder:
     """A target of eight ids, with a picture's levels among them or none."""
-    return toys.decoder(toys.shaped(vocab=V, picture=Picture(2, 2, LEVELS) if picture else None), dtype=torch.float64)
+    return toys.decoder(
+        toys.shaped(vocab=V, picture=Picture(2, 2, LEVELS) if picture else None), dtype=torch.float64
+    )
 
 
 def begun(nearest: int = 4, delta: float = 0.1) -> Lantern:
@@ -43,7 +45,9 @@ def decided(rule: Lantern, p: Tensor, q: Tensor | None, token: int, chance: Fork
     """The verdict on one token, from the law p [V], drawn from q [V] or chosen without chance."""
     drawn: dict[str, Any] = {} if q is None else dict(kind="iid", q=q[None], q_row=[0], u=[None])
     draft = Draft([token], [ROOT], **drawn)
-    return rule.verify(draft, Cursor(draft, p.log().expand(2, V), [0, 0], Temperature(temperature=1.0), None, 0), chance)
+    return rule.verify(
+        draft, Cursor(draft, p.log().expand(2, V), [0, 0], Temperature(temperature=1.0), None, 0), chance
+    )
 
 
 def first_token(rule: Lantern, p: Tensor, q: Tensor | None = None, token: int = 0) -> tuple[Tensor, float]:
@@ -71,9 +75,13 @@ def test_worked_example() -> None:
     """Levels 6 2 5 0 3. To level 5 the nearest are 2, then 0 (0.10 and 0.15), then 6: with delta 0.3 they lend 0.25, since 6
     would make it 0.45. So 5 stays with 0.05 + 0.25; a refusal draws from what is left without 5, 2 and 0."""
     (p,) = rows([0.15, 0.05, 0.10, 0.20, 0.10, 0.05, 0.20, 0.15])
-    assert begun().around(5) == [2, 0, 6, 3] and begun(nearest=2).around(6) == [2, 5] and begun().around(4) == []
+    assert (
+        begun().around(5) == [2, 0, 6, 3] and begun(nearest=2).around(6) == [2, 5] and begun().around(4) == []
+    )
     law, m, count = lend(p, 5, [2, 0, 6, 3], 0.3)
-    assert (m, count) == (pytest.approx(0.25), 2) and law[[0, 2, 5]].tolist() == pytest.approx([0.0, 0.0, 0.30])
+    assert (m, count) == (pytest.approx(0.25), 2) and law[[0, 2, 5]].tolist() == pytest.approx(
+        [0.0, 0.0, 0.30]
+    )
     found, share = first_token(begun(delta=0.3), p, token=5)
     assert share == pytest.approx(0.30)
     assert found.tolist() == pytest.approx([0.0, 0.05, 0.0, 0.20, 0.10, 0.30, 0.20, 0.15])
@@ -101,7 +109,9 @@ def test_a_chosen_token_moves_the_law_by_what_it_was_lent_and_no_more_than_delta
 def test_where_nothing_is_lent_a_drawn_token_leaves_the_law_as_it_is(lossless: dict[str, Any]) -> None:
     for p, q in laws(30, seed=1):
         found, share = first_token(begun(**lossless), p, q)
-        assert torch.allclose(found, p, atol=1e-12) and share == pytest.approx(float(torch.minimum(p, q).sum()))
+        assert torch.allclose(found, p, atol=1e-12) and share == pytest.approx(
+            float(torch.minimum(p, q).sum())
+        )
 
 
 def test_more_is_accepted_and_the_law_moves_as_more_may_be_lent() -> None:
@@ -133,7 +143,9 @@ def run(level: str = "decisions", **rule: Any) -> Session:
 def test_delta_zero_is_the_lossless_rule_on_a_run() -> None:
     plain = toys.decode(toys.method(drafter=TREE, sampler="temperature"), count=40, seed=4)
     kind = run(delta=0.0)
-    assert kind.tokens == plain.tokens and [x.path for x in kind.sink.steps] == [x.path for x in plain.sink.steps]
+    assert kind.tokens == plain.tokens and [x.path for x in kind.sink.steps] == [
+        x.path for x in plain.sink.steps
+    ]
     assert sum(len(x.trials.ok) for x in plain.sink.steps if x.trials) > 20, "the test needs guesses"
 
 
@@ -163,7 +175,9 @@ def test_another_draw_is_judged_by_whole_laws_alone() -> None:
                 continue
             asked = (made.header, made.sink.steps[: step.step], step, step.trials.node[0])
             if made is part:
-                with pytest.raises(NeedsRun, match="LANTERN cannot judge by this record, since the tokens that lend are put"):
+                with pytest.raises(
+                    NeedsRun, match="LANTERN cannot judge by this record, since the tokens that lend are put"
+                ):
                     derive(*asked, Change(u=0.0))
                 continue
             with pytest.raises(NeedsRun, match="since 8 neighbours of each token are there"):

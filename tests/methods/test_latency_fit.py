@@ -26,7 +26,9 @@ TABLE = read(toys.TIMES, toys.SPEC, "times")
 def seen(inner: int = 12, rows: int = 200) -> tuple[Tensor, Tensor]:
     """Weights [5, inner] and rows that enter them, whose columns depend on one another."""
     g = torch.Generator().manual_seed(2)
-    x = torch.randn(rows, inner, generator=g, dtype=torch.float64) @ torch.randn(inner, inner, generator=g, dtype=torch.float64)
+    x = torch.randn(rows, inner, generator=g, dtype=torch.float64) @ torch.randn(
+        inner, inner, generator=g, dtype=torch.float64
+    )
     return torch.randn(5, inner, generator=g, dtype=torch.float64), x
 
 
@@ -66,7 +68,9 @@ def test_where_columns_know_nothing_of_each_other_it_is_size_times_activation() 
     w, _ = seen()
     power = torch.arange(1.0, 13.0, dtype=torch.float64)
     torch.testing.assert_close(scores(w, torch.diag(1 / power), 1), w.square().sum(0) * power)
-    torch.testing.assert_close(scores(w, torch.diag(1 / power), 2), (w.square() * power).sum(0).view(6, 2).sum(1))
+    torch.testing.assert_close(
+        scores(w, torch.diag(1 / power), 2), (w.square() * power).sum(0).view(6, 2).sum(1)
+    )
 
 
 def test_the_programme_finds_what_trying_all_finds() -> None:
@@ -93,7 +97,9 @@ def test_the_predicted_time_is_met_and_what_is_cut_says_what_the_masked_model_sa
     gates, others = cut(decoder, fit.levels)
     assert gates.head is not None and gates.ffn is not None
     spec = decoder.spec
-    took = sum(TABLE.attn[int(h.sum())] for h in gates.head) + sum(TABLE.at(1, int(f.sum())) for f in gates.ffn)
+    took = sum(TABLE.attn[int(h.sum())] for h in gates.head) + sum(
+        TABLE.at(1, int(f.sum())) for f in gates.ffn
+    )
     assert took + TABLE.rest == pytest.approx(fit.us)
     masked = logits(gated(exchanged(decoder, others), gates), rows)
     small = part.made(decoder, TEXT)
@@ -118,12 +124,17 @@ def test_a_table_is_measured_kept_and_read(tmp_path: Path) -> None:
     (path := tmp_path / "times.json").write_text(table.record())
     assert read(str(path), toys.SPEC, "latency_fit.times") == table
     assert TABLE.at(1, 0) == 0 and TABLE.at(1, 63) == pytest.approx(83.0, abs=3)
-    for text, why in (("{}", "no table of block times"), (Times(1.0, (0.0, 1.0), ((0, 0.0),)).record(), "of another shape")):
+    for text, why in (
+        ("{}", "no table of block times"),
+        (Times(1.0, (0.0, 1.0), ((0, 0.0),)).record(), "of another shape"),
+    ):
         path.write_text(text)
         with pytest.raises(ParamError, match=f"latency_fit.times = .*{why}"):
             LatencyFit(times=str(path)).made(toys.decoder(), TEXT)
 
 
 def test_more_than_there_is_to_save_is_refused() -> None:
-    with pytest.raises(ParamError, match=r"latency_fit.faster = 20: a pass of toy without any block is 12 times as fast"):
+    with pytest.raises(
+        ParamError, match=r"latency_fit.faster = 20: a pass of toy without any block is 12 times as fast"
+    ):
         LatencyFit(faster=20.0).fit(toys.decoder(), TEXT, TABLE)

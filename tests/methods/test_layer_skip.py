@@ -23,7 +23,9 @@ SETS = list(chain.from_iterable(combinations(INNER, n) for n in range(1, 5)))
 
 
 def skipping(count: int = 40, sampler: str = "greedy", **settings):
-    return toys.decode(toys.method(drafter=("layer_skip", settings), sampler=sampler), count=count, pair=(DEEP, DEEP))
+    return toys.decode(
+        toys.method(drafter=("layer_skip", settings), sampler=sampler), count=count, pair=(DEEP, DEEP)
+    )
 
 
 @pytest.mark.parametrize("skip", SETS, ids=" ".join)
@@ -36,7 +38,9 @@ def test_any_skip_set_leaves_the_text_and_the_cache_alone(skip: tuple[str, ...],
         draft = next(p for p in session.sink.steps[0].passes if p.phase == "draft")
         for kind, ran in (("a", draft.attn), ("f", draft.ffn)):
             left = [i for i in range(4) if f"{kind}{i}" not in skip]
-            assert (list(range(4)) if ran is None else ran if isinstance(ran, list) else list(range(ran))) == left
+            assert (
+                list(range(4)) if ran is None else ran if isinstance(ran, list) else list(range(ran))
+            ) == left
 
 
 @pytest.mark.parametrize("sampler", ["greedy", "temperature"])
@@ -69,7 +73,9 @@ def test_siblings_are_fewer_the_surer_the_draft_is_and_only_the_chain_goes_on() 
         for parent in set(tree.parents):
             level = [i for i, p in enumerate(tree.parents) if p == parent]
             sizes.add(len(level))
-            assert all(not any(p == i for p in tree.parents) for i in level[1:]), "an alternative has no children"
+            assert all(not any(p == i for p in tree.parents) for i in level[1:]), (
+                "an alternative has no children"
+            )
     assert sizes <= {3, 5, 8, 10} and len(sizes) > 1 and check(session.sink).ok
 
 
@@ -86,7 +92,11 @@ def raw_laws(text: list[int], drafted: list[int], drafter: LayerSkip) -> torch.T
 @pytest.mark.parametrize(("k", "temperature"), [(3, 0.5), (13, 3.0)], ids=["truncated and cold", "hot"])
 def test_chain_ends_by_the_token_s_probability_before_the_sampler(k: int, temperature: float) -> None:
     names = {"drafter": "layer_skip", "sampler": ["top_k", "temperature"]}
-    knobs = {"drafter": dict(skip="f1", stop=0.4, length=6), "top_k": {"k": k}, "temperature": {"temperature": temperature}}
+    knobs = {
+        "drafter": dict(skip="f1", stop=0.4, length=6),
+        "top_k": {"k": k},
+        "temperature": {"temperature": temperature},
+    }
     session = toys.decode(Method.named(names, knobs), count=100, pair=(DEEP, DEEP))
     text, otherwise, ended = list(toys.PROMPT), 0, 0
     for step in session.sink.steps[:-1]:
@@ -94,7 +104,9 @@ def test_chain_ends_by_the_token_s_probability_before_the_sampler(k: int, temper
             tokens = step.draft.tokens
             raw = raw_laws(text, tokens, session.drafter)[range(len(tokens)), tokens].tolist()
             unsure = [x < 0.4 for x in raw]
-            assert not any(unsure[:-1]) and (unsure[-1] or len(tokens) == 6), "the first unsure one is the last"
+            assert not any(unsure[:-1]) and (unsure[-1] or len(tokens) == 6), (
+                "the first unsure one is the last"
+            )
             ended += unsure[-1]
             drawn = [x < 0.4 for x in step.draft.q]  # by the laws that they were drawn from
             otherwise += drawn != unsure

@@ -20,7 +20,13 @@ from decodescope.engine.trace.filled import cut_at, passed
 START = len(toys.PROMPT)
 
 
-def decoded(knobs: dict[str, Any], model: Model | None = None, count: int = 22, stop: tuple[int, ...] = (), **strategy: Any):
+def decoded(
+    knobs: dict[str, Any],
+    model: Model | None = None,
+    count: int = 22,
+    stop: tuple[int, ...] = (),
+    **strategy: Any,
+):
     selector = ("low_confidence", knobs) if "accept" not in knobs else ("learn2pd", knobs)
     method = toys.method(strategy=("masked", {"block": 22, **strategy}), selector=selector)
     return filled(Session(model or toys.both(), method, toys.PROMPT, max_new_tokens=count, stop_tokens=stop))
@@ -46,7 +52,9 @@ def test_the_filter_reads_all_confidences_of_the_block_and_ones_where_nothing_is
         assert fill.final == pytest.approx(due, abs=1e-5)
         m = behind - first
         best = {*np.argsort(-fill.confidence, kind="stable")[: min(m, 8) and (m // min(m, 8))].tolist()}
-        assert {*np.flatnonzero(fill.final > 0.5).tolist()} <= {*np.searchsorted(fill.open, fill.places).tolist()}
+        assert {*np.flatnonzero(fill.final > 0.5).tolist()} <= {
+            *np.searchsorted(fill.open, fill.places).tolist()
+        }
         assert best <= {*np.searchsorted(fill.open, fill.places).tolist()}
         both |= {*fill.rules}
     assert both == {"final", "scheduled"}, "the test needs places of both rules"
@@ -104,7 +112,9 @@ def test_where_the_text_is_cut() -> None:
     assert cut_at(place, candidate, confidence, never, {7}) == 14, "the most confident end"
     sure = never.copy()
     sure[[0, 4]] = 0
-    assert cut_at(place, candidate, confidence, sure, {7}) == 15, "the first end that is final, though less confident"
+    assert cut_at(place, candidate, confidence, sure, {7}) == 15, (
+        "the first end that is final, though less confident"
+    )
     assert cut_at(place, candidate, confidence, never, {7, 1}) == 11
     assert cut_at(place, candidate, confidence, never, {5}) is None
 
@@ -118,7 +128,10 @@ def test_what_stands_behind_a_predicted_end_is_not_fed_any_more(cache: str, bloc
         start, end = START, START + 22
         for fill, fed in zip(fills(session), rows(session), strict=True):
             if fill.start != start:
-                start, end = fill.start, START + 22  # the last place got another token: a further canvas goes on
+                start, end = (
+                    fill.start,
+                    START + 22,
+                )  # the last place got another token: a further canvas goes on
             assert fill.start + fill.length == end and fill.block[1] <= end
             assert fed == (end if fill.stale == 0 else end - fill.block[0])
             if fill.cut is not None:
@@ -130,6 +143,8 @@ def test_what_stands_behind_a_predicted_end_is_not_fed_any_more(cache: str, bloc
 
 
 def test_entries_of_places_that_may_be_dropped_are_not_kept() -> None:
-    with pytest.raises(MethodError, match=r"^learn2pd, as set, drops places whose entries the cache dual keeps: choose"):
+    with pytest.raises(
+        MethodError, match=r"^learn2pd, as set, drops places whose entries the cache dual keeps: choose"
+    ):
         decoded({"accept": 0.6, "steps": 8}, cache="dual")
     assert len(decoded({"accept": 0.6, "steps": 8, "cut": False}, cache="dual").end.tokens) == 22

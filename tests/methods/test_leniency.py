@@ -37,7 +37,9 @@ def first_token(rule: Leniency, p: Tensor, q: Tensor, siblings: int = 1) -> tupl
         tokens = [chance.draw(q, 0, "draft").token for _ in range(siblings)]
         draft = Draft(tokens, [ROOT] * siblings, "iid", q[None], [0] * siblings, [None] * siblings)
         logits = p.log().expand(siblings + 1, len(p))
-        verdict = rule.verify(draft, Cursor(draft, logits, [0] * (siblings + 1), Temperature(temperature=1.0), None, 0), chance)
+        verdict = rule.verify(
+            draft, Cursor(draft, logits, [0] * (siblings + 1), Temperature(temperature=1.0), None, 0), chance
+        )
         return (tokens[verdict.path[0]], True) if verdict.path else (verdict.token, False)
 
     law, share = torch.zeros(len(p), dtype=torch.float64), 0.0
@@ -55,7 +57,11 @@ def pairs(count: int, vocab: int = 4, seed: int = 0) -> Sequence[Tensor]:
 
 @pytest.mark.parametrize(
     ("form", "f"),
-    [("linear", [0.4, 0.6, 1.0]), ("square", [0.8, 1.2, 2.0]), ("exponential", [0.2**0.5, 0.3**0.5, 0.5**0.5])],
+    [
+        ("linear", [0.4, 0.6, 1.0]),
+        ("square", [0.8, 1.2, 2.0]),
+        ("exponential", [0.2**0.5, 0.3**0.5, 0.5**0.5]),
+    ],
 )
 def test_worked_example(form: str, f: list[float]) -> None:
     """p = (0.2, 0.3, 0.5), q = (0.6, 0.4, 0), epsilon = 0.5. Token 0 stays with min(1, f / 0.6), token 1 always, and a refusal
@@ -63,7 +69,9 @@ def test_worked_example(form: str, f: list[float]) -> None:
     law, share = first_token(Leniency(form=form, epsilon=0.5), *rows([0.2, 0.3, 0.5], [0.6, 0.4, 0.0]))
     refused = max(0.0, 0.6 - f[0])
     one, two = (x * refused / (f[1] - 0.4 + f[2]) for x in (f[1] - 0.4, f[2]))
-    assert law.tolist() == pytest.approx([0.6 - refused, 0.4 + one, two]) and share == pytest.approx(1 - refused)
+    assert law.tolist() == pytest.approx([0.6 - refused, 0.4 + one, two]) and share == pytest.approx(
+        1 - refused
+    )
     if form == "linear":
         assert law.tolist() == pytest.approx([0.4, 0.4 + 0.2 / 6, 0.2 * 5 / 6])
 
@@ -94,7 +102,9 @@ def test_acceptance_grows_and_the_law_moves_away_as_epsilon_falls(form: str) -> 
 
 def drawn(drafter: str, **rule: Any) -> Session:
     """A sampled run of one of DRAFTERS."""
-    return toys.decode(toys.method(drafter=DRAFTERS[drafter], sampler="temperature", **rule), count=40, seed=4)
+    return toys.decode(
+        toys.method(drafter=DRAFTERS[drafter], sampler="temperature", **rule), count=40, seed=4
+    )
 
 
 drawn_losslessly = cache(drawn)
@@ -116,9 +126,13 @@ def test_epsilon_one_is_the_lossless_rule(form: str, drafter: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_the_record_tells_each_verdict_again(form: str) -> None:
     """f follows from r and the knobs; ok is u * q < f; the threshold is f / q."""
-    raise_r = {"linear": lambda r: r / 0.4, "square": lambda r: r / 0.16, "exponential": lambda r: r**0.4}[form]
+    raise_r = {"linear": lambda r: r / 0.4, "square": lambda r: r / 0.16, "exponential": lambda r: r**0.4}[
+        form
+    ]
     parts = dict(drafter=("draft_model", {"length": 3, "width": 2}), sampler="temperature")
-    session = toys.decode(toys.method(acceptance=("leniency", {"form": form, "epsilon": 0.4}), **parts), count=100, seed=1)
+    session = toys.decode(
+        toys.method(acceptance=("leniency", {"form": form, "epsilon": 0.4}), **parts), count=100, seed=1
+    )
     assert not session.header.lossless and check(session.sink).ok
     spared = 0
     for step in session.sink.steps:

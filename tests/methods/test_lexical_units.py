@@ -29,7 +29,9 @@ def by_hand(count: int, beta: float, repeats: bool, pad: int) -> list[list[int]]
     text, made = list(PROMPT), []
     while len(text) < len(PROMPT) + count:
         rows = min(ROWS, len(PROMPT) + count - len(text) - 1)
-        law = SMALL.decoder.forward(Feed.causal([*text, *[pad] * rows], 0), None)[0, len(text) - 1 :].softmax(1)
+        law = SMALL.decoder.forward(Feed.causal([*text, *[pad] * rows], 0), None)[0, len(text) - 1 :].softmax(
+            1
+        )
         p, tokens = (x.tolist() for x in law.max(1))
         unit = [tokens[0]]
         for chance, token in zip(p[1:], tokens[1:], strict=True):
@@ -41,7 +43,9 @@ def by_hand(count: int, beta: float, repeats: bool, pad: int) -> list[list[int]]
     return made
 
 
-@pytest.mark.parametrize(("beta", "repeats", "pad"), [(0.3, False, 7), (0.4, True, 7), (0.4, True, 2), (0.0, True, 4)])
+@pytest.mark.parametrize(
+    ("beta", "repeats", "pad"), [(0.3, False, 7), (0.4, True, 7), (0.4, True, 2), (0.0, True, 4)]
+)
 def test_units_are_those_of_readings_without_a_cache(beta: float, repeats: bool, pad: int) -> None:
     session = units(beta=beta, repeats=repeats, placeholder="" if pad == 7 else str(pad))
     made = [step.emitted for step in session.sink.steps]
@@ -58,7 +62,9 @@ def test_a_bar_above_one_is_plain_decoding(sampler) -> None:
     for seed in range(4):
         plain = toys.decode(toys.method(sampler=sampler), PROMPT, 24, pair=(SMALL, SMALL), seed=seed)
         assert units(sampler=sampler, seed=seed, beta=1.01).end.tokens == plain.end.tokens
-    assert units(beta=0.3).end.tokens != toys.greedy(SMALL.decoder, PROMPT, 24), "a lower bar must do something here"
+    assert units(beta=0.3).end.tokens != toys.greedy(SMALL.decoder, PROMPT, 24), (
+        "a lower bar must do something here"
+    )
 
 
 def test_what_is_taken_reaches_the_bar_and_what_is_refused_is_named() -> None:
@@ -66,7 +72,9 @@ def test_what_is_taken_reaches_the_bar_and_what_is_refused_is_named() -> None:
     for beta in (0.3, 0.5, 0.7):
         for step in units(beta=beta).sink.steps:
             unit = step.unit
-            assert all(p >= beta for p in unit.p[1 : unit.taken]) and step.emitted == unit.tokens[: unit.taken]
+            assert (
+                all(p >= beta for p in unit.p[1 : unit.taken]) and step.emitted == unit.tokens[: unit.taken]
+            )
             if unit.cut == "bar":
                 assert unit.p[unit.taken] < beta
             if unit.cut == "repeat":
@@ -100,18 +108,29 @@ def test_a_stop_token_within_a_unit_ends_the_text() -> None:
 def test_check_finds_a_unit_that_its_bar_does_not_give() -> None:
     session = units(beta=0.5)
     step = next(x for x in session.sink.steps if x.unit.cut == "bar")
-    for change in (dict(taken=step.unit.taken + 1), dict(p=[1.0] * len(step.unit.p)), dict(cut="all"), dict(p=[])):
+    for change in (
+        dict(taken=step.unit.taken + 1),
+        dict(p=[1.0] * len(step.unit.p)),
+        dict(cut="all"),
+        dict(p=[]),
+    ):
         wrong = copy.deepcopy(session.sink)
         for name, value in change.items():
             setattr(wrong.steps[step.step].unit, name, value)
         assert not check(wrong).ok, change
     unit = Unit([1, 2], [0.1, 0.9], 2, "all")
     assert list(check_unit(unit, [1, 2], {"beta": 0.5, "repeats": False})) == []
-    assert taken([1, 1], [0.1, 0.9], 0.5, False) == (1, "repeat") and taken([1, 1], [0.1, 0.9], 0.5, True) == (2, "all")
+    assert taken([1, 1], [0.1, 0.9], 0.5, False) == (1, "repeat") and taken(
+        [1, 1], [0.1, 0.9], 0.5, True
+    ) == (2, "all")
 
 
 def test_a_model_without_a_padding_token_needs_a_placeholder() -> None:
     bare = toys.model(toys.decoder(toys.shaped(vocab=16, pad_token=None), 5, torch.float64))
     with pytest.raises(MethodError, match="names no padding token: name another token"):
         toys.decode(toys.method(strategy="lexical_units"), PROMPT, 4, pair=(bare, bare))
-    assert len(toys.decode(toys.method(strategy=("lexical_units", dict(placeholder="5"))), PROMPT, 4, pair=(bare, bare)).tokens)
+    assert len(
+        toys.decode(
+            toys.method(strategy=("lexical_units", dict(placeholder="5"))), PROMPT, 4, pair=(bare, bare)
+        ).tokens
+    )

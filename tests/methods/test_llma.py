@@ -63,7 +63,9 @@ def test_an_answer_that_is_the_reference_takes_a_step_per_block(length: int) -> 
     """28 different tokens, written once more: one step without a draft, then length + 1 tokens at a time."""
     script = [*range(28), *range(28)]
     target = tables.model(lambda seen: torch.eye(28, dtype=torch.float64)[script[len(seen)]] * 9, 28)
-    session = Session(target, toys.method(drafter=("llma", {"length": length})), script[:28], max_new_tokens=28)
+    session = Session(
+        target, toys.method(drafter=("llma", {"length": length})), script[:28], max_new_tokens=28
+    )
     assert len(list(session.stream())) == 1 + math.ceil(27 / (length + 1))
     assert session.end.tokens == script[28:]
 
@@ -88,7 +90,9 @@ def test_a_given_reference_is_read_by_the_targets_tokenizer() -> None:
 
 def test_ids_that_the_target_does_not_have_are_passed_over() -> None:
     """A tokenizer may know more ids than the model's vocabulary of 13."""
-    ctx = replace(Session(toys.pair()[0], Method(), toys.PROMPT).context, encode=lambda text: [4, 13, 7, 99, 2])
+    ctx = replace(
+        Session(toys.pair()[0], Method(), toys.PROMPT).context, encode=lambda text: [4, 13, 7, 99, 2]
+    )
     drafter = build("drafter", "llma", dict(reference="a text"))
     drafter.begin(ctx)
     assert drafter.propose(replace(ctx, tokens=[*toys.PROMPT, 4])).tokens == [7, 2]
@@ -98,7 +102,9 @@ def test_a_reference_that_cannot_be_used_is_refused() -> None:
     toy = toys.pair()[0]
     with pytest.raises(MethodError, match=r"^toy has no tokenizer, so llma cannot read its text; .*\.$"):
         Session(toy, toys.method(drafter=("llma", {"reference": "a text"})), toys.PROMPT)
-    with pytest.raises(ParamError, match=r"^llma.reference has 262,145 characters, above the limit of 262,144; .*\.$"):
+    with pytest.raises(
+        ParamError, match=r"^llma.reference has 262,145 characters, above the limit of 262,144; .*\.$"
+    ):
         Session(toy, toys.method(drafter=("llma", {"reference": "a" * (LONGEST + 1)})), toys.PROMPT)
     with pytest.raises(MethodError, match=r"^llma.trigger = 6 is above llma.ngram = 5, .*\.$"):
         Session(toy, toys.method(drafter=("llma", {"trigger": 6})), toys.PROMPT)

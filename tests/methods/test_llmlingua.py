@@ -30,7 +30,9 @@ def run(prompt: list[int], context: str = "llmlingua", known: bool = False, **kn
     big, small = toys.pair()
     if known:
         big, small = (replace(x, tokenizer=WORDS) for x in (big, small))  # type: ignore[arg-type] # stands in for one
-    session = Session(big, toys.method(context=(context, knobs)), prompt, models={"draft": small}, max_new_tokens=2)
+    session = Session(
+        big, toys.method(context=(context, knobs)), prompt, models={"draft": small}, max_new_tokens=2
+    )
     trace = toys.finished(session).sink
     assert check(trace).ok, str(check(trace))  # type: ignore[arg-type] # a trace in memory
     return trace.prefill  # type: ignore[union-attr, no-any-return] # put there by the call
@@ -44,7 +46,9 @@ def loss(text: list[int]) -> float:
 
 
 @pytest.mark.parametrize(("segment", "rate"), [(16, 0.5), (8, 0.3), (25, 0.8)])
-def test_each_segment_is_judged_behind_the_compressed_ones_and_keeps_its_share(segment: int, rate: float) -> None:
+def test_each_segment_is_judged_behind_the_compressed_ones_and_keeps_its_share(
+    segment: int, rate: float
+) -> None:
     cut = run(LONG, segment=segment, rate=rate, coarse=False).cut
     kept: list[int] = []
     for first in range(0, 60, segment):
@@ -64,7 +68,9 @@ def test_each_segment_is_judged_behind_the_compressed_ones_and_keeps_its_share(s
 def test_one_segment_without_the_coarse_stage_is_selective_context_by_tokens() -> None:
     ours = run(LONG, segment=100, rate=0.4, coarse=False)
     other = run(LONG, "selective_context", ratio=0.6, unit="token", reads="prompt").cut
-    assert ours.cut.kept.tolist() == other.kept.tolist() and np.allclose(ours.cut.scores, other.scores, atol=1e-6)
+    assert ours.cut.kept.tolist() == other.kept.tolist() and np.allclose(
+        ours.cut.scores, other.scores, atol=1e-6
+    )
     several = run(LONG, segment=12, rate=0.4, coarse=False).cut
     assert several.kept.tolist() != other.kept.tolist(), "the test needs segments that matter"
 
@@ -72,13 +78,17 @@ def test_one_segment_without_the_coarse_stage_is_selective_context_by_tokens() -
 def test_what_went_is_forgotten_before_the_next_segment_is_read() -> None:
     looked = [x for x in run(LONG, segment=20, rate=0.5, coarse=False).passes if x.phase == "score"]
     assert [x.lane for x in looked] == ["draft"] * 3 and [x.logits for x in looked] == [19, 20, 20]
-    assert looked[1].held < 20 and looked[2].held < 30, "a segment's entries stay only up to the first token that went"
+    assert looked[1].held < 20 and looked[2].held < 30, (
+        "a segment's entries stay only up to the first token that went"
+    )
 
 
 def test_paragraphs_stay_by_their_perplexity_until_the_slack_is_used() -> None:
     cut = run(PARAGRAPHS, known=True, rate=0.3, slack=1.5, question="none", segment=100).cut
     due = cut.budget
-    mean = [np.mean([loss([END, *PARAGRAPHS[a : i + 1]]) for i in range(a, a + 10)]) for a in range(0, 60, 10)]
+    mean = [
+        np.mean([loss([END, *PARAGRAPHS[a : i + 1]]) for i in range(a, a + 10)]) for a in range(0, 60, 10)
+    ]
     left, out = 1.5 * due - 10, set()  # the last paragraph has the prompt's last token
     for k in sorted(range(5), key=lambda k: -mean[k]):
         out |= set(range(10 * k, 10 * k + 10)) if left <= 0 else set()

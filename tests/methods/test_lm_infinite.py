@@ -26,11 +26,18 @@ TEXT = [*toys.PROMPT, *toys.prompts(1, 35, seed=4)[0]]
 
 def lane(decoder: Decoder, start: int, window: int, attention: str = "none") -> Lane:
     needs = Needs(attention)  # type: ignore[arg-type] # one of its words
-    return Lane("target", decoder, build("policy", "lm_infinite", dict(start=start, window=window)), needs=needs)
+    return Lane(
+        "target", decoder, build("policy", "lm_infinite", dict(start=start, window=window)), needs=needs
+    )
 
 
 def dense(
-    decoder: Decoder, tokens: list[int], start: int, window: int, middle: tuple[int, int, int] = (0, 0, 0), since: int = 0
+    decoder: Decoder,
+    tokens: list[int],
+    start: int,
+    window: int,
+    middle: tuple[int, int, int] = (0, 0, 0),
+    since: int = 0,
 ) -> Tensor:
     """Logits [T, V]. middle: (count, away, first layer) of what rows from `since` on read beside the others.
 
@@ -42,16 +49,27 @@ def dense(
     seen = (behind >= 0) & ((torch.arange(T) < start) | (behind <= window))
     x = F.embedding(torch.tensor(tokens), decoder.embed)
     for i, w in enumerate(decoder.layers):
-        qkv = F.linear(F.rms_norm(x, (spec.d_model,), w.attn_norm, spec.norm_eps), w.qkv).view(T, -1, spec.head_dim)
+        qkv = F.linear(F.rms_norm(x, (spec.d_model,), w.attn_norm, spec.norm_eps), w.qkv).view(
+            T, -1, spec.head_dim
+        )
         inside = seen & (distance < (spec.window(i) or T))
         heads = []
         for h in range(spec.n_heads):
-            q, (k, v) = qkv[:, h], qkv[:, spec.n_heads :].unflatten(1, (2, -1))[:, :, h // spec.group].unbind(1)
-            scores = torch.stack([rotated(q, distance[:, s].clamp(min=0), decoder) @ k[s] for s in range(T)], 1)
+            q, (k, v) = (
+                qkv[:, h],
+                qkv[:, spec.n_heads :].unflatten(1, (2, -1))[:, :, h // spec.group].unbind(1),
+            )
+            scores = torch.stack(
+                [rotated(q, distance[:, s].clamp(min=0), decoder) @ k[s] for s in range(T)], 1
+            )
             reads = inside.clone()
             between = ~seen & (behind >= 0) & (torch.arange(T)[:, None] >= since)
             near = rotated(q, torch.full((T,), middle[1]), decoder) @ k.T
-            for t in torch.nonzero(between.sum(1) >= max(1, middle[0])).flatten().tolist() if i >= middle[2] else []:
+            for t in (
+                torch.nonzero(between.sum(1) >= max(1, middle[0])).flatten().tolist()
+                if i >= middle[2]
+                else []
+            ):
                 chosen = near[t].masked_fill(~between[t], -torch.inf).topk(middle[0]).indices
                 scores[t, chosen], reads[t, chosen] = near[t, chosen], True
             weights = (scores / spec.head_dim**0.5).masked_fill(~reads, -torch.inf).softmax(-1)
@@ -96,7 +114,9 @@ def test_the_middle_is_read_by_upper_layers_from_one_distance(count: int, away: 
         assert torch.allclose(logits, wanted[at : at + rows], atol=1e-10)
         made.commit(list(range(rows)))
         assert made.cache.held == len(made.tokens)
-    assert not torch.allclose(wanted, dense(DECODER, TEXT, 2, 6), atol=1e-3), "the test needs a middle that shows"
+    assert not torch.allclose(wanted, dense(DECODER, TEXT, 2, 6), atol=1e-3), (
+        "the test needs a middle that shows"
+    )
     read = made.passes[-1].read
     assert (read or [[at] * 2] * 3) == [[8 if i < above else at] * 2 for i in range(3)]
     for store in made.cache.layers[:above]:
@@ -111,7 +131,12 @@ def test_drafts_change_no_text_with_a_middle(drafter: tuple[str, dict]) -> None:
     fast = toys.decode(toys.method(policy=policy, drafter=drafter), TEXT[:30], count=40)
     plain = toys.decode(toys.method(policy=policy), TEXT[:30], count=40)
     assert fast.tokens == plain.tokens and sum(step.accepted for step in fast.sink.steps) > 5
-    assert plain.tokens != toys.decode(toys.method(policy=("lm_infinite", dict(start=2, window=6))), TEXT[:30], count=40).tokens
+    assert (
+        plain.tokens
+        != toys.decode(
+            toys.method(policy=("lm_infinite", dict(start=2, window=6))), TEXT[:30], count=40
+        ).tokens
+    )
 
 
 @torch.inference_mode()
@@ -120,7 +145,9 @@ def test_a_text_no_longer_than_the_window_is_read_in_full() -> None:
     for window in (len(TEXT) - 1, len(TEXT) + 50):
         made = lane(DECODER, 3, window)
         assert torch.equal(made.forward(Feed.causal(TEXT, 0))[0], whole)
-    less = lane(DECODER, 3, len(TEXT) - 3).forward(Feed.causal(TEXT, 0))[0]  # the last row is two tokens beyond its window
+    less = lane(DECODER, 3, len(TEXT) - 3).forward(Feed.causal(TEXT, 0))[
+        0
+    ]  # the last row is two tokens beyond its window
     assert (less[-1] - whole[-1]).abs().max() > 1e-6 and torch.allclose(less[:-1], whole[:-1], atol=1e-10)
 
 
@@ -139,7 +166,9 @@ def test_in_a_tree_each_path_is_what_the_dense_pass_says() -> None:
 @torch.inference_mode()
 def test_a_key_comes_back_to_position_0_whatever_the_rotation() -> None:
     """Some features only, and longer by yarn's factor, which a key at position 0 has too."""
-    table = RopeTable(Rope(dim=4, kind="yarn", factor=4.0, original_positions=8, amplitude=1.3), 16, torch.float64, "cpu")
+    table = RopeTable(
+        Rope(dim=4, kind="yarn", factor=4.0, original_positions=8, amplitude=1.3), 16, torch.float64, "cpu"
+    )
     raw = torch.randn(2, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     keys, zero = raw.clone(), raw.clone()
     for x, at in ((keys, torch.arange(5)), (zero, torch.zeros(5, dtype=torch.int64))):
@@ -180,6 +209,8 @@ def test_runs_beyond_the_trained_context_in_constant_memory() -> None:
 
 
 def test_a_middle_that_no_layer_would_read_is_refused() -> None:
-    with pytest.raises(MethodError, match=r"lm_infinite.above = 3: .* has the layers 0 to 2, .* or middle = 0\."):
+    with pytest.raises(
+        MethodError, match=r"lm_infinite.above = 3: .* has the layers 0 to 2, .* or middle = 0\."
+    ):
         toys.decode(toys.method(policy=("lm_infinite", dict(middle=2, above=3))), count=1)
     toys.decode(toys.method(policy=("lm_infinite", dict(middle=0, above=3))), count=1)

@@ -31,7 +31,11 @@ def by_definition(z: list[float], tau: float) -> set[int]:
 
 def laws() -> list[torch.Tensor]:
     g = torch.Generator().manual_seed(4)
-    return [torch.randn(60, generator=g, dtype=torch.float64) * sharp for sharp in (0.5, 1.0, 2.0, 4.0) for _ in range(5)]
+    return [
+        torch.randn(60, generator=g, dtype=torch.float64) * sharp
+        for sharp in (0.5, 1.0, 2.0, 4.0)
+        for _ in range(5)
+    ]
 
 
 def test_kept_set_is_the_definition_and_nested_in_tau() -> None:

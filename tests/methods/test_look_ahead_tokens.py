@@ -17,7 +17,9 @@ KIND = "look_ahead_tokens"
 
 def steps(where: str, count: int = 12, sampler: str = "greedy"):
     """(text with the root last, outcome) of the first steps of a run of the lively target."""
-    session = Session(toys.pair()[0], toys.method(drafter=(KIND, {"where": where}), sampler=sampler), toys.PROMPT, seed=5)
+    session = Session(
+        toys.pair()[0], toys.method(drafter=(KIND, {"where": where}), sampler=sampler), toys.PROMPT, seed=5
+    )
     session.start()
     observe, seen = session.drafter.observe, []
     session.drafter.observe = lambda outcome: (seen.append(outcome), observe(outcome))[1]  # type: ignore[method-assign]
@@ -38,7 +40,9 @@ def alone(text: list[int], count: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("where", ["alone", "everywhere"])
-def test_a_draft_is_what_the_target_says_in_the_look_ahead_tokens_behind_the_token_before_the_root(where: str) -> None:
+def test_a_draft_is_what_the_target_says_in_the_look_ahead_tokens_behind_the_token_before_the_root(
+    where: str,
+) -> None:
     """The k-th of them guesses the k-th drafted token, and has seen nothing behind that token: not the root."""
     drafted = 0
     for text, outcome in steps(where):
@@ -54,7 +58,9 @@ def test_passes_take_turns_or_do_both() -> None:
         assert (len(outcome.draft), outcome.slots is not None) == ((3, False) if i % 2 else (0, True))
         assert outcome.draft.notes["slots"] == ([0, 0, 0, 0] if i % 2 else [3])
     for i, (text, outcome) in enumerate(steps("everywhere")):
-        assert outcome.draft.notes["slots"] == [3] * (len(outcome.draft) + 1) and len(outcome.draft) == (3 if i else 0)
+        assert outcome.draft.notes["slots"] == [3] * (len(outcome.draft) + 1) and len(outcome.draft) == (
+            3 if i else 0
+        )
         for place in range(len(outcome.draft) + 1):
             due = alone([*text, *path_of(outcome.draft, place - 1)], 3)
             assert torch.allclose(outcome.slots[3 * place : 3 * place + 3], due, atol=1e-9)
@@ -91,7 +97,9 @@ def test_length_bounds_what_is_asked() -> None:
 
 
 def test_leaving_early_is_refused() -> None:
-    with pytest.raises(MethodError, match=r"^look_ahead_tokens puts trained tokens into the check.*all_layers\.$"):
+    with pytest.raises(
+        MethodError, match=r"^look_ahead_tokens puts trained tokens into the check.*all_layers\.$"
+    ):
         Session(toys.pair()[0], toys.method(drafter=KIND, depth="confidence_exit"), toys.PROMPT)
 
 
@@ -100,6 +108,8 @@ def test_law_is_the_targets_by_counting_every_outcome(where: str) -> None:
     knobs = {"temperature": {"temperature": 1.0}, "top_k": {"k": 2}}
     names = {"sampler": ["temperature", "top_k"]}
     plain = toys.Method.named(names, knobs)
-    drafted = toys.Method.named({**names, "drafter": KIND}, {**knobs, "drafter": {"where": where, "length": 2}})
+    drafted = toys.Method.named(
+        {**names, "drafter": KIND}, {**knobs, "drafter": {"where": where, "length": 2}}
+    )
     counted, due = law(V5, drafted, [1, 2, 1, 3], 4), law(V5, plain, [1, 2, 1, 3], 4)
     assert len(due) >= 8 and counted == pytest.approx(due, abs=1e-12)

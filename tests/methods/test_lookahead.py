@@ -38,7 +38,10 @@ class Authors:
         self.decoder, self.text, self.w, self.n, self.g = decoder, list(prompt), w, n, g
         chance = Chance(0)
         drawn = [chance.uniform(len(prompt) + i, "init") for i in range(w + n - 3)]
-        self.past: list[list[int] | None] = [[prompt[int(u * len(prompt))] for u in drawn], *([None] * (n - 2))]
+        self.past: list[list[int] | None] = [
+            [prompt[int(u * len(prompt))] for u in drawn],
+            *([None] * (n - 2)),
+        ]
         self.pool: dict[int, list[tuple[int, ...]]] = {}
 
     def seen(self, level: int, j: int) -> list[int]:
@@ -156,7 +159,9 @@ def test_neither_a_guess_nor_a_cell_moves_the_other_s_logits() -> None:
     for step in session.sink.steps[4:10]:
         draft = step.draft
         aside = set(draft.passengers)
-        mine = Draft(draft.tokens, draft.parents, acceptable=[x not in aside for x in range(len(draft.tokens))])
+        mine = Draft(
+            draft.tokens, draft.parents, acceptable=[x not in aside for x in range(len(draft.tokens))]
+        )
         text = session.tokens[: step.n]
 
         def read(tokens: list[int], mine: Draft = mine, text: list[int] = text) -> torch.Tensor:
@@ -186,7 +191,9 @@ def test_the_pool_holds_g_ngrams_a_token_and_tells_what_came() -> None:
     session = run(4, 3, 2)
     assert all(len(x) <= 2 for x in session.drafter._pool.values())
     for step in session.sink.steps[1:-8]:
-        assert len(step.draft.notes["harvested"]) == 4 and all(len(x) == 3 for x in step.draft.notes["harvested"])
+        assert len(step.draft.notes["harvested"]) == 4 and all(
+            len(x) == 3 for x in step.draft.notes["harvested"]
+        )
     assert "harvested" not in session.sink.steps[0].draft.notes, "the window still fills"
 
 
@@ -195,7 +202,9 @@ def test_nobody_counts_the_window_as_drafted(sampler) -> None:
     """Report, bench and record go by the guesses; what-if never tries a passenger."""
     session = run(4, 3, 4, sampler=sampler)
     trace = session.sink
-    guesses = sum(0 if x.draft is None else len(x.draft.tokens) - len(x.draft.passengers or ()) for x in trace.steps)
+    guesses = sum(
+        0 if x.draft is None else len(x.draft.tokens) - len(x.draft.passengers or ()) for x in trace.steps
+    )
     made = report(trace)
     assert made.drafted == guesses == sum(x.drafted for x in trace.steps) > 20
     assert len(made.depths) <= 2, "guesses are two tokens long, and cells stand further behind the root"

@@ -34,12 +34,16 @@ START = len(toys.PROMPT)
 MASK = toys.SPEC.vocab - 1
 
 
-def masked(selector: str, knobs: dict[str, Any] | None = None, sampler: Any = "greedy", **strategy: Any) -> Method:
+def masked(
+    selector: str, knobs: dict[str, Any] | None = None, sampler: Any = "greedy", **strategy: Any
+) -> Method:
     return toys.method(strategy=("masked", strategy), selector=(selector, knobs or {}), sampler=sampler)
 
 
 def decoded(method: Method, model: Model | None = None, count: int = 22, **more: Any) -> Session:
-    return filled(Session(model or toys.both(), method, more.pop("prompt", toys.PROMPT), max_new_tokens=count, **more))
+    return filled(
+        Session(model or toys.both(), method, more.pop("prompt", toys.PROMPT), max_new_tokens=count, **more)
+    )
 
 
 def shaped(layers: int) -> Model:
@@ -54,11 +58,13 @@ def shaped(layers: int) -> Model:
 @pytest.mark.parametrize(("block", "steps", "due"), [
     (8, 3, [3, 3, 2, 3, 3, 2, 2, 2, 2]), (22, 5, [5, 5, 4, 4, 4]), (8, 99, [1] * 22), (99, 22, [1] * 22), (7, 1, [7, 7, 7, 1]),
 ])  # fmt: skip
-def test_commits_follow_the_schedule_and_never_change(selector: str, block: int, steps: int, due: list[int]) -> None:
+def test_commits_follow_the_schedule_and_never_change(
+    selector: str, block: int, steps: int, due: list[int]
+) -> None:
     session = decoded(masked(selector, {"steps": steps}, block=block))
-    assert [len(fill.places) for fill in fills(session)] == due and {x for f in fills(session) for x in f.rules} == {
-        "scheduled"
-    }
+    assert [len(fill.places) for fill in fills(session)] == due and {
+        x for f in fills(session) for x in f.rules
+    } == {"scheduled"}
     text: dict[int, int] = {}
     for fill in fills(session):
         assert not text.keys() & set(fill.places), "a place is committed once"
@@ -74,7 +80,9 @@ def test_the_most_confident_are_committed_and_an_order_by_chance_is_another() ->
         assert not rest or min(taken) >= max(rest)
     orders = [fill.places for fill in fills(drawn)]
     assert orders != [fill.places for fill in fills(by_confidence)]
-    assert orders != [fill.places for fill in fills(decoded(masked("random", {"steps": 8}, block=22), seed=1))]
+    assert orders != [
+        fill.places for fill in fills(decoded(masked("random", {"steps": 8}, block=22), seed=1))
+    ]
 
 
 @pytest.mark.parametrize("selector", ["low_confidence", "random", "threshold", "local_leap"])
@@ -114,13 +122,22 @@ def test_a_place_is_settled_once_and_where_there_is_one() -> None:
     text = InOrder(10, [-1, -1, -1])
     text.settle(11, 4)
     assert text.open(10, 13) == [10, 12]
-    for position, said in ((11, "a token is settled there and stays"), (13, "the places are 10 to 12"), (9, "the places are")):
+    for position, said in (
+        (11, "a token is settled there and stays"),
+        (13, "the places are 10 to 12"),
+        (9, "the places are"),
+    ):
         with pytest.raises(ValueError, match=rf"^position {position}: {said}"):
             text.settle(position, 5)
 
 
 def test_draws_of_a_pass_are_those_one_by_one() -> None:
-    laws = torch.rand(40, 13, generator=torch.Generator().manual_seed(0), dtype=torch.float64).log().mul(3).softmax(1)
+    laws = (
+        torch.rand(40, 13, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        .log()
+        .mul(3)
+        .softmax(1)
+    )
     laws[:, 5] = 0
     at = [x // 2 for x in range(40)]
     one, all_of_them = Chance(3), Chance(3)
@@ -138,14 +155,18 @@ def test_rows_fed_and_entries_held_are_those_of_the_cache(cache: str, due: list[
     assert session.prefilled.passes == [] and session.prefilled.n == 0, "the prompt is read with the canvas"
     passes = [one for step in session.sink.steps for one in step.passes]
     assert [one.tokens for one in passes] == due and {one.phase for one in passes} == {"canvas"}
-    assert all(one.tokens + one.held == 37 or one.tokens == 37 for one in passes), "a row that is not fed is held"
+    assert all(one.tokens + one.held == 37 or one.tokens == 37 for one in passes), (
+        "a row that is not fed is held"
+    )
     assert [fill.stale for fill in fills(session)] == ([0] * 9 if cache == "none" else [0, 1, 2] * 3)
     assert not [change for step in session.sink.steps for change in step.cache if change.evicted_count]
 
 
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("selector", ["low_confidence", "mask_predict"])
-def test_only_open_places_of_the_block_are_unembedded(cache: str, selector: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_open_places_of_the_block_are_unembedded(
+    cache: str, selector: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As many rows as a selector chooses from, which are those that are priced; were all of them, nothing would change."""
     method, rows = masked(selector, {"steps": 3}, block=8, cache=cache), list[int]()
     unembed, asked, forward = Decoder.unembed, Feed.rows, Decoder.forward
@@ -154,13 +175,21 @@ def test_only_open_places_of_the_block_are_unembedded(cache: str, selector: str,
     passes = [one for step in session.sink.steps for one in step.passes]
     assert rows == [one.logits for one in passes] == [len(fill.confidence) for fill in fills(session)]
     heads = [op for one in passes for op in ops_of(toys.both().spec, one) if op.name == "lm_head"]
-    assert [op.flops for op in heads] == [2 * toys.both().spec.d_model * toys.both().spec.vocab * n for n in rows]
+    assert [op.flops for op in heads] == [
+        2 * toys.both().spec.d_model * toys.both().spec.vocab * n for n in rows
+    ]
     monkeypatch.setattr(Feed, "rows", slice(None))
-    monkeypatch.setattr(Decoder, "forward", lambda self, feed, *rest: forward(self, feed, *rest)[:, asked.__get__(feed)])
+    monkeypatch.setattr(
+        Decoder, "forward", lambda self, feed, *rest: forward(self, feed, *rest)[:, asked.__get__(feed)]
+    )
     every = decoded(method)
     assert every.end.tokens == session.end.tokens and rows[len(passes) :] == [one.tokens for one in passes]
     for one, other in zip(fills(session), fills(every), strict=True):
-        assert (one.candidate == other.candidate).all() and one.tokens == other.tokens and one.rules == other.rules
+        assert (
+            (one.candidate == other.candidate).all()
+            and one.tokens == other.tokens
+            and one.rules == other.rules
+        )
         np.testing.assert_allclose(one.confidence, other.confidence, rtol=1e-6, atol=0)
 
 
@@ -190,11 +219,12 @@ def test_a_pass_reads_what_the_first_of_its_block_has_left(cache: str) -> None:
         end = start + count if cache == "prefix" else fill.block[1]
         fed = range(fill.block[0], end)
         assert seen["positions"].tolist() == [*fed]
+        prefix = len(first)
         wanted = brute(
             decoder,
             first + seen["tokens"].tolist(),
             [*range(len(first)), *fed],
-            lambda layer, head, t, s: (s < len(first) and (t < len(first) or s not in fed)) or (t >= len(first) <= s),  # noqa: B023
+            lambda layer, head, t, s, n=prefix, fed=fed: (s < n and (t < n or s not in fed)) or (t >= n <= s),
         )
         torch.testing.assert_close(seen["logits"], wanted[len(first) :][seen["asked"]], atol=1e-9, rtol=0)
         compared += 1
@@ -214,7 +244,10 @@ SAME = [  # settings under which kept entries are never read, or are those of th
 
 @pytest.mark.parametrize(("layers", "strategy", "selector"), SAME)
 def test_caches_that_are_exact(layers: int, strategy: dict, selector: tuple) -> None:
-    texts = {cache: decoded(masked(*selector, **strategy, cache=cache), shaped(layers)).end.tokens for cache in CACHES}
+    texts = {
+        cache: decoded(masked(*selector, **strategy, cache=cache), shaped(layers)).end.tokens
+        for cache in CACHES
+    }
     assert texts["none"] == texts["prefix"] == texts["dual"]
 
 
@@ -237,12 +270,16 @@ class Exact(Decoder):
     def __init__(self, joint: torch.Tensor, start: int):
         vocab, self.joint, self.start = joint.shape[0], joint, start
         one = torch.ones(1, dtype=torch.float64)
-        spec = ModelSpec("exact", 1, 1, 1, 1, 1, 1, vocab + 1, max_positions=64, causal=False, mask_token=vocab)
+        spec = ModelSpec(
+            "exact", 1, 1, 1, 1, 1, 1, vocab + 1, max_positions=64, causal=False, mask_token=vocab
+        )
         super().__init__(spec, one.expand(vocab + 1, 1), [], one, one.expand(vocab + 1, 1))
 
     def forward(self, feed: Feed, cache: Any, probe=None, skip=None, depth=None, ran=None) -> torch.Tensor:
         store = cache.layers[0]
-        store.append(torch.stack([feed.tokens, feed.positions]).double().view(2, 1, 1, feed.length, 1), feed.positions)
+        store.append(
+            torch.stack([feed.tokens, feed.positions]).double().view(2, 1, 1, feed.length, 1), feed.positions
+        )
         tokens, places = store.kv[:, 0, 0, : store.n + store.m, 0].long().tolist()
         canvas = dict(zip(places, tokens, strict=True))
         assert sorted(canvas) == list(range(self.start + self.joint.ndim)) and len(places) == len(canvas), (
@@ -287,11 +324,15 @@ def test_one_place_a_pass_in_an_order_by_chance_writes_the_joint(vocab: int, len
     model, joint = oracle(vocab, length, seed=vocab)
     warm = ("temperature", {"temperature": 1.0})
     one, both = (
-        law(model, masked("random", {"steps": steps}, warm, block=length, cache=cache), PROMPT, length) for steps in (length, 1)
+        law(model, masked("random", {"steps": steps}, warm, block=length, cache=cache), PROMPT, length)
+        for steps in (length, 1)
     )
     assert apart(one, joint_of(joint)) < 1e-12
     marginals = [joint.sum([j for j in range(length) if j != i]) for i in range(length)]
-    apiece = {text: float(np.prod([float(m[x]) for m, x in zip(marginals, text, strict=True)])) for text in joint_of(joint)}
+    apiece = {
+        text: float(np.prod([float(m[x]) for m, x in zip(marginals, text, strict=True)]))
+        for text in joint_of(joint)
+    }
     assert apart(both, apiece) < 1e-12, "all in one pass: as if they were independent"
     assert apart(both, joint_of(joint)) > 1e-2, "the guard: they are not"
 
@@ -317,16 +358,27 @@ def views(count: int, seed: int = 0) -> list[Open]:
     made = []
     for _ in range(count):
         places = np.sort(rng.choice(np.arange(20, 36), rng.integers(1, 16), replace=False)).astype(np.int32)
-        made.append(Open((20, 36), 0, places, np.zeros(len(places), np.int32), rng.random(len(places)).astype(np.float32)))
+        made.append(
+            Open(
+                (20, 36),
+                0,
+                places,
+                np.zeros(len(places), np.int32),
+                rng.random(len(places)).astype(np.float32),
+            )
+        )
     return made
 
 
 def test_a_bar_that_nothing_reaches_is_one_place_a_pass_by_confidence() -> None:
     for cache in CACHES:
         bars, steps = (
-            decoded(masked(*x, block=8, cache=cache)) for x in (("threshold", {"tau": 1.01}), ("low_confidence", {}))
+            decoded(masked(*x, block=8, cache=cache))
+            for x in (("threshold", {"tau": 1.01}), ("low_confidence", {}))
         )
-        assert [f.places for f in fills(bars)] == [f.places for f in fills(steps)] and bars.end.tokens == steps.end.tokens
+        assert [f.places for f in fills(bars)] == [
+            f.places for f in fills(steps)
+        ] and bars.end.tokens == steps.end.tokens
         assert {x for f in fills(bars) for x in f.rules} == {"best"}
 
 
@@ -335,12 +387,16 @@ def test_all_that_reach_the_bar_are_committed_and_the_best_in_any_case() -> None
     for view in views(200):
         choice = Threshold(tau=0.8).select(view, Chance(0))
         taken = choice.taken(view)
-        due = {i for i, c in enumerate(view.confidence) if c >= np.float32(0.8)} | {int(view.confidence.argmax())}
+        due = {i for i, c in enumerate(view.confidence) if c >= np.float32(0.8)} | {
+            int(view.confidence.argmax())
+        }
         assert set(taken) == due
         assert all((choice.rules[i] == "sure") == (view.confidence[i] >= np.float32(0.8)) for i in taken)
         rules |= {choice.rules[i] for i in taken}
     assert rules == {"sure", "best"}
-    passes = [len(decoded(masked("threshold", {"tau": tau}, block=22)).sink.steps) for tau in (0.0, 0.4, 0.8, 1.01)]
+    passes = [
+        len(decoded(masked("threshold", {"tau": tau}, block=22)).sink.steps) for tau in (0.0, 0.4, 0.8, 1.01)
+    ]
     assert passes == sorted(passes) and passes[0] == 1 and passes[-1] == 22
 
 
@@ -355,7 +411,9 @@ def test_the_factor_rule_takes_the_largest_number_that_fits() -> None:
         several += due > 1
     assert several > 20, "the test needs views in which several fit"
     session = decoded(masked("threshold", {"factor": 2.0}, block=22))
-    assert any("factor" in fill.rules for fill in fills(session)) and not any(fill.bars is not None for fill in fills(session))
+    assert any("factor" in fill.rules for fill in fills(session)) and not any(
+        fill.bars is not None for fill in fills(session)
+    )
 
 
 def test_sure_enough_candidates_are_the_likeliest_text() -> None:
@@ -372,7 +430,9 @@ def test_sure_enough_candidates_are_the_likeliest_text() -> None:
             held += 1
         else:
             broken += apiece != mode
-    assert held > 500 and broken > 100, "the test needs both: joints that it holds for, and others where it would fail"
+    assert held > 500 and broken > 100, (
+        "the test needs both: joints that it holds for, and others where it would fail"
+    )
 
 
 def test_local_leap_lies_between_its_two_thresholds() -> None:
@@ -390,8 +450,13 @@ def test_local_leap_lies_between_its_two_thresholds() -> None:
 
 
 def test_an_anchor_lowers_the_bars_near_it_and_a_committed_place_is_none() -> None:
-    places, confidence = np.array([20, 22, 23, 26, 27], np.int32), np.array([0.6, 0.95, 0.6, 0.6, 0.5], np.float32)
-    choice = LocalLeap(tau=0.9, relaxed=0.55, radius=2).select(Open((20, 28), 3, places, places, confidence), Chance(0))
+    places, confidence = (
+        np.array([20, 22, 23, 26, 27], np.int32),
+        np.array([0.6, 0.95, 0.6, 0.6, 0.5], np.float32),
+    )
+    choice = LocalLeap(tau=0.9, relaxed=0.55, radius=2).select(
+        Open((20, 28), 3, places, places, confidence), Chance(0)
+    )
     assert choice.anchors == [22] and choice.bars is not None
     assert np.array_equal(choice.bars, np.array([0.55, 0.55, 0.55, 0.9, 0.9], np.float32))
     assert choice.rules[:3] == ["near", "sure", "near"]
@@ -410,21 +475,33 @@ def test_mask_predict_masks_so_many_of_the_least_sure_again(block: int, steps: i
     for step in session.sink.steps:
         fill, m = step.fill, step.fill.block[1] - step.fill.block[0]
         T = min(steps, m)
-        assert len(fill.open) == (m if passes == 0 else max(1, m * (T - passes) // T)) and fill.places == fill.open.tolist()
+        assert (
+            len(fill.open) == (m if passes == 0 else max(1, m * (T - passes) // T))
+            and fill.places == fill.open.tolist()
+        )
         fresh = dict(zip(fill.places, zip(fill.tokens, fill.confidence.tolist(), strict=True), strict=True))
         stored |= fresh
         passes += 1
-        again = sorted(stored, key=lambda p: (stored[p][1], p))[: max(1, m * (T - passes) // T) if passes < T else 0]
-        assert fill.reopened == sorted(again) and bool(step.emitted) is (passes == T), "what may change is not emitted"
+        again = sorted(stored, key=lambda p: (stored[p][1], p))[
+            : max(1, m * (T - passes) // T) if passes < T else 0
+        ]
+        assert fill.reopened == sorted(again) and bool(step.emitted) is (passes == T), (
+            "what may change is not emitted"
+        )
         if passes == T:
             assert step.emitted == [stored[p][0] for p in sorted(stored)]
             stored, passes = {}, 0
         changed += any(p not in fresh for p in again)
-    assert changed or steps in (1, 99), "the test needs a place that is masked again a pass or more behind its own"
+    assert changed or steps in (1, 99), (
+        "the test needs a place that is masked again a pass or more behind its own"
+    )
 
 
 def test_mask_predict_in_one_pass_is_one_shot() -> None:
-    one, bare = (decoded(masked(*x, block=22)) for x in (("mask_predict", {"steps": 1}), ("low_confidence", {"steps": 1})))
+    one, bare = (
+        decoded(masked(*x, block=22))
+        for x in (("mask_predict", {"steps": 1}), ("low_confidence", {"steps": 1}))
+    )
     assert one.end.tokens == bare.end.tokens and len(one.sink.steps) == 1
 
 
@@ -457,7 +534,9 @@ def test_a_fork_goes_on_with_the_canvas_as_it_stands(change: dict[str, Any], sam
     for _ in made.stream():
         pass
     assert [f.tokens for f in fills(made)[:at]] == [f.tokens for f in fills(run)[:at]]
-    assert (made.end.tokens == run.end.tokens) is same and len(made.end.tokens) == change.get("max_new_tokens", 22)
+    assert (made.end.tokens == run.end.tokens) is same and len(made.end.tokens) == change.get(
+        "max_new_tokens", 22
+    )
     report = check(made.sink)
     assert report.ok and report.counts["fills"] == len(made.sink.steps), str(report)
 
@@ -511,17 +590,24 @@ def test_a_fill_that_does_not_follow_is_told(changes: dict, said: str) -> None:
 
 
 def test_a_sampler_that_remembers_and_a_model_without_a_mask_token_are_refused() -> None:
-    with pytest.raises(MethodError, match=r"^masked fills places in any order, and repetition_penalty remembers"):
+    with pytest.raises(
+        MethodError, match=r"^masked fills places in any order, and repetition_penalty remembers"
+    ):
         decoded(masked("random", {}, "repetition_penalty"))
     without = toys.model(toys.decoder(toys.shaped(causal=False, heads=()), 0, torch.float64))
-    with pytest.raises(MethodError, match=r"^masked fills mask tokens, and toy knows none: choose a model whose"):
+    with pytest.raises(
+        MethodError, match=r"^masked fills mask tokens, and toy knows none: choose a model whose"
+    ):
         decoded(masked("random"), without)
     with pytest.raises(
-        MethodError, match=r"^masked fills places with text on both sides, and toy reads from left to right only"
+        MethodError,
+        match=r"^masked fills places with text on both sides, and toy reads from left to right only",
     ):
         decoded(masked("random"), toys.target())
     advice = "or choose the strategy masked and a model without a causal mask"
     with pytest.raises(MethodError, match=rf"^draft_verify uses no selector, .* {advice}"):
         decoded(toys.method(selector="random"), toys.target())
-    with pytest.raises(MethodError, match=r"^local_leap\.relaxed = 0\.9 is above tau = 0\.8: choose at most tau"):
+    with pytest.raises(
+        MethodError, match=r"^local_leap\.relaxed = 0\.9 is above tau = 0\.8: choose at most tau"
+    ):
         decoded(masked("local_leap", {"tau": 0.8, "relaxed": 0.9}))

@@ -13,7 +13,9 @@ def test_medusa_node_holds_its_levels_guess_whatever_its_parent_is() -> None:
     decoder = toys.pair()[0].decoder
     heads = decoder.heads["medusa"]
     for text, draft, _ in drafts("medusa", {"nodes": 20}):
-        with torch.inference_mode():  # the state of the token before the root: the target has not read the root yet
+        with (
+            torch.inference_mode()
+        ):  # the state of the token before the root: the target has not read the root yet
             logits = decoder.unembed(heads(feature_of(text[:-1])[-1]))
         best = logits.argsort(-1, descending=True).tolist()
         assert max(draft.depth) == 3 and len(draft) == 20

@@ -26,7 +26,9 @@ def minicache(**knobs) -> MiniCache:
 
 def entries(seed: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     """[2, 3, 20, 8]: entries of a layer."""
-    return torch.randn(2, 3, 20, 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(2, 3, 20, 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(
+        dtype
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -36,7 +38,9 @@ def test_equal_layers_come_back_and_so_do_lengths(dtype: torch.dtype) -> None:
     one = minicache(retention=0.0)
     merged = one.merge(x, 3 * x, "keys")
     lower, upper = (one.decode(parts, "keys") for parts in (merged.lower, merged.upper))
-    assert torch.allclose(lower, x, rtol=4 * eps, atol=0) and torch.allclose(upper, 3 * x, rtol=4 * eps, atol=0)
+    assert torch.allclose(lower, x, rtol=4 * eps, atol=0) and torch.allclose(
+        upper, 3 * x, rtol=4 * eps, atol=0
+    )
     layers = entries(0, dtype), entries(1, dtype)
     merged = one.merge(*layers, "keys")
     for parts, was in zip((merged.lower, merged.upper), layers, strict=True):
@@ -53,7 +57,9 @@ def test_direction_has_length_one_and_divides_the_angle() -> None:
     assert torch.allclose(angle, (u * v).sum(-1).clamp(-1, 1).acos(), atol=1e-6)
     arcs = [2 * torch.atan2((e - x).norm(dim=-1), (e + x).norm(dim=-1)) for x in (u, v)]
     one_arc = angle < 3.14
-    assert torch.allclose(arcs[0][one_arc], 0.3 * angle[one_arc]) and torch.allclose(arcs[1][one_arc], 0.7 * angle[one_arc])
+    assert torch.allclose(arcs[0][one_arc], 0.3 * angle[one_arc]) and torch.allclose(
+        arcs[1][one_arc], 0.7 * angle[one_arc]
+    )
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -84,13 +90,23 @@ def test_pair_takes_half_of_two_layers_and_what_is_retained() -> None:
     page = 2 * 2 * 8 * 8 * PAGE  # keys and values of two heads with 8 channels of 8 bytes
     whole, D = 40 * 2 * 2 * 8 * 8, 8
     places = 2 * 2 * 40 // 10 * 2  # of 16 bits
-    pair = [sum(x.untyped_storage().nbytes() for x in block.tensors) for s in (lower, upper) for block in s.blocks]
-    assert sum(pair) == round(2 * whole * (1 / 2 + 1 / D + 0.1)) + places == lower.nbytes() + upper.nbytes() - 2 * page
+    pair = [
+        sum(x.untyped_storage().nbytes() for x in block.tensors) for s in (lower, upper) for block in s.blocks
+    ]
+    assert (
+        sum(pair)
+        == round(2 * whole * (1 / 2 + 1 / D + 0.1)) + places
+        == lower.nbytes() + upper.nbytes() - 2 * page
+    )
     assert lone.packed == 0 and lower.packed == upper.packed == 40 and lone.nbytes() == whole + page // 2
     assert lane.cache.memory.held == sum(s.nbytes() for s in lane.cache.layers), "what is shared counts once"
-    shared = [upper.blocks[0].parts[side]["direction"] is lower.blocks[0].parts[side]["direction"] for side in SIDES]
+    shared = [
+        upper.blocks[0].parts[side]["direction"] is lower.blocks[0].parts[side]["direction"] for side in SIDES
+    ]
     lane.cache.rows(torch.tensor([0, 0]))
-    shared += [upper.blocks[0].parts[side]["direction"] is lower.blocks[0].parts[side]["direction"] for side in SIDES]
+    shared += [
+        upper.blocks[0].parts[side]["direction"] is lower.blocks[0].parts[side]["direction"] for side in SIDES
+    ]
     assert all(shared) and upper.blocks[0].parts["keys"]["direction"].shape[0] == 2
     assert lane.cache.memory.held == sum(s.nbytes() for s in lane.cache.layers)
     for at in range(19):  # a step late: until twenty have come together they are whole
@@ -104,10 +120,16 @@ def test_pair_takes_half_of_two_layers_and_what_is_retained() -> None:
 def test_distance_of_each_pair_is_told_and_a_model_without_a_pair_is_refused() -> None:
     run = toys.decode(toys.method(codec=("minicache", dict(buffer=4, start=0))), count=12)
     told = [step.cache[0].packed for step in run.sink.steps if step.cache[0].packed is not None]
-    assert len(told) > 2 and all(set(x.notes["distance"]) == {"0+1"} and 0.2 < x.notes["distance"]["0+1"] < 0.8 for x in told)
+    assert len(told) > 2 and all(
+        set(x.notes["distance"]) == {"0+1"} and 0.2 < x.notes["distance"]["0+1"] < 0.8 for x in told
+    )
     assert run.header.parts["codec"]["reads"] > 64 > run.header.parts["codec"]["bits"]
-    with pytest.raises(MethodError, match=r"^minicache\.start = 2: no two of toy's 3 layers are left .*; choose 0 to 1\.$"):
+    with pytest.raises(
+        MethodError, match=r"^minicache\.start = 2: no two of toy's 3 layers are left .*; choose 0 to 1\.$"
+    ):
         toys.method(codec=("minicache", dict(start=2))).check(toys.SPEC)
     toys.method(codec="minicache").check(toys.shaped(n_layers=2))
-    with pytest.raises(MethodError, match=r"toy's 1 layers are left to be merged; choose the codec unpacked\.$"):
+    with pytest.raises(
+        MethodError, match=r"toy's 1 layers are left to be merged; choose the codec unpacked\.$"
+    ):
         toys.method(codec="minicache").check(toys.shaped(n_layers=1))

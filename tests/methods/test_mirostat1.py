@@ -36,7 +36,12 @@ def test_the_exponent_of_a_zipf_law_is_found_and_k_is_the_formula(s: float) -> N
 
 def test_flat_laws_removed_tokens_and_small_vocabularies() -> None:
     sampler = Mirostat1(target=2.0)
-    for z in (torch.zeros(7), torch.tensor([3.0]), torch.tensor([1.0, -torch.inf, -torch.inf]), zipf(1.0, 5).float()):
+    for z in (
+        torch.zeros(7),
+        torch.tensor([3.0]),
+        torch.tensor([1.0, -torch.inf, -torch.inf]),
+        zipf(1.0, 5).float(),
+    ):
         state = sampler.start([], len(z))
         law = softmax(sampler.warp(z, state))
         assert torch.isfinite(law).all() and float(law.max()) > 0
@@ -67,4 +72,6 @@ def test_a_trace_tells_mu_and_what_moved_it() -> None:
     assert shown[0] == {"mu": 4.0, "surprise": None, "exponent": None, "k": None}
     assert len({x["k"] for x in shown}) > 3
     for before, after in pairwise(shown):
-        assert after["mu"] == pytest.approx(min(max(before["mu"] - 0.5 * (after["surprise"] - 2.0), -8.0), 8.0), abs=1e-12)
+        assert after["mu"] == pytest.approx(
+            min(max(before["mu"] - 0.5 * (after["surprise"] - 2.0), -8.0), 8.0), abs=1e-12
+        )

@@ -68,7 +68,9 @@ def test_later_heads_share_their_weights_and_hear_each_token() -> None:
             assert torch.allclose(net(h, e)[k], s @ net.out.weight.T, atol=1e-5)
         other = e.clone()
         other[:, 1] = 0
-        assert torch.equal(net(h, e)[0], net(h, other)[0]) and not torch.allclose(net(h, e)[1], net(h, other)[1])
+        assert torch.equal(net(h, e)[0], net(h, other)[0]) and not torch.allclose(
+            net(h, e)[1], net(h, other)[1]
+        )
 
 
 def test_deaf_to_tokens_it_says_the_same_of_every_path() -> None:
@@ -93,7 +95,9 @@ def test_it_drafts_nothing_before_the_target_has_read_anything() -> None:
     assert made == [0, 3]
 
 
-@pytest.mark.parametrize("settings", [dict(branching="2,2", kept=3), dict(branching="3,1,1", kept=2), dict(kept=1)])
+@pytest.mark.parametrize(
+    "settings", [dict(branching="2,2", kept=3), dict(branching="3,1,1", kept=2), dict(kept=1)]
+)
 def test_law_is_the_targets_by_counting_every_outcome(settings: dict) -> None:
     knobs = {"temperature": {"temperature": 1.0}, "top_k": {"k": 3}}
     alone = toys.Method.named({"sampler": ["temperature", "top_k"]}, knobs)
@@ -105,5 +109,7 @@ def test_law_is_the_targets_by_counting_every_outcome(settings: dict) -> None:
 
 
 def test_a_branching_that_is_none_is_refused() -> None:
-    with pytest.raises(ParamError, match=r"^mlp_speculator\.branching, item 2 = 'x': must be a whole number\.$"):
+    with pytest.raises(
+        ParamError, match=r"^mlp_speculator\.branching, item 2 = 'x': must be a whole number\.$"
+    ):
         Session(toys.pair()[0], toys.method(drafter=("mlp_speculator", dict(branching="3,x"))), toys.PROMPT)

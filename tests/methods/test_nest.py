@@ -21,7 +21,9 @@ IDS = [int(x) for x in Path(toys.DATASTORE).read_text().split()]
 
 
 def nest(drafter: str | tuple = "none", sampler: str = "greedy", count: int = 24, **knobs: object) -> Session:
-    return toys.decode(toys.method(law=("nest", {**KNOBS, **knobs}), drafter=drafter, sampler=sampler), count=count)
+    return toys.decode(
+        toys.method(law=("nest", {**KNOBS, **knobs}), drafter=drafter, sampler=sampler), count=count
+    )
 
 
 @pytest.mark.parametrize("text", ["", "4", "99 4 99"])
@@ -32,7 +34,9 @@ def test_an_empty_store_is_the_targets_own_law_to_the_bit(text: str, tmp_path: P
     knobs = dict(datastore=str(file), places=0 if not text else 100)
     for sampler in ("greedy", "temperature"):
         run = nest(DRAFTER, sampler, **knobs)
-        assert run.end.tokens == toys.decode(toys.method(drafter=DRAFTER, sampler=sampler), count=24).end.tokens
+        assert (
+            run.end.tokens == toys.decode(toys.method(drafter=DRAFTER, sampler=sampler), count=24).end.tokens
+        )
         assert not any(x.choices or x.law for x in run.sink.steps)
     logits = torch.randn(3, 13, dtype=torch.float64)
     assert torch.equal(run.law.rows(logits, {}, Draft(), run.context), logits)
@@ -107,15 +111,23 @@ def test_a_depth_rule_that_may_leave_the_last_layer_out_is_refused() -> None:
 
 
 FORGED = {
-    "a term": (lambda x: replace(x, terms={**x.terms, "p": [y * 0.9 for y in x.terms["p"]]}), "its terms add up to"),
+    "a term": (
+        lambda x: replace(x, terms={**x.terms, "p": [y * 0.9 for y in x.terms["p"]]}),
+        "its terms add up to",
+    ),
     "the shares": (lambda x: replace(x, weights={"p": 0.5, "p_kNN": 0.6}), "weights that are no shares"),
-    "a probability": (lambda x: replace(x, terms={**x.terms, "p": [2.0 for _ in x.terms["p"]]}), "no probability"),
+    "a probability": (
+        lambda x: replace(x, terms={**x.terms, "p": [2.0 for _ in x.terms["p"]]}),
+        "no probability",
+    ),
     "the mixture": (
         lambda x: replace(x, weights={"p": 1.0, "p_kNN": 0.0}, scores=sorted(x.terms["p"], reverse=True)),
         "its terms add up to",
     ),
     "all of it": (
-        lambda x: replace(x, terms={"p": x.terms["p_kNN"], "p_kNN": x.terms["p_kNN"]}, scores=x.terms["p_kNN"]),
+        lambda x: replace(
+            x, terms={"p": x.terms["p_kNN"], "p_kNN": x.terms["p_kNN"]}, scores=x.terms["p_kNN"]
+        ),
         "another than the mixture",
     ),
 }

@@ -33,7 +33,9 @@ def test_the_state_is_attention_over_the_prefix_that_it_stands_for(m: int) -> No
     kernel = feature(q, SCALE) @ far.mT  # [3, H_kv, g, 5, m]
     due = (near @ v[:, :, None] + kernel @ values) / (near.sum(-1) + kernel.sum(-1))[..., None]
     assert torch.allclose(mine, due, atol=1e-12)
-    assert not torch.allclose(mine, weights(q, k, None, SCALE) @ v[:, :, None], atol=1e-3), "the prefix counts"
+    assert not torch.allclose(mine, weights(q, k, None, SCALE) @ v[:, :, None], atol=1e-3), (
+        "the prefix counts"
+    )
 
 
 def test_phi_is_that_of_the_paper() -> None:

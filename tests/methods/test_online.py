@@ -24,7 +24,9 @@ from decodescope.engine.trace import check
 FAR = toys.draft(torch.float64, 0.6, toys.LIVELY)  # a draft model that is seldom right
 
 
-def session(settings: dict, sampler: Any = "greedy", draft: Model = FAR, target: Model | None = None, **more) -> Session:
+def session(
+    settings: dict, sampler: Any = "greedy", draft: Model = FAR, target: Model | None = None, **more
+) -> Session:
     models = (target or toys.pair()[0], draft)
     return toys.decode(toys.method(drafter=("online", settings), sampler=sampler), pair=models, **more)
 
@@ -61,13 +63,17 @@ def last_token_alone() -> Model:
     return toys.model(decoder)
 
 
-@pytest.mark.parametrize("sampler", ["greedy", ("temperature", {"temperature": 0.8})], ids=["greedy", "drawn"])
+@pytest.mark.parametrize(
+    "sampler", ["greedy", ("temperature", {"temperature": 0.8})], ids=["greedy", "drawn"]
+)
 def test_acceptance_rises_along_a_text_that_repeats_itself_and_not_without_learning(sampler: Any) -> None:
     """Paired: the same text with a rate of 0 and with one, a draft model that knows nothing of the target; by thirds."""
     pair, found = (last_token_alone(), toys.model(toys.decoder(seed=7, dtype=torch.float64))), {}
     for rate in (0.0, 3e-3):
         made = toys.decode(
-            toys.method(drafter=("online", dict(length=3, every=4, rate=rate)), sampler=sampler), count=90, pair=pair
+            toys.method(drafter=("online", dict(length=3, every=4, rate=rate)), sampler=sampler),
+            count=90,
+            pair=pair,
         )
         third = len(made.sink.steps) // 3
         found[rate] = accepted(made, slice(None, third)), accepted(made, slice(-third, None))
@@ -81,7 +87,9 @@ def test_a_repeated_prompt_is_drafted_better_after_it_was_learned() -> None:
     taught = session(dict(length=3, every=2, rate=3e-3), draft=FAR, count=60, target=target)
     shares = []
     for small in (FAR, toys.model(taught.lanes["draft"].decoder)):
-        made = toys.decode(toys.method(drafter=("draft_model", {"length": 3})), count=60, pair=(target, small))
+        made = toys.decode(
+            toys.method(drafter=("draft_model", {"length": 3})), count=60, pair=(target, small)
+        )
         assert made.tokens == taught.tokens
         shares.append(accepted(made, slice(None)))
     assert shares[1] > shares[0] + 0.1, shares
@@ -138,10 +146,15 @@ def test_losses_by_hand() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_loss_comes_down_and_brings_the_laws_nearer(loss: str) -> None:
-    p = torch.stack([logits_of(toys.pair()[0].decoder, toys.PROMPT[: row + 1]) for row in (5, 12)]).softmax(-1)
+    p = torch.stack([logits_of(toys.pair()[0].decoder, toys.PROMPT[: row + 1]) for row in (5, 12)]).softmax(
+        -1
+    )
     learner = Learner(FAR.decoder, 3e-3)
     told = [learner.learn(toys.PROMPT, 0, [5, 12], p, loss) for _ in range(20)]
-    q = [torch.stack([logits_of(x, toys.PROMPT[: row + 1]) for row in (5, 12)]).softmax(-1) for x in (FAR.decoder, learner)]
+    q = [
+        torch.stack([logits_of(x, toys.PROMPT[: row + 1]) for row in (5, 12)]).softmax(-1)
+        for x in (FAR.decoder, learner)
+    ]
     assert told[-1] < told[0] and (q[1] - p).abs().sum() < (q[0] - p).abs().sum()
 
 
@@ -153,7 +166,9 @@ def test_an_update_without_a_finite_gradient_is_none() -> None:
 
 
 def test_half_types_learn_in_float32_and_tied_heads_stay_tied() -> None:
-    tied = Decoder(FAR.decoder.spec, FAR.decoder.embed, FAR.decoder.layers, FAR.decoder.norm, FAR.decoder.embed)
+    tied = Decoder(
+        FAR.decoder.spec, FAR.decoder.embed, FAR.decoder.layers, FAR.decoder.norm, FAR.decoder.embed
+    )
     small = tied.to(torch.bfloat16).packed()
     learner = Learner(small, 1e-5)
     before = small.embed.clone()
@@ -161,7 +176,9 @@ def test_half_types_learn_in_float32_and_tied_heads_stay_tied() -> None:
     for _ in range(60):
         learner.learn(toys.PROMPT, 0, [5], p)
     assert learner.dtype == torch.bfloat16 and learner.head is learner.embed
-    assert learner.layers[0].qkv.is_mkldnn == small.layers[0].qkv.is_mkldnn and len(learner.norm) == len(small.norm)
+    assert learner.layers[0].qkv.is_mkldnn == small.layers[0].qkv.is_mkldnn and len(learner.norm) == len(
+        small.norm
+    )
     moved = (learner.embed.float() - before.float()).abs().max()
     assert 0 < moved < 60e-5 * 4, "steps too small for the type add up in the master"
     assert torch.equal(small.embed, before)
@@ -177,7 +194,9 @@ def test_shipped_weights_are_never_written_and_every_session_begins_with_them() 
     assert all(torch.equal(a, b) for a, b in zip(before, weights(FAR.decoder), strict=True))
     assert first.end.content_hash == second.end.content_hash, "the second learned from the same beginning"
     assert first.lanes["draft"].decoder is not second.lanes["draft"].decoder
-    assert not any(torch.equal(a, b) for a, b in zip(before[:1], weights(first.lanes["draft"].decoder)[:1], strict=True))
+    assert not any(
+        torch.equal(a, b) for a, b in zip(before[:1], weights(first.lanes["draft"].decoder)[:1], strict=True)
+    )
     plain = toys.decode(toys.method(drafter=("draft_model", {"length": 4})), pair=(toys.pair()[0], FAR))
     assert torch.equal(plain.lanes["draft"].decoder.embed, before[0])
 
@@ -188,7 +207,9 @@ def test_nothing_is_copied_before_the_first_update() -> None:
     assert (learner.updates, learner.bytes) == (0, 0) and learner.embed is FAR.decoder.embed
     assert {x["bytes"] for x in notes(made)} == {0}
     taught = session(dict(length=4, every=2))
-    assert notes(taught)[-1]["bytes"] == FAR.spec.params * 8 * 5, "weights, master, gradient and two averages, in float64"
+    assert notes(taught)[-1]["bytes"] == FAR.spec.params * 8 * 5, (
+        "weights, master, gradient and two averages, in float64"
+    )
 
 
 def test_a_branch_learns_for_itself() -> None:
@@ -216,7 +237,10 @@ def test_a_branch_learns_for_itself() -> None:
 def test_the_law_is_the_targets_while_the_draft_model_learns() -> None:
     """All paths of whole runs over two ids, an update after every refusal."""
     spec = toys.shaped(vocab=2, heads=())
-    target, small = toys.decoder(spec, 4, torch.float64, sharp=2.0), toys.decoder(spec, 5, torch.float64, sharp=2.0)
+    target, small = (
+        toys.decoder(spec, 4, torch.float64, sharp=2.0),
+        toys.decoder(spec, 5, torch.float64, sharp=2.0),
+    )
     learned: set[int] = set()
 
     class Watched(Walk):
@@ -226,7 +250,8 @@ def test_the_law_is_the_targets_while_the_draft_model_learns() -> None:
             return move
 
     method = Method(
-        drafter=build("drafter", "online", dict(length=2, every=1, rate=0.03)), sampler=build("sampler", "temperature")
+        drafter=build("drafter", "online", dict(length=2, every=1, rate=0.03)),
+        sampler=build("sampler", "temperature"),
     )
     prompt = [1, 0, 0, 1]
     walk = Watched(method, {"target": toys.model(target), "draft": toys.model(small)}, 3, prompt=prompt)
@@ -276,7 +301,12 @@ def test_buffer_updates_and_notes_keep_their_books() -> None:
         refused += missed
         updates = refused // 3
     assert updates > 3
-    read = [x for step in made.sink.steps for x in step.passes if x.phase == "catch_up" and x.lane == "draft" and x.held == 0]
+    read = [
+        x
+        for step in made.sink.steps
+        for x in step.passes
+        if x.phase == "catch_up" and x.lane == "draft" and x.held == 0
+    ]
     assert len(read) == updates, "after an update the draft model reads the text again"
 
 
@@ -316,12 +346,18 @@ def test_models_that_cannot_learn_here_are_refused_in_one_sentence() -> None:
             "out_of_memory",
             r"Learning toy \([\d,]+ parameters\) would take [\d,]+ MiB beside it; 2,048 are the limit: choose",
         ),
-        (capped, "bad_input", r"toy caps its attention scores, .*: choose another draft model, or the drafter draft_model\.$"),
+        (
+            capped,
+            "bad_input",
+            r"toy caps its attention scores, .*: choose another draft model, or the drafter draft_model\.$",
+        ),
     ):
         small = toys.noisy(FAR.decoder, 0.0)
         small.spec = spec
         model = toys.model(small)
         model.spec = FAR.spec
         with pytest.raises(EngineFault, match=said) as refusal:
-            Session(toys.pair()[0], toys.method(drafter="online"), toys.PROMPT, models={"draft": model}).start()
+            Session(
+                toys.pair()[0], toys.method(drafter="online"), toys.PROMPT, models={"draft": model}
+            ).start()
         assert refusal.value.reason == reason

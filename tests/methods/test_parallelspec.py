@@ -61,7 +61,10 @@ def test_every_node_is_what_its_path_alone_gives(k: int, depth: int) -> None:
 def test_within_a_group_guesses_hang_on_the_distance_and_across_groups_on_the_way() -> None:
     across = 0
     for _, draft, _ in drafts("parallelspec", dict(ALL, k=2, depth=4), 3):
-        below: dict[int, set[tuple[int, ...]]] = {1: set(), 2: set()}  # level of a node -> lists of its children
+        below: dict[int, set[tuple[int, ...]]] = {
+            1: set(),
+            2: set(),
+        }  # level of a node -> lists of its children
         for node in {*draft.parents} - {-1}:
             below.get(draft.depth[node], set()).add(tuple(draft.tokens[x] for x in draft.children(node)))
         assert len(below[1]) == 1, "level 2 is of the same pass as level 1: one list for all"
@@ -75,11 +78,15 @@ def test_a_draft_takes_a_pass_for_k_levels(k: int, depth: int, monkeypatch: pyte
     calls = []
     for name in ("group", "further"):
         whole = getattr(ParallelSpecLayer, name)
-        monkeypatch.setattr(ParallelSpecLayer, name, lambda *args, whole=whole: calls.append(1) or whole(*args))
+        monkeypatch.setattr(
+            ParallelSpecLayer, name, lambda *args, whole=whole: calls.append(1) or whole(*args)
+        )
     for _, draft, drafter in drafts("parallelspec", dict(ALL, k=k, depth=depth), 2):
         assert max(draft.depth) == depth
         assert len(calls) == math.ceil(depth / k) == 1 + draft.notes["passes"]
-        assert isinstance(drafter._walk, GroupWalk) and drafter._walk.store.m == 0, "nothing of a look ahead is kept"
+        assert isinstance(drafter._walk, GroupWalk) and drafter._walk.store.m == 0, (
+            "nothing of a look ahead is kept"
+        )
         calls.clear()
 
 
@@ -89,11 +96,20 @@ def test_with_k_of_one_it_drafts_what_eagle_2_does_to_the_bit(monkeypatch: pytes
     tensors = {f"layer.{name}": x for name, x in heads["eagle"].tensors().items()} | {"masks": net().masks}
     monkeypatch.setitem(heads, "parallelspec", ParallelSpecLayer.around(net().shape, tensors))
     for k in (1, 3):
-        rounds = [(text, draft) for text, draft, _ in drafts("parallelspec", settings | dict(k=k), 5, "temperature")]
-        same = [a == b and (x.tokens, x.parents) == (y.tokens, y.parents) for (a, x), (b, y) in zip(rounds, due, strict=True)]
+        rounds = [
+            (text, draft) for text, draft, _ in drafts("parallelspec", settings | dict(k=k), 5, "temperature")
+        ]
+        same = [
+            a == b and (x.tokens, x.parents) == (y.tokens, y.parents)
+            for (a, x), (b, y) in zip(rounds, due, strict=True)
+        ]
         assert all(same) if k == 1 else not any(same)
         if k == 1:
-            assert all(x.notes[name] == y.notes[name] for (_, x), (_, y) in zip(rounds, due, strict=True) for name in y.notes)
+            assert all(
+                x.notes[name] == y.notes[name]
+                for (_, x), (_, y) in zip(rounds, due, strict=True)
+                for name in y.notes
+            )
 
 
 def reached(out: torch.Tensor, x: torch.Tensor) -> list[int]:
@@ -115,7 +131,9 @@ def test_no_group_of_training_sees_its_own_answers() -> None:
         for t in range(rows[j]):
             assert reached(out[0, t], f) == reached(out[0, t], e) == list(range(t + 1)), (j, t)
             (grad,) = torch.autograd.grad(out[0, t].square().sum(), head.masks, retain_graph=True)
-            assert (grad.abs().sum(-1) > 0).tolist() == [i < j for i in range(3)], "its own mask and those before it"
+            assert (grad.abs().sum(-1) > 0).tolist() == [i < j for i in range(3)], (
+                "its own mask and those before it"
+            )
 
 
 def test_training_sees_the_groups_that_drafting_makes() -> None:

@@ -52,9 +52,14 @@ def test_a_test_is_priced_as_its_net_and_its_classifier() -> None:
         tests = [op for op in ops_of(spec, one) if op.name == "exit_test"]
         assert one.asks == left.asks == "imitation" and one.inner == r and len(tests) == len(left.tests)
         for op in tests:
-            assert op.flops == 2 * (h * r + r * h) + 2 * (2 * h) and op.weight_bytes == 2 * (2 * h * r + 2 * h)
+            assert op.flops == 2 * (h * r + r * h) + 2 * (2 * h) and op.weight_bytes == 2 * (
+                2 * h * r + 2 * h
+            )
         seen += len(tests)
-    assert seen > 20 and exit_test(spec, "imitation", inner=64).flops > exit_test(spec, "imitation", inner=3).flops
+    assert (
+        seen > 20
+        and exit_test(spec, "imitation", inner=64).flops > exit_test(spec, "imitation", inner=3).flops
+    )
 
 
 def test_the_net_learns_to_imitate_and_the_model_stays_as_it_is() -> None:
@@ -63,7 +68,9 @@ def test_the_net_learns_to_imitate_and_the_model_stays_as_it_is() -> None:
     kept, found = {k: x.clone() for k, x in net.state_dict().items()}, training.states(net, text(8))
     fresh = [float(training.missed(head, found, layer).detach()) for layer in range(1, net.shape.layers)]
     came = [training.sides(found, layer)[1] for layer in range(1, net.shape.layers)]
-    as_it_is = [float(1 - F.cosine_similarity(x, y, dim=-1).mean()) for x, y in zip(found, came, strict=False)]
+    as_it_is = [
+        float(1 - F.cosine_similarity(x, y, dim=-1).mean()) for x, y in zip(found, came, strict=False)
+    ]
     assert fresh == pytest.approx(as_it_is, abs=1e-6), "before training the future is the present"
     training.train(net, head, iter(text(16 * 60).split(16)), 60, 1e-2)
     assert all(float(training.missed(head, found, i)) < 0.9 * x for i, x in enumerate(fresh, 1))

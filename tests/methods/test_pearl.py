@@ -28,7 +28,9 @@ DRAWN = ("temperature", {"temperature": 0.9})
 
 
 def pearl(length: int = 4, sampler: Any = "greedy", **knobs) -> Method:
-    return toys.method(strategy=("pearl", knobs), drafter=("draft_model", {"length": length}), sampler=sampler)
+    return toys.method(
+        strategy=("pearl", knobs), drafter=("draft_model", {"length": length}), sampler=sampler
+    )
 
 
 def said(session: Session) -> list[dict[str, Any]]:
@@ -40,7 +42,12 @@ def said(session: Session) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("sampler", "length", "kind"),
-    [("T=1", 2, "mixed"), ("top-p 0.8", 3, "independent"), ("top-k 2", 2, "support"), ("penalty, mirostat", 2, "mixed")],
+    [
+        ("T=1", 2, "mixed"),
+        ("top-p 0.8", 3, "independent"),
+        ("top-k 2", 2, "support"),
+        ("penalty, mirostat", 2, "mixed"),
+    ],
 )
 def test_the_law_is_the_targets(sampler: str, length: int, kind: str) -> None:
     """All paths of whole runs, three tokens over three ids: a block is carried over, judged, wasted, and written anew."""
@@ -52,7 +59,9 @@ def test_the_law_is_the_targets(sampler: str, length: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("overlap", "stop"), [(True, ()), (False, (1,))])
-def test_the_law_is_the_targets_in_two_threads_and_with_a_stop_token(overlap: bool, stop: tuple[int, ...]) -> None:
+def test_the_law_is_the_targets_in_two_threads_and_with_a_stop_token(
+    overlap: bool, stop: tuple[int, ...]
+) -> None:
     drafter = DraftModel(length=2)
     method = Method(strategy=Pearl(overlap=overlap), drafter=drafter, sampler=SAMPLERS["T=0.7"][0])
     walk = Walk(method, models(2, "mixed", drafter), 3, stop, [1, 0, 1])
@@ -68,9 +77,17 @@ def test_rounds_by_hand() -> None:
     session = toys.decode(pearl(4), count=14, pair=(target, target))
     assert [len(step.emitted) for step in session.sink.steps] == [1, 4, 4, 4, 1]
     assert [x["mode"] for x in said(session)] == ["pre", "post", "post", "post", "post"]
-    assert [x["run"] for x in said(session)] == [1, 5, 9, 13, 14] and not any(x["wasted"] for x in said(session))
+    assert [x["run"] for x in said(session)] == [1, 5, 9, 13, 14] and not any(
+        x["wasted"] for x in said(session)
+    )
     assert all(step.extra is None and set(step.origins) == {"accepted"} for step in session.sink.steps)
-    assert [x.tokens for step in session.sink.steps for x in step.passes if x.lane == "target"] == [1, 4, 4, 4, 2]
+    assert [x.tokens for step in session.sink.steps for x in step.passes if x.lane == "target"] == [
+        1,
+        4,
+        4,
+        4,
+        2,
+    ]
 
 
 @pytest.mark.parametrize("sampler", ["greedy", DRAWN], ids=["greedy", "drawn"])
@@ -82,10 +99,16 @@ def test_rounds_follow_the_two_modes_and_keep_their_books(sampler: Any) -> None:
     for step, x in zip(steps, notes, strict=True):
         passes = {lane: [p for p in step.passes if p.lane == lane] for lane in ("target", "draft")}
         due = step.drafted + (x["written"] == 0)
-        assert [p.tokens for p in passes["target"]] == [due], "the root, and what is judged but the first of the new block"
+        assert [p.tokens for p in passes["target"]] == [due], (
+            "the root, and what is judged but the first of the new block"
+        )
         assert len(passes["draft"]) == x["written"], "a pass for every token, the root's among them"
         assert x["draft_us"] == pytest.approx(sum(p.wall_us for p in passes["draft"]), abs=1)
-        assert x["round_us"] == max(x["draft_us"], x["target_us"]) and x["simulated"] == "here" and not x["overlap"]
+        assert (
+            x["round_us"] == max(x["draft_us"], x["target_us"])
+            and x["simulated"] == "here"
+            and not x["overlap"]
+        )
         run, total = run + step.accepted, total + x["round_us"]
         assert x["run"] == run and x["clock_us"] == pytest.approx(total, abs=1)
         run = run if step.extra is None else 0
@@ -117,13 +140,19 @@ def test_texts_have_their_length_and_nothing_is_drafted_behind_it(count: int) ->
         session = toys.decode(pearl(4), count=count, pair=models_)
         assert session.end.tokens == toys.greedy(target.decoder, toys.PROMPT, count)
         lane = session.lanes["draft"]
-        assert len(lane.tokens) < len(toys.PROMPT) + count and toys.same_as_fresh(lane) and toys.same_as_fresh(session.target)
+        assert (
+            len(lane.tokens) < len(toys.PROMPT) + count
+            and toys.same_as_fresh(lane)
+            and toys.same_as_fresh(session.target)
+        )
 
 
 def test_a_branch_takes_the_unjudged_block_along() -> None:
     target, small = toys.pair()
     for sampler in ("greedy", DRAWN):
-        session = Session(target, pearl(3, sampler), toys.PROMPT, models={"draft": small}, max_new_tokens=40, seed=2)
+        session = Session(
+            target, pearl(3, sampler), toys.PROMPT, models={"draft": small}, max_new_tokens=40, seed=2
+        )
         while not (session.scratch and session.scratch.ahead.tokens):
             session.step()
         branch = session.branch()
@@ -140,7 +169,11 @@ def test_a_branch_takes_the_unjudged_block_along() -> None:
 def test_a_block_that_outlives_its_sampler_is_judged_by_how_it_was_written(to: str) -> None:
     target, small = toys.pair()
     session = Session(
-        target, pearl(3, "greedy" if to == "temperature" else DRAWN), toys.PROMPT, models={"draft": small}, seed=2
+        target,
+        pearl(3, "greedy" if to == "temperature" else DRAWN),
+        toys.PROMPT,
+        models={"draft": small},
+        seed=2,
     )
     while not (session.scratch and session.scratch.ahead.tokens):
         session.step()
@@ -181,10 +214,14 @@ def test_at_balanced_costs_no_greedy_text_takes_longer(gamma: int) -> None:
     """Every pattern of right and wrong guesses over 12 tokens, at t_target = gamma t_draft. A draft model that costs nothing
     is another matter."""
     patterns = list(product([True, False], repeat=12))
-    times = [(overlapped(list(x), gamma, gamma, 1.0), sequential(list(x), gamma, gamma, 1.0)) for x in patterns]
+    times = [
+        (overlapped(list(x), gamma, gamma, 1.0), sequential(list(x), gamma, gamma, 1.0)) for x in patterns
+    ]
     assert all(a <= b for a, b in times) and any(a < b for a, b in times)
     if gamma > 1:
-        assert any(overlapped(list(x), gamma, 1.0, 0.0) > sequential(list(x), gamma, 1.0, 0.0) for x in patterns)
+        assert any(
+            overlapped(list(x), gamma, 1.0, 0.0) > sequential(list(x), gamma, 1.0, 0.0) for x in patterns
+        )
 
 
 @pytest.mark.parametrize("sampler", ["greedy", DRAWN], ids=["greedy", "drawn"])
@@ -193,7 +230,9 @@ def test_real_runs_at_fixed_costs_take_what_the_clocks_say(sampler: Any) -> None
     for greedy texts, beside draft-and-verify."""
     target, small = toys.pair()
     for seed, prompt in enumerate(toys.prompts(2, 12, seed=9)):
-        session = Session(target, pearl(3, sampler), prompt, models={"draft": small}, max_new_tokens=40, seed=seed)
+        session = Session(
+            target, pearl(3, sampler), prompt, models={"draft": small}, max_new_tokens=40, seed=seed
+        )
         session.sink = Trace()
         session.start()
         session.scratch.costs = {"target": Linear(3.0, 0.0, 0.0), "draft": Linear(1.0, 0.0, 0.0)}
@@ -230,7 +269,10 @@ def test_clocks_of_another_machine_come_from_counts_of_work() -> None:
 @pytest.mark.parametrize("sampler", ["greedy", DRAWN], ids=["greedy", "drawn"])
 def test_two_threads_write_the_same_rounds(sampler: Any) -> None:
     runs = [toys.decode(pearl(4, sampler, overlap=overlap), count=40, seed=5) for overlap in (False, True)]
-    shapes = [[(x.emitted, x.origins, x.path, x.draft.tokens, x.draft.u, x.draft.q) for x in run.sink.steps] for run in runs]
+    shapes = [
+        [(x.emitted, x.origins, x.path, x.draft.tokens, x.draft.u, x.draft.q) for x in run.sink.steps]
+        for run in runs
+    ]
     assert shapes[0] == shapes[1]
     assert {x["overlap"] for x in said(runs[1])} == {True} and check(runs[1].sink).ok
     assert all(toys.same_as_fresh(lane) for lane in (runs[1].target, *runs[1].lanes.values()))
@@ -239,7 +281,9 @@ def test_two_threads_write_the_same_rounds(sampler: Any) -> None:
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_fault_of_the_draft_model_ends_the_run_whichever_thread_it_is_in(overlap: bool) -> None:
     target, small = toys.pair()
-    session = Session(target, pearl(3, overlap=overlap), toys.PROMPT, models={"draft": small}, max_new_tokens=40)
+    session = Session(
+        target, pearl(3, overlap=overlap), toys.PROMPT, models={"draft": small}, max_new_tokens=40
+    )
     session.step()
     text = list(session.tokens)
     lane = session.lanes["draft"]
@@ -256,10 +300,19 @@ def test_a_fault_of_the_draft_model_ends_the_run_whichever_thread_it_is_in(overl
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ({"drafter": "prompt_lookup"}, r"which prompt_lookup, as set, does not; choose the drafter draft_model with width = 1"),
+        (
+            {"drafter": "prompt_lookup"},
+            r"which prompt_lookup, as set, does not; choose the drafter draft_model with width = 1",
+        ),
         ({"drafter": ("draft_model", {"width": 2})}, r"which draft_model, as set, does not; choose"),
-        ({"drafter": "draft_model", "acceptance": "block"}, r"pearl uses no acceptance, so block would be ignored"),
-        ({"drafter": "draft_model", "schedule": "heuristic"}, r"pearl uses no schedule, so heuristic would be ignored"),
+        (
+            {"drafter": "draft_model", "acceptance": "block"},
+            r"pearl uses no acceptance, so block would be ignored",
+        ),
+        (
+            {"drafter": "draft_model", "schedule": "heuristic"},
+            r"pearl uses no schedule, so heuristic would be ignored",
+        ),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_in_one_sentence(parts: dict, said: str) -> None:
@@ -269,13 +322,17 @@ def test_parts_that_do_not_fit_are_refused_in_one_sentence(parts: dict, said: st
 
 
 def test_without_a_draft_model_it_is_plain_decoding() -> None:
-    made, plain = (toys.decode(toys.method(strategy=x, sampler=DRAWN), count=20, seed=1) for x in ("pearl", "draft_verify"))
+    made, plain = (
+        toys.decode(toys.method(strategy=x, sampler=DRAWN), count=20, seed=1)
+        for x in ("pearl", "draft_verify")
+    )
     assert made.end.tokens == plain.end.tokens and [x.origins for x in made.sink.steps] == [["target"]] * 20
 
 
 def test_a_report_on_drafts_and_checks_in_turn_is_refused_in_one_sentence() -> None:
     with pytest.raises(
-        TraceError, match=r"was written by pearl, whose .*: take a run of draft_verify with the same draft model\.$"
+        TraceError,
+        match=r"was written by pearl, whose .*: take a run of draft_verify with the same draft model\.$",
     ):
         report(toys.decode(pearl(3), count=12).sink)
 
@@ -283,6 +340,8 @@ def test_a_report_on_drafts_and_checks_in_turn_is_refused_in_one_sentence() -> N
 def test_a_round_without_a_token_of_the_targets_own_is_explained_as_such() -> None:
     target = toys.pair()[0]
     session = toys.decode(pearl(3), count=9, pair=(target, target))
-    with pytest.raises(TraceError, match="has no token of the target's own: all was accepted, the draft had gone on already"):
+    with pytest.raises(
+        TraceError, match="has no token of the target's own: all was accepted, the draft had gone on already"
+    ):
         explain(session.sink, 1)
     assert explain(session.sink, 1, 0).status == "accept"

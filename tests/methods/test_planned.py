@@ -95,7 +95,9 @@ def test_no_beginning_is_read_twice() -> None:
         session = planned(9, rollouts=rollouts, k=3)
         search, (step,) = searched(session), session.sink.steps
         read = {tuple(x.tokens[:n]) for x in search.rollouts for n in range(len(x.tokens))}
-        assert [one.tokens for one in step.passes] == [1] * len(read), "a pass of one row each, the prompt's end one of them"
+        assert [one.tokens for one in step.passes] == [1] * len(read), (
+            "a pass of one row each, the prompt's end one of them"
+        )
         assert sum(x.read for x in search.rollouts) == len(read) - 1
     assert len(read) < 1 + 40 * 9 / 2, "the test needs texts that have beginnings in common"
 
@@ -106,7 +108,9 @@ def test_one_rollout_is_greedy_decoding_and_so_is_a_run_without_tests() -> None:
         for knobs in (dict(rollouts=1), dict(tests="")):
             session = planned(12, prompt, **knobs)
             assert session.end.tokens == due.end.tokens and session.end.reason == due.end.reason
-            assert toys.same_as_fresh(session.target) and len(session.sink.steps[0].passes) == len(due.end.tokens)
+            assert toys.same_as_fresh(session.target) and len(session.sink.steps[0].passes) == len(
+                due.end.tokens
+            )
 
 
 @pytest.mark.parametrize(("c", "base"), [(4.0, 10.0), (0.0, 1.0), (20.0, 0.5)])
@@ -135,7 +139,9 @@ def test_each_rollout_goes_where_p_ucb_says_by_the_rollouts_before_it(c: float, 
         while text and all((*text[:-1], x) in full for x in offers(text[:-1], 4)[0]):
             text = text[:-1]
             full.add(text)
-    assert len(full) > 3 and len({r for _, r in texts}) > 1, "the test needs closed nodes and rewards that differ"
+    assert len(full) > 3 and len({r for _, r in texts}) > 1, (
+        "the test needs closed nodes and rewards that differ"
+    )
 
 
 def test_a_value_is_the_largest_reward_below_and_visits_are_the_rollouts_below() -> None:
@@ -145,12 +151,18 @@ def test_a_value_is_the_largest_reward_below_and_visits_are_the_rollouts_below()
         below = [x.reward for x in search.rollouts if search.path(x.node)[: len(path)] == path]
         assert search.values[node] == max(below) and search.visits[node] == len(below) + (node == 0)
     assert len({*search.values}) > 1, "the test needs rewards that differ"
-    assert search.best_so_far == [max(x.reward for x in search.rollouts[: n + 1]) for n in range(len(search.rollouts))]
+    assert search.best_so_far == [
+        max(x.reward for x in search.rollouts[: n + 1]) for n in range(len(search.rollouts))
+    ]
 
 
 def test_it_stops_at_a_text_that_passes_all() -> None:
     texts = [*every(4, 4)]
-    due = next(x for x in reversed(texts) if (v := value_of("".join(SIGNS.signs[t] for t in x if t != END))) is not None and v)
+    due = next(
+        x
+        for x in reversed(texts)
+        if (v := value_of("".join(SIGNS.signs[t] for t in x if t != END))) is not None and v
+    )
     value = value_of("".join(SIGNS.signs[t] for t in due if t != END))
     search = searched(session := planned(tests=str(value), rollouts=1024))
     rewards = [x.reward for x in search.rollouts]
@@ -194,7 +206,13 @@ def test_it_is_told() -> None:
 def test_expressions_have_values_by_names_and_tests_are_read_line_by_line() -> None:
     two, three = Fraction(2), Fraction(3)
     names = {"a": two, "b": three, "ab": Fraction(7)}
-    for text, due in (("a * b + 1", 7), ("ab - a", 5), ("x = a ** b", 8), ("(a + b) / 2", Fraction(5, 2)), ("b // a.", 1)):
+    for text, due in (
+        ("a * b + 1", 7),
+        ("ab - a", 5),
+        ("x = a ** b", 8),
+        ("(a + b) / 2", Fraction(5, 2)),
+        ("b // a.", 1),
+    ):
         assert value_of(text, names) == due
     for text in ("c", "ba", "2a", "a(b)", "a if b else a", "__import__('os')", "a.real", "1or 2", "a b", ""):
         assert value_of(text, names) is None
@@ -202,9 +220,15 @@ def test_expressions_have_values_by_names_and_tests_are_read_line_by_line() -> N
     cases = cases_in("6\n\n a = 2, b=3 : 2 * 3\n")
     assert [(dict(x.names), x.due) for x in cases] == [({}, 6), ({"a": two, "b": three}, 6)]
     assert passed("a * b", cases) == [False, True] and passed("6", cases) == [True, True]
-    wrong = ("a: 3", "'a' gives no name a number"), ("x", "'x' is no number"), ("a = b: 1", "'a = b' gives no name")
+    wrong = (
+        ("a: 3", "'a' gives no name a number"),
+        ("x", "'x' is no number"),
+        ("a = b: 1", "'a = b' gives no name"),
+    )
     for line, why in wrong:
         with pytest.raises(ValueError, match=why):
             cases_in(line)
-    with pytest.raises(MethodError, match=r"^planned.tests: 'twelve' is no number or arithmetic. Write a value a line"):
+    with pytest.raises(
+        MethodError, match=r"^planned.tests: 'twelve' is no number or arithmetic. Write a value a line"
+    ):
         planned(tests="twelve")

@@ -15,7 +15,14 @@ from decodescope.engine.decoding.draft import ROOT, Draft, Slots
 from decodescope.engine.heads.ppd import PromptTokens
 from decodescope.engine.heads.slot_tokens import visible
 from decodescope.engine.methods.drafters.heads.ppd import RATES, SIZES
-from decodescope.engine.methods.drafters.shared.slot_plan import RESTART, SlotTree, _tree, dealt, evaluated, slot_plan
+from decodescope.engine.methods.drafters.shared.slot_plan import (
+    RESTART,
+    SlotTree,
+    _tree,
+    dealt,
+    evaluated,
+    slot_plan,
+)
 from decodescope.engine.model.feed import Feed
 from decodescope.engine.replay.exact_law import law
 from decodescope.engine.timing import verify_cost as curve
@@ -25,7 +32,9 @@ V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
 
 def steps(rows: int, count: int = 8, sampler: str = "greedy", prompt: list[int] = toys.PROMPT):
     """(text with the root last, outcome) of the first steps of a run of the lively target."""
-    session = Session(toys.pair()[0], toys.method(drafter=("ppd", {"rows": str(rows)}), sampler=sampler), prompt, seed=5)
+    session = Session(
+        toys.pair()[0], toys.method(drafter=("ppd", {"rows": str(rows)}), sampler=sampler), prompt, seed=5
+    )
     session.start()
     observe, seen = session.drafter.observe, []
     session.drafter.observe = lambda outcome: (seen.append(outcome), observe(outcome))[1]  # type: ignore[method-assign]
@@ -57,7 +66,9 @@ def test_slots_change_no_logits_of_the_tree(sampler: str) -> None:
         with torch.inference_mode():
             session = Session(toys.pair()[0], toys.method(), text)
             session.start()
-            plain = decoder.forward(Draft(draft.tokens, draft.parents).feed(text[-1], len(text) - 1), session.target.cache)[0]
+            plain = decoder.forward(
+                Draft(draft.tokens, draft.parents).feed(text[-1], len(text) - 1), session.target.cache
+            )[0]
             session.target.rollback()
             ridden_pass = decoder.forward(draft.feed(text[-1], len(text) - 1), session.target.cache)[0]
         assert torch.allclose(outcome.logits, plain, atol=1e-12) and torch.allclose(
@@ -111,7 +122,10 @@ def test_positions_and_mask_of_a_pass_with_slots() -> None:
     slots = Slots([0, ROOT, ROOT], [1, 1, 2], sees, torch.zeros(3, 4))
     feed = Draft.chain([7, 8], slots=slots).feed(5, 10)
     assert feed.tokens[0, :3].tolist() == [5, 7, 8] and feed.slots == 3 and feed.highest == 12
-    assert feed.positions[0].tolist() == [10, 11, 12, 12, 11, 12] and feed.embed_rows.tolist() == [False] * 3 + [True] * 3
+    assert (
+        feed.positions[0].tolist() == [10, 11, 12, 12, 11, 12]
+        and feed.embed_rows.tolist() == [False] * 3 + [True] * 3
+    )
     assert feed.visible[0].int().tolist() == [
         [1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0],
         [1, 1, 0, 1, 0, 0], [1, 0, 0, 0, 1, 0], [1, 0, 0, 0, 1, 1],
@@ -120,7 +134,11 @@ def test_positions_and_mask_of_a_pass_with_slots() -> None:
 
 def test_first_step_drafts_nothing_and_asks() -> None:
     _, outcome, _ = next(steps(16))
-    assert not outcome.draft.tokens and set(outcome.draft.slots.at) == {ROOT} and outcome.draft.notes["state"] == 0
+    assert (
+        not outcome.draft.tokens
+        and set(outcome.draft.slots.at) == {ROOT}
+        and outcome.draft.notes["state"] == 0
+    )
     _, outcome, _ = next(steps(16, prompt=[4]))
     assert not outcome.draft.tokens and len(outcome.draft.slots) > 0
 
@@ -128,7 +146,9 @@ def test_first_step_drafts_nothing_and_asks() -> None:
 def test_nothing_is_asked_that_can_no_longer_be_drafted() -> None:
     """A prompt token k + 1 positions behind a node of depth d guesses what stands d + k + 2 levels below the root; a step that
     may emit n tokens drafts n - 1 levels, and the next one begins a level below the node and its own token."""
-    session = Session(toys.pair()[0], toys.method(drafter=("ppd", {"rows": "32"})), toys.PROMPT, max_new_tokens=6, seed=5)
+    session = Session(
+        toys.pair()[0], toys.method(drafter=("ppd", {"rows": "32"})), toys.PROMPT, max_new_tokens=6, seed=5
+    )
     session.start()
     propose, late = session.drafter.propose, 0
     session.drafter.propose = lambda ctx: seen.append((propose(ctx), ctx.room)) or seen[-1][0]  # type: ignore[method-assign]
@@ -150,7 +170,9 @@ TINY = [((0.6, 0.3), (0.4, 0.2)), ((0.5, 0.1), (0.45, 0.05)), ((0.2, 0.2), (0.9,
 def chain_of(trees: tuple[SlotTree, ...]) -> np.ndarray:
     """float [K + 1, K + 1]: with which probability each state follows each."""
     states = range(len(trees))
-    return np.array([[sum(e for e, k in zip(x.ends, x.slots, strict=True) if k == s) for s in states] for x in trees])
+    return np.array(
+        [[sum(e for e, k in zip(x.ends, x.slots, strict=True) if k == s) for s in states] for x in trees]
+    )
 
 
 def gain(trees: tuple[SlotTree, ...]) -> float:
@@ -189,7 +211,9 @@ def test_stationary_shares_add_up_and_stay_as_they_are() -> None:
         assert float(shares @ [x.template.expected for x in plan.trees]) == pytest.approx(plan.tokens)
         assert evaluated(plan.trees)[0].tokens == plan.tokens
         assert all(sum(x.ends) == pytest.approx(1) for x in plan.trees)
-    assert [slot_plan(RATES[:3], rows).tokens for rows in SIZES] == sorted(slot_plan(RATES[:3], rows).tokens for rows in SIZES)
+    assert [slot_plan(RATES[:3], rows).tokens for rows in SIZES] == sorted(
+        slot_plan(RATES[:3], rows).tokens for rows in SIZES
+    )
 
 
 def test_stationary_shares_and_tokens_predict_a_run_whose_guesses_are_right_as_often_as_said() -> None:
@@ -220,9 +244,15 @@ def test_states_of_a_run_are_the_prompt_tokens_that_hung_where_the_path_ended() 
     for step in known[:-3]:
         notes = step.draft.notes
         tree = plan.trees[notes["state"]]
-        planned = {way(tree.template.parents, tree.template.ranks, i): k for i, k in enumerate(tree.slots[1:])}
-        assert {way(step.draft.parents, notes["ranks"], i): k for i, k in enumerate(notes["slots"][1:])} == planned
-        assert notes["slots"][0] == tree.slots[0] and notes["expected"] == pytest.approx(tree.template.expected, abs=1e-4)
+        planned = {
+            way(tree.template.parents, tree.template.ranks, i): k for i, k in enumerate(tree.slots[1:])
+        }
+        assert {
+            way(step.draft.parents, notes["ranks"], i): k for i, k in enumerate(notes["slots"][1:])
+        } == planned
+        assert notes["slots"][0] == tree.slots[0] and notes["expected"] == pytest.approx(
+            tree.template.expected, abs=1e-4
+        )
         after = next((x for x in session.sink.steps if x.step == step.step + 1), None)
         due = notes["slots"][(step.path[-1] + 1) if step.path else 0]
         assert after is None or (after.draft.notes["state"] if after.draft else 0) == due
@@ -237,13 +267,21 @@ def test_dealing_out_is_exact_whatever_a_prompt_token_is_worth(worth: tuple[floa
     for budget in range(8):
         ways = [x for x in product(range(4), repeat=4) if sum(x) <= budget]
         value, slots = dealt(ends, np.array(worth), budget)
-        assert value == pytest.approx(max(sum(e * worth[k] for e, k in zip(ends, x, strict=True)) for x in ways))
-        assert sum(slots) <= budget and sum(e * worth[k] for e, k in zip(ends, slots, strict=True)) == pytest.approx(value)
+        assert value == pytest.approx(
+            max(sum(e * worth[k] for e, k in zip(ends, x, strict=True)) for x in ways)
+        )
+        assert sum(slots) <= budget and sum(
+            e * worth[k] for e, k in zip(ends, slots, strict=True)
+        ) == pytest.approx(value)
 
 
 def test_auto_takes_the_rows_with_most_tokens_per_microsecond(monkeypatch: pytest.MonkeyPatch) -> None:
     yields = [slot_plan(RATES[:3], rows, 2).tokens for rows in SIZES]
-    for costs in ([1.0] * 5, [1, 1.01, 5, 9, 12], [y * c for y, c in zip(yields, (2, 2, 1.9, 2, 2), strict=True)]):
+    for costs in (
+        [1.0] * 5,
+        [1, 1.01, 5, 9, 12],
+        [y * c for y, c in zip(yields, (2, 2, 1.9, 2, 2), strict=True)],
+    ):
         monkeypatch.setattr(curve, "verify_costs", lambda *_, costs=costs: costs)
         rates = [y / c for y, c in zip(yields, costs, strict=True)]
         session = toys.decode(toys.method(drafter="ppd"), count=6)

@@ -28,7 +28,14 @@ def pipeline(sampler: Any = "greedy", **knobs) -> Method:
     return toys.method(strategy=("predictive", knobs), sampler=sampler)
 
 
-def run(count: int = 40, sampler: Any = "greedy", model=DEEP, prompt=toys.PROMPT, level: str = "decisions", **knobs) -> Session:
+def run(
+    count: int = 40,
+    sampler: Any = "greedy",
+    model=DEEP,
+    prompt=toys.PROMPT,
+    level: str = "decisions",
+    **knobs,
+) -> Session:
     return toys.decode(pipeline(sampler, **knobs), prompt, count, pair=(model, model), level=level)
 
 
@@ -99,7 +106,9 @@ def test_a_kept_branch_ran_its_first_layers_once_and_they_are_those_of_a_fresh_p
     session.start()
     while not session.done:
         session.step()
-        assert toys.same_as_fresh(session.target) and all(store.m == 0 for store in session.target.cache.layers)
+        assert toys.same_as_fresh(session.target) and all(
+            store.m == 0 for store in session.target.cache.layers
+        )
         ahead = session.scratch.ahead
         if ahead is None or session.done:
             dropped += not session.done
@@ -123,8 +132,12 @@ def test_passes_and_their_price_are_those_of_the_layers_that_ran() -> None:
         assert (branches.phase, branches.tokens, branches.attn) == ("draft", 3, 2)
         assert x["work"] == 6 - x["head"] + 3 * 2
         ops = ops_of(DEEP.spec, root, draft=step.draft)
-        assert sum(op.name == "lm_head" for op in ops) <= 1 and len([op for op in ops if "exit" in op.name]) == 1
-        assert not [op for op in ops_of(DEEP.spec, branches) if op.layer is None and op.flops], "no branch is unembedded"
+        assert (
+            sum(op.name == "lm_head" for op in ops) <= 1 and len([op for op in ops if "exit" in op.name]) == 1
+        )
+        assert not [op for op in ops_of(DEEP.spec, branches) if op.layer is None and op.flops], (
+            "no branch is unembedded"
+        )
     assert {x["head"] for x in said(session)} == {0, 2}
 
 
@@ -156,7 +169,9 @@ def test_trained_exits_guess_in_the_place_of_the_last_norm() -> None:
 # ---- the law
 
 
-@pytest.mark.parametrize(("sampler", "branches"), [("T=1", 1), ("top-p 0.8", 2), ("penalty, mirostat", 2), ("T=0.7", 2)])
+@pytest.mark.parametrize(
+    ("sampler", "branches"), [("T=1", 1), ("top-p 0.8", 2), ("penalty, mirostat", 2), ("T=0.7", 2)]
+)
 def test_the_law_is_the_targets(sampler: str, branches: int) -> None:
     """All paths of whole runs of three tokens over three ids."""
     method = Method(strategy=Predictive(branches=branches), sampler=SAMPLERS[sampler][0])
@@ -206,7 +221,11 @@ def test_the_check_sees_a_pass_that_ran_again_what_a_branch_had_run() -> None:
 @pytest.mark.parametrize(
     ("layers", "knobs", "said"),
     [
-        (6, {"layers": 2}, r"layers = 2: toy has 6 layers, and the exit stands in the middle or above; choose 3 to 5, or"),
+        (
+            6,
+            {"layers": 2},
+            r"layers = 2: toy has 6 layers, and the exit stands in the middle or above; choose 3 to 5, or",
+        ),
         (6, {"layers": 6}, r"layers = 6: toy has 6 layers"),
         (3, {"layers": 1}, r"choose 2 to 2, or 0 for the middle\."),
         (1, {}, r"and toy has one; choose draft_verify\."),

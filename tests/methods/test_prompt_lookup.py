@@ -40,7 +40,10 @@ def test_matcher_equals_a_plain_search(ngram: int, length: int, match: str) -> N
             assert draft.tokens == due
             if due:
                 start, end = draft.notes["span"]
-                assert text[start:end] == text[len(text) - draft.notes["ngram"] :] and text[end : end + len(due)] == due
+                assert (
+                    text[start:end] == text[len(text) - draft.notes["ngram"] :]
+                    and text[end : end + len(due)] == due
+                )
             found += bool(due)
             text += [chance.randrange(4) for _ in range(chance.randrange(1, 4))]
     assert found > 300

@@ -55,7 +55,9 @@ def test_a_node_stays_if_the_early_ranking_has_it_and_its_parent_stays(settings:
         whole, pruned = both(session)
         stays: dict[int, bool] = {-1: True}
         for node, parent in enumerate(whole.parents):
-            ranking = early(decoder, [*session.tokens, *path_of(whole, parent)], settings["layers"], settings["top"])
+            ranking = early(
+                decoder, [*session.tokens, *path_of(whole, parent)], settings["layers"], settings["top"]
+            )
             stays[node] = stays[parent] and whole.tokens[node] in ranking
             with_parent += not stays[parent]
         due = [node for node in range(len(whole)) if stays[node]]
@@ -65,7 +67,11 @@ def test_a_node_stays_if_the_early_ranking_has_it_and_its_parent_stays(settings:
             dropped = pruned.notes["dropped"]
             assert dropped["nodes"] == len(whole) - len(due) and dropped["layer"] == settings["layers"]
             at = {-1: -1, **{node: i for i, node in enumerate(due)}}
-            rim = [[at[parent], whole.tokens[x]] for x, parent in enumerate(whole.parents) if not stays[x] and stays[parent]]
+            rim = [
+                [at[parent], whole.tokens[x]]
+                for x, parent in enumerate(whole.parents)
+                if not stays[x] and stays[parent]
+            ]
             assert dropped["first"] == rim[:8]
         stayed, fell = stayed + len(due), fell + len(whole) - len(due)
         session.step()
@@ -94,7 +100,10 @@ def test_only_the_first_layers_read_what_is_pruned_and_no_cache_keeps_it() -> No
         whole, _ = both(session)
         step = session.step()
         passes = [(x.phase, x.tokens, x.attn) for x in step.passes]
-        pruned = [("draft", len(whole) + 1, 1), ("verify", step.drafted + 1, list(range(1, toys.SPEC.n_layers)))]
+        pruned = [
+            ("draft", len(whole) + 1, 1),
+            ("verify", step.drafted + 1, list(range(1, toys.SPEC.n_layers))),
+        ]
         assert passes == (pruned if len(whole) else [("verify", 1, None)])
         assert toys.same_as_fresh(session.target) and session.target.tokens == session.tokens[:-1]
 
@@ -144,7 +153,11 @@ def test_a_tree_of_which_nothing_stays_leaves_the_target_alone() -> None:
         decoder.unembed = never  # type: ignore[method-assign]
         draft = session.drafter.propose(session.context)
         del decoder.unembed
-    assert len(draft) == 0 and draft.states.shape == (1, 1, toys.SPEC.d_model) and draft.notes["dropped"]["nodes"] > 0
+    assert (
+        len(draft) == 0
+        and draft.states.shape == (1, 1, toys.SPEC.d_model)
+        and draft.notes["dropped"]["nodes"] > 0
+    )
     assert [store.m for store in session.target.cache.layers] == [1, 0, 0]
 
 
@@ -156,23 +169,45 @@ def test_heads_and_full_traces_go_with_it() -> None:
             made = toys.decode(toys.method(drafter=("propd", dict(tree=tree, layers=1, top=6))), level=level)
             assert made.end.tokens == greedy
             if level == "fields":
-                assert all(x.attn is None for step in made.sink.steps for x in step.passes if x.phase == "verify")
+                assert all(
+                    x.attn is None for step in made.sink.steps for x in step.passes if x.phase == "verify"
+                )
 
 
 @pytest.mark.parametrize(
     ("settings", "more", "words"),
     [
-        (dict(tree="rsd_c"), {}, r"propd.tree = 'rsd_c': rsd_c, as set, makes no tree .*choose token_recycling, trie, rest"),
-        (dict(tree="prompt_lookup"), {}, r"prompt_lookup, as set, makes no tree that is chosen without chance"),
+        (
+            dict(tree="rsd_c"),
+            {},
+            r"propd.tree = 'rsd_c': rsd_c, as set, makes no tree .*choose token_recycling, trie, rest",
+        ),
+        (
+            dict(tree="prompt_lookup"),
+            {},
+            r"prompt_lookup, as set, makes no tree that is chosen without chance",
+        ),
         (dict(tree="propd"), {}, r"propd, as set, makes no tree"),
-        (dict(tree="rest datastore=/etc/hosts"), {}, r"a file cannot be named here; leave it out, or use rest alone\.$"),
-        (dict(layers=3), {}, r"propd.layers = 3 leaves nothing to check with, toy has 3 layers; choose 1 to 2\.$"),
+        (
+            dict(tree="rest datastore=/etc/hosts"),
+            {},
+            r"a file cannot be named here; leave it out, or use rest alone\.$",
+        ),
+        (
+            dict(layers=3),
+            {},
+            r"propd.layers = 3 leaves nothing to check with, toy has 3 layers; choose 1 to 2\.$",
+        ),
         (
             {},
             {"depth": "confidence_exit"},
             r"propd checks from layer 2 on, confidence_exit may leave before; choose the depth",
         ),
-        (dict(tree="rest longest=1"), {}, r"rest.shortest = 2: must not be above rest.longest, which is 1\.$"),
+        (
+            dict(tree="rest longest=1"),
+            {},
+            r"rest.shortest = 2: must not be above rest.longest, which is 1\.$",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(settings: dict, more: dict, words: str) -> None:

@@ -25,7 +25,9 @@ def test_it_ends_nearer_to_the_whole_model_than_rounding_on_texts_that_no_step_r
     other = torch.randint(toys.SPEC.vocab, (8, 64), generator=torch.Generator().manual_seed(9))
     dense, plain = logits(decoder, other), PVTuning(steps=0).made(decoder, TEXT)
     rounded = Codes(bits=2).made(decoder, TEXT)
-    assert all(torch.equal(unpack(x.down), unpack(y.down)) for x, y in zip(plain.layers, rounded.layers, strict=True))
+    assert all(
+        torch.equal(unpack(x.down), unpack(y.down)) for x, y in zip(plain.layers, rounded.layers, strict=True)
+    )
     made = part.made(decoder, TEXT)
     before, after = (divergence(dense, logits(x, other)) for x in (plain, made))
     assert after < 0.8 * before
@@ -33,7 +35,9 @@ def test_it_ends_nearer_to_the_whole_model_than_rounding_on_texts_that_no_step_r
 
 
 @pytest.mark.parametrize(("rate", "share"), [(0.02, 0.01), (0.02, 0.0), (0.0, 0.01)])
-def test_at_most_a_hundredth_of_the_codes_moves_in_a_step_and_the_rest_is_a_grid(rate: float, share: float) -> None:
+def test_at_most_a_hundredth_of_the_codes_moves_in_a_step_and_the_rest_is_a_grid(
+    rate: float, share: float
+) -> None:
     decoder = toys.decoder(dtype=torch.float64)
     part = PVTuning(steps=1, rate=rate, share=share, code_rate=1.0)
     grids, full = part.grids(decoder), 0
@@ -45,9 +49,18 @@ def test_at_most_a_hundredth_of_the_codes_moves_in_a_step_and_the_rest_is_a_grid
             assert moved == step.changed[place] <= share * x.q.numel()
             full += moved == int(share * x.q.numel())
             assert bool(((x.q == x.q.round()) & (x.q >= 0) & (x.q <= 3)).all()) and bool((x.scale > 0).all())
-            assert (not rate) == torch.equal(x.scale, before[place].scale) == torch.equal(x.zero, before[place].zero)
-            read, levels = x.rounded(torch.float32).weight().view_as(x.q), torch.arange(4.0, dtype=torch.float64)
-            assert ((read[..., None] - x.zero[..., None] - levels * x.scale[..., None]).abs().amin(-1) < 1e-6).all()
+            assert (
+                (not rate)
+                == torch.equal(x.scale, before[place].scale)
+                == torch.equal(x.zero, before[place].zero)
+            )
+            read, levels = (
+                x.rounded(torch.float32).weight().view_as(x.q),
+                torch.arange(4.0, dtype=torch.float64),
+            )
+            assert (
+                (read[..., None] - x.zero[..., None] - levels * x.scale[..., None]).abs().amin(-1) < 1e-6
+            ).all()
     assert full > 20, "the test needs steps that would move more"
 
 
@@ -67,7 +80,9 @@ def test_the_best_state_on_the_way_is_kept_even_if_it_is_the_first() -> None:
     decoder, rows = toys.decoder(), texts(TEXT, 768)
     part = PVTuning(steps=3, rate=0.0, code_rate=3.0, share=1.0)
     best, history, (first,) = part.tuned(decoder, part.grids(decoder), rows)
-    assert all(x.judged is not None and x.judged > first + 1 for x in history), "the test needs steps that do harm"
+    assert all(x.judged is not None and x.judged > first + 1 for x in history), (
+        "the test needs steps that do harm"
+    )
     assert all(torch.equal(best[place].weight(), x.weight()) for place, x in part.grids(decoder).items())
 
 
@@ -82,5 +97,7 @@ def test_what_is_stored_is_what_was_judged(k: int) -> None:
 
 
 def test_groups_that_do_not_divide_rows_are_refused() -> None:
-    with pytest.raises(ParamError, match=r"pv_tuning.group = 128: must divide the 32 inputs of qkv of layer 0"):
+    with pytest.raises(
+        ParamError, match=r"pv_tuning.group = 128: must divide the 32 inputs of qkv of layer 0"
+    ):
         PVTuning(group=128).made(toys.decoder(), TEXT)

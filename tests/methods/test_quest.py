@@ -35,7 +35,9 @@ AHEAD: dict[str, dict[str, Any]] = {
 
 
 @torch.inference_mode()
-def reading(settings: dict[str, Any] = SETTINGS, decoder: Decoder | None = None, text: list[int] = TEXT, **more: Any) -> Lane:
+def reading(
+    settings: dict[str, Any] = SETTINGS, decoder: Decoder | None = None, text: list[int] = TEXT, **more: Any
+) -> Lane:
     """A lane that has read a prompt, its last token with the pass in which it may choose for the first time."""
     lane = Lane("target", decoder or toys.pair()[0].decoder, build("policy", "quest", settings), **more)
     lane.read(text[:-1], compress=False)
@@ -62,7 +64,9 @@ def by_hand(lane: Lane, token: int, count: int, dense: int) -> torch.Tensor:
                 *older, _ = k.split(PAGE)
                 tops = [float((q * torch.where(q > 0, page.amax(0), page.amin(0))).sum()) for page in older]
                 order = sorted(range(len(tops)), key=lambda p: (-tops[p], p))
-                keep = torch.isin(torch.arange(len(k)) // PAGE, torch.tensor([*order[: count - 1], len(older)]))
+                keep = torch.isin(
+                    torch.arange(len(k)) // PAGE, torch.tensor([*order[: count - 1], len(older)])
+                )
                 k, v = k[keep], v[keep]
             outputs.append((k @ q * s.score_scale).softmax(0) @ v)
         x = x + w.out @ torch.cat(outputs)
@@ -77,7 +81,9 @@ def test_no_key_of_a_page_has_a_larger_product_than_its_bound() -> None:
     true = torch.einsum("btd,bpkd->btpk", q, keys)
     assert bool((true <= tops[..., None] + 1e-12).all()) and bool((true.amax(-1) < tops - 0.1).any())
     alone = torch.randn(1, 4, 1, 8, dtype=torch.float64)
-    assert torch.allclose(bound(q[:1], *alone.aminmax(dim=2)), q[:1] @ alone[:, :, 0].mT), "of one key it is the product"
+    assert torch.allclose(bound(q[:1], *alone.aminmax(dim=2)), q[:1] @ alone[:, :, 0].mT), (
+        "of one key it is the product"
+    )
 
 
 def test_a_query_head_reads_its_newest_page_and_those_of_the_largest_bounds() -> None:
@@ -114,9 +120,15 @@ def test_what_is_not_chosen_is_not_read() -> None:
     spoilt = 0
     for layer, (some, size) in feed.board.chosen.items():
         slots = some[0].repeat_interleave(size, 1)  # [H_kv, n]
-        lane.cache.layers[layer].kv[:, 0, :, : slots.shape[1]].masked_fill_(~slots[None, :, :, None], torch.nan)
+        lane.cache.layers[layer].kv[:, 0, :, : slots.shape[1]].masked_fill_(
+            ~slots[None, :, :, None], torch.nan
+        )
         spoilt += int((~slots).sum())
-        assert read is not None and read[layer] == (slots.sum(1) + len(TEXT) % PAGE).tolist() and read[0] == [len(TEXT)] * 2
+        assert (
+            read is not None
+            and read[layer] == (slots.sum(1) + len(TEXT) % PAGE).tolist()
+            and read[0] == [len(TEXT)] * 2
+        )
     assert spoilt > 50 and torch.equal(fed(lane, 7), logits)
 
 
@@ -135,7 +147,10 @@ def test_the_bounds_follow_what_is_forgotten_and_written_anew() -> None:
         fed(lane, token)
     for a, b in zip(lane.cache.layers[1:], other.cache.layers[1:], strict=True):
         pages = a.k[:, :, : len(TEXT) // PAGE * PAGE].unflatten(2, (-1, PAGE))
-        assert torch.equal(a.bounds(), torch.stack(pages.aminmax(dim=3))) and a.bounds().shape == b.bounds().shape
+        assert (
+            torch.equal(a.bounds(), torch.stack(pages.aminmax(dim=3)))
+            and a.bounds().shape == b.bounds().shape
+        )
 
 
 @pytest.mark.parametrize("rows", ["chain", "tree"])
@@ -159,7 +174,9 @@ def test_each_row_of_a_draft_reads_what_it_would_one_by_one(rows: str) -> None:
         one = reading()
         for row in path:
             assert torch.allclose(fed(one, tokens[row])[0], logits[row], atol=1e-9)
-    assert any(min(x) < len(TEXT) for x in one.passes[-1].read or []), "the test needs pages that are not read"
+    assert any(min(x) < len(TEXT) for x in one.passes[-1].read or []), (
+        "the test needs pages that are not read"
+    )
 
 
 @pytest.mark.parametrize("ahead", AHEAD)
@@ -187,14 +204,24 @@ def test_a_trace_says_what_each_pass_has_read() -> None:
     """Counts and map agree, and are checked against each other; the map is as long as the text, and drawn in columns."""
     trace = toys.decode(toys.method(policy=("quest", SETTINGS)), TEXT[:90], count=12).sink
     first, *later = trace.steps
-    assert first.passes[-1].read is None and first.cache[0].read is None, "the prompt's last token reads everything"
+    assert first.passes[-1].read is None and first.cache[0].read is None, (
+        "the prompt's last token reads everything"
+    )
     for step in later:
         one, read = step.passes[-1], step.cache[0].read
         assert one.read is not None and one.bounds == [0, *[one.held // PAGE] * 2] and read is not None
-        assert read[:, :, : one.held].sum(2).tolist() == one.read and read.shape[2] == one.held + 1 and read.min() == 0
+        assert (
+            read[:, :, : one.held].sum(2).tolist() == one.read
+            and read.shape[2] == one.held + 1
+            and read.min() == 0
+        )
         consistent_step(step, step.step, toys.SPEC.vocab)
     grid = Lives.of(trace).binned(5, 20, None, later[4].cache[0].read)
-    assert grid["read"].shape == grid["kept"].shape and set(grid["read"][:2].flatten()) == {255} and grid["read"][2:].min() == 0
+    assert (
+        grid["read"].shape == grid["kept"].shape
+        and set(grid["read"][:2].flatten()) == {255}
+        and grid["read"][2:].min() == 0
+    )
     spoilt = later[4].cache[0].read
     spoilt[2, 0, :] = 1
     with pytest.raises(TraceError, match="maps other numbers of entries"):
@@ -206,7 +233,9 @@ def test_a_trace_says_what_each_pass_has_read() -> None:
 
 def test_what_was_read_is_what_a_pass_costs() -> None:
     spec, pages = toys.SPEC, 12
-    held, read = (Pass("target", "verify", 1, 200, 1.0, read=x) for x in (None, [[200, 200], [48, 64], [48, 48]]))
+    held, read = (
+        Pass("target", "verify", 1, 200, 1.0, read=x) for x in (None, [[200, 200], [48, 64], [48, 48]])
+    )
     bounds = Pass("target", "verify", 1, 200, 1.0, read=read.read, bounds=[0, pages, pages])
     entry = 2 * 2 * spec.n_kv_heads * spec.head_dim  # bytes of a key and a value in 16 bits, all KV heads
     less = cost_of(spec, held).kv_read_bytes - cost_of(spec, read).kv_read_bytes
@@ -217,6 +246,8 @@ def test_what_was_read_is_what_a_pass_costs() -> None:
 
 
 def test_as_many_dense_layers_as_the_model_has_are_refused() -> None:
-    with pytest.raises(MethodError, match=r"quest.dense = 3: .* has the layers 0 to 2, .* choose at most 2\."):
+    with pytest.raises(
+        MethodError, match=r"quest.dense = 3: .* has the layers 0 to 2, .* choose at most 2\."
+    ):
         toys.decode(toys.method(policy=("quest", dict(dense=3))), count=1)
     toys.decode(toys.method(policy=("quest", dict(dense=2))), count=1)

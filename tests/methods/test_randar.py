@@ -54,7 +54,9 @@ def test_groups_follow_the_cosine(cells: int) -> None:
         assert sum(sizes) == cells and min(sizes) >= 1 and len(sizes) <= T
         for i, size in enumerate(sizes):
             done += size
-            assert done == max(min(math.floor((1 - math.cos(math.pi / 2 * (i + 1) / T)) * cells + 1), cells), done - size + 1)
+            assert done == max(
+                min(math.floor((1 - math.cos(math.pi / 2 * (i + 1) / T)) * cells + 1), cells), done - size + 1
+            )
     assert group_sizes(cells, cells) == [1] * cells and group_sizes(cells, 1) == [cells]
 
 
@@ -64,7 +66,9 @@ def test_every_cell_is_drawn_once_and_the_text_is_in_raster_order(steps: int) ->
     assert [len(group) for group in groups(session)] == group_sizes(64, steps)
     assert sorted(cell for group in groups(session) for cell in group) == list(range(64))
     assert session.end.reason == "picture_full"
-    text = {place: token for fill in fills(session) for place, token in zip(fill.places, fill.tokens, strict=True)}
+    text = {
+        place: token for fill in fills(session) for place, token in zip(fill.places, fill.tokens, strict=True)
+    }
     assert session.end.tokens == [text[START + i] for i in range(64)]
     assert groups(decoded(randar(steps), seed=1)) != groups(session)
     assert [x for group in groups(decoded(randar(steps, "raster"))) for x in group] == list(range(64))
@@ -96,7 +100,9 @@ def test_a_cell_has_the_law_that_it_would_have_if_it_came_next(steps: int) -> No
             assert torch.allclose(row, due, atol=1e-9)
         text += [x for cell in group for x in (instructions[cell], session.tokens[START + cell])]
     assert len(text) == START + 128
-    assert session.target.tokens == text[: len(session.target.tokens)], "what is held is what was read, in its order"
+    assert session.target.tokens == text[: len(session.target.tokens)], (
+        "what is held is what was read, in its order"
+    )
 
 
 @torch.inference_mode()
@@ -107,7 +113,11 @@ def test_the_order_within_a_group_changes_no_law_and_no_draw() -> None:
     for _ in range(9):
         other.scratch.groups[0] = other.scratch.groups[0][::-1]
         a, b = (session.step().fill for session in (one, other))
-        assert a.places == b.places and a.tokens == b.tokens and (a.order.tolist() != b.order.tolist() or len(a.places) == 1)
+        assert (
+            a.places == b.places
+            and a.tokens == b.tokens
+            and (a.order.tolist() != b.order.tolist() or len(a.places) == 1)
+        )
         assert abs(a.confidence - b.confidence).max() < 1e-6
         if len(a.places) > 1:  # later groups read these cells, and in which order is the model's business
             break
@@ -186,7 +196,9 @@ def test_cells_of_one_group_are_drawn_without_each_other() -> None:
     assert group_sizes(4, 2) == [2, 2]
     found = counted(2)
     assert apart(found, derived([2, 2])) < 1e-9
-    assert apart(found, derived([1, 1, 1, 1])) > 1e-3, "the test needs a model whose cells depend on each other"
+    assert apart(found, derived([1, 1, 1, 1])) > 1e-3, (
+        "the test needs a model whose cells depend on each other"
+    )
 
 
 # ---- pictures that are there in part, forks, records, refusals
@@ -197,7 +209,9 @@ def test_levels_of_a_prompt_are_cells_that_are_known() -> None:
     session = decoded(randar(64, "raster", "greedy"), prompt=prompt)
     assert len(session.end.tokens) == 64 - 9 == len(session.sink.steps)
     assert session.end.tokens == toys.greedy(toys.told().decoder, prompt, 55)
-    assert decoded(randar(9), prompt=prompt).sink.steps[0].passes[-1].tokens == 1 + 2 * 9 + group_sizes(55, 9)[0]
+    assert (
+        decoded(randar(9), prompt=prompt).sink.steps[0].passes[-1].tokens == 1 + 2 * 9 + group_sizes(55, 9)[0]
+    )
 
 
 def test_a_branch_has_the_same_future_and_a_fork_writes_on() -> None:
@@ -237,15 +251,26 @@ def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
     sjd = toys.method(drafter="sjd", sampler=WARM)
     for model, method, said in (
         (toys.pair()[0], randar(2), "randar writes pictures, and toy writes none: choose a model"),
-        (toys.raster(), randar(2), "randar tells a model which cell comes next, and toy writes all in raster order: choose"),
+        (
+            toys.raster(),
+            randar(2),
+            "randar tells a model which cell comes next, and toy writes all in raster order: choose",
+        ),
         (toys.told(), sjd, "waits to be told which cell comes next: choose the strategy randar"),
-        (toys.told(), randar(2, sampler="mirostat"), "randar fills places in any order, and mirostat remembers"),
+        (
+            toys.told(),
+            randar(2, sampler="mirostat"),
+            "randar fills places in any order, and mirostat remembers",
+        ),
     ):
         with pytest.raises(MethodError, match=said):
             Session(model, method, toys.PROMPT, max_new_tokens=9)
     for prompt, said in (
         ([2, 6, 7], "The prompt holds grey levels alone: put a token before the picture"),
-        ([4] * 400, "With 400 tokens before it a picture takes 528 positions, .* reads at most 512 .*: shorten the prompt"),
+        (
+            [4] * 400,
+            "With 400 tokens before it a picture takes 528 positions, .* reads at most 512 .*: shorten the prompt",
+        ),
     ):
         with pytest.raises(Exception, match=said):
             begun(randar(9), prompt=prompt).step()

@@ -21,15 +21,22 @@ KNOBS = dict(budget=8, window=3, query=3, strength=20.0)
 
 
 def rapid(drafter: str | tuple = "none", sampler: str = "greedy", count: int = 24, **knobs: float) -> Session:
-    return toys.decode(toys.method(law=("rapid", {**KNOBS, **knobs}), drafter=drafter, sampler=sampler), count=count)
+    return toys.decode(
+        toys.method(law=("rapid", {**KNOBS, **knobs}), drafter=drafter, sampler=sampler), count=count
+    )
 
 
 def test_without_a_step_it_is_the_targets_own_law_to_the_bit() -> None:
     for sampler in ("greedy", "temperature"):
         run = rapid(DRAFTER, sampler, strength=0.0)
-        assert run.end.tokens == toys.decode(toys.method(drafter=DRAFTER, sampler=sampler), count=24).end.tokens
+        assert (
+            run.end.tokens == toys.decode(toys.method(drafter=DRAFTER, sampler=sampler), count=24).end.tokens
+        )
         gaps = [step.law for step in run.sink.steps]
-        assert all(x == 0 for gap in gaps for x in gap["law_gap"]) and min(x for gap in gaps for x in gap["second_gap"]) > 0
+        assert (
+            all(x == 0 for gap in gaps for x in gap["law_gap"])
+            and min(x for gap in gaps for x in gap["second_gap"]) > 0
+        )
     logits = torch.randn(1, 13, dtype=torch.float64)
     with torch.inference_mode():
         assert torch.equal(run.law.rows(logits, {}, Draft(), run.context), logits)
@@ -42,10 +49,20 @@ def test_where_the_prompt_is_as_short_as_the_budget_both_read_the_same() -> None
         method = toys.method(law=("rapid", {**KNOBS, "budget": budget}), drafter=DRAFTER)
         models = {"short": target, "draft": toys.pair()[1]}
         run = toys.finished(Session(target, method, toys.PROMPT, models=models, max_new_tokens=20))
-        assert run.lanes["short"].tokens == run.target.tokens and run.end.tokens == toys.decode(count=20).end.tokens
-        assert max(x for step in run.sink.steps for gaps in ("second_gap", "law_gap") for x in step.law[gaps]) < 1e-12
-    long = toys.finished(Session(target, toys.method(law=("rapid", KNOBS)), toys.PROMPT, models=models, max_new_tokens=20))
-    assert long.end.tokens != run.end.tokens and len(long.lanes["short"].tokens) == len(long.target.tokens) - 8
+        assert (
+            run.lanes["short"].tokens == run.target.tokens
+            and run.end.tokens == toys.decode(count=20).end.tokens
+        )
+        assert (
+            max(x for step in run.sink.steps for gaps in ("second_gap", "law_gap") for x in step.law[gaps])
+            < 1e-12
+        )
+    long = toys.finished(
+        Session(target, toys.method(law=("rapid", KNOBS)), toys.PROMPT, models=models, max_new_tokens=20)
+    )
+    assert (
+        long.end.tokens != run.end.tokens and len(long.lanes["short"].tokens) == len(long.target.tokens) - 8
+    )
 
 
 @torch.inference_mode()
@@ -54,7 +71,9 @@ def test_each_law_is_the_papers_formula_by_brute_force_whatever_drafts(alpha: fl
     """Both texts are read anew for every token; p, q and the shift in plain numbers."""
     second = toys.helpers()["short"].decoder
     kept, n = retrieved(toys.PROMPT, 8, 3, 3), len(toys.PROMPT)
-    assert kept == [0, 1, 2, 3, 12, 13, 14], "the first token, the window with 1 and 4, and the question 3 1 4"
+    assert kept == [0, 1, 2, 3, 12, 13, 14], (
+        "the first token, the window with 1 and 4, and the question 3 1 4"
+    )
     for drafter in ("none", DRAFTER):
         run, moved, cut = rapid(drafter, alpha=alpha), 0, 0
         assert check(run.sink).ok
@@ -64,7 +83,10 @@ def test_each_law_is_the_papers_formula_by_brute_force_whatever_drafts(alpha: fl
             short = [text[x] for x in kept] + text[n:]
             q = second.forward(Feed.causal(short, 0, logits="last"), None)[0, 0].softmax(-1).tolist()
             p = z.softmax(-1).tolist()
-            law = [a - 20 * (b - c) if c >= alpha * max(q) else a for a, b, c in zip(z.tolist(), p, q, strict=True)]
+            law = [
+                a - 20 * (b - c) if c >= alpha * max(q) else a
+                for a, b, c in zip(z.tolist(), p, q, strict=True)
+            ]
             cut += sum(c < alpha * max(q) for c in q)
             own = torch.tensor(law, dtype=torch.float64).softmax(-1).tolist()
             assert step.emitted[0] == law.index(max(law))
@@ -72,7 +94,9 @@ def test_each_law_is_the_papers_formula_by_brute_force_whatever_drafts(alpha: fl
             level = [law[x] - score for x, score in zip(choice.candidates, choice.scores, strict=True)]
             assert max(level) - min(level) < 1e-9, "the scores are these logits, up to a number"
             for told, other in (("second_gap", q), ("law_gap", own)):
-                assert step.law[told][0] == pytest.approx(sum(abs(a - b) for a, b in zip(p, other, strict=True)) / 2)
+                assert step.law[told][0] == pytest.approx(
+                    sum(abs(a - b) for a, b in zip(p, other, strict=True)) / 2
+                )
             assert step.law["windows"][0] == 0 and set(step.law["windows"]) <= set(kept)
             moved += p.index(max(p)) != step.emitted[0]
         assert moved > 3 and bool(cut) is bool(alpha), "the test needs other choices than the target's"

@@ -20,7 +20,17 @@ from decodescope.engine.methods.drafters.draft_model.rasd import RASD
 from decodescope.engine.methods.drafters.shared.trees import Beam
 from decodescope.engine.model.feed import Feed
 
-KNOBS = dict(datastore=toys.DATASTORE, nodes=8, depth=3, width=3, first=4, longest=3, shortest=1, length=4, retrieved=10)
+KNOBS = dict(
+    datastore=toys.DATASTORE,
+    nodes=8,
+    depth=3,
+    width=3,
+    first=4,
+    longest=3,
+    shortest=1,
+    length=4,
+    retrieved=10,
+)
 IDS = [int(x) for x in Path(toys.DATASTORE).read_text().split()]
 
 
@@ -78,7 +88,10 @@ def test_the_draft_is_the_union_of_both_trees_and_accepted_as_far_as_the_better_
         own, found = grown(text), retrieved(text)
         paths = [tuple(path_of(draft, node)) for node in range(len(draft))]
         assert len(set(paths)) == len(paths) and set(paths) == own | found
-        words = {path: ("both" if path in own & found else "model" if path in own else "retrieval") for path in paths}
+        words = {
+            path: ("both" if path in own & found else "model" if path in own else "retrieval")
+            for path in paths
+        }
         assert draft.notes["origin"] == [words[path] for path in paths]
         seen.update(draft.notes["origin"])
         ahead = answer[len(text) - len(toys.PROMPT) :]
@@ -86,7 +99,9 @@ def test_the_draft_is_the_union_of_both_trees_and_accepted_as_far_as_the_better_
         assert step.accepted == max(matched(own, ahead), matched(found, ahead))
         seen["retrieval was better"] += matched(found, ahead) > matched(own, ahead)
         seen["model was better"] += matched(found, ahead) < matched(own, ahead)
-    assert min(seen[x] for x in ("model", "retrieval", "both", "retrieval was better", "model was better")) > 1, seen
+    assert (
+        min(seen[x] for x in ("model", "retrieval", "both", "retrieval was better", "model was better")) > 1
+    ), seen
 
 
 @torch.inference_mode()
@@ -108,7 +123,9 @@ def test_example_by_hand(tmp_path: Path) -> None:
     Five of them: 9, 9 1, 7, 7 8, 7 8 5."""
     file = tmp_path / "ids.txt"
     file.write_text("5 6 9 1 0 5 6 9 1")
-    knobs = dict(datastore=str(file), nodes=1, depth=1, width=1, first=13, longest=2, shortest=2, length=4, retrieved=5)
+    knobs = dict(
+        datastore=str(file), nodes=1, depth=1, width=1, first=13, longest=2, shortest=2, length=4, retrieved=5
+    )
     session = opened(knobs, [5, 6, 7, 8, 5, 6])
     draft = session.drafter.propose(session.context)
     own = int(law_after([5, 6, 7, 8, 5, 6]).argmax())

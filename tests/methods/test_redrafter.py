@@ -32,7 +32,11 @@ def beams_of(text: list[int], width: int, length: int, top: int) -> dict[tuple[i
             s = torch.zeros(16, dtype=torch.float64)
             for token in (text[-1], *beam):
                 e = decoder.embed[token]
-                s = F.silu(net.told.weight @ (e / (e.square().mean() + 1e-5).sqrt()) + net.kept.weight @ s + net.kept.bias)
+                s = F.silu(
+                    net.told.weight @ (e / (e.square().mean() + 1e-5).sqrt())
+                    + net.kept.weight @ s
+                    + net.kept.bias
+                )
             y = net.enter.weight @ torch.cat([h, s]) + net.enter.bias
             for block in net.blocks:
                 y = y + F.silu(block.weight @ y + block.bias)
@@ -44,7 +48,9 @@ def beams_of(text: list[int], width: int, length: int, top: int) -> dict[tuple[i
     return found
 
 
-@pytest.mark.parametrize(("width", "length", "top"), [(4, 3, 50), (10, 3, 50), (6, 2, 2), (1, 5, 50), (40, 2, 3)])
+@pytest.mark.parametrize(
+    ("width", "length", "top"), [(4, 3, 50), (10, 3, 50), (6, 2, 2), (1, 5, 50), (40, 2, 3)]
+)
 def test_draft_holds_the_beams_of_a_search_that_reads_each_anew(width: int, length: int, top: int) -> None:
     shared = 0
     for text, draft, _ in drafts("redrafter", dict(width=width, length=length, top=top), steps=5):
@@ -53,7 +59,9 @@ def test_draft_holds_the_beams_of_a_search_that_reads_each_anew(width: int, leng
         for beam, nodes in zip(due, draft.notes["nodes"], strict=True):
             assert [draft.tokens[node] for node in nodes] == list(beam)
             assert [draft.parents[node] for node in nodes] == [ROOT, *nodes[:-1]]
-        assert len(draft) == len({beam[:n] for beam in due for n in range(1, length + 1)}), "what beams share stands once"
+        assert len(draft) == len({beam[:n] for beam in due for n in range(1, length + 1)}), (
+            "what beams share stands once"
+        )
         assert draft.notes["merged"] == len(due) * length - len(draft) and draft.kind == "onehot"
         shared += draft.notes["merged"]
     assert shared > 3 or width == 1 or length == 1, "the test needs beams that begin alike"
@@ -80,7 +88,9 @@ def test_state_and_feature_worked_by_hand() -> None:
 
 def test_untrained_net_says_what_the_target_says_of_the_next_token() -> None:
     h = torch.randn(5, 32)
-    assert torch.equal(ReDrafter(32, heads=3, inner=8, blocks=2)(h, torch.randn(5, 3, 32)), h.expand(3, 5, 32))
+    assert torch.equal(
+        ReDrafter(32, heads=3, inner=8, blocks=2)(h, torch.randn(5, 3, 32)), h.expand(3, 5, 32)
+    )
 
 
 def test_blocks_have_weights_of_their_own() -> None:
@@ -93,7 +103,9 @@ def test_it_drafts_nothing_before_the_target_has_read_anything() -> None:
     assert made == [0, 3]
 
 
-@pytest.mark.parametrize("settings", [dict(width=4, length=2), dict(width=2, length=3), dict(width=1, length=2)])
+@pytest.mark.parametrize(
+    "settings", [dict(width=4, length=2), dict(width=2, length=3), dict(width=1, length=2)]
+)
 def test_law_is_the_targets_by_counting_every_outcome(settings: dict) -> None:
     knobs = {"temperature": {"temperature": 1.0}, "top_k": {"k": 3}}
     names = {"sampler": ["temperature", "top_k"]}

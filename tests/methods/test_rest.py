@@ -31,7 +31,8 @@ def places(text: list[int], knobs: dict) -> tuple[int, list[int]]:
 
 
 @pytest.mark.parametrize(
-    "knobs", [dict(nodes=64, longest=16, shortest=2, length=10), dict(nodes=5, longest=3, shortest=1, length=4)]
+    "knobs",
+    [dict(nodes=64, longest=16, shortest=2, length=10), dict(nodes=5, longest=3, shortest=1, length=4)],
 )
 def test_draft_is_the_most_frequent_of_what_a_search_finds(knobs: dict) -> None:
     cut = found = 0
@@ -43,11 +44,17 @@ def test_draft_is_the_most_frequent_of_what_a_search_finds(knobs: dict) -> None:
         assert (draft.notes["suffix"], draft.notes["hits"]) == (n, len(hits))
         assert set(draft.notes["offsets"]) <= set(hits) and len(draft.notes["offsets"]) == min(8, len(hits))
         counts = Counter(
-            tuple(IDS[i + n : end]) for i in hits for end in range(i + n + 1, min(len(IDS), i + n + knobs["length"]) + 1)
+            tuple(IDS[i + n : end])
+            for i in hits
+            for end in range(i + n + 1, min(len(IDS), i + n + knobs["length"]) + 1)
         )
         drafted = [tuple(path_of(draft, node)) for node in range(len(draft))]
         assert len(set(drafted)) == len(draft) == min(knobs["nodes"], len(counts))
-        assert draft.notes["counts"] == [counts[x] for x in drafted] == sorted(counts.values(), reverse=True)[: len(draft)]
+        assert (
+            draft.notes["counts"]
+            == [counts[x] for x in drafted]
+            == sorted(counts.values(), reverse=True)[: len(draft)]
+        )
         cut, found = cut + (len(counts) > len(draft)), found + 1
     assert found > 10 and (cut > 5 or knobs["nodes"] == 64)
 
@@ -117,7 +124,9 @@ def test_a_file_that_cannot_serve_is_refused_before_the_run(tmp_path: Path) -> N
     ):
         with pytest.raises(MethodError, match=rf"^rest\.datastore: .*({why}).*\.$"):
             Session(toys.pair()[0], toys.method(drafter=("rest", dict(datastore=str(path)))), toys.PROMPT)
-    with pytest.raises(MethodError, match=r"^rest\.shortest = 5: must not be above rest\.longest, which is 4\.$"):
+    with pytest.raises(
+        MethodError, match=r"^rest\.shortest = 5: must not be above rest\.longest, which is 4\.$"
+    ):
         Session(toys.pair()[0], toys.method(drafter=("rest", dict(shortest=5, longest=4))), toys.PROMPT)
 
 

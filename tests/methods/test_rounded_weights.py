@@ -39,12 +39,19 @@ def gaussian(out: int = 32, inner: int = 256, outliers: float = 0.0) -> Tensor:
     return torch.where(torch.rand(w.shape, generator=g) < outliers, w * 20, w)
 
 
-CASES = [("int8", {}), *(("int4", dict(group=g)) for g in (32, 64)), ("codes", dict(bits=3)), ("codes", dict(bits=2, group=64))]
+CASES = [
+    ("int8", {}),
+    *(("int4", dict(group=g)) for g in (32, 64)),
+    ("codes", dict(bits=3)),
+    ("codes", dict(bits=2, group=64)),
+]
 
 
 @pytest.mark.parametrize(("name", "settings"), CASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_a_weight_is_off_by_half_a_step_at_most(name: str, settings: dict[str, Any], dtype: torch.dtype) -> None:
+def test_a_weight_is_off_by_half_a_step_at_most(
+    name: str, settings: dict[str, Any], dtype: torch.dtype
+) -> None:
     w = gaussian(outliers=0.01).to(dtype)
     w[3] = 0.25  # no range at all
     if name == "int8":
@@ -54,7 +61,9 @@ def test_a_weight_is_off_by_half_a_step_at_most(name: str, settings: dict[str, A
         low, high = w.double().unflatten(1, (-1, group)).aminmax(dim=2)
         step = ((high - low) / (2**k - 1)).repeat_interleave(group, 1)
     off = (unpack(rounding(name, **settings).stored(AT, w)).double() - w.double()).abs()
-    rounded = torch.finfo(dtype).eps * (step * 256 + w.double().abs() * 4)  # scale and offset are numbers of the type
+    rounded = torch.finfo(dtype).eps * (
+        step * 256 + w.double().abs() * 4
+    )  # scale and offset are numbers of the type
     assert (off <= step / 2 + rounded).all() and off.max() > 0
 
 
@@ -94,7 +103,9 @@ def test_a_pass_is_priced_by_the_bytes_of_its_storages(weights: str) -> None:
     for i, row in enumerate(held):
         read = sum(op.weight_bytes for op in ops if op.layer == i)
         assert abs(read - sum(row)) <= len(ops), "each product is rounded up to whole bytes"
-    assert sum(map(sum, held)) < sum(op.weight_bytes for op in pass_ops(lab().spec, 1, 100, weight_bits=32)) / 3
+    assert (
+        sum(map(sum, held)) < sum(op.weight_bytes for op in pass_ops(lab().spec, 1, 100, weight_bits=32)) / 3
+    )
 
 
 def test_finequant_takes_small_groups_where_outliers_are() -> None:
@@ -108,7 +119,9 @@ def test_finequant_takes_small_groups_where_outliers_are() -> None:
 def test_finequant_is_never_further_off_than_its_coarsest_groups() -> None:
     for outliers in (0.0, 0.001, 0.003, 0.01, 0.05):
         w = gaussian(outliers=outliers)
-        coarse, chosen = (unpack(x.stored(AT, w)) for x in (rounding("int4", group=256), rounding("finequant")))
+        coarse, chosen = (
+            unpack(x.stored(AT, w)) for x in (rounding("int4", group=256), rounding("finequant"))
+        )
         assert (chosen - w).square().mean() <= (coarse - w).square().mean()
 
 

@@ -37,7 +37,9 @@ def masked(
     drawn = torch.zeros(T, dtype=torch.float64)
     for i, w in enumerate(decoder.layers):
         if i in at:
-            worth = {row: float(drawn[row]) / (len(left) - k if s.causal else 1) for k, row in enumerate(left)}
+            worth = {
+                row: float(drawn[row]) / (len(left) - k if s.causal else 1) for k, row in enumerate(left)
+            }
             best = sorted(left, key=lambda row: (row not in asked, -worth[row]))  # called at once
             left = sorted(best[: max(math.ceil(keep * len(left)), len(asked))])
         here = torch.zeros(T, dtype=torch.bool).index_fill(0, torch.tensor(left), True)
@@ -75,14 +77,18 @@ def read(lane: Lane, rule: Depth, ids: list[int], asked: list[int]) -> tuple[Ten
 
 @pytest.mark.parametrize("at", [(2,), (1, 3)], ids=["once", "twice"])
 @pytest.mark.parametrize(("name", "more"), RULES, ids=[name for name, _ in RULES])
-def test_a_gathered_pass_is_what_a_mask_leaves_and_the_least_attended_leave(name: str, more: dict, at: tuple[int, ...]) -> None:
+def test_a_gathered_pass_is_what_a_mask_leaves_and_the_least_attended_leave(
+    name: str, more: dict, at: tuple[int, ...]
+) -> None:
     lane, rule = ruled(WIDE, name, dict(keep=0.4, at=at, **more))
     for seed, asked in enumerate(([13], [0, 7], [5, 6, 11])):
         ids = toys.prompts(1, 14, seed=seed)[0]
         due, rows = masked(WIDE, ids, 0.4, at, asked)
         logits, ran = read(lane, rule, ids, asked)
         assert ran == rows and torch.allclose(logits, due[asked], atol=1e-9, rtol=0)
-        assert len(ran[-1]) < 8 and all(set(asked) <= set(some) for some in ran), "places that are asked for never leave"
+        assert len(ran[-1]) < 8 and all(set(asked) <= set(some) for some in ran), (
+            "places that are asked for never leave"
+        )
         plain = WIDE.forward(Feed.causal(ids, 0), None)[0, asked]
         assert not torch.allclose(logits, plain, atol=1e-3), "rows that left are missed"
 
@@ -93,7 +99,11 @@ def test_rows_stay_gone_and_a_larger_share_keeps_all_of_a_smaller_ones() -> None
         ids, before = toys.prompts(1, 19, seed=seed)[0], set[int]()
         for keep in shares:
             _, ran = read(*ruled(WIDE, "row_pruning", dict(keep=keep, at=(2,))), ids, [4])
-            assert before <= set(ran[2]) and len(ran[2]) == math.ceil(keep * 19) and ran[0] == ran[1] == [*range(19)]
+            assert (
+                before <= set(ran[2])
+                and len(ran[2]) == math.ceil(keep * 19)
+                and ran[0] == ran[1] == [*range(19)]
+            )
             before = set(ran[2])
         _, ran = read(*ruled(WIDE, "row_pruning", dict(keep=0.6, at=(1, 2, 4))), ids, [4])
         assert all(set(above) <= set(below) for below, above in pairwise(ran))
@@ -103,7 +113,9 @@ def test_rows_stay_gone_and_a_larger_share_keeps_all_of_a_smaller_ones() -> None
 @pytest.mark.parametrize(("name", "more"), RULES, ids=[name for name, _ in RULES])
 def test_where_everything_goes_on_no_bit_changes(name: str, more: dict) -> None:
     for dtype in (torch.float32, torch.bfloat16):
-        decoder = toys.decoder(toys.shaped(n_layers=LAYERS, causal=False, heads=(), mask_token=12), 3, dtype).packed()
+        decoder = toys.decoder(
+            toys.shaped(n_layers=LAYERS, causal=False, heads=(), mask_token=12), 3, dtype
+        ).packed()
         lane, rule = ruled(decoder, name, dict(keep=1.0, at=(1, 2), **more))
         ids = toys.prompts(1, 14, seed=3)[0]
         with torch.inference_mode():
@@ -119,7 +131,9 @@ def test_rows_and_operations_that_are_recorded_are_those_that_are_priced() -> No
     one, rows = lane.passes[-1], [len(x) for x in ran]
     assert rows == [16, 8, 8, 4, 4] and one.gap == "absent"
     ops = ops_of(spec, one, bits=64)
-    products = sum(n for op, n in counted.get_flop_counts()["Global"].items() if "mm" in str(op) and "bmm" not in str(op))
+    products = sum(
+        n for op, n in counted.get_flop_counts()["Global"].items() if "mm" in str(op) and "bmm" not in str(op)
+    )
     assert products == sum(x.flops for x in ops if x.name.endswith(("_proj", "_head")))
     scored = [x.flops // ((4 * spec.head_dim + 5) * spec.n_heads) for x in ops if x.name == "attention"]
     assert scored == [n * n for n in rows]
@@ -135,12 +149,17 @@ def test_a_pyramid_ends_where_its_answer_is_sure_and_asks_the_rows_that_are_aske
             logits = lane.forward(feed, "canvas", skip=rule.plan(0, feed), depth=rule)[0, 0]
         left = rule.took()
         depths.append(left.depth)
-        assert [len(x) for x in ([*range(14)], [*range(14)], [*range(7)], [*range(7)], [*range(7)])][: left.depth] == [
-            len(lane.passes[-1].running(i, "attn")) if lane.passes[-1].routed else 14 for i in range(left.depth)
+        assert [len(x) for x in ([*range(14)], [*range(14)], [*range(7)], [*range(7)], [*range(7)])][
+            : left.depth
+        ] == [
+            len(lane.passes[-1].running(i, "attn")) if lane.passes[-1].routed else 14
+            for i in range(left.depth)
         ]
         if left.depth < LAYERS:
             law = logits.softmax(-1)
-            assert left.tests[-1][1] == pytest.approx(float(-(law * law.log()).sum()) / math.log(13), abs=1e-6)
+            assert left.tests[-1][1] == pytest.approx(
+                float(-(law * law.log()).sum()) / math.log(13), abs=1e-6
+            )
     assert depths == sorted(depths, reverse=True) and depths[0] == LAYERS and len(set(depths)) > 2
 
 
@@ -150,7 +169,9 @@ def test_a_decoder_reads_its_prompt_so_and_holds_fewer_entries_above() -> None:
     due, rows = masked(DEEP.decoder, toys.PROMPT, 0.5, (2,), [len(toys.PROMPT) - 1])
     assert torch.allclose(lane.read(toys.PROMPT), due[-1], atol=1e-9, rtol=0)
     assert [x.n for x in lane.cache.layers] == [len(x) for x in rows] == [15, 15, 8, 8, 8]
-    session = toys.decode(toys.method(depth=("row_pruning", dict(keep=0.5, at=(2,)))), count=30, pair=(DEEP, DEEP))
+    session = toys.decode(
+        toys.method(depth=("row_pruning", dict(keep=0.5, at=(2,)))), count=30, pair=(DEEP, DEEP)
+    )
     assert check(session.sink).ok and not session.header.lossless
     assert [x.n for x in session.target.cache.layers] == [44, 44, 37, 37, 37]
     assert session.end.tokens != toys.greedy(DEEP.decoder, toys.PROMPT, 30)

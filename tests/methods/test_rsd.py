@@ -77,7 +77,9 @@ def test_rsd_c_by_hand() -> None:
 def test_rsd_c_says_what_is_wrong_with_its_branching(text: str, says: str) -> None:
     target, draft = toys.pair()
     with pytest.raises(Refusal, match=rf"{says}.*\.$"):
-        Session(target, toys.method(drafter=("rsd_c", {"branching": text})), toys.PROMPT, models={"draft": draft})
+        Session(
+            target, toys.method(drafter=("rsd_c", {"branching": text})), toys.PROMPT, models={"draft": draft}
+        )
 
 
 @pytest.mark.parametrize("made", [RSDC(branching="1,1,1"), RSDS(width=1, length=3)])
@@ -161,13 +163,17 @@ def test_rsd_s_under_a_greedy_sampler_is_beam_search() -> None:
     """Width 3, 2 levels of a table: the 3 likeliest tokens, then the 3 likeliest continuations of any of them."""
     logits = table(5, seed=9)
     made = model(logits, 5)
-    session = Session(made, Method(drafter=RSDS(width=3, length=2)), PROMPT, models={"draft": made}, max_new_tokens=6)
+    session = Session(
+        made, Method(drafter=RSDS(width=3, length=2)), PROMPT, models={"draft": made}, max_new_tokens=6
+    )
     session.start()
     draft = proposal(session, Chance(0))
     start = tuple(enumerate(PROMPT))
     one = logits(start).log_softmax(-1)
     beams = one.topk(3).indices.tolist()
-    two = {(x, y): float(one[x] + logits((*start, (3, x))).log_softmax(-1)[y]) for x in beams for y in range(5)}
+    two = {
+        (x, y): float(one[x] + logits((*start, (3, x))).log_softmax(-1)[y]) for x in beams for y in range(5)
+    }
     assert paths(draft, 1) == [(x,) for x in beams]
     assert paths(draft, 2) == sorted(two, key=lambda path: -two[path])[:3]
     assert draft.q is None

@@ -36,7 +36,9 @@ def kept(warped: Tensor) -> set[int]:
     return set(torch.isfinite(warped).nonzero().flatten().tolist())
 
 
-@pytest.mark.parametrize(("name", "settings"), [*toys.variants("sampler"), ("top_p", {"p": 0.0}), ("min_p", {"share": 1.0})])
+@pytest.mark.parametrize(
+    ("name", "settings"), [*toys.variants("sampler"), ("top_p", {"p": 0.0}), ("min_p", {"share": 1.0})]
+)
 def test_sampler_is_pure_and_leaves_something(name: str, settings: dict) -> None:
     """State and logits that go in are unchanged; the law has a token; the same question has the same answer."""
     sampler = build("sampler", name, settings)
@@ -45,7 +47,11 @@ def test_sampler_is_pure_and_leaves_something(name: str, settings: dict) -> None
         z = logits(seed)
         before, was = z.clone(), repr(state)
         law = softmax(sampler.warp(z, state))
-        assert torch.equal(z, before) and repr(state) == was and torch.equal(law, softmax(sampler.warp(z, state)))
+        assert (
+            torch.equal(z, before)
+            and repr(state) == was
+            and torch.equal(law, softmax(sampler.warp(z, state)))
+        )
         assert abs(float(law.sum()) - 1) < 1e-12 and float(law.max()) > 0
         after = sampler.update(state, int(law.argmax()), z)
         assert repr(state) == was and torch.equal(z, before)
@@ -69,7 +75,9 @@ def test_each_cut_keeps_what_its_words_say() -> None:
         for k in (1, 3, 20):
             assert kept(made("top_k", k=k).warp(z, None)) == set(order[:k])
         for share in (0.01, 0.2, 0.9):
-            assert kept(made("min_p", share=share).warp(z, None)) == {x for x in range(V) if p[x] >= share * p.max()}
+            assert kept(made("min_p", share=share).warp(z, None)) == {
+                x for x in range(V) if p[x] >= share * p.max()
+            }
         for mass in (0.3, 0.8, 0.99):
             count = next(n for n in range(1, V + 1) if float(p[order[:n]].sum()) >= mass)
             assert kept(made("top_p", p=mass).warp(z, None)) == set(order[:count])
@@ -93,10 +101,21 @@ def test_limits_are_greedy_and_identity() -> None:
     for seed in range(10):
         z = logits(seed)
         best = int(z.argmax())
-        for sampler in (made("greedy"), made("temperature", temperature=0.0), made("top_k", k=1), made("top_p", p=0.0)):
+        for sampler in (
+            made("greedy"),
+            made("temperature", temperature=0.0),
+            made("top_k", k=1),
+            made("top_p", p=0.0),
+        ):
             assert kept(sampler.warp(z, None)) == {best}
         assert float(softmax(made("temperature", temperature=0.001).warp(z, None))[best]) > 1 - 1e-6
-        for sampler in (made("temperature"), made("top_k", k=V), made("top_p", p=1.0), made("min_p", share=0.0), Chain()):
+        for sampler in (
+            made("temperature"),
+            made("top_k", k=V),
+            made("top_p", p=1.0),
+            made("min_p", share=0.0),
+            Chain(),
+        ):
             assert torch.equal(sampler.warp(z, []), z)
         assert torch.equal(made("repetition_penalty", penalty=1.0).warp(z, frozenset({1, 2})), z)
 
@@ -120,7 +139,11 @@ def test_ties_at_the_cut() -> None:
 
 def test_order_of_a_chain_matters() -> None:
     """Logits (3, 2, 1), top-p 0.8, T = 0.5: temperature last keeps two tokens, temperature first one."""
-    z, nucleus, cool = torch.tensor([3.0, 2.0, 1.0]), made("top_p", p=0.8), made("temperature", temperature=0.5)
+    z, nucleus, cool = (
+        torch.tensor([3.0, 2.0, 1.0]),
+        made("top_p", p=0.8),
+        made("temperature", temperature=0.5),
+    )
     last, first = Chain(stages=[nucleus, cool]), Chain(stages=[cool, nucleus])
     assert kept(last.warp(z, [None] * 2)) == {0, 1} and kept(first.warp(z, [None] * 2)) == {0}
 
@@ -152,7 +175,9 @@ def test_draws_follow_the_law(name: str) -> None:
     common = law * n >= 5
     seen, due = counts[common].double(), law[common] * n
     rest = n - float(due.sum())
-    statistic = float(((seen - due) ** 2 / due).sum()) + ((n - int(seen.sum()) - rest) ** 2 / rest if rest > 5 else 0.0)
+    statistic = float(((seen - due) ** 2 / due).sum()) + (
+        (n - int(seen.sum()) - rest) ** 2 / rest if rest > 5 else 0.0
+    )
     assert statistic < chi2.isf(1e-6, len(seen))
 
 

@@ -36,7 +36,9 @@ def texts(session: Any) -> list[list[int]]:
     return [text for _, text in sorted([*ended, *zip(names, alive, strict=True)])]
 
 
-@pytest.mark.parametrize("sampler", [HOT, {"sampler": "mirostat"}, {}], ids=["drawn", "with a state", "greedy"])
+@pytest.mark.parametrize(
+    "sampler", [HOT, {"sampler": "mirostat"}, {}], ids=["drawn", "with a state", "greedy"]
+)
 def test_each_sample_is_the_text_of_a_run_with_its_own_seed(sampler: dict[str, Any]) -> None:
     made = toys.decode(toys.method(strategy=("samples", {"samples": 4}), **sampler), count=24, seed=5)
     alone = [toys.decode(toys.method(**sampler), count=24, seed=5 + i).end.tokens for i in range(4)]
@@ -47,11 +49,15 @@ def test_each_sample_is_the_text_of_a_run_with_its_own_seed(sampler: dict[str, A
 
 def test_a_sample_that_ends_leaves_the_batch_and_its_entries_go() -> None:
     alone = [toys.decode(toys.method(**HOT), count=40, seed=i, stop_tokens=[7, 2]).end for i in range(5)]
-    made = toys.decode(toys.method(strategy=("samples", {"samples": 5}), **HOT), count=40, seed=0, stop_tokens=[7, 2])
+    made = toys.decode(
+        toys.method(strategy=("samples", {"samples": 5}), **HOT), count=40, seed=0, stop_tokens=[7, 2]
+    )
     assert texts(made) == [x.tokens for x in alone]
     assert made.end.reason == alone[0].reason and made.end.tokens == alone[0].tokens
     batches = [p.batch for step in made.sink.steps for p in step.passes]
-    assert batches[0] == 5 and batches == sorted(batches, reverse=True) and len(set(batches)) > 2, "the test needs ends apart"
+    assert batches[0] == 5 and batches == sorted(batches, reverse=True) and len(set(batches)) > 2, (
+        "the test needs ends apart"
+    )
 
 
 @torch.inference_mode()
@@ -70,7 +76,9 @@ def test_attention_over_a_shared_prefix_is_that_over_copies_of_it() -> None:
         assert torch.allclose(apart, together, atol=1e-5, rtol=1e-5)
         for cache in caches:
             cache.commit([0])
-    block = Feed(tails, len(prompt) + 4 + torch.arange(4).expand(3, -1))  # several rows of each sequence, with a mask
+    block = Feed(
+        tails, len(prompt) + 4 + torch.arange(4).expand(3, -1)
+    )  # several rows of each sequence, with a mask
     apart, together = (decoder.forward(block, cache) for cache in caches)
     assert torch.allclose(apart, together, atol=1e-5, rtol=1e-5)
     for a, b in zip(caches[0].layers, caches[1].layers, strict=True):
@@ -79,7 +87,12 @@ def test_attention_over_a_shared_prefix_is_that_over_copies_of_it() -> None:
 
 def test_bytes_are_the_prefix_once_and_the_sum_of_the_tails() -> None:
     def held(n: int, count: int) -> tuple[int, int]:
-        session = Session(toys.pair()[0], toys.method(strategy=("samples", {"samples": n}), **HOT), LONG, max_new_tokens=count)
+        session = Session(
+            toys.pair()[0],
+            toys.method(strategy=("samples", {"samples": n}), **HOT),
+            LONG,
+            max_new_tokens=count,
+        )
         session.start()
         prefix = sum(store.prefix.kv.untyped_storage().nbytes() for store in session.target.cache.layers)
         for _ in range(count - 1):

@@ -45,7 +45,9 @@ MODELS_ONLY = ("specdec_pp", "goodput")  # they ask for a draft model
 
 
 def scheduled(schedule: Any, drafter: str = "draft_model", sampler: Any = "greedy", **more: Any) -> Session:
-    return toys.decode(toys.method(drafter=(drafter, DRAFTERS[drafter]), schedule=schedule, sampler=sampler), **more)
+    return toys.decode(
+        toys.method(drafter=(drafter, DRAFTERS[drafter]), schedule=schedule, sampler=sampler), **more
+    )
 
 
 def said(session: Session) -> list[dict[str, Any]]:
@@ -66,9 +68,13 @@ def asked(room: int = 99) -> Context:
 
 
 @pytest.mark.parametrize("schedule, drafter, sampler", thinned(2, SCHEDULES, DRAFTERS, DRAWING))
-def test_scheduled_drafts_keep_the_text_the_caches_and_the_books(schedule: Any, drafter: str, sampler: Any) -> None:
+def test_scheduled_drafts_keep_the_text_the_caches_and_the_books(
+    schedule: Any, drafter: str, sampler: Any
+) -> None:
     if schedule[0] in MODELS_ONLY and drafter != "draft_model":
-        with pytest.raises(MethodError, match=rf"^{schedule[0]} .* {drafter} drafts without one; choose the .*\.$"):
+        with pytest.raises(
+            MethodError, match=rf"^{schedule[0]} .* {drafter} drafts without one; choose the .*\.$"
+        ):
             scheduled(schedule, drafter)
         return
     (target, _), runs = toys.pair(), []
@@ -77,14 +83,18 @@ def test_scheduled_drafts_keep_the_text_the_caches_and_the_books(schedule: Any, 
         runs += session.sink.steps
         assert len(session.end.tokens) == count and check(session.sink).ok
         assert sampler != "greedy" or session.end.tokens == toys.greedy(target.decoder, prompt, count)
-        assert toys.same_as_fresh(session.target) and all(toys.same_as_fresh(lane) for lane in session.lanes.values())
+        assert toys.same_as_fresh(session.target) and all(
+            toys.same_as_fresh(lane) for lane in session.lanes.values()
+        )
     if schedule[0] != "fixed":
         assert len({step.drafted for step in runs}) > 1, "the test needs drafts of different lengths"
 
 
 def test_fixed_leaves_drafts_and_traces_as_they_are_without_a_schedule() -> None:
     for drafter, settings in DRAFTERS.items():
-        plain, named = (toys.decode(toys.method(drafter=(drafter, settings), **x)) for x in ({}, {"schedule": "fixed"}))
+        plain, named = (
+            toys.decode(toys.method(drafter=(drafter, settings), **x)) for x in ({}, {"schedule": "fixed"})
+        )
         assert plain.end.content_hash == named.end.content_hash
         assert all("schedule" not in (step.draft.notes or {}) for step in named.sink.steps if step.draft)
         room = [min(4, 39 - (step.n - len(toys.PROMPT))) for step in named.sink.steps]
@@ -112,7 +122,11 @@ def test_drafter_that_does_not_ask_is_refused_in_one_sentence() -> None:
         with pytest.raises(MethodError) as refusal:
             toys.decode(toys.method(schedule="heuristic", **parts))
         text = str(refusal.value)
-        assert "so the schedule heuristic would be ignored; choose" in text and text.count(". ") == 0 and text.endswith(".")
+        assert (
+            "so the schedule heuristic would be ignored; choose" in text
+            and text.count(". ") == 0
+            and text.endswith(".")
+        )
 
 
 # ---- the law
@@ -153,16 +167,22 @@ class FromTheStart(Walk):
         return move
 
 
-def walked(schedule: Schedule, kind: str, sampler: str, drafter: DraftModel, length: int) -> tuple[float, set[int]]:
+def walked(
+    schedule: Schedule, kind: str, sampler: str, drafter: DraftModel, length: int
+) -> tuple[float, set[int]]:
     """How far the method's law is from the target's, and the lengths that its drafts had."""
     target, draft = worlds(VOCAB, kind)
     method = Method(drafter=drafter, schedule=schedule, sampler=SAMPLERS[sampler][0])
-    walk = FromTheStart(method, {"target": model(target, VOCAB), "draft": judged(draft, VOCAB)}, length, prompt=BEGINNING)
+    walk = FromTheStart(
+        method, {"target": model(target, VOCAB), "draft": judged(draft, VOCAB)}, length, prompt=BEGINNING
+    )
     law = text_law(target, SAMPLERS[sampler][1], BEGINNING, length, VOCAB, frozenset())
     return distance(walk.whole(), law), walk.lengths
 
 
-@pytest.mark.parametrize(("sampler", "kind"), [("T=0.7", "mixed"), ("T=1.5", "support"), ("penalty, mirostat", "independent")])
+@pytest.mark.parametrize(
+    ("sampler", "kind"), [("T=0.7", "mixed"), ("T=1.5", "support"), ("penalty, mirostat", "independent")]
+)
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -172,7 +192,9 @@ def walked(schedule: Schedule, kind: str, sampler: str, drafter: DraftModel, len
         ("goodput", {"most": 2, "alpha": 0.5, "memory": 0.3}),
     ],
 )
-def test_the_law_is_the_targets_whatever_the_schedule_decides(name, settings, sampler, kind, monkeypatch) -> None:
+def test_the_law_is_the_targets_whatever_the_schedule_decides(
+    name, settings, sampler, kind, monkeypatch
+) -> None:
     monkeypatch.setattr(confidence, "ENOUGH", 1)  # so that the threshold moves in so short a text
     costs = cycle([Linear(4.0, 0.1, 0.0), Linear(0.9, 0.1, 0.0)])
     monkeypatch.setattr(Linear, "of", classmethod(lambda cls, spec, machine: next(costs)))
@@ -190,7 +212,9 @@ def test_a_token_taken_back_by_its_own_probability_would_change_the_law() -> Non
             keep = next((i for i, x in enumerate(draft.tokens) if float(draft.law(i)[x]) < 0.4), len(draft))
             if keep == len(draft):
                 return draft
-            return Draft.chain(draft.tokens[:keep], kind="iid", q=draft.q[:keep], q_row=list(range(keep)), u=draft.u[:keep])
+            return Draft.chain(
+                draft.tokens[:keep], kind="iid", q=draft.q[:keep], q_row=list(range(keep)), u=draft.u[:keep]
+            )
 
     Dropping.__module__ = DraftModel.__module__
     off, _ = walked(build("schedule", "heuristic"), "mixed", "T=0.7", Dropping(length=2), 3)
@@ -207,7 +231,9 @@ def test_heuristic_grows_by_two_when_all_matched_and_shrinks_by_one_to_no_less_t
     for drafted, accepted in [(4, 4), (6, 6), (8, 2), (7, 0), (6, 5), (0, 0), (5, 5)]:
         lengths.append(rule.allow(asked(), 4))
         rule.observe(outcome(drafted, accepted))
-    assert lengths == [4, 6, 8, 7, 6, 5, 5] and rule.allow(asked(), 4) == 7 and rule.allow(asked(room=3), 4) == 3
+    assert (
+        lengths == [4, 6, 8, 7, 6, 5, 5] and rule.allow(asked(), 4) == 7 and rule.allow(asked(room=3), 4) == 3
+    )
     assert Heuristic(shrink=9).after(4, matched=False) == 1 and Heuristic(most=5).after(4, matched=True) == 5
 
 
@@ -273,7 +299,9 @@ def test_h_one_never_stops_and_h_zero_stops_at_two(h: float, length: int) -> Non
     assert [step.drafted for step in session.sink.steps] == [min(length, x) for x in room]
 
 
-@pytest.mark.parametrize(("threshold", "takes"), [(0.85, 0.85), (None, USUAL)], ids=["calibrated", "without a calibration"])
+@pytest.mark.parametrize(
+    ("threshold", "takes"), [(0.85, 0.85), (None, USUAL)], ids=["calibrated", "without a calibration"]
+)
 def test_auto_takes_the_value_that_the_head_was_calibrated_for_and_the_header_has_the_number(
     threshold: float | None, takes: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,7 +309,8 @@ def test_auto_takes_the_value_that_the_head_was_calibrated_for_and_the_header_ha
     monkeypatch.setattr(pair[1].decoder.heads["specdec"], "threshold", threshold)
     method = toys.method(drafter=("draft_model", {"length": 4}), schedule="specdec_pp")
     session, named = (
-        toys.decode(x, pair=pair) for x in (method, replace(method, schedule=build("schedule", "specdec_pp", {"h": takes})))
+        toys.decode(x, pair=pair)
+        for x in (method, replace(method, schedule=build("schedule", "specdec_pp", {"h": takes})))
     )
     assert session.header.method["schedule"] == {"name": "specdec_pp", "h": takes, "most": 20}
     assert {note["h"] for note in said(session)} == {takes} and said(session) == said(named)
@@ -357,7 +386,8 @@ def test_k_has_the_largest_goodput_of_all(alpha: float, batch: int) -> None:
     target, draft = Linear(50.0, 0.2, 0.001), Linear(4.0, 0.02, 0.0001)
     us = rule.times(target, draft, 100)
     by_hand = [
-        50 + 0.2 * batch * (k + 1) + 0.001 * batch * 100 + k * (4 + 0.02 * batch + 0.0001 * batch * 100) for k in range(13)
+        50 + 0.2 * batch * (k + 1) + 0.001 * batch * 100 + k * (4 + 0.02 * batch + 0.0001 * batch * 100)
+        for k in range(13)
     ]
     assert us == pytest.approx(by_hand)
     rates = [batch * tokens(alpha, k) / by_hand[k] for k in range(13)]
@@ -372,7 +402,10 @@ def test_goodput_by_hand() -> None:
 
 def test_k_falls_to_nothing_as_the_batch_grows_and_never_with_alpha() -> None:
     target, draft = (Linear.of(toys.shaped(d_model=x, d_ff=4 * x), DEVICES["a100-80g"]) for x in (4096, 256))
-    chosen = [Goodput(batch=b).best(Goodput(batch=b).times(target, draft, 200), 0.7) for b in (1, 64, 256, 1024, 4096)]
+    chosen = [
+        Goodput(batch=b).best(Goodput(batch=b).times(target, draft, 200), 0.7)
+        for b in (1, 64, 256, 1024, 4096)
+    ]
     assert chosen == sorted(chosen, reverse=True) and chosen[0] > 2 and chosen[-1] == 0
     us = Goodput(batch=64).times(target, draft, 200)
     ks = [Goodput(batch=64).best(us, i / 50) for i in range(51)]
@@ -408,7 +441,9 @@ def test_what_goodput_notes_gives_its_choice_again() -> None:
     drafted = [step.drafted for step in session.sink.steps]
     assert probes > 3 and drafted.count(0) > 6
     never = scheduled(("goodput", {"probe": 0}), count=60)
-    assert not any(step.drafted for step in never.sink.steps), "a draft as dear as its target is not worth a step"
+    assert not any(step.drafted for step in never.sink.steps), (
+        "a draft as dear as its target is not worth a step"
+    )
 
 
 def test_times_of_this_machine_are_a_line_through_what_was_timed() -> None:
@@ -426,7 +461,9 @@ def test_modelled_times_are_weights_arithmetic_and_context() -> None:
     line = Linear.of(spec, machine)
     assert line.entry == pytest.approx(2 * spec.n_layers * spec.n_kv_heads * spec.head_dim * 2 / 2039e9 * 1e6)
     per_layer = (4 + 2 * 2) * 8 * 32 + 32 * 32 + 3 * 32 * 64
-    assert line.fixed == pytest.approx(2 * (3 * per_layer + 13 * 32) / 2039e9 * 1e6, rel=0.05)  # and the norms
+    assert line.fixed == pytest.approx(
+        2 * (3 * per_layer + 13 * 32) / 2039e9 * 1e6, rel=0.05
+    )  # and the norms
     assert line.row == pytest.approx(2 * (3 * per_layer + 13 * 32) / 312e12 * 1e6, rel=0.1)
 
 
@@ -440,7 +477,9 @@ def branches() -> Iterator[tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize(("name", "settings"), list(branches()))
 def test_a_branch_goes_on_with_the_schedule_it_had(name: str, settings: dict[str, Any]) -> None:
     target, draft = toys.pair()
-    method = toys.method(drafter=("draft_model", {"length": 4}), schedule=(name, settings), sampler="temperature")
+    method = toys.method(
+        drafter=("draft_model", {"length": 4}), schedule=(name, settings), sampler="temperature"
+    )
     session = Session(target, method, toys.PROMPT, models={"draft": draft}, max_new_tokens=40, seed=2)
     session.sink = Trace()
     for _ in range(5):

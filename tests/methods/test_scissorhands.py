@@ -40,7 +40,9 @@ class Recount:
 
     def __init__(self, window: int):
         self.rows: deque[int] = deque(maxlen=window)  # positions of the last rows
-        self.below: dict[tuple[int, int, int], set[int]] = {}  # (layer, head, position) -> rows that found it below uniform
+        self.below: dict[
+            tuple[int, int, int], set[int]
+        ] = {}  # (layer, head, position) -> rows that found it below uniform
 
     def add(self, layer: int, row: int, weights: list[list[float]], entries: list[list[int]]) -> None:
         """weights [H][n] of a row over the entries at the positions `entries` [H][n]."""
@@ -82,7 +84,9 @@ def test_the_bits_are_a_recount_of_the_rows_and_choose_who_leaves(window: int) -
             due.append([])
             for h, entries in enumerate(store.positions()[0].expand(H, -1).tolist()):
                 gone = -(-max(0, store.n - 12) // 6) * 6
-                old = sorted((p for p in entries if p < n - 3), key=lambda p: (-recount.counter(layer, h, p), -p))
+                old = sorted(
+                    (p for p in entries if p < n - 3), key=lambda p: (-recount.counter(layer, h, p), -p)
+                )
                 due[-1].append(sorted(set(entries) - set(old[:gone])))
 
     made.read(text[:20])
@@ -102,7 +106,9 @@ def test_the_bits_are_a_recount_of_the_rows_and_choose_who_leaves(window: int) -
                 assert counters[h].tolist() == [recount.counter(layer, h, p) for p in entries]
                 assert set(range(at - 3, at)) <= set(entries), "what is recent stays"
     assert bursts > 4 and max(sawed) > 10 and min(sawed) < 9
-    assert any(a != b for a, b in zip(held(made)[0], held(made)[1], strict=True)), "the test needs heads that differ"
+    assert any(a != b for a, b in zip(held(made)[0], held(made)[1], strict=True)), (
+        "the test needs heads that differ"
+    )
 
 
 @torch.inference_mode()

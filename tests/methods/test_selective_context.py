@@ -21,7 +21,18 @@ from decodescope.engine.trace.trace import Trace
 
 TEXTS = [" Who", " ran", ".", " the", " cat", " of", ",", " Bob", "\n", "?", " sat", "<|user|>", "<|end|>"]
 USER, END = 11, 12
-LONG = [USER, 8, 0, 1, 9, *[7, 1, 5, 3, 4, 6, 10, 3, 4, 2, 7, 10, 10, 2, 4, 1, 5, 7, 2, 7, 7, 6, 1, 2] * 2, 0, 10, 9, END]
+LONG = [
+    USER,
+    8,
+    0,
+    1,
+    9,
+    *[7, 1, 5, 3, 4, 6, 10, 3, 4, 2, 7, 10, 10, 2, 4, 1, 5, 7, 2, 7, 7, 6, 1, 2] * 2,
+    0,
+    10,
+    9,
+    END,
+]
 
 
 WORDS = Words(TEXTS)
@@ -34,7 +45,9 @@ def run(prompt: list[int] | None = None, known: bool = True, **knobs: Any) -> Tr
     if known:
         big, small = (replace(x, tokenizer=WORDS) for x in (big, small))  # type: ignore[arg-type] # stands in for one
     made = toys.method(context=("selective_context", knobs))
-    session = Session(big, made, prompt or LONG, models={"draft": small} if "draft" in made.lanes else {}, max_new_tokens=2)
+    session = Session(
+        big, made, prompt or LONG, models={"draft": small} if "draft" in made.lanes else {}, max_new_tokens=2
+    )
     return toys.finished(session).sink  # type: ignore[return-value] # put there by the call
 
 
@@ -46,7 +59,9 @@ def losses(which: int, text: list[int]) -> np.ndarray:
 
 
 def test_sentences_phrases_and_what_asks() -> None:
-    text = Text(Reading(LONG[:29] + LONG[-4:], lambda *_: 0, lambda _: 0, None, TEXTS.__getitem__, WORDS.marks))  # type: ignore[arg-type]
+    text = Text(
+        Reading(LONG[:29] + LONG[-4:], lambda *_: 0, lambda _: 0, None, TEXTS.__getitem__, WORDS.marks)
+    )  # type: ignore[arg-type]
 
     def parts(unit: Any) -> list[str]:
         starts = text.starts(unit)
@@ -67,10 +82,14 @@ def test_scores_are_the_scorers_own_losses(scorer: str, which: int) -> None:
     whole = run(reads="prompt", scorer=scorer, unit="token").prefill.cut
     assert np.allclose(whole.scores, losses(which, [END, *LONG]), atol=1e-5)
     trace = run(reads="sentence", scorer=scorer)
-    starts = Text(Reading(LONG, lambda *_: 0, lambda _: 0, None, TEXTS.__getitem__, WORDS.marks)).starts("sentence")  # type: ignore[arg-type]
+    starts = Text(Reading(LONG, lambda *_: 0, lambda _: 0, None, TEXTS.__getitem__, WORDS.marks)).starts(
+        "sentence"
+    )  # type: ignore[arg-type]
     due = [losses(which, [END, *LONG[a:b]]) for a, b in zip(starts, [*starts[1:], len(LONG)], strict=True)]
     assert len(due) > 8 and np.allclose(trace.prefill.cut.scores, np.concatenate(due), atol=1e-5)
-    assert {(x.lane, x.logits) for x in trace.prefill.passes if x.phase == "score"} == {(scorer, len(x)) for x in due}
+    assert {(x.lane, x.logits) for x in trace.prefill.passes if x.phase == "score"} == {
+        (scorer, len(x)) for x in due
+    }
 
 
 @pytest.mark.parametrize("unit", ["token", "phrase", "sentence"])
@@ -85,7 +104,9 @@ def test_a_larger_ratio_drops_a_superset_and_its_share_to_a_unit(unit: str, by: 
         starts = [*range(len(LONG))] if cut.units is None else cut.units.tolist()
         longest = max(b - a for a, b in zip(starts, [*starts[1:], len(LONG)], strict=True))
         free = int((cut.reason != STAYS).sum())
-        assert before <= left and ratio * free - longest < len(left) <= ratio * free and check(trace).ok, str(check(trace))
+        assert before <= left and ratio * free - longest < len(left) <= ratio * free and check(trace).ok, str(
+            check(trace)
+        )
         for a, b in zip(starts, [*starts[1:], len(LONG)], strict=True):
             assert len({int(x) for x in cut.reason[a:b] if x != STAYS}) <= 1, "a unit goes as a whole"
         before, sizes = left, [*sizes, len(left)]
@@ -110,12 +131,16 @@ def test_ratio_0_is_the_plain_run_and_asks_nobody() -> None:
 def test_a_smaller_budget_is_the_same_cut_made_from_the_record() -> None:
     """What a slider shows: scores are those of the record, whatever was kept of it."""
     one, other = run(ratio=0.2).prefill.cut, run(ratio=0.6).prefill.cut
-    assert np.array_equal(recut(one, other.budget), other.reason) and not np.array_equal(one.reason, other.reason)
+    assert np.array_equal(recut(one, other.budget), other.reason) and not np.array_equal(
+        one.reason, other.reason
+    )
 
 
 def test_without_words_the_units_are_tokens_and_the_last_stays() -> None:
     cut = run(known=False, ratio=0.5).prefill.cut
-    assert cut.unit == "token" and cut.units is None and cut.reason.tolist().count(STAYS) == 2  # and the one nothing foretells
+    assert (
+        cut.unit == "token" and cut.units is None and cut.reason.tolist().count(STAYS) == 2
+    )  # and the one nothing foretells
     assert len(cut.kept) == len(LONG) - (len(LONG) - 2) // 2 and cut.kept[0] == 0
 
 
@@ -123,4 +148,7 @@ def test_a_draft_model_is_asked_for_only_where_it_reads() -> None:
     big = toys.pair()[0]
     with pytest.raises(MethodError, match="needs a model in the role 'draft'"):
         Session(big, toys.method(context="selective_context"), LONG)
-    assert Session(big, toys.method(context=("selective_context", {"scorer": "target"})), LONG).method.lanes == ()
+    assert (
+        Session(big, toys.method(context=("selective_context", {"scorer": "target"})), LONG).method.lanes
+        == ()
+    )

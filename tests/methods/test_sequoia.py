@@ -43,7 +43,9 @@ def every_tree(rates: tuple[float, ...], nodes: int, depth: int) -> float:
     grown = {frozenset[tuple[int, ...]]()}
     for _ in range(nodes):
         grown = {tree | {path} for tree in grown for path in _open(tree, len(rates), depth)}
-    return 1 + max((sum(math.prod(rates[r] for r in path) for path in tree) for tree in grown), default=-math.inf)
+    return 1 + max(
+        (sum(math.prod(rates[r] for r in path) for path in tree) for tree in grown), default=-math.inf
+    )
 
 
 def _open(tree: frozenset[tuple[int, ...]], ranks: int, depth: int) -> set[tuple[int, ...]]:
@@ -69,9 +71,13 @@ def test_programme_finds_the_best_of_all_trees(rates: tuple[float, ...], nodes: 
 
 @pytest.mark.parametrize("nodes", [10, 15, 40])
 def test_with_falling_rates_it_is_the_tree_of_the_best_paths(nodes: int) -> None:
-    assert sequoia_tree(RATES, nodes, 5).expected == pytest.approx(shaped_tree((RATES,) * 5, nodes).expected, rel=0.02)
+    assert sequoia_tree(RATES, nodes, 5).expected == pytest.approx(
+        shaped_tree((RATES,) * 5, nodes).expected, rel=0.02
+    )
     falling = tuple(sorted(RATES, reverse=True))
-    assert sequoia_tree(falling, nodes, 5).expected == pytest.approx(shaped_tree((falling,) * 5, nodes).expected)
+    assert sequoia_tree(falling, nodes, 5).expected == pytest.approx(
+        shaped_tree((falling,) * 5, nodes).expected
+    )
 
 
 def value(tree: Template, rates: tuple[float, ...]) -> float:
@@ -87,7 +93,9 @@ def test_a_tree_made_by_hand() -> None:
     tree = sequoia_tree((0.5, 0.4), 3, 2)
     assert (tree.parents, tree.ranks) == ((ROOT, ROOT, 0), (0, 1, 0))
     assert tree.expected == pytest.approx(2.15)
-    assert sequoia_tree((0.5, 0.4), 3, 1).expected == pytest.approx(1.9)  # no tree has three nodes then: two are best
+    assert sequoia_tree((0.5, 0.4), 3, 1).expected == pytest.approx(
+        1.9
+    )  # no tree has three nodes then: two are best
 
 
 def test_acceptance_at_the_rates_yields_what_the_programme_says() -> None:
@@ -114,7 +122,10 @@ def test_draft_has_the_shape_and_a_level_is_one_pass() -> None:
     levels = [sum(depth == level for depth in depths(tree.parents)) for level in (1, 2, 3, 4)]
     for step in session.sink.steps[:-5]:
         assert tuple(step.draft.parents) == tree.parents and step.draft.notes["ranks"] == list(tree.ranks)
-        inner = [len({p for p in tree.parents if p != ROOT and depths(tree.parents)[p] == level}) for level in (1, 2, 3)]
+        inner = [
+            len({p for p in tree.parents if p != ROOT and depths(tree.parents)[p] == level})
+            for level in (1, 2, 3)
+        ]
         assert [p.tokens for p in step.passes if p.phase == "draft"] == inner
         assert step.drafted == sum(levels) == 12
 
@@ -148,5 +159,9 @@ def test_fit_takes_the_size_with_most_tokens_per_microsecond(monkeypatch: pytest
             [other] if decoder is draft.decoder else [costs[n] for n in rows]
         ))  # fmt: skip
         nodes, depth = build("drafter", "sequoia", {"nodes": 16, "depth": 4}).best_size(ctx)
-        rates = {(n, d): table.expected(n, d) / (costs[n + 1] + d * other) for n in (1, 2, 4, 8, 16) for d in (1, 2, 3, 4)}
+        rates = {
+            (n, d): table.expected(n, d) / (costs[n + 1] + d * other)
+            for n in (1, 2, 4, 8, 16)
+            for d in (1, 2, 3, 4)
+        }
         assert rates[nodes, depth] == max(rates.values()) > 0

@@ -34,7 +34,15 @@ def budget(policy: Any) -> int:
 @pytest.mark.parametrize("name", PARTS)
 @pytest.mark.parametrize(
     ("share", "prompt", "due"),
-    [(0.25, 200, 50), (0.25, 203, 50), (0.29, 100, 29), (0.5, 33, 16), (1, 77, 77), (0.1, 4000, 400), (0.25, 12, LEAST)],
+    [
+        (0.25, 200, 50),
+        (0.25, 203, 50),
+        (0.29, 100, 29),
+        (0.5, 33, 16),
+        (1, 77, 77),
+        (0.1, 4000, 400),
+        (0.25, 12, LEAST),
+    ],
 )
 def test_the_budget_is_the_share_of_the_prompt(name: str, share: float, prompt: int, due: int) -> None:
     """And what it came to stands in the knobs, from which the same prompt makes the same again."""
@@ -45,7 +53,13 @@ def test_the_budget_is_the_share_of_the_prompt(name: str, share: float, prompt: 
 
 
 def test_a_share_is_divided_as_the_numbers_are() -> None:
-    for heavy, recent, due in [(64, 64, (25, 25)), (10, 30, (12, 38)), (0, 7, (0, 50)), (65_536, 1, (49, 1)), (3, 1, (37, 13))]:
+    for heavy, recent, due in [
+        (64, 64, (25, 25)),
+        (10, 30, (12, 38)),
+        (0, 7, (0, 50)),
+        (65_536, 1, (49, 1)),
+        (3, 1, (37, 13)),
+    ]:
         made = begun("h2o", 200, heavy=heavy, recent=recent, share=0.25)
         assert (made.heavy, made.recent) == due
     for sinks, due in [(0, (0, 50)), (4, (4, 46)), (64, (64, 1))]:
@@ -56,10 +70,14 @@ def test_a_share_is_divided_as_the_numbers_are() -> None:
 @pytest.mark.parametrize("name", PARTS)
 def test_a_share_that_makes_no_sense_is_refused(name: str) -> None:
     for share in (-0.1, 1.01, float("nan"), "much", True):
-        with pytest.raises(ParamError, match=rf"^{name}\.share = .*: must (lie in \[0, 1\] of the prompt|be a number)\.$"):
+        with pytest.raises(
+            ParamError, match=rf"^{name}\.share = .*: must (lie in \[0, 1\] of the prompt|be a number)\.$"
+        ):
             Method.named({"policy": name}, {"policy": {"share": share}})
     long = 4 * MOST
-    with pytest.raises(ParamError, match=rf"{name}\.share = 0\.5: of the prompt's {long} .* at most {MOST}; .* 0\.25\.$"):
+    with pytest.raises(
+        ParamError, match=rf"{name}\.share = 0\.5: of the prompt's {long} .* at most {MOST}; .* 0\.25\.$"
+    ):
         begun(name, long, share=0.5)
     assert budget(begun(name, long, share=0.25)) == MOST
 
@@ -93,7 +111,11 @@ def test_a_share_does_what_the_numbers_that_it_comes_to_do(name: str, drafter: A
     b = toys.decode(toys.method(policy=(name, numbers), drafter=drafter, sampler=WARM), prompt, count=24)
     assert sum(numbers.values()) == 27 and a.tokens == b.tokens
     for x, y in zip(a.sink.steps, b.sink.steps, strict=True):
-        assert (x.emitted, x.cache[0].held, x.cache[0].evicted_count) == (y.emitted, y.cache[0].held, y.cache[0].evicted_count)
+        assert (x.emitted, x.cache[0].held, x.cache[0].evicted_count) == (
+            y.emitted,
+            y.cache[0].held,
+            y.cache[0].evicted_count,
+        )
     assert sum(x.cache[0].evicted_count for x in a.sink.steps) > 20
 
 
@@ -110,9 +132,17 @@ def test_a_share_does_what_the_numbers_that_it_comes_to_do(name: str, drafter: A
 def test_a_fork_keeps_to_the_prompt_of_the_run(change: dict[str, Any]) -> None:
     """The text is twice as long where it leaves the run, and the budget is still a share of what was asked."""
     prompt = toys.prompts(1, 50, seed=2)[0]
-    parts: dict[str, Any] = dict(policy=("h2o", dict(heavy=3, recent=1, share=0.5)), drafter="trie", sampler=WARM)
+    parts: dict[str, Any] = dict(
+        policy=("h2o", dict(heavy=3, recent=1, share=0.5)), drafter="trie", sampler=WARM
+    )
     run = toys.decode(toys.method(**parts), prompt, count=60, seed=3)
-    assert run.header.method["policy"] == {"name": "h2o", "heavy": 18, "recent": 7, "oracle": False, "share": 0.5}
+    assert run.header.method["policy"] == {
+        "name": "h2o",
+        "heavy": 18,
+        "recent": 7,
+        "oracle": False,
+        "share": 0.5,
+    }
     seed, other = change.get("seed"), {**parts, **{kind: x for kind, x in change.items() if kind != "seed"}}
     big, small = toys.pair()
     made = Fork(
@@ -143,7 +173,9 @@ def test_trees_on_the_shipped_pair_with_a_quarter_of_the_prompt(drafter: tuple[s
     model = load("lab")
     assert model.tokenizer is not None
     prompt = model.tokenizer.encode("\n\n".join(PROMPTS.values()))
-    made = Method.named({"drafter": drafter[0], "policy": "h2o"}, {"drafter": drafter[1], "policy": {"share": 0.25}})
+    made = Method.named(
+        {"drafter": drafter[0], "policy": "h2o"}, {"drafter": drafter[1], "policy": {"share": 0.25}}
+    )
     session = Session(model, made, prompt, models={"draft": load("lab-draft")}, max_new_tokens=32)
     session.sink = Trace()
     due = len(prompt) // 4
@@ -157,5 +189,9 @@ def test_trees_on_the_shipped_pair_with_a_quarter_of_the_prompt(drafter: tuple[s
         assert change.held_bytes == session.target.cache.nbytes < change.full_bytes
         assert len(session.target.tokens) == len(session.tokens) - 1
     steps = session.sink.steps
-    assert len(prompt) > 200 and check(session.sink).ok and max(len(x.draft.parents) for x in steps if x.draft) > 4
+    assert (
+        len(prompt) > 200
+        and check(session.sink).ok
+        and max(len(x.draft.parents) for x in steps if x.draft) > 4
+    )
     assert sum(x.accepted for x in steps) > 0

@@ -23,7 +23,9 @@ def run(sampler=HEAT, count: int = 40, seed: int = 3, **knobs):
 def watched(sampler=HEAT, **knobs):
     """The outcomes of a run, in order."""
     target, _ = toys.pair()
-    session = Session(target, toys.method(drafter=("sjd", knobs), sampler=sampler), toys.PROMPT, max_new_tokens=40, seed=5)
+    session = Session(
+        target, toys.method(drafter=("sjd", knobs), sampler=sampler), toys.PROMPT, max_new_tokens=40, seed=5
+    )
     session.start()
     observe, seen = session.drafter.observe, []
     session.drafter.observe = lambda outcome: (seen.append(outcome), observe(outcome))[1]  # type: ignore[method-assign]
@@ -34,7 +36,9 @@ def watched(sampler=HEAT, **knobs):
 
 @pytest.mark.parametrize("refill", ["random", "repeat"])
 @pytest.mark.parametrize("sampler", [HEAT, ("top_k", {"k": 3})])
-def test_behind_a_refusal_a_place_has_the_law_that_the_target_gave_it_in_the_pass_before(refill, sampler) -> None:
+def test_behind_a_refusal_a_place_has_the_law_that_the_target_gave_it_in_the_pass_before(
+    refill, sampler
+) -> None:
     """After the sampler; new places are uniform, or copies of their left neighbour without a law."""
     session, seen = watched(sampler, window=6, refill=refill)
     anew = fresh = 0
@@ -50,7 +54,10 @@ def test_behind_a_refusal_a_place_has_the_law_that_the_target_gave_it_in_the_pas
                 assert draft.u[node] is not None and draft.notes["passes"][node] > 0
                 anew += 1
             elif refill == "random":
-                assert torch.allclose(law, torch.full_like(law, 1 / len(law))) and draft.notes["passes"][node] == 0
+                assert (
+                    torch.allclose(law, torch.full_like(law, 1 / len(law)))
+                    and draft.notes["passes"][node] == 0
+                )
                 fresh += 1
             else:
                 assert law is None and draft.u[node] is None and token == left
@@ -69,10 +76,15 @@ def test_at_temperature_zero_it_is_jacobi_on_a_window_that_moves(window: int, re
     for step in session.sink.steps:
         drafted = [] if step.draft is None else step.draft.tokens
         known = choices[: len(drafted)]
-        assert drafted[: len(known)] == known, "every place takes the target's choice after the guesses before it"
+        assert drafted[: len(known)] == known, (
+            "every place takes the target's choice after the guesses before it"
+        )
         with torch.inference_mode():
             text = [*toys.PROMPT, *due][: step.n]
-            laws = [toys.greedy(toys.pair()[0].decoder, [*text, *drafted[:k]], 1)[0] for k in range(len(drafted) + 1)]
+            laws = [
+                toys.greedy(toys.pair()[0].decoder, [*text, *drafted[:k]], 1)[0]
+                for k in range(len(drafted) + 1)
+            ]
         choices = laws[len(step.emitted) :]
 
 
@@ -91,20 +103,33 @@ def painter() -> Model:
 def painted(model: Model, label: int, strategy: str = "draft_verify", heat: float = 0.0, **parts: str) -> Run:
     """A whole picture of that class."""
     names = {"strategy": strategy, "sampler": "temperature", **parts}
-    return run_text(model, Method.named(names, {"sampler": {"temperature": heat}}), str(label), max_new_tokens=65, seed=label)
+    return run_text(
+        model,
+        Method.named(names, {"sampler": {"temperature": heat}}),
+        str(label),
+        max_new_tokens=65,
+        seed=label,
+    )
 
 
 def test_a_picture_at_temperature_zero_is_the_greedy_one_and_jacobis(painter: Model) -> None:
     for label in (0, 3, 7):
         plain = painted(painter, label)
         assert len(plain.tokens) == 65 and plain.tokens[-1] == 0
-        assert painted(painter, label, drafter="sjd").tokens == painted(painter, label, "jacobi").tokens == plain.tokens
+        assert (
+            painted(painter, label, drafter="sjd").tokens
+            == painted(painter, label, "jacobi").tokens
+            == plain.tokens
+        )
 
 
 def test_a_drawn_picture_takes_well_below_a_pass_a_cell(painter: Model) -> None:
     """The usual knobs; each record is derived again. lantern keeps more of the same drafts."""
     rules = ("lossless", "lantern")
-    made = {rule: [painted(painter, x, heat=1.0, drafter="sjd", acceptance=rule) for x in range(10)] for rule in rules}
+    made = {
+        rule: [painted(painter, x, heat=1.0, drafter="sjd", acceptance=rule) for x in range(10)]
+        for rule in rules
+    }
     passes = {rule: sum(len(x.trace.steps) for x in some) for rule, some in made.items()}
     tokens = {rule: sum(len(x.tokens) for x in some) for rule, some in made.items()}
     assert tokens["lossless"] / passes["lossless"] >= 1.5

@@ -46,10 +46,14 @@ def model(outline: str = OUTLINE, ends: bool = False) -> Model:
     return made
 
 
-def run(made: Model, prompt: list[int] = PROMPT, count: int = 120, settings: Any = (), **more: Any) -> Session:
+def run(
+    made: Model, prompt: list[int] = PROMPT, count: int = 120, settings: Any = (), **more: Any
+) -> Session:
     knobs = {"ask": ASK, "expand": EXPAND, "length": 12, **dict(settings or {})}
     parts = {"strategy": ("skeleton", knobs)} if settings is not None else {}
-    session = Session(made, toys.method(**parts, **more.pop("parts", {})), prompt, max_new_tokens=count, **more)
+    session = Session(
+        made, toys.method(**parts, **more.pop("parts", {})), prompt, max_new_tokens=count, **more
+    )
     session.sink = Trace()
     for _ in session.stream():
         pass
@@ -58,7 +62,9 @@ def run(made: Model, prompt: list[int] = PROMPT, count: int = 120, settings: Any
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["blank line", "stop token"])
-@pytest.mark.parametrize("parts", [{}, {"sampler": ("temperature", {"temperature": 0.9})}], ids=["greedy", "drawn"])
+@pytest.mark.parametrize(
+    "parts", [{}, {"sampler": ("temperature", {"temperature": 0.9})}], ids=["greedy", "drawn"]
+)
 def test_each_point_is_a_run_of_its_own_behind_the_outline(ends: bool, parts: dict[str, Any]) -> None:
     made = model(OUTLINE if ends else OUTLINE + "\n", ends)
     session = run(made, seed=7, stop_tokens=[bytewise.END], parts=parts)
@@ -91,7 +97,9 @@ def test_passes_are_those_of_outline_and_longest_point_and_the_prefix_is_there_o
     reads = [x for step in session.sink.steps for x in step.passes if x.phase == "prefill"]
     requests = [len(x.given) for x in points]
     alike = len("\nPoint ")
-    assert [x.tokens for x in reads] == [1 + alike + sum(requests) - 3 * alike - 3], "what is alike is read once"
+    assert [x.tokens for x in reads] == [1 + alike + sum(requests) - 3 * alike - 3], (
+        "what is alike is read once"
+    )
     held = [step.cache[0].held for step in session.sink.steps]
     end = held[len(first.tokens) - 1]  # behind the outline all that has been read is what points read
     assert end == len(PROMPT) + len(first.given) + len(first.tokens) + reads[0].tokens - 1

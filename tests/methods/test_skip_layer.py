@@ -19,7 +19,9 @@ GAPS = ("propagate", "absent")
 
 
 def decoded(count: int = 30, pair=(DEEP, DEEP), threshold: float = 0.4, gap: str = "propagate", **parts):
-    return toys.decode(toys.method(depth=("skip_layer", dict(threshold=threshold, gap=gap)), **parts), count=count, pair=pair)
+    return toys.decode(
+        toys.method(depth=("skip_layer", dict(threshold=threshold, gap=gap)), **parts), count=count, pair=pair
+    )
 
 
 @pytest.mark.parametrize("gap", GAPS)
@@ -78,9 +80,13 @@ def test_as_a_criterion_it_drafts_and_all_layers_check(gap: str, sampler: str) -
 
 def test_what_cannot_work_is_refused() -> None:
     bare = toys.model(toys.decoder(toys.shaped(heads=())))
-    with pytest.raises(MethodError, match=r"toy has no heads/skip_layer: train them with python .*skip_layer\.py"):
+    with pytest.raises(
+        MethodError, match=r"toy has no heads/skip_layer: train them with python .*skip_layer\.py"
+    ):
         decoded(pair=(bare, bare))
-    with pytest.raises(MethodError, match="and quest chooses what all of them read; choose the policy keep_all"):
+    with pytest.raises(
+        MethodError, match="and quest chooses what all of them read; choose the policy keep_all"
+    ):
         decoded(policy="quest")
     with pytest.raises(MethodError, match="snapkv looks at the queries of the prompt in every layer"):
         decoded(policy=("snapkv", toys.SETTINGS["snapkv"][0]))

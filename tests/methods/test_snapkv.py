@@ -32,7 +32,9 @@ def end(n: int) -> list[int]:
 @pytest.mark.parametrize("layout", [4, 2, 1])
 @sizes("seeds, lengths", usual=(1, (40,)), full=(4, (12, 25, 40, 90)))
 @torch.inference_mode()
-def test_kept_set_is_that_of_the_full_maps(layout: int, seeds: int, lengths: tuple[int, ...], monkeypatch) -> None:
+def test_kept_set_is_that_of_the_full_maps(
+    layout: int, seeds: int, lengths: tuple[int, ...], monkeypatch
+) -> None:
     """However the prompt is cut into chunks, and with its last token in a pass of its own."""
     spread = set()
     for seed, length, chunk, pool in product(range(seeds), lengths, (512, 3), ("mean", "max")):
@@ -44,7 +46,10 @@ def test_kept_set_is_that_of_the_full_maps(layout: int, seeds: int, lengths: tup
         assert lane.cache.held == length - 1, "the prompt has not ended"
         lane.forward(Feed.causal(text[-1:], length - 1))
         lane.commit([0])
-        kept = [[best(x, 6) + end(length) for x in votes(full, 5, seed % 3 + 1, pool)] for full in maps(decoder, text)]
+        kept = [
+            [best(x, 6) + end(length) for x in votes(full, 5, seed % 3 + 1, pool)]
+            for full in maps(decoder, text)
+        ]
         assert held(lane) == kept
         spread |= {tuple(row) for heads in kept for row in heads}
     assert len(spread) > 2, "the test needs heads that differ"
@@ -56,7 +61,9 @@ def test_a_layer_with_a_window_votes_inside_it() -> None:
     text = toys.prompts(1, 30, 1)[0]
     lane = snapkv(decoder)
     lane.read(text)
-    assert held(lane) == [[best(x, 6) + end(30) for x in votes(full, 5, 2, "mean")] for full in maps(decoder, text)]
+    assert held(lane) == [
+        [best(x, 6) + end(30) for x in votes(full, 5, 2, "mean")] for full in maps(decoder, text)
+    ]
 
 
 def test_prompt_logits_are_those_of_the_full_cache_and_passes_are_fused_behind_it() -> None:
@@ -83,7 +90,11 @@ def test_a_share_is_divided_and_the_window_takes_half_at_most() -> None:
     for window, due in [(16, (34, 16)), (40, (25, 25)), (1, (49, 1))]:
         policy = build("policy", "snapkv", dict(window=window, share=0.25))
         policy.begin(toys.SPEC, 200)
-        assert (policy.chosen, policy.window) == due and policy.most(200, 30) == 200 and policy.most(200, 300) == 350
+        assert (
+            (policy.chosen, policy.window) == due
+            and policy.most(200, 30) == 200
+            and policy.most(200, 300) == 350
+        )
 
 
 def test_a_fork_cuts_where_the_prompt_ended() -> None:
@@ -93,7 +104,9 @@ def test_a_fork_cuts_where_the_prompt_ended() -> None:
     assert len(run.sink.steps[0].emitted) > 1, "the test needs a first commit of several"
     big, small = toys.pair()
     method = toys.method(policy=("snapkv", KNOBS), **draft)
-    fork = Fork(big, run.header, list(run.sink.steps), 4, models={**toys.helpers(), "draft": small}, method=method)
+    fork = Fork(
+        big, run.header, list(run.sink.steps), 4, models={**toys.helpers(), "draft": small}, method=method
+    )
     fork.sink = Trace()
     while fork.steps < 6:
         fork.step()

@@ -24,7 +24,9 @@ def test_exactly_n_of_every_m_stay_the_largest(keep: int, group: int) -> None:
     w = weight()
     one = SparseNM(keep=keep, group=group).stored(PLACE, w)
     dense = one.dense()  # type: ignore[attr-defined] # a Matrix
-    for row, kept in zip(w.unflatten(1, (-1, group)).flatten(0, 1), dense.unflatten(1, (-1, group)).flatten(0, 1), strict=True):
+    for row, kept in zip(
+        w.unflatten(1, (-1, group)).flatten(0, 1), dense.unflatten(1, (-1, group)).flatten(0, 1), strict=True
+    ):
         assert int((kept != 0).sum()) == keep
         largest = sorted(row.abs().tolist(), reverse=True)[:keep]
         assert sorted(kept.abs().tolist(), reverse=True)[:keep] == largest
@@ -38,7 +40,9 @@ def test_exactly_n_of_every_m_stay_the_largest(keep: int, group: int) -> None:
 def test_two_of_four_take_17_of_32_bits_a_weight_of_the_model() -> None:
     decoder = toys.decoder().packed()
     cut = SparseNM().made(decoder, Calibration(lambda: torch.zeros(0)))
-    plain = sum(getattr(layer, x).numel() * 4 for layer in decoder.layers for x in ("qkv", "out", "gate_up", "down"))
+    plain = sum(
+        getattr(layer, x).numel() * 4 for layer in decoder.layers for x in ("qkv", "out", "gate_up", "down")
+    )
     stored = sum(getattr(layer, x).nbytes for layer in cut.layers for x in ("qkv", "out", "gate_up", "down"))
     assert stored / plain == 17 / 32
 

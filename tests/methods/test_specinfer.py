@@ -39,7 +39,9 @@ def trees(count: int, seed: int) -> list[Tree]:
     """Random trees over three tokens, equal siblings among them."""
     dice = random.Random(seed)
     sizes = [dice.randint(0, 9) for _ in range(count)]
-    return [([dice.randrange(3) for _ in range(n)], [dice.randrange(ROOT, i) for i in range(n)]) for n in sizes]
+    return [
+        ([dice.randrange(3) for _ in range(n)], [dice.randrange(ROOT, i) for i in range(n)]) for n in sizes
+    ]
 
 
 def paths(tree: Tree) -> list[tuple[int, ...]]:
@@ -73,8 +75,12 @@ def walk(drafter: SpecInfer, kind: str, sampler: str, vocab: int, rule: Lossless
     return Walk(method, models(vocab, kind, drafter), 3)
 
 
-@pytest.mark.parametrize("kind, sampler, shape", thinned(3, KINDS, WARPS, [(2, "2"), (3, "1"), (2, "1,1"), (1, "2,1")]))
-def test_the_text_has_the_targets_law_whatever_the_models(kind: str, sampler: str, shape: tuple[int, str]) -> None:
+@pytest.mark.parametrize(
+    "kind, sampler, shape", thinned(3, KINDS, WARPS, [(2, "2"), (3, "1"), (2, "1,1"), (1, "2,1")])
+)
+def test_the_text_has_the_targets_law_whatever_the_models(
+    kind: str, sampler: str, shape: tuple[int, str]
+) -> None:
     count, branching = shape
     law = walk(SpecInfer(models=count, branching=branching), kind, sampler, 3).law()
     assert distance(law, true_law(3, sampler, 3)) <= 1e-12
@@ -85,9 +91,18 @@ class Merging(SpecInfer):
 
     def propose(self, ctx: Context) -> Draft:
         made = super().propose(ctx)
-        keep = [i for i in range(len(made)) if made.tokens[i] not in made.tokens[:i]]  # one level: all are siblings
+        keep = [
+            i for i in range(len(made)) if made.tokens[i] not in made.tokens[:i]
+        ]  # one level: all are siblings
         q_row = [made.q_row[i] for i in keep]
-        return replace(made, tokens=[made.tokens[i] for i in keep], parents=[ROOT] * len(keep), q_row=q_row, u=None, notes=None)
+        return replace(
+            made,
+            tokens=[made.tokens[i] for i in keep],
+            parents=[ROOT] * len(keep),
+            q_row=q_row,
+            u=None,
+            notes=None,
+        )
 
 
 def test_merging_what_was_drawn_would_bend_the_law() -> None:
@@ -142,7 +157,9 @@ def test_each_node_is_drawn_after_its_own_path_by_its_own_model() -> None:
         for node, parent in enumerate(draft.parents):
             due = after(roles[node], [*run.tokens, *path_of(draft, parent)]).softmax(-1)
             assert torch.allclose(draft.law(node), due, atol=1e-9)
-            same = {n for x, n in enumerate(draft.notes["drawn_by"]) if path_of(draft, x) == path_of(draft, node)}
+            same = {
+                n for x, n in enumerate(draft.notes["drawn_by"]) if path_of(draft, x) == path_of(draft, node)
+            }
             assert draft.notes["models"][node] == sorted(same)
         assert draft.notes["merged"] == 12 - len({tuple(path_of(draft, x)) for x in range(12)})
         twice += draft.notes["merged"]
@@ -182,7 +199,9 @@ def test_a_level_costs_one_pass_of_each_model(count: int) -> None:
     run = toys.decode(toys.method(drafter=("specinfer", dict(models=count, branching="1,2,1"))), count=30)
     roles = ["draft", "draft2", "draft3"][:count]
     for step in run.sink.steps[:-4]:
-        assert [x.lane for x in step.passes if x.phase == "draft"] == [role for role in reversed(roles) for _ in range(2)]
+        assert [x.lane for x in step.passes if x.phase == "draft"] == [
+            role for role in reversed(roles) for _ in range(2)
+        ]
     assert list(run.header.lanes) == roles
 
 
@@ -199,9 +218,17 @@ def test_a_draft_that_holds_the_targets_own_model_is_accepted_whole() -> None:
     ("settings", "more", "words"),
     [
         (dict(models=2), {}, r"specinfer needs a model in the role 'draft2': give --draft2 NAME .*\.$"),
-        (dict(models=3, branching="4,3,3"), {}, r"specinfer.branching = '4,3,3' makes 156 nodes; 128 are the limit"),
+        (
+            dict(models=3, branching="4,3,3"),
+            {},
+            r"specinfer.branching = '4,3,3' makes 156 nodes; 128 are the limit",
+        ),
         (dict(branching="2,x"), {}, r"^specinfer\.branching, item 2 = 'x': must be a whole number\.$"),
-        (dict(models=2), {"acceptance": "spectr"}, r"spectr is exact for drafts that are iid; those of specinfer are mixed\."),
+        (
+            dict(models=2),
+            {"acceptance": "spectr"},
+            r"spectr is exact for drafts that are iid; those of specinfer are mixed\.",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(settings: dict, more: dict, words: str) -> None:

@@ -64,7 +64,12 @@ def test_nothing_is_left_of_the_lookahead() -> None:
     assert all(store.m == 0 and store.n == 10 for store in made.cache.layers)
     assert made.cache.nbytes == snap.cache.nbytes and not made.needs
     assert made.probe.queries[0].shape == snap.probe.queries[0].shape, "the last pass is that of the prompt"
-    assert [(x.lane, x.tokens) for x in made.passes] == [("target", N), ("draft", N), *[("draft", 1)] * 6, ("target", 7)]
+    assert [(x.lane, x.tokens) for x in made.passes] == [
+        ("target", N),
+        ("draft", N),
+        *[("draft", 1)] * 6,
+        ("target", 7),
+    ]
 
 
 def test_a_run_with_a_draft_model_is_told_and_keeps_no_lane_of_it() -> None:
@@ -72,9 +77,15 @@ def test_a_run_with_a_draft_model_is_told_and_keeps_no_lane_of_it() -> None:
     run = toys.decode(toys.method(policy=("speckv", KNOBS)), prompt, count=8)
     first, *later = run.sink.steps
     assert check(run.sink).ok and set(run.sink.header.lanes) == {"draft"} and not run.lanes
-    assert [x.lane for x in first.passes] == ["target", *["draft"] * 7, "target"] and all(len(x.passes) == 1 for x in later)
-    assert told(run.sink.header, first)["policy"]["lookahead"] == 7 and "policy" not in told(run.sink.header, later[0])
-    with_draft = toys.decode(toys.method(policy=("speckv", KNOBS), drafter=("draft_model", dict(length=3))), prompt, count=8)
+    assert [x.lane for x in first.passes] == ["target", *["draft"] * 7, "target"] and all(
+        len(x.passes) == 1 for x in later
+    )
+    assert told(run.sink.header, first)["policy"]["lookahead"] == 7 and "policy" not in told(
+        run.sink.header, later[0]
+    )
+    with_draft = toys.decode(
+        toys.method(policy=("speckv", KNOBS), drafter=("draft_model", dict(length=3))), prompt, count=8
+    )
     assert with_draft.tokens == run.tokens and set(with_draft.lanes) == {"draft"}
     short = toys.decode(toys.method(policy=("speckv", KNOBS)), prompt[:10], count=8)
     assert [x.lane for x in short.sink.steps[0].passes] == ["target"]

@@ -62,7 +62,9 @@ def picked(scores: np.ndarray, keep: int, window: int, neighbours: int) -> list[
 def test_scores_and_choice_are_those_of_the_whole_maps(
     window: int, kernel: int, neighbours: int, layer: int, lookahead: int
 ) -> None:
-    knobs = dict(keep=14, window=window, kernel=kernel, neighbours=neighbours, layer=layer, lookahead=lookahead)
+    knobs = dict(
+        keep=14, window=window, kernel=kernel, neighbours=neighbours, layer=layer, lookahead=lookahead
+    )
     trace = toys.decode(pc(**knobs), prompt=LONG, count=4).sink
     cut, ahead = trace.prefill.cut, toys.greedy(toys.pair()[1].decoder, LONG, lookahead)
     assert (cut.lookahead or []) == ahead and cut.layers == [*range(layer, 3)]
@@ -78,14 +80,19 @@ def test_a_window_in_several_passes_has_the_same_scores(monkeypatch: pytest.Monk
     monkeypatch.setattr(specpc, "WEIGHTS", 2 * 40 * 4 * 2)
     parts = toys.decode(pc(keep=14, window=7), prompt=LONG, count=1).sink.prefill
     assert np.allclose(whole.cut.scores, parts.cut.scores, atol=1e-7)
-    assert [[x.tokens for x in p.passes if x.phase == "score"] for p in (whole, parts)] == [[33, 7], [33, 2, 2, 2, 1]]
+    assert [[x.tokens for x in p.passes if x.phase == "score"] for p in (whole, parts)] == [
+        [33, 7],
+        [33, 2, 2, 2, 1],
+    ]
 
 
 def test_a_needle_that_the_draft_model_attends_to_most_stays_with_its_neighbours() -> None:
     """Wherever it stands before the window, with room for no more than the window and the needle's surroundings."""
     places = set()
     for prompt in toys.prompts(6, length=40, seed=11):
-        cut = toys.decode(pc(keep=7, window=4, kernel=1, neighbours=3), prompt=prompt, count=1).sink.prefill.cut
+        cut = toys.decode(
+            pc(keep=7, window=4, kernel=1, neighbours=3), prompt=prompt, count=1
+        ).sink.prefill.cut
         scores = due(prompt, [], 4, 1)
         needle = int(scores[:35].argmax())
         if scores[needle] > scores[35:].max():
@@ -99,7 +106,9 @@ def test_all_kept_is_the_plain_run_and_asks_nobody() -> None:
     plain = toys.decode(prompt=LONG, count=8, level="fields")
     session = toys.decode(pc(keep=len(LONG)), prompt=LONG, count=8, level="fields")
     assert session.sink.prefill.cut is None and {x.lane for x in session.sink.prefill.passes} == {"target"}
-    assert [x.fields.logits.tolist() for x in session.sink.steps] == [x.fields.logits.tolist() for x in plain.sink.steps]
+    assert [x.fields.logits.tolist() for x in session.sink.steps] == [
+        x.fields.logits.tolist() for x in plain.sink.steps
+    ]
 
 
 def test_the_target_reads_the_short_prompt_and_the_draft_model_is_let_go() -> None:
@@ -110,9 +119,13 @@ def test_the_target_reads_the_short_prompt_and_the_draft_model_is_let_go() -> No
     ]  # fmt: skip
     assert not session.lanes and prefill.cut.held_bytes > 0
     assert session.end.tokens == toys.decode(prompt=session.sink.prompt_read, count=8).end.tokens
-    drafted = toys.method(drafter=("draft_model", {"length": 3}), context=("specpc", {"keep": 14, "window": 4}))
+    drafted = toys.method(
+        drafter=("draft_model", {"length": 3}), context=("specpc", {"keep": 14, "window": 4})
+    )
     both = toys.decode(drafted, prompt=LONG, count=8)
-    assert both.end.tokens == session.end.tokens and both.lanes["draft"].tokens[:14] == session.sink.prompt_read
+    assert (
+        both.end.tokens == session.end.tokens and both.lanes["draft"].tokens[:14] == session.sink.prompt_read
+    )
     assert sum(step.accepted for step in both.sink.steps) > 0, "the test needs a draft that is right"
 
 

@@ -35,7 +35,10 @@ WARPS = ["T=0.7", "T=1.5, top-p 0.8", "penalty, mirostat", "greedy"]
 def pairs(count: int, vocab: int, seed: int = 0) -> list[tuple[Tensor, Tensor]]:
     """Random laws float64 [V], from nearly flat to nearly certain, some with tokens that only one of them has."""
     g = torch.Generator().manual_seed(seed)
-    logits = torch.randn(count, 2, vocab, generator=g, dtype=torch.float64) * torch.linspace(0.1, 4, count)[:, None, None]
+    logits = (
+        torch.randn(count, 2, vocab, generator=g, dtype=torch.float64)
+        * torch.linspace(0.1, 4, count)[:, None, None]
+    )
     logits[::3, 0, 0] = logits[1::3, 1, -1] = -torch.inf
     return [(p, q) for p, q in logits.softmax(-1)]
 
@@ -69,7 +72,11 @@ def test_worked_example() -> None:
     plan = _Plan.best(p, q, 2)
     assert plan.rho == pytest.approx(1 + math.sqrt(0.5)) and plan.b == pytest.approx(1 - math.sqrt(0.5))
     assert pytest.approx(0.5) == plan.A and plan.optimum == pytest.approx(0.5)
-    found = outcomes(lambda chance: judge([0, 0], [-1, -1], rows([0.5, 0.5], [0.3, 0.7], [0.3, 0.7]), q.expand(2, 2), chance))
+    found = outcomes(
+        lambda chance: judge(
+            [0, 0], [-1, -1], rows([0.5, 0.5], [0.3, 0.7], [0.3, 0.7]), q.expand(2, 2), chance
+        )
+    )
     law = {0: 0.0, 1: 0.0}
     for weight, verdict in found:
         law[verdict.token if not verdict.path else 0] += weight
@@ -85,7 +92,9 @@ def test_acceptance_stays_between_the_guarantee_and_the_optimum(k: int) -> None:
         assert 1 <= plan.rho <= k and plan.rho * plan.b + 1e-12 >= plan.A, "k-SEQ is exact only there"
         assert plan.b == pytest.approx(float(torch.minimum(q, p / plan.rho).sum()), abs=1e-12)
         assert pytest.approx(1 - (1 - plan.b) ** k, abs=1e-12) == plan.A
-        assert plan.rho == 1 or pytest.approx(plan.rho * plan.b, abs=1e-9) == plan.A, "the smallest rho that is exact"
+        assert plan.rho == 1 or pytest.approx(plan.rho * plan.b, abs=1e-9) == plan.A, (
+            "the smallest rho that is exact"
+        )
         assert (1 - 1 / math.e) * plan.optimum - 1e-12 <= plan.A <= plan.optimum + 1e-12
         reached.append(plan.A / plan.optimum)
     assert min(reached) < 0.999 or k == 1, "the test needs pairs where the optimum is out of reach"
@@ -137,7 +146,10 @@ def test_all_chains_with_the_accepted_token_go_on() -> None:
     seen = set()
     for _, verdict in outcomes(lambda chance: judge([0, 0, 1, 2], [-1, -1, 0, 1], p, q, chance)):
         if verdict.path:
-            assert verdict.rule["alive"] == [2, 2] and [t.node for t in verdict.trials if t.ok][-1] == verdict.path[-1]
+            assert (
+                verdict.rule["alive"] == [2, 2]
+                and [t.node for t in verdict.trials if t.ok][-1] == verdict.path[-1]
+            )
             seen.add(tuple(verdict.path))
     assert {(0, 2), (1, 3)} <= seen
 
@@ -147,7 +159,9 @@ def judge(tokens: list[int], parents: list[int], p: Tensor, q: Tensor, chance):
     draft = Draft(tokens, parents, "iid", q, list(range(len(tokens))), [None] * len(tokens))
     logits = p.log()
     return SpecTr().verify(
-        draft, Cursor(draft, logits, logits.argmax(-1).tolist(), Temperature(temperature=1.0), None, 0), chance
+        draft,
+        Cursor(draft, logits, logits.argmax(-1).tolist(), Temperature(temperature=1.0), None, 0),
+        chance,
     )
 
 
@@ -183,5 +197,9 @@ def test_on_the_first_token_it_stands_beside_the_rule_of_specinfer() -> None:
 
 
 def test_siblings_drawn_without_replacement_are_refused() -> None:
-    with pytest.raises(MethodError, match=r"spectr is exact for drafts that are iid; .* are without_replacement.*\.$"):
-        toys.decode(toys.method(drafter=("draft_model", {"width": 2}), acceptance="spectr", sampler="temperature"))
+    with pytest.raises(
+        MethodError, match=r"spectr is exact for drafts that are iid; .* are without_replacement.*\.$"
+    ):
+        toys.decode(
+            toys.method(drafter=("draft_model", {"width": 2}), acceptance="spectr", sampler="temperature")
+        )

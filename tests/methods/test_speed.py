@@ -25,7 +25,14 @@ from decodescope.engine.trace import check
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
 
 
-def run(count: int = 40, sampler: Any = "greedy", model=DEEP, prompt=toys.PROMPT, level: str = "decisions", **knobs) -> Session:
+def run(
+    count: int = 40,
+    sampler: Any = "greedy",
+    model=DEEP,
+    prompt=toys.PROMPT,
+    level: str = "decisions",
+    **knobs,
+) -> Session:
     method = toys.method(strategy=("speed", knobs), sampler=sampler)
     return toys.decode(method, prompt, count, pair=(model, model), level=level)
 
@@ -104,7 +111,9 @@ def test_what_is_in_flight_has_run_its_layers_once_and_they_are_those_of_a_fresh
     session.start()
     while not session.done:
         session.step()
-        assert toys.same_as_fresh(session.target) and all(store.m == 0 for store in session.target.cache.layers)
+        assert toys.same_as_fresh(session.target) and all(
+            store.m == 0 for store in session.target.cache.layers
+        )
         ahead = session.scratch.ahead
         if ahead is None or session.done:
             continue
@@ -112,7 +121,9 @@ def test_what_is_in_flight_has_run_its_layers_once_and_they_are_those_of_a_fresh
         assert ahead.text == session.tokens and [kv.shape[3] for kv in ahead.kv] == [3, 2, 2, 1, 1]
         with torch.inference_mode():
             for i, state in enumerate(ahead.states):
-                fresh = target.decoder.shallow(Feed.causal(text[: len(session.tokens) + i], 0), None, 5 - 2 * i)
+                fresh = target.decoder.shallow(
+                    Feed.causal(text[: len(session.tokens) + i], 0), None, 5 - 2 * i
+                )
                 assert torch.allclose(state[0, 0], fresh[0, -1], atol=1e-12)
         kept += len(ahead.states) == 3
     assert kept > 5, "the test needs a full pipeline"

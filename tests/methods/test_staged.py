@@ -51,7 +51,9 @@ def test_drafts_have_the_law_of_the_draft_model_alone(sampler: str, kind: str) -
 
 
 def steps_of(settings: dict, sampler: str = "greedy", prompt: list[int] = REPEATS, count: int = 80) -> list:
-    return toys.decode(toys.method(drafter=("staged", settings), sampler=sampler), prompt, count, seed=3).sink.steps
+    return toys.decode(
+        toys.method(drafter=("staged", settings), sampler=sampler), prompt, count, seed=3
+    ).sink.steps
 
 
 @pytest.mark.parametrize("sampler", ["greedy", "temperature"])
@@ -70,12 +72,18 @@ def test_every_guess_that_is_kept_saves_a_pass_of_the_draft_model(table: str, sa
 
 
 def test_without_guesses_it_is_the_draft_model() -> None:
-    plain = toys.decode(toys.method(drafter=("draft_model", {"length": 4}), sampler="temperature"), count=60, seed=4)
+    plain = toys.decode(
+        toys.method(drafter=("draft_model", {"length": 4}), sampler="temperature"), count=60, seed=4
+    )
     for settings in (dict(length=4, guess=0), dict(length=4, guess=3)):
         made = toys.decode(toys.method(drafter=("staged", settings), sampler="greedy"), count=60)
         due = toys.decode(toys.method(drafter=("draft_model", {"length": 4}), sampler="greedy"), count=60)
-        assert [x.draft.tokens for x in made.sink.steps if x.draft] == [x.draft.tokens for x in due.sink.steps if x.draft]
-    made = toys.decode(toys.method(drafter=("staged", dict(length=4, guess=0)), sampler="temperature"), count=60, seed=4)
+        assert [x.draft.tokens for x in made.sink.steps if x.draft] == [
+            x.draft.tokens for x in due.sink.steps if x.draft
+        ]
+    made = toys.decode(
+        toys.method(drafter=("staged", dict(length=4, guess=0)), sampler="temperature"), count=60, seed=4
+    )
     assert made.end.tokens == plain.end.tokens
 
 
@@ -83,7 +91,9 @@ def test_a_step_by_hand() -> None:
     """A draft model that goes on with 3 1 4 3 1 4 ...: the table has seen it all, so 4 guesses are kept and a fifth token
     is added, then the last of 6 is written alone."""
     drafter, said = build("drafter", "staged", dict(length=6, guess=4)), [3, 1, 4] * 10
-    session = Session(toys.pair()[0], Method(drafter=drafter), REPEATS, models={"draft": toys.pair()[1]}, max_new_tokens=20)
+    session = Session(
+        toys.pair()[0], Method(drafter=drafter), REPEATS, models={"draft": toys.pair()[1]}, max_new_tokens=20
+    )
     session.start()
     lane = session.lanes["draft"]
 

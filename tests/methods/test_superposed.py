@@ -24,7 +24,9 @@ WEIGHTS = (0.2, 0.3, 0.5)
 
 def superposed(count: int = 8, corpus: Path | None = None, **knobs):
     named = {} if corpus is None else {"datastore": str(corpus)}
-    return toys.decode(toys.method(strategy=("superposed", {**knobs, **named})), PROMPT, count, pair=(SMALL, SMALL))
+    return toys.decode(
+        toys.method(strategy=("superposed", {**knobs, **named})), PROMPT, count, pair=(SMALL, SMALL)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,9 @@ def by_hand(count: int, k: int, alpha: float, temperature: float, n: int, penalt
             for v, p_v, q_v in zip(top.indices.tolist(), p, q, strict=True):
                 if any(q) and not q_v and alpha:
                     continue
-                mixed = (1 - alpha) * math.log(p_v) + (alpha * math.log(q_v) if q_v else -penalty if alpha else 0.0)
+                mixed = (1 - alpha) * math.log(p_v) + (
+                    alpha * math.log(q_v) if q_v else -penalty if alpha else 0.0
+                )
                 every.append(([*text, v], score + mixed))
         drafts = sorted(every, key=lambda x: -x[1])[:k]
         steps.append(drafts)
@@ -70,11 +74,18 @@ def by_hand(count: int, k: int, alpha: float, temperature: float, n: int, penalt
 
 
 @pytest.mark.parametrize(
-    ("k", "alpha", "temperature"), [(1, 0.5, 1.0), (2, 0.0, 1.0), (3, 0.54, 0.5), (4, 0.2, 0.06), (3, 1.0, 1.0)]
+    ("k", "alpha", "temperature"),
+    [(1, 0.5, 1.0), (2, 0.0, 1.0), (3, 0.54, 0.5), (4, 0.2, 0.06), (3, 1.0, 1.0)],
 )
 def test_drafts_and_scores_are_those_by_hand(corpus: Path, k: int, alpha: float, temperature: float) -> None:
     session = superposed(
-        corpus=corpus, drafts=k, alpha=alpha, temperature=temperature, candidates=8, weights=WEIGHTS, penalty=50.0
+        corpus=corpus,
+        drafts=k,
+        alpha=alpha,
+        temperature=temperature,
+        candidates=8,
+        weights=WEIGHTS,
+        penalty=50.0,
     )
     texts: list[list[int]] = [[]]
     for step, due in zip(session.sink.steps, by_hand(8, k, alpha, temperature, 8, 50.0), strict=True):
@@ -83,7 +94,9 @@ def test_drafts_and_scores_are_those_by_hand(corpus: Path, k: int, alpha: float,
         assert texts == [text for text, _ in due]
         assert b.scores == pytest.approx([score for _, score in due], abs=1e-9)
     assert session.end.tokens == texts[0] and check(session.sink).ok
-    mixed = [len({text[-1] for text, _ in due}) > 1 for due in by_hand(8, k, alpha, temperature, 8, 50.0)[:-1]]
+    mixed = [
+        len({text[-1] for text, _ in due}) > 1 for due in by_hand(8, k, alpha, temperature, 8, 50.0)[:-1]
+    ]
     assert k == 1 or any(mixed), "the test needs rows that mix several tokens"
 
 
@@ -105,7 +118,11 @@ def test_a_text_ends_only_where_it_is_among_the_best(corpus: Path) -> None:
     for stop in set(plain):
         due = plain[: plain.index(stop) + 1]
         session = toys.decode(
-            toys.method(strategy=("superposed", dict(drafts=1, alpha=0.0))), PROMPT, 20, pair=(SMALL, SMALL), stop_tokens=[stop]
+            toys.method(strategy=("superposed", dict(drafts=1, alpha=0.0))),
+            PROMPT,
+            20,
+            pair=(SMALL, SMALL),
+            stop_tokens=[stop],
         )
         assert (session.end.tokens, session.end.reason) == (due, "stop_token")
     session = toys.decode(
@@ -135,7 +152,9 @@ def test_candidates_tell_what_was_chosen_from(corpus: Path) -> None:
 
 def test_shares_count_the_places_that_a_token_follows() -> None:
     store = SuffixArray([1, 2, 3, -1, 1, 2, 4, -1, 1, 2, -1, 5])
-    assert shares(store, [1, 2], np.array([3, 4, 5])).tolist() == [0.5, 0.5, 0.0], "a document's end is no follower"
+    assert shares(store, [1, 2], np.array([3, 4, 5])).tolist() == [0.5, 0.5, 0.0], (
+        "a document's end is no follower"
+    )
     assert shares(store, [3], np.array([1])) is None and shares(store, [7], np.array([1])) is None
 
 

@@ -25,8 +25,18 @@ DEEP = toys.model(toys.decoder(toys.shaped(n_layers=5), 7, torch.float64))
 
 
 def searching(count: int = 60, sampler: str = "greedy", seed: int = 0, **settings):
-    knobs = {"window": 8, "ratio": 0.5, "stop": 0.0, "length": 3, "siblings": False, "enough": 1.0, **settings}
-    return toys.decode(toys.method(drafter=("swift", knobs), sampler=sampler), count=count, pair=(DEEP, DEEP), seed=seed)
+    knobs = {
+        "window": 8,
+        "ratio": 0.5,
+        "stop": 0.0,
+        "length": 3,
+        "siblings": False,
+        "enough": 1.0,
+        **settings,
+    }
+    return toys.decode(
+        toys.method(drafter=("swift", knobs), sampler=sampler), count=count, pair=(DEEP, DEEP), seed=seed
+    )
 
 
 def told(session) -> list[tuple[int, dict]]:
@@ -56,10 +66,16 @@ def matchness(decoder: Decoder, text: list[int], skip: Skip, start: int, window:
 @pytest.mark.parametrize("prompt", [toys.PROMPT, [7]], ids=["prompt", "prompt of one token"])
 @pytest.mark.parametrize("siblings", [False, True])
 def test_swift_text_is_greedy_while_the_set_changes(siblings: bool, prompt: list[int]) -> None:
-    method = toys.method(drafter=("swift", {"window": 6, "ratio": 0.5, "bayes": 3, "siblings": siblings, "stop": 0.99}))
+    method = toys.method(
+        drafter=("swift", {"window": 6, "ratio": 0.5, "bayes": 3, "siblings": siblings, "stop": 0.99})
+    )
     session = toys.decode(method, prompt, 80, pair=(DEEP, DEEP))
     assert session.end.tokens == toys.greedy(DEEP.decoder, prompt, 80) and toys.same_as_fresh(session.target)
-    sets = {(*n["attn"], -1, *n["ffn"]) for step in session.sink.steps[:-1] if (n := step.draft and step.draft.notes)}
+    sets = {
+        (*n["attn"], -1, *n["ffn"])
+        for step in session.sink.steps[:-1]
+        if (n := step.draft and step.draft.notes)
+    }
     assert len(sets) > 1, "the test needs a set that was replaced"
     assert check(session.sink).ok
 
@@ -120,11 +136,18 @@ def test_swift_accepts_more_with_sets_that_match_better() -> None:
 
 
 def test_swift_searches_one_pass_a_step_and_ends_for_each_reason() -> None:
-    for settings, rounds in ((dict(enough=0.0), 1), (dict(rounds=5), 5), (dict(rounds=0), 0), (dict(patience=2), None)):
+    for settings, rounds in (
+        (dict(enough=0.0), 1),
+        (dict(rounds=5), 5),
+        (dict(rounds=0), 0),
+        (dict(patience=2), None),
+    ):
         session = searching(**settings)
         passes = [[p for p in step.passes if p.phase == "search"] for step in session.sink.steps]
         assert all(len(found) <= 1 for found in passes)
-        ran = [(p.tokens, sum(5 if x is None else x for x in p.layers[:2])) for found in passes for p in found]
+        ran = [
+            (p.tokens, sum(5 if x is None else x for x in p.layers[:2])) for found in passes for p in found
+        ]
         assert set(ran) <= {(8, 10 - 3)}
         last = told(session)[-1][1]
         assert last["rounds"] == sum(map(len, passes)) and not last["searching"]
@@ -139,18 +162,25 @@ def test_swift_search_is_drawn_from_the_seed(sampler: str) -> None:
         assert searching(40, seed=1).end.tokens == searching(40, seed=2).end.tokens
 
 
-@pytest.mark.parametrize("policy", ["keep_all", ("h2o", {"heavy": 60, "recent": 60})], ids=["keep all", "h2o"])
+@pytest.mark.parametrize(
+    "policy", ["keep_all", ("h2o", {"heavy": 60, "recent": 60})], ids=["keep all", "h2o"]
+)
 def test_swift_search_puts_back_what_it_overwrote(policy) -> None:
     parts = dict(drafter=("swift", {"window": 4, "ratio": 0.5, "enough": 1.0, "length": 2}), policy=policy)
     session = toys.decode(toys.method(**parts), count=12, pair=(DEEP, DEEP))
     drafter, target = session.drafter, session.target
-    before = [(x.kv[:, :, :, : x.n].clone(), {k: x.column(k).clone() for k in x.columns}) for x in target.cache.layers]
+    before = [
+        (x.kv[:, :, :, : x.n].clone(), {k: x.column(k).clone() for k in x.columns})
+        for x in target.cache.layers
+    ]
     drafter._at, drafter._searching, rounds = -1, True, len(drafter._scores)
     with torch.inference_mode():
         drafter._round(session.context)
     assert len(drafter._scores) == rounds + 1
     for store, (kv, columns) in zip(target.cache.layers, before, strict=True):
-        assert (store.n, store.m) == (len(session.tokens) - 1, 0) and torch.equal(store.kv[:, :, :, : store.n], kv)
+        assert (store.n, store.m) == (len(session.tokens) - 1, 0) and torch.equal(
+            store.kv[:, :, :, : store.n], kv
+        )
         assert all(torch.equal(store.column(name), x) for name, x in columns.items())
     assert bool(columns) == (policy != "keep_all")
 
@@ -181,7 +211,9 @@ def test_most_promising_has_the_highest_bound() -> None:
     def kernel(a: torch.Tensor, b: torch.Tensor) -> float:
         return signal * torch.tensor(-int((a != b).sum()) / 4.0, dtype=torch.float64).exp().item()
 
-    among = torch.tensor([[kernel(a, b) + noise * (i == j) for j, b in enumerate(seen)] for i, a in enumerate(seen)]).double()
+    among = torch.tensor(
+        [[kernel(a, b) + noise * (i == j) for j, b in enumerate(seen)] for i, a in enumerate(seen)]
+    ).double()
     bounds = {}
     for i in used.nonzero()[:, 0].tolist():
         for j in (~used).nonzero()[:, 0].tolist():
@@ -193,7 +225,9 @@ def test_most_promising_has_the_highest_bound() -> None:
                 bounds[tuple(new.tolist())] = (
                     float(y.mean() + weights @ (y - y.mean())) + 2.5 * (signal - float(weights @ near)) ** 0.5
                 )
-    assert len(bounds) > 10 and tuple(most_promising(seen, scores, used, 32).tolist()) == max(bounds, key=bounds.__getitem__)
+    assert len(bounds) > 10 and tuple(most_promising(seen, scores, used, 32).tolist()) == max(
+        bounds, key=bounds.__getitem__
+    )
 
 
 def test_swift_has_the_targets_law_while_it_searches() -> None:

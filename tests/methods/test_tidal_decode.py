@@ -80,13 +80,17 @@ def test_what_is_covered_is_the_attention_that_falls_on_what_is_noted() -> None:
     made = lane()
     made.policy.notes()
     covered = by_hand(made, 7)[2]
-    assert [i for i, x in enumerate(covered) if x is not None] == [1, 3] and all(0.1 < x < 0.99 for x in covered if x)
+    assert [i for i, x in enumerate(covered) if x is not None] == [1, 3] and all(
+        0.1 < x < 0.99 for x in covered if x
+    )
     for rows in ([7], [7, 2, 11]):
         fed(made, *rows)
         notes = made.policy.notes()
         made.truncate(len(TEXT))
         assert notes is not None and [x is None for x in notes["covered"]] == [x is None for x in covered]
-        assert [x for x in notes["covered"] if x is not None] == pytest.approx([x for x in covered if x is not None], abs=1e-9)
+        assert [x for x in notes["covered"] if x is not None] == pytest.approx(
+            [x for x in covered if x is not None], abs=1e-9
+        )
         assert made.policy.notes() is None
 
 
@@ -167,7 +171,8 @@ def test_a_batch_of_two_texts_is_each_of_them_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "said"), [(dict(start=3), "choose at most 1"), (dict(start=1, again=3), "has the layers 0 to 2")]
+    ("knobs", "said"),
+    [(dict(start=3), "choose at most 1"), (dict(start=1, again=3), "has the layers 0 to 2")],
 )
 def test_a_layer_that_the_model_has_not_is_refused(knobs: dict[str, int], said: str) -> None:
     with pytest.raises(MethodError, match=said):

@@ -18,7 +18,9 @@ from decodescope.engine.timing import verify_cost as curve
 
 def test_table_holds_the_top_successors_at_a_place_where_the_token_was_read() -> None:
     """After a step A[t] is the top 8 of a row whose token is t, of the accepted one if there is any."""
-    session = Session(*toys.pair()[:1], toys.method(drafter=("token_recycling", {"nodes": "24"})), toys.PROMPT)
+    session = Session(
+        *toys.pair()[:1], toys.method(drafter=("token_recycling", {"nodes": "24"})), toys.PROMPT
+    )
     session.start()
     drafter, rejected = session.drafter, 0
     seen, observe = [], drafter.observe
@@ -79,7 +81,9 @@ def test_without_a_table_there_is_nothing_to_draft_or_id_0_along_the_first_ranks
 def test_what_follows_a_token_that_was_never_read(unread: str) -> None:
     """Every node is its parent's successor of its rank in the table as it stood; a token without a row has none, or id 0."""
     knobs = {"nodes": "24", "from_prompt": False, "unread": unread}
-    session = Session(toys.pair()[0], toys.method(drafter=("token_recycling", knobs)), toys.PROMPT, max_new_tokens=40)
+    session = Session(
+        toys.pair()[0], toys.method(drafter=("token_recycling", knobs)), toys.PROMPT, max_new_tokens=40
+    )
     session.start()
     tree, ends = best_tree(RATES, 24), 0
     while session.context.room > max(Draft([0] * 24, list(tree.parents)).depth):
@@ -102,7 +106,12 @@ def test_what_follows_a_token_that_was_never_read(unread: str) -> None:
 def test_auto_takes_the_size_with_most_tokens_per_microsecond(monkeypatch: pytest.MonkeyPatch) -> None:
     ctx = Session(toys.pair()[0], toys.method(), toys.PROMPT).context
     yields = [best_tree(RATES, n).expected for n in SIZES]
-    for costs in ([1.0] * 4, [1, 1.01, 5, 9], [1, 2, 3, 4], [y * c for y, c in zip(yields, (2, 2, 1.9, 2), strict=True)]):
+    for costs in (
+        [1.0] * 4,
+        [1, 1.01, 5, 9],
+        [1, 2, 3, 4],
+        [y * c for y, c in zip(yields, (2, 2, 1.9, 2), strict=True)],
+    ):
         monkeypatch.setattr(curve, "verify_costs", lambda *_, costs=costs: costs)
         rates = [y / c for y, c in zip(yields, costs, strict=True)]
         assert build("drafter", "token_recycling").best_size(ctx) == SIZES[rates.index(max(rates))]
@@ -112,4 +121,6 @@ def test_auto_measures_this_device_and_says_what_it_took() -> None:
     target, draft = toys.model(toys.decoder()), toys.draft()
     session = toys.decode(toys.method(drafter="token_recycling"), pair=(target, draft), count=10)
     assert session.header.method["drafter"]["nodes"] in map(str, SIZES)
-    assert set(target.decoder.costs) == {n + 1 for n in SIZES} and all(x > 0 for x in target.decoder.costs.values())
+    assert set(target.decoder.costs) == {n + 1 for n in SIZES} and all(
+        x > 0 for x in target.decoder.costs.values()
+    )

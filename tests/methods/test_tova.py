@@ -26,7 +26,11 @@ def cut(reference: Masked) -> int:
     newest = 0
     for i, heads in enumerate(reference.kept):
         given = (reference.mass[i].sum(0) / reference.spec.n_heads).tolist()
-        kept = [heads[0][k] for k in best([given[p] for p in heads[0]], SIZE)] if len(heads[0]) > SIZE else heads[0]
+        kept = (
+            [heads[0][k] for k in best([given[p] for p in heads[0]], SIZE)]
+            if len(heads[0]) > SIZE
+            else heads[0]
+        )
         reference.kept[i] = [kept for _ in heads]
         newest += reference.n - 1 not in kept
     return newest

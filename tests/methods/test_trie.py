@@ -54,7 +54,9 @@ def test_counts_equal_a_plain_search(length: int) -> None:
     drafter = build("drafter", "trie", dict(length=length, most=65536))
     grown(drafter, prompt, text)
     every = [list(x) for n in range(1, length + 2) for x in product(range(3), repeat=n)] if length < 6 else []
-    every += [x[i : i + n] for x in (prompt, text) for n in range(1, length + 2) for i in range(len(x) - n + 1)]
+    every += [
+        x[i : i + n] for x in (prompt, text) for n in range(1, length + 2) for i in range(len(x) - n + 1)
+    ]
     due = {tuple(x): (counted(prompt, x), counted(text, x)) for x in every}
     assert paths(drafter._forest.roots) == {path: counts for path, counts in due.items() if any(counts)}
 
@@ -78,7 +80,9 @@ def searched(text: list[int], prompt: int, knobs: dict) -> set[tuple[int, ...]]:
     return found
 
 
-@pytest.mark.parametrize(("nodes", "query", "weight"), [(64, 2, 1e-4), (6, 3, 1e-4), (5, 1, 0.5), (1, 2, 0.0)])
+@pytest.mark.parametrize(
+    ("nodes", "query", "weight"), [(64, 2, 1e-4), (6, 3, 1e-4), (5, 1, 0.5), (1, 2, 0.0)]
+)
 def test_draft_is_the_best_of_what_a_search_finds(nodes: int, query: int, weight: float) -> None:
     """Equals may be chosen one way or the other, so that scores and depths are compared, node for node."""
     knobs = dict(nodes=nodes, query=query, weight=weight, length=4)
@@ -163,7 +167,9 @@ def test_decay_keeps_every_trie_small_and_no_count_above_its_parents(most: int) 
     for path, (f_in, f_out) in found.items():
         if len(path) > 1:
             assert f_in + f_out > 0 and f_in <= found[path[:-1]][0] and f_out <= found[path[:-1]][1]
-    assert all(counted(prompt, list(path)) == f_in for path, (f_in, _) in found.items()), "the prompt's counts stay"
+    assert all(counted(prompt, list(path)) == f_in for path, (f_in, _) in found.items()), (
+        "the prompt's counts stay"
+    )
 
 
 def test_a_copy_goes_its_own_way() -> None:

@@ -64,9 +64,13 @@ def test_a_state_is_that_of_three_tokens_alone_wherever_they_stand() -> None:
         for start in (0, 100):  # rotation knows distances alone
             due = read(Feed.causal(alone, start), None, 2)[0, 1]
             assert torch.allclose(feed.states[0, row], due, atol=1e-12)
-    assert torch.equal(feed.states[0, 2], feed.states[0, 6]) and not torch.equal(feed.states[0, 1], feed.states[0, 5])
+    assert torch.equal(feed.states[0, 2], feed.states[0, 6]) and not torch.equal(
+        feed.states[0, 1], feed.states[0, 5]
+    )
     assert not any(rule.took().known), "the second of a text was not in the table, and not worked out either"
-    assert sum(x.batch for x in lane.take_passes()) == 8 == len({*zip(ids, ids[1:], ids[2:], strict=False)}) + 2
+    assert (
+        sum(x.batch for x in lane.take_passes()) == 8 == len({*zip(ids, ids[1:], ids[2:], strict=False)}) + 2
+    )
 
 
 def test_layers_that_were_looked_up_do_not_run_and_are_priced_by_what_was_missing() -> None:
@@ -81,11 +85,18 @@ def test_layers_that_were_looked_up_do_not_run_and_are_priced_by_what_was_missin
         for x in lookups:
             ops = ops_of(WIDE, x)
             assert {op.layer for op in ops} == {0, 1}, "no head"
-            assert sum(op.flops for op in ops if op.name == "up_proj") == 2 * 24 * 2 * WIDE.d_model * WIDE.d_ff
+            assert (
+                sum(op.flops for op in ops if op.name == "up_proj") == 2 * 24 * 2 * WIDE.d_model * WIDE.d_ff
+            )
 
 
 def test_the_table_is_bounded_in_bytes_and_who_was_asked_for_longest_ago_leaves() -> None:
-    table, r, kept, worked = Table[int](5 * 3 * 8 + 7, torch.zeros(3, dtype=torch.float64)), Random(0), list[int](), 0
+    table, r, kept, worked = (
+        Table[int](5 * 3 * 8 + 7, torch.zeros(3, dtype=torch.float64)),
+        Random(0),
+        list[int](),
+        0,
+    )
     for _ in range(300):
         keys = [r.randrange(12) for _ in range(r.choice((1, 2, 4, 9)))]
         asked: list[int] = []
@@ -97,7 +108,10 @@ def test_the_table_is_bounded_in_bytes_and_who_was_asked_for_longest_ago_leaves(
         states, there = table.states(keys, work)
         assert states[:, 0].tolist() == keys and there == [key in kept for key in keys]
         assert asked == list(dict.fromkeys(key for key in keys if key not in kept))
-        for key in [*(key for key in keys if key in kept), *asked]:  # brute force: a list from the oldest to the newest
+        for key in [
+            *(key for key in keys if key in kept),
+            *asked,
+        ]:  # brute force: a list from the oldest to the newest
             kept = [*(x for x in kept if x != key), key]
         kept, worked = kept[-5:], worked + len(asked)
         assert len(table) == len(kept) and table.nbytes <= 5 * 3 * 8
@@ -131,7 +145,9 @@ def test_as_a_criterion_it_drafts_and_the_text_is_the_whole_models() -> None:
     parts = dict(drafter=("early_exit", dict(criterion="trigrams layers=2", length=4)))
     session = toys.decode(toys.method(**parts), count=40, pair=(DEEP, DEEP))
     assert session.header.lossless and session.end.tokens == toys.greedy(DEEP.decoder, toys.PROMPT, 40)
-    assert any(any(x.known) for step in session.sink.steps for x in step.exits or ()) and check(session.sink).ok
+    assert (
+        any(any(x.known) for step in session.sink.steps for x in step.exits or ()) and check(session.sink).ok
+    )
 
 
 def test_heads_that_learnt_nothing_are_the_layers_as_they_are() -> None:
@@ -141,5 +157,7 @@ def test_heads_that_learnt_nothing_are_the_layers_as_they_are() -> None:
     told = said(*ruled(decoder, heads="trigrams"), ids)
     for name, x in head.named_parameters():
         x.data.mul_(0.0 if name.endswith("_up") else 1.0)
-    assert torch.allclose(said(*ruled(decoder, heads="trigrams"), ids), said(*ruled(decoder), ids), atol=1e-12)
+    assert torch.allclose(
+        said(*ruled(decoder, heads="trigrams"), ids), said(*ruled(decoder), ids), atol=1e-12
+    )
     assert not torch.allclose(told, said(*ruled(decoder), ids), atol=1e-3)

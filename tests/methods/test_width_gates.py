@@ -23,14 +23,20 @@ TEXT = Calibration(lambda: torch.randint(toys.SPEC.vocab, (512,), generator=torc
 
 def held(decoder: Decoder) -> int:
     """Numbers in the matrices of the layers."""
-    return sum(x.numel() for layer in decoder.layers for x in (layer.qkv, layer.out, layer.gate_up, layer.down))
+    return sum(
+        x.numel() for layer in decoder.layers for x in (layer.qkv, layer.out, layer.gate_up, layer.down)
+    )
 
 
 @pytest.mark.parametrize(("cut", "rate"), [(0.3, 0.3), (0.55, 0.3)])
 def test_the_expected_share_ends_at_the_target(cut: float, rate: float) -> None:
     decoder, part = toys.decoder(dtype=torch.float64), WidthGates(cut=cut, columns=8, steps=60, rate=rate)
     (heads, groups), others, gone = part.trained(decoder, texts(TEXT, 48))
-    assert gone[0] < 0.05 and not others and part.target(0) < part.target(20) < part.target(30) == part.target(59) == cut
+    assert (
+        gone[0] < 0.05
+        and not others
+        and part.target(0) < part.target(20) < part.target(30) == part.target(59) == cut
+    )
     assert abs(gone[-1] - cut) < 0.01
     open_, shut = (torch.cat([heads.flatten(), groups.flatten()]) > x for x in (1.0, -1.0))
     assert open_.sum() > 3 and (~shut).sum() > 3, "gates part"

@@ -49,7 +49,9 @@ def test_window_equals_an_explicit_mask_at_original_positions(size: int, decoder
 @pytest.mark.parametrize(("sinks", "recent"), [(0, 1), (0, 6), (1, 1), (2, 6), (4, 12), (4, 200)])
 @pytest.mark.parametrize("decoder", [DECODER, WINDOWED], ids=["plain", "windowed"])
 @torch.inference_mode()
-def test_streaming_equals_raw_keys_that_are_all_rotated_anew(sinks: int, recent: int, decoder: Decoder) -> None:
+def test_streaming_equals_raw_keys_that_are_all_rotated_anew(
+    sinks: int, recent: int, decoder: Decoder
+) -> None:
     """A layer's own window is counted in the cache too: one that is as wide as the cache keeps its eye on the sinks."""
     made = lane("streaming_llm", decoder, sinks=sinks, recent=recent)
     reference = Masked(decoder, streaming(sinks, recent), in_cache=True)
@@ -63,8 +65,13 @@ def test_streaming_equals_raw_keys_that_are_all_rotated_anew(sinks: int, recent:
 @torch.inference_mode()
 def test_streaming_in_float32_is_within_its_rounding() -> None:
     decoder = toys.decoder(toys.SPEC, toys.LIVELY, torch.float32)
-    made, reference = lane("streaming_llm", decoder, sinks=2, recent=8), Masked(decoder, streaming(2, 8), in_cache=True)
-    assert torch.allclose(made.read(toys.PROMPT), read(reference, toys.PROMPT)[-1], atol=1e-5 * 11)  # logits up to 11
+    made, reference = (
+        lane("streaming_llm", decoder, sinks=2, recent=8),
+        Masked(decoder, streaming(2, 8), in_cache=True),
+    )
+    assert torch.allclose(
+        made.read(toys.PROMPT), read(reference, toys.PROMPT)[-1], atol=1e-5 * 11
+    )  # logits up to 11
     for block in ([3], [1, 4], [5, 9, 2]):
         assert torch.allclose(fed(made, *block), read(reference, block), atol=1e-5 * 11)
 
@@ -102,7 +109,9 @@ def test_far_beyond_the_context_a_distance_is_still_a_distance() -> None:
 
 @pytest.mark.parametrize("needs", [Needs(), Needs("columns")], ids=["fused", "explicit"])
 @torch.inference_mode()
-def test_a_prompt_beyond_the_context_is_read_in_constant_memory(needs: Needs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_beyond_the_context_is_read_in_constant_memory(
+    needs: Needs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In chunks, which no logit tells; places stay below those of a cache and a chunk, and memory does too."""
     monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", 64)
     decoder = toys.decoder(toys.shaped(max_positions=32), toys.LIVELY, torch.float64)
@@ -115,7 +124,9 @@ def test_a_prompt_beyond_the_context_is_read_in_constant_memory(needs: Needs, mo
 
     made.watch = watch
     logits = made.read(prompt)
-    assert torch.allclose(logits, read(Masked(decoder, streaming(2, 20), in_cache=True), prompt)[-1], atol=1e-10)
+    assert torch.allclose(
+        logits, read(Masked(decoder, streaming(2, 20), in_cache=True), prompt)[-1], atol=1e-10
+    )
     assert widest <= {64, 96} and made.cache.layers[0].capacity <= 96 and made.cache.held == 22
     assert len(decoder.rope._table) == 32 and [count for count, _ in columns] == [64] * 4 + [44]
     for count, seen in columns:  # each query head gives one unit
@@ -136,7 +147,9 @@ def test_rotation_is_a_group_action() -> None:
     assert torch.allclose(turned(key, 7), rotated(key, torch.tensor([7]), DECODER), atol=1e-12)
 
 
-@pytest.mark.parametrize(("name", "settings"), [("window", {"size": 30}), ("streaming_llm", {"sinks": 4, "recent": 26})])
+@pytest.mark.parametrize(
+    ("name", "settings"), [("window", {"size": 30}), ("streaming_llm", {"sinks": 4, "recent": 26})]
+)
 @torch.inference_mode()
 def test_bytes_follow_the_formula_and_do_not_grow(name: str, settings: dict[str, int]) -> None:
     """2 L H_kv S D b for keys and values, and once entries left 4 L H_kv S for positions; S is the capacity in whole pages."""
@@ -146,7 +159,10 @@ def test_bytes_follow_the_formula_and_do_not_grow(name: str, settings: dict[str,
         fed(made, token)
         store = made.cache.layers[0]
         entry = 2 * spec.head_dim * 8 + (0 if store.in_order else 4)
-        assert made.cache.nbytes == spec.n_layers * spec.n_kv_heads * store.capacity * entry and store.capacity <= 48
+        assert (
+            made.cache.nbytes == spec.n_layers * spec.n_kv_heads * store.capacity * entry
+            and store.capacity <= 48
+        )
     assert made.cache.held == 30 and not made.cache.layers[0].in_order
 
 
@@ -166,16 +182,30 @@ def test_streaming_runs_beyond_the_trained_context_in_constant_memory() -> None:
 def test_what_is_wider_than_the_context_is_limited_by_it() -> None:
     """Sinks and window must have places that the model knows: a text ends at the context where they have more than that."""
     small = toys.model(toys.decoder(toys.shaped(max_positions=32), toys.LIVELY, torch.float64))
-    for recent, share, reason in ((30, 0.0, "context_full"), (29, 0.0, "max_new_tokens"), (29, 1.0, "max_new_tokens")):
+    for recent, share, reason in (
+        (30, 0.0, "context_full"),
+        (29, 0.0, "max_new_tokens"),
+        (29, 1.0, "max_new_tokens"),
+    ):
         policy = ("streaming_llm", {"sinks": 2, "recent": recent, "share": share})
         session = toys.decode(toys.method(policy=policy), count=40, pair=(small, small))
-        assert session.end.reason == reason and len(session.tokens) == (32 if reason == "context_full" else 55)
-    for more, reason in (({}, "max_new_tokens"), ({"away": 32}, "context_full"), ({"window": 30}, "context_full")):
+        assert session.end.reason == reason and len(session.tokens) == (
+            32 if reason == "context_full" else 55
+        )
+    for more, reason in (
+        ({}, "max_new_tokens"),
+        ({"away": 32}, "context_full"),
+        ({"window": 30}, "context_full"),
+    ):
         policy = ("lm_infinite", {"start": 2, "window": 16, "middle": 2, "above": 0, **more})
         assert toys.decode(toys.method(policy=policy), count=40, pair=(small, small)).end.reason == reason
     sentence = r"toy reads at most 32 .* or use the policy streaming_llm with recent = 14, which keeps 16 entries: .*\.$"
     with pytest.raises(MethodError, match=sentence):
-        toys.decode(toys.method(policy=("streaming_llm", {"sinks": 2, "recent": 40})), toys.PROMPT * 3, pair=(small, small))
+        toys.decode(
+            toys.method(policy=("streaming_llm", {"sinks": 2, "recent": 40})),
+            toys.PROMPT * 3,
+            pair=(small, small),
+        )
 
 
 def test_streaming_with_speculation_evicts_at_commits_only() -> None:

@@ -32,7 +32,9 @@ def shaped(height: int, width: int) -> Model:
 
 
 def decoded(method: Method, model: Model | None = None, count: int = 200, **more: Any) -> Session:
-    return filled(Session(model or toys.raster(), method, more.pop("prompt", toys.PROMPT), max_new_tokens=count, **more))
+    return filled(
+        Session(model or toys.raster(), method, more.pop("prompt", toys.PROMPT), max_new_tokens=count, **more)
+    )
 
 
 # ---- when a cell comes
@@ -65,7 +67,9 @@ def test_a_picture_takes_16_passes_and_6_for_each_cell_of_the_window(window: int
     assert len(session.sink.steps) == 16 + 6 * window and session.end.reason == "picture_full"
     assert [[place - START for place in fill.places] for fill in fills(session)] == pushed(8, 8, window)
     assert len(session.end.tokens) == 64 and sum(len(fill.places) for fill in fills(session)) == 64
-    text = {place: token for fill in fills(session) for place, token in zip(fill.places, fill.tokens, strict=True)}
+    text = {
+        place: token for fill in fills(session) for place, token in zip(fill.places, fill.tokens, strict=True)
+    }
     assert session.end.tokens == [text[START + i] for i in range(64)]
 
 
@@ -75,9 +79,13 @@ def test_a_picture_takes_16_passes_and_6_for_each_cell_of_the_window(window: int
 @pytest.mark.parametrize("window", [8, 99])
 @pytest.mark.parametrize("seed", [0, 5])
 @pytest.mark.parametrize("sampler", ["greedy", WARM])
-def test_a_window_of_the_width_is_plain_decoding_with_the_same_coins(window: int, seed: int, sampler: Any) -> None:
+def test_a_window_of_the_width_is_plain_decoding_with_the_same_coins(
+    window: int, seed: int, sampler: Any
+) -> None:
     session = decoded(zipar(window, sampler), seed=seed)
-    plain = Session(toys.raster(), toys.method(sampler=sampler), toys.PROMPT, max_new_tokens=64, seed=seed, stop_tokens=[])
+    plain = Session(
+        toys.raster(), toys.method(sampler=sampler), toys.PROMPT, max_new_tokens=64, seed=seed, stop_tokens=[]
+    )
     for _ in plain.stream():
         pass
     assert session.end.tokens == plain.end.tokens and len(session.sink.steps) == 64
@@ -85,7 +93,9 @@ def test_a_window_of_the_width_is_plain_decoding_with_the_same_coins(window: int
         torch.equal(a.k, b.k) and torch.equal(a.v, b.v)
         for a, b in zip(session.target.cache.layers, plain.target.cache.layers, strict=True)
     )
-    assert decoded(zipar(2, sampler), seed=seed).end.tokens != plain.end.tokens, "a narrow window is to change something"
+    assert decoded(zipar(2, sampler), seed=seed).end.tokens != plain.end.tokens, (
+        "a narrow window is to change something"
+    )
 
 
 # ---- what a row sees
@@ -95,7 +105,9 @@ class Watched:
     """A session whose passes are written down: tokens, positions and logits of the rows."""
 
     def __init__(self, window: int, **more: Any):
-        self.session = Session(toys.raster(), zipar(window), toys.PROMPT, max_new_tokens=200, stop_tokens=[], **more)
+        self.session = Session(
+            toys.raster(), zipar(window), toys.PROMPT, max_new_tokens=200, stop_tokens=[], **more
+        )
         self.rows: list[tuple[int, int, int]] = []  # pass, position, token
         self.logits: list[torch.Tensor] = []
         self.session.sink = Trace()
@@ -104,7 +116,9 @@ class Watched:
 
         def forward(feed: Feed, phase: str = "verify") -> torch.Tensor:
             logits, at = whole(feed, phase), next(number)
-            self.rows += [(at, p, x) for p, x in zip(feed.positions[0].tolist(), feed.tokens[0].tolist(), strict=True)]
+            self.rows += [
+                (at, p, x) for p, x in zip(feed.positions[0].tolist(), feed.tokens[0].tolist(), strict=True)
+            ]
             self.logits.append(logits[0])
             return logits
 
@@ -189,7 +203,10 @@ def test_fewer_cells_than_a_picture_are_the_first_of_it() -> None:
     assert max(place for fill in fills(part) for place in fill.places) == START + 29
     stop = whole.end.tokens[20]
     ended = decoded(zipar(3), stop_tokens=[stop])
-    assert ended.end.tokens == whole.end.tokens[: whole.end.tokens.index(stop) + 1] and ended.end.reason == "stop_token"
+    assert (
+        ended.end.tokens == whole.end.tokens[: whole.end.tokens.index(stop) + 1]
+        and ended.end.reason == "stop_token"
+    )
 
 
 def test_a_branch_has_the_same_future_and_a_fork_writes_on() -> None:
@@ -245,14 +262,24 @@ def test_check_knows_the_cells_and_rows_of_a_pass() -> None:
 def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
     for model, method, said in (
         (toys.pair()[0], zipar(2), "zipar writes pictures, and toy writes none: choose a model"),
-        (toys.told(), zipar(2), "zipar writes one token behind another, and toy waits to be told which cell comes next"),
-        (toys.told(), Method(), "draft_verify writes one token behind another, and toy waits .* the strategy randar"),
+        (
+            toys.told(),
+            zipar(2),
+            "zipar writes one token behind another, and toy waits to be told which cell comes next",
+        ),
+        (
+            toys.told(),
+            Method(),
+            "draft_verify writes one token behind another, and toy waits .* the strategy randar",
+        ),
         (toys.raster(), zipar(2, "mirostat"), "zipar fills places in any order, and mirostat remembers"),
     ):
         with pytest.raises(MethodError, match=said):
             Session(model, method, toys.PROMPT, max_new_tokens=9)
     whole = Session(toys.raster(), zipar(2), [4, *toys.LEVELS * 8], max_new_tokens=9)
-    with pytest.raises(Exception, match="The prompt ends with 64 grey levels, and a picture has 64: leave some of them out"):
+    with pytest.raises(
+        Exception, match="The prompt ends with 64 grey levels, and a picture has 64: leave some of them out"
+    ):
         whole.step()
 
 

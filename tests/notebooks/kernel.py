@@ -19,7 +19,9 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 def commit() -> str:
     """The commit that is checked out; without git nothing."""
     try:
-        return subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            ["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True
+        ).stdout.strip()
     except OSError:
         return ""
 
@@ -38,7 +40,9 @@ def at_home(folder: Path, patch: pytest.MonkeyPatch) -> dict[str, str]:
     spec = folder / "jupyter" / "kernels" / "python3"
     spec.mkdir(parents=True)
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    (spec / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "Python 3", "language": "python"}))
+    (spec / "kernel.json").write_text(
+        json.dumps({"argv": argv, "display_name": "Python 3", "language": "python"})
+    )
     made = {
         "JUPYTER_PATH": str(folder / "jupyter"),
         "JUPYTER_DATA_DIR": str(folder / "data"),

@@ -18,7 +18,9 @@ from decodescope.lab.course.exercise import RIGHT, Exercise, same_function
 
 from .kernel import NOTEBOOKS
 
-CHAPTERS = [path for path in NOTEBOOKS if int(path.stem[:2]) > 2]  # the first two came before and have a form of their own
+CHAPTERS = [
+    path for path in NOTEBOOKS if int(path.stem[:2]) > 2
+]  # the first two came before and have a form of their own
 PARTS = ("## Exercise", "## Break it", "## What the paper measured", "## Sources")
 
 
@@ -53,20 +55,28 @@ def test_chapter_has_every_part(path: Path) -> None:
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_what_the_prose_claims_is_asserted(path: Path) -> None:
     """In cells that stand folded: readers may open them, and CI runs them."""
-    claims = [cell for cell in nbformat.read(path, as_version=4).cells if "claims" in cell.metadata.get("tags", [])]
+    claims = [
+        cell for cell in nbformat.read(path, as_version=4).cells if "claims" in cell.metadata.get("tags", [])
+    ]
     assert claims
     for cell in claims:
         assert cell.metadata["jupyter"]["source_hidden"]
         tree = ast.parse(cell.source)
-        assert tree.body and all(isinstance(n, ast.Assert) for n in tree.body), "such a cell asserts, and no more"
-        assert not [n for n in ast.walk(tree) if isinstance(n, ast.Assert) and isinstance(n.test, ast.Constant)]
+        assert tree.body and all(isinstance(n, ast.Assert) for n in tree.body), (
+            "such a cell asserts, and no more"
+        )
+        assert not [
+            n for n in ast.walk(tree) if isinstance(n, ast.Assert) and isinstance(n.test, ast.Constant)
+        ]
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_chapter_sets_its_exercises(path: Path) -> None:
     """Every one is asked with three dots in the place of the answer."""
     assert exercises(path)
-    trees = [ast.parse(cell.source) for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    trees = [
+        ast.parse(cell.source) for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"
+    ]
     calls = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Call)]
     asked = {
         n.func.value.id: n.args[0]
@@ -98,7 +108,12 @@ def exercise(**told: Any) -> Exercise:
 
 
 def test_an_answer_is_compared_as_what_it_is() -> None:
-    assert exercise().check(4.0) and exercise().check(4.03) and not exercise().check(4.05) and not exercise().check("4")
+    assert (
+        exercise().check(4.0)
+        and exercise().check(4.03)
+        and not exercise().check(4.05)
+        and not exercise().check("4")
+    )
     assert not Exercise("?", 1, [(x, f"{x}") for x in (2, 3, 4)]).check(True)
     words = Exercise("?", "the draft", [(x, x) for x in ("a", "b", "c")])
     assert words.check(" The draft") and not words.check("draft")
@@ -143,7 +158,9 @@ def test_a_formula_stands_beside_the_package_s_own_source() -> None:
     assert shown.source.startswith("if self._is(answer, self.right):") and shown.source.count("\n") == 2
     assert shown.place.startswith("lab/course/exercise.py, line ") and "$$" in shown._repr_markdown_()
     line = int(shown.place.split()[-1])
-    file = Path(importlib.import_module("decodescope.lab.course.exercise").__file__ or "").read_text(encoding="utf-8")
+    file = Path(importlib.import_module("decodescope.lab.course.exercise").__file__ or "").read_text(
+        encoding="utf-8"
+    )
     assert file.splitlines()[line - 1].strip() == shown.source.splitlines()[0]
     for nothing in (len, int, 3):
         with pytest.raises(ParamError, match="no source"):

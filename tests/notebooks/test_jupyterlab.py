@@ -23,7 +23,9 @@ from .kernel import DRAWN, NOTEBOOKS, at_home
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("jupyterlab")]  # beside the page's tests
 NEWS = "@jupyterlab/apputils-extension:announcements"  # asks for permission to fetch news
-WHOLE = {"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}}  # cells out of sight are drawn as well
+WHOLE = {
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}
+}  # cells out of sight are drawn as well
 RUN_S = 240
 LONG_MS = 150_000  # for one thing to happen, on a machine that is busy with others
 SLIDER = ".ds input:is(.scrub, .along)"  # of a run, of a comparison
@@ -35,7 +37,9 @@ f"the kernel reads {picture.step if isinstance(picture, Scope) else picture.toke
 """
 # one with every commit, all of them every night
 DRAWN_PARAMS = [pytest.param(path, id=path.stem) for path in DRAWN]
-NIGHTLY_PARAMS = [pytest.param(path, id=f"{path.stem}, nightly", marks=pytest.mark.nightly) for path in NOTEBOOKS]
+NIGHTLY_PARAMS = [
+    pytest.param(path, id=f"{path.stem}, nightly", marks=pytest.mark.nightly) for path in NOTEBOOKS
+]
 # every cell has its number, those that stand folded show none; or one has failed, after which no other runs
 ALL_RAN = """() => {
     const all = [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt:not(.jp-Placeholder-prompt)')];
@@ -55,8 +59,21 @@ def jupyterlab(folder: Path, notebook: str, env: dict[str, str]) -> Iterator[str
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     token = secrets.token_hex(8)
-    told = [f"--port={port}", "--port-retries=0", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}"]
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", *told]
+    told = [
+        f"--port={port}",
+        "--port-retries=0",
+        f"--IdentityProvider.token={token}",
+        f"--ServerApp.root_dir={folder}",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        "--ServerApp.ip=127.0.0.1",
+        *told,
+    ]
     with (folder.parent / "jupyter.log").open("w") as log:
         server = subprocess.Popen(command, env={**os.environ, **env}, stdout=log, stderr=log)
     try:
@@ -96,19 +113,35 @@ def opened(work: Path, name: str, *cells: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_the_keys_of_a_widget_s_slider_are_the_slider_s(driver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_keys_of_a_widget_s_slider_are_the_slider_s(
+    driver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     env = at_home(tmp_path / "home", monkeypatch)
     work = tmp_path / "work"
-    opened(work, "keys.ipynb", "from decodescope.lab import show", "scope = show('adaptive')\nscope", "scope.step + 1000")
+    opened(
+        work,
+        "keys.ipynb",
+        "from decodescope.lab import show",
+        "scope = show('adaptive')\nscope",
+        "scope.step + 1000",
+    )
     with jupyterlab(work, "keys.ipynb", env) as address:
         page = driver.new_page(viewport={"width": 1360, "height": 1000})
         run_all(page, address)
         page.click(".ds .scrub")
         at = int(page.input_value(".ds .scrub"))
         assert at > 2, "the test needs a step before"
-        for key, due in ("ArrowLeft", at - 1), ("ArrowLeft", at - 2), ("ArrowRight", at - 1), ("Home", 0), ("ArrowRight", 1):
+        for key, due in (
+            ("ArrowLeft", at - 1),
+            ("ArrowLeft", at - 2),
+            ("ArrowRight", at - 1),
+            ("Home", 0),
+            ("ArrowRight", 1),
+        ):
             page.press(".ds .scrub", key)
-            page.wait_for_function("(due) => document.querySelector('.ds .scrub').value === due", arg=str(due), timeout=10_000)
+            page.wait_for_function(
+                "(due) => document.querySelector('.ds .scrub').value === due", arg=str(due), timeout=10_000
+            )
         page.click(".jp-CodeCell >> nth=2 >> .cm-content")
         page.keyboard.press("Shift+Enter")
         page.wait_for_selector(".jp-OutputArea-output >> text=1001")
@@ -153,7 +186,10 @@ def visited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
     folder = tmp_path_factory.mktemp("lab")
     work = folder / "work"
     work.mkdir()
-    with pytest.MonkeyPatch.context() as patch, jupyterlab(work, "", at_home(folder / "home", patch)) as address:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        jupyterlab(work, "", at_home(folder / "home", patch)) as address,
+    ):
         yield address, work
 
 
@@ -176,7 +212,9 @@ def test_a_chapter_lives_in_jupyterlab(path: Path, driver: Any, visited: tuple[s
     page.on("request", lambda request: fetched.append(request.url))
     run_all(page, address.replace("/lab/tree/", f"/lab/workspaces/{path.stem}/tree/{path.name}"))
     assert not page.locator(".jp-RenderedText[data-mime-type*=error]").count()
-    page.wait_for_function(f"() => document.querySelectorAll('{SLIDER}').length && document.querySelector('.js-plotly-plot')")
+    page.wait_for_function(
+        f"() => document.querySelectorAll('{SLIDER}').length && document.querySelector('.js-plotly-plot')"
+    )
     slider = page.locator(SLIDER).first
     slider.press("Home")
     page.wait_for_function(f"() => (({{ value, min }}) => value === min)(document.querySelector('{SLIDER}'))")

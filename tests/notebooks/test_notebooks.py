@@ -16,7 +16,9 @@ LONGEST_CELL_S = 300  # a guard against hanging; all cells together take under t
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs_from_top_to_bottom_offline(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_runs_from_top_to_bottom_offline(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at_home(tmp_path, monkeypatch)
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(
@@ -44,7 +46,9 @@ def test_notebook_keeps_to_its_form(path: Path) -> None:
         tree = ast.parse(cell.source)
         imports = [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
         assert bool(imports) == (number == 0), f"cell {number}"
-        definitions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef | ast.Lambda)]
+        definitions = [
+            n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef | ast.Lambda)
+        ]
         whole = "definition" in cell.metadata.get("tags", [])
         assert whole or all((n.end_lineno or 0) - n.lineno < 3 for n in definitions), f"cell {number}"
         most = 40 if whole else 20 if number == 0 else 8

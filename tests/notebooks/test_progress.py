@@ -28,7 +28,9 @@ def executed(*cells: str) -> list[NotebookNode]:
     return book.cells
 
 
-def test_a_bar_stands_in_the_cell_and_goes_away_with_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_stands_in_the_cell_and_goes_away_with_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at_home(tmp_path, monkeypatch)
     _, done, failed = executed(BEGIN, WORK, f"{WORK}\n    1 / 0")
     for cell, rest in (done, []), (failed, ["error"]):

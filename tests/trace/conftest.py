@@ -67,7 +67,9 @@ def change(appended: int, held: int, **more: Any) -> CacheChange:
 def plain_step(k: int, n: int) -> Step:
     """One token without a draft."""
     extra = Extra(k % VOCAB, "target")
-    return Step(k, n, 10.0 * k, 9.5, [extra.token], ["target"], cache=[change(1, n + 1)], path=[], extra=extra)
+    return Step(
+        k, n, 10.0 * k, 9.5, [extra.token], ["target"], cache=[change(1, n + 1)], path=[], extra=extra
+    )
 
 
 def drafted_step(k: int, n: int) -> Step:
@@ -88,7 +90,15 @@ def drafted_step(k: int, n: int) -> Step:
         cache=[change(2, n + 2)],
         path=[0],
         draft=DraftTree([8, 9, 10], [-1, 0, 0], q, "iid", [0.3, 0.2, 0.9], "toy", {"span": 3}),
-        trials=Trials([0, 1, 2], p, r, q, [0.2, 0.6, 0.9], [a / b for a, b in zip(r, q, strict=True)], [True, False, False]),
+        trials=Trials(
+            [0, 1, 2],
+            p,
+            r,
+            q,
+            [0.2, 0.6, 0.9],
+            [a / b for a, b in zip(r, q, strict=True)],
+            [True, False, False],
+        ),
         extra=Extra(20, "residual", 0.4, 0.3, 0.5),
         tops=Tops(
             places=np.array([-1, 0], "<i4"),
@@ -111,9 +121,13 @@ def everything_step(k: int, n: int) -> Step:
     step.lines = Lines([0.5, None], [0.25, None], [Infill(0, [4], "less", [0.5, None], 1)], [5])
     step.threads = Threads([0, 1], [4, 5], [Begun(2, 0, 3, [6])], [Ended(1, "stop_token")])
     ended = {"tokens": [1, 2], "score": -0.25}
-    step.beams = Beams([3, 4], [0, 0], [-0.5, -1.5], [ended], [[1.0, 2.0]], [[0.0, 5.0, -2.5]], [0, 1], [0.0, 0.5])
+    step.beams = Beams(
+        [3, 4], [0, 0], [-0.5, -1.5], [ended], [[1.0, 2.0]], [[0.0, 5.0, -2.5]], [0, 1], [0.0, 0.5]
+    )
     step.labels = Labels(["x"], [0], [1], [Mention(0, 1, 1, "b", [0.5], -0.6931471805599453)])
-    step.switch = Switch("large", "small", 0.6, 1, 2, 0.5, 0.75, Block([4, 5], [0.75, 0.5], [0.25, 6.0], [4, 6], 1, 5.0))
+    step.switch = Switch(
+        "large", "small", 0.6, 1, 2, 0.5, 0.75, Block([4, 5], [0.75, 0.5], [0.25, 6.0], [4, 6], 1, 5.0)
+    )
     terms = {"p": [0.5, 0.25, 0.0], "q": [0.25, 0.5, 0.0]}
     choice = Choice([4, 5, 6], 0, terms, {"p": 1.0, "q": -0.5}, [0.375, 0.0, None], {"p": 0.125})
     step.choices, step.law = [choice] * len(step.emitted), {"gap": [0.5, 0.25]}
@@ -124,8 +138,12 @@ def everything_step(k: int, n: int) -> Step:
     step.edits = Edits(True, 9, 3, [Tagged([4], law, [[5, 6], [6, 5]], [0, 1])], "rounds")
     step.drawn = Drawn(0, 1, [Text([4, 5], -1.5, True)], "f1", 0, -0.5, np.ones((1, 1)), [1.0])
     step.notes = {"mass": 0.5, "prefixes": 3}
-    step.spans = Spans(0, 2, 4, [0, 1], 0.5, [0, 2], 0.75, False, np.array([[0.5, 0.75], [2.0, np.nan]], "<f4"))
-    step.search = Search([-1, 4], [-1, 0], ["", "stop_token"], [[4, 5], []], [[0.75, 0.25], []], [2, 1], [0.5, 0.5])
+    step.spans = Spans(
+        0, 2, 4, [0, 1], 0.5, [0, 2], 0.75, False, np.array([[0.5, 0.75], [2.0, np.nan]], "<f4")
+    )
+    step.search = Search(
+        [-1, 4], [-1, 0], ["", "stop_token"], [[4, 5], []], [[0.75, 0.25], []], [2, 1], [0.5, 0.5]
+    )
     step.search.rollouts = [Rollout(1, [4], [True, False], 0)]
     step.unit = Unit([6, 7, 8], [0.5, 0.9, 0.25], 2, "bar")
     step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
@@ -184,7 +202,8 @@ def steps(kinds: str) -> list[Step]:
 def toy() -> SimpleNamespace:
     """The makers of this file."""
     makers: dict[str, Callable[..., Any] | int] = {
-        f.__name__: f for f in (header, prefill, change, plain_step, drafted_step, everything_step, write, steps)
+        f.__name__: f
+        for f in (header, prefill, change, plain_step, drafted_step, everything_step, write, steps)
     }
     return SimpleNamespace(**makers, prompt=PROMPT, vocab=VOCAB)
 

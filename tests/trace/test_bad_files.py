@@ -112,7 +112,10 @@ def brief(value: object) -> bytes | None:
         (b',"drafted":-1', "negative count"),
         (b',"path":[0]', "of a tree of 0"),
         (b',"passes":[[]]', "passes.0 must be an object"),
-        (b',"passes":[{"lane":"target","phase":"x","tokens":-1,"held":0,"wall_us":1}]', "passes.0 holds the negative"),
+        (
+            b',"passes":[{"lane":"target","phase":"x","tokens":-1,"held":0,"wall_us":1}]',
+            "passes.0 holds the negative",
+        ),
         (b',"passes":[{"lane":"target"}]', "passes.0 lacks the field 'phase'"),
         (b',"nonfinite":[["n","nan"]]', "nonfinite"),
         (b',"nonfinite":5', "nonfinite"),
@@ -170,14 +173,18 @@ def test_bad_arrays_are_refused(forge, head, says):
 
 def test_deflate_bombs_are_refused_before_they_grow(forge):
     bomb = zlib.compress(bytes(9_000_000), 9)
-    assert "expands more than 200 times" in refusal(forge.raw(array("|u1", [9_000_000], 0, len(bomb), z=1), bomb))
+    assert "expands more than 200 times" in refusal(
+        forge.raw(array("|u1", [9_000_000], 0, len(bomb), z=1), bomb)
+    )
     assert "needs 1,000,000 bytes" in refusal(forge.raw(array("|u1", [1_000_000], 0, len(bomb), z=1), bomb))
 
 
 def test_many_expanding_records_are_refused_together(forge):
     raw = np.random.default_rng(0).integers(0, 2, 200_000).astype("|u1").repeat(40).tobytes()
     small = zlib.compress(raw, 9)
-    assert len(raw) < 200 * len(small) < 300 * len(raw) and len(raw) > 20 * len(small), "the test needs a mild bomb"
+    assert len(raw) < 200 * len(small) < 300 * len(raw) and len(raw) > 20 * len(small), (
+        "the test needs a mild bomb"
+    )
     bodies = [forge.header]
     for i in range(40):
         head = array("|u1", [len(raw)], 0, len(small), z=1)
@@ -235,7 +242,11 @@ CHOSEN = dict(read=[[4, 4], [4, 4]], bounds=[1, 1])
     [
         (dict(shared=NODES, shared_bytes=64), CHOSEN, ""),
         (dict(shared=NODES, shared_bytes=1 << 50), {}, "shared_bytes is 1125899906842624, above full_bytes"),
-        (dict(shared=np.array([[-1, 0, 5, 1 << 30]], "<i4"), shared_bytes=0), {}, "at most 4096 texts are read"),
+        (
+            dict(shared=np.array([[-1, 0, 5, 1 << 30]], "<i4"), shared_bytes=0),
+            {},
+            "at most 4096 texts are read",
+        ),
         (dict(shared=NODES[[0, 1, 1, 1]], shared_bytes=0), {}, "has 4 nodes of 2 texts"),
         (dict(shared=MORE, shared_bytes=0), {}, "read by more texts than itself"),
         (dict(read=np.zeros((2, 2, 8), "|u1")), dict(read=[]), "passes.0.read has no layers or KV heads"),
@@ -255,7 +266,9 @@ def test_entries_that_no_cache_has_are_refused(forge, toy, cache, one, says):
         assert len(open_trace(path, UPLOADED).steps) == 1
 
 
-WHOLE = dict(logits=np.zeros((4, 50), "<f4"), laws=np.full((1, 50), 0.02, "<f4"), law_of=np.array([0, -1, -1], "<i4"))
+WHOLE = dict(
+    logits=np.zeros((4, 50), "<f4"), laws=np.full((1, 50), 0.02, "<f4"), law_of=np.array([0, -1, -1], "<i4")
+)
 
 
 @pytest.mark.parametrize(
@@ -264,8 +277,14 @@ WHOLE = dict(logits=np.zeros((4, 50), "<f4"), laws=np.full((1, 50), 0.02, "<f4")
         ({}, ""),
         (dict(logits=np.where(np.arange(200).reshape(4, 50) % 50, -np.inf, 0).astype("<f4")), ""),
         (dict(logits=np.zeros((3, 50), "<f4")), "fields.logits has 3 rows for 3 drafted nodes and the root"),
-        (dict(logits=np.full((4, 50), np.nan, "<f4")), "fields.logits has a row without a largest finite number"),
-        (dict(logits=np.full((4, 50), -np.inf, "<f4")), "fields.logits has a row without a largest finite number"),
+        (
+            dict(logits=np.full((4, 50), np.nan, "<f4")),
+            "fields.logits has a row without a largest finite number",
+        ),
+        (
+            dict(logits=np.full((4, 50), -np.inf, "<f4")),
+            "fields.logits has a row without a largest finite number",
+        ),
         (dict(logits=np.zeros((4, 9), "<f4")), "holds an id outside the vocabulary of 9"),
         (dict(laws=np.full((1, 49), 0.02, "<f4")), "fields.laws is over 49 tokens and fields.logits over 50"),
         (dict(laws=np.full((1, 50), np.nan, "<f4")), "fields.laws leaves the interval"),
@@ -316,8 +335,17 @@ def test_a_flood_of_evictions_is_counted_in_little_memory(forge):
     noise = np.random.default_rng(0).integers(0, 2, 1_500_000).astype("<i4").repeat(6).tobytes()
     packed = zlib.compress(noise, 6)
     reference = {"$array": ["<i4", [len(noise) // 12, 3], 0, len(packed)], "z": 1}
-    change = {"lane": "target", "appended": 0, "held": 0, "held_bytes": 0, "full_bytes": 0, "evicted": reference}
-    trace = open_trace(forge.raw(START + b',"cache":' + json.dumps([change]).encode() + b"}", packed), UPLOADED)
+    change = {
+        "lane": "target",
+        "appended": 0,
+        "held": 0,
+        "held_bytes": 0,
+        "full_bytes": 0,
+        "evicted": reference,
+    }
+    trace = open_trace(
+        forge.raw(START + b',"cache":' + json.dumps([change]).encode() + b"}", packed), UPLOADED
+    )
     tracemalloc.start()
     check(trace)
     assert tracemalloc.get_traced_memory()[1] < 256 << 20
@@ -350,8 +378,35 @@ def test_a_file_above_the_limit_is_refused_unread(forge):
 
 def test_random_nonsense_never_raises_anything_else(forge):
     chance = random.Random(2026)
-    words = [b"{", b"}", b"[", b"]", b'"', b"\\", b",", b":", b"null", b"true", b"-1", b"1e999", b"9" * 30, b"\xff"]
-    words += [b'"step"', b'"n"', b'"draft"', b'"$array"', b'"tokens"', b'"<f4"', b"0.5", b'"z"', b" ", b"\x00", b"\\u"]
+    words = [
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b'"',
+        b"\\",
+        b",",
+        b":",
+        b"null",
+        b"true",
+        b"-1",
+        b"1e999",
+        b"9" * 30,
+        b"\xff",
+    ]
+    words += [
+        b'"step"',
+        b'"n"',
+        b'"draft"',
+        b'"$array"',
+        b'"tokens"',
+        b'"<f4"',
+        b"0.5",
+        b'"z"',
+        b" ",
+        b"\x00",
+        b"\\u",
+    ]
     refused = 0
     for _ in range(100):
         head = bytearray(split(forge.step)[0])

@@ -26,7 +26,9 @@ def test_an_honest_run_agrees_with_itself(toy, small):
     for trace in (open_trace(small), memory(toy, toy.steps("pdpd"))):
         report = check(trace)
         assert report.ok, report
-        assert report.counts["trials"] == 6 and report.counts["tokens"] == 6 and report.counts["residuals"] == 6
+        assert (
+            report.counts["trials"] == 6 and report.counts["tokens"] == 6 and report.counts["residuals"] == 6
+        )
         assert report.counts["cache changes"] == 5 and report.counts["records"] == 6
         assert "agrees with itself" in str(report)
 
@@ -37,7 +39,10 @@ LIES: list[tuple[Callable[[Step], Any], str]] = [
     (lambda s: s.trials.u.__setitem__(0, 0.7), "trial 0 says ok = True"),
     (lambda s: s.trials.u.__setitem__(1, None), "decided without a draw"),
     (lambda s: s.trials.r.__setitem__(0, 0.6), "trial 0 has r = 0.6"),
-    (lambda s: s.trials.r.__setitem__(2, 0.16), "trial 2 has r = 0.16, but after 1 rejected siblings 0.142857"),
+    (
+        lambda s: s.trials.r.__setitem__(2, 0.16),
+        "trial 2 has r = 0.16, but after 1 rejected siblings 0.142857",
+    ),
     (lambda s: s.trials.p.__setitem__(1, 0.2), "node 1 was tried with p = 0.2"),
     (lambda s: s.trials.threshold.__setitem__(1, 0.9), "trial 1 has the threshold 0.9"),
     (lambda s: s.trials.node.__setitem__(slice(1, 3), [2, 1]), "tried in draw order"),
@@ -90,7 +95,10 @@ def test_drift_without_an_end_and_more_kinds_than_a_plan_can_name_are_found(toy)
     endless = Shadowed(np.zeros((1, 2, 2), "<f4"), np.full(1, np.inf, "<f4"), 64, 1.0)
     for tell, says in (
         (lambda x: setattr(x, "shadow", endless), "shadow.drift"),
-        (lambda x: setattr(x, "plan", Plan(np.zeros((1, 1), "<i4"), ["a"] * 128)), "128 words, above the limit of 127"),
+        (
+            lambda x: setattr(x, "plan", Plan(np.zeros((1, 1), "<i4"), ["a"] * 128)),
+            "128 words, above the limit of 127",
+        ),
     ):
         steps = copy.deepcopy(toy.steps("p"))
         tell(steps[0].cache[0])
@@ -120,7 +128,9 @@ def chain(toy: Any, accepted: int, **more: Any) -> Step:
 
 def test_block_verification_is_derived_from_u_and_h(toy):
     h = [0.2, 0.8, 0.1]
-    step = chain(toy, 2, p=[0.2, 0.3, 0.1], q=[0.4, 0.2, 0.5], u=[0.9, 0.5, 0.6], threshold=h, ok=[False, True, False])
+    step = chain(
+        toy, 2, p=[0.2, 0.3, 0.1], q=[0.4, 0.2, 0.5], u=[0.9, 0.5, 0.6], threshold=h, ok=[False, True, False]
+    )
     step.rule = {"w": [1.0, 0.5, 0.75, 0.15], "S": [0.1, 0.2], "h": h}
     report = check(memory(toy, [step], "block"))
     assert report.ok and report.counts["blocks"] == 1, report
@@ -132,7 +142,9 @@ def test_block_verification_is_derived_from_u_and_h(toy):
 
 def test_typical_acceptance_is_derived_from_p_and_its_bound(toy):
     bound = [0.09, 0.09, 0.09]
-    step = chain(toy, 2, p=[0.2, 0.3, 0.01], q=[1.0] * 3, u=[None] * 3, threshold=bound, ok=[True, True, False])
+    step = chain(
+        toy, 2, p=[0.2, 0.3, 0.01], q=[1.0] * 3, u=[None] * 3, threshold=bound, ok=[True, True, False]
+    )
     step.rule = {"entropy": [1.0, 1.0, 1.0]}
     assert check(memory(toy, [step], "typical")).ok
     step.trials.threshold[1] = 0.4
@@ -142,15 +154,30 @@ def test_typical_acceptance_is_derived_from_p_and_its_bound(toy):
     step.tops = Tops(np.array([1], "<i4"), np.array([[20, 7]], "<i4"), *law)
     assert check(memory(toy, [step], "typical")).ok, "a token without a draw is the likeliest after the path"
     step.tops.ids[0] = [7, 20]
-    assert "taken as the likeliest and has p = 0.3, but another token has p = 0.6" in str(check(memory(toy, [step], "typical")))
-    short = chain(toy, 1, p=[0.2, 0.3, 0.01], q=[1.0] * 3, u=[None] * 3, threshold=bound, ok=[True, True, False])
+    assert "taken as the likeliest and has p = 0.3, but another token has p = 0.6" in str(
+        check(memory(toy, [step], "typical"))
+    )
+    short = chain(
+        toy, 1, p=[0.2, 0.3, 0.01], q=[1.0] * 3, u=[None] * 3, threshold=bound, ok=[True, True, False]
+    )
     short.rule = {"entropy": [1.0]}
-    assert "the path has 1 nodes, but the longest that passed has 2" in str(check(memory(toy, [short], "typical")))
+    assert "the path has 1 nodes, but the longest that passed has 2" in str(
+        check(memory(toy, [short], "typical"))
+    )
 
 
 @pytest.mark.parametrize("rule", ["lossless", "block", "typical"])
 def test_exact_matching_needs_no_draw(toy, rule):
-    step = chain(toy, 1, p=[1.0, 0.0], q=[1.0, 1.0], u=[None] * 2, threshold=[1.0] * 2, ok=[True, False], proposal="onehot")
+    step = chain(
+        toy,
+        1,
+        p=[1.0, 0.0],
+        q=[1.0, 1.0],
+        u=[None] * 2,
+        threshold=[1.0] * 2,
+        ok=[True, False],
+        proposal="onehot",
+    )
     step.draft.q = [1.0] * 3
     step.extra.origin = step.origins[-1] = "correction"
     assert check(memory(toy, [step], rule)).ok, check(memory(toy, [step], rule))
@@ -260,7 +287,9 @@ def test_texts_of_passes_that_no_run_makes_are_not_followed(toy, batch):
 def test_many_texts_that_part_one_by_one_are_followed(toy):
     """Text i has i entries in common with all behind it, so that below each node lies another."""
     count, texts = 1100, Texts(toy.header(), 1)
-    texts._paths = [[*((j, 0) for j in range(i)), *((j, i + 1) for j in range(i, count))] for i in range(count)]
+    texts._paths = [
+        [*((j, 0) for j in range(i)), *((j, i + 1) for j in range(i, count))] for i in range(count)
+    ]
     step = toy.plain_step(count, count + 1)
     step.beams = Beams([], [*range(count)], [])
     step.cache = [toy.change(1, count + 1, shared=np.array([[-1, 0, 1, 1]], "<i4"), shared_bytes=0)]

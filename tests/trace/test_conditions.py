@@ -20,7 +20,11 @@ LEVELS = dict(levels=["counts", "decisions"])
 
 def header(toy: Any, **more: Any) -> Any:
     made = toy.header(**{**LEVELS, **more})
-    made.method = {**made.method, "policy": {"name": "streaming_llm", "sinks": 2}, "depth": {"name": "confidence_exit"}}
+    made.method = {
+        **made.method,
+        "policy": {"name": "streaming_llm", "sinks": 2},
+        "depth": {"name": "confidence_exit"},
+    }
     return made
 
 
@@ -101,7 +105,9 @@ def test_a_figure_is_watched_step_by_step(toy: Any) -> None:
 
     assert values("accepted") == [0, 1, 0, 1] and values("mean(accepted)") == [0, 0.5, 1 / 3, 0.5]
     assert values("p / q")[1] == 0.5 / 0.8 and values("p/q")[0] is None
-    assert values("alpha") == [None, 1 / 3, 1 / 3, 1 / 3] and values("max(p) - min(p)")[1] == pytest.approx(0.4)
+    assert values("alpha") == [None, 1 / 3, 1 / 3, 1 / 3] and values("max(p) - min(p)")[1] == pytest.approx(
+        0.4
+    )
 
 
 def test_what_was_not_recorded_is_a_sentence_and_not_a_no(toy: Any) -> None:
@@ -156,8 +162,42 @@ def test_every_example_is_a_condition_that_reads_its_name() -> None:
         assert name in Condition(fact.example).reads, name
 
 
-WORDS = [*FACTS, *FUNCTIONS, "and", "or", "not", "in", "contains", "(", ")", "{", "}", ",", "<", "==", "+", "-", "*", "/"]
-WORDS += ['"x"', "1", "0", "1e308", "9" * 20, "evicts position", "∈", "≤", '"\\', "\0", "\U0001d518", "__class__", ".", "%"]
+WORDS = [
+    *FACTS,
+    *FUNCTIONS,
+    "and",
+    "or",
+    "not",
+    "in",
+    "contains",
+    "(",
+    ")",
+    "{",
+    "}",
+    ",",
+    "<",
+    "==",
+    "+",
+    "-",
+    "*",
+    "/",
+]
+WORDS += [
+    '"x"',
+    "1",
+    "0",
+    "1e308",
+    "9" * 20,
+    "evicts position",
+    "∈",
+    "≤",
+    '"\\',
+    "\0",
+    "\U0001d518",
+    "__class__",
+    ".",
+    "%",
+]
 
 
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])

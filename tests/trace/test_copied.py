@@ -26,7 +26,9 @@ def run(drafter: tuple[str, dict[str, Any]], **more: Any) -> Trace:
 
 @pytest.mark.parametrize("drafter", DRAFTERS, ids=lambda x: x[0])
 @pytest.mark.parametrize("more", [{}, {"context": ("gemfilter", {"keep": 8})}], ids=["whole", "cut"])
-def test_every_copy_stands_where_the_drafter_says(drafter: tuple[str, dict[str, Any]], more: dict[str, Any]) -> None:
+def test_every_copy_stands_where_the_drafter_says(
+    drafter: tuple[str, dict[str, Any]], more: dict[str, Any]
+) -> None:
     trace, told = run(drafter, **more), 0
     text = read_of(trace.header, trace.prefill)
     for step in trace.steps:
@@ -57,5 +59,9 @@ def test_a_copy_of_another_token_is_seen() -> None:
 def test_an_answer_that_is_a_span_comes_from_its_passage() -> None:
     trace = toys.decode(toys.method(strategy=("exact_extract", {"end": "7"})), count=9).sink
     places = sources(trace.header, trace.steps[0])
-    known = [(token, place) for token, place in zip(trace.steps[0].emitted, places, strict=True) if place is not None]
+    known = [
+        (token, place)
+        for token, place in zip(trace.steps[0].emitted, places, strict=True)
+        if place is not None
+    ]
     assert known and all(trace.header.prompt[place] == token for token, place in known) and places[-1] is None

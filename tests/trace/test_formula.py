@@ -26,15 +26,44 @@ def test_a_formula_gives_the_number_that_it_says() -> None:
 
 
 def test_what_is_missing_or_no_number_has_no_value() -> None:
-    for text in ("nobody", "p + nobody", "p / zero", "log(zero)", "9.0 ** 9 ** 9 ** 9", "(0 - 1) ** 0.5", "exp(9 ** 9)"):
+    for text in (
+        "nobody",
+        "p + nobody",
+        "p / zero",
+        "log(zero)",
+        "9.0 ** 9 ** 9 ** 9",
+        "(0 - 1) ** 0.5",
+        "exp(9 ** 9)",
+    ):
         assert value(text) is None, text
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "p +", "__import__('os')", "p.real", "[1]", "lambda: 1", "p if q else 1", "open(1)", "'x'", "min(p)"),
-        *("before(p + 1)", "p == q", "exp(p, q)", "p" * 201, "(" * 150, "f(x=1)", "True + 1j", "p @ q", "x := 1"),
+        *(
+            "",
+            "p +",
+            "__import__('os')",
+            "p.real",
+            "[1]",
+            "lambda: 1",
+            "p if q else 1",
+            "open(1)",
+            "'x'",
+            "min(p)",
+        ),
+        *(
+            "before(p + 1)",
+            "p == q",
+            "exp(p, q)",
+            "p" * 201,
+            "(" * 150,
+            "f(x=1)",
+            "True + 1j",
+            "p @ q",
+            "x := 1",
+        ),
     ],
 )
 def test_anything_else_is_refused(text: str) -> None:
@@ -58,12 +87,21 @@ def test_a_relation_has_one_sign_between_two_formulas(text: str) -> None:
     ],
 )
 def test_a_header_whose_formulas_cannot_be_read_is_refused(toy, tmp_path: Path, telling: Telling) -> None:
-    path = toy.write(tmp_path / "bad.dstrace", toy.steps("p"), head=toy.header(tellings={"lossless": telling}))
+    path = toy.write(
+        tmp_path / "bad.dstrace", toy.steps("p"), head=toy.header(tellings={"lossless": telling})
+    )
     with pytest.raises(TraceError, match=r"tellings\.lossless: "):
         open_trace(path, UPLOADED)
 
 
 def test_a_telling_is_read_as_it_was_written(toy, tmp_path: Path) -> None:
-    telling = Telling("f", path="copies", relations=[Relation("num >= r", 1e-6, {"form": "linear"})], likeliest={"next": "x"})
-    path = toy.write(tmp_path / "told.dstrace", toy.steps("pd"), head=toy.header(tellings={"lossless": telling}))
+    telling = Telling(
+        "f",
+        path="copies",
+        relations=[Relation("num >= r", 1e-6, {"form": "linear"})],
+        likeliest={"next": "x"},
+    )
+    path = toy.write(
+        tmp_path / "told.dstrace", toy.steps("pd"), head=toy.header(tellings={"lossless": telling})
+    )
     assert open_trace(path, UPLOADED).header.tellings == {"lossless": telling}

@@ -39,7 +39,9 @@ class Reserve:
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> type[FullDisk]:
-    monkeypatch.setattr(disk, "open_partial", lambda path: FullDisk(os.open(path, os.O_RDWR | os.O_CREAT), "r+b"))
+    monkeypatch.setattr(
+        disk, "open_partial", lambda path: FullDisk(os.open(path, os.O_RDWR | os.O_CREAT), "r+b")
+    )
     monkeypatch.setattr(disk, "reserve", Reserve)
     FullDisk.room = 1 << 30
     return FullDisk
@@ -48,7 +50,9 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> type[FullDisk]:
 @pytest.mark.parametrize("room", [0, 5, 100])
 def test_full_at_the_header_leaves_nothing_behind(toy, tmp_path, full_disk, room):
     full_disk.room = room
-    with pytest.raises(StorageFull, match=r"No space left on device\): make room or choose another folder\.$"):
+    with pytest.raises(
+        StorageFull, match=r"No space left on device\): make room or choose another folder\.$"
+    ):
         TraceWriter(tmp_path / "x.dstrace", toy.header())
     assert list(tmp_path.iterdir()) == []
 
@@ -63,7 +67,9 @@ def test_full_at_a_step_is_recorded_in_the_reserve(toy, tmp_path, full_disk, ste
         writer.write(one)
     full_disk.room = spare
     for _ in range(2):
-        with pytest.raises(StorageFull, match="what was recorded before is kept; make room or choose another folder"):
+        with pytest.raises(
+            StorageFull, match="what was recorded before is kept; make room or choose another folder"
+        ):
             writer.write(steps[step])
     assert len(open_trace(writer.partial).steps) == step, "readable at once"
     tokens = [one.emitted[0] for one in steps[:step]]

@@ -73,7 +73,10 @@ print(json.dumps(dict(found, torch=loaded, rest=rest)))
 
 def test_two_hundred_kills_lose_no_acknowledged_step(tmp_path: Path):
     done = subprocess.run(
-        [sys.executable, "-c", _NURSERY, str(tmp_path), str(KILLS)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", _NURSERY, str(tmp_path), str(KILLS)],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -38,7 +38,10 @@ def test_findings_are_read_back(toy: SimpleNamespace, tmp_path: Path) -> None:
 def test_runs_of_one_model_have_one_hash(toy: SimpleNamespace, tmp_path: Path) -> None:
     """Whether a search was made or its end was kept, the model is the same."""
     rows = [[Made("int8", kept)] for kept in (False, True)]
-    paths = [toy.write(tmp_path / f"{i}.dstrace", toy.steps("pd"), head=headed(toy, {"target": x})) for i, x in enumerate(rows)]
+    paths = [
+        toy.write(tmp_path / f"{i}.dstrace", toy.steps("pd"), head=headed(toy, {"target": x}))
+        for i, x in enumerate(rows)
+    ]
     one, other = (open_trace(path).end for path in paths)
     assert one is not None and other is not None and one.content_hash == other.content_hash
 
@@ -66,7 +69,10 @@ def test_what_is_too_much_is_refused(toy: SimpleNamespace) -> None:
     for made, why in (
         ({"draft": [Made("int8")]}, "reports.draft is of no model of this run"),
         ({"target": [Made("int8")] * (MOST + 1)}, "has 17 transforms"),
-        ({"target": [Made("int8", findings=dict.fromkeys(map(str, range(MOST + 1)), ONE))]}, "has 17 findings"),
+        (
+            {"target": [Made("int8", findings=dict.fromkeys(map(str, range(MOST + 1)), ONE))]},
+            "has 17 findings",
+        ),
     ):
         with pytest.raises(TraceError, match=why):
             consistent_header(headed(toy, made))

@@ -31,6 +31,8 @@ def plain(value: Any) -> Any:
 def test_a_trace_of_1_0_is_told_as_its_rule_tells_itself() -> None:
     due = {name: plain(registry("acceptance")[name].telling) for name in RULES}
     text = json.dumps(due, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
-    assert json.loads(HOME.read_text(encoding="utf-8")) == due, f"{HOME.name} is made of the rules' files; it must say:\n{text}"
+    assert json.loads(HOME.read_text(encoding="utf-8")) == due, (
+        f"{HOME.name} is made of the rules' files; it must say:\n{text}"
+    )
     for name in RULES:
         assert asdict(older.told_of(name)) == asdict(registry("acceptance")[name].telling)

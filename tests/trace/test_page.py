@@ -14,7 +14,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "trace.md"
 
 def test_the_page_is_made_from_the_schema():
     page = PAGE.read_text(encoding="utf-8")
-    assert page == schema.update(page), "python -m decodescope.engine.trace.schema --write docs/trace.md makes it anew"
+    assert page == schema.update(page), (
+        "python -m decodescope.engine.trace.schema --write docs/trace.md makes it anew"
+    )
     kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and is_dataclass(kind)]
     assert len(kinds) > 12 and all(f"### {kind.__name__}" in page for kind in kinds)
 

@@ -28,7 +28,9 @@ def test_the_table_of_older_files_says_what_the_parts_say_today(kind: str, name:
     old = replace(new, parts={})
     for word, value in said(old, kind).items():
         assert said(new, kind)[word] == value
-    assert {word for word, value in said(new, kind).items() if value is True} <= said(old, kind).keys() | {"drafts"}
+    assert {word for word, value in said(new, kind).items() if value is True} <= said(old, kind).keys() | {
+        "drafts"
+    }
     assert zones(old) == zones(new) and called(old) == called(new)
 
 
@@ -40,7 +42,9 @@ def test_what_a_part_says_is_read_whole(kind: str) -> None:
         declared = method.said()[kind]
         read = said(header(method.said(), **method.record()), kind)
         assert {word: value for word, value in declared.items() if word != "zones"} == read
-        assert kind != "policy" or bool(declared["zones"]) is bool(zones(header(method.said(), **method.record())))
+        assert kind != "policy" or bool(declared["zones"]) is bool(
+            zones(header(method.said(), **method.record()))
+        )
 
 
 def test_several_samplers_are_greedy_if_one_is() -> None:
@@ -64,12 +68,26 @@ def test_words_that_make_no_sense_are_passed_over() -> None:
         "uses": ["drafter", 3],
         "does": ["evict"],
         "column": "x" * 65,
-        "zones": [["sinks", "first", 4], ["sinks", "middle", 4], ["sinks", "first", -1], ["sinks", "first"], 7, None],
+        "zones": [
+            ["sinks", "first", 4],
+            ["sinks", "middle", 4],
+            ["sinks", "first", -1],
+            ["sinks", "first"],
+            7,
+            None,
+        ],
     }
-    made = header({"policy": odd, "strategy": 3}, policy={"name": "window", "size": 8}, strategy={"name": "beam"})
+    made = header(
+        {"policy": odd, "strategy": 3}, policy={"name": "window", "size": 8}, strategy={"name": "beam"}
+    )
     assert said(made, "policy") == {"does": ["evict"]} and said(made, "strategy") == {}
     assert zones(made) == [Zone("sinks", "first", 4)]
-    assert zones(header({"policy": {"zones": 3}})) == zones(header(policy=3)) == zones(header(policy={"name": []})) == []
+    assert (
+        zones(header({"policy": {"zones": 3}}))
+        == zones(header(policy=3))
+        == zones(header(policy={"name": []}))
+        == []
+    )
     assert zones(header(policy={"name": "streaming_llm", "sinks": 2})) == [Zone("sinks", "first", 2)]
 
 
@@ -85,4 +103,6 @@ def test_a_sampler_says_its_temperature_and_whether_it_removes_tokens() -> None:
         for parts in ({}, {"sampler": {"greedy": False}}, made.said()):
             words = said(header(parts, **made.record()), "sampler")
             assert (words["heat"], words["cuts"]) == (heat, cuts), (stages, parts)
-    assert "heat" not in said(header({"sampler": {"heat": "hot", "cuts": True}}, sampler={"name": "top_p"}), "sampler")
+    assert "heat" not in said(
+        header({"sampler": {"heat": "hot", "cuts": True}}, sampler={"name": "top_p"}), "sampler"
+    )

@@ -14,8 +14,14 @@ ASKED = re.compile(r"""phase["\]']* (?:[=!]==?|in) [("']*verify""")
 
 
 def test_only_a_pass_of_the_target_decides() -> None:
-    passes = [Pass(lane, phase, 1, 0, 1.0) for lane in ("target", "draft") for phase in (*DECIDES, *READS, "draft", "search")]
-    assert [(one.lane, one.phase) for one in passes if decides(one)] == [("target", phase) for phase in DECIDES]
+    passes = [
+        Pass(lane, phase, 1, 0, 1.0)
+        for lane in ("target", "draft")
+        for phase in (*DECIDES, *READS, "draft", "search")
+    ]
+    assert [(one.lane, one.phase) for one in passes if decides(one)] == [
+        ("target", phase) for phase in DECIDES
+    ]
     assert not {*DECIDES} & {*READS}
 
 
@@ -29,9 +35,13 @@ def test_no_reader_names_the_phases_that_decide_by_itself() -> None:
     ]
     assert asks == ['lab/web/hardware/roofline.js: if (phase === "verify" || phase === "other") return '
                     's("circle", { cx: x, cy: y, r: phase === "other" ? r * 0.6 : r });']  # fmt: skip
-    assert ASKED.search('p.lane == "target" and p.phase == "verify"') and ASKED.search('row["phase"] == "verify"')
+    assert ASKED.search('p.lane == "target" and p.phase == "verify"') and ASKED.search(
+        'row["phase"] == "verify"'
+    )
 
 
 def test_the_page_knows_the_same_phases() -> None:
-    (named,) = re.findall(r"^const DECIDES = \[(.*)\];", (ROOT / "lab/web/scope/roof.js").read_text(encoding="utf-8"), re.M)
+    (named,) = re.findall(
+        r"^const DECIDES = \[(.*)\];", (ROOT / "lab/web/scope/roof.js").read_text(encoding="utf-8"), re.M
+    )
     assert re.findall(r'"(\w+)"', named) == list(DECIDES)

@@ -13,7 +13,16 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 import pytest
 
-from decodescope.engine.trace import UPLOADED, End, Trace, TraceError, TraceWriter, check, open_trace, read_records
+from decodescope.engine.trace import (
+    UPLOADED,
+    End,
+    Trace,
+    TraceError,
+    TraceWriter,
+    check,
+    open_trace,
+    read_records,
+)
 from decodescope.engine.trace.frame import MAGIC, frame
 from decodescope.engine.trace.shadowed import Shadowed
 from decodescope.engine.trace.typed import KINDS
@@ -57,7 +66,9 @@ def test_what_may_be_absent_is_none_when_it_is_read_again():
         seen.add(hint)
         hints = get_type_hints(hint)
         for f in fields(hint):
-            optional = get_origin(hints[f.name]) in (Union, UnionType) and type(None) in get_args(hints[f.name])
+            optional = get_origin(hints[f.name]) in (Union, UnionType) and type(None) in get_args(
+                hints[f.name]
+            )
             assert not optional or f.default is None, (hint.__name__, f.name)
             walk(hints[f.name])
 
@@ -70,7 +81,9 @@ def test_a_shadow_that_cut_nothing_comes_back(toy, tmp_path):
     step = toy.plain_step(0, toy.prompt)
     step.cache[0].shadow = Shadowed(np.zeros((1, 2, 2), "<f4"), np.zeros(1, "<f4"), 64, 1.0)
     assert open_trace(toy.write(tmp_path / "x.dstrace", [step])).steps[0].cache[0].shadow.cut_mass is None
-    step.cache[0].shadow = Shadowed(np.zeros((1, 0, 0), "<f4"), np.ones(1, "<f4"), 64, 1.0, None, np.array([5], "<i4"), 9)
+    step.cache[0].shadow = Shadowed(
+        np.zeros((1, 0, 0), "<f4"), np.ones(1, "<f4"), 64, 1.0, None, np.array([5], "<i4"), 9
+    )
     back = open_trace(toy.write(tmp_path / "y.dstrace", [step])).steps[0].cache[0].shadow
     assert back.ids == [5] and back.weight_bytes == 9 and back.lost_mass.shape == (1, 0, 0)
 
@@ -92,7 +105,11 @@ def test_numbers_that_are_not_finite_are_null_with_a_flag(toy, tmp_path):
     path = toy.write(tmp_path / "nan.dstrace", [step])
     assert b'"mu":null' in path.read_bytes() and b"NaN" not in path.read_bytes()
     read = open_trace(path).steps[0]
-    assert math.isnan(read.sampler["mu"]) and read.sampler["deep"] == [1.0, -math.inf] and read.tie == [[0, math.inf]]
+    assert (
+        math.isnan(read.sampler["mu"])
+        and read.sampler["deep"] == [1.0, -math.inf]
+        and read.tie == [[0, math.inf]]
+    )
 
 
 def test_numpy_numbers_and_tuples_are_written_as_plain_ones(toy, tmp_path):
@@ -214,7 +231,9 @@ def edited(path: Path, number: int, change: Any) -> Path:
 def test_a_newer_major_is_refused_and_a_newer_minor_opens(small):
     with pytest.raises(TraceError, match=r"schema is 2\.0, and this version of DecodeScope reads 1\.x"):
         open_trace(edited(small, 0, lambda head: head.update(schema="2.0")))
-    newer = open_trace(edited(small, 0, lambda head: head.update(schema="1.7", colour={"unknown": [1, 2]})), UPLOADED)
+    newer = open_trace(
+        edited(small, 0, lambda head: head.update(schema="1.7", colour={"unknown": [1, 2]})), UPLOADED
+    )
     assert len(newer.steps) == 4 and newer.header.schema == "1.7"
     newer = open_trace(edited(small, 2, lambda head: head.update(kind="weather")), verify=False)
     assert len(newer.steps) == 3, "a kind of the future is left out"

@@ -16,7 +16,9 @@ def test_two_hundred_thousand_steps_open_by_range(toy, tmp_path):
     with open(path, "wb") as file:
         file.write(MAGIC + frame(encode(toy.header(), 0)))
         for k in range(count):
-            one = body.replace(b'"seq":1,"step":0,"n":7,', b'"seq":%6d,"step":%6d,"n":%6d,' % (k + 1, k, k + 7), 1)
+            one = body.replace(
+                b'"seq":1,"step":0,"n":7,', b'"seq":%6d,"step":%6d,"n":%6d,' % (k + 1, k, k + 7), 1
+            )
             size = len(one) - len(body) + int.from_bytes(body[:4], "little")
             file.write(frame(size.to_bytes(4, "little") + one[4:]))
     began = time.monotonic()

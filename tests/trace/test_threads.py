@@ -29,10 +29,16 @@ def test_what_is_settled_out_of_order_is_emitted_once_all_before_it_stands() -> 
     assert problems(RUN) == []  # type: ignore[arg-type] # none is missing
     every = strands(record for record, _ in RUN).strands
     assert [x.tokens for x in every] == [[1, 2, 3, STOP], [11, 12], [21, STOP]]
-    assert [(x.first, x.parent and x.parent.number, x.at) for x in every] == [(0, None, 0), (1, 0, 1), (2, 1, 1)]
+    assert [(x.first, x.parent and x.parent.number, x.at) for x in every] == [
+        (0, None, 0),
+        (1, 0, 1),
+        (2, 1, 1),
+    ]
     assert sorted(every, key=lambda x: x.place) == [every[2], every[1], every[0]]
     taken = schedule(record for record, _ in RUN)
-    assert (taken.rounds, taken.longest, taken.tokens) == (4, 4, 8), "the first thread's, and 1 + 1 + 2 of the third's way"
+    assert (taken.rounds, taken.longest, taken.tokens) == (4, 4, 8), (
+        "the first thread's, and 1 + 1 + 2 of the third's way"
+    )
 
 
 def test_a_stop_token_stands_at_the_end_of_the_text_alone() -> None:
@@ -49,14 +55,20 @@ def test_a_stop_token_stands_at_the_end_of_the_text_alone() -> None:
 LIES: list[tuple[Callable[[Any], Any], str]] = [
     (lambda r: r[1][0].alive.reverse(), "threads [1, 0] wrote a token, but [0, 1] were alive"),
     (lambda r: r[2][0].alive.__setitem__(2, 3), "threads [0, 1, 3] wrote a token"),
-    (lambda r: r[1][0].tokens.__setitem__(1, 13), "it emitted [11], but the threads' texts in order go on with [13]"),
+    (
+        lambda r: r[1][0].tokens.__setitem__(1, 13),
+        "it emitted [11], but the threads' texts in order go on with [13]",
+    ),
     (lambda r: r[2][1].append(12), "it emitted [21, 12]"),
     (lambda r: r[3][1].pop(), "in order go on with [12, 2, 3, 9]"),
     (lambda r: setattr(r[0][0].begun[1], "at", 2), "thread 1 began behind 2 tokens of thread 0, which has 1"),
     (lambda r: setattr(r[1][0].begun[0], "at", 0), "thread 2 began behind 0 tokens of thread 1, which has 1"),
     (lambda r: setattr(r[1][0].begun[0], "thread", 4), "threads [4] began, where 2 is the next number"),
     (lambda r: setattr(r[1][0].begun[0], "parent", 7), "thread 7 has the child 2 and wrote no token"),
-    (lambda r: setattr(r[1][0].begun[0], "parent", -1), "a thread began behind the prompt after others had been written"),
+    (
+        lambda r: setattr(r[1][0].begun[0], "parent", -1),
+        "a thread began behind the prompt after others had been written",
+    ),
     (lambda r: setattr(r[2][0].ended[0], "thread", 5), "threads [5] ended"),
     (lambda r: r[3][0].ended.append(Ended(2, "stop_token")), "threads [0, 2, 2] ended"),
     (lambda r: r[2].__setitem__(0, None), "it tells of no threads, and some were alive"),

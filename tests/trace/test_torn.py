@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from decodescope.engine.trace import UPLOADED, TraceError, TraceWriter, check, open_trace, read_records, recover
+from decodescope.engine.trace import (
+    UPLOADED,
+    TraceError,
+    TraceWriter,
+    check,
+    open_trace,
+    read_records,
+    recover,
+)
 from decodescope.engine.trace.frame import MAGIC, frame
 from decodescope.engine.trace.reader import TraceFile
 

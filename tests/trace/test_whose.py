@@ -48,7 +48,9 @@ def test_a_rule_is_no_reason_where_it_changes_nothing() -> None:
     """Under a greedy law `typical` matches exactly, and without drafts nothing is tested: H2O alone is the reason."""
     greedy = Method.named({"drafter": "prompt_lookup", "acceptance": "typical", "policy": "h2o"})
     assert text_mark(header(greedy)) == "lossy, because: entries leave the cache (h2o)"
-    assert text_mark(header(Method.named({"drafter": "prompt_lookup", "acceptance": "typical"}))) == "lossless"
+    assert (
+        text_mark(header(Method.named({"drafter": "prompt_lookup", "acceptance": "typical"}))) == "lossless"
+    )
 
 
 def test_a_lossless_run_says_whether_its_text_is_one_of_a_distribution() -> None:
@@ -64,10 +66,15 @@ def test_where_another_law_stands_the_text_is_said_to_be_of_that_law_and_is_held
     plain, other = Method.of("contrastive"), Method.named({"law": "contrastive"}, {"law.alpha": 0.5})
     assert is_plain(header(plain)) and setting(header(plain)) != setting(header(Method()))
     lanes = {"amateur": {"fingerprint": "g"}}
-    assert len({setting(header(plain)), setting(header(other)), setting(replace(header(plain), lanes=lanes))}) == 3
+    assert (
+        len({setting(header(plain)), setting(header(other)), setting(replace(header(plain), lanes=lanes))})
+        == 3
+    )
 
 
-@pytest.mark.parametrize("bits", [10**400, float("nan"), -1.0, True, "4"], ids=["huge", "nan", "below", "flag", "text"])
+@pytest.mark.parametrize(
+    "bits", [10**400, float("nan"), -1.0, True, "4"], ids=["huge", "nan", "below", "flag", "text"]
+)
 def test_bits_that_are_no_number_are_refused_with_the_header(bits: object) -> None:
     entry = replace(header(Method()), prompt=np.arange(3), loaded={"entries": 2, "bits": 4.2})
     consistent_header(entry)
@@ -79,7 +86,9 @@ def test_what_no_part_says_is_said_of_the_run() -> None:
     forced = valued(header(Method()), forced=True)
     assert text_mark(forced) == "lossy, because: verdicts were forced"
     loaded = valued(header(Method()), loaded={"entries": 12, "bits": 4.2134})
-    assert text_mark(loaded).endswith("because: 12 entries of the prompt were loaded from a file, in 4.21 bits a number")
+    assert text_mark(loaded).endswith(
+        "because: 12 entries of the prompt were loaded from a file, in 4.21 bits a number"
+    )
     earlier = replace(header(Method()), exactness="lossy", fork={"of": "x", "step": 1})
     assert text_mark(earlier).endswith("another method decoded before the fork")
     rule = Method.named({"drafter": "prompt_lookup", "acceptance": "typical", "sampler": ["temperature"]})
@@ -97,8 +106,17 @@ def test_a_part_says_why_exactly_where_it_changes_the_text(kind: str) -> None:
 
 def test_plain_decoding_is_held_against_runs_with_its_settings() -> None:
     plain, h2o = header(Method()), header(Method.named({"policy": "h2o"}))
-    assert is_plain(plain) and not is_plain(h2o) and not is_plain(header(Method.named({"drafter": "prompt_lookup"})))
-    assert setting(plain) == setting(h2o) == setting(header(Method(), seed=8)) != setting(header(Method(), prompt=2))
+    assert (
+        is_plain(plain)
+        and not is_plain(h2o)
+        and not is_plain(header(Method.named({"drafter": "prompt_lookup"})))
+    )
+    assert (
+        setting(plain)
+        == setting(h2o)
+        == setting(header(Method(), seed=8))
+        != setting(header(Method(), prompt=2))
+    )
     drawn = [header(Method.named({"sampler": ["temperature"]}), seed) for seed in (7, 8)]
     assert len({setting(x) for x in (plain, *drawn)}) == 3, "what is drawn depends on the seed"
 

@@ -9,7 +9,11 @@ from .task import Task, ask, sentences, story
 
 KIND = "chat"
 
-ABOUT = ("What is the story about?", "Say in one sentence what the story is about.", "What happens here, in one sentence?")
+ABOUT = (
+    "What is the story about?",
+    "Say in one sentence what the story is about.",
+    "What happens here, in one sentence?",
+)
 TITLE = ("What is the story called?", "What is its title?", "What is the title of the story?")
 FIRST = ("Say the first sentence again.", "How does the text begin?", "What is the first sentence?")
 LAST = ("Say the last sentence again.", "How does the text end?", "What is the last sentence?")
@@ -31,4 +35,6 @@ def make(r: Random, split: str) -> Task:
     r.shuffle(asked)
     turns = [question for question, _ in asked]
     turns[0] = ask(r, turns[0], text, "\n\n")
-    return Task(KIND, tuple(turns), tuple(a for _, a in asked), "span_f1", {"form": form, "turns": len(turns)}, key)
+    return Task(
+        KIND, tuple(turns), tuple(a for _, a in asked), "span_f1", {"form": form, "turns": len(turns)}, key
+    )

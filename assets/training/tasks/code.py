@@ -9,11 +9,17 @@ from .task import Task, ask, pick
 KIND = "code"
 
 ASK = (
-    "Write the body of this function.", "Complete this function.", "What is the body of this function?",
-    "Fill in the body.", "Finish the function. Write only its body.",
+    "Write the body of this function.",
+    "Complete this function.",
+    "What is the body of this function?",
+    "Fill in the body.",
+    "Finish the function. Write only its body.",
 )
-ARGUMENTS = {"x": ("x", "n", "value", "number", "size"), "v": ("values", "items", "numbers", "data"),
-             "t": ("text", "word", "line", "name", "title")}
+ARGUMENTS = {
+    "x": ("x", "n", "value", "number", "size"),
+    "v": ("values", "items", "numbers", "data"),
+    "t": ("text", "word", "line", "name", "title"),
+}
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 KEYS = ("name", "age", "city", "price", "count", "colour", "size", "title", "id")
 # name, kind of argument, docstring, body; {x} the argument, {n} a number, {c} a letter, {k} a key
@@ -40,22 +46,30 @@ FAMILY = (
     ("above_{n}", "v", "Return those of {x} that are more than {n}.", "return [x for x in {x} if x > {n}]"),
     ("below_{n}", "v", "Return those of {x} that are less than {n}.", "return [x for x in {x} if x < {n}]"),
     ("without_{n}", "v", "Return those of {x} that are not {n}.", "return [x for x in {x} if x != {n}]"),
-    ("sum_above_{n}", "v", "Return the sum of those of {x} that are more than {n}.",
-     "total = 0\nfor x in {x}:\n    if x > {n}:\n        total += x\nreturn total"),
-    ("count_below_{n}", "v", "Return how many of {x} are less than {n}.",
-     "count = 0\nfor x in {x}:\n    if x < {n}:\n        count += 1\nreturn count"),
+    (
+        "sum_above_{n}",
+        "v",
+        "Return the sum of those of {x} that are more than {n}.",
+        "total = 0\nfor x in {x}:\n    if x > {n}:\n        total += x\nreturn total",
+    ),
+    (
+        "count_below_{n}",
+        "v",
+        "Return how many of {x} are less than {n}.",
+        "count = 0\nfor x in {x}:\n    if x < {n}:\n        count += 1\nreturn count",
+    ),
     ("append_{n}", "v", "Add {n} at the end of {x} and return it.", "{x}.append({n})\nreturn {x}"),
     ("repeat_{n}", "t", "Return {x} {n} times.", "return {x} * {n}"),
     ("shorten_{n}", "t", "Return the first {n} letters of {x}.", "return {x}[:{n}]"),
     ("is_longer_{n}", "t", "Tell whether {x} has more than {n} letters.", "return len({x}) > {n}"),
-    ("count_{c}", "t", "Return how often {c} is in {x}.", "return {x}.count(\"{c}\")"),
-    ("has_{c}", "t", "Tell whether {c} is in {x}.", "return \"{c}\" in {x}"),
-    ("starts_{c}", "t", "Tell whether {x} starts with {c}.", "return {x}.startswith(\"{c}\")"),
-    ("ends_{c}", "t", "Tell whether {x} ends with {c}.", "return {x}.endswith(\"{c}\")"),
-    ("split_{c}", "t", "Split {x} at every {c}.", "return {x}.split(\"{c}\")"),
-    ("drop_{c}", "t", "Return {x} without {c}.", "return {x}.replace(\"{c}\", \"\")"),
-    ("get_{k}_{n}", "d", "Return the {k} of {x}, or {n}.", "return {x}.get(\"{k}\", {n})"),
-    ("set_{k}_{n}", "d", "Set the {k} of {x} to {n} and return {x}.", "{x}[\"{k}\"] = {n}\nreturn {x}"),
+    ("count_{c}", "t", "Return how often {c} is in {x}.", 'return {x}.count("{c}")'),
+    ("has_{c}", "t", "Tell whether {c} is in {x}.", 'return "{c}" in {x}'),
+    ("starts_{c}", "t", "Tell whether {x} starts with {c}.", 'return {x}.startswith("{c}")'),
+    ("ends_{c}", "t", "Tell whether {x} ends with {c}.", 'return {x}.endswith("{c}")'),
+    ("split_{c}", "t", "Split {x} at every {c}.", 'return {x}.split("{c}")'),
+    ("drop_{c}", "t", "Return {x} without {c}.", 'return {x}.replace("{c}", "")'),
+    ("get_{k}_{n}", "d", "Return the {k} of {x}, or {n}.", 'return {x}.get("{k}", {n})'),
+    ("set_{k}_{n}", "d", "Set the {k} of {x} to {n} and return {x}.", '{x}["{k}"] = {n}\nreturn {x}'),
 )
 
 
@@ -73,5 +87,5 @@ def make(r: Random, split: str) -> Task:
         return f"def {name}({x}):", says, body
 
     head, says, body = found = pick(split, content)
-    turn = ask(r, r.choice(ASK), f"{head}\n    \"\"\"{says}\"\"\"")
+    turn = ask(r, r.choice(ASK), f'{head}\n    """{says}"""')
     return Task(KIND, (turn,), (body,), "exact", {"lines": body.count("\n") + 1}, repr(found))

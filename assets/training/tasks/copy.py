@@ -12,8 +12,20 @@ from .task import Task, nonsense, pick
 KIND = "copy"
 
 WORDS = [*ANIMALS, *COLOURS, *FOODS, *JOBS, *PLACES, *THINGS]
-ASK = ("Say this again:", "Repeat this:", "Copy this exactly:", "Write this once more:", "Repeat word for word:")
-AFTER = ("Say this again.", "Repeat this.", "Copy this exactly.", "Write this once more.", "Repeat word for word.")
+ASK = (
+    "Say this again:",
+    "Repeat this:",
+    "Copy this exactly:",
+    "Write this once more:",
+    "Repeat word for word:",
+)
+AFTER = (
+    "Say this again.",
+    "Repeat this.",
+    "Copy this exactly.",
+    "Write this once more.",
+    "Repeat word for word.",
+)
 
 
 def words(r: Random) -> str:
@@ -31,9 +43,18 @@ def code(r: Random) -> str:
     a, b, c = r.sample(THINGS, 3)
     n, m = r.randint(0, 99), r.randint(2, 99)
     lines = [
-        f"{a} = {n}", f"{b} = {a} + {m}", f"{c} = [{n}, {m}, {n + m}]", f"print({a}, {b})", f"{a} = {b}[{n % 10}]",
-        f"{b} = {c}.get(\"{a}\", {n})", f"if {a} > {n}:\n    {b} = {a} - {m}", f"for {a} in {c}:\n    print({a})",
-        f"def {b}({a}):\n    return {a} * {m}", f"{c}.append({a})", f"assert {a} == {n}", f"from {a} import {b}",
+        f"{a} = {n}",
+        f"{b} = {a} + {m}",
+        f"{c} = [{n}, {m}, {n + m}]",
+        f"print({a}, {b})",
+        f"{a} = {b}[{n % 10}]",
+        f'{b} = {c}.get("{a}", {n})',
+        f"if {a} > {n}:\n    {b} = {a} - {m}",
+        f"for {a} in {c}:\n    print({a})",
+        f"def {b}({a}):\n    return {a} * {m}",
+        f"{c}.append({a})",
+        f"assert {a} == {n}",
+        f"from {a} import {b}",
     ]
     return "\n".join(r.sample(lines, r.randint(2, 5)))
 
@@ -41,8 +62,13 @@ def code(r: Random) -> str:
 def record(r: Random) -> str:
     """A JSON object or a list of them."""
     found = [
-        {"id": r.randint(1, 999), "name": r.choice(NAMES), "city": r.choice(CITIES), "tags": r.sample(COLOURS, r.randint(0, 3)),
-         "active": r.random() < 0.5}
+        {
+            "id": r.randint(1, 999),
+            "name": r.choice(NAMES),
+            "city": r.choice(CITIES),
+            "tags": r.sample(COLOURS, r.randint(0, 3)),
+            "active": r.random() < 0.5,
+        }
         for _ in range(r.choice([1, 1, 2, 3]))
     ]
     return json.dumps(found if len(found) > 1 else found[0])

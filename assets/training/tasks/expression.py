@@ -1,6 +1,6 @@
 """Arithmetic expressions: written from a description in words, and worked out step by step.
 
-    expression = term {("+" | "-") term};  term = factor {"*" factor};  factor = number | "(" expression ")"
+expression = term {("+" | "-") term};  term = factor {"*" factor};  factor = number | "(" expression ")"
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ from .task import Task, pick
 
 KIND = "expression"
 
-WRITE = ("Write as an expression: {}", "Write the expression for {}.", "Put this into signs: {}", "{} as an expression:")
+WRITE = (
+    "Write as an expression: {}",
+    "Write the expression for {}.",
+    "Put this into signs: {}",
+    "{} as an expression:",
+)
 EVALUATE = ("Evaluate {}.", "Work out {}.", "What is {}? Show the steps.", "{} step by step:")
 NAMED = {"+": "the sum of {} and {}", "-": "the difference of {} and {}", "*": "the product of {} and {}"}
 SPOKEN = {"+": "{} plus {}", "-": "{} minus {}", "*": "{} times {}"}
@@ -90,5 +95,19 @@ def make(r: Random, split: str) -> Task:
     node = pick(split, draw)
     tags = {"form": form, "signs": len(steps(node))}
     if form == "write":
-        return Task(KIND, (r.choice(WRITE).format(described(r, node)),), (written(node),), "expression", tags, repr(node))
-    return Task(KIND, (r.choice(EVALUATE).format(written(node)),), ("\n".join(steps(node)),), "number", tags, repr(node))
+        return Task(
+            KIND,
+            (r.choice(WRITE).format(described(r, node)),),
+            (written(node),),
+            "expression",
+            tags,
+            repr(node),
+        )
+    return Task(
+        KIND,
+        (r.choice(EVALUATE).format(written(node)),),
+        ("\n".join(steps(node)),),
+        "number",
+        tags,
+        repr(node),
+    )

@@ -12,19 +12,30 @@ from .task import Task, ask, pick
 KIND = "json"
 
 WRITE = ("Write this as JSON.", "Make a JSON object of this.", "Turn this into JSON.")
-FIELD = ("What is the {0}?", "Give the {0}.", "Extract the field {0}.", "Which value has \"{0}\"?")
+FIELD = ("What is the {0}?", "Give the {0}.", "Extract the field {0}.", 'Which value has "{0}"?')
 SET = ("Set {0} to {1}.", "Change {0} to {1}.", "Write it again with {0} = {1}.")
 VALUES = {
-    "name": lambda r: r.choice(NAMES), "age": lambda r: r.randint(6, 90), "city": lambda r: r.choice(CITIES),
-    "job": lambda r: r.choice(JOBS), "colour": lambda r: r.choice(COLOURS), "thing": lambda r: r.choice(THINGS),
-    "price": lambda r: r.randint(1, 99), "count": lambda r: r.randint(1, 20), "id": lambda r: r.randint(1, 999),
-    "active": lambda r: r.random() < 0.5, "friend": lambda r: r.choice(NAMES),
+    "name": lambda r: r.choice(NAMES),
+    "age": lambda r: r.randint(6, 90),
+    "city": lambda r: r.choice(CITIES),
+    "job": lambda r: r.choice(JOBS),
+    "colour": lambda r: r.choice(COLOURS),
+    "thing": lambda r: r.choice(THINGS),
+    "price": lambda r: r.randint(1, 99),
+    "count": lambda r: r.randint(1, 20),
+    "id": lambda r: r.randint(1, 999),
+    "active": lambda r: r.random() < 0.5,
+    "friend": lambda r: r.choice(NAMES),
     "likes": lambda r: r.sample(FOODS, r.randint(1, 3)),
 }
 PEOPLE = ("name", "age", "city", "job", "likes", "friend")
 GOODS = ("thing", "colour", "price", "count", "id", "active")
 SENTENCE = {
-    "age": "is {} years old", "city": "lives in {}", "job": "is {}", "likes": "likes {}", "friend": "is a friend of {}",
+    "age": "is {} years old",
+    "city": "lives in {}",
+    "job": "is {}",
+    "likes": "likes {}",
+    "friend": "is a friend of {}",
 }
 
 
@@ -37,7 +48,13 @@ def record(r: Random) -> dict:
 
 def plain(value: object) -> str:
     """A value as a description says it."""
-    return ", ".join(value) if isinstance(value, list) else json.dumps(value) if isinstance(value, bool) else str(value)
+    return (
+        ", ".join(value)
+        if isinstance(value, list)
+        else json.dumps(value)
+        if isinstance(value, bool)
+        else str(value)
+    )
 
 
 def described(r: Random, found: dict) -> str:
@@ -62,9 +79,18 @@ def make(r: Random, split: str) -> Task:
     key = r.choice([k for k in found if not isinstance(found[k], (list, bool))])
     if form == "field":
         turn = ask(r, r.choice(FIELD).format(key), text)
-        return Task(KIND, (turn,), (plain(found[key]),), "exact", {"form": form, "fields": len(found)}, content)
+        return Task(
+            KIND, (turn,), (plain(found[key]),), "exact", {"form": form, "fields": len(found)}, content
+        )
     new = found[key]
     while new == found[key]:
         new = VALUES[key](r)
     turn = ask(r, r.choice(SET).format(key, new), text)
-    return Task(KIND, (turn,), (json.dumps(found | {key: new}),), "json", {"form": form, "fields": len(found)}, content)
+    return Task(
+        KIND,
+        (turn,),
+        (json.dumps(found | {key: new}),),
+        "json",
+        {"form": form, "fields": len(found)},
+        content,
+    )

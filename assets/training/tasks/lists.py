@@ -44,9 +44,15 @@ def done(form: str, given: list[str], old: str, new: str, n: int, r: Random) -> 
     at = given.index(old)
     order = int if given[0].isdigit() else str
     return {
-        "reverse": given[::-1], "sort": sorted(given, key=order), "sort_down": sorted(given, key=order, reverse=True),
-        "replace": [*given[:at], new, *given[at + 1 :]], "insert": [*given[: at + 1], new, *given[at + 1 :]],
-        "remove": given[:at] + given[at + 1 :], "first": given[:n], "last": given[-n:], "count": [str(len(given))],
+        "reverse": given[::-1],
+        "sort": sorted(given, key=order),
+        "sort_down": sorted(given, key=order, reverse=True),
+        "replace": [*given[:at], new, *given[at + 1 :]],
+        "insert": [*given[: at + 1], new, *given[at + 1 :]],
+        "remove": given[:at] + given[at + 1 :],
+        "first": given[:n],
+        "last": given[-n:],
+        "count": [str(len(given))],
     }[form]
 
 

@@ -26,7 +26,10 @@ ONE = (
     ("-", "{n} needs {a} coins and has {b}. How many coins are missing?"),
 )
 TWO = (
-    ("+-", "{n} has {a} {what}. {m} gives {n} {b} more, then {n} loses {c}. How many {what} does {n} have now?"),
+    (
+        "+-",
+        "{n} has {a} {what}. {m} gives {n} {b} more, then {n} loses {c}. How many {what} does {n} have now?",
+    ),
     ("-+", "{n} had {a} {what}, sold {b} and bought {c}. How many {what} does {n} have now?"),
     ("--", "There were {a} {what} in the {p}. {n} took {b} and {m} took {c}. How many {what} are left?"),
     ("++", "{n} found {a} {what} on one day, {b} on the next and {c} on the third. How many {what} is that?"),
@@ -86,7 +89,8 @@ def make(r: Random, split: str, form: str = "") -> Task:
     if form == "one-step":
         a, b = numbers
         turn = (
-            r.choice(ASK).format(f"{a} {signs} {b}") if r.random() < 0.75
+            r.choice(ASK).format(f"{a} {signs} {b}")
+            if r.random() < 0.75
             else r.choice(ASK_WORDS).format(f"{a} {WORD[signs]} {b}")
         )
         return Task(KIND, (turn,), (lines[0],), "number", {"form": form, "steps": 1}, repr(content))
@@ -94,8 +98,17 @@ def make(r: Random, split: str, form: str = "") -> Task:
     first, second = r.sample(COLOURS, 2)
     while first[0] in "aeiou" or second[0] in "aeiou":
         first, second = r.sample(COLOURS, 2)
-    what = r.choice([plural(r.choice(THINGS)), plural(r.choice(ANIMALS)), r.choice([f for f in FOODS if f.endswith("s")])])
-    turn = text.format(n=n, m=m, what=what, p=r.choice(PLACES), c1=first, c2=second,
-                       **dict(zip("abc", numbers, strict=False)))
+    what = r.choice(
+        [plural(r.choice(THINGS)), plural(r.choice(ANIMALS)), r.choice([f for f in FOODS if f.endswith("s")])]
+    )
+    turn = text.format(
+        n=n,
+        m=m,
+        what=what,
+        p=r.choice(PLACES),
+        c1=first,
+        c2=second,
+        **dict(zip("abc", numbers, strict=False)),
+    )
     answer = f"{', '.join(lines)}. Answer: {lines[-1].split()[-1]}"
     return Task(KIND, (turn,), (answer,), "number", {"form": form, "steps": len(lines)}, repr(content))

@@ -11,14 +11,24 @@ from .task import Task, ask, nonsense, pick, sentences, story
 
 KIND = "retrieval"
 
-SIZES = (128, 256, 512, 1024, 1500)  # the `tokens` tag: the whole prompt is at most so long, and nearly so from 256 on
+SIZES = (
+    128,
+    256,
+    512,
+    1024,
+    1500,
+)  # the `tokens` tag: the whole prompt is at most so long, and nearly so from 256 on
 FORMS = ("passkey", "needle", "needle", "pairs", "pairs", "lines")
 LABELS = {
     "passkey": lambda r: r.choice(["pass key", "secret number", "code", "password", "magic word"]),
-    "needle": lambda r: r.choice([
-        f"number of the {r.choice(COLOURS)} {r.choice(THINGS)}", f"code of {r.choice(NAMES)}",
-        f"secret word of the {r.choice(ANIMALS)}", f"number of the {r.choice(PLACES)} in {r.choice(CITIES)}",
-    ]),
+    "needle": lambda r: r.choice(
+        [
+            f"number of the {r.choice(COLOURS)} {r.choice(THINGS)}",
+            f"code of {r.choice(NAMES)}",
+            f"secret word of the {r.choice(ANIMALS)}",
+            f"number of the {r.choice(PLACES)} in {r.choice(CITIES)}",
+        ]
+    ),
     "pairs": lambda r: nonsense(r),
     "lines": lambda r: r.choice(NAMES),
 }
@@ -63,7 +73,9 @@ def table(r: Random, form: str, shape: str, found: list[tuple[str, str]], budget
     taken = {label for label, _ in found}
     budget -= sum(length(line) + 1 for line in lines)
     while budget > 0:
-        label = LABELS[form](r) if len(taken) < 100 or form == "pairs" else f"{r.choice(NAMES)} {r.choice(NAMES)}"
+        label = (
+            LABELS[form](r) if len(taken) < 100 or form == "pairs" else f"{r.choice(NAMES)} {r.choice(NAMES)}"
+        )
         if label in taken:
             continue
         taken.add(label)

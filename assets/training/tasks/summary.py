@@ -9,8 +9,11 @@ from .task import Task, ask, story
 KIND = "summary"
 
 ASK = (
-    "Sum up the story in one sentence.", "Summarise the story in one sentence.", "Give the gist of this story.",
-    "What is this story about? One sentence, please.", "Write a one-line summary.",
+    "Sum up the story in one sentence.",
+    "Summarise the story in one sentence.",
+    "Give the gist of this story.",
+    "What is this story about? One sentence, please.",
+    "Write a one-line summary.",
 )
 
 

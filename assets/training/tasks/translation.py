@@ -46,11 +46,24 @@ TIMES = "today fode, yesterday bemo, tomorrow gara, now pama, often nevi, always
 AND, NOT, WHETHER = "e", "ne", "ka"
 MANY = "-ri"
 TENSES = {"present": "", "past": "-ta", "future": "-so"}
-TENSE_OF = {"yesterday": "past", "tomorrow": "future", "now": "present"}  # the other times go with every tense
+TENSE_OF = {
+    "yesterday": "past",
+    "tomorrow": "future",
+    "now": "present",
+}  # the other times go with every tense
 ASK = {
-    "to": ("Translate into Lomeri: {}", "Say this in Lomeri: {}", "How do you say this in Lomeri? {}", "English to Lomeri: {}"),
-    "from": ("Translate into English: {}", "Say this in English: {}", "What does this mean in English? {}",
-             "Lomeri to English: {}"),
+    "to": (
+        "Translate into Lomeri: {}",
+        "Say this in Lomeri: {}",
+        "How do you say this in Lomeri? {}",
+        "English to Lomeri: {}",
+    ),
+    "from": (
+        "Translate into English: {}",
+        "Say this in English: {}",
+        "What does this mean in English? {}",
+        "Lomeri to English: {}",
+    ),
 }
 AFTER = {"to": "Translate into Lomeri.", "from": "Translate into English."}
 
@@ -97,7 +110,9 @@ def group(r: Random, noun: str = "", plain: bool = False) -> Group:
     if plain:
         return Group(noun, r.random() < 0.2)
     number = r.choice(list(NUMBER)) if r.random() < 0.2 else ""
-    return Group(noun, bool(number) or r.random() < 0.25, r.choice(list(ADJECTIVE)) if r.random() < 0.4 else "", number)
+    return Group(
+        noun, bool(number) or r.random() < 0.25, r.choice(list(ADJECTIVE)) if r.random() < 0.4 else "", number
+    )
 
 
 def sentence(r: Random) -> Sentence:
@@ -112,8 +127,14 @@ def sentence(r: Random) -> Sentence:
     time = r.choice(list(TIME)) if r.random() < 0.35 else ""
     place = (r.choice(list(PLACE)), group(r, third, plain=r.random() < 0.7)) if r.random() < 0.35 else None
     return Sentence(
-        tuple(who), r.choice(list(VERB)), group(r, fourth), TENSE_OF.get(time) or r.choice(list(TENSES)),
-        r.random() < 0.15, r.random() < 0.2, place, time,
+        tuple(who),
+        r.choice(list(VERB)),
+        group(r, fourth),
+        TENSE_OF.get(time) or r.choice(list(TENSES)),
+        r.random() < 0.15,
+        r.random() < 0.2,
+        place,
+        time,
     )
 
 
@@ -135,7 +156,10 @@ def english(said: Sentence) -> str:
     elif said.denied:
         words = [who, helper, "not", base]
     else:
-        words = [who, {"present": third if single else base, "past": past, "future": f"will {base}"}[said.tense]]
+        words = [
+            who,
+            {"present": third if single else base, "past": past, "future": f"will {base}"}[said.tense],
+        ]
     words += [of(said.whom), f"{said.place[0]} {of(said.place[1])}" if said.place else "", said.time]
     text = " ".join(w for w in words if w)
     return text[0].upper() + text[1:] + ("?" if said.asked else ".")
@@ -146,12 +170,18 @@ def lomeri(said: Sentence) -> str:
 
     def of(g: Group) -> str:
         noun = NOUN.get(g.noun) or PRONOUN.get(g.noun) or g.noun
-        return " ".join(x for x in (noun + MANY * g.many, ADJECTIVE.get(g.adjective), NUMBER.get(g.number)) if x)
+        return " ".join(
+            x for x in (noun + MANY * g.many, ADJECTIVE.get(g.adjective), NUMBER.get(g.number)) if x
+        )
 
     words = [
-        TIME.get(said.time), f" {AND} ".join(map(of, said.who)),
-        f"{of(said.place[1])} {PLACE[said.place[0]]}" if said.place else "", of(said.whom),
-        VERB[said.verb] + TENSES[said.tense], NOT if said.denied else "", WHETHER if said.asked else "",
+        TIME.get(said.time),
+        f" {AND} ".join(map(of, said.who)),
+        f"{of(said.place[1])} {PLACE[said.place[0]]}" if said.place else "",
+        of(said.whom),
+        VERB[said.verb] + TENSES[said.tense],
+        NOT if said.denied else "",
+        WHETHER if said.asked else "",
     ]
     return " ".join(w for w in words if w) + "."
 
@@ -163,4 +193,6 @@ def make(r: Random, split: str) -> Task:
     texts = [english(said), lomeri(said)]
     given, answer = texts if way == "to" else texts[::-1]
     turn = r.choice(ASK[way]).format(given) if r.random() < 0.75 else f"{given}\n{AFTER[way]}"
-    return Task(KIND, (turn,), (answer,), "edit_distance", {"way": way, "words": len(answer.split())}, repr(said))
+    return Task(
+        KIND, (turn,), (answer,), "edit_distance", {"way": way, "words": len(answer.split())}, repr(said)
+    )

@@ -66,7 +66,9 @@ class Block(AcceptanceRule):
         for i in range(1, n + 1):
             x, p, q = draft.tokens[i - 1], cursors[i - 1].probs, _law(draft, i - 1)
             p_x, q_x = float(read(p)[x]), float(read(q)[x])
-            w.append(min(1.0, w[-1] * p_x / q_x) if q_x > 0 else 0.0)  # no node is drawn from 0; a record may say so
+            w.append(
+                min(1.0, w[-1] * p_x / q_x) if q_x > 0 else 0.0
+            )  # no node is drawn from 0; a record may say so
             if i < n:
                 S.append(float(_excess(cursors[i].probs, w[i], _law(draft, i)).sum()))
                 h.append(S[-1] / (S[-1] + 1 - w[i]) if S[-1] + 1 - w[i] > 0 else 1.0)
@@ -90,7 +92,9 @@ class Block(AcceptanceRule):
 def _law(draft: Draft, node: int) -> Tensor:
     law = draft.law(node)
     if law is None:
-        raise NotRecorded(f"node {node + 1} has no distribution that it was drawn from, and this rule reads one for each")
+        raise NotRecorded(
+            f"node {node + 1} has no distribution that it was drawn from, and this rule reads one for each"
+        )
     return law
 
 

@@ -60,7 +60,9 @@ class Judge(AcceptanceRule):
         card=["Where this test fails the judge is asked: j = {j:2}; above {t:g} it stays."],
     )
 
-    threshold: float = param(0.5, low=0.0, high=1.0, step=0.05, help="t; j above it is enough; 1 spares nothing")
+    threshold: float = param(
+        0.5, low=0.0, high=1.0, step=0.05, help="t; j above it is enough; 1 spares nothing"
+    )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         return missing("judge", spec, "the acceptance lossless")

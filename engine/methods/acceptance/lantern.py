@@ -50,7 +50,11 @@ class Lantern(AcceptanceRule):
         num="(p + m)",
         left="what the neighbourhood left of",
         columns=[Column("mass", "trial"), Column("near", "trial")],
-        relations=[Relation("num == r + mass", 1e-6), Relation("mass <= delta"), Relation("near <= nearest", 0.0)],
+        relations=[
+            Relation("num == r + mass", 1e-6),
+            Relation("mass <= delta"),
+            Relation("near <= nearest", 0.0),
+        ],
         counted=Column("relaxed trials", "trial"),
         numbers=[
             TARGET,
@@ -60,7 +64,9 @@ class Lantern(AcceptanceRule):
             Quantity("threshold", "(p + m) / q", "num / den"),
             DRAW,
         ],
-        card=["{near:g} neighbours lend this token {mass:of}, so it stays more often. This rule changes the text."],
+        card=[
+            "{near:g} neighbours lend this token {mass:of}, so it stays more often. This rule changes the text."
+        ],
         lines=[
             line(
                 "Tokens near this one lend it their probability, nearest first, together at most {delta:g}.",
@@ -70,7 +76,9 @@ class Lantern(AcceptanceRule):
         close="This rule changes the text: a token stays for its neighbours' sake.",
     )
 
-    nearest: int = param(4, low=0, high=64, unit="tokens", help="k, neighbours at most (the authors: 1,000 of 16,384)")
+    nearest: int = param(
+        4, low=0, high=64, unit="tokens", help="k, neighbours at most (the authors: 1,000 of 16,384)"
+    )
     delta: float = param(0.1, low=0.0, high=1.0, step=0.05, help="what they may lend together; 0 is lossless")
 
     @property

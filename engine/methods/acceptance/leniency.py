@@ -8,7 +8,17 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, match, one_by_one
 from decodescope.engine.decoding.chance import Chance
 from decodescope.engine.decoding.draft import Draft, Verdict
-from decodescope.engine.trace.telling import DRAFT, DRAW, TARGET, Column, Quantity, Relation, Sum, Telling, line
+from decodescope.engine.trace.telling import (
+    DRAFT,
+    DRAW,
+    TARGET,
+    Column,
+    Quantity,
+    Relation,
+    Sum,
+    Telling,
+    line,
+)
 
 
 @component
@@ -27,7 +37,9 @@ class Leniency(AcceptanceRule):
     """
 
     title = "Leniency"
-    source = "Zhou et al. 2024 (DistillSpec), arXiv:2310.08461; Leviathan et al. 2023, arXiv:2211.17192, leniency"
+    source = (
+        "Zhou et al. 2024 (DistillSpec), arXiv:2310.08461; Leviathan et al. 2023, arXiv:2211.17192, leniency"
+    )
     lossless = False
     changes = "tests are easier than the target's distribution"
     telling = Telling(
@@ -40,8 +52,16 @@ class Leniency(AcceptanceRule):
             Relation("num >= r", 1e-6),
         ],
         counted=Column("lenient trials", "trial"),
-        numbers=[TARGET, Quantity("raised", "f(r)", "num"), DRAFT, Quantity("threshold", "f / q", "num / den"), DRAW],
-        card=["Leniency raises the target's residual before the test, so more guesses stay. This rule changes the text."],
+        numbers=[
+            TARGET,
+            Quantity("raised", "f(r)", "num"),
+            DRAFT,
+            Quantity("threshold", "f / q", "num / den"),
+            DRAW,
+        ],
+        card=[
+            "Leniency raises the target's residual before the test, so more guesses stay. This rule changes the text."
+        ],
         lines=[
             line(
                 "Leniency raises the target's residual before it is compared, so more guesses stay.",
@@ -53,11 +73,15 @@ class Leniency(AcceptanceRule):
         close="This rule changes the text: more of the draft's likings stay than the target has.",
     )
 
-    form: str = param("linear", choices=("linear", "square", "exponential"), help="how the target's probability is raised")
+    form: str = param(
+        "linear", choices=("linear", "square", "exponential"), help="how the target's probability is raised"
+    )
     epsilon: float = param(0.5, low=0.05, high=1.0, step=0.05, help="1 is lossless; lower accepts more")
 
     def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
-        return match(draft, at) if at.greedy else one_by_one(draft, at, chance, lambda r, _: self.raise_law(r))
+        return (
+            match(draft, at) if at.greedy else one_by_one(draft, at, chance, lambda r, _: self.raise_law(r))
+        )
 
     @property
     def by_sums(self) -> bool:

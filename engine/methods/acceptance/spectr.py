@@ -90,13 +90,17 @@ class SpecTr(AcceptanceRule):
         return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)
 
 
-def _try(draft: Draft, alive: list[int], p: Tensor, q: Tensor, rho: float, chance: Chance, position: int) -> list[Trial]:
+def _try(
+    draft: Draft, alive: list[int], p: Tensor, q: Tensor, rho: float, chance: Chance, position: int
+) -> list[Trial]:
     """The tests of the guesses `alive` in draw order, up to the first success."""
     trials, laws = list[Trial](), (read(p), read(q))
     for child in alive:
         p_x, q_x = (float(law[draft.tokens[child]]) for law in laws)
         ok, u = chance.accept(p_x, rho * q_x, position)
-        trials.append(Trial(child, p_x, p_x, q_x, u, p_x / (rho * q_x) if q_x > 0 else 0.0, ok, den=rho * q_x))
+        trials.append(
+            Trial(child, p_x, p_x, q_x, u, p_x / (rho * q_x) if q_x > 0 else 0.0, ok, den=rho * q_x)
+        )
         if ok:
             break
     return trials
@@ -105,10 +109,14 @@ def _try(draft: Draft, alive: list[int], p: Tensor, q: Tensor, rho: float, chanc
 def _shared_law(draft: Draft, alive: list[int]) -> Tensor:
     """float [V]: the one law that the nodes `alive` were drawn from, up to rounding."""
     if draft.q is None or draft.q_row is None:
-        raise NotRecorded("the draft holds no distribution that its chains were drawn from, and this rule judges by one")
+        raise NotRecorded(
+            "the draft holds no distribution that its chains were drawn from, and this rule judges by one"
+        )
     first, *others = (draft.q[draft.q_row[node]] for node in alive)
     if any(float((other - first).norm(1)) >= 0.01 for other in others if not torch.equal(other, first)):
-        raise NotRecorded("the draft's distributions differ at one place, and this rule judges draws from one only")
+        raise NotRecorded(
+            "the draft's distributions differ at one place, and this rule judges draws from one only"
+        )
     return first
 
 
@@ -143,7 +151,9 @@ class _Plan(NamedTuple):
             at = ratio.searchsorted(rho)
             return max(0.0, float(below_q[at]) - float(below_p[at]) / rho)  # 1 - b
 
-        over = bisect_left(breaks, True, key=lambda rho: 1 - (m := miss(rho)) ** k <= rho * (1 - m))  # A <= rho b: exact
+        over = bisect_left(
+            breaks, True, key=lambda rho: 1 - (m := miss(rho)) ** k <= rho * (1 - m)
+        )  # A <= rho b: exact
         low, high = float(breaks[max(over - 1, 0)]), float(breaks[min(over, len(breaks) - 1)])
         mass_q, mass_p = (float(below[ratio.searchsorted(high)]) for below in (below_q, below_p))
         while low < (middle := (low + high) / 2) < high:
@@ -155,6 +165,8 @@ class _Plan(NamedTuple):
     def rest(self, p: Tensor, q: Tensor) -> Tensor:
         """float64 [V]: the law of the token after k refusals; p where rounding leaves nothing."""
         p = p.double()
-        rest = (p - torch.minimum(q.double(), p / self.rho) * (self.A / self.b if self.b > 0 else 0.0)).clamp_min_(0)
+        rest = (
+            p - torch.minimum(q.double(), p / self.rho) * (self.A / self.b if self.b > 0 else 0.0)
+        ).clamp_min_(0)
         total = rest.sum()
         return rest / total if total > 0 else p

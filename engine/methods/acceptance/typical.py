@@ -28,7 +28,9 @@ class Typical(AcceptanceRule):
     """
 
     title = "Typical acceptance (Medusa)"
-    source = "Cai et al. 2024, arXiv:2401.10774, section 2.3.2; FasterDecoding/Medusa, medusa/model/utils.py, fast"
+    source = (
+        "Cai et al. 2024, arXiv:2401.10774, section 2.3.2; FasterDecoding/Medusa, medusa/model/utils.py, fast"
+    )
     lossless = False
     changes = "what the target finds likely enough is kept"
     telling = Telling(
@@ -55,7 +57,9 @@ class Typical(AcceptanceRule):
 
     epsilon: float = param(0.09, low=0.0, high=1.0, step=0.01, help="hard bound on the probability")
     delta: float = param(0.3, low=0.0, high=1.0, step=0.01, help="bound relative to exp(-entropy)")
-    next: str = param("likeliest", choices=("likeliest", "drawn"), help="the token after the path", before="drawn")
+    next: str = param(
+        "likeliest", choices=("likeliest", "drawn"), help="the token after the path", before="drawn"
+    )
 
     @property
     def draws(self) -> bool:

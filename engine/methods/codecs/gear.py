@@ -37,19 +37,37 @@ class Gear(Packing):
 
     bits: str = param("2", choices=("2", "4"), unit="bits", help="of a quantised number, scales not counted")
     group: int = param(
-        64, low=4, high=128, step=4, unit="numbers", help="that share a scale: tokens in a key's channel, channels of a value"
+        64,
+        low=4,
+        high=128,
+        step=4,
+        unit="numbers",
+        help="that share a scale: tokens in a key's channel, channels of a value",
     )
-    sparsity: float = param(0.02, low=0.0, high=1.0, step=0.01, unit="of the numbers", help="kept exactly, half at each end")
-    rank: int = param(4, low=0, high=128, unit="columns", help="of the low-rank part of a prompt's block; 0: none")
+    sparsity: float = param(
+        0.02, low=0.0, high=1.0, step=0.01, unit="of the numbers", help="kept exactly, half at each end"
+    )
+    rank: int = param(
+        4, low=0, high=128, unit="columns", help="of the low-rank part of a prompt's block; 0: none"
+    )
     later: int = param(2, low=0, high=128, unit="columns", help="of that of a block packed later")
     loops: int = param(3, low=1, high=10, unit="rounds", help="of power iteration")
     buffer: int = param(
-        64, low=4, high=1024, step=4, unit="entries", help="that are packed at a time; until then they stay whole"
+        64,
+        low=4,
+        high=1024,
+        step=4,
+        unit="entries",
+        help="that are packed at a time; until then they stay whole",
     )
-    outliers: str = param("last", choices=("last", "first"), help="put back behind the low-rank part, or before it")
+    outliers: str = param(
+        "last", choices=("last", "first"), help="put back behind the low-rank part, or before it"
+    )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
-        return unfit(self.name, "buffer", self.buffer, self.group, int(self.bits), spec) or super().refuse(method, spec)
+        return unfit(self.name, "buffer", self.buffer, self.group, int(self.bits), spec) or super().refuse(
+            method, spec
+        )
 
     @property
     def whole(self) -> int:

@@ -36,9 +36,15 @@ class HeadSVD(Packing):
     source = "Yu et al. 2024, arXiv:2406.07056, SVD-a; recalled"
 
     together: int = param(2, low=1, high=64, unit="heads", help="KV heads of a group, which share directions")
-    directions: float = param(0.5, low=0.01, high=1.0, step=0.05, help="the share of them that is kept, rounded up; 1: all")
-    first: int = param(64, low=1, high=65_536, unit="entries", help="that are there when directions are looked for, at least")
-    buffer: int = param(16, low=1, high=1024, unit="entries", help="that are packed at a time; until then they stay whole")
+    directions: float = param(
+        0.5, low=0.01, high=1.0, step=0.05, help="the share of them that is kept, rounded up; 1: all"
+    )
+    first: int = param(
+        64, low=1, high=65_536, unit="entries", help="that are there when directions are looked for, at least"
+    )
+    buffer: int = param(
+        16, low=1, high=1024, unit="entries", help="that are packed at a time; until then they stay whole"
+    )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if spec.n_kv_heads % self.together:
@@ -57,7 +63,9 @@ class HeadSVD(Packing):
 
     def stored(self, spec: ModelSpec, bits: int) -> float:
         wide = self.together * spec.head_dim
-        return bits * self.rank(spec) / wide + 16 / (spec.n_kv_heads * spec.head_dim)  # and the position of a key
+        return bits * self.rank(spec) / wide + 16 / (
+            spec.n_kv_heads * spec.head_dim
+        )  # and the position of a key
 
     def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
         where = {"dtype": options.get("dtype", torch.float32), "device": options.get("device", "cpu")}

@@ -35,14 +35,26 @@ class Kivi(Packing):
 
     bits: str = param("2", choices=("2", "4"), unit="bits", help="of a number, scales not counted")
     group: int = param(
-        32, low=4, high=128, step=4, unit="numbers", help="that share a scale: tokens in a key's channel, channels of a value"
+        32,
+        low=4,
+        high=128,
+        step=4,
+        unit="numbers",
+        help="that share a scale: tokens in a key's channel, channels of a value",
     )
     residual: int = param(
-        32, low=4, high=1024, step=4, unit="entries", help="that are packed at a time; until then they stay whole"
+        32,
+        low=4,
+        high=1024,
+        step=4,
+        unit="entries",
+        help="that are packed at a time; until then they stay whole",
     )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
-        return unfit(self.name, "residual", self.residual, self.group, int(self.bits), spec) or super().refuse(method, spec)
+        return unfit(
+            self.name, "residual", self.residual, self.group, int(self.bits), spec
+        ) or super().refuse(method, spec)
 
     @property
     def whole(self) -> int:

@@ -42,17 +42,32 @@ class MiniCache(Packing):
     title = "MiniCache"
     source = "Liu et al. 2024, arXiv:2405.14366, sections 3 and 4; start and retention recalled"
 
-    start: int = param(-1, low=-1, high=511, help="the first layer that is merged, with the next; -1: the middle one")
-    t: float = param(0.6, low=0.0, high=1.0, step=0.05, help="where on the arc the direction lies: 0 the lower layer's")
-    retention: float = param(
-        0.05, low=0.0, high=1.0, step=0.01, unit="of the entries", help="of a block that stay unmerged, rounded up"
+    start: int = param(
+        -1, low=-1, high=511, help="the first layer that is merged, with the next; -1: the middle one"
     )
-    buffer: int = param(64, low=1, high=1024, unit="entries", help="that are merged at a time; until then they stay whole")
+    t: float = param(
+        0.6, low=0.0, high=1.0, step=0.05, help="where on the arc the direction lies: 0 the lower layer's"
+    )
+    retention: float = param(
+        0.05,
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        unit="of the entries",
+        help="of a block that stay unmerged, rounded up",
+    )
+    buffer: int = param(
+        64, low=1, high=1024, unit="entries", help="that are merged at a time; until then they stay whole"
+    )
 
     tells: ClassVar[dict[str, Note]] = {
         **Packing.tells,
         "distance": Note(
-            "grid", "distance of layers", "of half a turn", "the mean angle between the layers of a pair", rows=["pair"]
+            "grid",
+            "distance of layers",
+            "of half a turn",
+            "the mean angle between the layers of a pair",
+            rows=["pair"],
         ),
     }
 
@@ -103,7 +118,9 @@ class MiniCache(Packing):
         stores = cast(list[PairedStore], cache.layers)
         distance = {}
         for lower, upper in self.pairs(cache.spec):
-            weighed = [((x.distance or 0.0) * (x.stop - x.first), x.stop - x.first) for x in stores[upper].packings]
+            weighed = [
+                ((x.distance or 0.0) * (x.stop - x.first), x.stop - x.first) for x in stores[upper].packings
+            ]
             distance[f"{lower}+{upper}"] = sum(x for x, _ in weighed) / sum(n for _, n in weighed)
         return {"distance": distance}
 
@@ -129,7 +146,9 @@ class MiniCache(Packing):
 def slerp(u: Tensor, v: Tensor, t: float) -> tuple[Tensor, Tensor]:
     """The unit vectors float [..., D] that lie at `t` on the arc from u to v, unit vectors themselves, and the angles float
     [...] between the two. Where they are parallel, or opposite, there is no one arc: then on the straight line."""
-    angle = 2 * torch.atan2((u - v).norm(dim=-1), (u + v).norm(dim=-1))  # exact for small angles, where acos is not
+    angle = 2 * torch.atan2(
+        (u - v).norm(dim=-1), (u + v).norm(dim=-1)
+    )  # exact for small angles, where acos is not
     sine = angle.sin()[..., None]
     line = sine.abs() < 16 * torch.finfo(u.dtype).eps
     safe = sine.masked_fill(line, 1)

@@ -37,7 +37,9 @@ class Color(PromptContext):
     title = "CoLoR (chosen sentences)"
     source = "Seo et al. 2024, Efficient Long Context Language Model Retrieval with Compression (recalled); going-doer/CoLoR"
 
-    rate: float = param(0.5, low=0.0, high=1.0, step=0.01, unit="of the tokens", help="read at most, of those that may go")
+    rate: float = param(
+        0.5, low=0.0, high=1.0, step=0.01, unit="of the tokens", help="read at most, of those that may go"
+    )
     unit: str = param("sentence", choices=("sentence", "phrase"), help="what is chosen at a time")
     question: str = question()
 

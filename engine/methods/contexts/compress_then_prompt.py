@@ -46,4 +46,10 @@ class CompressThenPrompt(PromptContext):
         """The soft tokens, if they are wanted."""
         if not self.use:
             return ()
-        return [Vectors(cast(SoftPrompt, decoder.heads["compress_then_prompt"]).embeds.detach(), "soft", origin="trained")]
+        return [
+            Vectors(
+                cast(SoftPrompt, decoder.heads["compress_then_prompt"]).embeds.detach(),
+                "soft",
+                origin="trained",
+            )
+        ]

@@ -41,7 +41,9 @@ class CoTInflux(PromptContext):
     title = "CoT-Influx"
     source = "Huang et al. 2023, arXiv:2312.08901 (its abstract; the rest recalled)"
 
-    rate: float = param(0.5, low=0.0, high=1.0, step=0.01, unit="of the tokens", help="read at most, of those that may go")
+    rate: float = param(
+        0.5, low=0.0, high=1.0, step=0.01, unit="of the tokens", help="read at most, of those that may go"
+    )
     instruction: bool = param(False, help="whether the first paragraph is no example and stays")
     all_tokens: bool = param(False, help="whether an example that stays is read as a whole")
 

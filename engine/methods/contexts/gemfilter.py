@@ -35,14 +35,22 @@ class GemFilter(PromptContext):
     source = "Shi et al. 2024, arXiv:2409.17422, algorithm 1; SalesforceAIResearch/GemFilter, my_baseline/GemFilter"
 
     keep: int = param(64, low=1, high=65_536, unit="tokens", help="k, tokens of the prompt that are read")
-    layer: int = param(0, low=0, high=511, help="r, the layer whose keys are asked; 0: the last of the model's lower half")
-    kernel: int = param(5, low=1, high=255, step=2, unit="tokens", help="scores averaged into one, an odd number")
+    layer: int = param(
+        0, low=0, high=511, help="r, the layer whose keys are asked; 0: the last of the model's lower half"
+    )
+    kernel: int = param(
+        5, low=1, high=255, step=2, unit="tokens", help="scores averaged into one, an odd number"
+    )
     share: float = share()
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if self.layer >= spec.n_layers:
             return f"gemfilter.layer = {self.layer}: {spec.name} has the layers 0 to {spec.n_layers - 1}; choose one of them."
-        return None if self.kernel % 2 else f"gemfilter.kernel = {self.kernel}: choose an odd number, so that it has a middle."
+        return (
+            None
+            if self.kernel % 2
+            else f"gemfilter.kernel = {self.kernel}: choose an odd number, so that it has a middle."
+        )
 
     @property
     def budget(self) -> int:
@@ -71,6 +79,8 @@ class GemFilter(PromptContext):
         summed as float32."""
         H_kv, _, D = keys.shape
         wide = torch.promote_types(keys.dtype, torch.float32)
-        asked = queries.to(wide).view(H_kv, -1, D).sum(1)  # heads that share their keys ask as one: the sum is the same
+        asked = (
+            queries.to(wide).view(H_kv, -1, D).sum(1)
+        )  # heads that share their keys ask as one: the sum is the same
         products = torch.einsum("hd,hnd->n", asked, keys.to(wide))
         return pooled(products, self.kernel, "mean")

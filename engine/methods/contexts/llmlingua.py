@@ -34,10 +34,16 @@ class LLMLingua(Scoring):
     title = "LLMLingua"
     source = "Jiang et al. 2023, arXiv:2310.05736; microsoft/LLMLingua, llmlingua/prompt_compressor.py"
 
-    rate: float = param(0.5, low=0.0, high=1.0, step=0.01, unit="of the tokens", help="read, of those that may go; 1: all")
-    segment: int = param(200, low=8, high=65_536, unit="tokens", help="judged at a time, behind the compressed ones before it")
+    rate: float = param(
+        0.5, low=0.0, high=1.0, step=0.01, unit="of the tokens", help="read, of those that may go; 1: all"
+    )
+    segment: int = param(
+        200, low=8, high=65_536, unit="tokens", help="judged at a time, behind the compressed ones before it"
+    )
     coarse: bool = param(True, help="whether paragraphs go first")
-    slack: float = param(1.4, low=1.0, high=10.0, step=0.1, unit="x", help="tokens left by the paragraphs, beside the budget")
+    slack: float = param(
+        1.4, low=1.0, high=10.0, step=0.1, unit="x", help="tokens left by the paragraphs, beside the budget"
+    )
     scorer: str = scorer()
     question: str = question()
 

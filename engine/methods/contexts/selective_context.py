@@ -30,12 +30,22 @@ class SelectiveContext(Scoring):
     """
 
     title = "Selective Context"
-    source = "Li et al. 2023, arXiv:2310.06201; liyucheng09/Selective_Context, src/selective_context/__init__.py"
+    source = (
+        "Li et al. 2023, arXiv:2310.06201; liyucheng09/Selective_Context, src/selective_context/__init__.py"
+    )
 
-    ratio: float = param(0.35, low=0.0, high=1.0, step=0.01, unit="of the tokens", help="left out, of those that may go")
+    ratio: float = param(
+        0.35, low=0.0, high=1.0, step=0.01, unit="of the tokens", help="left out, of those that may go"
+    )
     unit: str = param("phrase", choices=("phrase", "sentence", "token"), help="what is left out at a time")
-    by: str = param("mean", choices=("mean", "sum"), help="what a unit is worth: the mean or the sum of its tokens'")
-    reads: str = param("sentence", choices=("sentence", "prompt"), help="what the scorer has before it: this sentence, or all")
+    by: str = param(
+        "mean", choices=("mean", "sum"), help="what a unit is worth: the mean or the sum of its tokens'"
+    )
+    reads: str = param(
+        "sentence",
+        choices=("sentence", "prompt"),
+        help="what the scorer has before it: this sentence, or all",
+    )
     scorer: str = scorer()
     question: str = question()
 

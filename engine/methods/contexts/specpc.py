@@ -41,11 +41,17 @@ class SpecPC(PromptContext):
     lanes = (DRAFT,)
 
     keep: int = param(64, low=1, high=65_536, unit="tokens", help="tokens of the prompt that are read")
-    window: int = param(16, low=1, high=1024, unit="tokens", help="w, last tokens: their rows are looked at, and they stay")
+    window: int = param(
+        16, low=1, high=1024, unit="tokens", help="w, last tokens: their rows are looked at, and they stay"
+    )
     kernel: int = param(5, low=1, high=255, unit="tokens", help="scores whose maximum is each one's")
-    neighbours: int = param(5, low=1, high=255, unit="tokens", help="tokens that a chosen one brings, itself counted")
+    neighbours: int = param(
+        5, low=1, high=255, unit="tokens", help="tokens that a chosen one brings, itself counted"
+    )
     layer: int = param(1, low=0, high=511, help="the first layer of the draft model that is looked at")
-    lookahead: int = param(0, low=0, high=256, unit="tokens", help="tokens that the draft model writes on and reads")
+    lookahead: int = param(
+        0, low=0, high=256, unit="tokens", help="tokens that the draft model writes on and reads"
+    )
     share: float = share()
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:

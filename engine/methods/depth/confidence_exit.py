@@ -50,14 +50,20 @@ class ConfidenceExit(ExitRule):
 
     criterion: str = param("softmax_max", choices=CRITERIA, help="what is asked")
     threshold: float = param(0.9, low=0.0, high=1.01, step=0.01, help="confidence at which the pass leaves")
-    decay: float = param(0.0, low=0.0, high=16.0, step=0.5, help="tau: the threshold relaxes to 0.9 of itself; 0: never")
+    decay: float = param(
+        0.0, low=0.0, high=16.0, step=0.5, help="tau: the threshold relaxes to 0.9 of itself; 0: never"
+    )
     horizon: int = param(256, low=1, high=65_536, unit="tokens", help="N, the length over which it relaxes")
     thresholds: tuple[float, ...] = param((), low=0.0, high=1.01, help="by exit; none: one for all", least=0)
-    entries: str = param("own", choices=("own", "full"), help="of layers above an exit: from its state, or run for them")
+    entries: str = param(
+        "own", choices=("own", "full"), help="of layers above an exit: from its state, or run for them"
+    )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if self.criterion == "meta" and self.heads == "none":
-            return f"{self.name}.criterion = meta asks trained exits: set heads = exits, or choose softmax_max."
+            return (
+                f"{self.name}.criterion = meta asks trained exits: set heads = exits, or choose softmax_max."
+            )
         if self.criterion == "oracle" and method.depth is not self:
             return f"{self.name}.criterion = oracle reads all layers first, so it drafts nothing sooner; choose softmax_max."
         return super().refuse(method, spec)
@@ -87,7 +93,11 @@ class ConfidenceExit(ExitRule):
         return logits.argmax(-1)
 
     def bound(self, layer: int) -> float:
-        return 1.0 if self.criterion == "oracle" else self.by_exit(layer, self.thresholds, self.threshold) * self._relaxed
+        return (
+            1.0
+            if self.criterion == "oracle"
+            else self.by_exit(layer, self.thresholds, self.threshold) * self._relaxed
+        )
 
     def score(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> Tensor | None:
         if self.criterion == "state":

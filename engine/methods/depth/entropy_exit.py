@@ -30,8 +30,12 @@ class EntropyExit(ExitRule):
     )
     below: ClassVar[bool] = True
 
-    threshold: float = param(0.5, low=0.0, high=16.0, step=0.05, unit="nats", help="entropy under which the pass leaves")
-    thresholds: tuple[float, ...] = param((), low=0.0, high=16.0, unit="nats", help="by exit; none: one for all", least=0)
+    threshold: float = param(
+        0.5, low=0.0, high=16.0, step=0.05, unit="nats", help="entropy under which the pass leaves"
+    )
+    thresholds: tuple[float, ...] = param(
+        (), low=0.0, high=16.0, unit="nats", help="by exit; none: one for all", least=0
+    )
     over: str = param("vocabulary", choices=OVER, help="tokens whose entropy is taken")
 
     def bound(self, layer: int) -> float:

@@ -40,12 +40,16 @@ class FfnSkip(Depth):
         "tests": Note("grid", "tests by layer", what="cosine behind each block that was asked"),
     }
 
-    threshold: float = param(0.95, low=-1.0, high=1.01, step=0.005, help="cosine from which the following blocks are left out")
+    threshold: float = param(
+        0.95, low=-1.0, high=1.01, step=0.005, help="cosine from which the following blocks are left out"
+    )
     most: int = param(3, low=1, high=512, unit="blocks", help="left out of one pass, at most")
     warmup: int = param(25, low=0, high=65_536, unit="tokens", help="first of the answer, which run whole")
     cold_start: int = param(1, low=0, high=512, unit="layers", help="first layers, whose blocks always run")
     cold_end: int = param(1, low=0, high=512, unit="layers", help="last layers, whose blocks always run")
-    retest: int = param(0, low=0, high=64, unit="blocks", help="left out before one runs and is asked again; 0: never again")
+    retest: int = param(
+        0, low=0, high=64, unit="blocks", help="left out before one runs and is asked again; 0: never again"
+    )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if spec.n_layers - max(self.cold_start, 1) - self.cold_end > 0:

@@ -44,7 +44,9 @@ class Free(ExitRule):
     interval: ClassVar[int] = 512  # type: ignore[misc] # more than there are layers: one exit
     gap: ClassVar[str] = "defer"  # type: ignore[misc] # no choice: it is the method
 
-    threshold: float = param(0.9, low=0.0, high=1.01, step=0.01, help="best minus second probability at which a token leaves")
+    threshold: float = param(
+        0.9, low=0.0, high=1.01, step=0.01, help="best minus second probability at which a token leaves"
+    )
     max_pending: int = param(8, low=1, high=512, unit="tokens", help="that may wait for the deep layers")
 
     @property

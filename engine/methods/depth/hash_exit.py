@@ -34,7 +34,9 @@ class HashExit(Depth):
     title = "Hash exit (HashEE)"
     source = "Sun et al. 2022, Findings of ACL, 'A Simple Hash-Based Early Exiting Approach'; txsun1997/HashEE, train_token.py"
     caution = CAUTION
-    tells: ClassVar[dict[str, Note]] = {"depth": Note("series", "left after", "layers", "that ran for this pass")}
+    tells: ClassVar[dict[str, Note]] = {
+        "depth": Note("series", "left after", "layers", "that ran for this pass")
+    }
 
     buckets: int = param(6, low=2, high=64, help="of tokens, each with a depth of its own")
     by: str = param("order", choices=("order", "random"), help="how tokens come to their bucket")
@@ -55,7 +57,9 @@ class HashExit(Depth):
         self.table = (self.first + step * (ids * self.buckets // spec.vocab)).round().long()
 
     def plan(self, position: int, feed: Feed) -> Skip:
-        read = feed.tokens[:, feed.logits] if isinstance(feed.logits, list) else feed.tokens  # those that decide
+        read = (
+            feed.tokens[:, feed.logits] if isinstance(feed.logits, list) else feed.tokens
+        )  # those that decide
         self._rows = self.table[read.to("cpu")].flatten().tolist()
         self._depth = max(self._rows)
         return NOTHING

@@ -25,7 +25,9 @@ class LayerPlan(Depth):
     gap = "monotone"
 
     skip: tuple[str, ...] = param(
-        (), least=0, help="left out of every pass, e.g. a2,f3,l5 (attention 2, feed-forward 3, both of layer 5); empty: nothing"
+        (),
+        least=0,
+        help="left out of every pass, e.g. a2,f3,l5 (attention 2, feed-forward 3, both of layer 5); empty: nothing",
     )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:

@@ -38,8 +38,12 @@ class MagicPyramid(ExitRule):
     reads: ClassVar[bool] = True
     gap: ClassVar[str] = "absent"  # type: ignore[misc] # no choice: rows that left have none
 
-    threshold: float = param(0.1, low=0.0, high=1.01, step=0.01, help="share of log V under which the pass leaves")
-    keep: float = param(0.5, low=0.01, high=1.0, step=0.05, help="share of the rows left that go on at each of the layers")
+    threshold: float = param(
+        0.1, low=0.0, high=1.01, step=0.01, help="share of log V under which the pass leaves"
+    )
+    keep: float = param(
+        0.5, low=0.01, high=1.0, step=0.05, help="share of the rows left that go on at each of the layers"
+    )
     at: tuple[int, ...] = param((2,), low=1, high=511, unit="layers", help="in front of which rows leave")
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:

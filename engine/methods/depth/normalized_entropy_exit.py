@@ -21,10 +21,14 @@ class NormalizedEntropyExit(ExitRule):
     """
 
     title = "Normalised entropy exit (FastBERT)"
-    source = "Liu et al. 2020, arXiv:2004.02178, section 3.3, equation 6; autoliuweijie/FastBERT, run_fastbert.py"
+    source = (
+        "Liu et al. 2020, arXiv:2004.02178, section 3.3, equation 6; autoliuweijie/FastBERT, run_fastbert.py"
+    )
     below: ClassVar[bool] = True
 
-    threshold: float = param(0.1, low=0.0, high=1.01, step=0.01, help="speed: the share of log C under which the pass leaves")
+    threshold: float = param(
+        0.1, low=0.0, high=1.01, step=0.01, help="speed: the share of log C under which the pass leaves"
+    )
     over: str = param("vocabulary", choices=OVER, help="tokens whose entropy is taken")
 
     def bound(self, layer: int) -> float:

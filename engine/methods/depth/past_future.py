@@ -37,7 +37,9 @@ class PastFuture(ExitRule):
     title = "Past-future exit"
     source = "Liao et al. 2021, 2021.naacl-main.162, sections 3.2 and 3.3 [recalled]"
 
-    threshold: float = param(0.9, low=0.0, high=1.01, step=0.01, help="what the classifier says, from which the pass leaves")
+    threshold: float = param(
+        0.9, low=0.0, high=1.01, step=0.01, help="what the classifier says, from which the pass leaves"
+    )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         return missing("past_future", spec, "the depth confidence_exit") or super().refuse(method, spec)

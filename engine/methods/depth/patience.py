@@ -23,7 +23,9 @@ class Patience(ExitRule):
     title = "Patience (PABEE)"
     source = "Zhou et al. 2020, arXiv:2006.04152, section 3.2; JetRunner/PABEE, pabee/modeling_albert.py"
 
-    patience: int = param(2, low=0, high=64, unit="exits", help="in a row that agree with the one before; 0: all layers run")
+    patience: int = param(
+        2, low=0, high=64, unit="exits", help="in a row that agree with the one before; 0: all layers run"
+    )
 
     def plan(self, position: int, feed: Feed) -> Skip:
         self._before: Tensor | None = None  # best token of each row at the exit before, int64 [B, T]

@@ -43,7 +43,9 @@ class RowPruning(Depth):
     reads: ClassVar[bool] = True
     gap = "absent"
 
-    keep: float = param(0.5, low=0.01, high=1.0, step=0.05, help="share of the rows left that go on at each of the layers")
+    keep: float = param(
+        0.5, low=0.01, high=1.0, step=0.05, help="share of the rows left that go on at each of the layers"
+    )
     at: tuple[int, ...] = param((2,), low=1, high=511, unit="layers", help="in front of which rows leave")
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:

@@ -23,10 +23,12 @@ class Saturation(ExitRule):
     """
 
     title = "Saturation exit"
-    source = "after Schuster et al. 2022, arXiv:2207.07061, section 3.5, \"hidden-state saturation\""
+    source = 'after Schuster et al. 2022, arXiv:2207.07061, section 3.5, "hidden-state saturation"'
     below: ClassVar[bool] = True
 
-    threshold: float = param(0.2, low=0.0, high=2.0, step=0.01, help="relative change of the state under which the pass leaves")
+    threshold: float = param(
+        0.2, low=0.0, high=2.0, step=0.01, help="relative change of the state under which the pass leaves"
+    )
 
     @property
     def asks(self) -> Price:

@@ -46,16 +46,26 @@ class SkipLayer(Depth):
     reads: ClassVar[bool] = True
     tells: ClassVar[dict[str, Note]] = {
         "open": Note("series", "open", what="share of the sub-layers that the rows of the pass ran"),
-        "scores": Note("grid", "scores", what="of the first row in front of each sub-layer, which runs above the threshold"),
+        "scores": Note(
+            "grid",
+            "scores",
+            what="of the first row in front of each sub-layer, which runs above the threshold",
+        ),
     }
 
-    threshold: float = param(0.0, low=-100.0, high=100.0, step=0.1, help="score above which a token runs a sub-layer")
+    threshold: float = param(
+        0.0, low=-100.0, high=100.0, step=0.1, help="score above which a token runs a sub-layer"
+    )
     gap: str = param(
-        "propagate", choices=("propagate", "absent"), help="keys and values of tokens left out: of the passing state, or none"
+        "propagate",
+        choices=("propagate", "absent"),
+        help="keys and values of tokens left out: of the passing state, or none",
     )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
-        return missing("skip_layer", spec, "the depth confidence_exit, which needs no training") or unrouted(self, method)
+        return missing("skip_layer", spec, "the depth confidence_exit, which needs no training") or unrouted(
+            self, method
+        )
 
     def meet(self, lane: Reads) -> None:
         self._lane = lane

@@ -34,13 +34,23 @@ class SkipDecode(Depth):
 
     title = "SkipDecode"
     source = "Del Corro et al. 2023, arXiv:2307.02628, section 3"
-    caution = "Fewer layers change the text, more so the later the token; without training it soon falls apart."
-    tells: ClassVar[dict[str, Note]] = {"depth": Note("series", "layers", "layers", "that the schedule gives the token")}
+    caution = (
+        "Fewer layers change the text, more so the later the token; without training it soon falls apart."
+    )
+    tells: ClassVar[dict[str, Note]] = {
+        "depth": Note("series", "layers", "layers", "that the schedule gives the token")
+    }
     gap = "monotone"
 
-    least: int = param(0, low=0, high=512, unit="layers", help="A_min, of the last tokens; 0: half of the model's")
-    most: int = param(0, low=0, high=512, unit="layers", help="A_max, of the first token of the answer; 0: all")
-    horizon: int = param(128, low=1, high=65_536, unit="tokens", help="of the answer, over which the layers fall")
+    least: int = param(
+        0, low=0, high=512, unit="layers", help="A_min, of the last tokens; 0: half of the model's"
+    )
+    most: int = param(
+        0, low=0, high=512, unit="layers", help="A_max, of the first token of the answer; 0: all"
+    )
+    horizon: int = param(
+        128, low=1, high=65_536, unit="tokens", help="of the answer, over which the layers fall"
+    )
     warmup: int = param(1, low=0, high=512, unit="layers", help="first layers, which always run")
 
     def bounds(self, spec: ModelSpec) -> tuple[int, int]:

@@ -54,15 +54,23 @@ class Trigrams(Depth):
     caution = "The first layers see three tokens alone; without training for it the text changes a lot."
     gap = "monotone"
     tells: ClassVar[dict[str, Note]] = {
-        "known": Note("node", "found", what="whether the state that enters the layers above was in the table"),
+        "known": Note(
+            "node", "found", what="whether the state that enters the layers above was in the table"
+        ),
         "hits": Note("series", "hits", "rows", "of the pass whose trigram was in the table"),
         "misses": Note("series", "misses", "rows", "of the pass whose trigram had to be worked out"),
         "table": Note("series", "table", "bytes", "taken by the states that are kept"),
     }
 
-    layers: int = param(1, low=0, high=512, unit="layers", help="first ones, looked up; 0: none; trained heads: all of theirs")
-    kilobytes: int = param(1024, low=0, high=1 << 20, unit="kB", help="of states that the table holds; 0: it keeps none")
-    heads: str = param("none", choices=("none", "trigrams"), help="what the layers are told: nothing, or trained matrices")
+    layers: int = param(
+        1, low=0, high=512, unit="layers", help="first ones, looked up; 0: none; trained heads: all of theirs"
+    )
+    kilobytes: int = param(
+        1024, low=0, high=1 << 20, unit="kB", help="of states that the table holds; 0: it keeps none"
+    )
+    heads: str = param(
+        "none", choices=("none", "trigrams"), help="what the layers are told: nothing, or trained matrices"
+    )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if self.heads != "none" and (no := missing("trigrams", spec, f"{self.name}.heads = none")):
@@ -128,7 +136,9 @@ class Trigrams(Depth):
         parts = []
         for some in ids.split(self._together):
             feed = Feed(some, places, highest=2)
-            parts.append(self._lane.shallow(feed, self._until, "lookup", alone=True, by=self._decoder)[:, self._at])
+            parts.append(
+                self._lane.shallow(feed, self._until, "lookup", alone=True, by=self._decoder)[:, self._at]
+            )
         return torch.cat(parts)[: len(missing)]
 
     def took(self) -> Exit | None:

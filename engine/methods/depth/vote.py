@@ -24,8 +24,12 @@ class Vote(ExitRule):
     title = "Vote of the exits"
     source = "Sun et al. 2021, arXiv:2105.13792, section 3.2 [recalled]"
 
-    votes: float = param(2.0, low=0.0, high=64.0, step=0.1, help="divided votes of the leading token at which the pass leaves")
-    power: float = param(0.5, low=0.0, high=1.0, step=0.05, help="lambda: by n to the power of this the votes are divided")
+    votes: float = param(
+        2.0, low=0.0, high=64.0, step=0.1, help="divided votes of the leading token at which the pass leaves"
+    )
+    power: float = param(
+        0.5, low=0.0, high=1.0, step=0.05, help="lambda: by n to the power of this the votes are divided"
+    )
 
     def plan(self, position: int, feed: Feed) -> Skip:
         self._cast: list[Tensor] = []  # best token of each row by exit, int64 [B, T]

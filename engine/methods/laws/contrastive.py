@@ -15,7 +15,9 @@ from decodescope.engine.trace.chosen import Choice
 
 from .shared.beside import read_beside
 
-SHOWN = 5  # candidates of each sort that a record tells: the best by the score, and the likeliest of the target
+SHOWN = (
+    5  # candidates of each sort that a record tells: the best by the score, and the likeliest of the target
+)
 
 
 @component
@@ -39,15 +41,23 @@ class Contrastive(TargetLaw):
     lanes = ("amateur",)
     cuts = True
 
-    alpha: float = param(0.1, low=0.001, high=1.0, step=0.01, help="a token with less than this share of max p is left out")
-    strength: float = param(1.0, low=0.0, high=2.0, step=0.1, help="lambda, how much of the amateur's log q is taken off")
-    temperature: float = param(0.5, low=0.1, high=2.0, step=0.1, help="by which the amateur's logits are divided")
+    alpha: float = param(
+        0.1, low=0.001, high=1.0, step=0.01, help="a token with less than this share of max p is left out"
+    )
+    strength: float = param(
+        1.0, low=0.0, high=2.0, step=0.1, help="lambda, how much of the amateur's log q is taken off"
+    )
+    temperature: float = param(
+        0.5, low=0.1, high=2.0, step=0.1, help="by which the amateur's logits are divided"
+    )
 
     def rows(self, logits: Tensor, hidden: dict[int | str, Tensor], draft: Draft, ctx: Context) -> Tensor:
         lane = ctx.lanes["amateur"]
         amateur = read_beside(lane, ctx.tokens, draft).to(logits.dtype)
         p, q = logits.log_softmax(-1), (amateur / self.temperature).log_softmax(-1)
-        q.clamp_(min=torch.finfo(q.dtype).min / 4)  # of a token that the amateur gives nothing: p - lambda log q stays a number
+        q.clamp_(
+            min=torch.finfo(q.dtype).min / 4
+        )  # of a token that the amateur gives nothing: p - lambda log q stays a number
         floor = p.amax(-1, keepdim=True) + math.log(self.alpha)
         self._lane, self._terms = lane, (p, q, floor[:, 0])
         return (p - self.strength * q).masked_fill_(p < floor, -torch.inf)
@@ -66,4 +76,11 @@ class Contrastive(TargetLaw):
         ids = sorted({token, *likely[0], *likely[1]}, key=lambda x: (-float(score[x]), -float(p[x])))
         sums = [None if x == -math.inf else x for x in score[ids].tolist()]
         terms = {"log p": p[ids].tolist(), "log q": q[ids].tolist()}
-        return Choice(ids, ids.index(token), terms, {"log p": 1.0, "log q": -self.strength}, sums, {"log p": float(floor)})
+        return Choice(
+            ids,
+            ids.index(token),
+            terms,
+            {"log p": 1.0, "log q": -self.strength},
+            sums,
+            {"log p": float(floor)},
+        )

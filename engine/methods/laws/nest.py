@@ -54,19 +54,31 @@ class Nest(TargetLaw):
     caution = "What follows similar states in a foreign text is another text's style: choose one that is to be quoted."
     tells: ClassVar[dict[str, Note]] = {
         "own": Note("node", "own share", "", "c, the weight of the target's own distribution after the node"),
-        "nearest": Note("node", "nearest place", "position", "in the datastore, of what followed the nearest state"),
+        "nearest": Note(
+            "node", "nearest place", "position", "in the datastore, of what followed the nearest state"
+        ),
         "distance": Note("node", "distance", "", "of that state, squared, over the root of d_model"),
-        "neighbours": Note("set", "neighbours", "position", "in the datastore, of what followed the root's nearest states"),
+        "neighbours": Note(
+            "set", "neighbours", "position", "in the datastore, of what followed the root's nearest states"
+        ),
     }
 
     datastore: str = param("", file=True, most=LARGEST, help=HELP)
-    places: int = param(8192, low=0, high=1 << 17, unit="tokens", help="of the datastore that are read; 0: an empty store")
-    window: int = param(256, low=2, high=4096, unit="tokens", help="read together, without what stands before them")
-    scale: str = param("rms", choices=("rms", "raw"), help="states by their root mean square, or as they are (the authors')")
+    places: int = param(
+        8192, low=0, high=1 << 17, unit="tokens", help="of the datastore that are read; 0: an empty store"
+    )
+    window: int = param(
+        256, low=2, high=4096, unit="tokens", help="read together, without what stands before them"
+    )
+    scale: str = param(
+        "rms", choices=("rms", "raw"), help="states by their root mean square, or as they are (the authors')"
+    )
     neighbours: int = param(1024, low=1, high=4096, unit="places", help="that are found")
     alpha: float = param(0.3, low=0.0, high=2.0, step=0.05, help="min d / max d at which c is a half")
     tau: float = param(0.1, low=0.01, high=1.0, step=0.01, help="how softly c goes from 0 to 1 there")
-    temperature: float = param(1.0, low=0.01, high=100.0, step=0.1, help="of the neighbours, in roots of d_model")
+    temperature: float = param(
+        1.0, low=0.01, high=100.0, step=0.1, help="of the neighbours, in roots of d_model"
+    )
 
     def asks(self, spec: ModelSpec) -> Needs:
         return Needs(hidden=frozenset({spec.n_layers - 1}))
@@ -81,7 +93,9 @@ class Nest(TargetLaw):
         ids = datastore(self.datastore, ctx.encode, decoder.vocab).ids[: self.places]
         self._layer = decoder.spec.n_layers - 1
         self._terms: tuple[Tensor, ...] | None = None
-        states, self._follows, self._places = states_of(decoder, ids, min(self.window, decoder.spec.max_positions))
+        states, self._follows, self._places = states_of(
+            decoder, ids, min(self.window, decoder.spec.max_positions)
+        )
         self._keys = self._scaled(states)
         self._squares = self._keys.square().sum(-1)  # [M], of their lengths
 
@@ -94,12 +108,18 @@ class Nest(TargetLaw):
             return logits
         log_p = logits.log_softmax(-1)
         h = self._scaled(hidden[self._layer][0, : len(logits)].to(self._keys.dtype))
-        d = (h.square().sum(-1, keepdim=True) + self._squares - 2 * h @ self._keys.T).clamp_min_(0)  # [N + 1, M]
-        d, near = d.topk(min(self.neighbours, len(self._keys)), largest=False)  # [N + 1, k], the nearest first
+        d = (h.square().sum(-1, keepdim=True) + self._squares - 2 * h @ self._keys.T).clamp_min_(
+            0
+        )  # [N + 1, M]
+        d, near = d.topk(
+            min(self.neighbours, len(self._keys)), largest=False
+        )  # [N + 1, k], the nearest first
         heat = self.temperature * math.sqrt(h.shape[-1])
         weights = (-d / heat).softmax(-1).to(logits.dtype)
         kNN = torch.zeros_like(logits).scatter_add_(-1, self._follows[near], weights)
-        ratio = d[:, 0] / d[:, -1].clamp_min(torch.finfo(d.dtype).tiny)  # of equal states 0: they could not be nearer
+        ratio = d[:, 0] / d[:, -1].clamp_min(
+            torch.finfo(d.dtype).tiny
+        )  # of equal states 0: they could not be nearer
         z = ((ratio - self.alpha) / self.tau).to(logits.dtype)[:, None]
         law = torch.logaddexp(F.logsigmoid(z) + log_p, F.logsigmoid(-z) + kNN.log())
         self._terms = (log_p.exp(), kNN, z.sigmoid()[:, 0], law.exp())
@@ -114,14 +134,20 @@ class Nest(TargetLaw):
         return {"own": self._terms[2].tolist(), "distance": distance.tolist(), **nearest}
 
     def choices(self, rows: list[int], tokens: list[int]) -> list[Choice]:
-        return [] if self._terms is None else [self._choice(x, token) for x, token in zip(rows, tokens, strict=True)]
+        return (
+            []
+            if self._terms is None
+            else [self._choice(x, token) for x, token in zip(rows, tokens, strict=True)]
+        )
 
     def _choice(self, row: int, token: int) -> Choice:
         """Of the place of one row, where `token` was written."""
         assert self._terms is not None
         p, kNN, c, law = (x[row] for x in self._terms)
         likely = [x.topk(min(SHOWN, len(x))).indices.tolist() for x in (law, p, kNN)]
-        ids = sorted({token, *likely[0], *likely[1], *likely[2]}, key=lambda x: (-float(law[x]), -float(p[x])))
+        ids = sorted(
+            {token, *likely[0], *likely[1], *likely[2]}, key=lambda x: (-float(law[x]), -float(p[x]))
+        )
         terms = {"p": p[ids].tolist(), "p_kNN": kNN[ids].tolist()}
         weights = {"p": float(c), "p_kNN": 1 - float(c)}
         return Choice(ids, ids.index(token), terms, weights, [*law[ids].tolist()], joined="mixture")

@@ -45,16 +45,26 @@ class Rapid(TargetLaw):
     caution = "It helps where the answer stands in a few windows of the prompt; a question about all of it loses by it."
     lanes = ("short",)
     tells: ClassVar[dict[str, Note]] = {
-        "second_gap": Note("node", "gap of the second model", "", "total variation of q, behind the short prompt, from p"),
+        "second_gap": Note(
+            "node", "gap of the second model", "", "total variation of q, behind the short prompt, from p"
+        ),
         "law_gap": Note("node", "gap of the law", "", "total variation of p' from p"),
-        "windows": Note("set", "retrieved", "position", "where the pieces of the short prompt begin in the long one"),
+        "windows": Note(
+            "set", "retrieved", "position", "where the pieces of the short prompt begin in the long one"
+        ),
     }
 
-    budget: int = param(512, low=2, high=1 << 20, unit="tokens", help="of the short prompt, the question among them")
+    budget: int = param(
+        512, low=2, high=1 << 20, unit="tokens", help="of the short prompt, the question among them"
+    )
     window: int = param(64, low=1, high=4096, unit="tokens", help="retrieved together")
     query: int = param(64, low=1, high=4096, unit="tokens", help="at the prompt's end, which ask")
-    strength: float = param(5.0, low=0.0, high=100.0, step=0.5, help="m, how far the target is moved; 0: not at all")
-    alpha: float = param(0.1, low=0.0, high=1.0, step=0.05, help="a token with less than this share of max q stays as it is")
+    strength: float = param(
+        5.0, low=0.0, high=100.0, step=0.5, help="m, how far the target is moved; 0: not at all"
+    )
+    alpha: float = param(
+        0.1, low=0.0, high=1.0, step=0.05, help="a token with less than this share of max q stays as it is"
+    )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if self.query >= self.budget:
@@ -72,7 +82,11 @@ class Rapid(TargetLaw):
 
     def rows(self, logits: Tensor, hidden: dict[int | str, Tensor], draft: Draft, ctx: Context) -> Tensor:
         self._lane, kept = ctx.lanes["short"], self._kept(ctx.tokens, ctx.prompt)
-        q = read_beside(self._lane, self.text("short", ctx.tokens, ctx.prompt), draft).to(logits.dtype).softmax(-1)
+        q = (
+            read_beside(self._lane, self.text("short", ctx.tokens, ctx.prompt), draft)
+            .to(logits.dtype)
+            .softmax(-1)
+        )
         p = logits.softmax(-1)
         shift = (q - p).masked_fill_(q < self.alpha * q.amax(-1, keepdim=True), 0)
         law = logits + self.strength * shift if self.strength else logits
@@ -97,4 +111,6 @@ class Rapid(TargetLaw):
         likely = [x.topk(min(SHOWN, len(x))).indices.tolist() for x in (score, p, q)]
         ids = sorted({token, *likely[0], *likely[1], *likely[2]}, key=lambda x: -float(score[x]))
         terms = {"log p": p[ids].tolist(), "(q - p)": shift[ids].tolist()}
-        return Choice(ids, ids.index(token), terms, {"log p": 1.0, "(q - p)": self.strength}, [*score[ids].tolist()])
+        return Choice(
+            ids, ids.index(token), terms, {"log p": 1.0, "(q - p)": self.strength}, [*score[ids].tolist()]
+        )

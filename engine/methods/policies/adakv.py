@@ -36,13 +36,17 @@ class AdaKV(Observed):
 
     reach: int = param(3, low=0, high=31, unit="entries", help="neighbours on either side that share votes")
     pool: str = param("max", choices=("mean", "max"), help="what an entry gets of its neighbours' votes")
-    floor: float = param(0.5, low=0.0, high=1.0, step=0.05, help="share of the mean that every head keeps; 1: all alike")
+    floor: float = param(
+        0.5, low=0.0, high=1.0, step=0.05, help="share of the mean that every head keeps; 1: all alike"
+    )
     share: float = share()
 
     def cut(self, store: LayerStore, worth: Tensor, keep: int, length: int) -> None:
         self.rank(store, worth, length)
         before = length - self.window
-        order = worth[..., :before].argsort(dim=2, descending=True, stable=True)  # the lower of equal ones first
+        order = worth[..., :before].argsort(
+            dim=2, descending=True, stable=True
+        )  # the lower of equal ones first
         best = worth.gather(2, order)  # [B, H_kv, n - w], from the best down
         caps = self.caps(best, keep - self.window)
         assert self.settled is not None, "`prompt_end` has set a plan for even heads"
@@ -56,11 +60,15 @@ class AdaKV(Observed):
         """int64 [B, H_kv]: how many entries each head keeps, `mean` of them on average. best: float [B, H_kv, m], what the
         entries of each head are worth, from the best down."""
         batch, heads, m = best.shape
-        joint = best.flatten(1).argsort(dim=1, descending=True, stable=True)[:, : heads * mean] // m  # the head of each
+        joint = (
+            best.flatten(1).argsort(dim=1, descending=True, stable=True)[:, : heads * mean] // m
+        )  # the head of each
         wanted = torch.zeros(batch, heads, dtype=torch.long, device=best.device)
         wanted.scatter_add_(1, joint, torch.ones_like(joint))
         caps = (wanted * (1 - self.floor) + self.floor * mean + 1e-9).long()
-        following = best.gather(2, caps.clamp(max=m - 1)[..., None])[..., 0].masked_fill(caps == m, -torch.inf)
+        following = best.gather(2, caps.clamp(max=m - 1)[..., None])[..., 0].masked_fill(
+            caps == m, -torch.inf
+        )
         left = heads * mean - caps.sum(1, keepdim=True)  # fewer than there are heads
         first = following.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
         return caps + (first < left)

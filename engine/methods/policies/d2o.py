@@ -60,18 +60,34 @@ class D2O(Scored):
     column, weighs = "mass", "attention"
     goes = "Over its layer's budget each KV head merges what drew the least attention into the entry most like it, or drops it."
     tells: ClassVar[dict[str, Note]] = {
-        "spread": Note("grid", "F of a layer", what="how unevenly the layer's heads attend, 0 to 1; more of it, fewer entries"),
+        "spread": Note(
+            "grid",
+            "F of a layer",
+            what="how unevenly the layer's heads attend, 0 to 1; more of it, fewer entries",
+        ),
         "budget": Note("grid", "entries of a layer", "entries", what="that each KV head of the layer keeps"),
-        "threshold": Note("grid", "threshold", what="by layer, the similarity from which on a victim is merged"),
+        "threshold": Note(
+            "grid", "threshold", what="by layer, the similarity from which on a victim is merged"
+        ),
     }
 
-    heavy: int = param(64, low=1, high=MOST, unit="entries", help="entries kept for their attention mass, mean over layers")
-    recent: int = param(64, low=1, high=MOST, unit="entries", help="newest entries, kept in any case, mean over layers")
-    sinks: int = param(4, low=0, high=64, unit="entries", help="first entries, never evicted while the budget has room")
+    heavy: int = param(
+        64, low=1, high=MOST, unit="entries", help="entries kept for their attention mass, mean over layers"
+    )
+    recent: int = param(
+        64, low=1, high=MOST, unit="entries", help="newest entries, kept in any case, mean over layers"
+    )
+    sinks: int = param(
+        4, low=0, high=64, unit="entries", help="first entries, never evicted while the budget has room"
+    )
     merge_norm: str = param("paper", choices=("paper", "code"), help="how target and victims are weighted")
     alpha: float = param(0.5, low=0.0, high=1.0, step=0.05, help="part of the threshold that stays")
-    beta: float = param(0.5, low=0.0, high=1.0, step=0.05, help="part of the new mean similarity in the threshold")
-    floor: float = param(-1.0, low=-1.0, high=2.0, step=0.05, help="least similarity for a merge; above 1: all are dropped")
+    beta: float = param(
+        0.5, low=0.0, high=1.0, step=0.05, help="part of the new mean similarity in the threshold"
+    )
+    floor: float = param(
+        -1.0, low=-1.0, high=2.0, step=0.05, help="least similarity for a merge; above 1: all are dropped"
+    )
     share: float = share()
 
     @property
@@ -88,7 +104,11 @@ class D2O(Scored):
         self.recent = budget - self.heavy
 
     def begin(
-        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+        self,
+        spec: ModelSpec,
+        prompt: int,
+        pieces: Callable[[int], Piece] | None = None,
+        marks: Container[int] = (),
     ) -> None:
         super().begin(spec, prompt, pieces, marks)
         self._spread: list[float] = []  # F of each layer
@@ -101,11 +121,15 @@ class D2O(Scored):
             parts = [rows.sum(3) for _, rows in prompt.tiles(i, store)]  # [B, H_kv, g, n] each
             sums = torch.stack(parts).sum(0)
             store.column("mass").copy_(sums.sum(2))
-            variance = sums[0].flatten(0, 1).var(-1, correction=0)  # [H]; sequences that are read together have one prompt
+            variance = (
+                sums[0].flatten(0, 1).var(-1, correction=0)
+            )  # [H]; sequences that are read together have one prompt
             least, most = variance.aminmax()
             self._spread.append(float(((variance - least) / (most - least + 1e-6)).mean()))
         self._kept = self.plan(self._spread, prompt.length)
-        self.settled = plan([[sum(x)] * len(store.lengths) for store, x in zip(cache.layers, self._kept, strict=True)])
+        self.settled = plan(
+            [[sum(x)] * len(store.lengths) for store, x in zip(cache.layers, self._kept, strict=True)]
+        )
         self._notes = {"spread": self._spread, "budget": [sum(x) for x in self._kept]}
 
     def plan(self, spread: list[float], prompt: int) -> list[tuple[int, int]]:
@@ -114,7 +138,8 @@ class D2O(Scored):
         shares = torch.tensor(spread, dtype=torch.float64).neg().softmax(0).tolist()
         budgets = [max(share * len(spread) * both, prompt / 100) for share in shares]
         return [
-            (max(self.sinks, int(x * self.heavy / both + 1e-9)), max(1, int(x * self.recent / both + 1e-9))) for x in budgets
+            (max(self.sinks, int(x * self.heavy / both + 1e-9)), max(1, int(x * self.recent / both + 1e-9)))
+            for x in budgets
         ]
 
     def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
@@ -133,18 +158,31 @@ class D2O(Scored):
         slots = slots.gather(2, at.gather(2, slots).argsort(2))
         keys = F.normalize(widened(store.k), dim=-1)
         leaving = torch.zeros_like(at, dtype=torch.bool).scatter(2, slots, True)
-        likeness = keys.gather(2, slots[..., None].expand(-1, -1, -1, keys.shape[3])) @ keys.mT  # [B, H_kv, e, n]
+        likeness = (
+            keys.gather(2, slots[..., None].expand(-1, -1, -1, keys.shape[3])) @ keys.mT
+        )  # [B, H_kv, e, n]
         stays = likeness.masked_fill(leaving[:, :, None], -torch.inf)
-        target = stays.float().argmax(-1)  # [B, H_kv, e]; of equal keys the first, whatever a product's last bit says
+        target = stays.float().argmax(
+            -1
+        )  # [B, H_kv, e]; of equal keys the first, whatever a product's last bit says
         u = stays.gather(3, target[..., None])[..., 0]
         threshold = self._raised(store.layer, u.mean((1, 2)))[:, None, None]
         judged = u if self.merge_norm == "paper" else u.mean(1, keepdim=True)
         merged = (judged >= threshold) & (u >= self.floor)
-        alone = math.e if self.merge_norm == "paper" else 1.0  # a target's weight, before all are divided by their sum
+        alone = (
+            math.e if self.merge_norm == "paper" else 1.0
+        )  # a target's weight, before all are divided by their sum
         part = merged * (u.exp() if self.merge_norm == "paper" else torch.ones_like(u))
         total = u.new_full(at.shape, alone).scatter_add(2, target, part)
         weights = part / total.gather(2, target)
-        merge(store, slots, target, weights if self.merge_norm == "paper" else weights * u, alone / total, similarity=u)
+        merge(
+            store,
+            slots,
+            target,
+            weights if self.merge_norm == "paper" else weights * u,
+            alone / total,
+            similarity=u,
+        )
 
     def _raised(self, layer: int, mean: Tensor) -> Tensor:
         """The threshold of a layer, once victims of so much mean similarity (float32 [B]) have come."""

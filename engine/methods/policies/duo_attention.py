@@ -47,19 +47,31 @@ class DuoAttention(CachePolicy):
     """
 
     title = "DuoAttention"
-    source = "Xiao et al. 2025, arXiv:2410.10819, sections 2.2, 2.3; mit-han-lab/duo-attention, duo_attn/train.py"
+    source = (
+        "Xiao et al. 2025, arXiv:2410.10819, sections 2.2, 2.3; mit-han-lab/duo-attention, duo_attn/train.py"
+    )
     goes = "In streaming heads the oldest behind the sinks leave, once they hold more than those and a window; others keep all."
     banded = True
     strict = True
     tells: ClassVar[dict[str, Note]] = {
         "alpha": Note("grid", "gate", what="alpha of each layer.KV head: how much is lost where it streams"),
-        "retrieval": Note("grid", "retrieval heads", what="1: the layer.KV head keeps everything, 0: it streams"),
+        "retrieval": Note(
+            "grid", "retrieval heads", what="1: the layer.KV head keeps everything, 0: it streams"
+        ),
     }
 
-    streaming: float = param(0.5, low=0.0, high=1.0, step=0.05, unit="of the KV heads", help="share that streams; 0: exact")
-    sinks: int = param(4, low=0, high=64, unit="entries", help="first entries that a streaming head keeps for good")
-    recent: int = param(60, low=1, high=MOST, unit="entries", help="newest entries that a streaming head keeps")
-    retrieval: str = param("", most=2000, help="retrieval heads by hand, as layer.head: 0.1 3.0; empty: by their gates")
+    streaming: float = param(
+        0.5, low=0.0, high=1.0, step=0.05, unit="of the KV heads", help="share that streams; 0: exact"
+    )
+    sinks: int = param(
+        4, low=0, high=64, unit="entries", help="first entries that a streaming head keeps for good"
+    )
+    recent: int = param(
+        60, low=1, high=MOST, unit="entries", help="newest entries that a streaming head keeps"
+    )
+    retrieval: str = param(
+        "", most=2000, help="retrieval heads by hand, as layer.head: 0.1 3.0; empty: by their gates"
+    )
     share: float = share()
 
     @property
@@ -83,9 +95,15 @@ class DuoAttention(CachePolicy):
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if self.gated:
-            return missing("duo_attention", spec, "its retrieval heads by hand (policy.retrieval), or the policy streaming_llm")
+            return missing(
+                "duo_attention",
+                spec,
+                "its retrieval heads by hand (policy.retrieval), or the policy streaming_llm",
+            )
         heads = NAMED.findall(self.retrieval)
-        odd = next((f"{i}.{h}" for i, h in heads if int(i) >= spec.n_layers or int(h) >= spec.n_kv_heads), None)
+        odd = next(
+            (f"{i}.{h}" for i, h in heads if int(i) >= spec.n_layers or int(h) >= spec.n_kv_heads), None
+        )
         if odd is None and NAMED.sub("", self.retrieval).strip(" ,"):
             odd = self.retrieval
         if odd is None:
@@ -99,7 +117,11 @@ class DuoAttention(CachePolicy):
         self._gates = heads.get("duo_attention") if self.gated else None
 
     def begin(
-        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+        self,
+        spec: ModelSpec,
+        prompt: int,
+        pieces: Callable[[int], Piece] | None = None,
+        marks: Container[int] = (),
     ) -> None:
         count = spec.n_layers * spec.n_kv_heads
         named = {int(i) * spec.n_kv_heads + int(h) for i, h in NAMED.findall(self.retrieval)}
@@ -141,7 +163,9 @@ class DuoAttention(CachePolicy):
         for store, streams, retrieves in zip(cache.layers, self._streams, self._retrieves, strict=True):
             if any(x and n > most for x, n in zip(streams, store.lengths, strict=True)):
                 at = store.positions()
-                stays = (at < self.sinks) | (at >= cache.length - self.recent) | retrieves.to(at.device)[:, None]
+                stays = (
+                    (at < self.sinks) | (at >= cache.length - self.recent) | retrieves.to(at.device)[:, None]
+                )
                 store.keep_where(stays)
 
     def notes(self) -> dict[str, Any] | None:

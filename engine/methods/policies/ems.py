@@ -60,15 +60,32 @@ class EMS(Scored):
         "most like it, or into the zero class."
     )
     tells: ClassVar[dict[str, Note]] = {
-        "covering": Note("grid", "entries that count", "entries", what="by layer.KV head: the best ones that hold `covered`"),
+        "covering": Note(
+            "grid",
+            "entries that count",
+            "entries",
+            what="by layer.KV head: the best ones that hold `covered`",
+        ),
     }
 
-    centres: int = param(96, low=1, high=MOST, unit="entries", help="entries kept for their score, which others go into")
-    recent: int = param(32, low=1, high=MOST, unit="entries", help="newest entries, kept in any case, and as they are")
-    window: int = param(16, low=1, high=512, unit="queries", help="last queries, whose mean is the local score")
-    reach: int = param(2, low=0, high=31, unit="entries", help="neighbours on either side that share a local score")
-    similarity: float = param(0.6, low=0.0, high=2.0, step=0.05, help="least cosine for a merge; above 1: all are dropped")
-    covered: float = param(0.95, low=0.0, high=1.0, step=0.01, help="share of a head's score beyond which entries are evicted")
+    centres: int = param(
+        96, low=1, high=MOST, unit="entries", help="entries kept for their score, which others go into"
+    )
+    recent: int = param(
+        32, low=1, high=MOST, unit="entries", help="newest entries, kept in any case, and as they are"
+    )
+    window: int = param(
+        16, low=1, high=512, unit="queries", help="last queries, whose mean is the local score"
+    )
+    reach: int = param(
+        2, low=0, high=31, unit="entries", help="neighbours on either side that share a local score"
+    )
+    similarity: float = param(
+        0.6, low=0.0, high=2.0, step=0.05, help="least cosine for a merge; above 1: all are dropped"
+    )
+    covered: float = param(
+        0.95, low=0.0, high=1.0, step=0.01, help="share of a head's score beyond which entries are evicted"
+    )
     share: float = share()
 
     @property
@@ -84,7 +101,11 @@ class EMS(Scored):
         self.recent = budget - self.centres
 
     def begin(
-        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+        self,
+        spec: ModelSpec,
+        prompt: int,
+        pieces: Callable[[int], Piece] | None = None,
+        marks: Container[int] = (),
     ) -> None:
         super().begin(spec, prompt, pieces, marks)
         self._spec = spec
@@ -103,7 +124,9 @@ class EMS(Scored):
     def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
         for i, store in enumerate(cache.layers):
             if prompt.places(i, self.window):
-                votes = prompt.rows(i, store, self.window).sum(2).mean(2)  # [B, H_kv, n], in the order of the text
+                votes = (
+                    prompt.rows(i, store, self.window).sum(2).mean(2)
+                )  # [B, H_kv, n], in the order of the text
                 store.column("local").copy_(F.avg_pool1d(votes, 2 * self.reach + 1, 1, self.reach))
 
     def score(self, store: LayerStore) -> Tensor:
@@ -120,7 +143,9 @@ class EMS(Scored):
         counts = self._counting(scores, store.layer)
         centres = (at < at.amax(-1, keepdim=True) + 1 - self.recent).scatter(2, slots, False)
         keys = F.normalize(widened(store.k), dim=-1)
-        likeness = keys.gather(2, slots[..., None].expand(-1, -1, -1, keys.shape[3])) @ keys.mT  # [B, H_kv, e, n]
+        likeness = (
+            keys.gather(2, slots[..., None].expand(-1, -1, -1, keys.shape[3])) @ keys.mT
+        )  # [B, H_kv, e, n]
         u, target = likeness.masked_fill(~centres[:, :, None], -torch.inf).max(-1)  # [B, H_kv, e]
         part = u * (counts.gather(2, slots) & (u >= self.similarity))
         total = u.new_ones(at.shape).scatter_add(2, target, part)

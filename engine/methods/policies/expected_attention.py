@@ -30,18 +30,28 @@ class ExpectedAttention(Once):
     """
 
     title = "Expected Attention"
-    source = "Devoto et al. 2025, arXiv:2510.00636; NVIDIA/kvpress, kvpress/presses/expected_attention_press.py"
+    source = (
+        "Devoto et al. 2025, arXiv:2510.00636; NVIDIA/kvpress, kvpress/presses/expected_attention_press.py"
+    )
     goes = (
         "When the prompt has been read each KV head gives up the entries from which the queries to come are expected to draw "
         "least. What is written stays."
     )
 
-    sinks: int = param(4, low=0, high=64, unit="entries", help="first entries kept for good; their queries do not count")
-    chosen: int = param(60, low=1, high=MOST, unit="entries", help="entries of the prompt kept for the attention expected")
-    future: int = param(512, low=1, high=8192, unit="tokens", help="positions ahead over which rotations are averaged")
+    sinks: int = param(
+        4, low=0, high=64, unit="entries", help="first entries kept for good; their queries do not count"
+    )
+    chosen: int = param(
+        60, low=1, high=MOST, unit="entries", help="entries of the prompt kept for the attention expected"
+    )
+    future: int = param(
+        512, low=1, high=8192, unit="tokens", help="positions ahead over which rotations are averaged"
+    )
     spread: bool = param(True, help="whether the covariance of the queries counts, and not their mean alone")
     values: bool = param(True, help="whether the expected attention is weighed by the norm of the value")
-    epsilon: float = param(0.0, low=0.0, high=1.0, step=0.01, help="added to the expected attention before it is weighed")
+    epsilon: float = param(
+        0.0, low=0.0, high=1.0, step=0.01, help="added to the expected attention before it is weighed"
+    )
     share: float = share()
 
     @property

@@ -63,9 +63,13 @@ class FastGen(CachePolicy):
         "chosen": Note("grid", "candidate", what="of each layer.KV head: 0 special tokens to 4 all"),
     }
 
-    recover: float = param(0.95, low=0.0, high=1.0, step=0.01, help="share of the attention that a head's candidate recovers")
+    recover: float = param(
+        0.95, low=0.0, high=1.0, step=0.01, help="share of the attention that a head's candidate recovers"
+    )
     sinks: int = param(4, low=0, high=64, unit="entries", help="first entries, kept as special tokens are")
-    frequent: float = param(0.3, low=0.0, high=1.0, step=0.01, unit="of the prompt", help="most attended entries")
+    frequent: float = param(
+        0.3, low=0.0, high=1.0, step=0.01, unit="of the prompt", help="most attended entries"
+    )
     near: float = param(0.3, low=0.0, high=1.0, step=0.01, unit="of the prompt", help="newest entries")
 
     @property
@@ -78,7 +82,11 @@ class FastGen(CachePolicy):
         return None
 
     def begin(
-        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+        self,
+        spec: ModelSpec,
+        prompt: int,
+        pieces: Callable[[int], Piece] | None = None,
+        marks: Container[int] = (),
     ) -> None:
         self._sorts = Sorts(pieces, marks)
         self._chosen: list[Tensor] = []  # for each layer int64 [B, H_kv]: its heads' candidates
@@ -88,7 +96,10 @@ class FastGen(CachePolicy):
     def read(self, cache: KVCache, tokens: Tensor) -> None:
         sorts = self._sorts.of(tokens)
         for store in cache.layers:
-            at, sort = store.positions() - (cache.length - tokens.shape[1]), store.column("sort")  # new ones from 0 on
+            at, sort = (
+                store.positions() - (cache.length - tokens.shape[1]),
+                store.column("sort"),
+            )  # new ones from 0 on
             of_new = sorts[:, None].expand(-1, at.shape[1], -1).gather(2, at.clamp(min=0))
             sort.copy_(torch.where(at >= 0, of_new, sort))
 
@@ -138,8 +149,14 @@ class FastGen(CachePolicy):
         reason than its score is protected; kept: bool [5, B, H_kv, n];  chosen: int64 [B, H_kv]."""
         if store.ranked is not None:
             near = store.positions() >= length - self._counts[1]
-            asked = torch.stack([kept[0], kept[1], kept[1], kept[1] | near, kept[4]])  # without what is attended most
-            leave(store, self._scores(store, length).masked_fill(own_part(asked, chosen), torch.inf), self.column)
+            asked = torch.stack(
+                [kept[0], kept[1], kept[1], kept[1] | near, kept[4]]
+            )  # without what is attended most
+            leave(
+                store,
+                self._scores(store, length).masked_fill(own_part(asked, chosen), torch.inf),
+                self.column,
+            )
 
     def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
         store.column("mass").add_(rows.mean(2).sum(2))

@@ -40,7 +40,9 @@ class KeyNorm(Scored):
         return Zone("short keys", "chosen", self.short), Zone("recent", "newest", self.recent)
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
-        return None if self.short + self.recent else "key_norm keeps nothing: let short or recent be at least 1."
+        return (
+            None if self.short + self.recent else "key_norm keeps nothing: let short or recent be at least 1."
+        )
 
     def divide(self, budget: int) -> None:
         self.short = budget * self.short // (self.short + self.recent)

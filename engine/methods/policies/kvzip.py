@@ -46,7 +46,9 @@ class KVzip(Once):
     """
 
     title = "KVzip"
-    source = "Kim et al. 2025, arXiv:2505.23416, section 3; snu-mllab/KVzip, attention/score.py, model/wrapper.py"
+    source = (
+        "Kim et al. 2025, arXiv:2505.23416, section 3; snu-mllab/KVzip, attention/score.py, model/wrapper.py"
+    )
     goes = (
         "When the prompt has been read those entries leave, of all layers and KV heads together, which the model looks at "
         "least to repeat it. What is written stays."
@@ -58,10 +60,18 @@ class KVzip(Once):
     }
 
     sinks: int = param(4, low=0, high=64, unit="entries", help="first entries, kept in any case")
-    chosen: int = param(92, low=1, high=MOST, unit="entries", help="entries kept for their weights, mean over all KV heads")
-    window: int = param(32, low=1, high=512, unit="entries", help="last entries of the prompt, kept in any case")
-    chunk: int = param(2000, low=1, high=8192, unit="tokens", help="tokens of the prompt that are repeated in one pass")
-    lead: int = param(8, low=0, high=64, unit="tokens", help="tokens before a piece that its instruction names")
+    chosen: int = param(
+        92, low=1, high=MOST, unit="entries", help="entries kept for their weights, mean over all KV heads"
+    )
+    window: int = param(
+        32, low=1, high=512, unit="entries", help="last entries of the prompt, kept in any case"
+    )
+    chunk: int = param(
+        2000, low=1, high=8192, unit="tokens", help="tokens of the prompt that are repeated in one pass"
+    )
+    lead: int = param(
+        8, low=0, high=64, unit="tokens", help="tokens before a piece that its instruction names"
+    )
     share: float = share()
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
@@ -82,7 +92,11 @@ class KVzip(Once):
         self.chosen = budget - self.sinks - self.window
 
     def begin(
-        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+        self,
+        spec: ModelSpec,
+        prompt: int,
+        pieces: Callable[[int], Piece] | None = None,
+        marks: Container[int] = (),
     ) -> None:
         super().begin(spec, prompt, pieces, marks)
         self._notes: dict[str, Any] | None = None
@@ -100,10 +114,14 @@ class KVzip(Once):
     def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
         if prompt.length <= self.capacity:
             return
-        worth = torch.cat([self._seen(cache, prompt, at, end) for at, end in self._pieces(prompt)], -1)  # [L, B, H_kv, m]
+        worth = torch.cat(
+            [self._seen(cache, prompt, at, end) for at, end in self._pieces(prompt)], -1
+        )  # [L, B, H_kv, m]
         keep = self._best(worth)
         ends = self.sinks, self.window
-        for store, seen, stays in zip(cache.layers, F.pad(worth, ends), F.pad(keep, ends, value=True), strict=True):
+        for store, seen, stays in zip(
+            cache.layers, F.pad(worth, ends), F.pad(keep, ends, value=True), strict=True
+        ):
             self.rank(store, seen, prompt.length)
             store.keep_where(stays)
         chosen = keep[:, 0].sum(-1)
@@ -134,7 +152,9 @@ class KVzip(Once):
         device = cache.layers[0].kv.device
         among = torch.cat([torch.arange(self.sinks, device=device), torch.arange(at, end, device=device)])
         with prompt.behind([*asked, *before, *tokens[at:end]]) as behind:
-            return torch.stack([self._largest(behind, i, store, among) for i, store in enumerate(cache.layers)])
+            return torch.stack(
+                [self._largest(behind, i, store, among) for i, store in enumerate(cache.layers)]
+            )
 
     def _largest(self, behind: Behind, layer: int, store: LayerStore, among: Tensor) -> Tensor:
         tiles = [rows.amax((2, 3)) for rows in behind.tiles(layer, store, among)]  # [B, H_kv, k] each
@@ -143,7 +163,9 @@ class KVzip(Once):
     def _best(self, worth: Tensor) -> Tensor:
         """bool, as `worth` [L, B, H_kv, m]: the best of all layers and heads together, `chosen` in the mean of a head."""
         layers, batch, heads, m = worth.shape
-        flat = worth.permute(1, 3, 0, 2).flatten(1)  # [B, m * L * H_kv]: the lower position of equal ones, layer, head
+        flat = worth.permute(1, 3, 0, 2).flatten(
+            1
+        )  # [B, m * L * H_kv]: the lower position of equal ones, layer, head
         order = flat.argsort(dim=1, descending=True, stable=True)[:, : layers * heads * self.chosen]
         keep = torch.zeros_like(flat, dtype=torch.bool).scatter(1, order, True)
         return keep.view(batch, m, layers, heads).permute(2, 0, 3, 1)

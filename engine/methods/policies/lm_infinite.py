@@ -43,10 +43,18 @@ class LMInfinite(CachePolicy):
     bounded = True
     banded = True
 
-    start: int = param(10, low=0, high=64, unit="entries", help="first entries kept for good, seen from one distance")
-    window: int = param(246, low=1, high=MOST, unit="entries", help="newest entries that a token sees, itself aside")
-    middle: int = param(0, low=0, high=MOST, unit="a query head", help="entries between them that are read too; 0: they leave")
-    away: int = param(0, low=0, high=MOST, unit="tokens", help="distance at which those stand; 0: half the window")
+    start: int = param(
+        10, low=0, high=64, unit="entries", help="first entries kept for good, seen from one distance"
+    )
+    window: int = param(
+        246, low=1, high=MOST, unit="entries", help="newest entries that a token sees, itself aside"
+    )
+    middle: int = param(
+        0, low=0, high=MOST, unit="a query head", help="entries between them that are read too; 0: they leave"
+    )
+    away: int = param(
+        0, low=0, high=MOST, unit="tokens", help="distance at which those stand; 0: half the window"
+    )
     above: int = param(4, low=0, high=255, unit="layer", help="the first that reads them")
     share: float = share()
 
@@ -57,7 +65,9 @@ class LMInfinite(CachePolicy):
 
     @property
     def zones(self) -> tuple[Zone, ...]:
-        return () if self.middle else (Zone("start", "first", self.start), Zone("window", "newest", self.window))
+        return (
+            () if self.middle else (Zone("start", "first", self.start), Zone("window", "newest", self.window))
+        )
 
     @property
     def band(self) -> Band:
@@ -65,7 +75,9 @@ class LMInfinite(CachePolicy):
 
     @property
     def sink_places(self) -> Sinks:
-        between = Middle(self.middle, self.away or max(1, self.window // 2), self.above) if self.middle else None
+        between = (
+            Middle(self.middle, self.away or max(1, self.window // 2), self.above) if self.middle else None
+        )
         return Sinks(self.start, self.window + 1, between)
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
@@ -82,7 +94,9 @@ class LMInfinite(CachePolicy):
         return max(near, self.away if self.middle else 0) < spec.max_positions
 
     def says(self) -> dict[str, Any]:
-        kept = "Nothing leaves: a token reads start and window, and in upper layers a few entries between them."
+        kept = (
+            "Nothing leaves: a token reads start and window, and in upper layers a few entries between them."
+        )
         return super().says() | ({"goes": kept} if self.middle else {})
 
     def divide(self, budget: int) -> None:

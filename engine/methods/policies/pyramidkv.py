@@ -31,7 +31,9 @@ class PyramidKV(Observed):
         "What is written stays."
     )
 
-    beta: int = param(20, low=1, high=100, help="how steep: the last layer keeps the mean divided by it; 1: all alike")
+    beta: int = param(
+        20, low=1, high=100, help="how steep: the last layer keeps the mean divided by it; 1: all alike"
+    )
     share: float = share()
 
     def idle(self, did: Activity) -> str:
@@ -42,7 +44,11 @@ class PyramidKV(Observed):
         budgets = set(self.plan(did.layers, prompt))
         short = f"the prompt has {prompt} tokens, and the budgets differ from {2 * self.chosen} on"
         why = "beta is 1" if self.beta == 1 else short
-        return f"pyramidkv gave all {did.layers} layers the same budget of {min(budgets)}: {why}." if len(budgets) == 1 else ""
+        return (
+            f"pyramidkv gave all {did.layers} layers the same budget of {min(budgets)}: {why}."
+            if len(budgets) == 1
+            else ""
+        )
 
     def plan(self, layers: int, prompt: int) -> list[int]:
         mean, before = self.chosen, prompt - self.window

@@ -44,7 +44,9 @@ class Quest(CachePolicy):
     does = frozenset({"select"})
     goes = "Nothing leaves: each query head reads the newest page and those whose keys may give the largest products."
 
-    entries: int = param(256, low=1, high=MOST, unit="entries", help="that a query head reads, in pages of 16, 3 at least")
+    entries: int = param(
+        256, low=1, high=MOST, unit="entries", help="that a query head reads, in pages of 16, 3 at least"
+    )
     dense: int = param(DENSE, low=0, high=256, unit="layers", help="the first ones, which read everything")
 
     @property
@@ -60,7 +62,11 @@ class Quest(CachePolicy):
         )
 
     def begin(
-        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+        self,
+        spec: ModelSpec,
+        prompt: int,
+        pieces: Callable[[int], Piece] | None = None,
+        marks: Container[int] = (),
     ) -> None:
         super().begin(spec, prompt, pieces, marks)
         self.dense = min(self.dense, spec.n_layers - 1)
@@ -70,12 +76,20 @@ class Quest(CachePolicy):
         if layer < self.dense or board.highest // PAGE < count:
             return None
         least, most = store.bounds()
-        full, own, q = least.shape[2], board.positions // PAGE, widened(q)  # own: int64 [B, T], the page of each row
-        begun = board.highest // PAGE - full  # pages that are full once the draft is read, and the last, are `begun` + 1
+        full, own, q = (
+            least.shape[2],
+            board.positions // PAGE,
+            widened(q),
+        )  # own: int64 [B, T], the page of each row
+        begun = (
+            board.highest // PAGE - full
+        )  # pages that are full once the draft is read, and the last, are `begun` + 1
         at, board.bounds[layer] = _pages(store, full), full
         tops = bound(q, least[:, :, None].to(q.dtype), most[:, :, None].to(q.dtype))  # [B, H_kv, g, T, full]
         if begun:
-            tops = torch.cat([tops, *(_ahead(store, q, board.seen, at == full + page, full) for page in range(begun))], 4)
+            tops = torch.cat(
+                [tops, *(_ahead(store, q, board.seen, at == full + page, full) for page in range(begun))], 4
+            )
         older = torch.arange(full + begun, device=q.device) < own[:, None, None, :, None]
         chosen = best(tops.masked_fill(~older, -torch.inf), count - 1)
         rest = F.pad(board.seen, (store.n - full * PAGE, 0), value=True)
@@ -98,7 +112,9 @@ def _ahead(store: LayerStore, q: Tensor, seen: Tensor, inside: Tensor, full: int
     """float [B, H_kv, g, T, 1]: the bound of a page that a draft has filled, for each row by the entries that it sees of it.
     inside: bool [B, R], the entries behind the `full` first pages that are in this one."""
     keys = store.k[:, :, None, full * PAGE :].to(q.dtype)  # [B, H_kv, 1, R, D]
-    sees = F.pad(seen, (store.n - full * PAGE, 0), value=True)[:, :, 0] & inside[:, None, None]  # [B, 1, T, R]
+    sees = (
+        F.pad(seen, (store.n - full * PAGE, 0), value=True)[:, :, 0] & inside[:, None, None]
+    )  # [B, 1, T, R]
     least = keys.masked_fill(~sees[..., None], torch.inf).amin(3)  # [B, H_kv, T, D]
     most = keys.masked_fill(~sees[..., None], -torch.inf).amax(3)
     return bound(q[..., None, :], least[:, :, None, :, None], most[:, :, None, :, None])[..., 0]

@@ -35,10 +35,14 @@ class Scissorhands(Scored):
     source = "Liu et al. 2023, arXiv:2305.17118, algorithms 1 and 2"
     goes = "Over its budget each KV head drops many entries at once: those that were below uniform in most of the last rows."
 
-    pivotal: int = param(118, low=1, high=MOST, unit="entries", help="entries kept besides the newest, at most")
+    pivotal: int = param(
+        118, low=1, high=MOST, unit="entries", help="entries kept besides the newest, at most"
+    )
     recent: int = param(10, low=1, high=MOST, unit="entries", help="newest entries, never dropped")
     window: int = param(400, low=1, high=4096, unit="rows", help="last rows whose verdicts count")
-    drop: float = param(0.5, low=0.0, high=1.0, step=0.01, unit="of the budget", help="entries dropped at once; 0: one")
+    drop: float = param(
+        0.5, low=0.0, high=1.0, step=0.01, unit="of the budget", help="entries dropped at once; 0: one"
+    )
     share: float = share()
 
     @property
@@ -66,7 +70,9 @@ class Scissorhands(Scored):
     def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
         for i, store in enumerate(cache.layers):
             if places := prompt.places(i, self.window):
-                self._judge(store, prompt.rows(i, store, self.window), torch.tensor(places, device=store.kv.device))
+                self._judge(
+                    store, prompt.rows(i, store, self.window), torch.tensor(places, device=store.kv.device)
+                )
 
     def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
         rows = rows[:, :, :, -self.window :]

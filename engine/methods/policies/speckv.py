@@ -49,21 +49,35 @@ class SpecKV(Observed):
     )
     asks = True
     tells: ClassVar[dict[str, Note]] = {
-        "lookahead": Note("series", "tokens ahead", "tokens", what="that the draft model wrote behind the prompt, as voters"),
-        "draft_bytes": Note("series", "draft's cache", "bytes", what="that the draft model's cache held meanwhile"),
+        "lookahead": Note(
+            "series", "tokens ahead", "tokens", what="that the draft model wrote behind the prompt, as voters"
+        ),
+        "draft_bytes": Note(
+            "series", "draft's cache", "bytes", what="that the draft model's cache held meanwhile"
+        ),
     }
 
-    lookahead: int = param(32, low=0, high=1024, unit="tokens", help="tokens that the draft model writes on, to vote")
-    reduce: str = param("max", choices=("max", "mean"), help="what an entry gets of all the votes of its group")
+    lookahead: int = param(
+        32, low=0, high=1024, unit="tokens", help="tokens that the draft model writes on, to vote"
+    )
+    reduce: str = param(
+        "max", choices=("max", "mean"), help="what an entry gets of all the votes of its group"
+    )
     reach: int = param(3, low=0, high=31, unit="entries", help="neighbours on either side that share votes")
     pool: str = param("max", choices=("mean", "max"), help="what an entry gets of its neighbours' votes")
     share: float = share()
 
     def begin(
-        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+        self,
+        spec: ModelSpec,
+        prompt: int,
+        pieces: Callable[[int], Piece] | None = None,
+        marks: Container[int] = (),
     ) -> None:
         super().begin(spec, prompt, pieces, marks)
-        self._votes: dict[int, Tensor] = {}  # layer -> float32 [B, H_kv, n], what the lookahead says of the entries
+        self._votes: dict[
+            int, Tensor
+        ] = {}  # layer -> float32 [B, H_kv, n], what the lookahead says of the entries
         self._notes: dict[str, Any] | None = None
 
     def most(self, prompt: int, new: int) -> int:

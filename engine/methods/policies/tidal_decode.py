@@ -51,10 +51,18 @@ class TidalDecode(CachePolicy):
         )
     }
 
-    k: int = param(256, low=1, high=MOST, unit="entries", help="that a query head notes, and reads in the layers behind")
-    start: int = param(START, low=0, high=255, unit="layer", help="the first that notes; those before it read everything")
+    k: int = param(
+        256, low=1, high=MOST, unit="entries", help="that a query head notes, and reads in the layers behind"
+    )
+    start: int = param(
+        START, low=0, high=255, unit="layer", help="the first that notes; those before it read everything"
+    )
     again: int = param(
-        AGAIN, low=0, high=255, unit="layer", help="the second that notes; one that is not behind the first: none"
+        AGAIN,
+        low=0,
+        high=255,
+        unit="layer",
+        help="the second that notes; one that is not behind the first: none",
     )
 
     @property
@@ -76,7 +84,8 @@ class TidalDecode(CachePolicy):
         last = spec.n_layers - 1
         if not last:
             return (
-                f"{spec.name} has one layer, and {self.name} reads less in those behind the first: choose the policy keep_all."
+                f"{spec.name} has one layer, and {self.name} reads less in those behind the first: "
+                "choose the policy keep_all."
             )
         if self.start >= last and self.start != START:
             return (
@@ -88,10 +97,17 @@ class TidalDecode(CachePolicy):
         return None
 
     def begin(
-        self, spec: ModelSpec, prompt: int, pieces: Callable[[int], Piece] | None = None, marks: Container[int] = ()
+        self,
+        spec: ModelSpec,
+        prompt: int,
+        pieces: Callable[[int], Piece] | None = None,
+        marks: Container[int] = (),
     ) -> None:
         super().begin(spec, prompt, pieces, marks)
-        self.start, self.again = min(self.start, spec.n_layers - 2), self.again if self.again < spec.n_layers else 0
+        self.start, self.again = (
+            min(self.start, spec.n_layers - 2),
+            self.again if self.again < spec.n_layers else 0,
+        )
         self._scale, self._cap = spec.score_scale, spec.attn_cap
         self._covered: list[Tensor | None] = [None] * spec.n_layers
 

@@ -31,10 +31,16 @@ class Agreement(Router):
     of: ClassVar[frozenset[str]] = frozenset({"answer"})
     by = "votes"
 
-    tau: float = param(0.6, low=0.0, high=1.1, step=0.05, help="share of all samples from which on they are kept; 1.1: never")
+    tau: float = param(
+        0.6, low=0.0, high=1.1, step=0.05, help="share of all samples from which on they are kept; 1.1: never"
+    )
     samples: int = param(4, low=1, high=32, unit="answers", help="k, drawn to each form of the question")
-    second: str = param("\nAnswer:", lines=True, most=2000, help="behind the prompt in the second form; empty: one form alone")
-    compare: str = param("text", choices=("text", "number"), help="what must be the same: the text, or its last number")
+    second: str = param(
+        "\nAnswer:", lines=True, most=2000, help="behind the prompt in the second form; empty: one form alone"
+    )
+    compare: str = param(
+        "text", choices=("text", "number"), help="what must be the same: the text, or its last number"
+    )
 
     @property
     def copies(self) -> int:

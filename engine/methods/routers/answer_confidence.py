@@ -26,7 +26,13 @@ class AnswerConfidence(Router):
     of: ClassVar[frozenset[str]] = frozenset({"answer"})
     by = "likelihood"
 
-    tau: float = param(0.6, low=0.0, high=1.1, step=0.05, help="confidence from which on the small answer is kept; 1.1: never")
+    tau: float = param(
+        0.6,
+        low=0.0,
+        high=1.1,
+        step=0.05,
+        help="confidence from which on the small answer is kept; 1.1: never",
+    )
 
     def judge(self, answers: list[Candidate], question: Question) -> Judged:
         question.look("law", len(answers[0].tokens))

@@ -34,10 +34,16 @@ class Entropy(Router):
     by = "entropy"
     above = False
 
-    tau: float = param(1.0, low=-1.0, high=64.0, unit="bits", help="mean entropy above which the large model writes")
-    shift: float = param(0.0, low=-64.0, high=64.0, unit="bits", help="added to tau while the large model writes")
+    tau: float = param(
+        1.0, low=-1.0, high=64.0, unit="bits", help="mean entropy above which the large model writes"
+    )
+    shift: float = param(
+        0.0, low=-64.0, high=64.0, unit="bits", help="added to tau while the large model writes"
+    )
     window: int = param(5, low=1, high=1024, unit="tokens", help="w, of whose entropies the mean is taken")
-    stay: int = param(10, low=1, high=1024, unit="tokens", help="d_min, that a model writes in a row at least")
+    stay: int = param(
+        10, low=1, high=1024, unit="tokens", help="d_min, that a model writes in a row at least"
+    )
     start: str = param("large", choices=("small", "large"), help="which model writes first")
     reset: bool = param(False, help="begin the window anew where the models change")
 
@@ -47,7 +53,9 @@ class Entropy(Router):
 
     def score(self, logits: Tensor) -> float:
         law = logits.double().log_softmax(-1)
-        return float(-(law.exp() * law.clamp_min(-1e4)).sum()) / math.log(2)  # a token that cannot come has no bits
+        return float(-(law.exp() * law.clamp_min(-1e4)).sum()) / math.log(
+            2
+        )  # a token that cannot come has no bits
 
     def turn(self, active: Size, scores: list[float], stay: int) -> tuple[float, float, Size]:
         del scores[: -self.window]

@@ -33,7 +33,9 @@ class ExpectedCost(Router):
     lanes = ("draft",)
     lane_needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
 
-    tau: float = param(1.0, low=0.0, high=1e6, help="the small model is asked where its answer is worth so much of its price")
+    tau: float = param(
+        1.0, low=0.0, high=1e6, help="the small model is asked where its answer is worth so much of its price"
+    )
     length: int = param(16, low=1, high=4096, unit="tokens", help="that an answer is expected to have")
 
     def lacks(self, role: str, spec: ModelSpec) -> str | None:
@@ -47,7 +49,9 @@ class ExpectedCost(Router):
     def forms(self, question: Question) -> list[list[int]]:
         small, large = question.small, question.large
         head = cast(CorrectnessHead, small.decoder.heads[CorrectnessHead.kind])
-        small.forward(Feed.causal(question.tokens[-1:], len(question.tokens) - 1, small.decoder.device), "draft")
+        small.forward(
+            Feed.causal(question.tokens[-1:], len(question.tokens) - 1, small.decoder.device), "draft"
+        )
         assert small.probe is not None
         wrong = float(head.wrong(small.probe.hidden["final"][0, -1]))
         question.look("net", 1, head.wrong_widths)

@@ -30,9 +30,15 @@ class Fallback(Router):
     of = frozenset({"token"})
     judges = True
 
-    tau: float = param(0.6, low=0.0, high=1.0, help="largest probability below which the small model gives up")
-    rollback: float = param(5.0, low=0.0, high=1000.0, unit="nats", help="-ln p by the large model above which a token goes")
-    length: int = param(10, low=1, high=64, unit="tokens", help="that the small model writes in a row at most")
+    tau: float = param(
+        0.6, low=0.0, high=1.0, help="largest probability below which the small model gives up"
+    )
+    rollback: float = param(
+        5.0, low=0.0, high=1000.0, unit="nats", help="-ln p by the large model above which a token goes"
+    )
+    length: int = param(
+        10, low=1, high=64, unit="tokens", help="that the small model writes in a row at most"
+    )
 
     @property
     def reach(self) -> int:

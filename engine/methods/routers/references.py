@@ -36,9 +36,18 @@ class References(Router):
     of: ClassVar[frozenset[str]] = frozenset({"answer"})
     by = "weights"
 
-    tau: float = param(0.5, low=0.0, high=1.1, step=0.05, help="score from which on the small answer is kept; 1.1: never")
-    pairs: str = param("", lines=True, most=100_000, help=f"labelled pairs, one a line: {SHAPE}; without any the score is 0.5")
-    tie: float = param(0.05, low=0.0, high=10.0, unit="nats", help="difference a token up to which two answers are alike")
+    tau: float = param(
+        0.5, low=0.0, high=1.1, step=0.05, help="score from which on the small answer is kept; 1.1: never"
+    )
+    pairs: str = param(
+        "",
+        lines=True,
+        most=100_000,
+        help=f"labelled pairs, one a line: {SHAPE}; without any the score is 0.5",
+    )
+    tie: float = param(
+        0.05, low=0.0, high=10.0, unit="nats", help="difference a token up to which two answers are alike"
+    )
     weights: tuple[float, ...] = param(
         (1.0, 1.0, -1.0, 1.0, -1.0, -1.0), low=-10.0, high=10.0, least=6, most=6,
         help="of an answer above, beside, below a right reference, then of one above, beside, below a wrong one",
@@ -91,7 +100,9 @@ def _read(line: str) -> tuple[Said, Said, bool] | None:
 
 
 def _says(x: Any) -> TypeGuard[Said]:
-    return bool(x) and (isinstance(x, str) or (isinstance(x, list) and all(type(one) is int and one >= 0 for one in x)))
+    return bool(x) and (
+        isinstance(x, str) or (isinstance(x, list) and all(type(one) is int and one >= 0 for one in x))
+    )
 
 
 def _ids(said: Said, question: Question) -> list[int]:
@@ -104,5 +115,7 @@ def _ids(said: Said, question: Question) -> list[int]:
         ids = question.encode(said)
     if not ids or max(ids) >= question.small.decoder.vocab:
         words = repr(said)[:40]
-        raise EngineFault("bad_input", f"references.pairs: {words} is no text of {question.small.decoder.spec.name}.")
+        raise EngineFault(
+            "bad_input", f"references.pairs: {words} is no text of {question.small.decoder.spec.name}."
+        )
     return ids

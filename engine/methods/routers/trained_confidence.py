@@ -32,7 +32,13 @@ class TrainedConfidence(Router):
     lanes = ("draft",)
     lane_needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
 
-    tau: float = param(0.5, low=0.0, high=1.1, step=0.05, help="confidence from which on the small answer is kept; 1.1: never")
+    tau: float = param(
+        0.5,
+        low=0.0,
+        high=1.1,
+        step=0.05,
+        help="confidence from which on the small answer is kept; 1.1: never",
+    )
 
     def lacks(self, role: str, spec: ModelSpec) -> str | None:
         if "correctness" in spec.heads:

@@ -31,8 +31,12 @@ class Chain(Sampler):
     source = "order matters: transformers, generation/logits_process.py"
     listed = False
     tells: ClassVar[dict[str, Note]] = {
-        "cut": Note("grid", "tokens cut", "tokens", "that each stage removed, for the first token of the step"),
-        "mass": Note("grid", "mass kept", "", "what the stage before gave to the tokens that each stage left"),
+        "cut": Note(
+            "grid", "tokens cut", "tokens", "that each stage removed, for the first token of the step"
+        ),
+        "mass": Note(
+            "grid", "mass kept", "", "what the stage before gave to the tokens that each stage left"
+        ),
         "spread": Note("grid", "entropy", "nats", "of the distribution behind each stage"),
     }
 
@@ -93,7 +97,9 @@ class Chain(Sampler):
     def from_record(cls, record: Mapping[str, Any]) -> Chain:
         stages = record.get("stages")
         if not isinstance(stages, list):
-            raise ParamError("The record of a chain lacks its stages: record the run again with this version.")
+            raise ParamError(
+                "The record of a chain lacks its stages: record the run again with this version."
+            )
         return cls(stages=[cast(Sampler, recorded(cls.kind, stage)) for stage in stages])
 
     def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> list[Any]:

@@ -44,12 +44,18 @@ class Grammar(Sampler):
     tells: ClassVar[dict[str, Note]] = {
         "allowed": Note("series", "allowed", "tokens", "that may follow, by the grammar"),
         "forced": Note("series", "forced", "tokens", "that must follow, since each is the only one"),
-        "refused": Note("series", "refused", "", "probability that the model gave to tokens which do not fit"),
+        "refused": Note(
+            "series", "refused", "", "probability that the model gave to tokens which do not fit"
+        ),
         "mask_us": Note("clock", "masks", "µs", "time to make masks since the last step"),
     }
 
-    text: str = param(".*", lines=True, most=20000, help="the grammar, in its dialect; as it comes: one line of any text")
-    dialect: str = param("regex", choices=DIALECTS, help="a regular expression, a JSON schema, or rules as Lark writes them")
+    text: str = param(
+        ".*", lines=True, most=20000, help="the grammar, in its dialect; as it comes: one line of any text"
+    )
+    dialect: str = param(
+        "regex", choices=DIALECTS, help="a regular expression, a JSON schema, or rules as Lark writes them"
+    )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if not method.acceptance.keeps_law:
@@ -67,7 +73,9 @@ class Grammar(Sampler):
 
     def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> Path:
         if alphabet is None:
-            raise ParamError("grammar has to know what ids stand for, and this model has no tokenizer: leave the sampler out.")
+            raise ParamError(
+                "grammar has to know what ids stand for, and this model has no tokenizer: leave the sampler out."
+            )
         return Recogniser(self.text, self.dialect, alphabet).root
 
     def warp(self, logits: Tensor, state: Path) -> Tensor:
@@ -75,7 +83,9 @@ class Grammar(Sampler):
             return logits
         fits = state.recogniser.mask(state).to(logits.device)
         left = logits.masked_fill(~fits, -torch.inf)
-        if left.amax() == -torch.inf:  # a draft model may give nothing to all that fit: then they are alike to it
+        if (
+            left.amax() == -torch.inf
+        ):  # a draft model may give nothing to all that fit: then they are alike to it
             return torch.zeros_like(logits).masked_fill_(~fits, -torch.inf)
         return left
 

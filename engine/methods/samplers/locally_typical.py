@@ -27,7 +27,9 @@ class LocallyTypical(Sampler):
             return logits
         surprise = -logits.log_softmax(-1)  # inf where a token was removed before, which sorts it last
         p = (-surprise).exp()
-        order = (surprise - torch.special.entr(p).sum(-1, keepdim=True)).abs().sort(dim=-1, stable=True).indices
+        order = (
+            (surprise - torch.special.entr(p).sum(-1, keepdim=True)).abs().sort(dim=-1, stable=True).indices
+        )
         ordered = p.gather(-1, order)
         out = ordered.cumsum(-1) - ordered >= self.tau  # mass of the tokens ahead
         out[..., 0] = False

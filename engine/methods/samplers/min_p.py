@@ -19,7 +19,9 @@ class MinP(Sampler):
     title = "Min-p"
     source = "Nguyen et al. 2025, arXiv:2407.01082"
 
-    share: float = param(0.05, low=0.0, high=1.0, step=0.01, help="least probability, as a share of the best token's")
+    share: float = param(
+        0.05, low=0.0, high=1.0, step=0.01, help="least probability, as a share of the best token's"
+    )
 
     def warp(self, logits: Tensor, state: Any) -> Tensor:
         if self.share == 0:

@@ -36,7 +36,9 @@ class Mirostat(Sampler):
 
     target: float = param(5.0, low=0.5, high=12.0, step=0.1, unit="bits", help="tau, the surprise to hold")
     rate: float = param(0.1, low=0.01, high=1.0, step=0.01, help="eta, the learning rate of mu")
-    measure: str = param("full", choices=("full", "kept"), help="distribution under which the surprise is measured")
+    measure: str = param(
+        "full", choices=("full", "kept"), help="distribution under which the surprise is measured"
+    )
 
     def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> float:
         return 2 * self.target

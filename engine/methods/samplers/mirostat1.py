@@ -53,7 +53,9 @@ class Mirostat1(Sampler):
 
     target: float = param(3.0, low=0.5, high=12.0, step=0.1, unit="bits", help="tau, the surprise to hold")
     rate: float = param(1.0, low=0.01, high=1.0, step=0.01, help="eta, the learning rate of mu")
-    ranks: int = param(100, low=2, high=1000, unit="tokens", help="m, most likely ones that the exponent is estimated from")
+    ranks: int = param(
+        100, low=2, high=1000, unit="tokens", help="m, most likely ones that the exponent is estimated from"
+    )
 
     def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> _State:
         return _State(2 * self.target)
@@ -72,7 +74,11 @@ class Mirostat1(Sampler):
         eps = s - 1
         if math.isinf(s):
             return 1
-        part = math.log(eps / -math.expm1(-eps * math.log(vocab))) if abs(eps) > 1e-6 else -math.log(math.log(vocab))
+        part = (
+            math.log(eps / -math.expm1(-eps * math.log(vocab)))
+            if abs(eps) > 1e-6
+            else -math.log(math.log(vocab))
+        )
         k = math.exp(min(max((mu * math.log(2) + part) / max(s, 1e-9), 0.0), math.log(vocab)))
         return min(round(k) + 1, vocab)
 
@@ -87,4 +93,9 @@ class Mirostat1(Sampler):
 
     def show(self, state: _State) -> dict[str, Any]:
         s = state.exponent
-        return {"mu": state.mu, "surprise": state.seen, "exponent": None if s is None or math.isinf(s) else s, "k": state.k}
+        return {
+            "mu": state.mu,
+            "surprise": state.seen,
+            "exponent": None if s is None or math.isinf(s) else s,
+            "k": state.k,
+        }

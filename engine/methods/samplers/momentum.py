@@ -38,21 +38,32 @@ class Momentum(Sampler):
     """
 
     title = "Momentum decoding"
-    source = "Lan et al. 2022, arXiv:2212.02175, section 3; gmftbyGMFTBY/MomentumDecoding, models/utlis_ngram.py"
+    source = (
+        "Lan et al. 2022, arXiv:2212.02175, section 3; gmftbyGMFTBY/MomentumDecoding, models/utlis_ngram.py"
+    )
     stateful = True
     reads_logits = True
     departs = "tokens that retrace the text are passed over"
     tells: ClassVar[dict[str, Note]] = {
-        "depth": Note("series", "depth", "tokens", "that the token before this step retraced, itself included"),
+        "depth": Note(
+            "series", "depth", "tokens", "that the token before this step retraced, itself included"
+        ),
         "deflected": Note("series", "deflected", "", "whether a likelier token was passed over for it"),
     }
 
     k: int = param(5, low=1, high=1000, unit="tokens", help="most likely ones that are weighed")
     alpha: float = param(0.2, low=0.0, high=10.0, step=0.05, help="weight of the resistance")
     resistance: tuple[float, ...] = param(
-        (0, 1, 2, 3, 4, 5), low=0.0, high=1000.0, least=1, most=16, help="f of depths 0, 1, ...; the last holds for deeper ones"
+        (0, 1, 2, 3, 4, 5),
+        low=0.0,
+        high=1000.0,
+        least=1,
+        most=16,
+        help="f of depths 0, 1, ...; the last holds for deeper ones",
     )
-    forbid: int = param(0, low=0, high=16, unit="tokens", help="depth from which a token is not taken; 0: none")
+    forbid: int = param(
+        0, low=0, high=16, unit="tokens", help="depth from which a token is not taken; 0: none"
+    )
 
     def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> _State:
         return _State(np.array(prompt, np.int64))
@@ -60,7 +71,10 @@ class Momentum(Sampler):
     def depths(self, text: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """int64 [k]: l of each of `tokens` (int64 [k]) behind `text` (int64 [n])."""
         most = max(len(self.resistance) - 1, self.forbid)
-        runs, along = np.ones(len(text), np.int64), np.ones(len(text), bool)  # [n]: l of the token at each place, were it next
+        runs, along = (
+            np.ones(len(text), np.int64),
+            np.ones(len(text), bool),
+        )  # [n]: l of the token at each place, were it next
         for back in range(1, min(most, len(text))):
             along[:back] = False
             along[back:] &= text[:-back] == text[-back]

@@ -22,7 +22,9 @@ class Temperature(Sampler):
     source = "Ackley, Hinton, Sejnowski 1985"
     cuts = False
 
-    temperature: float = param(1.0, low=0.0, high=5.0, step=0.05, help="0 is greedy, below 1 sharpens, above 1 flattens")
+    temperature: float = param(
+        1.0, low=0.0, high=5.0, step=0.05, help="0 is greedy, below 1 sharpens, above 1 flattens"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,5 +48,7 @@ def heated(stages: Sequence[Sampler], temperature: float) -> list[Sampler]:
     """The same stages at another temperature: in the place of the first one that they have, else behind them. What is greedy
     gives way."""
     first = next((i for i, x in enumerate(stages) if x.heat is not None), len(stages))
-    before, after = ([x for x in part if x.heat is None and not x.greedy] for part in (stages[:first], stages[first:]))
+    before, after = (
+        [x for x in part if x.heat is None and not x.greedy] for part in (stages[:first], stages[first:])
+    )
     return [*before, Temperature(temperature=temperature), *after]

@@ -38,13 +38,17 @@ class Cerberus(Schedule):
     gates: ClassVar[bool] = True
     needs = Needs(hidden=frozenset({"final"}))
     tells: ClassVar[dict[str, Note]] = {
-        "chance": Note("series", "chance", what="that the first drafted token is accepted, by the gate", line="least"),
+        "chance": Note(
+            "series", "chance", what="that the first drafted token is accepted, by the gate", line="least"
+        ),
         "entropy": Note("series", "entropy", "nats", "of the law that the root was taken from"),
         "largest": Note("series", "max p", what="the largest probability of that law"),
         "off": Note("series", "off", "steps", "without a draft before this one"),
     }
 
-    least: float = param(0.4, low=0.0, high=1.0, step=0.05, help="chance under which a step drafts nothing; 1: never drafts")
+    least: float = param(
+        0.4, low=0.0, high=1.0, step=0.05, help="chance under which a step drafts nothing; 1: never drafts"
+    )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         return missing("cerberus", spec, "the schedule fixed")
@@ -56,13 +60,18 @@ class Cerberus(Schedule):
         self._logits: Tensor | None = None  # [V], of the law of the root; None: nothing came before it
         if probe is not None:
             logits = ctx.target.decoder.unembed(probe.hidden["final"][0, -1])
-            self._logits = require_finite(logits, f"the prompt's end, read by {ctx.target.decoder.spec.name},")
+            self._logits = require_finite(
+                logits, f"the prompt's end, read by {ctx.target.decoder.spec.name},"
+            )
 
     def now(self, ctx: Context) -> bool:
         if self._logits is None:
             self._said = dict[str, float]()
             return self.least < 1
-        chance, (entropy, largest) = float(self._gate.chance(self._logits)), self._gate.looks(self._logits).tolist()
+        chance, (entropy, largest) = (
+            float(self._gate.chance(self._logits)),
+            self._gate.looks(self._logits).tolist(),
+        )
         self._said = {"chance": round(chance, 4), "entropy": round(entropy, 4), "largest": round(largest, 4)}
         return chance >= self.least and self.least < 1
 

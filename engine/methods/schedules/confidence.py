@@ -37,11 +37,15 @@ class Confidence(Schedule):
     tells: ClassVar[dict[str, Note]] = {
         "threshold": Note("series", "bar", what="a guess less likely than this ends the draft"),
         "pairs": Note("series", "pairs", "tokens", "judged guesses that the bar is tuned on"),
-        "sure": Note("node", "sure", what="the draft's largest probability, before the sampler", line="threshold"),
+        "sure": Note(
+            "node", "sure", what="the draft's largest probability, before the sampler", line="threshold"
+        ),
         "stop": Note("set", "ended by", what="what ended the draft"),
     }
 
-    threshold: float = param(0.4, low=0.0, high=1.0, step=0.01, help="probability under which drafting stops, at first")
+    threshold: float = param(
+        0.4, low=0.0, high=1.0, step=0.01, help="probability under which drafting stops, at first"
+    )
     most: int = param(20, low=1, high=64, unit="tokens", help="longest draft")
     tune: bool = param(True, help="let the threshold follow what was accepted")
 

@@ -47,11 +47,23 @@ class Goodput(Schedule):
     }
 
     batch: int = param(1, low=1, high=4096, unit="texts", help="simulated batch: texts that share every pass")
-    machine: str = param("a100-80g", choices=("here", *DEVICES), help="whose times are reckoned with; here: timed on this one")
+    machine: str = param(
+        "a100-80g", choices=("here", *DEVICES), help="whose times are reckoned with; here: timed on this one"
+    )
     most: int = param(8, low=1, high=64, unit="tokens", help="K, longest draft")
-    alpha: float = param(0.7, low=0.0, high=1.0, step=0.05, help="share accepted that the average begins with")
-    memory: float = param(0.9, low=0.0, high=0.999, step=0.01, help="what a step leaves of the counts before it")
-    probe: int = param(16, low=0, high=1024, unit="steps", help="steps without a draft after which one token is tried; 0: none")
+    alpha: float = param(
+        0.7, low=0.0, high=1.0, step=0.05, help="share accepted that the average begins with"
+    )
+    memory: float = param(
+        0.9, low=0.0, high=0.999, step=0.01, help="what a step leaves of the counts before it"
+    )
+    probe: int = param(
+        16,
+        low=0,
+        high=1024,
+        unit="steps",
+        help="steps without a draft after which one token is tried; 0: none",
+    )
 
     def begin(self, ctx: Context) -> None:
         draft = ctx.lanes["draft"].decoder
@@ -59,7 +71,10 @@ class Goodput(Schedule):
             self._target, self._draft = Linear.timed(ctx.target.decoder), Linear.timed(draft)
         else:
             device = DEVICES[self.machine]
-            self._target, self._draft = Linear.of(ctx.target.decoder.spec, device), Linear.of(draft.spec, device)
+            self._target, self._draft = (
+                Linear.of(ctx.target.decoder.spec, device),
+                Linear.of(draft.spec, device),
+            )
         self._accepted, self._judged = PRIOR * self.alpha, PRIOR
         self._off = self._chosen = 0
         self._us: list[float] = []
@@ -76,7 +91,10 @@ class Goodput(Schedule):
     def times(self, target: Linear, draft: Linear, context: int) -> list[float]:
         """Microseconds of a step with k = 0, 1, ..., `most` drafted tokens a text, each text `context` tokens long."""
         entries = self.batch * context
-        return [target.us(self.batch * (k + 1), entries) + k * draft.us(self.batch, entries) for k in range(self.most + 1)]
+        return [
+            target.us(self.batch * (k + 1), entries) + k * draft.us(self.batch, entries)
+            for k in range(self.most + 1)
+        ]
 
     def best(self, us: list[float], alpha: float) -> int:
         """The k with the largest goodput for steps of `us[k]` microseconds; of several, the smallest."""
@@ -92,4 +110,6 @@ class Goodput(Schedule):
     def notes(self) -> dict[str, Any]:
         us = [round(x, 3) for x in self._us]
         alpha = round(self._alpha(), 4)
-        return {"schedule": {"alpha": alpha, "k": self._chosen, "us": us, "batch": self.batch, "off": self._off}}
+        return {
+            "schedule": {"alpha": alpha, "k": self._chosen, "us": us, "batch": self.batch, "off": self._off}
+        }

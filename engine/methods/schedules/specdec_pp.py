@@ -43,7 +43,9 @@ class SpecDecPP(Schedule):
     lane_needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
     looks_at = "judges by the state of"
     tells: ClassVar[dict[str, Note]] = {
-        "a": Note("node", "a", what="estimated probability that the target accepts a token; the last one has none"),
+        "a": Note(
+            "node", "a", what="estimated probability that the target accepts a token; the last one has none"
+        ),
         "product": Note("series", "all accepted", what="estimated probability that no token is rejected"),
         "h": Note("series", "h", what="probability of a rejection above which drafting stops"),
         "stop": Note("set", "ended by", what="what ended the draft"),
@@ -87,5 +89,10 @@ class SpecDecPP(Schedule):
 
     def notes(self) -> dict[str, Any]:
         stopped = "rejection likely" if 1 - self._product > self._bound else "length"
-        said = {"a": [round(x, 4) for x in self._a], "product": round(self._product, 4), "h": self._bound, "stop": stopped}
+        said = {
+            "a": [round(x, 4) for x in self._a],
+            "product": round(self._product, 4),
+            "h": self._bound,
+            "stop": stopped,
+        }
         return {"schedule": said}

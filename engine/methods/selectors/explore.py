@@ -34,11 +34,19 @@ class Explore(Selector):
     commits = "tries"
     explores = True
 
-    tau: float = param(0.9, low=0.0, high=1.01, step=0.01, help="confidence that is enough in the first block")
-    beyond: float = param(0.05, low=0.0, high=1.0, step=0.01, help="how much more is asked for behind that block")
+    tau: float = param(
+        0.9, low=0.0, high=1.01, step=0.01, help="confidence that is enough in the first block"
+    )
+    beyond: float = param(
+        0.05, low=0.0, high=1.0, step=0.01, help="how much more is asked for behind that block"
+    )
     span: int = param(2, low=1, high=64, unit="blocks", help="w, blocks that are filled side by side")
-    tries: int = param(2, low=1, high=8, unit="canvases", help="K, tokens that are tried at the place that is explored")
-    least: int = param(2, low=0, high=256, unit="places", help="r, sure places of a pass that are enough; 0: never explore")
+    tries: int = param(
+        2, low=1, high=8, unit="canvases", help="K, tokens that are tried at the place that is explored"
+    )
+    least: int = param(
+        2, low=0, high=256, unit="places", help="r, sure places of a pass that are enough; 0: never explore"
+    )
     gain: float = param(0.5, low=0.0, high=10.0, step=0.1, help="worth of a place that gets sure, in nats")
 
     @property

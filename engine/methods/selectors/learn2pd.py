@@ -37,8 +37,12 @@ class Learn2PD(Selector):
     source = "Bao et al. 2025, arXiv:2509.25188; ims-kdks/Learning-to-Parallel-Decoding, llada/generate.py (generate_l2p_eot)"
     commits = "filter"
 
-    accept: float = param(0.96, low=0.0, high=1.0, step=0.01, help="how sure the filter must be; 1: it never is")
-    steps: int = param(32, low=1, high=1024, unit="passes", help="S of the schedule, passes that fill a block at most")
+    accept: float = param(
+        0.96, low=0.0, high=1.0, step=0.01, help="how sure the filter must be; 1: it never is"
+    )
+    steps: int = param(
+        32, low=1, high=1024, unit="passes", help="S of the schedule, passes that fill a block at most"
+    )
     cut: bool = param(True, help="drop the places behind a predicted end")
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:

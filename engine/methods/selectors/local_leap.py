@@ -24,15 +24,20 @@ class LocalLeap(Selector):
     source = "Local Determinism Propagation 2025, arXiv:2510.07081; formula read from a copy of friedrichor/LocalLeap"
     commits = "leap"
 
-    tau: float = param(0.9, low=0.0, high=1.01, step=0.01, help="confidence that is enough anywhere, and makes an anchor")
-    relaxed: float = param(0.75, low=0.0, high=1.01, step=0.01, help="tau_r, confidence that is enough near an anchor")
+    tau: float = param(
+        0.9, low=0.0, high=1.01, step=0.01, help="confidence that is enough anywhere, and makes an anchor"
+    )
+    relaxed: float = param(
+        0.75, low=0.0, high=1.01, step=0.01, help="tau_r, confidence that is enough near an anchor"
+    )
     radius: int = param(4, low=0, high=256, unit="places", help="how far from an anchor near is")
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if self.relaxed <= self.tau:
             return None
         return (
-            f"local_leap.relaxed = {self.relaxed:g} is above tau = {self.tau:g}: choose at most tau, or the selector threshold."
+            f"local_leap.relaxed = {self.relaxed:g} is above tau = {self.tau:g}: "
+            "choose at most tau, or the selector threshold."
         )
 
     def select(self, view: Open, chance: Chance) -> Choice:

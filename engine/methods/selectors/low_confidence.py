@@ -18,7 +18,9 @@ class LowConfidence(Selector):
     """
 
     title = "Low confidence"
-    source = "LLaDA: Nie et al. 2025, arXiv:2502.09992, section 2.4; ML-GSAI/LLaDA, generate.py (low_confidence)"
+    source = (
+        "LLaDA: Nie et al. 2025, arXiv:2502.09992, section 2.4; ML-GSAI/LLaDA, generate.py (low_confidence)"
+    )
     commits = "schedule"
 
     steps: int = param(32, low=1, high=1024, unit="passes", help="S, passes that fill a block")

@@ -28,6 +28,9 @@ class MaskPredict(Selector):
 
     def select(self, view: Open, chance: Chance) -> Choice:
         first, behind = view.block
-        confidence = {**view.written, **dict(zip(view.places.tolist(), view.confidence.tolist(), strict=True))}
+        confidence = {
+            **view.written,
+            **dict(zip(view.places.tolist(), view.confidence.tolist(), strict=True)),
+        }
         again = lowest(confidence, remasked(behind - first, self.steps, view.passes))
         return Choice(len(view.places), ["written"] * len(view.places), reopened=again)

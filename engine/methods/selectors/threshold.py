@@ -25,8 +25,12 @@ class Threshold(Selector):
     source = "Fast-dLLM: Wu et al. 2025, arXiv:2505.22618, section 3.3; NVlabs/Fast-dLLM, llada/generate.py"
     commits = "bar"
 
-    tau: float = param(0.9, low=0.0, high=1.01, step=0.01, help="confidence that is enough; above 1 nothing is")
-    factor: float = param(0.0, low=0.0, high=4.0, step=0.1, help="f of the factor rule, in the place of tau; 0: by tau")
+    tau: float = param(
+        0.9, low=0.0, high=1.01, step=0.01, help="confidence that is enough; above 1 nothing is"
+    )
+    factor: float = param(
+        0.0, low=0.0, high=4.0, step=0.1, help="f of the factor rule, in the place of tau; 0: by tau"
+    )
 
     def select(self, view: Open, chance: Chance) -> Choice:
         if self.factor > 0:

@@ -58,14 +58,20 @@ class Aligned(Strategy):
     changes = "tokens are weighed by what the grammar allows behind them"
     tells: ClassVar[dict[str, Note]] = {
         "mass": Note("series", "mass of the grammar", "", "at most, by what was seen: c~ of the prompt"),
-        "log_mass": Note("series", "its logarithm", "nats", "of c~ of the prompt, which may be less than any number"),
+        "log_mass": Note(
+            "series", "its logarithm", "nats", "of c~ of the prompt, which may be less than any number"
+        ),
         "read": Note("series", "prefixes read", "tokens", "that no text before had"),
         "prefixes": Note("series", "prefixes known", "prefixes", "in the trie behind the text"),
-        "grammar": Note("grid", "by the grammar alone", "", "law of the first choice, of its likeliest tokens"),
+        "grammar": Note(
+            "grid", "by the grammar alone", "", "law of the first choice, of its likeliest tokens"
+        ),
         "aligned": Note("grid", "aligned", "", "the same law, weighed by c~ behind each token"),
     }
 
-    samples: int = param(8, low=1, high=256, unit="texts", help="drawn one after another; the last is the run's text")
+    samples: int = param(
+        8, low=1, high=256, unit="texts", help="drawn one after another; the last is the run's text"
+    )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         stages = method.sampler.in_order

@@ -48,7 +48,13 @@ class Apar(Strategy):
 
     fork: str = param("", help="the token that forks, as its text or its id; empty: nothing forks")
     child: str = param("", help="the token put behind it in a new thread, as its text or its id")
-    most: int = param(32, low=1, high=256, unit="threads", help="written at once; where there are as many, a fork begins none")
+    most: int = param(
+        32,
+        low=1,
+        high=256,
+        unit="threads",
+        help="written at once; where there are as many, a fork begins none",
+    )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if bool(self.fork) != bool(self.child):
@@ -63,7 +69,9 @@ class Apar(Strategy):
         if self.fork:
             marks = token_of(s, self.fork, "apar.fork"), token_of(s, self.child, "apar.child")
             if marks[0] == marks[1]:
-                raise EngineFault("bad_input", f"apar.fork and apar.child are the same token, {marks[0]}: give two.")
+                raise EngineFault(
+                    "bad_input", f"apar.fork and apar.child are the same token, {marks[0]}: give two."
+                )
         s.scratch = _Run(Writing.of(s), marks)
         s.scratch.writing.begin(s, s.scratch.writing.branches.alive[0])
 

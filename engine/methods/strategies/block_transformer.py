@@ -62,7 +62,9 @@ class BlockTransformer(Strategy):
         spec, head = s.target.decoder.spec, cast(BlockDecoder, s.target.decoder.heads[KIND])
         if head.shape["block_length"] != spec.block_length:
             reads = f"heads/{KIND} reads blocks of {head.shape['block_length']} tokens"
-            raise EngineFault("bad_input", f"{reads} and {spec.name} writes blocks of {spec.block_length}: train both anew.")
+            raise EngineFault(
+                "bad_input", f"{reads} and {spec.name} writes blocks of {spec.block_length}: train both anew."
+            )
         lane = Lane(LANE, head.decoder(spec), CachePolicy(), executor=s.target.executor)
         s.lanes[LANE] = lane
         blocks = head.embedded(torch.tensor([self.padded(s)], device=s.target.decoder.device))[:, :-1]
@@ -96,7 +98,10 @@ class BlockTransformer(Strategy):
             whole = head.embedded(torch.tensor([self.padded(s)[-block:]], device=feed.tokens.device))
             context = self.read(s.lanes[LANE], whole, "blocks")
             emptied(s.target)
-            feed.embeds, feed.embed_rows = context[None, None], torch.ones(1, dtype=torch.bool, device=context.device)
+            feed.embeds, feed.embed_rows = (
+                context[None, None],
+                torch.ones(1, dtype=torch.bool, device=context.device),
+            )
             drafted = clock.mark()
         logits = s.target.forward(feed)[0]  # [1, V]
         verified, before = clock.mark(), s.sampler_state

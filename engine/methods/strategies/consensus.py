@@ -44,7 +44,9 @@ class Consensus(Strategy):
     changes = "of several texts the one that is most like all is kept"
 
     samples: int = param(8, low=1, high=64, unit="texts", help="k, texts that are drawn and vote")
-    measure: str = param("f1", choices=MEASURES, help="how like two texts are: equal or not, common tokens, or edits")
+    measure: str = param(
+        "f1", choices=MEASURES, help="how like two texts are: equal or not, common tokens, or edits"
+    )
 
     def begin(self, s: State) -> None:
         s.scratch = Drawing.of(s, self.samples)

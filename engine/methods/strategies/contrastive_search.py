@@ -46,7 +46,9 @@ class _Text:
 
     def like(self, states: Tensor) -> Tensor:
         """float [k, n]: the cosines of states [k, d_model] with those of the text."""
-        return (normalize(states.to(self.states.dtype), dim=-1) @ self.states[: self.read].T).clamp_(-1.0, 1.0)
+        return (normalize(states.to(self.states.dtype), dim=-1) @ self.states[: self.read].T).clamp_(
+            -1.0, 1.0
+        )
 
     def end_with(self, lane: Lane, row: int, logits: Tensor) -> None:
         """The text now ends with the token in this row of the lane's last pass, whose logits are float [R, V]."""
@@ -82,13 +84,22 @@ class ContrastiveSearch(Strategy):
     lossless = False
     changes = "what repeats the text's own states is held back"
     tells: ClassVar[dict[str, Note]] = {
-        "likeness": Note("series", "likeness", "", "largest cosine of the taken token's state with one before it"),
-        "nearest": Note("set", "nearest places", "token, position", "of each candidate, where a state most like its own is"),
+        "likeness": Note(
+            "series", "likeness", "", "largest cosine of the taken token's state with one before it"
+        ),
+        "nearest": Note(
+            "set",
+            "nearest places",
+            "token, position",
+            "of each candidate, where a state most like its own is",
+        ),
         "cosines": Note("grid", "cosines", "", "of the taken token's state with that at each position"),
     }
 
     k: int = param(5, low=1, high=64, unit="tokens", help="the likeliest, among which it chooses")
-    alpha: float = param(0.6, low=0.0, high=1.0, step=0.05, help="weight of the penalty; the probability has the rest")
+    alpha: float = param(
+        0.6, low=0.0, high=1.0, step=0.05, help="weight of the penalty; the probability has the rest"
+    )
 
     def begin(self, s: State) -> None:
         decoder, probe = s.target.decoder, s.target.probe
@@ -132,11 +143,15 @@ class ContrastiveSearch(Strategy):
             notes = {
                 "likeness": round(terms["max cos"][taken], 4),
                 "nearest": [[tokens[i], places[i]] for i in order],
-                "cosines": [round(x, 3) for x in cosines[taken].tolist()] if cosines.shape[1] <= MAP else None,
+                "cosines": [round(x, 3) for x in cosines[taken].tolist()]
+                if cosines.shape[1] <= MAP
+                else None,
             }
         return moved(s, emitted, end, started, verified, logits=logits[None], choices=choices, notes=notes)
 
-    def choice(self, order: list[int], tokens: list[int], scores: list[float], terms: dict[str, list[float]]) -> Choice:
+    def choice(
+        self, order: list[int], tokens: list[int], scores: list[float], terms: dict[str, list[float]]
+    ) -> Choice:
         """How one of `tokens` was chosen, as a trace keeps it: the places of `order`, the best first."""
         ordered = {name: [x[i] for i in order] for name, x in terms.items()}
         weights = {"p": 1 - self.alpha, "max cos": 0.0 - self.alpha}

@@ -30,14 +30,18 @@ class DiverseBeam(Strategy):
     """
 
     title = "Diverse beam search"
-    source = "Vijayakumar et al. 2018, AAAI, arXiv:1610.02424, section 4; ashwinkalyan/dbs, dbs/beam_utils.lua"
+    source = (
+        "Vijayakumar et al. 2018, AAAI, arXiv:1610.02424, section 4; ashwinkalyan/dbs, dbs/beam_utils.lua"
+    )
     uses = frozenset({"context", "policy", "codec"})
     lossless = False
     changes = "the best of several searches that keep apart is kept"
 
     width: int = param(6, low=1, high=32, unit="hypotheses", help="B, of all groups together")
     groups: int = param(3, low=1, high=32, unit="groups", help="G, which choose one after the other")
-    strength: float = param(0.5, low=0.0, high=10.0, step=0.1, unit="nats", help="lambda, the fine for a token chosen before")
+    strength: float = param(
+        0.5, low=0.0, high=10.0, step=0.1, unit="nats", help="lambda, the fine for a token chosen before"
+    )
     alpha: float = param(1.0, low=0.0, high=2.0, step=0.1, help="length penalty: score / length^alpha")
     plan: str = param("dense", choices=PLANS, help="how a pass reads entries that hypotheses have in common")
     block: int = param(128, low=16, high=4096, unit="entries", help="of a block, where the plan is flatten")

@@ -24,7 +24,9 @@ class DraftVerify(Strategy):
 
     title = "Draft and verify"
     source = "Leviathan et al. 2023, arXiv:2211.17192; trees: Miao et al. 2023, arXiv:2305.09781"
-    uses = frozenset({"drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "law", "sampler"})
+    uses = frozenset(
+        {"drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "law", "sampler"}
+    )
     verdicts = True
 
     def begin(self, s: State) -> None:
@@ -46,7 +48,10 @@ class DraftVerify(Strategy):
         if s.schedule.gates and draft.tokens:
             draft.notes = {**(draft.notes or {}), **s.schedule.notes()}
         drafted = clock.mark()
-        feed, depth = draft.feed(root, position - 1, s.target.decoder.device), None if s.depth.exact else s.depth
+        feed, depth = (
+            draft.feed(root, position - 1, s.target.decoder.device),
+            None if s.depth.exact else s.depth,
+        )
         skip = None if depth is None else depth.plan(position - s.prompt, feed)
         rows = s.target.forward(feed, skip=skip, depth=depth)[0]
         logits, slots = rows[: len(draft) + 1], None if draft.slots is None else rows[len(draft) + 1 :]

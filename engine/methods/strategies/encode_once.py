@@ -35,8 +35,12 @@ class EncodeOnce(Threaded):
     source = "Lu et al. 2024, arXiv:2403.13112; boru-roylu/encode-once-and-decode-in-parallel"
     uses = frozenset({"context", "sampler"})
 
-    questions: str = param("", lines=True, most=LONGEST, help="one a line, put behind the prompt; empty for none")
-    form: str = param(f"\nQuestion: {ASKED}\nAnswer:", lines=True, help=f"a question as it is put, in the place of {ASKED}")
+    questions: str = param(
+        "", lines=True, most=LONGEST, help="one a line, put behind the prompt; empty for none"
+    )
+    form: str = param(
+        f"\nQuestion: {ASKED}\nAnswer:", lines=True, help=f"a question as it is put, in the place of {ASKED}"
+    )
 
     @property
     def asked(self) -> list[str]:

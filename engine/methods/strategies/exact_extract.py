@@ -53,9 +53,15 @@ class ExactExtract(Strategy):
     lossless = False
     changes = "the answer is the most probable span of the passage"
 
-    after: str = param("", lines=True, most=LONGEST, help="the passage begins behind this; empty: with the prompt")
-    until: str = param("", lines=True, most=LONGEST, help="the passage ends before this; empty: with the prompt")
-    end: str = param("", lines=True, most=LONGEST, help="token or id that ends an answer; empty: the run's stop tokens")
+    after: str = param(
+        "", lines=True, most=LONGEST, help="the passage begins behind this; empty: with the prompt"
+    )
+    until: str = param(
+        "", lines=True, most=LONGEST, help="the passage ends before this; empty: with the prompt"
+    )
+    end: str = param(
+        "", lines=True, most=LONGEST, help="token or id that ends an answer; empty: the run's stop tokens"
+    )
     longest: int = param(16, low=1, high=256, unit="tokens", help="of a span, at most")
     chunk: int = param(8, low=1, high=256, unit="suffixes", help="read in one pass")
     normal: bool = param(False, help="compare surprise by the token, not of the whole span")
@@ -84,7 +90,9 @@ class ExactExtract(Strategy):
     def _further(self, s: State) -> Tensor:
         """Read what the target has not read of the text: logits [V] behind it."""
         fresh = s.tokens[len(s.target.tokens) :]
-        logits = s.target.forward(Feed.causal(fresh, len(s.target.tokens), s.target.decoder.device, logits="last"))
+        logits = s.target.forward(
+            Feed.causal(fresh, len(s.target.tokens), s.target.decoder.device, logits="last")
+        )
         s.target.commit(list(range(len(fresh))))
         return logits[0, -1]
 
@@ -95,7 +103,9 @@ class ExactExtract(Strategy):
         best = next(iter(ranked(read.losses, self.normal, 1)), None)
         if best is None:
             return None
-        answer = passage[best[0] : sum(best)]  # of places with the same text, which differ by rounding, the first
+        answer = passage[
+            best[0] : sum(best)
+        ]  # of places with the same text, which differ by rounding, the first
         best = (next(i for i in range(best[0] + 1) if passage[i : i + best[1]] == answer), best[1])
         greedy = read.greedy(int(logits.argmax()), passage, ends)
         losses = [None if x is None else float(read.losses[x[0], x[1] - 1]) for x in (best, greedy)]
@@ -112,12 +122,16 @@ class ExactExtract(Strategy):
         read = Suffixes(n, min(self.longest, s.left, n))
         ids, over = torch.tensor(passage, device=device), torch.tensor(sorted(ends), device=device)
         closing = torch.isin(ids, torch.tensor(sorted(ends | s.stop.tokens), device=device))
-        at = torch.arange(n, device=device)[:, None] + torch.arange(read.losses.shape[1], device=device)  # [n, T]
+        at = torch.arange(n, device=device)[:, None] + torch.arange(
+            read.losses.shape[1], device=device
+        )  # [n, T]
         inside = (at < n) & (closing[at.clamp(max=n - 1)].cumsum(1) == 0)
         first = logits.double().log_softmax(0)[ids]  # [n]
         for begin in range(0, n, self.chunk):
             s.between(s.target.name)(begin, n)
-            own, deep = inside[begin : begin + self.chunk].nonzero(as_tuple=True)  # [R] each, suffix by suffix
+            own, deep = inside[begin : begin + self.chunk].nonzero(
+                as_tuple=True
+            )  # [R] each, suffix by suffix
             if not len(own):
                 continue
             tokens, visible = ids[begin + own + deep], (own[:, None] == own) & (deep[:, None] >= deep)

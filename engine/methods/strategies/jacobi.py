@@ -35,12 +35,16 @@ class Jacobi(Strategy):
     source = "Santilli et al. 2023, arXiv:2305.10427, algorithms 1 to 3; teelinsan/parallel-decoding, src/ipi/decoders"
     uses = frozenset({"context", "policy", "codec", "sampler"})
 
-    block: int = param(8, low=0, high=64, unit="tokens", help="b, tokens solved together; 0: all that may be written")
+    block: int = param(
+        8, low=0, high=64, unit="tokens", help="b, tokens solved together; 0: all that may be written"
+    )
     guess: str = param(
         "last", choices=("last", "random", "zero", "prompt", "pad"),
         help="first guesses: the last token, random ids, id 0, tokens drawn from the prompt, the padding token",
     )  # fmt: skip
-    length: int = param(0, low=0, high=65536, unit="tokens", help="guessed length of the answer, plain behind it; 0: none")
+    length: int = param(
+        0, low=0, high=65536, unit="tokens", help="guessed length of the answer, plain behind it; 0: none"
+    )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if self.guess == "pad" and spec.pad_token is None:

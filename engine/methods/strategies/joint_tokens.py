@@ -37,7 +37,9 @@ class _Level:
     alone: np.ndarray
 
 
-def joined(laws: np.ndarray, ratio: Ratio, weight: float, threshold: float) -> tuple[list[_Level], list[float]]:
+def joined(
+    laws: np.ndarray, ratio: Ratio, weight: float, threshold: float
+) -> tuple[list[_Level], list[float]]:
     """The texts of 1, 2, ... tokens whose joint probability reaches the threshold, for as many levels as have one, and of each
     level the largest joint probability of those whose beginning reaches it.
 
@@ -55,7 +57,9 @@ def joined(laws: np.ndarray, ratio: Ratio, weight: float, threshold: float) -> t
             q = q / q.sum() if q.sum() > 0 else law
             most = max(most, joint * float(q.max()))
             fits = np.flatnonzero(joint * q >= threshold)
-            grown.append((np.column_stack([np.tile(text, (len(fits), 1)), fits]), joint * q[fits], alone * law[fits]))
+            grown.append(
+                (np.column_stack([np.tile(text, (len(fits), 1)), fits]), joint * q[fits], alone * law[fits])
+            )
         if not grown:
             break
         best.append(most)
@@ -91,10 +95,18 @@ class JointTokens(Strategy):
     lossless = False
     changes = "several tokens of a pass are taken from its heads, unverified"
 
-    tokens: int = param(3, low=1, high=17, unit="tokens", help="written in a pass at most; the heads may be fewer")
-    threshold: float = param(0.5, low=0.01, high=1.01, step=0.01, help="joint probability that is enough; above 1 none is")
-    share: float = param(0.3, low=0.0, high=1.0, step=0.05, help="of the best text's, below which others fall away")
-    weight: float = param(1.0, low=0.0, high=2.0, step=0.1, help="exponent of the co-occurrence; 0: tokens are independent")
+    tokens: int = param(
+        3, low=1, high=17, unit="tokens", help="written in a pass at most; the heads may be fewer"
+    )
+    threshold: float = param(
+        0.5, low=0.01, high=1.01, step=0.01, help="joint probability that is enough; above 1 none is"
+    )
+    share: float = param(
+        0.3, low=0.0, high=1.0, step=0.05, help="of the best text's, below which others fall away"
+    )
+    weight: float = param(
+        1.0, low=0.0, high=2.0, step=0.1, help="exponent of the co-occurrence; 0: tokens are independent"
+    )
     datastore: str = param("", file=True, most=LARGEST, help=HELP)
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
@@ -111,7 +123,9 @@ class JointTokens(Strategy):
         started = clock.mark()
         read = len(s.target.tokens)  # the last token, or all that the pass before wrote
         fresh, position = s.tokens[read:], len(s.tokens)
-        logits = s.target.forward(Feed.causal(fresh, read, s.target.decoder.device, logits="last"))[0]  # [1, V]
+        logits = s.target.forward(Feed.causal(fresh, read, s.target.decoder.device, logits="last"))[
+            0
+        ]  # [1, V]
         best = s.target.best[-1]
         guesses = self.guesses(s, logits)
         verified = clock.mark()

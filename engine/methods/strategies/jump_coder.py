@@ -62,17 +62,25 @@ class JumpCoder(Strategy):
     lossless = False
     changes = "lines are inserted before others"
 
-    places: int = param(5, low=0, high=32, unit="places", help="k, before which a line is proposed in a round")
+    places: int = param(
+        5, low=0, high=32, unit="places", help="k, before which a line is proposed in a round"
+    )
     tau: float = param(0.3, low=0.0, high=20.0, step=0.1, help="by which a line's mean logit has to rise")
-    like: float = param(0.85, low=0.0, high=1.0, step=0.01, help="a proposed line more alike to a neighbour is left out")
+    like: float = param(
+        0.85, low=0.0, high=1.0, step=0.01, help="a proposed line more alike to a neighbour is left out"
+    )
     lines: int = param(64, low=1, high=1024, unit="rounds", help="in which lines are proposed")
     longest: int = param(64, low=1, high=1024, unit="tokens", help="of a line that the target writes")
     masks: int = param(12, low=1, high=64, unit="tokens", help="of a proposed line, at most, without its end")
     passes: int = param(4, low=1, high=64, unit="passes", help="of the second model for the lines of a round")
     program: str = param(
-        "prompt", choices=("prompt", "text", "none"), help="what must parse: prompt and text, the text alone, or nothing"
+        "prompt",
+        choices=("prompt", "text", "none"),
+        help="what must parse: prompt and text, the text alone, or nothing",
     )
-    newline: str = param("\n", lines=True, most=16, help="what ends a line; an id for a model without a tokenizer")
+    newline: str = param(
+        "\n", lines=True, most=16, help="what ends a line; an id for a model without a tokenizer"
+    )
 
     def lacks(self, role: str, spec: ModelSpec) -> str | None:
         return cannot_fill(self.name, spec)
@@ -96,7 +104,10 @@ class JumpCoder(Strategy):
         standing = text.standing(self.like)
         fit = [x for x in record.infills if refused(text.read(x.tokens), x.at, standing) in (None, "defines")]
         forks, law = text.scored(fit)
-        verdicts = [verdict(text.read(x.tokens), x.at, standing, record.mean, x.after or [], self.tau) for x in record.infills]
+        verdicts = [
+            verdict(text.read(x.tokens), x.at, standing, record.mean, x.after or [], self.tau)
+            for x in record.infills
+        ]
         for infill, outcome, due in zip(record.infills, settled(verdicts), verdicts, strict=True):
             infill.outcome, infill.stays = outcome, due.stays
         end: EndReason | None = None
@@ -122,13 +133,23 @@ class JumpCoder(Strategy):
     def _proposed(self, s: State, run: _Run, record: Lines) -> list[Infill]:
         """What the second model writes before the lines that the target liked least; nothing is said of it yet."""
         ids, room = run.text.main.tokens, self.masks + 1
-        if run.rounds >= self.lines or len(run.text.text) + room >= s.left or len(ids) + room > run.infiller.longest:
+        if (
+            run.rounds >= self.lines
+            or len(run.text.text) + room >= s.left
+            or len(ids) + room > run.infiller.longest
+        ):
             return []
         places = lowest(record.first, self.places)
         starts = [run.text.start(at) for at in places]
-        gaps = [Gap(ids[:start], ids[start - 1 :]) for start in starts]  # what ended the line before ends the new one
+        gaps = [
+            Gap(ids[:start], ids[start - 1 :]) for start in starts
+        ]  # what ended the line before ends the new one
         out = []
-        for at, gap, filled in zip(places, gaps, run.infiller.fill(gaps, self.masks, self.passes), strict=True):
+        for at, gap, filled in zip(
+            places, gaps, run.infiller.fill(gaps, self.masks, self.passes), strict=True
+        ):
             line = [*filled, gap.behind[0]]
-            out.append(Infill(at, line[: next(i for i, x in enumerate(line) if run.text.ends(x)) + 1], "empty"))
+            out.append(
+                Infill(at, line[: next(i for i, x in enumerate(line) if run.text.ends(x)) + 1], "empty")
+            )
         return out

@@ -96,7 +96,9 @@ class LabelParallel(Threaded):
             run.writing.begin(s, prompt, given=len(given))
             return
         run.names = self.names[: run.writing.budget]
-        run.counting = side_by_side(s, run.writing, [s.encode(x) for x in asked], [DIGITS] * len(asked), NAMED)
+        run.counting = side_by_side(
+            s, run.writing, [s.encode(x) for x in asked], [DIGITS] * len(asked), NAMED
+        )
 
     def step(self, s: State) -> Move:
         run: _Run = s.scratch
@@ -143,7 +145,9 @@ class LabelParallel(Threaded):
             stopped = thread.strand.why == "stop_token" and thread.tokens[-1] in s.stop.tokens
             p = run.p.get(thread.strand.number, [])
             text = mention_in(_text(s, thread.tokens[: len(thread.tokens) - stopped]))
-            labels.mentions.append(Mention(label, index, thread.strand.number, text, p, sum(map(math.log, p))))
+            labels.mentions.append(
+                Mention(label, index, thread.strand.number, text, p, sum(map(math.log, p)))
+            )
         settle(labels.mentions)
         return labels
 

@@ -40,7 +40,9 @@ class LexicalUnits(Strategy):
     changes = "tokens that the model is sure of are taken unread"
 
     rows: int = param(4, low=1, high=16, unit="tokens", help="placeholders behind the text")
-    beta: float = param(0.9, low=0.0, high=1.01, step=0.01, help="probability that each token behind the first has to reach")
+    beta: float = param(
+        0.9, low=0.0, high=1.01, step=0.01, help="probability that each token behind the first has to reach"
+    )
     repeats: bool = param(False, help="let a token behind the first be the same as the one before it")
     placeholder: str = param("", help="a token, as its text or its id; empty: the model's padding token")
 

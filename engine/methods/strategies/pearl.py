@@ -60,7 +60,9 @@ class Pearl(Strategy):
     source = "Liu et al. 2025, arXiv:2408.11850; smart-lty/ParallelSpeculativeDecoding, src/engine.py"
     uses = frozenset({"drafter", "context", "policy", "codec", "sampler"})
     tells: ClassVar[dict[str, Note]] = {
-        "mode": Note("set", "verify", what="pre: the target judges the first new token alone; post: what was left, too"),
+        "mode": Note(
+            "set", "verify", what="pre: the target judges the first new token alone; post: what was left, too"
+        ),
         "written": Note("series", "written", "tokens", "by the draft model in the round"),
         "wasted": Note("series", "wasted", "tokens", "written behind a rejection"),
         "run": Note("series", "run", "tokens", "accepted since the last rejection"),
@@ -74,7 +76,9 @@ class Pearl(Strategy):
         "overlap": Note("series", "at once", what="whether both models really worked at once"),
     }
 
-    machine: str = param("here", choices=("here", *DEVICES), help="whose times run the clocks; here: those of the passes")
+    machine: str = param(
+        "here", choices=("here", *DEVICES), help="whose times run the clocks; here: those of the passes"
+    )
     overlap: bool = param(False, help="let both models really work at once, in two threads (CPU)")
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
@@ -108,8 +112,22 @@ class Pearl(Strategy):
             took = {lane.name: lane.passes[passed[lane.name] :] for lane in _lanes(s)}
             said = state.round(verdict, block, took, clock.elapsed_us(started, met))
             draft.notes = {"pearl": {**said, "simulated": self.machine, "overlap": self._apart(device)}}
-        verify_us, commit_us = clock.elapsed_us(started, verified) - waited_us, clock.elapsed_us(verified, clock.mark())
-        return Move(emitted, origins, end, draft, stands, logits, waited_us, verify_us, commit_us, sampler_state=before)
+        verify_us, commit_us = (
+            clock.elapsed_us(started, verified) - waited_us,
+            clock.elapsed_us(verified, clock.mark()),
+        )
+        return Move(
+            emitted,
+            origins,
+            end,
+            draft,
+            stands,
+            logits,
+            waited_us,
+            verify_us,
+            commit_us,
+            sampler_state=before,
+        )
 
     def _both(self, s: State, ahead: Block, feed: Feed) -> tuple[Block, Tensor, float]:
         """The next block, the target's logits [T, V] of `feed`, and the microseconds in which the target had nothing to do."""

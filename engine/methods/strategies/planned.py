@@ -48,17 +48,23 @@ class Planned(Strategy):
     lossless = False
     changes = "the text that passes the most tests is kept"
 
-    tests: str = param("", lines=True, most=4000, help="one a line: a value, or a = 2, b = 3: 8; empty for none")
+    tests: str = param(
+        "", lines=True, most=4000, help="one a line: a value, or a = 2, b = 3: 8; empty for none"
+    )
     rollouts: int = param(16, low=1, high=1024, unit="texts", help="completed and judged, at most")
     k: int = param(3, low=1, high=32, unit="tokens", help="candidates of a node")
     c: float = param(4.0, low=0.0, high=100.0, step=0.1, help="c, weight of what was little tried")
-    base: float = param(10.0, low=0.1, high=1e6, step=0.1, help="c_base, in how that weight grows with visits")
+    base: float = param(
+        10.0, low=0.1, high=1e6, step=0.1, help="c_base, in how that weight grows with visits"
+    )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         try:
             cases_in(self.tests)
         except ValueError as error:
-            return f"planned.tests: {error} Write a value a line, or choose numbers for names: a = 2, b = 3: 8."
+            return (
+                f"planned.tests: {error} Write a value a line, or choose numbers for names: a = 2, b = 3: 8."
+            )
         return None
 
     def begin(self, s: State) -> None:
@@ -90,7 +96,9 @@ class Planned(Strategy):
             node = planner.bear(parent, token, place.offers, place.priors, place.ends or "")
             last.append(texts.completed(place))
             tokens = last[-1].tokens
-            judged = said(tokens, sorted(s.stop.tokens), None if pieces is None else lambda ids: written(pieces, ids))
+            judged = said(
+                tokens, sorted(s.stop.tokens), None if pieces is None else lambda ids: written(pieces, ids)
+            )
             search.rollouts.append(Rollout(node, tokens, passed(judged, cases), texts.read - before))
             planner.reward(node, search.rollouts[-1].reward)
         rewards = [x.reward for x in search.rollouts]

@@ -57,7 +57,9 @@ class Predictive(Strategy):
 
     layers: int = param(0, low=0, high=512, unit="layers", help="d, layers before the guess; 0: half of them")
     branches: int = param(3, low=1, high=16, unit="tokens", help="k, guessed next tokens that begin")
-    heads: str = param("none", choices=("none", "exits"), help="what reads the exit: the last norm, or trained exits")
+    heads: str = param(
+        "none", choices=("none", "exits"), help="what reads the exit: the last norm, or trained exits"
+    )
 
     def says(self) -> dict[str, Any]:
         return {**super().says(), "ticks": "branches"}
@@ -93,17 +95,38 @@ class Predictive(Strategy):
         at = Cursor(draft, logits, lane.best, s.sampler, s.sampler_state, position)
         verdict = judge(draft, at, s.chance)
         right = verdict.path[0] if verdict.path else None
-        pipe.ahead = None if right is None else Ahead.branch(lane, [*s.tokens, draft.tokens[right]], states, right)
+        pipe.ahead = (
+            None if right is None else Ahead.branch(lane, [*s.tokens, draft.tokens[right]], states, right)
+        )
         for store in lane.cache.layers[: count - d]:
-            store.rollback(1)  # the branches: what goes on of them is kept apart, and comes back in the next step
+            store.rollback(
+                1
+            )  # the branches: what goes on of them is kept apart, and comes back in the next step
         verified = clock.mark()
         emitted, origins, end, verdict, before = settle(s, draft, verdict, at)
         fates = [GOES_ON if i == right else DROPPED for i in range(len(draft))]
         others = [(i + 1, count - d, *x) for i, x in enumerate(zip(draft.tokens, fates, strict=True))]
-        draft.notes = {self.name: pipe.tick(head, d, count, [(0, count - head, root, READ), *others]) | {"sure": guess.sure}}
+        draft.notes = {
+            self.name: pipe.tick(head, d, count, [(0, count - head, root, READ), *others])
+            | {"sure": guess.sure}
+        }
         branch_us = clock.elapsed_us(reached, begun)
-        verify_us, commit_us = clock.elapsed_us(started, verified) - branch_us, clock.elapsed_us(verified, clock.mark())
-        return Move(emitted, origins, end, draft, verdict, logits, branch_us, verify_us, commit_us, sampler_state=before)
+        verify_us, commit_us = (
+            clock.elapsed_us(started, verified) - branch_us,
+            clock.elapsed_us(verified, clock.mark()),
+        )
+        return Move(
+            emitted,
+            origins,
+            end,
+            draft,
+            verdict,
+            logits,
+            branch_us,
+            verify_us,
+            commit_us,
+            sampler_state=before,
+        )
 
     def _read(self, s: State, feed: Feed, d: int) -> tuple[Tensor, Guess]:
         """The target's logits [1, V] of the root, in one pass, and what the exit in it guesses."""

@@ -90,7 +90,11 @@ class Skeleton(Threaded):
 
     def step(self, s: State) -> Move:
         run: _Run = s.scratch
-        return run.writing.round(s) if run.whole else run.writing.round(s, lambda wrote: self._look(s, run, wrote[0]))
+        return (
+            run.writing.round(s)
+            if run.whole
+            else run.writing.round(s, lambda wrote: self._look(s, run, wrote[0]))
+        )
 
     def _look(self, s: State, run: _Run, first: Thread) -> None:
         """Whether the outline is over; then its points begin, if it has some."""
@@ -113,10 +117,14 @@ class Skeleton(Threaded):
         outline = self.ask.rpartition("\n")[2] + written
         self._write(s, run.writing, first, points_of(outline, self.points), stopped)
 
-    def _write(self, s: State, writing: Writing, first: Thread, points: Sequence[tuple[str, str]], stopped: bool) -> None:
+    def _write(
+        self, s: State, writing: Writing, first: Thread, points: Sequence[tuple[str, str]], stopped: bool
+    ) -> None:
         """Begin a thread for each point, behind the outline; stopped: whether that has a stop token at its end."""
         at, behind = len(first.tokens) - stopped, len(first.branch.tokens) - stopped
-        asked = [s.encode(self.expand.replace(NUMBER, n).replace(POINT, words)) for n, words in points if s.encode]
+        asked = [
+            s.encode(self.expand.replace(NUMBER, n).replace(POINT, words)) for n, words in points if s.encode
+        ]
         asked = [x for x in asked if x and behind + len(x) < s.limit]
         left = writing.budget - 1
         if len(asked) < 2 or left < len(asked):

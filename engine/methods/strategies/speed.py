@@ -51,7 +51,9 @@ class Speed(Strategy):
     tells: ClassVar[dict[str, Note]] = TICKS
 
     layers: int = param(2, low=1, high=512, unit="layers", help="e, layers before a token names the next one")
-    heads: str = param("none", choices=("none", "exits"), help="what reads the exit: the last norm, or trained exits")
+    heads: str = param(
+        "none", choices=("none", "exits"), help="what reads the exit: the last norm, or trained exits"
+    )
 
     def says(self) -> dict[str, Any]:
         return {**super().says(), "ticks": "chain"}
@@ -87,18 +89,37 @@ class Speed(Strategy):
         at = Cursor(draft, logits, lane.best, s.sampler, s.sampler_state, position)
         verdict = judge(draft, at, s.chance)
         right = bool(verdict.path)
-        pipe.ahead = Ahead.chain(lane, [*s.tokens, tokens[0]], states, tokens[1:], sure[1:]) if right else None
+        pipe.ahead = (
+            Ahead.chain(lane, [*s.tokens, tokens[0]], states, tokens[1:], sure[1:]) if right else None
+        )
         for store in lane.cache.layers[: count - e]:
             store.rollback(1)  # what goes on of them is kept apart, and comes back in the next step
         verified = clock.mark()
         emitted, origins, end, verdict, before = settle(s, draft, verdict, at)
-        lanes, fate = -(-count // e), GOES_ON if right else DROPPED  # a token keeps its lane while it is in flight
+        lanes, fate = (
+            -(-count // e),
+            GOES_ON if right else DROPPED,
+        )  # a token keeps its lane while it is in flight
         others = [((position + j) % lanes, n, tokens[j], fate) for j, n in enumerate(ran)]
         notes = pipe.tick(head, e, count, [((position - 1) % lanes, count - head, root, READ), *others])
         draft.notes = {self.name: notes | {"sure": sure[:1]}}
         branch_us = clock.elapsed_us(reached, begun)
-        verify_us, commit_us = clock.elapsed_us(started, verified) - branch_us, clock.elapsed_us(verified, clock.mark())
-        return Move(emitted, origins, end, draft, verdict, logits, branch_us, verify_us, commit_us, sampler_state=before)
+        verify_us, commit_us = (
+            clock.elapsed_us(started, verified) - branch_us,
+            clock.elapsed_us(verified, clock.mark()),
+        )
+        return Move(
+            emitted,
+            origins,
+            end,
+            draft,
+            verdict,
+            logits,
+            branch_us,
+            verify_us,
+            commit_us,
+            sampler_state=before,
+        )
 
     def _advance(
         self, s: State, tokens: list[int], sure: list[float], states: list[Tensor], head: int

@@ -66,10 +66,19 @@ class Superposed(Strategy):
 
     drafts: int = param(3, low=1, high=16, unit="texts", help="k, written at once")
     alpha: float = param(0.54, low=0.0, high=1.0, step=0.01, help="weight of the n-grams beside the model")
-    temperature: float = param(0.06, low=0.01, high=2.0, step=0.01, help="of the model's distribution, before the mixing")
-    candidates: int = param(9, low=1, high=64, unit="tokens", help="likeliest tokens of the model that drafts may choose from")
+    temperature: float = param(
+        0.06, low=0.01, high=2.0, step=0.01, help="of the model's distribution, before the mixing"
+    )
+    candidates: int = param(
+        9, low=1, high=64, unit="tokens", help="likeliest tokens of the model that drafts may choose from"
+    )
     weights: tuple[float, ...] = param(
-        (0.01, 0.04, 0.15, 0.18, 0.12), low=0.0, high=1.0, least=1, most=8, help="of contexts of 1, 2, ... tokens"
+        (0.01, 0.04, 0.15, 0.18, 0.12),
+        low=0.0,
+        high=1.0,
+        least=1,
+        most=8,
+        help="of contexts of 1, 2, ... tokens",
     )
     penalty: float = param(200.0, low=0.0, high=1000.0, unit="nats", help="for a draft that no n-gram knows")
     datastore: str = param("", file=True, most=LARGEST, help=HELP)
@@ -93,7 +102,9 @@ class Superposed(Strategy):
         verified = clock.mark()
         s.target.commit([0])
         record = self.grow(s, drafts, logits)
-        end: EndReason | None = "stop_token" if len(drafts.finished) >= self.drafts or not drafts.alive else None
+        end: EndReason | None = (
+            "stop_token" if len(drafts.finished) >= self.drafts or not drafts.alive else None
+        )
         end = end or s.filled(written + 1)
         emitted: list[int] = []
         if end is not None:
@@ -107,9 +118,14 @@ class Superposed(Strategy):
         lasts = [tokens[-1] if tokens else s.tokens[-1] for tokens, _ in drafts.alive]
         row = Feed.causal(lasts[:1], position, s.target.decoder.device)
         if len(set(lasts)) > 1:
-            every = s.target.decoder.embed_rows(Feed.causal(lasts, position, row.tokens.device))  # [1, k, d_model]
+            every = s.target.decoder.embed_rows(
+                Feed.causal(lasts, position, row.tokens.device)
+            )  # [1, k, d_model]
             share = every.new_tensor(drafts.weights())[:, None]
-            row.embeds, row.embed_rows = (every * share).sum(1, keepdim=True), torch.ones_like(row.tokens[0], dtype=torch.bool)
+            row.embeds, row.embed_rows = (
+                (every * share).sum(1, keepdim=True),
+                torch.ones_like(row.tokens[0], dtype=torch.bool),
+            )
         return row
 
     def grow(self, s: State, drafts: _Drafts, logits: Tensor) -> Beams:

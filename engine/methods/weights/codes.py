@@ -27,7 +27,11 @@ class Codes(Rewriting):
     source = "torchao, IntxWeightOnlyConfig (github.com/pytorch/ao)"
 
     bits: int = param(3, choices=(2, 3), unit="bits", help="of a weight, without scale and offset")
-    group: int = param(32, choices=(16, 32, 64, 128), unit="weights", help="consecutive inputs that share scale and offset")
+    group: int = param(
+        32, choices=(16, 32, 64, 128), unit="weights", help="consecutive inputs that share scale and offset"
+    )
 
     def stored(self, place: Place, weight: Tensor) -> Tensor:
-        return Stored.stored(*by_groups(weight, checked(self.group, weight, place, self.name), self.bits), k=self.bits)
+        return Stored.stored(
+            *by_groups(weight, checked(self.group, weight, place, self.name), self.bits), k=self.bits
+        )

@@ -26,7 +26,9 @@ class CutLayers(Cutting):
     title = "Cut layers (fixed list)"
     source = "control; lists as in Sieberling et al. 2024, arXiv:2410.14649; IST-DASLab/EvoPress, evo_drop_search.py"
 
-    skip: tuple[str, ...] = param((), least=0, help="what is cut, e.g. a2,f3,l5 (attention 2, feed-forward 3, both of layer 5)")
+    skip: tuple[str, ...] = param(
+        (), least=0, help="what is cut, e.g. a2,f3,l5 (attention 2, feed-forward 3, both of layer 5)"
+    )
 
     def gates(self, model: Decoder, calibration: Calibration) -> Gates:
         try:

@@ -42,10 +42,16 @@ class EvoPress(Cutting):
     reads = True
     finds: ClassVar[dict[str, Finding]] = {
         **Cutting.finds,
-        "divergence": Finding("series", "Divergence", unit="nats", what="KL of the best list of a generation", over="round"),
+        "divergence": Finding(
+            "series", "Divergence", unit="nats", what="KL of the best list of a generation", over="round"
+        ),
         "plan": Finding("set", "Best list", what="the blocks that it leaves out", over="round"),
         "since": Finding(
-            "grid", "Out since", unit="generations", what="the first from which on a block is out", over="sublayer"
+            "grid",
+            "Out since",
+            unit="generations",
+            what="the first from which on a block is out",
+            over="sublayer",
         ),
     }
 
@@ -53,9 +59,13 @@ class EvoPress(Cutting):
     ffn: int = param(1, low=0, high=200, unit="blocks", help="feed-forward blocks that are cut")
     whole: bool = param(False, help="both blocks of a layer go together, attn of them")
     offspring: int = param(16, low=1, high=256, unit="plans", help="children of a generation")
-    generations: int = param(0, low=0, high=1000, unit="rounds", help="0: k (n - k) / 1.5 of each kind, k of n")
+    generations: int = param(
+        0, low=0, high=1000, unit="rounds", help="0: k (n - k) / 1.5 of each kind, k of n"
+    )
     first: int = param(256, low=16, high=32_768, unit="tokens", help="on which all children are judged")
-    last: int = param(1024, low=16, high=32_768, unit="tokens", help="on which the best two are held against their parent")
+    last: int = param(
+        1024, low=16, high=32_768, unit="tokens", help="on which the best two are held against their parent"
+    )
     staged: bool = param(True, help="judge in two stages, on text drawn anew; off: all on the same text")
     seed: int = param(0, low=0, high=2**31 - 1, help="of what is drawn")
 
@@ -64,7 +74,9 @@ class EvoPress(Cutting):
         plan, sub = history[-1].best, torch.ones(model.spec.n_layers, 2)
         calibration.tell(self, "divergence", [x.fitness for x in history])
         calibration.tell(self, "plan", [x.best.words for x in history])
-        calibration.tell(self, "since", [[since(history, k, i) for k in range(2)] for i in range(model.spec.n_layers)])
+        calibration.tell(
+            self, "since", [[since(history, k, i) for k in range(2)] for i in range(model.spec.n_layers)]
+        )
         for column, blocks in enumerate(plan):
             sub[list(blocks), column] = 0
         return Gates(sub=sub)
@@ -85,7 +97,9 @@ class EvoPress(Cutting):
         counts = self.attn, self.attn if self.whole else self.ffn
         for name, count, there in (("attn", counts[0], attn), ("ffn", counts[1], ffn)):
             if count > len(there):
-                raise ParamError(f"{self.name}.{name} = {count}: {spec.name} has {len(there)} such blocks; cut fewer.")
+                raise ParamError(
+                    f"{self.name}.{name} = {count}: {spec.name} has {len(there)} such blocks; cut fewer."
+                )
         kinds = [(counts[0], attn)] if self.whole else [*zip(counts, (attn, ffn), strict=True)]
         generations = self.generations or math.ceil(sum(k * (len(there) - k) for k, there in kinds) / 1.5)
         stages = (2, 1) if self.staged else (1,)
@@ -96,7 +110,11 @@ class EvoPress(Cutting):
         sizes = [max(1, n // rows.shape[1]) for n in (self.first, self.last)]
 
         def stage(number: int) -> Callable[[Plan], float]:
-            drawn = chance.sample(range(len(rows)), min(sizes[number], len(rows))) if self.staged else range(len(rows))
+            drawn = (
+                chance.sample(range(len(rows)), min(sizes[number], len(rows)))
+                if self.staged
+                else range(len(rows))
+            )
             read = rows[list(drawn)]
             dense = logits(model, read)
             return lambda plan: divergence(dense, logits(model, read, plan.skip))

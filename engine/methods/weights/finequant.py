@@ -26,7 +26,9 @@ class FineQuant(Rewriting):
     title = "FineQuant"
     source = "Kim et al. 2023, arXiv:2308.09723, section 3"
 
-    shrink: float = param(0.9, low=0.0, high=1.0, step=0.01, help="groups are halved while the range falls below this share")
+    shrink: float = param(
+        0.9, low=0.0, high=1.0, step=0.01, help="groups are halved while the range falls below this share"
+    )
     least: int = param(32, choices=GROUPS, unit="weights", help="the smallest group")
 
     def stored(self, place: Place, weight: Tensor) -> Tensor:
@@ -34,7 +36,9 @@ class FineQuant(Rewriting):
 
     def group_of(self, weight: Tensor) -> int:
         """The group of a matrix [out, in]."""
-        sizes = [x for x in sorted(GROUPS, reverse=True) if weight.shape[1] % x == 0 and x >= self.least] or [weight.shape[1]]
+        sizes = [x for x in sorted(GROUPS, reverse=True) if weight.shape[1] % x == 0 and x >= self.least] or [
+            weight.shape[1]
+        ]
         chosen, reach, off = sizes[0], ranged(weight, sizes[0]), error(weight, sizes[0])
         for size in sizes[1:]:
             smaller, less = ranged(weight, size), error(weight, size)

@@ -36,14 +36,22 @@ class HeadGates(Cutting):
     reads = True
     finds: ClassVar[dict[str, Finding]] = {
         **Cutting.finds,
-        "gate": Finding("grid", "Gate", what="a head's gate at the end, without noise; at most 1/2 is cut", over="head"),
-        "objective": Finding("series", "Objective", unit="nats", what="the loss and the price, step by step", over="round"),
+        "gate": Finding(
+            "grid", "Gate", what="a head's gate at the end, without noise; at most 1/2 is cut", over="head"
+        ),
+        "objective": Finding(
+            "series", "Objective", unit="nats", what="the loss and the price, step by step", over="round"
+        ),
     }
 
     price: float = param(1.0, low=0.0, high=100.0, help="of all heads open, in nats of loss; 0 keeps all")
-    steps: int = param(120, low=1, high=25_000, unit="steps", help="of training, each on a text of 256 tokens")
+    steps: int = param(
+        120, low=1, high=25_000, unit="steps", help="of training, each on a text of 256 tokens"
+    )
     rate: float = param(0.1, low=0.0, high=10.0, help="how far a step moves a gate")
-    start: float = param(2.0, low=-5.0, high=10.0, help="where all gates begin: the logarithm of the odds that one is open")
+    start: float = param(
+        2.0, low=-5.0, high=10.0, help="where all gates begin: the logarithm of the odds that one is open"
+    )
     seed: int = param(0, low=0, high=2**31 - 1, help="of the noise")
 
     def gates(self, model: Decoder, calibration: Calibration) -> Gates:
@@ -64,6 +72,9 @@ class HeadGates(Cutting):
 
         def objective(row: Tensor, step: int) -> Tensor:
             u = torch.rand(log_a.shape, generator=g, dtype=log_a.dtype).clamp_(1e-8, 1 - 1e-8)
-            return loss(gated(model, Gates(head=hard_concrete(log_a, u))), row) + self.price * probability_open(log_a).mean()
+            return (
+                loss(gated(model, Gates(head=hard_concrete(log_a, u))), row)
+                + self.price * probability_open(log_a).mean()
+            )
 
         return log_a, train([log_a], objective, rows, self.steps, self.rate, "closing gates")

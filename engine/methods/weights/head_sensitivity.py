@@ -44,8 +44,12 @@ class HeadSensitivity(Cutting):
     }  # fmt: skip
 
     cut: float = param(0.25, low=0.0, high=0.95, step=0.01, help="share of the heads that is cut")
-    rounds: int = param(1, low=1, high=50, unit="rounds", help="in which they are cut; scores are taken anew before each")
-    tokens: int = param(8192, low=64, high=32_768, unit="tokens", help="of the calibration text, read for the scores")
+    rounds: int = param(
+        1, low=1, high=50, unit="rounds", help="in which they are cut; scores are taken anew before each"
+    )
+    tokens: int = param(
+        8192, low=64, high=32_768, unit="tokens", help="of the calibration text, read for the scores"
+    )
     level: bool = param(True, help="divide the scores of a layer by their norm")
 
     def gates(self, model: Decoder, calibration: Calibration) -> Gates:

@@ -37,14 +37,24 @@ class HeadSubset(Cutting):
     reads = True
     finds: ClassVar[dict[str, Finding]] = {
         **Cutting.finds,
-        "weight": Finding("grid", "Weight", what="what training made of a head's weight; the largest stay", over="head"),
-        "loss": Finding("series", "Loss", unit="nats", what="of the softly cut model, step by step", over="round"),
+        "weight": Finding(
+            "grid", "Weight", what="what training made of a head's weight; the largest stay", over="head"
+        ),
+        "loss": Finding(
+            "series", "Loss", unit="nats", what="of the softly cut model, step by step", over="round"
+        ),
     }
 
     keep: int = param(36, low=1, high=20_000, unit="heads", help="heads that stay, of all layers together")
-    steps: int = param(120, low=1, high=25_000, unit="steps", help="of training, each on a text of 256 tokens")
-    cooling: float = param(0.75, low=0.05, high=1.0, step=0.05, help="share of the steps in which the temperature falls")
-    hot: float = param(1.0, low=1e-8, high=1000.0, help="temperature at the beginning; the authors' 1000 is for 25,000 steps")
+    steps: int = param(
+        120, low=1, high=25_000, unit="steps", help="of training, each on a text of 256 tokens"
+    )
+    cooling: float = param(
+        0.75, low=0.05, high=1.0, step=0.05, help="share of the steps in which the temperature falls"
+    )
+    hot: float = param(
+        1.0, low=1e-8, high=1000.0, help="temperature at the beginning; the authors' 1000 is for 25,000 steps"
+    )
     cold: float = param(1e-8, low=1e-12, high=1000.0, help="temperature at the end")
     rate: float = param(0.1, low=0.0, high=10.0, help="how far a step moves the weights; the authors' is 0.5")
     seed: int = param(0, low=0, high=2**31 - 1, help="of the noise")
@@ -64,7 +74,9 @@ class HeadSubset(Cutting):
         """These, and the loss of each step."""
         there, g = heads_of(model), torch.Generator().manual_seed(self.seed)
         if self.keep > len(there):
-            raise ParamError(f"{self.name}.keep = {self.keep}: {model.spec.name} has {len(there)} heads; keep fewer.")
+            raise ParamError(
+                f"{self.name}.keep = {self.keep}: {model.spec.name} has {len(there)} heads; keep fewer."
+            )
         weights = torch.zeros(len(there), dtype=torch.float64)
 
         def objective(row: Tensor, step: int) -> Tensor:

@@ -27,7 +27,9 @@ class FourBits(Rewriting):
     title = "4 bits"
     source = "torchao, Int4WeightOnlyConfig (github.com/pytorch/ao)"
 
-    group: int = param(64, choices=(32, 64, 128, 256), unit="weights", help="consecutive inputs that share scale and offset")
+    group: int = param(
+        64, choices=(32, 64, 128, 256), unit="weights", help="consecutive inputs that share scale and offset"
+    )
 
     def stored(self, place: Place, weight: Tensor) -> Tensor:
         return Int4.stored(*by_groups(weight, checked(self.group, weight, place, self.name), 4, middle=8))

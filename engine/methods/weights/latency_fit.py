@@ -50,23 +50,37 @@ class LatencyFit(Cutting):
     finds: ClassVar[dict[str, Finding]] = {
         **Cutting.finds,
         "width": Finding("grid", "Width", what="heads and columns that stay in a block", over="sublayer"),
-        "lost": Finding("grid", "Lost", what="share of a block's products that is lost on the text", over="sublayer"),
-        "time": Finding("grid", "Time", unit="us", what="of a block as it is left, by the table", over="sublayer"),
+        "lost": Finding(
+            "grid", "Lost", what="share of a block's products that is lost on the text", over="sublayer"
+        ),
+        "time": Finding(
+            "grid", "Time", unit="us", what="of a block as it is left, by the table", over="sublayer"
+        ),
         "pass": Finding("series", "Pass", unit="us", what="what a pass takes by the table", over="model"),
         "before": Finding("series", "Before", unit="us", what="what it took", over="model"),
-        "divergence": Finding("series", "Divergence", unit="nats", what="KL to the whole model on the text", over="model"),
+        "divergence": Finding(
+            "series", "Divergence", unit="nats", what="KL to the whole model on the text", over="model"
+        ),
     }
 
-    faster: float = param(1.3, low=1.0, high=20.0, step=0.1, unit="times", help="as fast a pass as now, by the table")
+    faster: float = param(
+        1.3, low=1.0, high=20.0, step=0.1, unit="times", help="as fast a pass as now, by the table"
+    )
     rows: int = param(1, low=1, high=64, unit="rows", help="of the passes that are timed")
-    times: str = param("", file=True, help="a table of block times that was kept; empty: measured on this machine")
+    times: str = param(
+        "", file=True, help="a table of block times that was kept; empty: measured on this machine"
+    )
     tokens: int = param(8192, low=64, high=32_768, unit="tokens", help="of the calibration text, read for H")
     trials: int = param(24, low=0, high=1000, unit="plans", help="of the search for the blocks' weights")
-    judged: int = param(1024, low=16, high=32_768, unit="tokens", help="on which the search's plans are judged")
+    judged: int = param(
+        1024, low=16, high=32_768, unit="tokens", help="on which the search's plans are judged"
+    )
     seed: int = param(0, low=0, high=2**31 - 1, help="of the search")
 
     def fitted(self, model: Decoder, calibration: Calibration) -> tuple[Gates, Mapping[Place, Tensor]]:
-        table = read(self.times, model.spec, f"{self.name}.times") if self.times else measured(model, self.rows)
+        table = (
+            read(self.times, model.spec, f"{self.name}.times") if self.times else measured(model, self.rows)
+        )
         whole = widened(model)
         fit = self.fit(whole, calibration, table)
         wide = [[len(a.inputs) // model.spec.head_dim, len(f.inputs)] for a, f in fit.levels]
@@ -89,7 +103,10 @@ class LatencyFit(Cutting):
     def _target(self, model: Decoder, table: Times) -> tuple[float, float]:
         """(microseconds that the blocks may take, those of a whole pass now). Raises ParamError."""
         spec = model.spec
-        now = sum(table.at(0, spec.heads_at(i)) + table.at(1, spec.ff_at(i)) for i in range(spec.n_layers)) + table.rest
+        now = (
+            sum(table.at(0, spec.heads_at(i)) + table.at(1, spec.ff_at(i)) for i in range(spec.n_layers))
+            + table.rest
+        )
         budget = now / self.faster - table.rest
         if budget <= 0:
             raise ParamError(
@@ -98,14 +115,20 @@ class LatencyFit(Cutting):
             )
         return budget, now
 
-    def _searched(self, model: Decoder, blocks: list[list[Level]], table: Times, rows: Tensor, dense: Tensor) -> Fit:
+    def _searched(
+        self, model: Decoder, blocks: list[list[Level]], table: Times, rows: Tensor, dense: Tensor
+    ) -> Fit:
         budget, now = self._target(model, table)
         chance, weights, seen = Random(self.seed), [1.0] * len(blocks), dict[tuple[int, ...], float]()
         us = [[table.at(b % 2, _width(model, b, x)) for x in block] for b, block in enumerate(blocks)]
 
         def planned(weights: Sequence[float]) -> tuple[int, ...]:
             triples = zip(weights, us, blocks, strict=True)
-            return tuple(within([[(t, w * x.error) for t, x in zip(ts, xs, strict=True)] for w, ts, xs in triples], budget))
+            return tuple(
+                within(
+                    [[(t, w * x.error) for t, x in zip(ts, xs, strict=True)] for w, ts, xs in triples], budget
+                )
+            )
 
         def far(plan: tuple[int, ...]) -> float:
             if plan not in seen:
@@ -116,7 +139,9 @@ class LatencyFit(Cutting):
         plan = planned(weights)
         with Progress("weighing blocks", self.trials, "plans") as progress:
             for _ in range(self.trials):
-                other = [w * chance.lognormvariate(0, SPREAD) if chance.random() < 0.3 else w for w in weights]
+                other = [
+                    w * chance.lognormvariate(0, SPREAD) if chance.random() < 0.3 else w for w in weights
+                ]
                 if far(came := planned(other)) < far(plan):
                     plan, weights = came, other
                 progress.add()

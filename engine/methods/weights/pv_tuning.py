@@ -53,17 +53,32 @@ class PVTuning(WeightTransform):
     reads = True
     finds: ClassVar[dict[str, Finding]] = {
         **Rewriting.finds,
-        "divergence": Finding("series", "Divergence", unit="nats", what="KL to the whole model on a step's text", over="round"),
+        "divergence": Finding(
+            "series", "Divergence", unit="nats", what="KL to the whole model on a step's text", over="round"
+        ),
         "changed": Finding("series", "Changed", what="share of all codes that a step changed", over="round"),
-        "held": Finding("series", "Held", unit="nats", what="KL on held texts: at first, and at each look", over="round"),
+        "held": Finding(
+            "series", "Held", unit="nats", what="KL on held texts: at first, and at each look", over="round"
+        ),
     }
 
     bits: int = param(2, choices=(2, 3, 4), unit="bits", help="of a weight, without scale and offset")
-    group: int = param(32, choices=(16, 32, 64, 128), unit="weights", help="consecutive inputs that share scale and offset")
+    group: int = param(
+        32, choices=(16, 32, 64, 128), unit="weights", help="consecutive inputs that share scale and offset"
+    )
     steps: int = param(120, low=0, high=25_000, unit="steps", help="of tuning, each on a text of 256 tokens")
-    rate: float = param(0.005, low=0.0, high=1.0, help="of scales and offsets, in parts of a matrix's mean scale; 0: no P step")
-    code_rate: float = param(0.003, low=0.0, high=10.0, help="how far a step moves a wish, in steps of the grid")
-    share: float = param(0.01, low=0.0, high=1.0, help="of a matrix's codes that one step may change; 0: no V step")
+    rate: float = param(
+        0.005,
+        low=0.0,
+        high=1.0,
+        help="of scales and offsets, in parts of a matrix's mean scale; 0: no P step",
+    )
+    code_rate: float = param(
+        0.003, low=0.0, high=10.0, help="how far a step moves a wish, in steps of the grid"
+    )
+    share: float = param(
+        0.01, low=0.0, high=1.0, help="of a matrix's codes that one step may change; 0: no V step"
+    )
 
     def made(self, model: Decoder, calibration: Calibration) -> Decoder:
         grids = self.grids(model)
@@ -85,7 +100,9 @@ class PVTuning(WeightTransform):
             for name in MATRICES:
                 weight, place = unpack(getattr(layer, name)), Place(i, name)
                 if weight.numel():
-                    kept[place] = Grid.of(weight, checked(self.group, weight, place, self.name), self.bits, wide)
+                    kept[place] = Grid.of(
+                        weight, checked(self.group, weight, place, self.name), self.bits, wide
+                    )
         return kept
 
     def tuned(
@@ -94,7 +111,9 @@ class PVTuning(WeightTransform):
         """The best state on the way, as it is stored, all steps, and what the first state was judged; texts int64 [N, T].
         `grids` ends as the last state."""
         whole, history = widened(model), list[Step]()
-        rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]  # kinds of text lie side by side
+        rows = rows[
+            torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
+        ]  # kinds of text lie side by side
         seen, held = (rows[:-HELD], rows[-HELD:]) if len(rows) > 2 * HELD else (rows, rows)
         with torch.no_grad():
             dense = logits(whole, held)
@@ -102,7 +121,8 @@ class PVTuning(WeightTransform):
         best = judge(grids)
         first = [best[0]]
         optimiser = torch.optim.Adam(
-            [{"params": [x.scale, x.zero], "lr": self.rate * float(x.scale.mean())} for x in grids.values()], betas=(0.9, 0.95)
+            [{"params": [x.scale, x.zero], "lr": self.rate * float(x.scale.mean())} for x in grids.values()],
+            betas=(0.9, 0.95),
         )
         often = max(1, self.steps // LOOKS)
         with Progress("tuning codes", self.steps, "steps") as progress:
@@ -113,7 +133,9 @@ class PVTuning(WeightTransform):
                     optimiser.step()
                     for x in grids.values():
                         x.scale.clamp_(min=torch.finfo(x.scale.dtype).tiny)
-                changed = {place: x.stepped(slopes[place], self.code_rate, self.share) for place, x in grids.items()}
+                changed = {
+                    place: x.stepped(slopes[place], self.code_rate, self.share) for place, x in grids.items()
+                }
                 looked = judge(grids) if step % often == often - 1 or step == self.steps - 1 else None
                 history.append(Step(loss, changed, looked and looked[0]))
                 best = best if looked is None or looked[0] >= best[0] else looked
@@ -126,7 +148,9 @@ class PVTuning(WeightTransform):
         @torch.no_grad()
         def judge(grids: Mapping[Place, Grid]) -> tuple[float, dict[Place, Grid]]:
             kept = {place: x.rounded(dtype) for place, x in grids.items()}
-            return divergence(dense, logits(exchanged(whole, {place: x.weight() for place, x in kept.items()}), held)), kept
+            return divergence(
+                dense, logits(exchanged(whole, {place: x.weight() for place, x in kept.items()}), held)
+            ), kept
 
         return judge
 

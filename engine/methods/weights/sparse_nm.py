@@ -28,11 +28,21 @@ class SparseNM(Rewriting):
 
     def stored(self, place: Place, weight: Tensor) -> Tensor:
         if self.keep >= self.group:
-            raise ParamError(f"{self.name}.keep = {self.keep} of a group of {self.group}: nothing would go; keep fewer.")
+            raise ParamError(
+                f"{self.name}.keep = {self.keep} of a group of {self.group}: nothing would go; keep fewer."
+            )
         if not weight.numel():
             return weight  # of a block that was cut
         if weight.shape[1] % self.group:
-            raise ParamError(f"{self.name}.group = {self.group}: must divide the {weight.shape[1]} inputs of {place}.")
+            raise ParamError(
+                f"{self.name}.group = {self.group}: must divide the {weight.shape[1]} inputs of {place}."
+            )
         groups = weight.unflatten(1, (-1, self.group))
-        places = groups.abs().sort(dim=2, descending=True, stable=True).indices[..., : self.keep].sort(dim=2).values
+        places = (
+            groups.abs()
+            .sort(dim=2, descending=True, stable=True)
+            .indices[..., : self.keep]
+            .sort(dim=2)
+            .values
+        )
         return Sparse.stored(groups.gather(2, places), places, self.group)

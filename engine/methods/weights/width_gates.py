@@ -49,18 +49,33 @@ class WidthGates(Cutting):
         **Cutting.finds,
         "gate": Finding("grid", "Gate", what="a head's gate at the end, without noise", over="head"),
         "width": Finding("grid", "Width", what="heads and columns that stay in a block", over="sublayer"),
-        "gone": Finding("series", "Gone", what="share of the weights that is expected to be gone, step by step", over="round"),
+        "gone": Finding(
+            "series",
+            "Gone",
+            what="share of the weights that is expected to be gone, step by step",
+            over="round",
+        ),
         "wanted": Finding("series", "Wanted", what="what it was to be", over="round"),
     }
 
     cut: float = param(0.3, low=0.0, high=0.95, step=0.01, help="share of the layers' weights that goes")
-    columns: int = param(32, low=1, high=1024, unit="columns", help="of a feed-forward block that share a gate")
-    rank: int = param(0, low=0, high=64, help="of an adapter beside queries and values; 0: none. The authors' is 8")
-    steps: int = param(120, low=2, high=25_000, unit="steps", help="of training, each on a text of 256 tokens")
-    warm: float = param(0.5, low=0.0, high=1.0, step=0.05, help="share of the steps in which the target rises")
+    columns: int = param(
+        32, low=1, high=1024, unit="columns", help="of a feed-forward block that share a gate"
+    )
+    rank: int = param(
+        0, low=0, high=64, help="of an adapter beside queries and values; 0: none. The authors' is 8"
+    )
+    steps: int = param(
+        120, low=2, high=25_000, unit="steps", help="of training, each on a text of 256 tokens"
+    )
+    warm: float = param(
+        0.5, low=0.0, high=1.0, step=0.05, help="share of the steps in which the target rises"
+    )
     rate: float = param(0.2, low=0.0, high=10.0, help="how far a step moves a gate")
     adapter_rate: float = param(0.001, low=0.0, high=1.0, help="how far it moves a number of the adapter")
-    start: float = param(2.0, low=-5.0, high=10.0, help="where all gates begin: the logarithm of the odds that one is open")
+    start: float = param(
+        2.0, low=-5.0, high=10.0, help="where all gates begin: the logarithm of the odds that one is open"
+    )
     seed: int = param(0, low=0, high=2**31 - 1, help="of the noise")
 
     def fitted(self, model: Decoder, calibration: Calibration) -> tuple[Gates, Mapping[Place, Tensor]]:
@@ -79,7 +94,9 @@ class WidthGates(Cutting):
         """s* of a step."""
         return self.cut * min(1.0, (step + 1) / max(1.0, self.warm * self.steps))
 
-    def trained(self, model: Decoder, rows: Tensor) -> tuple[tuple[Tensor, Tensor], dict[Place, Tensor], list[float]]:
+    def trained(
+        self, model: Decoder, rows: Tensor
+    ) -> tuple[tuple[Tensor, Tensor], dict[Place, Tensor], list[float]]:
         """What training on texts int64 [N, T] makes of the gates' parameters, [L, H] and [L, groups], and of the matrices that
         an adapter was added to; and s, step by step."""
         sizes, g = Sizes(model.spec, self.columns), torch.Generator().manual_seed(self.seed)
@@ -97,7 +114,9 @@ class WidthGates(Cutting):
             multipliers.add_(torch.stack([off, off.square()]).detach(), alpha=PUSH)  # up their own slopes
             return loss(masked, row) + multipliers[0] * off + multipliers[1] * off.square()
 
-        further = [{"params": [x for pair in adapters for x in pair], "lr": self.adapter_rate}] if adapters else []
+        further = (
+            [{"params": [x for pair in adapters for x in pair], "lr": self.adapter_rate}] if adapters else []
+        )
         train(tables, objective, rows, self.steps, self.rate, "closing gates", further, settle=1 - self.warm)
         gone.append(float(sizes.gone(*(probability_open(a, HEAT) for a in tables))))
         return (tables[0], tables[1]), self._added(model, adapters), gone
@@ -105,7 +124,11 @@ class WidthGates(Cutting):
     def _adapter(self, model: Decoder, i: int, g: torch.Generator) -> tuple[Tensor, Tensor]:
         """A [rank, d_model] and B [queries and values, rank] of layer i."""
         rows, d = (model.spec.heads_at(i) + model.spec.kv_at(i)) * model.spec.head_dim, model.spec.d_model
-        first = torch.randn(self.rank, d, generator=g, dtype=torch.float64).mul_(SMALL).to(model.device, model.dtype)
+        first = (
+            torch.randn(self.rank, d, generator=g, dtype=torch.float64)
+            .mul_(SMALL)
+            .to(model.device, model.dtype)
+        )
         return first, torch.zeros(rows, self.rank, dtype=model.dtype, device=model.device)
 
     def _added(self, model: Decoder, adapters: list[tuple[Tensor, Tensor]]) -> dict[Place, Tensor]:

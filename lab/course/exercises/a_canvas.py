@@ -11,9 +11,18 @@ shuffled = Exercise(
     lambda n: factorial(n) / n**n,
     [
         (lambda n: 1 / n**n, "That is the chance of one order. How many orders are there?"),
-        (lambda n: 1 / factorial(n), "So likely is one order if each slot knows what the others drew. Here none knows."),
-        (lambda n: 1, "That is what one place a pass gives. Drawn at once, two slots may take the same name."),
-        (lambda n: 1 / n, "That is the chance of one name in one slot. There are n slots, and many right orders."),
+        (
+            lambda n: 1 / factorial(n),
+            "So likely is one order if each slot knows what the others drew. Here none knows.",
+        ),
+        (
+            lambda n: 1,
+            "That is what one place a pass gives. Drawn at once, two slots may take the same name.",
+        ),
+        (
+            lambda n: 1 / n,
+            "That is the chance of one name in one slot. There are n slots, and many right orders.",
+        ),
     ],
     same=same_function((2,), (3,), (4,), (5,)),
     because="n! orders, each of which n slots draw with the chance 1 / n, all of them.",

@@ -37,13 +37,23 @@ fixed = Exercise(
     "How many leading tokens are final?",
     _fixed,
     [
-        (_leading, "Those are the guesses that were confirmed. The token after them follows final text: is it open?"),
+        (
+            _leading,
+            "Those are the guesses that were confirmed. The token after them follows final text: is it open?",
+        ),
         (_equal, "A guess that was confirmed behind a wrong one was read behind a wrong text."),
         (lambda before, after: 1, "That is how many it is where the first guess is wrong. Compare on."),
-        (lambda before, after: len(before), "Then one pass would do. A guess behind a wrong one is not final."),
+        (
+            lambda before, after: len(before),
+            "Then one pass would do. A guess behind a wrong one is not final.",
+        ),
     ],
     same=same_function(
-        ([1, 2, 3, 4], [1, 2, 5, 4]), ([7, 7, 7], [1, 7, 7]), ([1, 2, 3], [1, 2, 3]), ([1, 2, 3], [1, 2, 9]), ([5], [6])
+        ([1, 2, 3, 4], [1, 2, 5, 4]),
+        ([7, 7, 7], [1, 7, 7]),
+        ([1, 2, 3], [1, 2, 3]),
+        ([1, 2, 3], [1, 2, 9]),
+        ([5], [6]),
     ),
     because="The confirmed guesses, and the one token after them, which follows nothing but final text.",
     otherwise="Count the leading guesses that the pass repeats, and add the token after them, if there is one.",

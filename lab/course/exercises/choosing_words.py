@@ -39,9 +39,15 @@ min_p = Exercise(
     "Which tokens does keep(p, share) keep?",
     _right,
     [
-        (_absolute, "That compares with the share itself. Min-p compares with a share of the likeliest token's probability."),
+        (
+            _absolute,
+            "That compares with the share itself. Min-p compares with a share of the likeliest token's probability.",
+        ),
         (_cut, "Those are the tokens that are cut; keep the others."),
-        (_nucleus, "That is top-p with the rest of the mass. Min-p looks at no sum, only at each token beside the likeliest."),
+        (
+            _nucleus,
+            "That is top-p with the rest of the mass. Min-p looks at no sum, only at each token beside the likeliest.",
+        ),
         (_values, "Those are the probabilities; give the places of the tokens that stay, counted from 0."),
     ],
     same=same_function(*_CASES),

@@ -43,7 +43,10 @@ lookup = Exercise(
     "Which tokens does lookup(text, n, length) copy?",
     _right,
     [
-        (_leftmost, "That is the first place where they stood. Look for the latest one: go through the text from its end."),
+        (
+            _leftmost,
+            "That is the first place where they stood. Look for the latest one: go through the text from its end.",
+        ),
         (_itself, "The end of the text matches itself, and nothing follows it. Look for places before it."),
         (_matched, "That repeats the tokens that matched. The draft begins behind them."),
         (_unbounded, "That copies all the rest of the text; a draft has `length` tokens at most."),

@@ -20,7 +20,10 @@ chance = Exercise(
     "How likely is a guess to be kept?",
     0.2 + 0.3 + 0.2,
     [
-        (0.5 * 0.2 + 0.3 * 0.3 + 0.2 * 0.5, "That is how often two independent draws agree. The test keeps more."),
+        (
+            0.5 * 0.2 + 0.3 * 0.3 + 0.2 * 0.5,
+            "That is how often two independent draws agree. The test keeps more.",
+        ),
         (0.2 / 0.5, "That is how often a guess of the first token is kept. There are three."),
         (1.0, "Only if both distributions were the same."),
         (0.3, "That is the share in which they differ."),

@@ -8,7 +8,10 @@ shift = Exercise(
     "How many places behind the token that was read last is the guess of head k = 2?",
     4,
     [
-        (2, "That is the place of the first head, k = 0: the place directly behind the last token is the root's, and known."),
+        (
+            2,
+            "That is the place of the first head, k = 0: the place directly behind the last token is the root's, and known.",
+        ),
         (3, "Count the root as well: it stands between the last token that was read and the first guess."),
         (5, "The heads are counted from 0, so k = 2 is the third one."),
     ],
@@ -20,8 +23,14 @@ chain = Exercise(
     1 + 0.28 + 0.28 * 0.19 + 0.28 * 0.19 * 0.15,
     [
         (0.28 + 0.28 * 0.19 + 0.28 * 0.19 * 0.15, "The target adds a token of its own in every step."),
-        (1 + 0.28 + 0.19 + 0.15, "The second guess is only looked at if the first was kept: multiply along the chain."),
-        (1 + 0.28 * 0.19 * 0.15, "That counts steps in which all three are kept. One or two kept guesses are written, too."),
+        (
+            1 + 0.28 + 0.19 + 0.15,
+            "The second guess is only looked at if the first was kept: multiply along the chain.",
+        ),
+        (
+            1 + 0.28 * 0.19 * 0.15,
+            "That counts steps in which all three are kept. One or two kept guesses are written, too.",
+        ),
     ],
     because="Each guess counts as often as it and all before it are kept, and the target adds one.",
     otherwise="Add up: one for the target's own token, and for each guess the product of the rates on the way to it.",

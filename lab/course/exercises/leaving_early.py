@@ -10,7 +10,10 @@ saved = Exercise(
     [
         (4 * 2 / (4 * 8), "That is the draft alone. The check has to run too."),
         (1.0, "The check runs once for all four, not once for each."),
-        ((4 * 2 + 8) / (4 * 8), "The check begins behind the two layers that have run: their states were kept."),
+        (
+            (4 * 2 + 8) / (4 * 8),
+            "The check begins behind the two layers that have run: their states were kept.",
+        ),
         (14, "That is the cost in layers. Divide by what four plain passes cost."),
     ],
     because="Four times two layers, once six: 14 of 32.",

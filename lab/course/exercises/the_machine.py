@@ -10,8 +10,14 @@ gain = Exercise(
     "How much faster than plain decoding?",
     speedup(0.8, 4, 0.05),
     [
-        (expected_tokens(0.8, 4), "Those are the tokens of a step. The step also costs more than one plain pass."),
-        (expected_tokens(0.8, 3) / 1.2, "The target adds a token of its own behind the guesses: the power is n + 1."),
+        (
+            expected_tokens(0.8, 4),
+            "Those are the tokens of a step. The step also costs more than one plain pass.",
+        ),
+        (
+            expected_tokens(0.8, 3) / 1.2,
+            "The target adds a token of its own behind the guesses: the power is n + 1.",
+        ),
         (4 * 0.8 / 1.2, "A guess counts only if all before it were kept: powers of 0.8, not four times 0.8."),
         ((1 + 4 * 0.8) / 1.2, "A guess counts only if all before it were kept; its share is a power of 0.8."),
         (expected_tokens(0.8, 4) / 1.05, "Four tokens are drafted, each for a twentieth."),

@@ -8,9 +8,15 @@ cached = Exercise(
     "What share of the layer's cache is left?",
     0.5,
     [
-        (1 / 3, "Two of six query heads are left, but keys and values are cached. Who still reads those of each KV head?"),
+        (
+            1 / 3,
+            "Two of six query heads are left, but keys and values are cached. Who still reads those of each KV head?",
+        ),
         (1, "Nobody reads KV head 0 any more, so its keys and values go as well."),
-        (2 / 3, "KV head 1 lost one of its three readers. It must keep all of its entries for the other two."),
+        (
+            2 / 3,
+            "KV head 1 lost one of its three readers. It must keep all of its entries for the other two.",
+        ),
         (0, "Query heads 3 and 5 still read KV head 1."),
     ],
     because="KV head 0 has no reader left and goes; KV head 1 has two, and keeps everything.",
@@ -20,8 +26,14 @@ planned = Exercise(
     "Which plan has the least sum, and which is the best?",
     ["a3,a6", "a2,a6"],
     [
-        (["a2,a6", "a3,a6"], "The other way round: first the one with the least sum, then the one that costs least together."),
-        (["a3,a6", "a3,a6"], "The sum of a3 and a6 is the least. But together they cost 0.16: is there nothing cheaper?"),
+        (
+            ["a2,a6", "a3,a6"],
+            "The other way round: first the one with the least sum, then the one that costs least together.",
+        ),
+        (
+            ["a3,a6", "a3,a6"],
+            "The sum of a3 and a6 is the least. But together they cost 0.16: is there nothing cheaper?",
+        ),
         (["a2,a6", "a2,a6"], "a2 and a6 together are the best. Their sum is 0.13: is there no smaller one?"),
         (["a2,a3", "a2,a6"], "0.10 and 0.07 is the largest of the three sums."),
     ],

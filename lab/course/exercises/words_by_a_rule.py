@@ -21,7 +21,10 @@ given = Exercise(
     [
         (0.9, "Of ninety texts in a hundred that begin with a hardly one is allowed."),
         (0.009, "Divide by what all allowed texts have together: 0.9 · 0.01 + 0.1 · 0.5."),
-        (0.01, "That is how often a text that begins with a is allowed. Asked is how often an allowed text begins with a."),
+        (
+            0.01,
+            "That is how often a text that begins with a is allowed. Asked is how often an allowed text begins with a.",
+        ),
     ],
     because="0.9 · 0.01 = 0.009 of 0.009 + 0.1 · 0.5 = 0.059.",
     otherwise="p(a) c(a) of p(a) c(a) + p(b) c(b).",

@@ -39,13 +39,19 @@ def test_texts_are_those_of_single_runs_and_what_is_common_is_read_once(said, fi
     assert [x["name"] for x in done["texts"]] == ["2", "3", "4"], "the lines of the file"
     for prompt, answer in zip(PROMPTS, done["texts"], strict=True):
         alone = json.loads(said("run", *MODEL, "--prompt", prompt, "--json")[1])
-        assert (answer["text"], answer["tokens"], answer["end"]) == (alone["text"], alone["tokens"], alone["end"])
+        assert (answer["text"], answer["tokens"], answer["end"]) == (
+            alone["text"],
+            alone["tokens"],
+            alone["end"],
+        )
         assert answer["prompt_tokens"] == len(alone["prompt_tokens"]) and answer["prompt"] == prompt
     shared = next(x for x in done["groups"] if x["members"] == [0, 2])
     assert shared["prefix"] > 10 and done["read_tokens"] == done["prompt_tokens"] - shared["prefix"]
     assert (done["passes"], done["new_tokens"]) == (16, 24)
     code, text, _ = said("batch", *MODEL, "--prompts", str(file))
-    assert code == 0 and all(x["text"] in text for x in done["texts"]) and "2 prompts share 1 prefix; " in text
+    assert (
+        code == 0 and all(x["text"] in text for x in done["texts"]) and "2 prompts share 1 prefix; " in text
+    )
 
 
 def printed(done: dict) -> list[str]:
@@ -54,22 +60,37 @@ def printed(done: dict) -> list[str]:
 
 
 @pytest.mark.parametrize("method", [[], ["--drafter", "prompt_lookup"]], ids=["plain", "by a method"])
-def test_a_batch_says_how_prompts_were_put_and_which_turns_were_not(said, tmp_path: Path, method: list[str]) -> None:
-    (file := tmp_path / "asked.jsonl").write_text('{"turns": ["one", "two"]}\n{"prompt": "three"}', encoding="utf-8")
+def test_a_batch_says_how_prompts_were_put_and_which_turns_were_not(
+    said, tmp_path: Path, method: list[str]
+) -> None:
+    (file := tmp_path / "asked.jsonl").write_text(
+        '{"turns": ["one", "two"]}\n{"prompt": "three"}', encoding="utf-8"
+    )
     asked = ["--model", "lab-draft", "--max-new-tokens", "2", "--prompts", str(file), *method]
-    raw, left = "The prompts were put as raw text, without a chat template.", "1 later turn, of 1 of 2 prompts."
+    raw, left = (
+        "The prompts were put as raw text, without a chat template.",
+        "1 later turn, of 1 of 2 prompts.",
+    )
     said_so = said("batch", *asked)[1]
     assert raw in said_so and left in said_so and "lab-draft has a chat template: --chat puts" in said_so
     notes = " ".join(json.loads(said("batch", *asked, "--chat", "--json")[1])["notes"])
-    assert "Every prompt was put as a user's turn, through the" in notes and left in notes and "--chat" not in notes
+    assert (
+        "Every prompt was put as a user's turn, through the" in notes
+        and left in notes
+        and "--chat" not in notes
+    )
 
 
 def test_with_a_method_each_text_is_that_of_its_run_and_has_a_trace(said, file: Path) -> None:
     method = ["--drafter", "prompt_lookup", "--set", "drafter.ngram=1", "--sampler", "temperature"]
     runs = file.with_name("runs")
-    code, text, err = said("batch", *MODEL, *method, "--prompts", str(file), "--texts", "2", "--traces", str(runs), "--json")
+    code, text, err = said(
+        "batch", *MODEL, *method, "--prompts", str(file), "--texts", "2", "--traces", str(runs), "--json"
+    )
     done = json.loads(text)
-    assert (code, err.splitlines(), done["faults"]) == (0, printed(done), []), "of a part that did nothing it is said"
+    assert (code, err.splitlines(), done["faults"]) == (0, printed(done), []), (
+        "of a part that did nothing it is said"
+    )
     assert done["shared"]["2"] > 3 and set(done["shared"]) == {"1", "2"}
     for i, (prompt, answer) in enumerate(zip(PROMPTS, done["texts"], strict=True)):
         alone = json.loads(said("run", *MODEL, *method, "--prompt", prompt, "--seed", str(i), "--json")[1])
@@ -77,8 +98,13 @@ def test_with_a_method_each_text_is_that_of_its_run_and_has_a_trace(said, file: 
         assert all(answer[x] == alone[x] for x in same)
         trace = open_trace(answer["trace"])
         assert answer["trace"] == str(runs / f"{i + 1}.dstrace") and check(trace).ok
-        assert trace.header.seed == i and {x.together for step in trace.steps for x in step.passes} <= {None, 2}
-    assert sum(x.together == 2 for step in open_trace(done["texts"][0]["trace"]).steps for x in step.passes) > 3
+        assert trace.header.seed == i and {x.together for step in trace.steps for x in step.passes} <= {
+            None,
+            2,
+        }
+    assert (
+        sum(x.together == 2 for step in open_trace(done["texts"][0]["trace"]).steps for x in step.passes) > 3
+    )
     lines = said("batch", *MODEL, *method, "--prompts", str(file))[1].splitlines()
     assert lines[0].startswith("2: ") and "sequences each, 3 at most" in lines[-1]
 
@@ -92,12 +118,16 @@ def test_a_file_of_prompts_is_the_same_to_run(said, file: Path) -> None:
     assert (code, err) == (0, "") and [x["prompt"] for x in texts] == PROMPTS
     assert [Path(x["trace"]).name for x in texts] == ["1.dstrace", "2.dstrace", "3.dstrace"]
     plain = json.loads(said("run", *MODEL, "--prompt-file", str(lines), "--json")[1])
-    assert "groups" in plain and [x["text"] for x in plain["texts"]] == [x["text"] for x in texts], "both are greedy"
+    assert "groups" in plain and [x["text"] for x in plain["texts"]] == [x["text"] for x in texts], (
+        "both are greedy"
+    )
     code, out, err = said("run", *MODEL, "--prompt-file", str(lines), "--shadow")
     assert (code, out) == (2, "") and err.startswith("--shadow is about one prompt, and ")
 
 
-def test_a_text_that_fails_is_told_and_the_others_are_whole(said, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_fails_is_told_and_the_others_are_whole(
+    said, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The cache of the second session has no room in the middle of its text."""
     append, tries, begun = LayerStore.append, count(1), list[LayerStore]()
 
@@ -114,7 +144,9 @@ def test_a_text_that_fails_is_told_and_the_others_are_whole(said, file: Path, mo
     assert code == 1 and ends == ["max_new_tokens", "out_of_memory", "max_new_tokens"]
     why, *notes = err.splitlines()
     assert why.startswith("prompt 3: Memory ran out") and notes == printed(json.loads(text))
-    assert notes == ["Note: In each of 3 runs, here the first: prompt_lookup drafted nothing in 7 steps: it had no guess."]
+    assert notes == [
+        "Note: In each of 3 runs, here the first: prompt_lookup drafted nothing in 7 steps: it had no guess."
+    ]
 
 
 def test_a_plan_alone_decodes_nothing(said, file: Path) -> None:
@@ -132,7 +164,9 @@ def test_what_cannot_be_done_is_one_sentence(said, file: Path) -> None:
         return err
 
     assert "already: choose another name for --out" in refused("--out", str(file))
-    assert refused("--out", "/proc/texts.jsonl").startswith("The texts cannot be written to /proc/texts.jsonl: ")
+    assert refused("--out", "/proc/texts.jsonl").startswith(
+        "The texts cannot be written to /proc/texts.jsonl: "
+    )
     plainly = "A batch without a method is decoded plainly"
     assert refused("--set", "policy.size=3").startswith(f"{plainly}, so a knob of policy would be ignored")
     assert refused("--draft", "lab-draft").startswith(f"{plainly} and reads no draft: ")
@@ -147,7 +181,11 @@ def test_what_cannot_be_done_is_one_sentence(said, file: Path) -> None:
     assert "Line 2 of" in refused(prompts=lines)
     lines.write_text("\n", encoding="utf-8")
     assert "There is no prompt in" in refused(prompts=lines)
-    for half in ({"prompt": "a \ud800"}, {"prompt": "a", "category": "\ud800"}, {"prompt": "a", "question_id": "\ud800"}):
+    for half in (
+        {"prompt": "a \ud800"},
+        {"prompt": "a", "category": "\ud800"},
+        {"prompt": "a", "question_id": "\ud800"},
+    ):
         lines.write_text(json.dumps(half), encoding="utf-8")
         assert "Line 1 of" in (err := refused(prompts=lines)) and "half of a surrogate pair" in err
     lines.write_text(json.dumps({"prompt": "word " * 3000}) + "\n", encoding="utf-8")
@@ -155,13 +193,21 @@ def test_what_cannot_be_done_is_one_sentence(said, file: Path) -> None:
     assert refused("--policy", "h2o", prompts=lines).startswith("prompt 1: the prompt has 3001")
 
 
-def test_a_chat_that_the_model_has_no_template_for_is_refused(said, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tokenizer, "templates", property(lambda _: Templates(), lambda *_: None), raising=False)
+def test_a_chat_that_the_model_has_no_template_for_is_refused(
+    said, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        Tokenizer, "templates", property(lambda _: Templates(), lambda *_: None), raising=False
+    )
     code, out, err = said("batch", *MODEL, "--prompts", str(file), "--chat")
-    assert (code, out) == (2, "") and err.startswith("The model has no chat template; ") and err.count("\n") == 1
+    assert (
+        (code, out) == (2, "") and err.startswith("The model has no chat template; ") and err.count("\n") == 1
+    )
 
 
-def test_texts_that_were_done_when_memory_ran_out_are_kept(said, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_that_were_done_when_memory_ran_out_are_kept(
+    said, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, passes, out = Executor.run, count(1), file.with_name("texts.jsonl")
 
     def gives_up(*given: Any) -> Any:
@@ -205,7 +251,10 @@ def test_a_disk_that_fills_loses_no_text(said, file: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(command, "_kept", limited)
     code, text, err = said("batch", *MODEL, "--prompts", str(file), "--out", str(out), "--json")
-    assert (code, err.count("\n")) == (1, 1) and f"{out} has 1 of the 3 texts, since no more could be written (" in err
+    assert (code, err.count("\n")) == (
+        1,
+        1,
+    ) and f"{out} has 1 of the 3 texts, since no more could be written (" in err
     assert out.read_bytes() == lines[0] and json.loads(text)["texts"] == whole
 
 
@@ -215,5 +264,7 @@ def test_special_tokens_in_the_prompts_are_named_once(said, tmp_path: Path, how:
     file.write_text("a <|end|>\nb\n<|user|> c<|end|>\n")
     note = "Note: the prompt holds the text of special tokens ('<|end|>', '<|user|>'), which is read as plain text"
     for more, behind in (([], ": --chat lets the chat template write them."), (["--chat"], ".")):
-        code, _, err = said("batch", "--model", "lab-draft", "--max-new-tokens", "2", "--prompts", str(file), *how, *more)
+        code, _, err = said(
+            "batch", "--model", "lab-draft", "--max-new-tokens", "2", "--prompts", str(file), *how, *more
+        )
         assert code == 0 and err == f"{note}{behind}\n"

@@ -41,8 +41,15 @@ def pretend(name: str, side: str, seconds: dict[str, list[float]]) -> Contestant
 def test_a_ratio_is_of_medians_and_then_the_median_over_prompts() -> None:
     mine = {"a": [1.0, 9.0, 1.0], "b": [2.0, 2.0, 2.0], "c": [1.0, 1.0, 1.0]}
     theirs = {"a": [2.0, 2.0, 2.0], "b": [2.0, 2.0, 9.0], "c": [3.0, 3.0, 3.0]}
-    names = ("autoregressive", "autoregressive, nothing recorded", "autoregressive, counts", "autoregressive, decisions")
-    field = [pretend(name, "decodescope", mine) for name in names] + [pretend("generate", "transformers", theirs)]
+    names = (
+        "autoregressive",
+        "autoregressive, nothing recorded",
+        "autoregressive, counts",
+        "autoregressive, decisions",
+    )
+    field = [pretend(name, "decodescope", mine) for name in names] + [
+        pretend("generate", "transformers", theirs)
+    ]
     field[-2].seconds = {p: [x * 1.1 for x in times] for p, times in mine.items()}
     found = bench.compare(field)
     figures = {"ratio": 2.0, "low": 1.0, "high": 3.0, "same_texts": 3}
@@ -73,7 +80,9 @@ def test_agreement_is_the_common_prefix() -> None:
 @pytest.fixture(scope="module")
 def measured() -> dict[str, Any]:
     """A short measurement of the shipped draft model, which is the smaller one."""
-    return bench.decode("lab-draft", "lab-draft", new_tokens=12, repeats=1, threads=1, prompts={"code": "def add(a, b):\n"})
+    return bench.decode(
+        "lab-draft", "lab-draft", new_tokens=12, repeats=1, threads=1, prompts={"code": "def add(a, b):\n"}
+    )
 
 
 def test_both_sides_write_the_same_number_of_the_same_tokens(measured: dict[str, Any]) -> None:
@@ -105,21 +114,40 @@ def test_the_text_names_everyone_and_the_machine(measured: dict[str, Any]) -> No
     assert measured["machine"] in text and "1 threads" in text and "1 of 1" in text
 
 
-def test_the_six_columns_are_those_of_the_calls_and_n_a_where_nobody_counted(measured: dict[str, Any]) -> None:
+def test_the_six_columns_are_those_of_the_calls_and_n_a_where_nobody_counted(
+    measured: dict[str, Any],
+) -> None:
     columns, settings = measured["columns"], measured["settings"]
-    assert [*columns] == [x["name"] for x in measured["contestants"]] and columns["autoregressive"]["compression"] == 1.0
+    assert [*columns] == [x["name"] for x in measured["contestants"]] and columns["autoregressive"][
+        "compression"
+    ] == 1.0
     for one in measured["contestants"]:
         figures = columns[one["name"]]
-        assert figures["latency"] == pytest.approx(one["seconds"]["code"][0]), "of the whole call, on both sides"
+        assert figures["latency"] == pytest.approx(one["seconds"]["code"][0]), (
+            "of the whole call, on both sides"
+        )
         if one["side"] == "transformers":
-            assert (figures["memory"], figures["compute use"], figures["throughput"], figures["compression"]) == (None,) * 4
+            assert (
+                figures["memory"],
+                figures["compute use"],
+                figures["throughput"],
+                figures["compression"],
+            ) == (None,) * 4
         else:
-            assert figures["memory"] > settings["weights"][one["name"]] > 0 and figures["throughput"] > one["tokens_per_s"]
+            assert (
+                figures["memory"] > settings["weights"][one["name"]] > 0
+                and figures["throughput"] > one["tokens_per_s"]
+            )
     weights = settings["weights"]
-    assert weights["draft_model"] > 1.9 * weights["autoregressive"] and 0.4 < columns["draft_model"]["compression"] < 0.6
+    assert (
+        weights["draft_model"] > 1.9 * weights["autoregressive"]
+        and 0.4 < columns["draft_model"]["compression"] < 0.6
+    )
     text = page(measured)
     assert "s an answer" in text and text.count("n/a") >= 4 * 4
-    assert "without the transforms" not in text and "without the transforms" in page({**measured, "theirs": "lab"})
+    assert "without the transforms" not in text and "without the transforms" in page(
+        {**measured, "theirs": "lab"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,7 +159,9 @@ def test_the_six_columns_are_those_of_the_calls_and_n_a_where_nobody_counted(mea
                       "later turns, of 2 of 3 prompts."),
     ],
 )  # fmt: skip
-def test_a_measurement_says_how_questions_were_put_and_which_turns_of_them(chat: bool, first: bool, says: str) -> None:
+def test_a_measurement_says_how_questions_were_put_and_which_turns_of_them(
+    chat: bool, first: bool, says: str
+) -> None:
     asked = [Question(i, "qa", turns) for i, turns in enumerate([("a",), ("b", "c"), ("d", "e", "f")])]
     settings = {"chat": chat, "questions": about(asked, {})}
     assert how_questions_were_put(settings, first) == [says]
@@ -175,11 +205,33 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 
 ROOT = Path(__file__).resolve().parents[3]
 QUESTIONS = (
-    {"question_id": 1, "category": "copy", "turns": ["Say this again:\na b a b a b"], "reference": ["a b"], "scorer": "exact"},
-    {"question_id": 2, "category": "copy", "turns": ["Say this again:\nc d"], "reference": ["c d"], "scorer": "exact"},
+    {
+        "question_id": 1,
+        "category": "copy",
+        "turns": ["Say this again:\na b a b a b"],
+        "reference": ["a b"],
+        "scorer": "exact",
+    },
+    {
+        "question_id": 2,
+        "category": "copy",
+        "turns": ["Say this again:\nc d"],
+        "reference": ["c d"],
+        "scorer": "exact",
+    },
     {"question_id": "open", "category": "talk", "turns": ["Who?", "Why?"]},
 )
-SHORT = ["--model", "lab-draft", "--new-tokens", "8", "--method", "prompt_lookup", "--method", "near=--policy window", "--json"]
+SHORT = [
+    "--model",
+    "lab-draft",
+    "--new-tokens",
+    "8",
+    "--method",
+    "prompt_lookup",
+    "--method",
+    "near=--policy window",
+    "--json",
+]
 
 
 @pytest.fixture
@@ -198,33 +250,68 @@ def test_labbench_measures_the_named_methods_and_writes_its_result(
     printed, remarks = capsys.readouterr()
     found = json.loads(printed)
     assert json.loads(out.read_text()) == found and remarks == ""
-    assert list(found["methods"]) == ["autoregressive", "prompt_lookup", "near"] and found["kinds"] == {"copy": 2, "talk": 1}
+    assert list(found["methods"]) == ["autoregressive", "prompt_lookup", "near"] and found["kinds"] == {
+        "copy": 2,
+        "talk": 1,
+    }
     assert found["methods"]["prompt_lookup"]["identity"]["parted"] == 0
     assert found["methods"]["autoregressive"]["tau"] == 1 and found["methods"]["autoregressive"]["ratio"] == 1
     assert all(row["tokens"] <= 8 * len(row["said"]) for row in found["rows"]) and len(found["rows"]) == 9
     assert found["settings"]["draft"] is None and found["settings"]["questions"]["short"] is False
     tables = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "labbench.py"), str(out)], capture_output=True, text=True, check=True
+        [sys.executable, str(ROOT / "benchmarks" / "labbench.py"), str(out)],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
-    assert re.search(r"(?m)^\| near \| 0 % \| 1\.00 \|", tables) and "| copy (2) | 0 % | 0 % | 0 % |" in tables
+    assert (
+        re.search(r"(?m)^\| near \| 0 % \| 1\.00 \|", tables) and "| copy (2) | 0 % | 0 % | 0 % |" in tables
+    )
 
 
-def test_labbench_reads_as_many_draft_models_as_a_method_asks_for(questions: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    two = ["--method", "two=--drafter specinfer --set drafter.models=2", "--draft", "lab-draft", "--draft2", "lab-draft"]
-    words = ["--questions", str(questions), "--model", "lab-draft", *two, "--new-tokens", "4", "--threads", "1"]
+def test_labbench_reads_as_many_draft_models_as_a_method_asks_for(
+    questions: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two = [
+        "--method",
+        "two=--drafter specinfer --set drafter.models=2",
+        "--draft",
+        "lab-draft",
+        "--draft2",
+        "lab-draft",
+    ]
+    words = [
+        "--questions",
+        str(questions),
+        "--model",
+        "lab-draft",
+        *two,
+        "--new-tokens",
+        "4",
+        "--threads",
+        "1",
+    ]
     assert main(["bench", "labbench", *words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["settings"]["further"]["draft2"]["name"] == "lab-draft" and found["methods"]["two"]["tau"] > 1
+    assert (
+        found["settings"]["further"]["draft2"]["name"] == "lab-draft" and found["methods"]["two"]["tau"] > 1
+    )
     assert found["methods"]["two"]["identity"]["parted"] == 0
     assert main(["bench", "labbench", "--model", "lab-draft", *two[:4]]) == 2
     assert "'draft2'" in capsys.readouterr().err
 
 
-def test_the_text_of_labbench_names_methods_kinds_and_targets(questions: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_of_labbench_names_methods_kinds_and_targets(
+    questions: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["bench", "labbench", "--questions", str(questions), "--threads", "1", *SHORT[:-1]]) == 0
     printed, remarks = capsys.readouterr()
-    assert re.search(r"(?m)^near +0 % +1\.00 ", printed) and re.search(r"(?m)^prompt_lookup +0 % +\d", printed)
-    assert re.search(r"(?m)^talk \(1\) +- +- +-$", printed) and "3 of 3 questions of questions.jsonl" in printed
+    assert re.search(r"(?m)^near +0 % +1\.00 ", printed) and re.search(
+        r"(?m)^prompt_lookup +0 % +\d", printed
+    )
+    assert (
+        re.search(r"(?m)^talk \(1\) +- +- +-$", printed) and "3 of 3 questions of questions.jsonl" in printed
+    )
     assert re.search(r"(?m)^copy and edit, similarity +90 % +0 % +not met +2$", printed)
     assert "question 3 of 3: talk" in remarks
 
@@ -248,7 +335,17 @@ def test_labbench_is_interrupted_and_goes_on(
     monkeypatch.setattr(Bench, "rows", honest)
     assert main([*asked, "--resume"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["complete"] and [x["question"] for x in found["rows"]] == [1, 1, 1, 2, 2, 2, "open", "open", "open"]
+    assert found["complete"] and [x["question"] for x in found["rows"]] == [
+        1,
+        1,
+        1,
+        2,
+        2,
+        2,
+        "open",
+        "open",
+        "open",
+    ]
 
 
 def test_the_short_form_asks_the_first_of_each_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,9 +388,16 @@ def test_a_method_is_named_or_given_as_words_a_link_or_json() -> None:
     ):
         assert method_of(f"six={text}", known) == ("six", wanted)
     assert method_of("jacobi", known) == ("jacobi", toys.method(strategy="jacobi"))
-    assert method_of("h2o", known) == ("h2o", known["h2o"]) and method_of("x = h2o", known) == ("x", known["h2o"])
+    assert method_of("h2o", known) == ("h2o", known["h2o"]) and method_of("x = h2o", known) == (
+        "x",
+        known["h2o"],
+    )
     canvas = canvases()
-    for name in ("all at once (drawn)", "explore", "learn2pd"):  # of those that are measured anyway one may draw
+    for name in (
+        "all at once (drawn)",
+        "explore",
+        "learn2pd",
+    ):  # of those that are measured anyway one may draw
         assert method_of(name, canvas) == (name, canvas[name])
     assert method_of("top_p", {}, draws=True) == ("top_p", toys.method(sampler="top_p"))
 
@@ -324,24 +428,44 @@ def test_a_bad_method_is_refused_in_a_sentence(word: str, why: str) -> None:
 
 
 BAD_OPTIONS = {
-    "option of others": (["labbench", "--repeats", "3"], "--repeats is an option of bench decode and speculation: leave it"),
-    "the other way round": (["decode", "--short"], "--short is an option of bench labbench and speculation and kv"),
+    "option of others": (
+        ["labbench", "--repeats", "3"],
+        "--repeats is an option of bench decode and speculation: leave it",
+    ),
+    "the other way round": (
+        ["decode", "--short"],
+        "--short is an option of bench labbench and speculation and kv",
+    ),
     "of one only": (["speculation", "--level", "none"], "--level is an option of bench decode"),
-    "no recipe for speculation": (["speculation", "--method", "nobody"], "there is no 'nobody'; take draft_model (tree)"),
+    "no recipe for speculation": (
+        ["speculation", "--method", "nobody"],
+        "there is no 'nobody'; take draft_model (tree)",
+    ),
     "speculation goes on": (["speculation", "--resume"], "--resume goes on with a file: give --out"),
     "resume without a file": (["labbench", "--resume"], "--resume goes on with a file: give --out"),
     "no such file": (["labbench", "--questions", "nowhere"], "The questions nowhere cannot be read"),
     "twice": (["labbench", "--method", "h2o", "--method", "h2o"], "--method h2o stands there twice"),
     "temperature": (["labbench", "--temperature", "-1"], "must be a number from 0 to 5"),
     "hot": (["labbench", "--temperature", "5.1"], "must be a number from 0 to 5"),
-    "Jacobi draws": (["labbench", "--method", "j=--strategy jacobi", "--temperature", "1"], "jacobi solves for the greedy"),
-    "no draft": (["labbench", "--draft", "none", "--method", "draft_model"], "draft_model needs a model in the role 'draft'"),
-    "plain": (["labbench", "--method", "autoregressive=h2o"], "The name autoregressive is that of plain decoding"),
+    "Jacobi draws": (
+        ["labbench", "--method", "j=--strategy jacobi", "--temperature", "1"],
+        "jacobi solves for the greedy",
+    ),
+    "no draft": (
+        ["labbench", "--draft", "none", "--method", "draft_model"],
+        "draft_model needs a model in the role 'draft'",
+    ),
+    "plain": (
+        ["labbench", "--method", "autoregressive=h2o"],
+        "The name autoregressive is that of plain decoding",
+    ),
 }
 
 
 @pytest.mark.parametrize(("words", "why"), BAD_OPTIONS.values(), ids=BAD_OPTIONS)
-def test_bad_options_are_refused_in_a_sentence(words: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_options_are_refused_in_a_sentence(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["bench", *words]) == 2
     out, err = capsys.readouterr()
     assert out == "" and why in err and err.count("\n") == 1
@@ -351,7 +475,12 @@ def test_options_of_decode_keep_their_usual_values(monkeypatch: pytest.MonkeyPat
     asked: dict[str, Any] = {}
     monkeypatch.setattr(bench, "decode", lambda *args, **more: asked.update(more) or {"ratios": []})
     assert main(["bench", "--json"]) == 0
-    assert (asked["new_tokens"], asked["repeats"], asked["level"], asked["prompts"]) == (128, 5, "counts", None)
+    assert (asked["new_tokens"], asked["repeats"], asked["level"], asked["prompts"]) == (
+        128,
+        5,
+        "counts",
+        None,
+    )
 
 
 def test_markdown_cells_cannot_be_ended_by_a_name() -> None:
@@ -373,7 +502,19 @@ def test_kv_reads_the_texts_under_the_policies_and_writes_its_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, html = tmp_path / "found.json", tmp_path / "curves.html"
-    words = ["bench", "kv", "--model", "lab-draft", "--short", "--new-tokens", "2", "--method", "window", "--threads", "1"]
+    words = [
+        "bench",
+        "kv",
+        "--model",
+        "lab-draft",
+        "--short",
+        "--new-tokens",
+        "2",
+        "--method",
+        "window",
+        "--threads",
+        "1",
+    ]
     assert main([*words, "--method", "small=--policy h2o --set policy.share=0.05", "--out", str(out)]) == 0
     printed, remarks = capsys.readouterr()
     found = json.loads(out.read_text())
@@ -390,7 +531,18 @@ def test_kv_reads_the_texts_under_the_policies_and_writes_its_result(
 
 def speculated(questions: Path, *more: str) -> int:
     """A short measurement of the shipped draft model, which drafts for itself."""
-    words = ["bench", "speculation", "--model", "lab-draft", "--draft", "lab-draft", "--new-tokens", "4", "--repeats", "1"]
+    words = [
+        "bench",
+        "speculation",
+        "--model",
+        "lab-draft",
+        "--draft",
+        "lab-draft",
+        "--new-tokens",
+        "4",
+        "--repeats",
+        "1",
+    ]
     return main([*words, "--threads", "1", "--method", "prompt_lookup", "--questions", str(questions), *more])
 
 
@@ -399,7 +551,15 @@ def test_speculation_measures_both_sides_and_writes_its_result(
 ) -> None:
     out = tmp_path / "found.json"
     assert (
-        speculated(questions, "--short", "--method", "two=--drafter draft_model --set drafter.length=2", "--out", str(out)) == 0
+        speculated(
+            questions,
+            "--short",
+            "--method",
+            "two=--drafter draft_model --set drafter.length=2",
+            "--out",
+            str(out),
+        )
+        == 0
     )
     printed, remarks = capsys.readouterr()
     found = json.loads(out.read_text())
@@ -413,12 +573,25 @@ def test_speculation_measures_both_sides_and_writes_its_result(
     )
     assert "question 2 of 2: talk" in remarks
     tokens = [row["tokens"] for row in found["rows"] if row["kind"] == "talk"]
-    assert len(tokens) == 7 and len(set(tokens)) == 1 and tokens[0] > 4, "both sides answer both turns, of 4 tokens at most"
+    assert len(tokens) == 7 and len(set(tokens)) == 1 and tokens[0] > 4, (
+        "both sides answer both turns, of 4 tokens at most"
+    )
     assert "by Spec-Bench's arithmetic" in printed and "These are not Spec-Bench's questions, so" in printed
     assert ", published, " not in printed and "All turns were asked" in printed
     markdown = run_script("speculation.py", str(out))
     assert re.search(r"(?m)^\| `two` \| \d\.\d\d \| ", markdown) and "--new-tokens 4 --repeats 1" in markdown
-    profile = ["--from", str(out), "--model", "lab-draft", "--threads", "1", "--new-tokens", "4", "--rows", "999"]
+    profile = [
+        "--from",
+        str(out),
+        "--model",
+        "lab-draft",
+        "--threads",
+        "1",
+        "--new-tokens",
+        "4",
+        "--rows",
+        "999",
+    ]
     whole, rest = run_script("steps.py", *profile), run_script("steps.py", *profile, "--overhead")
     for table in (whole, rest):
         assert len(re.findall(r"(?m)^\w+: \d+ steps of \d+ us", table)) == table.count("\nfunction  ") == 2
@@ -447,19 +620,42 @@ def test_passes_over_a_tenth_of_a_cache_are_timed_beside_those_over_all_of_it() 
 def told(**gains: float) -> dict[str, Any]:
     """A result in which methods of these gains were measured."""
     times = {name: {"median": x, "interval": [x, x]} for name, x in gains.items()}
-    one = dict(tau=2.0, whole=None, against_assisted=None, against_lookup=None, draft=0.1, passes=0.9, heads=0.0, overhead=0.1)
+    one = dict(
+        tau=2.0,
+        whole=None,
+        against_assisted=None,
+        against_lookup=None,
+        draft=0.1,
+        passes=0.9,
+        heads=0.0,
+        overhead=0.1,
+    )
     settings = dict(
         model="lab", drafts={"draft": "lab-draft"}, dtype="bfloat16", threads=2, new_tokens=48, repeats=3, temperature=0.8,
         seed=0, machine="m", device="cpu", torch="2", transformers="5", questions={"count": 2},
         left_out={"medusa": "no heads."}, set_aside={"lab": {"repetition_penalty": 1.3}},
     )  # fmt: skip
-    usual = dict(side="decodescope", drawn=False, plain=False, step_us=3000.0, identity=None, offered_by_position=[4, 2])
+    usual = dict(
+        side="decodescope",
+        drawn=False,
+        plain=False,
+        step_us=3000.0,
+        identity=None,
+        offered_by_position=[4, 2],
+    )
     methods = {
         name: {**one, **usual, "accepted_by_position": [2, 1], "ratio": x, "by_kind": {"code": {"ratio": x}}}
         for name, x in times.items()
     }
     goals = [{"what": "best", "goal": 2.0, "value": 2.5, "met": True, "methods": ["llma"]}]
-    return {"settings": settings, "methods": methods, "kinds": {"code": 2}, "goals": goals, "skipped": [], "seconds": 9.0}
+    return {
+        "settings": settings,
+        "methods": methods,
+        "kinds": {"code": 2},
+        "goals": goals,
+        "skipped": [],
+        "seconds": 9.0,
+    }
 
 
 @pytest.fixture
@@ -472,22 +668,41 @@ def writer(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_measured_columns_are_written_into_the_tables_of_methods_md(writer: ModuleType) -> None:
     before = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     found = told(
-        **{"prompt_lookup": 2.5, "medusa": 1.5, "draft_model": 1.75, "draft_model (heuristic)": 1.25, "autoregressive": 1}
+        **{
+            "prompt_lookup": 2.5,
+            "medusa": 1.5,
+            "draft_model": 1.75,
+            "draft_model (heuristic)": 1.25,
+            "autoregressive": 1,
+        }
     )
-    book = {"headlines": {"drafter": {"medusa": "2.2x"}, "router": {"entropy": "67 %"}}, "measured": writer.measured(found)}
+    book = {
+        "headlines": {"drafter": {"medusa": "2.2x"}, "router": {"entropy": "67 %"}},
+        "measured": writer.measured(found),
+    }
     assert book["measured"]["figures"]["drafter"] == {
         "draft_model": [2.0, 1.75], "medusa": [2.0, 1.5], "none": [2.0, 1], "prompt_lookup": [2.0, 2.5]
     }  # fmt: skip
     assert json.loads(writer.as_text(book)) == book and '"medusa": [2.0, 1.5]' in writer.as_text(book)
     text = writer.with_columns(before, book)
     rows = {
-        line.split("|")[1].strip(): [x.strip() for x in line.split("|")[3:6]] for line in text.split("\n") if line[:3] == "| `"
+        line.split("|")[1].strip(): [x.strip() for x in line.split("|")[3:6]]
+        for line in text.split("\n")
+        if line[:3] == "| `"
     }
     assert rows["`prompt_lookup`"] == ["", "2.00", "2.50"] and rows["`llma`"] == ["", "-", "-"]
     assert rows["`medusa`"] == ["2.2x", "2.00", "1.50"] and rows["`none`"] == ["", "2.00", "1.00"]
     assert rows["`heuristic`"][1:] == ["2.00", "1.25"] and rows["`fixed`"][1:] == ["2.00", "1.75"]
-    assert text.count("Measured: `decodescope bench speculation --model lab --draft lab-draft --dtype bfloat16") == 2
-    others = {x[1].strip(): x[4].strip() for line in text.split("\n") if line[:10] == "| router `" for x in [line.split("|")]}
+    assert (
+        text.count("Measured: `decodescope bench speculation --model lab --draft lab-draft --dtype bfloat16")
+        == 2
+    )
+    others = {
+        x[1].strip(): x[4].strip()
+        for line in text.split("\n")
+        if line[:10] == "| router `"
+        for x in [line.split("|")]
+    }
     assert others["router `entropy`"] == "67 %" and others["router `fallback`"] == ""
     assert writer.with_columns(text, book) == text, "a second time changes nothing"
     gone = set(before.split("\n")) - set(text.split("\n"))
@@ -502,22 +717,36 @@ def test_methods_md_says_what_the_page_says(writer: ModuleType) -> None:
 
 def test_the_section_of_benchmarks_md_is_replaced_between_its_marks(writer: ModuleType) -> None:
     first = writer.with_section("# Benchmarks\n\ntext\n", writer.page(told(llma=2.5)))
-    assert first.startswith("# Benchmarks\n\ntext\n\n<!--") and "| `llma` | 2.00 | 2.50 | 2.50 to 2.50 |" in first
+    assert (
+        first.startswith("# Benchmarks\n\ntext\n\n<!--")
+        and "| `llma` | 2.00 | 2.50 | 2.50 to 2.50 |" in first
+    )
     assert "| best | 2.00 | 2.50 | met | llma |" in first and "Left out: `medusa`: no heads." in first
     assert "lab: neither side uses these generation settings of its folder: repetition_penalty 1.3" in first
     second = writer.with_section(first + "\nafter\n", writer.page(told(rest=1.5)))
-    assert "`llma` |" not in second and "`rest` |" in second and second.endswith("\nafter\n") and second.count(writer.END) == 1
+    assert (
+        "`llma` |" not in second
+        and "`rest` |" in second
+        and second.endswith("\nafter\n")
+        and second.count(writer.END) == 1
+    )
 
 
 def test_gains_above_the_tokens_per_pass_are_doubted(writer: ModuleType) -> None:
-    assert writer.doubtful(told(llma=2.5, rest=2.1, trie=1.5)).endswith("the machine was busy; measure again: llma.")
+    assert writer.doubtful(told(llma=2.5, rest=2.1, trie=1.5)).endswith(
+        "the machine was busy; measure again: llma."
+    )
     assert writer.doubtful(told(rest=2.1)) == "" and "measure again" not in writer.page(told(rest=2.1))
 
 
 def test_the_figure_shows_gains_and_where_steps_go(writer: ModuleType) -> None:
     strip, *bars = writer.draw(told(llma=2.5, rest=1.5)).data
     assert list(strip.y) == ["llma", "rest"] and [list(x) for x in strip.z] == [[2.5], [1.5]]
-    assert {bar.name: list(bar.x) for bar in bars} == {"passes": [90, 90], "heads": [0, 0], "overhead": [10, 10]}
+    assert {bar.name: list(bar.x) for bar in bars} == {
+        "passes": [90, 90],
+        "heads": [0, 0],
+        "overhead": [10, 10],
+    }
 
 
 def test_the_usual_values_of_the_options_are_those_of_the_engine() -> None:
@@ -531,7 +760,9 @@ def test_cells_of_a_picture_are_counted_by_window_and_rule_or_by_strategy() -> N
     lines = run_script("pictures.py", "--seeds", "1", "--classes", "2").splitlines()
     assert len(lines) == 14 and lines[0].split()[:5] == ["window,", "or", "strategy", "rule", "tokens"]
     passes = {line.split("  ")[0]: line.replace(",", "").split()[-3] for line in lines[9:]}
-    assert [*map(int, passes.values())] == [2 * (16 + 6 * 3), 2 * 64, 2 * 24, 2 * 16, 2 * 64], "those of the schedules"
+    assert [*map(int, passes.values())] == [2 * (16 + 6 * 3), 2 * 64, 2 * 24, 2 * 16, 2 * 64], (
+        "those of the schedules"
+    )
     for line in lines[1:]:
         tokens, passes, a_pass, _ = line.replace(",", "").split()[-4:]
         assert int(tokens) > 2 * 60 and float(a_pass) == pytest.approx(int(tokens) / int(passes), abs=0.005)

@@ -20,7 +20,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "SWEEPS", SWEEPS)
 
 
-def test_bounds_that_never_and_always_are_reached_are_all_layers_and_the_first_exit(few, said, tmp_path: Path) -> None:
+def test_bounds_that_never_and_always_are_reached_are_all_layers_and_the_first_exit(
+    few, said, tmp_path: Path
+) -> None:
     out = tmp_path / "found.json"
     code, text, err = said("bench", "cloze", "--short", "--threads", "1", "--out", str(out))
     record = json.loads(out.read_text(encoding="utf-8"))
@@ -34,14 +36,19 @@ def test_bounds_that_never_and_always_are_reached_are_all_layers_and_the_first_e
     assert (always["layers"], always["tests"]) == (1.0, 1.0)
     for one in rules.values():
         sorts = one["by sort"]
-        assert set(sorts) == {"kind", "claim", "same"} and one["right"] == pytest.approx(sum(sorts.values()) / 3)
+        assert set(sorts) == {"kind", "claim", "same"} and one["right"] == pytest.approx(
+            sum(sorts.values()) / 3
+        )
     code, text, _ = said("bench", "cloze", "--short", "--threads", "1", "--json")
     again = json.loads(text)
     columns, other = record.pop("columns"), again.pop("columns")
     assert code == 0 and again == record, "times are others, and nothing else"
     assert [*columns] == [*other] == [*rules] and columns[bench.WHOLE]["compression"] == 1.0
     for name, one in columns.items():
-        assert one["memory"] > record["settings"]["weights"][name] > 4e6 and one["latency"] > 0 < one["throughput"]
+        assert (
+            one["memory"] > record["settings"]["weights"][name] > 4e6
+            and one["latency"] > 0 < one["throughput"]
+        )
         assert one["memory"] == other[name]["memory"]
 
 

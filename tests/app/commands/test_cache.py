@@ -12,16 +12,28 @@ Said = Callable[..., tuple[int, str, str]]
 
 
 def test_prompt_is_saved_and_decoded_from_its_file(tmp_path: Path, said: Said) -> None:
-    file, trace, prompt = str(tmp_path / "a.dscache"), tmp_path / "a.dstrace", "Once upon a time, in a house by the sea, "
-    code, out, _ = said("cache", "save", file, "--model", "lab-draft", "--prompt", prompt, "--quality", "fine", "--json")
+    file, trace, prompt = (
+        str(tmp_path / "a.dscache"),
+        tmp_path / "a.dstrace",
+        "Once upon a time, in a house by the sea, ",
+    )
+    code, out, _ = said(
+        "cache", "save", file, "--model", "lab-draft", "--prompt", prompt, "--quality", "fine", "--json"
+    )
     saved = json.loads(out)
-    assert code == 0 and saved["bytes"] == Path(file).stat().st_size < saved["kv_bytes"] and saved["quality"] == "fine"
+    assert (
+        code == 0
+        and saved["bytes"] == Path(file).stat().st_size < saved["kv_bytes"]
+        and saved["quality"] == "fine"
+    )
     code, out, err = said("cache", "save", file, "--model", "lab-draft", "--prompt", prompt)
     assert code == 2 and out == "" and "exists already" in err
     words = ("cache", "load", file, "--model", "lab-draft", "--max-new-tokens", "4")
     code, out, _ = said(*words, "--json", "--trace", str(trace), "--prompt", "there was")
     run = json.loads(out)
-    assert code == 0 and run["loaded"] == saved["entries"] == saved["tokens"] - 1 and run["exactness"] == "lossy"
+    assert (
+        code == 0 and run["loaded"] == saved["entries"] == saved["tokens"] - 1 and run["exactness"] == "lossy"
+    )
     assert len(run["prompt_tokens"]) > saved["tokens"] and run["kv_bytes_full"] > saved["kv_bytes"]
     record = open_trace(trace)
     assert record.header.loaded["sha256"] == saved["sha256"]
@@ -36,5 +48,7 @@ def test_special_tokens_in_a_prompt_are_named_before_its_cache_is_written(said, 
     code, _, err = said("cache", "save", kept, "--model", "lab-draft", "--prompt", "a<|end|>")
     note = "Note: the prompt holds the text of special tokens ('<|end|>'), which is read as plain text"
     assert code == 0 and err == f"{note}: --chat lets the chat template write them.\n"
-    code, _, err = said("cache", "load", kept, "--model", "lab-draft", "--prompt", "<|end|>", "--max-new-tokens", "2")
+    code, _, err = said(
+        "cache", "load", kept, "--model", "lab-draft", "--prompt", "<|end|>", "--max-new-tokens", "2"
+    )
     assert code == 0 and err == f"{note}.\n", "cache load knows no --chat"

@@ -43,7 +43,8 @@ def test_doctor_names_the_kernels_and_what_the_processor_lacks(has: Instructions
 PLAIN = {1: 80.0, 8: 190.0}  # float32, microseconds
 QUICK, SLOW, EVEN = {1: 50.0, 8: 95.0}, {1: 100.0, 8: 760.0}, {1: 80.0, 8: 180.0}
 IN_HARDWARE = (
-    "8 rows takes 1.9 times as long as one of 1 row (float32: 2.4), 2.0 times as fast as in float32. Try --dtype bfloat16."
+    "8 rows takes 1.9 times as long as one of 1 row (float32: 2.4), 2.0 times as fast as in float32. "
+    "Try --dtype bfloat16."
 )
 FORBIDDEN = "in hardware (AVX512_BF16), unless ATEN_CPU_CAPABILITY=avx2 in the environment forbids it. "
 IN_ROWS = (
@@ -58,16 +59,25 @@ BFLOAT16 = [
     (ZEN3, SLOW, "note", ["no products in hardware. ", IN_ROWS]),
     (HELD, SLOW, "note", [FORBIDDEN, IN_ROWS]),
     (PI, SLOW, "note", ["torch does not say whether products run in hardware. ", IN_ROWS]),
-    (MAC, EVEN, "note", ["products run in hardware (Arm BF16). ", "1.1 times as fast", "saves no time here."]),
+    (
+        MAC,
+        EVEN,
+        "note",
+        ["products run in hardware (Arm BF16). ", "1.1 times as fast", "saves no time here."],
+    ),
 ]
 
 
 @pytest.mark.parametrize(("has", "us", "state", "parts"), BFLOAT16, ids=str)
-def test_doctor_says_what_bfloat16_costs_here(has: Instructions, us: dict[int, float], state: str, parts: list[str]) -> None:
+def test_doctor_says_what_bfloat16_costs_here(
+    has: Instructions, us: dict[int, float], state: str, parts: list[str]
+) -> None:
     """The advice follows what was measured, whatever the processor's instructions are called."""
     said = say_bfloat16(has, PLAIN, us)
     assert said.state == state and all(part in said.words for part in parts), said.words
-    assert ("float32 where drafts" in said.words) is (us is SLOW) and ("Try --dtype" in said.words) is (us is QUICK)
+    assert ("float32 where drafts" in said.words) is (us is SLOW) and ("Try --dtype" in said.words) is (
+        us is QUICK
+    )
 
 
 def test_this_processor_is_described_as_torch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +91,9 @@ def test_this_processor_is_described_as_torch_has_it(monkeypatch: pytest.MonkeyP
     ("machine", "due"),
     [("x86_64", (True, ("AVX512_BF16",))), ("AMD64", (True, ("AVX512_BF16",))), ("arm64", (None, None))],
 )
-def test_an_older_torch_is_asked_by_its_own_names(machine: str, due: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_torch_is_asked_by_its_own_names(
+    machine: str, due: tuple, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """torch 2.9 has no list of capabilities, a function for each of some of x86 instead."""
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
     for name, answer in {"avx512": True, "avx512_bf16": True, "amx_tile": False}.items():
@@ -101,4 +113,6 @@ def test_products_of_few_rows_are_timed_in_one_thread_and_soon() -> None:
     threads, began = torch.get_num_threads(), time.perf_counter()
     for dtype in (torch.float32, torch.bfloat16):
         assert list(us := row_us(dtype)) == list(ROWS) and 0 < us[1] < 1e6
-    assert time.perf_counter() - began < 5 and torch.get_num_threads() == threads  # 0.1 s on two cores that nobody else uses
+    assert (
+        time.perf_counter() - began < 5 and torch.get_num_threads() == threads
+    )  # 0.1 s on two cores that nobody else uses

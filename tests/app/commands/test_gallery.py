@@ -106,7 +106,13 @@ def test_a_folder_that_holds_something_is_refused_and_left_alone(said: Said, tmp
 
 def test_a_name_that_is_no_trace_is_refused_before_anything_is_written(said: Said, tmp_path: Path) -> None:
     code, out, err = said("gallery", str(tmp_path / "out"), "h2o", "nothing-there")
-    assert code == 2 and out == "" and err.count("\n") == 1 and "nothing-there" in err and "first-rejection" in err
+    assert (
+        code == 2
+        and out == ""
+        and err.count("\n") == 1
+        and "nothing-there" in err
+        and "first-rejection" in err
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -169,7 +175,9 @@ class Visit:
 
     def close(self) -> None:
         self.context.close()
-        asked = [x for x in self.asked if not x.endswith("/favicon.ico")]  # which a browser asks a server for by itself
+        asked = [
+            x for x in self.asked if not x.endswith("/favicon.ico")
+        ]  # which a browser asks a server for by itself
         assert asked and all(unquote(x).startswith(unquote(self.base) + "/") for x in asked), asked
         assert not [x for x in self.troubles if "favicon" not in x], self.troubles
 
@@ -271,7 +279,10 @@ VISIBLE = SEEN % "getComputedStyle(f).visibility === 'visible'"
 def test_thumbnails_move_unless_that_is_not_wanted(driver: Any, base: str) -> None:
     visit = Visit(driver, base, 1440)
     page = visit.open("index.html")
-    assert page.evaluate(f"{VISIBLE}.every((n) => n === 1)") and page.evaluate("document.getAnimations().length") == 0
+    assert (
+        page.evaluate(f"{VISIBLE}.every((n) => n === 1)")
+        and page.evaluate("document.getAnimations().length") == 0
+    )
     visit.close()
     visit = Visit(driver, base, 1440, reduced_motion="no-preference")
     page = visit.open("index.html")
@@ -284,5 +295,8 @@ def test_thumbnails_move_unless_that_is_not_wanted(driver: Any, base: str) -> No
                                "document.querySelector('.thumbnail .f0')).visibility"))  # fmt: skip
     assert seen == {"visible", "hidden"}
     page.click("#moving")
-    assert page.evaluate(f"{VISIBLE}.every((n) => n === 1)") and page.evaluate("document.getAnimations().length") == 0
+    assert (
+        page.evaluate(f"{VISIBLE}.every((n) => n === 1)")
+        and page.evaluate("document.getAnimations().length") == 0
+    )
     visit.close()

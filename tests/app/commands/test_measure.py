@@ -33,16 +33,33 @@ def test_loops_of_a_text_and_of_a_trace(said, tmp_path: Path) -> None:
     code, text, _ = said("measure", "loops", str(file), "--json")
     record = json.loads(text)
     (one,) = record["repeats"]
-    assert code == 0 and one["loop"] and one["ending"] and one["text"].endswith(" and round the house it went")
+    assert (
+        code == 0 and one["loop"] and one["ending"] and one["text"].endswith(" and round the house it went")
+    )
     assert record["said_again"] > 0.3 and one["at"] + one["lasts"] == record["tokens"]
     code, text, _ = said("measure", "loops", str(file))
-    assert code == 0 and f"The text ends in a loop: from token {one['at']} on every {one['period']} tokens." in text
+    assert (
+        code == 0
+        and f"The text ends in a loop: from token {one['at']} on every {one['period']} tokens." in text
+    )
     file.write_text("Nothing here is said twice.", encoding="utf-8")
     assert said("measure", "loops", str(file))[:2] == (1, "No 4 tokens stand twice among 10.\n")
-    said("run", "--model", "lab-draft", "--prompt", "One, two, one, two,", "--max-new-tokens", "24", "--trace", str(trace))
+    said(
+        "run",
+        "--model",
+        "lab-draft",
+        "--prompt",
+        "One, two, one, two,",
+        "--max-new-tokens",
+        "24",
+        "--trace",
+        str(trace),
+    )
     code, text, _ = said("measure", "loops", str(trace), "--grams", "1", "--json")
     record = json.loads(text)
-    assert code == 0 and record["tokens"] == 24 and record["repeats"], "written tokens alone, not the prompt's"
+    assert code == 0 and record["tokens"] == 24 and record["repeats"], (
+        "written tokens alone, not the prompt's"
+    )
 
 
 def test_what_cannot_be_measured_is_one_sentence(said, tmp_path: Path) -> None:

@@ -22,7 +22,16 @@ from decodescope.engine.load import load
 from decodescope.engine.trace import open_trace
 from decodescope.lab import report
 
-METHOD = ["--model", "lab-draft", "--draft", "lab-draft", "--drafter", "draft_model", "--set", "drafter.length=3"]
+METHOD = [
+    "--model",
+    "lab-draft",
+    "--draft",
+    "lab-draft",
+    "--drafter",
+    "draft_model",
+    "--set",
+    "drafter.length=3",
+]
 SHORT = [*METHOD, "--max-new-tokens", "12"]
 PROMPTS = ["def add(a, b):", "Once upon a time"]
 
@@ -41,12 +50,25 @@ def test_runs_over_prompts_are_kept_and_say_the_same_when_read(said, recorded: l
     assert [Path(x).name for x in recorded] == ["prompt-0001.dstrace", "prompt-0002.dstrace"]
     traces = [open_trace(x) for x in recorded]
     assert [x.text().startswith(p) for x, p in zip(traces, PROMPTS, strict=True)] == [True, True]
-    assert [x.header.seed for x in traces] == [5, 6] and {x.header.levels[-1] for x in traces} == {"decisions"}
+    assert [x.header.seed for x in traces] == [5, 6] and {x.header.levels[-1] for x in traces} == {
+        "decisions"
+    }
     code, out, err = said("report", *recorded, "--json")
     found = json.loads(out)
     assert (code, err) == (0, "") and (found["runs"], found["tokens"], found["html"]) == (2, 24, None)
     assert found["accepted"] == sum(s.accepted for x in traces for s in x.steps)
-    assert {"depths", "entropy", "kinds", "bins", "confusions", "spent", "advice", "curve", "fates", "notes"} <= set(found)
+    assert {
+        "depths",
+        "entropy",
+        "kinds",
+        "bins",
+        "confusions",
+        "spent",
+        "advice",
+        "curve",
+        "fates",
+        "notes",
+    } <= set(found)
     assert found["depths"][0]["share"] == 1.0, "the draft model is the target"
 
 
@@ -63,7 +85,18 @@ def test_a_report_says_how_prompts_were_put_and_which_turns_were_not(
 ) -> None:
     (file := tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, TURNS)), encoding="utf-8")
     page, runs = tmp_path / "report.html", tmp_path / "runs"
-    given = ["--prompts", str(file), *METHOD, "--max-new-tokens", "4", "--html", str(page), "--traces", str(runs), *more]
+    given = [
+        "--prompts",
+        str(file),
+        *METHOD,
+        "--max-new-tokens",
+        "4",
+        "--html",
+        str(page),
+        "--traces",
+        str(runs),
+        *more,
+    ]
     _, out, _ = said("report", *given)
     left = "Only first turns were asked. Left out: 4 later turns, of 2 of 2 prompts."
     for text in (out, html.unescape(page.read_text(encoding="utf-8"))):
@@ -80,11 +113,21 @@ def test_a_file_that_is_named_twice_is_counted_once(said, recorded: list[str], m
     assert err == "".join(f"Note: {name} is there twice and is counted once.\n" for name in (one, one.name))
 
 
-def test_the_text_names_what_ran_and_the_page_is_written_once(said, recorded: list[str], tmp_path: Path) -> None:
+def test_the_text_names_what_ran_and_the_page_is_written_once(
+    said, recorded: list[str], tmp_path: Path
+) -> None:
     page = tmp_path / "report.html"
     code, out, _ = said("report", *recorded, "--html", str(page))
-    assert code == 0 and out.startswith("2 runs of lab-draft with lab-draft: draft_model length=3 width=1 with lossless, ")
-    for title in ("What became of the drafts", "By depth", "By the target's entropy", "Where the time went", "What to try"):
+    assert code == 0 and out.startswith(
+        "2 runs of lab-draft with lab-draft: draft_model length=3 width=1 with lossless, "
+    )
+    for title in (
+        "What became of the drafts",
+        "By depth",
+        "By the target's entropy",
+        "Where the time went",
+        "What to try",
+    ):
         assert f"\n\n{title}\n" in out
     assert f"\n\n{page}: " in out and page.read_text(encoding="utf-8").startswith("<!doctype html>")
     before = page.read_bytes()
@@ -94,7 +137,9 @@ def test_the_text_names_what_ran_and_the_page_is_written_once(said, recorded: li
 
 def test_prompts_come_from_lines_of_json_and_from_labbench(tmp_path: Path) -> None:
     file = tmp_path / "p.jsonl"
-    file.write_text('{"prompt": "one\\ntwo"}\n\n{"turns": ["first", "second"], "question_id": 1}\n', encoding="utf-8")
+    file.write_text(
+        '{"prompt": "one\\ntwo"}\n\n{"turns": ["first", "second"], "question_id": 1}\n', encoding="utf-8"
+    )
     assert [x.text for x in reporting.prompts(str(file))] == ["one\ntwo", "first"]
     whole, short = reporting.prompts("labbench"), reporting.prompts("labbench", short=True)
     assert len(whole) == 560 and 0 < len(short) < 200 and set(short) <= set(whole)
@@ -128,7 +173,9 @@ def test_prompts_that_do_not_fit_are_left_out_and_said_to_be(said, tmp_path: Pat
     assert (code, out) == (2, "") and err.startswith("No prompt could be decoded; prompt 1: ")
 
 
-def test_an_interrupt_reports_on_the_prompts_before_it(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_reports_on_the_prompts_before_it(
+    said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     honest = reporting.Decoded.run
 
     def run(self: Any, i: int) -> Any:
@@ -155,10 +202,14 @@ def on_the_page(folder: Path, file: Path, batch: int) -> dict[str, Any]:
     runs = Batch(play, choice, reporting.prompts(str(file)), Kept(folder / "kept"), batch).begin()
     record = eventually(lambda: runs.over and runs.record())
     play.close()
-    return json.loads(json.dumps(report([open_trace(folder / f"{x}.dstrace") for x in record["runs"]]).record()))
+    return json.loads(
+        json.dumps(report([open_trace(folder / f"{x}.dstrace") for x in record["runs"]]).record())
+    )
 
 
-def test_prompts_that_go_together_are_reported_on_as_those_that_do_not(said, recorded: list[str], tmp_path: Path) -> None:
+def test_prompts_that_go_together_are_reported_on_as_those_that_do_not(
+    said, recorded: list[str], tmp_path: Path
+) -> None:
     """In the order of the prompts, though the first is read longest; one does not fit."""
     file, long = tmp_path / "p.txt", "one two three " * 1500
     file.write_text("\n".join([PROMPTS[0], long, PROMPTS[1]]), encoding="utf-8")
@@ -171,12 +222,18 @@ def test_prompts_that_go_together_are_reported_on_as_those_that_do_not(said, rec
     together = [x.together for trace in traces for step in trace.steps for x in step.passes]
     assert together.count(2) > 8
     told = json.loads(out)
-    assert told["runs"] == 2 and any("target passes were run for several texts at once" in x for x in told["notes"])
+    assert told["runs"] == 2 and any(
+        "target passes were run for several texts at once" in x for x in told["notes"]
+    )
     page = on_the_page(tmp_path / "page", file, batch=2)
-    assert {k: told[k] for k in page.keys() - TIMED} == {k: page[k] for k in page.keys() - TIMED}, "the page says the same"
+    assert {k: told[k] for k in page.keys() - TIMED} == {k: page[k] for k in page.keys() - TIMED}, (
+        "the page says the same"
+    )
 
 
-def test_an_interrupt_stops_those_that_go_together(said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_stops_those_that_go_together(
+    said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from decodescope.engine.session import Session
 
     honest, made = Session.step, list[Session]()
@@ -229,6 +286,13 @@ def test_runs_of_two_methods_are_refused(said, recorded: list[str], tmp_path: Pa
 
 def test_traces_need_a_folder_without_any(said, recorded: list[str], tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_text("x", encoding="utf-8")
-    command = ["report", "--prompts", str(tmp_path / "p.txt"), *SHORT, "--traces", str(Path(recorded[0]).parent)]
+    command = [
+        "report",
+        "--prompts",
+        str(tmp_path / "p.txt"),
+        *SHORT,
+        "--traces",
+        str(Path(recorded[0]).parent),
+    ]
     code, out, err = said(*command)
     assert (code, out) == (2, "") and "holds traces already" in err

@@ -21,7 +21,20 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sampled run with a draft model."""
     path = tmp_path_factory.mktemp("runs") / "run.dstrace"
     words = "run --model lab --draft lab-draft --drafter draft_model --set drafter.length=3 --sampler temperature --seed 7"
-    assert main([*words.split(), "--max-new-tokens", str(NEW), "--prompt", "Once upon a time", "--trace", str(path)]) == 0
+    assert (
+        main(
+            [
+                *words.split(),
+                "--max-new-tokens",
+                str(NEW),
+                "--prompt",
+                "Once upon a time",
+                "--trace",
+                str(path),
+            ]
+        )
+        == 0
+    )
     return path
 
 
@@ -47,16 +60,43 @@ def test_a_token_that_is_white_space_keeps_its_line(said: Said) -> None:
 
 def test_fork_repeats_the_run_and_goes_on_with_the_change(recorded: Path, said: Said, tmp_path: Path) -> None:
     run = open_trace(recorded)
-    code, out, err = said("trace", "fork", str(recorded), "--step", "2", "--trace", str(tmp_path / "same"), "--json")
+    code, out, err = said(
+        "trace", "fork", str(recorded), "--step", "2", "--trace", str(tmp_path / "same"), "--json"
+    )
     assert code == 0, err
     assert json.loads(out)["tokens"] == run.end.tokens and json.loads(out)["exactness"] == "lossless"
     at = run.steps[2]
-    words = ["--step", "2", "--trace", str(tmp_path / "forced"), "--force", "accept:2", "--name", "both", "--json"]
+    words = [
+        "--step",
+        "2",
+        "--trace",
+        str(tmp_path / "forced"),
+        "--force",
+        "accept:2",
+        "--name",
+        "both",
+        "--json",
+    ]
     code, out, err = said("trace", "fork", str(recorded), *words)
     made = open_trace(tmp_path / "forced")
-    assert code == 0 and made.steps[2].emitted[:2] == at.draft.tokens[:2] and made.header.fork["name"] == "both"
-    assert check(made).ok and json.loads(out)["exactness"] == "lossy" and made.header.fork["forced"] == [[1, True]]
-    words = ["--step", "1", "--trace", str(tmp_path / "hot"), "--set", "temperature.temperature=1.5", "--max-new-tokens", "20"]
+    assert (
+        code == 0 and made.steps[2].emitted[:2] == at.draft.tokens[:2] and made.header.fork["name"] == "both"
+    )
+    assert (
+        check(made).ok
+        and json.loads(out)["exactness"] == "lossy"
+        and made.header.fork["forced"] == [[1, True]]
+    )
+    words = [
+        "--step",
+        "1",
+        "--trace",
+        str(tmp_path / "hot"),
+        "--set",
+        "temperature.temperature=1.5",
+        "--max-new-tokens",
+        "20",
+    ]
     assert said("trace", "fork", str(recorded), *words, "--json")[0] == 0
     hot = open_trace(tmp_path / "hot")
     assert len(hot.end.tokens) == 20 and hot.steps[0].emitted == run.steps[0].emitted
@@ -75,7 +115,9 @@ def test_fork_repeats_the_run_and_goes_on_with_the_change(recorded: Path, said: 
         (["--step", "1", "--max-new-tokens", "1"], "allow more"),
     ],
 )
-def test_what_cannot_be_forked_is_one_sentence(recorded: Path, said: Said, tmp_path: Path, words: list[str], says: str) -> None:
+def test_what_cannot_be_forked_is_one_sentence(
+    recorded: Path, said: Said, tmp_path: Path, words: list[str], says: str
+) -> None:
     code, out, err = said("trace", "fork", str(recorded), "--trace", str(tmp_path / "x"), *words)
     assert code == 2 and out == "" and says in err and err.strip().count("\n") == 0
     assert not (tmp_path / "x").exists()

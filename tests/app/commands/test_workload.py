@@ -8,7 +8,12 @@ from pathlib import Path
 
 from decodescope.engine.trace.lookups import Lookup, check_lookups
 
-PROMPTS = ["def add(a, b):", "The old house stood at the end of the road, and nobody", "def add(a, b):", "List: red, blue,"]
+PROMPTS = [
+    "def add(a, b):",
+    "The old house stood at the end of the road, and nobody",
+    "def add(a, b):",
+    "List: red, blue,",
+]
 
 
 def test_requests_are_answered_as_run_answers_and_repeats_cost_nothing(said, tmp_path: Path) -> None:
@@ -30,7 +35,9 @@ def test_requests_are_answered_as_run_answers_and_repeats_cost_nothing(said, tmp
     page = tmp_path / "requests.html"
     assert said(*served, "--html", str(page))[0] == 0
     drawn = page.read_text(encoding="utf-8")
-    assert "least expected cost" in drawn and "src=" not in re.sub(r"<script[^>]*>.*?</script>", "", drawn, flags=re.DOTALL)
+    assert "least expected cost" in drawn and "src=" not in re.sub(
+        r"<script[^>]*>.*?</script>", "", drawn, flags=re.DOTALL
+    )
     code, text, err = said(*served, "--html", str(page))
     assert (code, text) == (2, "") and "requests.html" in err, "what stands there is not written over"
     code, text, _ = said(*served)
@@ -40,7 +47,11 @@ def test_requests_are_answered_as_run_answers_and_repeats_cost_nothing(said, tmp
 def test_what_cannot_be_served_is_one_sentence(said, tmp_path: Path) -> None:
     (tmp_path / "prompts.txt").write_text("One.", encoding="utf-8")
     asked = ["workload", "--model", "lab-draft", "--prompts", str(tmp_path / "prompts.txt")]
-    wrong = (["--capacity", "0"], "--capacity"), (["--drafter", "draft_model"], "--draft"), (["--stop", ""], "--stop")
+    wrong = (
+        (["--capacity", "0"], "--capacity"),
+        (["--drafter", "draft_model"], "--draft"),
+        (["--stop", ""], "--stop"),
+    )
     for more, word in wrong:
         code, out, err = said(*asked, *more)
         assert (code, out, err.count("\n")) == (2, "", 1) and word in err

@@ -33,20 +33,29 @@ def ended(client: TestClient, name: str) -> dict[str, Any]:
     return eventually(lambda: (record := client.get(f"/ds/batch/{name}").json())["over"] and record)
 
 
-def test_every_prompt_gets_a_run_with_the_next_seed_and_they_are_reported(client: TestClient, play: Any) -> None:
+def test_every_prompt_gets_a_run_with_the_next_seed_and_they_are_reported(
+    client: TestClient, play: Any
+) -> None:
     record = ended(client, begun(client).json()["id"])
     assert (record["done"], record["of"], record["tokens"], record["stopped"]) == (3, 3, 36, False)
     assert [x["begins"] for x in record["rows"]] == ["one", "two", "three"] and len(set(record["runs"])) == 3
     traces = [open_trace(play.folder / f"{run}.dstrace") for run in record["runs"]]
     assert [x.header.seed for x in traces] == [5, 6, 7]
     assert [x.header.prompt.tolist() for x in traces] == [Words().encode(x) for x in ("one", "two", "three")]
-    assert client.get("/ds/report", params={"runs": ",".join(record["runs"])}).json()["lead"][0].startswith("3 runs of toy")
+    assert (
+        client.get("/ds/report", params={"runs": ",".join(record["runs"])})
+        .json()["lead"][0]
+        .startswith("3 runs of toy")
+    )
 
 
 def test_batch_and_report_say_how_prompts_were_put_and_which_turns_were_not(client: TestClient) -> None:
     text = '{"turns": ["one", "and then?", "why?"]}\n{"turns": ["two"]}\n{"prompt": "three"}'
     record = ended(client, begun(client, text=text).json()["id"])
-    raw, left = "The prompts were put as raw text, without a chat template.", "2 later turns, of 1 of {} prompts."
+    raw, left = (
+        "The prompts were put as raw text, without a chat template.",
+        "2 later turns, of 1 of {} prompts.",
+    )
     assert record["asked"] == [raw, "Only first turns were asked. Left out: " + left.format(3)]
     for runs in (record["runs"], record["runs"][:2]):
         report = client.get("/ds/report", params={"runs": ",".join(runs)}).json()
@@ -102,10 +111,14 @@ def test_prompts_that_go_in_step_get_the_runs_that_they_get_alone(client: TestCl
     alone, record = (ended(client, begun(client, text=text, batch=n).json()["id"]) for n in (1, 3))
     assert (record["most"], record["done"], record["tokens"], record["doing"]) == (3, 4, 36, "")
     assert [x["status"] for x in record["rows"]] == ["done", "refused", "done", "done"]
-    assert [x["why"] for x in record["rows"]] == [x["why"] for x in alone["rows"]] and record["called"] == alone["called"]
+    assert [x["why"] for x in record["rows"]] == [x["why"] for x in alone["rows"]] and record[
+        "called"
+    ] == alone["called"]
     one, other = ([open_trace(play.folder / f"{run}.dstrace") for run in x["runs"]] for x in (alone, record))
     assert [x.header.seed for x in other] == [5, 7, 8] and all(check(x).ok for x in other)
-    assert [[step.emitted for step in x.steps] for x in one] == [[step.emitted for step in x.steps] for x in other]
+    assert [[step.emitted for step in x.steps] for x in one] == [
+        [step.emitted for step in x.steps] for x in other
+    ]
     assert {x.together for trace in one for step in trace.steps for x in step.passes} == {None}
     assert [x.together for trace in other for step in trace.steps for x in step.passes].count(3) > 8
     assert [client.get(f"/ds/run/{run}").json()["status"] for run in record["runs"]] == ["done"] * 3
@@ -122,10 +135,14 @@ def held(play: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     free.set()
 
 
-def test_one_that_goes_in_step_is_stopped_and_not_paused(client: TestClient, play: Any, monkeypatch: Any) -> None:
+def test_one_that_goes_in_step_is_stopped_and_not_paused(
+    client: TestClient, play: Any, monkeypatch: Any
+) -> None:
     with held(play, monkeypatch) as free:
         name = begun(client, batch=3).json()["id"]
-        rows = eventually(lambda: [x for x in client.get(f"/ds/batch/{name}").json()["rows"] if x["status"] == "running"])
+        rows = eventually(
+            lambda: [x for x in client.get(f"/ds/batch/{name}").json()["rows"] if x["status"] == "running"]
+        )
         run = rows[0]["run"]
         paused = client.post(f"/ds/run/{run}/pause")
         assert paused.status_code == 409 and paused.json()["error"] == ONLY_STOPPED
@@ -136,7 +153,9 @@ def test_one_that_goes_in_step_is_stopped_and_not_paused(client: TestClient, pla
     assert record["rows"][0]["tokens"] < 12 and record["tokens"] - record["rows"][0]["tokens"] == 24
 
 
-def test_a_stop_ends_all_that_go_in_step_and_what_they_wrote_stays(client: TestClient, play: Any, monkeypatch: Any) -> None:
+def test_a_stop_ends_all_that_go_in_step_and_what_they_wrote_stays(
+    client: TestClient, play: Any, monkeypatch: Any
+) -> None:
     with held(play, monkeypatch) as free:
         name = begun(client, batch=2, new=200).json()["id"]
         eventually(lambda: client.get(f"/ds/batch/{name}").json()["tokens"])
@@ -148,9 +167,13 @@ def test_a_stop_ends_all_that_go_in_step_and_what_they_wrote_stays(client: TestC
     assert play._jobs[record["runs"][0]].wait(60)
 
 
-def test_those_that_go_in_step_let_others_come_between(client: TestClient, play: Any, monkeypatch: Any) -> None:
+def test_those_that_go_in_step_let_others_come_between(
+    client: TestClient, play: Any, monkeypatch: Any
+) -> None:
     begins, honest = list[str](), InStep._begin
-    monkeypatch.setattr(InStep, "_begin", lambda self, row: (begins.append(row.prompt.begins), honest(self, row))[1])
+    monkeypatch.setattr(
+        InStep, "_begin", lambda self, row: (begins.append(row.prompt.begins), honest(self, row))[1]
+    )
     with held(play, monkeypatch) as free:
         name = begun(client, text="one\ntwo\nthree\nfour\nfive", batch=2).json()["id"]
         eventually(lambda: client.get(f"/ds/batch/{name}").json()["rows"][0]["status"] == "running")
@@ -163,7 +186,9 @@ def test_those_that_go_in_step_let_others_come_between(client: TestClient, play:
     assert begins[:3] == ["one", "two", "other"] and begins[-3:] == ["three", "four", "five"]
 
 
-def test_runs_in_step_whose_models_cannot_be_loaded_say_why(client: TestClient, play: Any, monkeypatch: Any) -> None:
+def test_runs_in_step_whose_models_cannot_be_loaded_say_why(
+    client: TestClient, play: Any, monkeypatch: Any
+) -> None:
     def bring(names: Any) -> Any:
         raise Refused("There is no room.")
 
@@ -172,7 +197,9 @@ def test_runs_in_step_whose_models_cannot_be_loaded_say_why(client: TestClient, 
     assert [x["why"] for x in record["rows"]] == ["There is no room."] * 3 and record["runs"] == []
 
 
-def test_memory_that_runs_out_ends_the_run_whose_it_was(client: TestClient, play: Any, monkeypatch: Any) -> None:
+def test_memory_that_runs_out_ends_the_run_whose_it_was(
+    client: TestClient, play: Any, monkeypatch: Any
+) -> None:
     """The session of the second prompt, at a step."""
     from decodescope.engine import Session
 
@@ -186,16 +213,22 @@ def test_memory_that_runs_out_ends_the_run_whose_it_was(client: TestClient, play
 
     monkeypatch.setattr(Session, "step", step)
     record = ended(client, begun(client, batch=3).json()["id"])
-    assert [x["why"] for x in record["rows"]] == ["", "Out of memory: 3 MiB.", ""] and len(record["runs"]) == 2
+    assert [x["why"] for x in record["rows"]] == ["", "Out of memory: 3 MiB.", ""] and len(
+        record["runs"]
+    ) == 2
 
 
-def test_one_waits_until_there_is_room_for_its_caches(client: TestClient, play: Any, monkeypatch: Any) -> None:
+def test_one_waits_until_there_is_room_for_its_caches(
+    client: TestClient, play: Any, monkeypatch: Any
+) -> None:
     """As much is free as the caches of one run and a half take."""
     need = play.memory(speculative("one", max_new=12))
     monkeypatch.setattr("decodescope.app.runs.shelf.free", lambda: int(1.5 * need.cache / 0.9))
     record = ended(client, begun(client, text="one\ntwo\nsix", batch=3).json()["id"])
     traces = [open_trace(play.folder / f"{run}.dstrace") for run in record["runs"]]
-    assert len(traces) == 3 and {x.together for trace in traces for step in trace.steps for x in step.passes} == {None}
+    assert len(traces) == 3 and {
+        x.together for trace in traces for step in trace.steps for x in step.passes
+    } == {None}
 
 
 def test_kinds_are_counted_before_they_are_chosen(client: TestClient) -> None:
@@ -226,9 +259,13 @@ def test_kinds_are_counted_before_they_are_chosen(client: TestClient) -> None:
         ({"seed": 1 << 53}, "Seed = "),
     ],
 )
-def test_what_cannot_be_run_is_refused_in_a_sentence(client: TestClient, said: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_run_is_refused_in_a_sentence(
+    client: TestClient, said: dict[str, Any], says: str
+) -> None:
     answer = begun(client, **said)
-    assert answer.status_code == 422 and says in answer.json()["error"] and answer.json()["error"].endswith(".")
+    assert (
+        answer.status_code == 422 and says in answer.json()["error"] and answer.json()["error"].endswith(".")
+    )
 
 
 def test_batches_and_their_reports_are_listed_by_a_later_server(client: TestClient, play: Any) -> None:
@@ -247,7 +284,9 @@ def test_batches_and_their_reports_are_listed_by_a_later_server(client: TestClie
     assert again == records[0] and lead[0].startswith("2 runs of toy")
 
 
-def test_a_batch_whose_server_died_is_told_as_stopped_with_what_it_left(client: TestClient, play: Any) -> None:
+def test_a_batch_whose_server_died_is_told_as_stopped_with_what_it_left(
+    client: TestClient, play: Any
+) -> None:
     with occupied(play):
         name = begun(client, text="one\ntwo").json()["id"]
         assert client.get(f"/ds/batch/{name}").json()["done"] == 0

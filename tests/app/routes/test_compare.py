@@ -44,7 +44,9 @@ def asked(client: TestClient, *channels: Any, **more: Any) -> dict[str, Any]:
     return found.json()
 
 
-def test_a_fault_of_ours_is_not_taken_for_a_run_that_is_gone(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_ours_is_not_taken_for_a_run_that_is_gone(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def faulty(*_: Any) -> Any:
         return {}["a fault of ours"]
 
@@ -85,7 +87,9 @@ def test_one_sampler_is_given_to_all_where_it_is_asked_for() -> None:
     said = {"prompt": "hello", "seed": 1, "new": 9, "methods": ["plain", "tree", own]}
     assert [x.names["sampler"] for x in choices_of(said)] == [["greedy"], ["temperature"], ["top_p"]]
     for choice in choices_of({**said, "sampler": "temperature", "temperature": 1.5}):
-        assert choice.names["sampler"] == ["temperature"] and choice.settings["temperature"] == {"temperature": 1.5}
+        assert choice.names["sampler"] == ["temperature"] and choice.settings["temperature"] == {
+            "temperature": 1.5
+        }
         assert "top_p" not in choice.settings and choice.prompt == "hello" and choice.max_new == 9
     tree = choices_of({**said, "sampler": "greedy"})[1]
     assert tree.names["sampler"] == ["greedy"] and set(tree.settings) == {"drafter"}
@@ -126,7 +130,10 @@ def test_what_cannot_be_started_is_refused_and_nothing_is_queued(
 def test_requests_that_are_no_object_or_too_large_are_refused(client: TestClient) -> None:
     for body in (b"[1]", b"{", b'"x"', b"[" * 20000, b""):
         assert client.post("/ds/compare/start", content=body).status_code == 422
-    assert "which is the limit" in client.post("/ds/compare/start", content=b" " * ((4 << 20) + 1)).json()["error"]
+    assert (
+        "which is the limit"
+        in client.post("/ds/compare/start", content=b" " * ((4 << 20) + 1)).json()["error"]
+    )
 
 
 def test_the_choices_say_which_presets_cannot_run_here_and_why(play: Play, client: TestClient) -> None:
@@ -151,12 +158,16 @@ def test_lossless_greedy_runs_are_said_to_be_the_same_and_figures_are_those_of_t
     kept = [x.accepted for x in steps if x.drafted]
     assert row["letter"] == "B" and row["tokens"] == 24 and row["accepted_n"] == len(kept) > 2
     assert row["accepted"] == pytest.approx(sum(kept) / len(kept))
-    assert [row["accepted_low"], row["accepted_high"]] == interval(kept, sure=0.95, of=lambda x: sum(x) / len(x))
+    assert [row["accepted_low"], row["accepted_high"]] == interval(
+        kept, sure=0.95, of=lambda x: sum(x) / len(x)
+    )
     assert row["accepted_low"] <= row["accepted"] <= row["accepted_high"]
     assert found["rows"][0]["accepted"] is None, "who drafts nothing has no accepted tokens"
 
 
-def test_a_run_whose_text_may_differ_says_why_and_where_it_parts_from_the_plain_one(play: Play, client: TestClient) -> None:
+def test_a_run_whose_text_may_differ_says_why_and_where_it_parts_from_the_plain_one(
+    play: Play, client: TestClient
+) -> None:
     heavy = greedy(play, {"policy": "h2o"}, settings={"policy": {"heavy": 2, "recent": 2}})
     plain = greedy(play, PLAIN)
     one, other = (open_trace(x.path).emitted for x in (heavy, plain))
@@ -166,13 +177,23 @@ def test_a_run_whose_text_may_differ_says_why_and_where_it_parts_from_the_plain_
     assert rows[0]["away"] == f"parted from plain decoding (B) at token {agreement(one, other) + 1}"
     assert rows[1]["mark"] == "lossless" and "away" not in rows[1]
     listed = {row["run"]: row for row in client.get("/ds/library").json()["rows"]}
-    assert listed[heavy.run]["away"] == rows[0]["away"].replace(" (B)", "") and "away" not in listed[plain.run]
+    assert (
+        listed[heavy.run]["away"] == rows[0]["away"].replace(" (B)", "") and "away" not in listed[plain.run]
+    )
     assert not {"wrote", "setting"} & listed[heavy.run].keys(), "what the rows are compared by stays behind"
 
 
-def test_sampled_runs_part_and_share_the_uniforms_of_the_target_s_own_tokens(play: Play, client: TestClient) -> None:
+def test_sampled_runs_part_and_share_the_uniforms_of_the_target_s_own_tokens(
+    play: Play, client: TestClient
+) -> None:
     plain = play.start(
-        Choice("hello", {"drafter": "none", "sampler": ["temperature"]}, {"temperature": {"temperature": 1.0}}, 3, 32)
+        Choice(
+            "hello",
+            {"drafter": "none", "sampler": ["temperature"]},
+            {"temperature": {"temperature": 1.0}},
+            3,
+            32,
+        )
     )
     tree = finished(play, seed=3)
     other = finished(play, seed=4)
@@ -180,11 +201,21 @@ def test_sampled_runs_part_and_share_the_uniforms_of_the_target_s_own_tokens(pla
     found = asked(client, plain, tree, other)
     one, two, three = found["pairs"]
     tokens = [open_trace(x.path).emitted for x in (plain, tree)]
-    assert one["at"] == agreement(*tokens) < 32 and one["due"] == "law" and one["verdict"] == "free" and one["parted"]
+    assert (
+        one["at"] == agreement(*tokens) < 32
+        and one["due"] == "law"
+        and one["verdict"] == "free"
+        and one["parted"]
+    )
     assert one["ids"] == [x[one["at"]] for x in tokens]
     steps = list(open_trace(tree.path).steps)
     own = [x.n + len(x.path or []) for x in steps if x.extra is not None]
-    assert one["shared"] == one["both"] == len([x for x in own if x < len(open_trace(plain.path).header.prompt) + 32]) > 3
+    assert (
+        one["shared"]
+        == one["both"]
+        == len([x for x in own if x < len(open_trace(plain.path).header.prompt) + 32])
+        > 3
+    )
     assert f"at {one['shared']} of {one['both']}" in one["chance"]
     assert two["shared"] == 0 and "Other seeds" in two["chance"] and "luck" in three["chance"]
 
@@ -193,7 +224,9 @@ def test_other_prompts_models_and_lossy_methods_need_not_agree(play: Play, clien
     a, b = greedy(play, PLAIN), play.start(Choice("another one", PLAIN, max_new=8))
     c = greedy(play, {**PLAIN, "policy": "streaming_llm"}, settings={"policy": {"sinks": 1, "recent": 8}})
     assert play._jobs[b.run].wait(300)
-    found = client.get("/ds/compare/summary", params={"runs": f"{a.run},{b.run},{c.run},{examples()[0].run}"}).json()
+    found = client.get(
+        "/ds/compare/summary", params={"runs": f"{a.run},{b.run},{c.run},{examples()[0].run}"}
+    ).json()
     why = {(x["a"], x["b"]): (x["due"], x["why"]) for x in found["pairs"]}
     assert why[0, 1] == ("free", "The prompts differ, so the texts need not be the same.")
     assert why[0, 2][0] == "free" and why[0, 2][1] == "C is lossy, so the texts may differ."
@@ -206,7 +239,11 @@ def test_a_run_that_has_not_begun_has_a_row_and_no_figures(play: Any, client: Te
         second = play.start(speculative(max_new=40))
         found = asked(client, first, second)
         rows = found["rows"]
-        assert [x["status"] for x in rows] == ["running", "queued"] and not found["pairs"] and "tokens" not in rows[1]
+        assert (
+            [x["status"] for x in rows] == ["running", "queued"]
+            and not found["pairs"]
+            and "tokens" not in rows[1]
+        )
         play.act(second, "stop")
 
 
@@ -222,7 +259,11 @@ def test_the_table_is_a_file_with_ratios_and_no_formulas(play: Play, client: Tes
     assert float(cells["times the baseline's speed"]) == pytest.approx(rates[1] / rates[0])
     assert cells["runs of each"] == "1" and cells["from"] == "" and cells["text"] == "same"
     told = client.get("/ds/compare/table.json", params={"runs": runs, "base": "1"}).json()
-    assert told["base"] == "B" and told["rows"][0]["ratio"] == pytest.approx(rates[0] / rates[1]) and told["repeats"] is None
+    assert (
+        told["base"] == "B"
+        and told["rows"][0]["ratio"] == pytest.approx(rates[0] / rates[1])
+        and told["repeats"] is None
+    )
     for kind, base in (("html", "0"), ("csv", "2"), ("csv", "-1"), ("csv", "x")):
         assert client.get(f"/ds/compare/table.{kind}", params={"runs": runs, "base": base}).status_code == 404
 
@@ -232,7 +273,10 @@ def test_runs_that_are_gone_or_too_many_are_refused(client: TestClient) -> None:
     for path in ("/ds/compare/summary", "/ds/compare/table.csv"):
         assert client.get(path, params={"runs": f"{one},{'0' * 16}"}).status_code == 404
         assert client.get(path, params={"runs": one}).status_code == 422
-        assert "5 were named" in client.get(path, params={"runs": ",".join(f"{i:016x}" for i in range(5))}).json()["error"]
+        assert (
+            "5 were named"
+            in client.get(path, params={"runs": ",".join(f"{i:016x}" for i in range(5))}).json()["error"]
+        )
         assert client.get(path, params={"runs": f"{one},../secret"}).status_code == 404
 
 
@@ -265,7 +309,11 @@ def test_repeats_give_every_ratio_an_interval_and_record_nothing(play: Play, cli
     one, two = (x.run for x in channels[:2])
     told = client.get("/ds/compare/table.json", params={"runs": f"{one},{two}", "repeat": found["id"]}).json()
     row, due = told["rows"][1], found["ratios"][one][two]
-    assert [row["ratio"], row["ratio_low"], row["ratio_high"], row["ratio_n"]] == [due["median"], *due["interval"], 4]
+    assert [row["ratio"], row["ratio_low"], row["ratio_high"], row["ratio_n"]] == [
+        due["median"],
+        *due["interval"],
+        4,
+    ]
 
 
 def test_repeats_are_kept_and_told_by_another_server(play: Play, client: TestClient) -> None:
@@ -275,12 +323,18 @@ def test_repeats_are_kept_and_told_by_another_server(play: Play, client: TestCli
     with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as later:
         again = later.get(f"/ds/compare/repeat/{begun['id']}").json()
         runs = ",".join(x.run for x in channels)
-        row = later.get("/ds/compare/table.json", params={"runs": runs, "repeat": begun["id"]}).json()["rows"][1]
-    assert again["ratios"] == ended["ratios"] and again["over"] and again["rounds"] == 3 and row["ratio_n"] == 3
+        row = later.get("/ds/compare/table.json", params={"runs": runs, "repeat": begun["id"]}).json()[
+            "rows"
+        ][1]
+    assert (
+        again["ratios"] == ended["ratios"] and again["over"] and again["rounds"] == 3 and row["ratio_n"] == 3
+    )
     assert client.get("/ds/compare/repeat/..%2f..%2fx").status_code in (404, 422)
 
 
-def test_what_is_kept_is_bounded_and_a_damaged_record_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_is_bounded_and_a_damaged_record_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("decodescope.app.runs.kept.MOST", 3)
     kept = Kept(tmp_path / "kept")
     for i in range(5):
@@ -330,14 +384,20 @@ def test_models_that_are_not_loaded_are_loaded_by_the_worker_that_repeats(
     models["toy"].fingerprint = "another"
     begun = client.post("/ds/compare/repeat", json={"runs": [x.run for x in channels], "times": 3}).json()
     told = wait(client, begun["id"])
-    assert told["rounds"] == 0 and told["over"] and told["message"].startswith("Run A was made with the target model toy")
+    assert (
+        told["rounds"] == 0
+        and told["over"]
+        and told["message"].startswith("Run A was made with the target model toy")
+    )
 
 
 def test_what_cannot_be_repeated_is_refused_in_a_sentence(play: Any, client: TestClient) -> None:
     a, b = greedy(play, PLAIN), greedy(play, CHAIN)
 
     def refusal(*channels: Any, times: Any = 5) -> str:
-        found = client.post("/ds/compare/repeat", json={"runs": [getattr(x, "run", x) for x in channels], "times": times})
+        found = client.post(
+            "/ds/compare/repeat", json={"runs": [getattr(x, "run", x) for x in channels], "times": times}
+        )
         assert found.status_code == 422, found.text
         return str(found.json()["error"])
 
@@ -350,7 +410,9 @@ def test_what_cannot_be_repeated_is_refused_in_a_sentence(play: Any, client: Tes
     play._jobs[going.run].cancel()
     play._jobs[going.run].wait(60)
     play.models["target"].fingerprint = "another"
-    assert refusal(a, b).startswith("Run A was made with the target model toy, and the one of that name here has other weights")
+    assert refusal(a, b).startswith(
+        "Run A was made with the target model toy, and the one of that name here has other weights"
+    )
     assert client.get("/ds/compare/repeat/0000").status_code == 422
     assert client.post("/ds/compare/repeat/0000/stop").status_code == 422
 
@@ -368,9 +430,16 @@ def test_a_stream_of_two_runs_has_every_step_of_both_from_where_a_reader_was(pla
             if lines.get("event", "")[1:] == "-step":
                 step = json.loads(lines["data"])
                 found[int(lines["event"][0])].append(step["i"])
-                assert step.get("brief") or not step.keys() & {"tops", "passes"}, "no pane shows laws or passes"
+                assert step.get("brief") or not step.keys() & {"tops", "passes"}, (
+                    "no pane shows laws or passes"
+                )
         assert found == {0: list(range(24)), 1: list(range(2, b.count))} and text.count("-end\n") == 2
-        for runs, after, code in ((a.run, "x", 400), (a.run, "-1,-1", 400), ("0" * 16, "-1", 404), ("", "-1", 422)):
+        for runs, after, code in (
+            (a.run, "x", 400),
+            (a.run, "-1,-1", 400),
+            ("0" * 16, "-1", 404),
+            ("", "-1", 422),
+        ):
             assert client.get("/ds/compare/events", params={"runs": runs, "after": after}).status_code == code
 
 

@@ -60,7 +60,9 @@ def over(play: Play, run: str) -> Channel:
 
 def test_the_language_is_told_and_a_text_is_checked(client: TestClient) -> None:
     told = client.get("/ds/conditions").json()
-    assert told["limit"] == 500 and {"first reject", "p", "evicts a sink", "mean(…)"} <= {x["name"] for x in told["names"]}
+    assert told["limit"] == 500 and {"first reject", "p", "evicts a sink", "mean(…)"} <= {
+        x["name"] for x in told["names"]
+    }
     assert [x["watch"] for x in told["names"] if "watch" in x] == ["mean(accepted)", "entropy", "kl", "alpha"]
     for row in told["names"]:
         assert post(client, "conditions", text=row["example"])["ok"], row
@@ -96,16 +98,22 @@ def test_a_search_finds_steps_in_both_directions(play: Play, client: TestClient)
     above = [k for k, x in enumerate(average) if x > 0.25]
     assert above and find("mean(accepted) > 0.25", way=-1)["step"] == above[-1]
     assert find("mean(accepted) > 0.25", all=1)["steps"] == above
-    watched = client.get(f"/ds/run/{channel.run}/watch", params={"expression": "mean(accepted)", "from": 2, "to": 5}).json()
+    watched = client.get(
+        f"/ds/run/{channel.run}/watch", params={"expression": "mean(accepted)", "from": 2, "to": 5}
+    ).json()
     assert watched["values"] == [[k, pytest.approx(average[k])] for k in (2, 3, 4)]
 
 
-def test_a_long_search_says_where_to_go_on(play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_search_says_where_to_go_on(
+    play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     channel = finished(play, max_new=40)
     monkeypatch.setattr(debugging, "SEARCH_S", -1.0)
     at, steps = 0, []
     for _ in range(channel.count):
-        found = client.get(f"/ds/run/{channel.run}/find", params={"condition": "accepted > 99", "from": at}).json()
+        found = client.get(
+            f"/ds/run/{channel.run}/find", params={"condition": "accepted > 99", "from": at}
+        ).json()
         steps.append(at)
         if not found.get("more"):
             break
@@ -125,7 +133,9 @@ def test_a_run_pauses_where_a_condition_holds_and_goes_on_from_there(play: Any, 
     state = client.get(f"/ds/{run}").json()
     last = channel.steps(channel.count - 1, channel.count)[0]
     assert state["status"] == "paused" and state["broke"]["step"] == last.step > 0 and last.accepted >= 1
-    assert state["broke"]["condition"] == "accepted >= 1 and step > 0" and "accepted = " in state["broke"]["why"]
+    assert (
+        state["broke"]["condition"] == "accepted >= 1 and step > 0" and "accepted = " in state["broke"]["why"]
+    )
     assert not any(x.accepted for x in channel.steps(1, last.step)), "it did not stand too late"
     before = channel.count
     assert post(client, f"{run}/step")["broke"] is None
@@ -166,7 +176,10 @@ def test_breaks_that_cannot_be_are_refused(play: Any, client: TestClient) -> Non
     assert "all layers" in refusal(client, run, conditions=["exit layer < 2"])
     refusal(client, run, 400, conditions="first reject")
     refusal(client, "run/" + "0" * 16 + "/breaks", 404, conditions=[])
-    assert client.post(f"/ds/{run}", content=b"{" * 40, headers={"content-type": "application/json"}).status_code == 422
+    assert (
+        client.post(f"/ds/{run}", content=b"{" * 40, headers={"content-type": "application/json"}).status_code
+        == 422
+    )
     assert client.post(f"/ds/{run}", content=b"[]").status_code == 422
     assert client.post(f"/ds/{run}", content=b'{"x":"' + b"y" * (1 << 17) + b'"}').status_code == 422
     post(client, f"run/{channel.run}/stop")
@@ -191,8 +204,12 @@ def test_a_verdict_is_derived_again_with_another_draw(play: Play, client: TestCl
     rerun = post(client, path, step=step.step, node=node, temperature=0.3)
     assert rerun["kind"] == "rerun" and "fork" in rerun["why"]
     typical = post(client, path, step=step.step, node=node, rule="typical", rule_settings={"epsilon": 0.0})
-    assert typical["kind"] == "derived" and typical["node"]["status"] in ("accept", "unreached"), "all that is likely passes"
-    assert [x.emitted for x in channel.steps(0, 99)] == [x.emitted for x in open_trace(channel.path).steps], "nothing changed"
+    assert typical["kind"] == "derived" and typical["node"]["status"] in ("accept", "unreached"), (
+        "all that is likely passes"
+    )
+    assert [x.emitted for x in channel.steps(0, 99)] == [x.emitted for x in open_trace(channel.path).steps], (
+        "nothing changed"
+    )
 
 
 def test_what_makes_no_question_is_refused(play: Play, client: TestClient) -> None:
@@ -223,15 +240,25 @@ def test_a_fork_is_queued_named_and_known(play: Play, client: TestClient) -> Non
     channel = finished(play, max_new=40)
     at = next(x for x in channel.steps(2, 40) if x.path == [] and x.draft is not None)
     said = post(
-        client, f"run/{channel.run}/fork", step=at.step, name="what if it stayed", force=[{"node": 1, "verdict": "accept"}]
+        client,
+        f"run/{channel.run}/fork",
+        step=at.step,
+        name="what if it stayed",
+        force=[{"node": 1, "verdict": "accept"}],
     )
     made = over(play, said["run"])
     first = [x.emitted for x in made.steps(0, at.step)]
     assert first == [x.emitted for x in channel.steps(0, at.step)]
     there = made.steps(at.step, at.step + 1)[0]
-    assert there.forced == [0] and there.emitted[0] == at.draft.tokens[0] and made.end.reason == "max_new_tokens"
+    assert (
+        there.forced == [0] and there.emitted[0] == at.draft.tokens[0] and made.end.reason == "max_new_tokens"
+    )
     head = made.wire.head()
-    assert head["fork"]["of"] == channel.run and head["fork"]["name"] == "what if it stayed" and head["exactness"] == "lossy"
+    assert (
+        head["fork"]["of"] == channel.run
+        and head["fork"]["name"] == "what if it stayed"
+        and head["exactness"] == "lossy"
+    )
     assert made.wire.step(there, whole=True)["forced"] == [1]
     card = explain(open_trace(made.path), at.step, 0)
     assert card.title == "Accepted, forced" and card.agrees is None
@@ -241,15 +268,25 @@ def test_a_fork_is_queued_named_and_known(play: Play, client: TestClient) -> Non
     back = client.get(f"/ds/run/{said['run']}/branches").json()
     assert back["of"]["run"] == channel.run and back["of"]["step"] == at.step and back["branches"] == []
     play._channels.clear()  # as after a restart: from the traces in the folder
-    assert [x["run"] for x in client.get(f"/ds/run/{channel.run}/branches").json()["branches"]] == [said["run"]]
+    assert [x["run"] for x in client.get(f"/ds/run/{channel.run}/branches").json()["branches"]] == [
+        said["run"]
+    ]
 
 
 CHANGES: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"temperature": 2.0}, "sampler", {"name": "temperature", "temperature": 2.0}),
-    ({"rule": "typical", "rule_settings": {"epsilon": 0.2}}, "acceptance", {"name": "typical", "epsilon": 0.2, "delta": 0.3}),
+    (
+        {"rule": "typical", "rule_settings": {"epsilon": 0.2}},
+        "acceptance",
+        {"name": "typical", "epsilon": 0.2, "delta": 0.3},
+    ),
     ({"drafter": {"length": 5}}, "drafter", {"name": "draft_model", "length": 5, "width": 2}),
     ({"names": {"drafter": "prompt_lookup"}}, "drafter", {"name": "prompt_lookup"}),
-    ({"names": {"sampler": ["top_k", "temperature"]}, "settings": {"top_k": {"k": 3}}}, "sampler", {"name": "chain"}),
+    (
+        {"names": {"sampler": ["top_k", "temperature"]}, "settings": {"top_k": {"k": 3}}},
+        "sampler",
+        {"name": "chain"},
+    ),
 ]
 
 
@@ -273,12 +310,16 @@ def test_every_kind_of_knob_of_the_drafter_is_offered_to_a_fork(play: Play, clie
     channel = over(play, play.start(choice).run)
     path = f"run/{channel.run}"
     offered = client.get(f"/ds/{path}/knobs").json()
-    assert offered["drafter"] == "rsd_c" and [(x["name"], x["type"], x["value"]) for x in offered["knobs"]] == [
-        ("branching", "list", "3,1")
-    ]
+    assert offered["drafter"] == "rsd_c" and [
+        (x["name"], x["type"], x["value"]) for x in offered["knobs"]
+    ] == [("branching", "list", "3,1")]
     made = over(play, post(client, f"{path}/fork", step=1, change={"drafter": {"branching": "2, 2"}})["run"])
     assert made.wire.header.method["drafter"]["branching"] == "2,2"
-    for value, says in [("2,x", "item 2 = 'x': must be a whole number"), ("", "has 0 items"), ("0", "must lie in [1,")]:
+    for value, says in [
+        ("2,x", "item 2 = 'x': must be a whole number"),
+        ("", "has 0 items"),
+        ("0", "must lie in [1,"),
+    ]:
         said = refusal(client, f"{path}/fork", step=1, change={"drafter": {"branching": value}})
         assert said.startswith("rsd_c.branching") and says in said, said
     kinds: set[str] = set()
@@ -286,7 +327,10 @@ def test_every_kind_of_knob_of_the_drafter_is_offered_to_a_fork(play: Play, clie
         channel.wire.header.method["drafter"] = part.record()
         knobs = client.get(f"/ds/{path}/knobs").json()["knobs"]
         assert {x["name"]: x["value"] for x in knobs} == part.knobs(), part.name
-        kinds |= {"choice" if x["choices"] else "file" if x["file"] else "text" if x["lines"] else x["type"] for x in knobs}
+        kinds |= {
+            "choice" if x["choices"] else "file" if x["file"] else "text" if x["lines"] else x["type"]
+            for x in knobs
+        }
     assert kinds == {"int", "float", "bool", "str", "list", "choice", "file", "text"}
     channel.wire.header.method["drafter"] = {"name": "of somebody else"}
     assert client.get(f"/ds/{path}/knobs").status_code == 422
@@ -304,7 +348,9 @@ def test_a_fork_of_a_paused_run_does_not_wait_for_it(play: Any, client: TestClie
     assert [x.emitted for x in over(play, channel.run).steps(0, 99)] == [x.emitted for x in made.steps(0, 99)]
 
 
-def test_what_cannot_be_forked_is_refused(play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_forked_is_refused(
+    play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     channel = finished(play, max_new=20)
     path = f"run/{channel.run}/fork"
     for body, says in [
@@ -326,7 +372,10 @@ def test_what_cannot_be_forked_is_refused(play: Play, client: TestClient, monkey
         (dict(step=1, force=[{"node": 99, "verdict": "accept"}]), "was not drafted"),
         (dict(step=1, force=[{"node": 1, "verdict": "perhaps"}]), "accept or reject"),
         (dict(step=1, force="all"), "at most 64"),
-        (dict(step=0, force=[{"node": 1, "verdict": "accept"}, {"node": 1, "verdict": "reject"}]), "given two verdicts"),
+        (
+            dict(step=0, force=[{"node": 1, "verdict": "accept"}, {"node": 1, "verdict": "reject"}]),
+            "given two verdicts",
+        ),
     ]:
         assert says in refusal(client, path, **body), body
     monkeypatch.setitem(play.present, "toy", replace(play.models["target"], fingerprint="f" * 16))
@@ -334,7 +383,9 @@ def test_what_cannot_be_forked_is_refused(play: Play, client: TestClient, monkey
     assert not [x for x in play._channels if x != channel.run], "nothing was queued"
 
 
-def test_a_trace_that_names_a_file_is_not_forked_by_the_page(play: Play, client: TestClient, tmp_path: Path) -> None:
+def test_a_trace_that_names_a_file_is_not_forked_by_the_page(
+    play: Play, client: TestClient, tmp_path: Path
+) -> None:
     channel = finished(play, max_new=12)
     assert channel.wire is not None
     channel.wire.header.method["drafter"] = {"name": "rest", "datastore": str(tmp_path / "secret.txt")}
@@ -349,4 +400,7 @@ def test_no_nesting_of_a_request_is_kept_in_a_trace(play: Play, client: TestClie
     for _ in range(80):
         deep = [deep]
     made = over(play, post(client, f"run/{channel.run}/fork", step=1, change={"prompt": deep})["run"])
-    assert json.loads(json.dumps(made.wire.header.fork["change"])) == {} and len(open_trace(made.path).steps) == made.count
+    assert (
+        json.loads(json.dumps(made.wire.header.fork["change"])) == {}
+        and len(open_trace(made.path).steps) == made.count
+    )

@@ -26,7 +26,9 @@ def usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def chosen(value: Any) -> Choice:
-    return Choice("abc", {"drafter": "rest"}, {"drafter": {"datastore": value, "shortest": 1, "nodes": 12}}, max_new=12)
+    return Choice(
+        "abc", {"drafter": "rest"}, {"drafter": {"datastore": value, "shortest": 1, "nodes": 12}}, max_new=12
+    )
 
 
 def bring(client: TestClient, content: bytes = TEXT, place: str = PLACE, name: str = "notes.txt") -> Any:
@@ -35,7 +37,9 @@ def bring(client: TestClient, content: bytes = TEXT, place: str = PLACE, name: s
 
 def test_a_file_that_was_brought_is_run_recorded_forked_and_copied(play: Play, client: TestClient) -> None:
     value = bring(client).json()["value"]
-    assert value.startswith("notes.txt@") and [x.name for x in play.files.folder.iterdir()] == [files.hash_of(value)]
+    assert value.startswith("notes.txt@") and [x.name for x in play.files.folder.iterdir()] == [
+        files.hash_of(value)
+    ]
     channel = play.start(chosen(value))
     assert play._jobs[channel.run].wait(300) and channel.status == "done" and channel.wire is not None
     header = channel.wire.header
@@ -44,22 +48,36 @@ def test_a_file_that_was_brought_is_run_recorded_forked_and_copied(play: Play, c
     again = play.start(recorded(header))
     branch = fork(play, channel, {"step": 2, "change": {"seed": 3}})
     assert play._jobs[again.run].wait(300) and again.status == "done"
-    assert play._jobs[branch.run].wait(300) and branch.status == "done" and branch.wire.header.method == header.method
+    assert (
+        play._jobs[branch.run].wait(300)
+        and branch.status == "done"
+        and branch.wire.header.method == header.method
+    )
     assert f"drafter.datastore={value}" in recipe(chosen(value), play.names, "command")
     assert repr(value) in recipe(chosen(value), play.names, "python")
     assert from_json(as_json(chosen(value))) == chosen(value)
 
 
-def test_a_file_that_is_not_here_and_a_path_are_refused_alike_before_anything_is_opened(play: Play, tmp_path: Path) -> None:
+def test_a_file_that_is_not_here_and_a_path_are_refused_alike_before_anything_is_opened(
+    play: Play, tmp_path: Path
+) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("1 2 3")
-    for value in (str(secret), "/no/such", "../notes.txt@0123456789abcdef", "~/x", "notes.txt@0123456789ABCDEF"):
+    for value in (
+        str(secret),
+        "/no/such",
+        "../notes.txt@0123456789abcdef",
+        "~/x",
+        "notes.txt@0123456789ABCDEF",
+    ):
         said = "rest.datastore names a file of this machine, and the page opens none: upload the file"
         assert play.check(chosen(value)).startswith(said)
     known = files.mark(str(secret), 100)
     for value in (known, "notes.txt@0123456789abcdef"):
         said = f"rest.datastore = {value}: this file is not here; upload it again, or leave it empty."
-        assert play.check(chosen(value)) == said, "what the program has read for somebody else is not here either"
+        assert play.check(chosen(value)) == said, (
+            "what the program has read for somebody else is not here either"
+        )
     assert play.check(chosen("")) == ""
 
 
@@ -72,21 +90,29 @@ def test_a_file_that_is_not_here_and_a_path_are_refused_alike_before_anything_is
         (b"a" * ((16 << 20) + 1), "rest.datastore: the file is larger than 16 MiB, which is the limit."),
     ],
 )
-def test_what_cannot_serve_is_refused_and_not_kept(play: Play, client: TestClient, content: bytes, why: str) -> None:
+def test_what_cannot_serve_is_refused_and_not_kept(
+    play: Play, client: TestClient, content: bytes, why: str
+) -> None:
     answer = bring(client, content)
     assert answer.status_code == 422 and why in answer.json()["error"] and "\n" not in answer.json()["error"]
     assert not play.files.folder.exists()
 
 
-@pytest.mark.parametrize("place", ["drafter/rest/nodes", "drafter/none/datastore", "models/rest/datastore", "drafter/rest/x"])
+@pytest.mark.parametrize(
+    "place", ["drafter/rest/nodes", "drafter/none/datastore", "models/rest/datastore", "drafter/rest/x"]
+)
 def test_a_file_is_taken_only_for_a_knob_that_reads_one(play: Play, client: TestClient, place: str) -> None:
     answer = bring(client, place=f"/ds/files/{place}")
     assert answer.status_code == 422 and "taken for a knob that reads one" in answer.json()["error"]
     assert not play.files.folder.exists()
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "..", "a/b\\c:d", "<script>", "x" * 900, "\0", "\u202egnp.exe", ""])
-def test_no_name_leads_out_of_the_folder_or_into_markup(play: Play, client: TestClient, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "..", "a/b\\c:d", "<script>", "x" * 900, "\0", "\u202egnp.exe", ""]
+)
+def test_no_name_leads_out_of_the_folder_or_into_markup(
+    play: Play, client: TestClient, name: str, tmp_path: Path
+) -> None:
     before = {x for x in tmp_path.rglob("*") if x.is_file()}
     value = bring(client, name=name).json()["value"]
     new = {x for x in tmp_path.rglob("*") if x.is_file()} - before
@@ -99,7 +125,9 @@ def test_another_site_brings_nothing(play: Play, client: TestClient) -> None:
     assert answer.status_code == 403 and not play.files.folder.exists()
 
 
-def test_the_oldest_files_go_when_there_are_too_many(play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_files_go_when_there_are_too_many(
+    play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kept_files, "HELD", 25)
     values = [bring(client, b"%d" % i * 10).json()["value"] for i in range(4)]
     assert {x.name for x in play.files.folder.iterdir()} == {files.hash_of(x) for x in values[-2:]}

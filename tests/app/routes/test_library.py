@@ -41,8 +41,14 @@ def test_a_row_tells_what_its_trace_holds(play: Play, client: TestClient) -> Non
     trace = open_trace(second.path)
     row = own[0]
     assert (row["steps"], row["tokens"], row["model"]) == (len(trace.steps), 30, "toy")
-    assert sum(row["bars"]) == pytest.approx(30) and row["tau"] == pytest.approx(30 / len(trace.steps), rel=0.01)
-    assert row["text"] == trace.text() and row["method"] == trace.header.method and row["size"] == second.path.stat().st_size
+    assert sum(row["bars"]) == pytest.approx(30) and row["tau"] == pytest.approx(
+        30 / len(trace.steps), rel=0.01
+    )
+    assert (
+        row["text"] == trace.text()
+        and row["method"] == trace.header.method
+        and row["size"] == second.path.stat().st_size
+    )
     assert {row["run"] for row in found["rows"] if row.get("example")} == {x.run for x in examples()}
 
 
@@ -52,7 +58,9 @@ def test_many_steps_make_few_columns_of_the_same_mean() -> None:
     assert len(made) <= shelves.BARS and sum(made) / len(made) == pytest.approx(3)
 
 
-def test_a_long_list_is_read_bit_by_bit(play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_list_is_read_bit_by_bit(
+    play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs = {finished(play, max_new=4).run for _ in range(3)}
     monkeypatch.setattr(shelves, "AT_ONCE_S", -1.0)
     found = client.get("/ds/library").json()
@@ -87,7 +95,9 @@ def test_a_file_that_is_no_trace_is_listed_with_the_reason(play: Play, client: T
     assert client.post(f"/ds/library/{path.stem}/delete").status_code == 200 and not listed(client)
 
 
-def test_a_trace_is_named_starred_and_found_like_that_after_a_restart(play: Play, client: TestClient, tmp_path: Path) -> None:
+def test_a_trace_is_named_starred_and_found_like_that_after_a_restart(
+    play: Play, client: TestClient, tmp_path: Path
+) -> None:
     run = finished(play).run
     assert client.post(f"/ds/library/{run}/name", json={"value": "  first \n try "}).status_code == 200
     assert client.post(f"/ds/library/{run}/star", json={"value": True}).status_code == 200
@@ -127,7 +137,11 @@ def test_only_traces_of_the_folder_can_be_changed(play: Play, client: TestClient
         assert answer.status_code in (404, 422) and "error" in answer.json()
     example = examples()[0]
     answer = client.post(f"/ds/library/{example.run}/delete")
-    assert answer.status_code == 422 and "come with the package" in answer.json()["error"] and example.path.is_file()
+    assert (
+        answer.status_code == 422
+        and "come with the package" in answer.json()["error"]
+        and example.path.is_file()
+    )
 
 
 def test_a_deleted_trace_can_be_brought_back_with_name_and_star(
@@ -165,7 +179,9 @@ def test_a_run_that_goes_cannot_be_deleted(play: Any, client: TestClient) -> Non
     play._jobs[channel.run].cancel()
 
 
-def test_what_a_run_left_behind_is_listed_opened_deleted_and_brought_back(play: Play, client: TestClient) -> None:
+def test_what_a_run_left_behind_is_listed_opened_deleted_and_brought_back(
+    play: Play, client: TestClient
+) -> None:
     channel = finished(play, max_new=40)
     whole, count = channel.path.read_bytes(), channel.count
     play.let_go(channel.run)
@@ -192,12 +208,19 @@ def test_what_a_run_left_behind_is_listed_opened_deleted_and_brought_back(play: 
         assert not listed(client)
 
 
-def test_a_run_that_waited_when_its_server_ended_is_listed_as_not_begun(play: ToyPlay, client: TestClient) -> None:
+def test_a_run_that_waited_when_its_server_ended_is_listed_as_not_begun(
+    play: ToyPlay, client: TestClient
+) -> None:
     with occupied(play):
-        waiting, stopped = play.start(speculative(max_new=4), "anna"), play.start(speculative(max_new=4), "bert")
+        waiting, stopped = (
+            play.start(speculative(max_new=4), "anna"),
+            play.start(speculative(max_new=4), "bert"),
+        )
         left = waiting.path.with_name(waiting.path.name + PARTIAL)
         assert not listed(client), "here they are going"
-        shelf = TestClient(guarded(Play("toy", None, play.folder)), base_url=HERE)  # what the next server finds
+        shelf = TestClient(
+            guarded(Play("toy", None, play.folder)), base_url=HERE
+        )  # what the next server finds
         row = listed(shelf)[waiting.run]
         assert row["damage"] == "not begun: its program ended while the run waited" and row["steps"] == 0
         assert row["text"] and shelf.get(f"/ds/run/{waiting.run}").json()["reason"] == "interrupted"
@@ -207,10 +230,14 @@ def test_a_run_that_waited_when_its_server_ended_is_listed_as_not_begun(play: To
     assert not rows[waiting.run]["damage"] and rows[waiting.run]["text"].startswith(row["text"])
     assert rows[waiting.run]["steps"] == waiting.count > 0
     assert rows[stopped.run]["end"] == "stopped_by_user"
-    assert open_trace(waiting.path).header.pieces, "the header that was left meanwhile took nothing from its own"
+    assert open_trace(waiting.path).header.pieces, (
+        "the header that was left meanwhile took nothing from its own"
+    )
 
 
-def test_so_is_one_whose_models_were_still_to_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_is_one_whose_models_were_still_to_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = Event()
 
     def bring(self: Play, names: dict[str, str]) -> dict[str, Any]:
@@ -244,7 +271,11 @@ def test_nothing_is_changed_for_another_page_s_request(play: Play) -> None:
     run = finished(play).run
     with TestClient(guarded(play), base_url=HERE) as client:
         for headers in ({}, {"origin": "http://evil.example"}, {"origin": "null"}):
-            for path, body in [(f"/{run}/delete", b""), (f"/{run}/name", b'{"value":"x"}'), ("?name=x", b"abc")]:
+            for path, body in [
+                (f"/{run}/delete", b""),
+                (f"/{run}/name", b'{"value":"x"}'),
+                ("?name=x", b"abc"),
+            ]:
                 assert client.post("/ds/library" + path, content=body, headers=headers).status_code == 403
     assert sorted(x.name for x in play.folder.iterdir()) == [f"{run}.dstrace"]
 
@@ -255,7 +286,10 @@ def test_a_name_goes_with_its_trace_when_room_is_made(tmp_path: Path) -> None:
         (tmp_path / f"{i}.dstrace{NAME}").write_text("n")
     (tmp_path / f"0.dstrace{STAR}").touch()
     tidy(tmp_path, 0)
-    assert sorted(x.name for x in tmp_path.iterdir() if x.name.endswith(NAME)) == ["0.dstrace.name", "2.dstrace.name"]
+    assert sorted(x.name for x in tmp_path.iterdir() if x.name.endswith(NAME)) == [
+        "0.dstrace.name",
+        "2.dstrace.name",
+    ]
 
 
 # ---- added from anywhere
@@ -266,7 +300,9 @@ def sent(client: TestClient, data: bytes, name: str = "mine.dstrace") -> Any:
     return client.post("/ds/library", params={"name": name}, content=data)
 
 
-def test_a_trace_of_another_machine_is_added_and_shown(play: Play, client: TestClient, tmp_path_factory: Any) -> None:
+def test_a_trace_of_another_machine_is_added_and_shown(
+    play: Play, client: TestClient, tmp_path_factory: Any
+) -> None:
     other = toy_play(tmp_path_factory.mktemp("other"))
     channel = finished(other)
     data = channel.path.read_bytes()
@@ -276,12 +312,16 @@ def test_a_trace_of_another_machine_is_added_and_shown(play: Play, client: TestC
     assert client.get(f"/ds/run/{channel.run}").json()["steps"] == channel.count
     assert listed(client)[channel.run]["steps"] == channel.count
     assert sent(client, data).json() == {"run": channel.run, "known": True}
-    assert [x.name for x in play.folder.iterdir()] == [f"{channel.run}.dstrace"], "no part of the upload is left"
+    assert [x.name for x in play.folder.iterdir()] == [f"{channel.run}.dstrace"], (
+        "no part of the upload is left"
+    )
     example = examples()[0]
     assert sent(client, example.path.read_bytes()).json() == {"run": example.run, "known": True}
 
 
-def test_a_torn_trace_is_added_as_far_as_it_is_whole(play: Play, client: TestClient, tmp_path_factory: Any) -> None:
+def test_a_torn_trace_is_added_as_far_as_it_is_whole(
+    play: Play, client: TestClient, tmp_path_factory: Any
+) -> None:
     other = toy_play(tmp_path_factory.mktemp("other"))
     channel = finished(other)
     data = channel.path.read_bytes()
@@ -291,9 +331,15 @@ def test_a_torn_trace_is_added_as_far_as_it_is_whole(play: Play, client: TestCli
     client.post(f"/ds/library/{channel.run}/name", json={"value": "mine"})
     shorter = sent(client, data[:-60])
     assert shorter.status_code == 422 and "is here already and differs" in shorter.json()["error"]
-    assert sent(client, data).json() == {"run": channel.run, "known": False}, "the whole file takes the place of a damaged one"
+    assert sent(client, data).json() == {"run": channel.run, "known": False}, (
+        "the whole file takes the place of a damaged one"
+    )
     row = listed(client)[channel.run]
-    assert not row["damage"] and row["title"] == "mine" and (play.folder / f"{channel.run}.dstrace").read_bytes() == data
+    assert (
+        not row["damage"]
+        and row["title"] == "mine"
+        and (play.folder / f"{channel.run}.dstrace").read_bytes() == data
+    )
     torn = sent(client, data[:-30])
     assert torn.status_code == 422 and "is here already and differs" in torn.json()["error"]
 
@@ -312,7 +358,9 @@ def hostile(data: bytes) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", list(hostile(b"x" * 100)))
-def test_a_hostile_file_is_refused_in_one_sentence_and_leaves_nothing(play: Play, client: TestClient, kind: str) -> None:
+def test_a_hostile_file_is_refused_in_one_sentence_and_leaves_nothing(
+    play: Play, client: TestClient, kind: str
+) -> None:
     answer = sent(client, hostile(examples()[0].path.read_bytes())[kind], "<img src=x>.dstrace")
     told = answer.json()["error"]
     assert answer.status_code == 422, kind
@@ -325,11 +373,17 @@ def written(play: Play, many: int, piece: str, steps: int = 1) -> bytes:
     """A trace of well-formed steps of `many` accepted nodes, each the same token, which stands for `piece`."""
     source = open_trace(finished(play, max_new=4).path)
     path = play.folder / "made.dstrace"
-    writer = TraceWriter(path, replace(source.header, run="f" * 16, pieces={**source.header.pieces, "1": piece}))
+    writer = TraceWriter(
+        path, replace(source.header, run="f" * 16, pieces={**source.header.pieces, "1": piece})
+    )
     writer.write(source.prefill)
     draft, n = DraftTree([1] * many, list(range(-1, many - 1)), [1.0] * many), len(source.header.prompt)
     for i in range(steps):
-        one = {"emitted": [1] * (many + 1), "origins": ["accepted"] * many + ["bonus"], "path": list(range(many))}
+        one = {
+            "emitted": [1] * (many + 1),
+            "origins": ["accepted"] * many + ["bonus"],
+            "path": list(range(many)),
+        }
         writer.write(Step(i, n, i * 10.0, 1.0, **one, drafted=many, accepted=many, draft=draft))
         n += many + 1
     writer.seal(End("max_new_tokens", [1] * (many + 1) * steps, steps))
@@ -343,7 +397,12 @@ def written(play: Play, many: int, piece: str, steps: int = 1) -> bytes:
 @pytest.mark.parametrize(
     ("many", "piece", "steps", "says"),
     [
-        (600, "x" * 4000, 1, "step 0 would be shown with 4,804,000 characters of text, and at most 1,048,576 are."),
+        (
+            600,
+            "x" * 4000,
+            1,
+            "step 0 would be shown with 4,804,000 characters of text, and at most 1,048,576 are.",
+        ),
         (100_000, "x", 1, "bytes on the page, and at most 5,242,880 are shown."),
         (100, "x" * 4000, 90, "its steps hold more than 67,108,864 characters of text, which is the limit."),
     ],

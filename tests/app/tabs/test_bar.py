@@ -15,7 +15,10 @@ FOCUSED = "document.activeElement.id"
 
 
 def names(page: Any) -> list[str]:
-    return [x.removeprefix("ds-tab-") for x in page.locator(".ds-tabs [role=tab]").evaluate_all("all => all.map((x) => x.id)")]
+    return [
+        x.removeprefix("ds-tab-")
+        for x in page.locator(".ds-tabs [role=tab]").evaluate_all("all => all.map((x) => x.id)")
+    ]
 
 
 def test_the_lab_stays_as_it_was_while_another_page_is_looked_at(lab: Lab) -> None:
@@ -45,8 +48,12 @@ def test_an_address_opens_its_page_and_an_unknown_one_the_lab(lab: Lab) -> None:
     page.wait_for_selector("#ds-page-library h1:visible")
     page.wait_for_function("document.title == 'Library · DecodeScope'")
     page.click("#ds-tab-lab")
-    page.wait_for_function(f"document.querySelector('.ds-shown select')?.value == '{other.run}' && {STEP} >= 0")
-    page.evaluate("new Promise((done) => { addEventListener('hashchange', done); location.hash = '#nothing'; })")
+    page.wait_for_function(
+        f"document.querySelector('.ds-shown select')?.value == '{other.run}' && {STEP} >= 0"
+    )
+    page.evaluate(
+        "new Promise((done) => { addEventListener('hashchange', done); location.hash = '#nothing'; })"
+    )
     settled(page)
     assert page.evaluate(SHOWN) == "lab" and page.title() == "DecodeScope"
 
@@ -76,8 +83,12 @@ def test_arrows_walk_along_the_bar_and_the_focus_stays_there(lab: Lab) -> None:
         page.keyboard.press(key)
         page.wait_for_function(f"{SHOWN} == '{name}'")
         assert page.evaluate(FOCUSED) == f"ds-tab-{name}"
-    page.wait_for_selector(f"#ds-page-{all_names[-1]} :is(button, input, select, a[href]):visible")  # the page has come
-    for _ in range(3):  # the switches of size and theme, then what is on the page, not what is hidden behind it
+    page.wait_for_selector(
+        f"#ds-page-{all_names[-1]} :is(button, input, select, a[href]):visible"
+    )  # the page has come
+    for _ in range(
+        3
+    ):  # the switches of size and theme, then what is on the page, not what is hidden behind it
         page.keyboard.press("Tab")
     assert page.evaluate("!!document.activeElement.closest('.ds-page')")
 

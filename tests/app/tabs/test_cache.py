@@ -87,7 +87,10 @@ def test_the_map_says_what_the_last_pass_did_not_read(play: Play, client: TestCl
     text = f"{PROMPT}, and sees another dog asleep in the sun"
     channel = ran(play, Choice(text, {"policy": "quest"}, {"policy": {"entries": 48, "dense": 1}}, max_new=6))
     answer = told(client, channel.run, step=4)
-    read, recorded = bytes_of(answer["read"]).reshape(6, -1), channel.steps(4, 5)[0].cache[0].read.reshape(6, -1)
+    read, recorded = (
+        bytes_of(answer["read"]).reshape(6, -1),
+        channel.steps(4, 5)[0].cache[0].read.reshape(6, -1),
+    )
     assert answer["bin"] == 1 and np.array_equal(read, 255 * recorded) and not read.all() and read[:2].all()
     assert told(client, ran(play, ALL).run, step=4)["read"] is None
 
@@ -99,11 +102,19 @@ def test_the_map_and_one_head_are_those_of_the_records(play: Play, client: TestC
     assert (found["layers"], found["heads"], found["length"]) == (3, 2, lives.length[9])
     assert found["held"] == found["least"] == 16
     assert found["bin"] == 1 and np.array_equal(bytes_of(found["kept"]).reshape(6, -1) > 0, lives.kept(9))
-    assert np.array_equal(bytes_of(found["mass"]).reshape(6, -1) > 0, lives.kept(9)), "the policy's own scores are recorded"
+    assert np.array_equal(bytes_of(found["mass"]).reshape(6, -1) > 0, lives.kept(9)), (
+        "the policy's own scores are recorded"
+    )
     step = channel.steps(9, 10)[0]
     sent, whole = (channel.wire.step(step, whole=x) for x in (False, True))
-    assert sent["few"] and whole["kv"][0]["mass"] == found["mass"], "a step that came without its map is asked for again"
-    assert found["texts"][:3] == [" g", " h", " i"] and (found["near"], found["heavy"], found["sinks"]) == (8, 8, None)
+    assert sent["few"] and whole["kv"][0]["mass"] == found["mass"], (
+        "a step that came without its map is asked for again"
+    )
+    assert found["texts"][:3] == [" g", " h", " i"] and (found["near"], found["heavy"], found["sinks"]) == (
+        8,
+        8,
+        None,
+    )
     few = told(client, channel.run, step=9, columns=7)
     assert few["columns"] <= 7 and few["bin"] * few["columns"] >= few["length"]
     head = told(client, channel.run, "/head", step=9, row=4, **{"from": 5, "many": 12})
@@ -112,7 +123,9 @@ def test_the_map_and_one_head_are_those_of_the_records(play: Play, client: TestC
         held = bool(lives.kept(9)[4, p])
         assert (left is None) == held == (letter in "HW") and (part > 0) == held
     heavy = told(client, channel.run, "/heavy", step=9)
-    assert heavy["measured"] == "mass" and [x[2] for x in heavy["rows"]] == sorted((x[2] for x in heavy["rows"]), reverse=True)
+    assert heavy["measured"] == "mass" and [x[2] for x in heavy["rows"]] == sorted(
+        (x[2] for x in heavy["rows"]), reverse=True
+    )
     one = told(client, channel.run, "/heavy", step=9, row=2)
     assert all(lives.kept(9)[2, x[0]] for x in one["rows"])
 
@@ -123,7 +136,11 @@ def test_the_life_of_an_entry_ends_where_the_record_says(play: Play, client: Tes
     p = int(np.argmax((lives.left(23) < 24).sum(0) * (np.arange(lives.length[23]) > 40)))
     found = told(client, channel.run, "/life", position=p, step=23)
     left = [None if x > 23 else int(x) for x in lives.left(23)[:, p]]
-    assert found["came"] == lives.came(p) and [x[0] for x in found["rows"]] == left and any(x is not None for x in left)
+    assert (
+        found["came"] == lives.came(p)
+        and [x[0] for x in found["rows"]] == left
+        and any(x is not None for x in left)
+    )
     for step, column in zip(found["steps"], found["mass"], strict=True):
         assert [x > 0 for x in bytes_of(column)] == [x is None or x > step for x in left], step
     rows = told(client, channel.run, "/lives", step=23, **{"from": p, "many": 1})["rows"]
@@ -132,36 +149,59 @@ def test_the_life_of_an_entry_ends_where_the_record_says(play: Play, client: Tes
     assert series["held"] == lives.held and series["full"] == lives.full and series["step"][-1] == 23
     assert all(
         kept == full * held // read
-        for kept, full, held, read in zip(series["kept"], series["full"], series["held"], series["length"], strict=True)
+        for kept, full, held, read in zip(
+            series["kept"], series["full"], series["held"], series["length"], strict=True
+        )
     )
     last = told(client, channel.run, step=23)
-    assert last["kept_bytes"] == series["kept"][-1] < last["full"], "entries against entries, pages left out on both sides"
+    assert last["kept_bytes"] == series["kept"][-1] < last["full"], (
+        "entries against entries, pages left out on both sides"
+    )
 
 
 def test_what_a_full_cache_says_is_told_of_each_step_and_over_all(
     play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = ran(play, SHADOWED)
-    series, shadows = told(client, channel.run, "/series"), [x.cache[0].shadow for x in channel.steps(0, channel.count)]
+    series, shadows = (
+        told(client, channel.run, "/series"),
+        [x.cache[0].shadow for x in channel.steps(0, channel.count)],
+    )
     assert series["lost"] == [pytest.approx(float(x.lost_mass.mean()), abs=2e-6) for x in shadows]
     assert series["drift"] == [pytest.approx(float(x.drift.mean()), abs=2e-6) for x in shadows]
     step = int(np.argmax(series["worst"]))
     missed, heads = told(client, channel.run, step=step)["missed"], shadows[step].lost_mass.mean(0)
-    assert missed["worst"] == series["worst"][step] == pytest.approx(float(heads[tuple(missed["head"])]), abs=2e-6)
-    assert missed["worst"] == pytest.approx(float(heads.max()), abs=2e-6) and missed["worst"] > missed["lost"] > 0
+    assert (
+        missed["worst"]
+        == series["worst"][step]
+        == pytest.approx(float(heads[tuple(missed["head"])]), abs=2e-6)
+    )
+    assert (
+        missed["worst"] == pytest.approx(float(heads.max()), abs=2e-6)
+        and missed["worst"] > missed["lost"] > 0
+    )
     assert sum(told(client, channel.run, step=k)["missed"]["cut"] for k in range(4)) > 0
     scores, lives = channel.steps(0, 1)[0].cache[0].scores, lives_of(channel)
     row, p = next(x for x in zip(*np.nonzero(lives.left(0) == 0), strict=True))
     life = told(client, channel.run, "/life", position=int(p), step=5)
     score, cut = next(x for k, *x in life["scores"] if k == row)
-    assert (score, cut) == (scores.entries[row // 2, row % 2, p], scores.cut[row // 2, row % 2]) and score <= cut
-    assert [x[0] for x in life["scores"]] == [k for k, at in enumerate(lives.left(5)[:, p]) if at <= 5], "of each its own cut"
+    assert (score, cut) == (
+        scores.entries[row // 2, row % 2, p],
+        scores.cut[row // 2, row % 2],
+    ) and score <= cut
+    assert [x[0] for x in life["scores"]] == [k for k, at in enumerate(lives.left(5)[:, p]) if at <= 5], (
+        "of each its own cut"
+    )
     with monkeypatch.context() as patch:
         patch.setattr(type(channel), "steps", None)
-        assert told(client, channel.run, "/life", position=int(p), step=5) == life, "the trace, opened once, has all of it"
+        assert told(client, channel.run, "/life", position=int(p), step=5) == life, (
+            "the trace, opened once, has all of it"
+        )
     assert told(client, ran(play, SINKS).run, "/life", position=5, step=9)["scores"] == []
     without = ran(play, H2O)
-    assert told(client, without.run, step=9)["missed"] is None and "lost" not in told(client, without.run, "/series")
+    assert told(client, without.run, step=9)["missed"] is None and "lost" not in told(
+        client, without.run, "/series"
+    )
     with pytest.raises(Refused, match="records nothing of a full cache beside"):
         play.start(replace(SHADOWED, level="counts"))
     with pytest.raises(Refused, match="a shadow cache says nothing"):
@@ -174,31 +214,43 @@ def test_a_lost_text_is_found_and_two_runs_are_compared(play: Play, client: Test
     found = told(client, sinks.run, "/find", text=" i j k l", step=23)
     assert found["places"][0] == [2, 5] and "no head holds any of it" in found["sentence"]
     assert all(row["kept"] == 0 and row["why"] == "O" for row in found["rows"])
-    assert "all 6 heads hold all of it" in told(client, all_.run, "/find", text=" I J K L", step=23)["sentence"]
+    assert (
+        "all 6 heads hold all of it" in told(client, all_.run, "/find", text=" I J K L", step=23)["sentence"]
+    )
     assert told(client, sinks.run, "/find", text="nowhere", step=23)["places"] == []
     offered = told(client, sinks.run, "/others")["runs"]
     assert set(offered) == {all_.run, h2o.run} and other.run not in offered, "only runs of the same prompt"
     both = told(client, sinks.run, "/compare", step=23, **{"with": all_.run})
     mine, upto = lives_of(sinks), both["upto"]
-    assert both["jaccard"] == pytest.approx((mine.kept(23)[:, :upto].sum(1) / upto).tolist()) and both["beside"] == 23
+    assert (
+        both["jaccard"] == pytest.approx((mine.kept(23)[:, :upto].sum(1) / upto).tolist())
+        and both["beside"] == 23
+    )
     same = told(client, sinks.run, "/compare", step=5, **{"with": sinks.run})
     assert same["jaccard"] == [1.0] * 6
 
 
-def test_attention_is_shown_where_it_was_recorded_and_can_be_recorded_again(play: Play, client: TestClient) -> None:
+def test_attention_is_shown_where_it_was_recorded_and_can_be_recorded_again(
+    play: Play, client: TestClient
+) -> None:
     channel = ran(play, ALL)
     assert told(client, channel.run, "/attention", step=3)["layers"] == []
     answer = client.post(f"/ds/run/{channel.run}/cache/attention", json={"layers": [2, 0]})
     again = play.find(answer.json()["run"])
-    assert play._jobs[again.run].wait(300) and again.end.tokens == channel.end.tokens, "a level never changes the text"
-    assert again.wire.header.levels[-1] == "fields" and again.wire.header.prompt.tolist() == channel.wire.header.prompt.tolist()
+    assert play._jobs[again.run].wait(300) and again.end.tokens == channel.end.tokens, (
+        "a level never changes the text"
+    )
+    assert (
+        again.wire.header.levels[-1] == "fields"
+        and again.wire.header.prompt.tolist() == channel.wire.header.prompt.tolist()
+    )
     found = told(client, again.run, "/attention", step=3, layer=2, head=1)
     fields = again.steps(3, 4)[0].fields
     assert found["layers"] == [0, 2] == fields.layers and found["layer"] == 2
     assert np.allclose(np.array(found["weights"]), fields.attention[1, 1].astype(float), atol=1e-4)
-    assert found["queries"] == [[again.steps(3, 4)[0].n - 1, found["texts"][-1]]] and sum(found["shares"]) == pytest.approx(
-        1, abs=1e-3
-    )
+    assert found["queries"] == [[again.steps(3, 4)[0].n - 1, found["texts"][-1]]] and sum(
+        found["shares"]
+    ) == pytest.approx(1, abs=1e-3)
     heavy = told(client, again.run, "/heavy", step=3)
     assert heavy["measured"] == "step" and heavy["recorded"] == [0, 1, 4, 5]
 
@@ -208,13 +260,19 @@ def test_a_long_run_is_answered_in_parts(play: Play, client: TestClient, tmp_pat
     count, run = RING + 600, "ab" * 8
     path = play.folder / f"{run}.dstrace"
     head = Header(
-        {"n_layers": 2, "n_kv_heads": 2, "vocab": 13}, {"policy": {"recent": 100}}, np.array([1, 2, 3], np.int32), 0, run=run
+        {"n_layers": 2, "n_kv_heads": 2, "vocab": 13},
+        {"policy": {"recent": 100}},
+        np.array([1, 2, 3], np.int32),
+        0,
+        run=run,
     )
     with TraceWriter(path, head) as writer:
         writer.write(Prefill(2, cache=[CacheChange("target", 2, 2, 0, 0)]))
         for i in range(count):
             gone = np.array([i - 97], np.int32) if i >= 97 else None
-            change = CacheChange("target", 1, min(100, i + 3), 9, 9 * i, 0 if gone is None else 1, evicted_all=gone)
+            change = CacheChange(
+                "target", 1, min(100, i + 3), 9, 9 * i, 0 if gone is None else 1, evicted_all=gone
+            )
             writer.write(Step(i, i + 3, 0.0, 0.0, [i % 13], ["target"], cache=[change]))
         writer.seal(End("max_new_tokens", [i % 13 for i in range(count)], count))
     eventually(lambda: told(client, run)["step"] >= count - 1)  # it is read on while one can ask
@@ -250,13 +308,19 @@ def test_a_long_run_is_answered_in_parts(play: Play, client: TestClient, tmp_pat
         ("/lives", {"from": "²"}),
     ],
 )
-def test_a_question_that_makes_no_sense_is_refused_in_a_sentence(client: TestClient, play: Play, path: str, asked: Any) -> None:
+def test_a_question_that_makes_no_sense_is_refused_in_a_sentence(
+    client: TestClient, play: Play, path: str, asked: Any
+) -> None:
     channel = ran(play, Choice(PROMPT, max_new=3))
     found = client.get(f"/ds/run/{channel.run}/cache{path}", params=asked)
-    assert found.status_code == 422 and found.json()["error"].endswith(".") and len(found.json()["error"]) < 300
+    assert (
+        found.status_code == 422 and found.json()["error"].endswith(".") and len(found.json()["error"]) < 300
+    )
 
 
-def test_runs_that_cannot_be_compared_and_records_without_evictions_are_refused(play: Play, client: TestClient) -> None:
+def test_runs_that_cannot_be_compared_and_records_without_evictions_are_refused(
+    play: Play, client: TestClient
+) -> None:
     one, two = ran(play, ALL), ran(play, Choice("another prompt", max_new=3))
 
     def why(path: str, **asked: Any) -> str:
@@ -269,7 +333,13 @@ def test_runs_that_cannot_be_compared_and_records_without_evictions_are_refused(
     assert play._jobs[counted.run].wait(300)
     assert told(client, counted.run)["untold"] and "decisions" in why("/compare", **{"with": counted.run})
     assert client.get(f"/ds/run/{'0' * 16}/cache").status_code == 404
-    for body, code in (("[]", 400), ("{", 400), ('{"layers": []}', 422), ('{"layers": [3]}', 422), ('{"layers": ["0"]}', 422)):
+    for body, code in (
+        ("[]", 400),
+        ("{", 400),
+        ('{"layers": []}', 422),
+        ('{"layers": [3]}', 422),
+        ('{"layers": ["0"]}', 422),
+    ):
         found = client.post(f"/ds/run/{one.run}/cache/attention", content=body)
         assert found.status_code == code and found.json()["error"].endswith("."), body
     found = client.post(f"/ds/run/{examples()[1].run}/cache/attention", json={"layers": [0]})
@@ -280,7 +350,10 @@ def test_runs_that_cannot_be_compared_and_records_without_evictions_are_refused(
 def test_a_header_is_read_without_the_rest(play: Play, tmp_path: Path) -> None:
     path = ran(play, Choice(PROMPT, max_new=3)).path
     whole = open_trace(path)
-    assert read_header(path).run == whole.header.run and read_header(path).prompt.tolist() == whole.header.prompt.tolist()
+    assert (
+        read_header(path).run == whole.header.run
+        and read_header(path).prompt.tolist() == whole.header.prompt.tolist()
+    )
     whole.close()
     data = path.read_bytes()
     for broken in (b"", data[:9], data[:40], b"x" + data[1:], data[:60] + b"?" + data[61:]):
@@ -318,7 +391,9 @@ class TestTheTab:
         page.wait_for_selector(f"{PAGE} .bytes .lead b")
         assert 0 < int(page.inner_text(f"{PAGE} .bytes .lead").split("kept, ")[1].split(" %")[0]) < 100
         (ends, wide), (none, _) = page.evaluate(HEADS)
-        assert ends == "M40,0v16" and wide == "6", "of 64 heads on a phone each has a bar, and no line stands beyond its end"
+        assert ends == "M40,0v16" and wide == "6", (
+            "of 64 heads on a phone each has a bar, and no line stands beyond its end"
+        )
         assert none is None, "more than a thousand heads are told by the table alone"
 
     def test_what_hypotheses_share_is_a_tree_of_nodes(self, lab: Lab) -> None:
@@ -329,7 +404,10 @@ class TestTheTab:
         assert page.locator(f"{PAGE} .prefixes .node").count() == len(change.shared) > 3
         assert page.locator(f"{PAGE} .prefixes .shared").count() == int((change.shared[:, 3] > 1).sum())
         titles = page.locator(f"{PAGE} .prefixes title").all_text_contents()
-        assert titles[0] == f"positions 0 to {change.shared[0, 2] - 1}, {change.shared[0, 2]} entries, read by 5 texts"
+        assert (
+            titles[0]
+            == f"positions 0 to {change.shared[0, 2] - 1}, {change.shared[0, 2]} entries, read by 5 texts"
+        )
         wide = page.locator(f"{PAGE} .tree svg").bounding_box()["width"]
         page.set_viewport_size({"width": 390, "height": 900})
         page.wait_for_function(
@@ -341,7 +419,9 @@ class TestTheTab:
         parents = set(change.shared[:, 0].tolist())
         leaves = [y for node, y in enumerate(tops) if node not in parents]
         assert len(leaves) == len(set(leaves)) > 2, "texts stand below each other"
-        assert f"stand for the {change.held * 5} that 5 texts read" in page.inner_text(f"{PAGE} .prefixes .lead")
+        assert f"stand for the {change.held * 5} that 5 texts read" in page.inner_text(
+            f"{PAGE} .prefixes .lead"
+        )
         kept = page.inner_text(f"{PAGE} .bytes .lead b")
         assert kept == f"{change.kept_bytes(change.held) / 1024:.1f} KiB", "what is shared is kept once"
         page = self.opened(lab, ran(lab.play, replace(ALL, prompt=OTHER)).run, 5)
@@ -393,21 +473,32 @@ class TestTheTab:
             page.locator(f"{PAGE} .{name} >> text=Show as table").click()
             page.wait_for_selector(f"{PAGE} .{name} tbody tr")
         rows = page.locator(f"{PAGE} .map tbody tr")
-        page.wait_for_function(f"document.querySelectorAll('{PAGE} .map tbody tr').length == {lives.length[13]}")
-        assert [int(x.split(" of ")[0]) for x in rows.locator("td:nth-child(4)").all_inner_texts()] == lives.kept(13).sum(
-            0
-        ).tolist()
+        page.wait_for_function(
+            f"document.querySelectorAll('{PAGE} .map tbody tr').length == {lives.length[13]}"
+        )
+        assert [
+            int(x.split(" of ")[0]) for x in rows.locator("td:nth-child(4)").all_inner_texts()
+        ] == lives.kept(13).sum(0).tolist()
         missed = run.steps(13, 14)[0].cache[0].shadow
-        page.wait_for_selector(f"{PAGE} .missed p:has-text('In step 13, {100 * missed.lost_mass.mean():.0f} % of the full')")
+        page.wait_for_selector(
+            f"{PAGE} .missed p:has-text('In step 13, {100 * missed.lost_mass.mean():.0f} % of the full')"
+        )
         assert page.locator(f"{PAGE} .life tbody tr").count() == 6
         assert page.locator(f"{PAGE} .missed tbody tr").count() == 24
         cuts = page.locator(f"{PAGE} .life tbody tr:has-text(': score ')")
-        assert cuts.count() == (lives.left(13)[:, 3] <= 13).sum() > 0, "each head that lost it says by how much"
-        assert page.locator(f"{PAGE} .missed").inner_text().count(f"drifted by {missed.drift.mean():.3f} nats") == 1
+        assert cuts.count() == (lives.left(13)[:, 3] <= 13).sum() > 0, (
+            "each head that lost it says by how much"
+        )
+        assert (
+            page.locator(f"{PAGE} .missed").inner_text().count(f"drifted by {missed.drift.mean():.3f} nats")
+            == 1
+        )
 
     @pytest.mark.parametrize("width", [390, 900, 1920])
     def test_it_fits_and_a_run_is_recorded_again_with_attention(self, lab: Lab, width: int) -> None:
-        page = self.opened(lab, ran(lab.play, ALL).run, 5, width=width, color_scheme="dark" if width == 900 else "light")
+        page = self.opened(
+            lab, ran(lab.play, ALL).run, 5, width=width, color_scheme="dark" if width == 900 else "light"
+        )
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
         assert "Record it with --level fields" in page.inner_text(f"{PAGE} .seen")
         if width != 390:
@@ -426,11 +517,16 @@ class TestTheTab:
     def test_the_steps_stay_at_the_bottom_of_the_window(self, lab: Lab) -> None:
         page = self.opened(lab, ran(lab.play, H2O).run, 5)
         bar = page.locator(f"{PAGE} .steps").bounding_box()
-        assert page.evaluate("document.documentElement.scrollHeight") > 1000 and 895 <= bar["y"] + bar["height"] <= 901
+        assert (
+            page.evaluate("document.documentElement.scrollHeight") > 1000
+            and 895 <= bar["y"] + bar["height"] <= 901
+        )
 
     def test_a_run_that_is_gone_is_said_with_what_to_do(self, lab: Lab) -> None:
         page = lab.open(f"/#cache&run={'0' * 14}ee&step=3", ready=False)
-        page.wait_for_selector(f"{PAGE} .nothing >> text=This run is not here any more. No run is shown: press Run in the Lab")
+        page.wait_for_selector(
+            f"{PAGE} .nothing >> text=This run is not here any more. No run is shown: press Run in the Lab"
+        )
         assert page.evaluate("location.hash") == "#cache" and page.locator(f"{PAGE} .open").is_hidden()
         page.evaluate(f"location.hash = 'cache&run={examples()[1].run}'")
         page.wait_for_selector(f"{PAGE} .map canvas:visible")
@@ -456,7 +552,10 @@ class TestTheTab:
                 if button.is_visible():
                     button.click()
             page.wait_for_selector(f"{PAGE} .map tbody tr")
-            assert page.evaluate("window.trap") is None and page.locator(f"{PAGE} script, {PAGE} img").count() == 0
+            assert (
+                page.evaluate("window.trap") is None
+                and page.locator(f"{PAGE} script, {PAGE} img").count() == 0
+            )
             page.context.close()
             play.close()
         assert not lab.troubles

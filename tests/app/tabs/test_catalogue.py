@@ -29,11 +29,22 @@ METHOD = "document.querySelector('#ds-preset input')?.value"
 def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, play: Play) -> None:
     found = client.get("/ds/catalogue").json()
     told = {(x["kind"], x["name"]): x for x in found["parts"]}
-    assert set(told) == {(kind, name) for kind in (*KINDS, *OF_MODEL) for name in registry(kind) if name != "chain"}
+    assert set(told) == {
+        (kind, name) for kind in (*KINDS, *OF_MODEL) for name in registry(kind) if name != "chain"
+    }
     for x in told.values():
-        assert x["idea"].endswith(".") and ": " not in x["idea"][:12] and x["source"] and x["title"] and x["family"]
+        assert (
+            x["idea"].endswith(".")
+            and ": " not in x["idea"][:12]
+            and x["source"]
+            and x["title"]
+            and x["family"]
+        )
     assert told["drafter", "eagle2"]["needs"] == ["trained heads (eagle)"]
-    assert told["drafter", "draft_model"]["needs"] == ["draft model"] and told["drafter", "prompt_lookup"]["needs"] == []
+    assert (
+        told["drafter", "draft_model"]["needs"] == ["draft model"]
+        and told["drafter", "prompt_lookup"]["needs"] == []
+    )
     assert told["policy", "h2o"]["needs"] == ["attention"]
     assert told["schedule", "specdec_pp"]["needs"] == ["draft model", "trained heads (specdec)"]
     lossy = {name for (kind, name), x in told.items() if kind == "acceptance" and x["exactness"] == "lossy"}
@@ -55,7 +66,9 @@ def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, p
     assert weaker == {"contrastive"}
     short = {x["name"] for x in told.values() if x["needs"] == ["short-context model"]}
     assert short == {"rapid"}
-    assert unfit == filling | gaps | pictures | blocks | weaker | short, "the toy has all heads and a draft model"
+    assert unfit == filling | gaps | pictures | blocks | weaker | short, (
+        "the toy has all heads and a draft model"
+    )
     del play.names["draft"]
     why = {x["name"]: x["why"] for x in client.get("/ds/catalogue").json()["parts"] if x["kind"] == "drafter"}
     assert "draft" in why["draft_model"] and why["prompt_lookup"] == ""
@@ -64,19 +77,28 @@ def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, p
 def test_headlines_and_figures_are_those_of_the_book_and_of_parts_that_there_are(client: TestClient) -> None:
     told = {(x["kind"], x["name"]): x for x in client.get("/ds/catalogue").json()["parts"]}
     figures = book()["measured"]["figures"]
-    every = {kind: set(registry(kind)) for kind in (*KINDS, *OF_MODEL)} | {"command": {x.name for x in COMMANDS}}
+    every = {kind: set(registry(kind)) for kind in (*KINDS, *OF_MODEL)} | {
+        "command": {x.name for x in COMMANDS}
+    }
     for kind, names in (*book()["headlines"].items(), *figures.items()):
         assert not set(names) - every[kind], "the book tells of parts that there are not"
     for (kind, name), x in told.items():
         assert x["headline"] == book()["headlines"].get(kind, {}).get(name, "").replace("`", "")
         found = figures.get(kind, {}).get(name)
         assert x["measured"] == (None if found is None else {"tau": found[0], "ratio": found[1]})
-    assert sum(x["measured"] is not None for x in told.values()) > 20 and client.get("/ds/catalogue").json()["command"]
+    assert (
+        sum(x["measured"] is not None for x in told.values()) > 20
+        and client.get("/ds/catalogue").json()["command"]
+    )
 
 
 def test_a_method_that_is_a_command_is_one_that_can_be_typed(client: TestClient) -> None:
     found = client.get("/ds/catalogue").json()["commands"]
-    assert {x["name"]: bool(x["headline"]) for x in found} == {"cachegen": True, "batchllm": True, "answers": True}
+    assert {x["name"]: bool(x["headline"]) for x in found} == {
+        "cachegen": True,
+        "batchllm": True,
+        "answers": True,
+    }
     for x in found:
         assert x["kind"] == "command" and x["idea"].endswith(".") and "arXiv" in x["source"]
         for typed in x["run"].split(" && "):
@@ -90,7 +112,9 @@ def test_every_preset_has_a_link_that_brings_it_back(client: TestClient) -> None
     for name, x in found.items():
         choice = from_json(x["link"].removeprefix("#set="))
         assert x["link"].startswith("#set=") and matching(choice) == name and choice.prompt.strip()
-        assert x["idea"].endswith(".") and x["title"] not in x["idea"] and len(x["idea"]) > 40, "what happens, not its name"
+        assert x["idea"].endswith(".") and x["title"] not in x["idea"] and len(x["idea"]) > 40, (
+            "what happens, not its name"
+        )
     assert "H2O" in found["eagle_h2o"]["made"] and found["eagle_h2o"]["exactness"] == "lossy"
     settings = {name for name, x in found.items() if x["exactness"] == "exact_for_settings"}
     assert {"int8", "pruned", "momentum", "nest", "rapid"} <= settings and "int4_draft" not in settings
@@ -108,7 +132,9 @@ def test_a_part_is_used_in_the_place_of_the_one_of_its_kind(play: Play, kind: st
         assert name in ([chosen] if isinstance(chosen, str) else chosen)
         strategy = registry("strategy")[str(made.names.get("strategy", "draft_verify"))]
         why = "choose a model without a causal mask" if strategy.sides == "both" else ""
-        why = "choose a model whose config.json has a picture" if strategy.writes in ("rows", "cells") else why
+        why = (
+            "choose a model whose config.json has a picture" if strategy.writes in ("rows", "cells") else why
+        )
         why = "choose a model whose config.json gives block_length" if strategy.writes == "blocks" else why
         why = "choose one under Gap-filling model" if "infill" in strategy.lanes else why
         why = "choose one under Amateur" if name == "contrastive" else why
@@ -118,10 +144,15 @@ def test_a_part_is_used_in_the_place_of_the_one_of_its_kind(play: Play, kind: st
 
 
 def test_a_transform_of_weights_goes_behind_the_target(play: Play) -> None:
-    before = Choice("words", PRESETS["tree"].names, models={**play.names, TARGET: f"{play.names[TARGET]}@int4 group=64"})
+    before = Choice(
+        "words", PRESETS["tree"].names, models={**play.names, TARGET: f"{play.names[TARGET]}@int4 group=64"}
+    )
     for name in registry("weights"):
         made = using(before, "weights", name, play.check)
-        assert made.models == {**play.names, TARGET: f"{play.names[TARGET]}@{name}"} and made.names == before.names
+        assert (
+            made.models == {**play.names, TARGET: f"{play.names[TARGET]}@{name}"}
+            and made.names == before.names
+        )
 
 
 def test_a_rule_brings_a_drafter_that_it_can_judge_and_samplers_stand_in_a_row(play: Play) -> None:
@@ -156,12 +187,19 @@ def test_by_keyboard_a_method_is_found_and_put_into_the_controls(lab: Lab) -> No
     page.keyboard.press("ArrowDown")
     assert page.evaluate(CHOSEN) == "drafter rest"
     about = page.inner_text(f"{OPEN} .about")
-    facts = ("lossless: identical in distribution to plain decoding", "1.62 to 2.36x", "plain decoding", "arXiv")
+    facts = (
+        "lossless: identical in distribution to plain decoding",
+        "1.62 to 2.36x",
+        "plain decoding",
+        "arXiv",
+    )
     assert all(fact in about for fact in facts)
     page.keyboard.press("Enter")
     page.wait_for_selector(OPEN, state="detached")
     page.wait_for_function("document.querySelector('#ds-drafter input').value.startsWith('REST')")
-    assert page.evaluate("document.activeElement.className").endswith("browse"), "the focus is back at the button"
+    assert page.evaluate("document.activeElement.className").endswith("browse"), (
+        "the focus is back at the button"
+    )
     assert "REST" in page.inner_text(".ds-browse .said")
     # filters: by kind, by what is needed, by the law; Escape leaves everything as it was
     page.keyboard.press("Enter")
@@ -174,7 +212,10 @@ def test_by_keyboard_a_method_is_found_and_put_into_the_controls(lab: Lab) -> No
     page.click(f"{OPEN} .families >> text=Command")
     page.click(f"{OPEN} [data-name='command batchllm']")
     page.keyboard.press("Enter")  # no part that the controls could take
-    assert "decodescope batch" in page.inner_text(f"{OPEN} .about") and not page.locator(f"{OPEN} .about .go").count()
+    assert (
+        "decodescope batch" in page.inner_text(f"{OPEN} .about")
+        and not page.locator(f"{OPEN} .about .go").count()
+    )
     page.click(f"{OPEN} .families >> text=All")
     page.select_option(f"{OPEN} .filters select", "attention")
     page.wait_for_function(f"document.querySelector('{OPEN} .about').textContent.includes('Nothing fits')")

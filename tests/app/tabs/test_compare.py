@@ -55,7 +55,8 @@ def shows(page: Any, *steps: int) -> None:
 
 def slide(page: Any, value: float) -> None:
     page.evaluate(
-        f"v => {{ const s = document.querySelector('{P} .along'); s.value = v; s.dispatchEvent(new Event('input')); }}", value
+        f"v => {{ const s = document.querySelector('{P} .along'); s.value = v; s.dispatchEvent(new Event('input')); }}",
+        value,
     )
 
 
@@ -78,7 +79,9 @@ def test_three_methods_run_on_one_prompt_and_one_slider_moves_them(lab: Lab) -> 
     page.fill(f"{P} .numbers label:has-text('New tokens') input", "24")
     page.click(f"{P} .lineup button.go")
     drawn(page, 3)
-    page.wait_for_function(f"document.querySelector('{P} .checks')?.textContent.split('as it must be').length == 4")
+    page.wait_for_function(
+        f"document.querySelector('{P} .checks')?.textContent.split('as it must be').length == 4"
+    )
     runs = page.evaluate("/runs=([^&]*)/.exec(location.hash)[1]").split(",")
     traces = [open_trace(lab.play.find(run).path) for run in runs]
     assert [x.header.method["drafter"]["name"] for x in traces] == ["none", "draft_model", "prompt_lookup"]
@@ -96,7 +99,9 @@ def test_three_methods_run_on_one_prompt_and_one_slider_moves_them(lab: Lab) -> 
     page.click(f"{P} .switch button:has-text('wall clock')")
     long = max(sum(s.wall_us for s in x.steps) / 1e6 for x in traces)
     slide(page, 0.0009)
-    assert page.evaluate(f"document.querySelector('{P} .along').value") == "0.001", "it goes by whole milliseconds"
+    assert page.evaluate(f"document.querySelector('{P} .along').value") == "0.001", (
+        "it goes by whole milliseconds"
+    )
     slide(page, 0)
     shows(page, 0, 0, 0)
     begins = sorted(t for x in traces for t in accumulate(s.wall_us / 1e6 for s in x.steps[:-1]))
@@ -110,15 +115,23 @@ def test_three_methods_run_on_one_prompt_and_one_slider_moves_them(lab: Lab) -> 
     shows(page, *(working(x, at) for x in traces))
     summary = page.locator(f"{P} .differs summary").inner_text()
     assert "drafter" in summary and "prompt lookup" not in summary and "seed" not in summary
-    assert "Only C: prompt lookup: length" in page.locator(f"{P} .differs").inner_text(), "what one has alone stands apart"
+    assert "Only C: prompt lookup: length" in page.locator(f"{P} .differs").inner_text(), (
+        "what one has alone stands apart"
+    )
     ground = page.locator(f"{P} .differs").evaluate("x => getComputedStyle(x).backgroundColor")
     assert ground == "rgb(253, 243, 207)", "the strip of differences is the yellow one"
     rows = page.locator(f"{P} .standings tbody tr").all_inner_texts()
     assert (
-        len(rows) == 3 and "no draft" in rows[0] and "95 %" in rows[1] and "n = " in rows[1] and "the same 24 tokens" in rows[2]
+        len(rows) == 3
+        and "no draft" in rows[0]
+        and "95 %" in rows[1]
+        and "n = " in rows[1]
+        and "the same 24 tokens" in rows[2]
     )
     there = "Number(/align=clock&at=([0-9.]+)/.exec(location.hash)?.[1])"
-    page.wait_for_function(f"Math.abs({there} - {at}) < 0.002")  # it is written a moment after the slider has moved
+    page.wait_for_function(
+        f"Math.abs({there} - {at}) < 0.002"
+    )  # it is written a moment after the slider has moved
     page.reload()
     drawn(page, 3)
     there = "Number(document.querySelector('#ds-page-compare .along')?.value)"
@@ -131,7 +144,9 @@ def test_repeats_put_an_interval_behind_every_ratio(lab: Lab) -> None:
     one, two = greedy(lab, PLAIN).run, greedy(lab, CHAIN).run
     page = opened(lab, one, two)
     much = page.locator(f"{P} .run .much")
-    page.wait_for_function(f"document.querySelectorAll('{P} .run .much')[1]?.textContent.includes('one run each')")
+    page.wait_for_function(
+        f"document.querySelectorAll('{P} .run .much')[1]?.textContent.includes('one run each')"
+    )
     assert much.nth(0).inner_text() == "baseline"
     page.fill(f"{P} .repeat input", "3")
     page.click(f"{P} .repeat button:has-text('Repeat')")
@@ -151,16 +166,42 @@ def test_repeats_put_an_interval_behind_every_ratio(lab: Lab) -> None:
 
 def test_a_ratio_whose_interval_holds_one_is_no_headline_and_repeats_come_with_the_link(lab: Lab) -> None:
     one, two, three = (greedy(lab, names).run for names in (PLAIN, CHAIN, PLAIN))
-    ratios = {two: {"median": 1.92, "interval": [0.19, 3.2], "n": 5}, three: {"median": 1.5, "interval": [1.2, 1.9], "n": 5}}
+    ratios = {
+        two: {"median": 1.92, "interval": [0.19, 3.2], "n": 5},
+        three: {"median": 1.5, "interval": [1.2, 1.9], "n": 5},
+    }
     runs = [{"run": run, "same_text": True} for run in (one, two, three)]
-    record = {"id": "ab" * 8, "rounds": 5, "times": 5, "sure": 0.95, "over": True, "status": "done", "message": ""}
+    record = {
+        "id": "ab" * 8,
+        "rounds": 5,
+        "times": 5,
+        "sure": 0.95,
+        "over": True,
+        "status": "done",
+        "message": "",
+    }
     Kept(lab.play.folder / "repeats").write("ab" * 8, {**record, "runs": runs, "ratios": {one: ratios}})
     page = opened(lab, one, two, three, more=f"&repeat={'ab' * 8}")
     page.wait_for_function(f"document.querySelectorAll('{P} .run .much')[2]?.textContent.includes('n = 5')")
     heads = page.locator(f"{P} .run .much")
-    assert heads.nth(1).locator(".ratio").inner_text() == "", "no figure in bold over an interval that holds 1"
-    assert heads.nth(1).inner_text().strip() == "not distinguishable from 1: × 1.92, 0.19 to 3.20 (95 %, n = 5)"
-    assert heads.nth(2).inner_text().split() == ["×", "1.50", "1.20", "to", "1.90", "(95", "%,", "n", "=", "5)"]
+    assert heads.nth(1).locator(".ratio").inner_text() == "", (
+        "no figure in bold over an interval that holds 1"
+    )
+    assert (
+        heads.nth(1).inner_text().strip() == "not distinguishable from 1: × 1.92, 0.19 to 3.20 (95 %, n = 5)"
+    )
+    assert heads.nth(2).inner_text().split() == [
+        "×",
+        "1.50",
+        "1.20",
+        "to",
+        "1.90",
+        "(95",
+        "%,",
+        "n",
+        "=",
+        "5)",
+    ]
     cells = [page.locator(f"{P} .standings tbody tr").nth(k).locator("td").nth(5) for k in (1, 2)]
     assert cells[0].locator("b").count() == 0 and "not distinguishable from 1" in cells[0].inner_text()
     assert cells[1].locator("b").inner_text() == "× 1.50"
@@ -174,8 +215,13 @@ def test_methods_on_a_set_of_prompts_are_sorted_filtered_opened_and_kept_with_th
     title = "Run methods on a set of prompts"
     page.click(f"{P} .ways >> text={title}")
     form = page.locator(f"{P} form[aria-label='{title}']")
-    page.wait_for_function("x => x.querySelectorAll('.methods select')[2]?.value == 'lookup'", arg=form.element_handle())
-    lines = [f'{{"prompt": "{x}", "category": "{k}"}}' for x, k in (("hello", "a"), ("some words <b>", "b"), ("abc abc", "b"))]
+    page.wait_for_function(
+        "x => x.querySelectorAll('.methods select')[2]?.value == 'lookup'", arg=form.element_handle()
+    )
+    lines = [
+        f'{{"prompt": "{x}", "category": "{k}"}}'
+        for x, k in (("hello", "a"), ("some words <b>", "b"), ("abc abc", "b"))
+    ]
     form.locator("textarea").fill("\n".join(lines))
     form.locator("textarea").press("Tab")
     form.locator(".set >> text=3 prompts").wait_for()
@@ -189,7 +235,9 @@ def test_methods_on_a_set_of_prompts_are_sorted_filtered_opened_and_kept_with_th
     ratio = record["kinds"][0]["ratio"][1]
     cell = kinds.first.locator("td").nth(1)
     assert f"× {ratio['median']:.2f}" in cell.inner_text() and "n = 3" in cell.inner_text()
-    assert cell.locator("b").count() == 0 and "too few prompts to tell" in cell.inner_text(), "an interval over 3 says little"
+    assert cell.locator("b").count() == 0 and "too few prompts to tell" in cell.inner_text(), (
+        "an interval over 3 says little"
+    )
     texts = lambda: [x.locator("td").first.inner_text() for x in rows.all()]  # noqa: E731
     assert texts() == ["hello", "some words <b>", "abc abc"]
     for order in (1, -1):
@@ -200,7 +248,10 @@ def test_methods_on_a_set_of_prompts_are_sorted_filtered_opened_and_kept_with_th
     assert texts() == ["some words <b>"]
     rows.first.locator("button").click()
     drawn(page, 3)
-    assert page.evaluate("location.hash").split("runs=")[1].split("&")[0].split(",") == record["lines"][1]["runs"]
+    assert (
+        page.evaluate("location.hash").split("runs=")[1].split("&")[0].split(",")
+        == record["lines"][1]["runs"]
+    )
     page.goto("about:blank")
     page.goto(f"{lab.address}/#compare&prompts={name}")
     page.wait_for_selector(f"{P} .over-prompts [role=status] >> text=9 runs of 9.")
@@ -213,9 +264,15 @@ def test_where_texts_part_is_named_with_the_gap_of_the_law_there(lab: Lab) -> No
     page = opened(lab, *(x.run for x in channels))
     page.wait_for_selector(f"{P} .parts p >> text=nats apart")
     told = page.locator(f"{P} .parts p").inner_text()
-    assert (f"A and B are the same up to token {at};" in told) if at else told.startswith("A and B part at the first token")
+    assert (
+        (f"A and B are the same up to token {at};" in told)
+        if at
+        else told.startswith("A and B part at the first token")
+    )
     page.click(f"{P} .parts button")
-    page.wait_for_function(f"document.querySelector('{P} .where')?.textContent.startsWith('token {at + 1} of')")
+    page.wait_for_function(
+        f"document.querySelector('{P} .where')?.textContent.startsWith('token {at + 1} of')"
+    )
     assert page.locator(f"{P} .parted").count() == 2
     assert page.locator(f"{P} .differs summary").inner_text() == "1 setting differs: seed"
     checks = page.locator(f"{P} .checks li").inner_text()
@@ -242,7 +299,9 @@ def test_a_live_run_an_example_and_a_trace_stand_beside_each_other(paused: Lab) 
         f"document.querySelectorAll('{P} .run .much')[1]?.textContent.includes('another prompt') "
         f"&& document.querySelectorAll('{P} .run .much')[2]?.textContent.includes('another prompt')"
     )
-    assert page.locator(f"{P} .repeat button").first.get_attribute("aria-disabled") == "true", "a run still goes"
+    assert page.locator(f"{P} .repeat button").first.get_attribute("aria-disabled") == "true", (
+        "a run still goes"
+    )
     page.click(f"{P} .tools button:has-text('Stop'):visible")
     page.wait_for_selector(f"{P} .host:nth-child(1) .outcome >> text=Stopped")
     page.click(f"{P} [aria-label='remove run C']")
@@ -257,7 +316,9 @@ def test_the_lab_s_two_panes_open_here_and_the_lab_keeps_its_own(lab: Lab) -> No
     one, two = greedy(lab, PLAIN).run, greedy(lab, CHAIN).run
     page = lab.open(f"/#run={one}&with={two}")
     page.wait_for_selector("text=Open in Compare")
-    edges = page.evaluate("[...document.querySelector('.ds-places').children].map((x) => x.getBoundingClientRect())")
+    edges = page.evaluate(
+        "[...document.querySelector('.ds-places').children].map((x) => x.getBoundingClientRect())"
+    )
     assert edges[1]["top"] - edges[0]["bottom"] >= 8, "the button does not touch what follows"
     page.click("text=Open in Compare")
     drawn(page, 2)
@@ -286,7 +347,12 @@ def test_keys_alone_add_a_run_and_move_all_panes(lab: Lab) -> None:
     page.keyboard.press("a")
     page.wait_for_selector(f"{P} .switch [aria-pressed=true] >> text=wall clock")
     page.keyboard.press("3")
-    assert page.evaluate(f"[...document.querySelectorAll('{P} .host')].findIndex(x => x.contains(document.activeElement))") == 2
+    assert (
+        page.evaluate(
+            f"[...document.querySelectorAll('{P} .host')].findIndex(x => x.contains(document.activeElement))"
+        )
+        == 2
+    )
     page.focus(f"{P} .bar .ways button >> nth=1")
     page.keyboard.press("Enter")
     page.wait_for_selector(f"{P} .lineup:visible")

@@ -24,7 +24,11 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("tabs")]
 PAGE = "#ds-page-debugger"
 EXAMPLE = examples()[0]
 AT = f"Number((document.querySelector('{PAGE} .ds h1')?.textContent || 'Step -1').split(' ')[1])"
-DRAFTERS = {"token_recycling": "unread", "rest": "datastore", "rsd_c": "branching"}  # each with a knob of its own
+DRAFTERS = {
+    "token_recycling": "unread",
+    "rest": "datastore",
+    "rsd_c": "branching",
+}  # each with a knob of its own
 CHOSEN = f"document.querySelector('{PAGE} .node[aria-selected=true]')"
 
 
@@ -51,12 +55,16 @@ def add(page: Any, condition: str) -> None:
 def stopped(page: Any, number: int, condition: str) -> None:
     """Wait for the sentence that says where it stopped, and why."""
     begins = f"Stopped at breakpoint {number}: {condition}, step"
-    page.wait_for_function(f"document.querySelector('{PAGE} .banner')?.textContent.startsWith({json.dumps(begins)})")
+    page.wait_for_function(
+        f"document.querySelector('{PAGE} .banner')?.textContent.startsWith({json.dumps(begins)})"
+    )
 
 
 def told(page: Any, text: str) -> None:
     """Wait for a sentence about what was asked for."""
-    page.wait_for_function(f"document.querySelector('{PAGE} .trouble')?.textContent.includes({json.dumps(text)})")
+    page.wait_for_function(
+        f"document.querySelector('{PAGE} .trouble')?.textContent.includes({json.dumps(text)})"
+    )
 
 
 def draw(page: Any, u: float) -> None:
@@ -69,7 +77,11 @@ def rejections(run: Any) -> list[tuple[int, int]]:
     """Steps of a record with a rejection, and the first node refused there as the page counts it."""
     trace = open_trace(run)
     try:
-        return [(x.step, x.trials.node[x.trials.ok.index(False)] + 1) for x in trace.steps if x.trials and False in x.trials.ok]
+        return [
+            (x.step, x.trials.node[x.trials.ok.index(False)] + 1)
+            for x in trace.steps
+            if x.trials and False in x.trials.ok
+        ]
     finally:
         trace.close()
 
@@ -82,7 +94,12 @@ def test_continue_goes_from_rejection_to_rejection_and_back(lab: Lab) -> None:
     all_hits = [x for x in rejections(EXAMPLE.path) if x[0] > 0]
     assert len(all_hits) > 3
     add(page, "first reject")
-    for key, (step, node) in [("F8", all_hits[0]), ("c", all_hits[1]), ("F8", all_hits[2]), ("Shift+F8", all_hits[1])]:
+    for key, (step, node) in [
+        ("F8", all_hits[0]),
+        ("c", all_hits[1]),
+        ("F8", all_hits[2]),
+        ("Shift+F8", all_hits[1]),
+    ]:
         page.locator(f"{PAGE} .ds").focus()
         page.keyboard.press(key)
         stopped(page, 1, "first reject")
@@ -119,7 +136,10 @@ def test_the_verdict_flips_under_another_draw_or_rule_and_the_record_stays(lab: 
         page.press(f"{PAGE} .whatif .knobs [data-name={name}]", "Tab")
     page.wait_for_selector(f"{PAGE} .verdict >> text=the verdict flips")
     # where everything passes the longest branch is taken, which may be another one
-    assert page.inner_text(f"{PAGE} .verdict b") in ("Accepted", "Not reached") and page.locator(f"{PAGE} .lines li").count()
+    assert (
+        page.inner_text(f"{PAGE} .verdict b") in ("Accepted", "Not reached")
+        and page.locator(f"{PAGE} .lines li").count()
+    )
     assert EXAMPLE.path.read_bytes() == before
     assert "the trace stays as it is" in page.inner_text(f"{PAGE} .whatif header")
 
@@ -130,7 +150,10 @@ def test_a_verdict_that_the_record_cannot_tell_is_called_not_known(lab: Lab) -> 
     page.wait_for_selector(f"{PAGE} .whatif select[aria-label=rule] option[value=typical]", state="attached")
     page.select_option(f"{PAGE} .whatif select[aria-label=rule]", "typical")
     page.wait_for_selector(f"{PAGE} .whatif .lines >> text=fork from here")
-    assert page.locator(f"{PAGE} .whatif .verdict > *").all_inner_texts()[-2:] == ["Not known", "it was rejected"]
+    assert page.locator(f"{PAGE} .whatif .verdict > *").all_inner_texts()[-2:] == [
+        "Not known",
+        "it was rejected",
+    ]
 
 
 def test_what_needs_a_run_fills_the_fork(lab: Lab) -> None:
@@ -146,7 +169,9 @@ def test_what_needs_a_run_fills_the_fork(lab: Lab) -> None:
 
     def drafted_by(drafter: str) -> str:
         """A short run of that drafter, opened with the knobs that a fork of it can change; its id."""
-        choice = replace(speculative(max_new=8), names={"drafter": drafter, "sampler": ["temperature"]}, settings={})
+        choice = replace(
+            speculative(max_new=8), names={"drafter": drafter, "sampler": ["temperature"]}, settings={}
+        )
         run = lab.play.start(choice).run
         assert lab.play._jobs[run].wait(300)
         page.evaluate("hash => { location.hash = hash; }", f"#debugger&run={run}&step=1")
@@ -160,7 +185,9 @@ def test_what_needs_a_run_fills_the_fork(lab: Lab) -> None:
     page.uncheck(knob.format("from_prompt"))
     page.wait_for_selector(f"{fork} >> text=In the fork: from prompt false, unread zero.")
     drafted_by("rest")
-    page.set_input_files(f"{fork} .ds-file input", {"name": "words.txt", "mimeType": "text/plain", "buffer": b"hello you"})
+    page.set_input_files(
+        f"{fork} .ds-file input", {"name": "words.txt", "mimeType": "text/plain", "buffer": b"hello you"}
+    )
     page.wait_for_selector(f"{fork} >> text=In the fork: datastore words.txt.")
     run = drafted_by("rsd_c")
     for text, says in [("2,x", "rsd_c.branching, item 2 = 'x': must be a whole number."), ("2,2", "")]:
@@ -181,7 +208,10 @@ def test_the_path_of_a_what_if_is_drawn_beside_that_of_the_record(lab: Lab) -> N
     page.click(f"{PAGE} .ways .go")
     page.wait_for_selector(f"{PAGE} .banner:visible")
     page.wait_for_function(f"{CHOSEN}?.classList.contains('reject')")
-    assert page.locator(f"{PAGE} .then rect[data-of]").count() == 0 and not page.locator(f"{PAGE} .then-key").is_visible()
+    assert (
+        page.locator(f"{PAGE} .then rect[data-of]").count() == 0
+        and not page.locator(f"{PAGE} .then-key").is_visible()
+    )
     node = page.evaluate(f"{CHOSEN}.dataset.node")
     draw(page, 0)
     page.wait_for_selector(f"{PAGE} .then-key >> text=What if: this path")
@@ -189,16 +219,23 @@ def test_the_path_of_a_what_if_is_drawn_beside_that_of_the_record(lab: Lab) -> N
     assert node in due, "the test needs another path than the record's"
     marks = page.locator(f"{PAGE} .then rect[data-of]")
     assert marks.evaluate_all("all => all.map((x) => x.dataset.of)") == due
-    assert page.locator(f"{PAGE} .then path[transform]").count() == len(due) - 1, "a line to each node behind the root"
+    assert page.locator(f"{PAGE} .then path[transform]").count() == len(due) - 1, (
+        "a line to each node behind the root"
+    )
     assert "reject" in page.evaluate(f"{CHOSEN}.getAttribute('class')"), "the record's own marks stay"
     page.click(f"{PAGE} .tree-pane >> text=Show as table")
     row = page.locator(f"{PAGE} .tree-pane tbody tr").nth(int(node))
     page.wait_for_selector(f"{PAGE} .tree-pane th.then >> text=what if")
-    assert row.locator("td").nth(-2).inner_text() == "rejected" and row.locator("td.then").inner_text() == "accepted"
+    assert (
+        row.locator("td").nth(-2).inner_text() == "rejected"
+        and row.locator("td.then").inner_text() == "accepted"
+    )
     draw(page, 1)
     page.wait_for_selector(f"{PAGE} .then-key >> text=What if: the path of the record")
     page.click(f"{PAGE} .slide .small >> nth=0")
-    page.wait_for_function(f"!document.querySelector('{PAGE} td.then') && document.querySelector('{PAGE} .then-key').hidden")
+    page.wait_for_function(
+        f"!document.querySelector('{PAGE} td.then') && document.querySelector('{PAGE} .then-key').hidden"
+    )
 
 
 def test_decisions_and_steps_are_walked_in_their_order(lab: Lab) -> None:
@@ -253,7 +290,9 @@ def test_watches_are_drawn_and_stand_in_a_table_too(lab: Lab) -> None:
     trace.close()
     page.fill(f"{PAGE} .watches form input", "accepted")
     page.press(f"{PAGE} .watches form input", "Enter")
-    page.wait_for_function(f"document.querySelector('{PAGE} .watches li:last-child b')?.textContent == '{counts[2]}'")
+    page.wait_for_function(
+        f"document.querySelector('{PAGE} .watches li:last-child b')?.textContent == '{counts[2]}'"
+    )
     page.click(f"{PAGE} .watches >> text=Show as table")
     page.wait_for_function(f"document.querySelectorAll('{PAGE} .twin tbody tr').length == {len(counts)}")
     shown = page.locator(f"{PAGE} .twin tbody tr td:last-child").all_inner_texts()
@@ -265,7 +304,14 @@ def test_watches_are_drawn_and_stand_in_a_table_too(lab: Lab) -> None:
 
 def test_a_bad_condition_gets_one_sentence_and_is_not_taken(lab: Lab) -> None:
     page = opened(lab, EXAMPLE.run, width=390)
-    for text in ["p <", "nonsense > 2", "accepted", "__import__('os')", "p < " * 300, "<img src=x onerror=1>"]:
+    for text in [
+        "p <",
+        "nonsense > 2",
+        "accepted",
+        "__import__('os')",
+        "p < " * 300,
+        "<img src=x onerror=1>",
+    ]:
         page.fill(f"{PAGE} .breaks form input", "first reject")
         page.wait_for_selector(f"{PAGE} .breaks .said.quiet >> text=Reads first reject.")
         page.fill(f"{PAGE} .breaks form input", text)
@@ -295,7 +341,9 @@ def test_a_fork_with_a_forced_verdict_opens_beside_its_run(lab: Lab) -> None:
     fork = re.search(r",([0-9a-f]{16})", page.evaluate("location.hash")).group(1)
     assert lab.play._jobs[fork].wait(300)
     assert run.path.read_bytes() == before
-    page.wait_for_selector(f"#ds-page-compare .origin >> text=fork of A from step {step}: what if it had stayed")
+    page.wait_for_selector(
+        f"#ds-page-compare .origin >> text=fork of A from step {step}: what if it had stayed"
+    )
     page.evaluate("hash => { location.hash = hash; }", f"#debugger&run={run.run}&step={step}")
     page.wait_for_selector(f"{PAGE} .forks li >> text=what if it had stayed")
     page.click(f"{PAGE} .forks li >> text=Open")
@@ -337,7 +385,9 @@ def test_a_run_that_goes_pauses_at_a_breakpoint_and_goes_on_to_its_end(paused: L
 
 def test_the_lab_says_that_a_breakpoint_paused_its_run_and_leads_there(paused: Lab) -> None:
     page = paused.open()
-    page.evaluate("localStorage.setItem('decodescope-breakpoints', JSON.stringify([{text: 'first reject', on: true}]))")
+    page.evaluate(
+        "localStorage.setItem('decodescope-breakpoints', JSON.stringify([{text: 'first reject', on: true}]))"
+    )
     page.reload()
     paused.ready(page)
     with page.expect_response(lambda x: x.url.endswith("/breaks")):

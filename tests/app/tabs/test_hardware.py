@@ -51,11 +51,23 @@ def test_the_model_s_time_of_a_kind_is_the_sum_over_its_passes(run: Run) -> None
     machine = HardwareProfile("a machine", 1e11, 1e10, launch_us=3.0)
     rows = {(row["lane"], row["phase"]): row for row in Pricer(run, machine).rows()}
     bits, spec = DTYPE_BITS[run.header.dtype], spec_of(run.header.model)
-    checks = [(one, step.draft) for step in run.steps for one in step.passes if (one.lane, one.phase) == ("target", "verify")]
-    costs = [cost_of(spec, one, draft=draft if draft and draft.parents else None, bits=bits) for one, draft in checks]
+    checks = [
+        (one, step.draft)
+        for step in run.steps
+        for one in step.passes
+        if (one.lane, one.phase) == ("target", "verify")
+    ]
+    costs = [
+        cost_of(spec, one, draft=draft if draft and draft.parents else None, bits=bits)
+        for one, draft in checks
+    ]
     assert len(checks) > 5 and any(draft and draft.parents for _, draft in checks)
     row = rows[("target", "verify")]
-    assert (row["n"], row["flops"], row["bytes"]) == (len(costs), sum(c.flops for c in costs), sum(c.bytes for c in costs))
+    assert (row["n"], row["flops"], row["bytes"]) == (
+        len(costs),
+        sum(c.flops for c in costs),
+        sum(c.bytes for c in costs),
+    )
     assert row["model"] == pytest.approx(sum(machine.time_us(c).us for c in costs) / 1e6)
     assert row["s"] == pytest.approx(sum(one.wall_us for one, _ in checks) / 1e6)
 
@@ -63,24 +75,36 @@ def test_the_model_s_time_of_a_kind_is_the_sum_over_its_passes(run: Run) -> None
 def test_weights_that_a_device_cannot_hold_are_told(run: Run) -> None:
     large, fits = ({"target": SHAPES[name]} for name in ("llama-2-70b", "llama-2-7b"))
     assert any("would not fit" in x for x in Pricer(run, A100, large).assumptions())
-    assert not any("would not fit" in x for x in Pricer(run, A100, fits).assumptions() + Pricer(run, A100).assumptions())
+    assert not any(
+        "would not fit" in x for x in Pricer(run, A100, fits).assumptions() + Pricer(run, A100).assumptions()
+    )
     assert f"Figures of {A100.name}: carried over, {A100.source}." in Pricer(run, A100).assumptions()
 
 
 def test_how_far_the_model_is_off_is_told_with_sign_and_size() -> None:
     kinds = [dict(s=0.5, model=0.2), dict(s=1.5, model=1.8), dict(s=0.0, model=1.0)]
     far = off(kinds)
-    assert far is not None and far.share == pytest.approx(2.0 / 2.0 - 1) and (far.least, far.most) == (0.4, pytest.approx(1.2))
+    assert (
+        far is not None
+        and far.share == pytest.approx(2.0 / 2.0 - 1)
+        and (far.least, far.most) == (0.4, pytest.approx(1.2))
+    )
     slow = str(off(kinds[:1]))
-    assert slow.startswith("The model is off by −60 % for this run on its own machine: its passes took 500.0 ms")
-    assert "by kind" not in slow and "by kind of pass −60 % to +20 %" in str(far) and "took 2.00 s" in str(far)
+    assert slow.startswith(
+        "The model is off by −60 % for this run on its own machine: its passes took 500.0 ms"
+    )
+    assert (
+        "by kind" not in slow and "by kind of pass −60 % to +20 %" in str(far) and "took 2.00 s" in str(far)
+    )
     assert off([]) is None
 
 
 def test_a_machine_twice_as_fast_takes_half_the_time_and_changes_no_decision(run: Run) -> None:
     slow = Pricer(run, HardwareProfile("slow", 1e11, 1e10)).record()
     fast = Pricer(run, HardwareProfile("fast", 2e11, 2e10)).record()
-    assert fast["token"] == pytest.approx(slow["token"] / 2) and fast["speedup"] == pytest.approx(slow["speedup"])
+    assert fast["token"] == pytest.approx(slow["token"] / 2) and fast["speedup"] == pytest.approx(
+        slow["speedup"]
+    )
     assert fast["surface"]["grid"] == slow["surface"]["grid"] and fast["measured"] == slow["measured"]
 
 
@@ -96,9 +120,13 @@ def test_a_larger_target_costs_what_its_shape_says(run: Run) -> None:
     one = next(p for p in run.steps[3].passes if (p.lane, p.phase) == ("target", "verify"))
     cost = cost_of(SHAPES["llama-2-7b"], one, bits=16)
     assert large.us(one) == pytest.approx(A100.time_us(cost, "float16").us)
-    assert large.us(one) > 100 * own.us(one) and any("Llama 2 7B" in sentence for sentence in large.assumptions())
+    assert large.us(one) > 100 * own.us(one) and any(
+        "Llama 2 7B" in sentence for sentence in large.assumptions()
+    )
     drafts = {row["phase"]: row["model"] for row in own.rows() if row["lane"] == "draft"}
-    assert {row["phase"]: row["model"] for row in large.rows() if row["lane"] == "draft"} == drafts, "the draft is its own"
+    assert {row["phase"]: row["model"] for row in large.rows() if row["lane"] == "draft"} == drafts, (
+        "the draft is its own"
+    )
     assert large.record()["speedup"] > own.record()["speedup"], "a draft that is small beside it pays more"
 
 
@@ -111,8 +139,13 @@ def test_passes_that_leave_layers_out_keep_their_model(run: Run) -> None:
 def test_passes_that_tell_what_each_layer_held_or_read_keep_their_model(run: Run) -> None:
     layers = spec_of(run.header.model).n_layers
     for each in ({"held": [8] * layers}, {"read": [[4]] * layers}):
-        steps = [replace(step, passes=[replace(p, **each) for p in step.passes if p.lane == "target"]) for step in run.steps]
-        with pytest.raises(ParamError, match=f"told of {layers} layers, and another model has 32: keep the run's own"):
+        steps = [
+            replace(step, passes=[replace(p, **each) for p in step.passes if p.lane == "target"])
+            for step in run.steps
+        ]
+        with pytest.raises(
+            ParamError, match=f"told of {layers} layers, and another model has 32: keep the run's own"
+        ):
             Pricer(replace(run, steps=steps), A100, {"target": SHAPES["llama-2-7b"]}).rows()
         assert Pricer(replace(run, steps=steps), A100).rows()
 
@@ -121,7 +154,9 @@ def test_the_surface_is_the_formula_and_the_run_stands_where_its_tokens_say(run:
     made = Pricer(run, A100).surface(Pricer(run, A100).rows())
     for y, share in enumerate(SHARES):
         for x, length in enumerate(LENGTHS):
-            assert made["grid"][y][x] == pytest.approx(speedup(share, length, made["draft"], made["check"][x]), abs=1e-4)
+            assert made["grid"][y][x] == pytest.approx(
+                speedup(share, length, made["draft"], made["check"][x]), abs=1e-4
+            )
     point = made["point"]
     assert 4 < point["length"] <= 5 and 0 < made["draft"] < 1
     assert (1 - point["share"] ** (point["length"] + 1)) / (1 - point["share"]) == pytest.approx(
@@ -154,17 +189,23 @@ def test_a_run_is_priced_at_home_and_elsewhere(client: TestClient) -> None:
     assert found["here"]["kind"] == "measured" and found["there"] is None and found["steps"] == found["count"]
     assert len(found["checks"]) == found["count"]
     kinds, steps = {(x["lane"], x["phase"]): x for x in found["worked"]["rows"]}, found["worked"]["steps"]
-    assert {(x["lane"], x["phase"]) for x in found["here"]["rows"]} == set(kinds) and 0 < steps["useful_share"] <= 1
+    assert {(x["lane"], x["phase"]) for x in found["here"]["rows"]} == set(kinds) and 0 < steps[
+        "useful_share"
+    ] <= 1
     for row in found["here"]["rows"]:
         reached = row["flops"] / row["s"] / found["here"]["peak"]
         assert kinds[row["lane"], row["phase"]]["mfu"] == pytest.approx(reached, rel=1e-3)
-    there = client.get(f"/ds/run/{example}/hardware", params={"device": "a100-80g", "target": "llama-2-7b"}).json()["there"]
+    there = client.get(
+        f"/ds/run/{example}/hardware", params={"device": "a100-80g", "target": "llama-2-7b"}
+    ).json()["there"]
     assert there["name"] == A100.name and any("Llama 2 7B" in sentence for sentence in there["assumptions"])
     own = {"device": "own", "bandwidth": "100", "peak": "2", "launch": "5"}
     there = client.get(f"/ds/run/{example}/hardware", params=own).json()["there"]
     assert (there["bandwidth"], there["peak"], there["launch_us"]) == (1e11, 2e12, 5.0)
     listed = client.get("/ds/hardware").json()
-    assert {x["key"] for x in listed["devices"]} == set(DEVICES) and set(SHAPES) <= {x["key"] for x in listed["models"]}
+    assert {x["key"] for x in listed["devices"]} == set(DEVICES) and set(SHAPES) <= {
+        x["key"] for x in listed["models"]
+    }
     assert client.get(f"/ds/run/{example}/operators", params={"step": 2}).json()["rows"]
 
 
@@ -180,9 +221,13 @@ def test_a_run_is_priced_at_home_and_elsewhere(client: TestClient) -> None:
         {"device": "own", "bandwidth": "1", "peak": "1", "launch": "x"},
     ],
 )
-def test_a_question_that_makes_no_sense_is_refused_in_a_sentence(client: TestClient, asked: dict[str, str]) -> None:
+def test_a_question_that_makes_no_sense_is_refused_in_a_sentence(
+    client: TestClient, asked: dict[str, str]
+) -> None:
     answer = client.get(f"/ds/run/{examples()[0].run}/hardware", params=asked)
-    assert answer.status_code == 422 and answer.json()["error"].endswith(".") and "Traceback" not in answer.text
+    assert (
+        answer.status_code == 422 and answer.json()["error"].endswith(".") and "Traceback" not in answer.text
+    )
 
 
 def test_a_run_without_its_machine_is_priced_on_a_device_only(play: Play, client: TestClient) -> None:
@@ -190,8 +235,13 @@ def test_a_run_without_its_machine_is_priced_on_a_device_only(play: Play, client
     channel.wire.profile = None
     found = client.get(f"/ds/run/{channel.run}/hardware").json()
     assert found["here"] is None and found["there"] is None and found["worked"] is None
-    assert "choose a device" in client.get(f"/ds/run/{channel.run}/hardware", params={"target": "llama-2-7b"}).json()["error"]
-    there = client.get(f"/ds/run/{channel.run}/hardware", params={"device": "own", "bandwidth": "1", "peak": "1"}).json()
+    assert (
+        "choose a device"
+        in client.get(f"/ds/run/{channel.run}/hardware", params={"target": "llama-2-7b"}).json()["error"]
+    )
+    there = client.get(
+        f"/ds/run/{channel.run}/hardware", params={"device": "own", "bandwidth": "1", "peak": "1"}
+    ).json()
     assert there["there"]["token"] > 0 and there["here"] is None
     for step in ("99999", "-1", "x", ""):
         assert client.get(f"/ds/run/{channel.run}/operators", params={"step": step}).status_code == 422
@@ -217,7 +267,10 @@ class TestThePage:
         page = self.opened(lab)
         page.wait_for_selector(f"{PAGE} .chart .mark.other")
         marks = f"{PAGE} .chart .mark"
-        assert page.locator(f"{marks}.full:not(.other)").count() >= 3 and page.locator(f"{marks}.hollow").count() == 0
+        assert (
+            page.locator(f"{marks}.full:not(.other)").count() >= 3
+            and page.locator(f"{marks}.hollow").count() == 0
+        )
         assert page.locator(f"{PAGE} .ring").count() == 1
         page.select_option(f"{PAGE} select >> nth=0", "a100-80g")
         page.wait_for_selector(f"{marks}.hollow", state="attached")
@@ -243,8 +296,12 @@ class TestThePage:
                 "s.dispatchEvent(new Event('input')); }",
                 [PAGE, i],
             )
-            page.wait_for_function(f"document.querySelector('{PAGE} .roofline h1')?.textContent == 'Step {i}'")
-            page.wait_for_function(f"document.querySelector('{PAGE}')?.textContent.includes('Step {i}, all passes of')")
+            page.wait_for_function(
+                f"document.querySelector('{PAGE} .roofline h1')?.textContent == 'Step {i}'"
+            )
+            page.wait_for_function(
+                f"document.querySelector('{PAGE}')?.textContent.includes('Step {i}, all passes of')"
+            )
         ring = page.get_attribute(f"{PAGE} .ring", "cy")
         page.focus(f"{PAGE} .steps button >> nth=0")
         page.keyboard.press("Enter")
@@ -275,10 +332,16 @@ class TestThePage:
         speeds, point = home["surface"], home["surface"]["point"]
         near = [min(range(len(x)), key=lambda k: abs(x[k] - y)) for x, y in
                 ((speeds["shares"], point["share"]), (speeds["lengths"], point["length"]))]  # fmt: skip
-        assert abs(speeds["grid"][near[0]][near[1]] - home["speedup"]) > 0.1, "the test needs a tree that a chain is not"
-        assert float(mine.inner_text()) == pytest.approx(home["speedup"], abs=0.051), "the ring prices the tree that ran"
+        assert abs(speeds["grid"][near[0]][near[1]] - home["speedup"]) > 0.1, (
+            "the test needs a tree that a chain is not"
+        )
+        assert float(mine.inner_text()) == pytest.approx(home["speedup"], abs=0.051), (
+            "the ring prices the tree that ran"
+        )
         assert page.locator(f"{PAGE} .surface tbody td").count() == len(LENGTHS) * len(SHARES)
-        slow = page.locator(f"{PAGE} .surface .slow").evaluate_all("all => all.map((x) => Number(x.textContent))")
+        slow = page.locator(f"{PAGE} .surface .slow").evaluate_all(
+            "all => all.map((x) => Number(x.textContent))"
+        )
         assert slow and max(slow) <= 1
 
     def test_a_price_elsewhere_stands_beside_the_error_of_the_model_here(self, lab: Lab) -> None:
@@ -288,13 +351,20 @@ class TestThePage:
         rows = home["here"]["rows"]
         share = 100 * (sum(row["model"] for row in rows) / sum(row["s"] for row in rows) - 1)
         said = page.inner_text(f"{PAGE} .off")
-        assert said == home["off"] and said.startswith(f"The model is off by {share:+.0f} % ".replace("-", "−"))
+        assert said == home["off"] and said.startswith(
+            f"The model is off by {share:+.0f} % ".replace("-", "−")
+        )
         page.select_option(f"{PAGE} select >> nth=0", "a100-80g")
         page.wait_for_selector(f"{PAGE} .bars .error")
-        rows = page.evaluate(f"fetch('/ds/run/{examples()[0].run}/hardware').then(x => x.json())")["here"]["rows"]
+        rows = page.evaluate(f"fetch('/ds/run/{examples()[0].run}/hardware').then(x => x.json())")["here"][
+            "rows"
+        ]
         off = [row["s"] / row["model"] for row in rows]
         said = f"× {min(off):.2f} to × {max(off):.2f} of the model's time"
-        assert said in page.inner_text(f"{PAGE} .bars") and said in page.inner_text(PAGE).split("When drafting pays")[-1]
+        assert (
+            said in page.inner_text(f"{PAGE} .bars")
+            and said in page.inner_text(PAGE).split("When drafting pays")[-1]
+        )
         cells = page.locator(f"{PAGE} table").first.locator("td .error").all_inner_texts()
         assert [x.strip() for x in cells] == [f"here × {x:.2f}" for x in off]
         heads = page.locator(f"{PAGE} .bars .over").all_inner_texts()
@@ -302,7 +372,9 @@ class TestThePage:
 
     def test_the_legend_and_the_menu_stay_in_one_row(self, lab: Lab) -> None:
         page = self.opened(lab, width=1280)
-        legend, menu = (page.locator(f"{PAGE} .roofline .{name}").bounding_box() for name in ("legend", "ds-save"))
+        legend, menu = (
+            page.locator(f"{PAGE} .roofline .{name}").bounding_box() for name in ("legend", "ds-save")
+        )
         assert abs(legend["y"] + legend["height"] / 2 - menu["y"] - menu["height"] / 2) < 2
         assert legend["x"] + legend["width"] < menu["x"] < menu["x"] + menu["width"] <= 1280 - 360 - 24
 
@@ -315,7 +387,9 @@ class TestThePage:
 
     def test_a_run_that_is_gone_is_said_with_what_to_do(self, lab: Lab) -> None:
         page = lab.open(f"/#hardware&run={'0' * 14}ee", ready=False)
-        page.wait_for_selector(f"{PAGE} .nothing >> text=This run is not here any more. No run is shown: press Run in the Lab")
+        page.wait_for_selector(
+            f"{PAGE} .nothing >> text=This run is not here any more. No run is shown: press Run in the Lab"
+        )
         assert page.evaluate("location.hash") == "#hardware" and page.locator(f"{PAGE} .open").is_hidden()
         page.evaluate(f"location.hash = 'hardware&run={examples()[0].run}'")
         page.wait_for_selector(f"{PAGE} .chart svg:visible")
@@ -325,5 +399,7 @@ class TestThePage:
     def test_on_a_narrow_page_nothing_is_cut_off(self, lab: Lab, width: int) -> None:
         page = self.opened(lab, width=width)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
-        texts = page.locator(f"{PAGE} .chart text").evaluate_all("all => all.map((x) => x.getBoundingClientRect().right)")
+        texts = page.locator(f"{PAGE} .chart text").evaluate_all(
+            "all => all.map((x) => x.getBoundingClientRect().right)"
+        )
         assert texts and max(texts) <= width

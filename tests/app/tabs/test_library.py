@@ -54,7 +54,9 @@ def rows(page: Any) -> list[str]:
 
 def told(page: Any, text: str) -> None:
     """Wait for a sentence."""
-    page.wait_for_function(f"document.querySelector('{PAGE} .told')?.textContent.includes({json.dumps(text)})")
+    page.wait_for_function(
+        f"document.querySelector('{PAGE} .told')?.textContent.includes({json.dumps(text)})"
+    )
 
 
 def test_the_list_is_a_table_with_heads_and_the_size_is_said(library: tuple[Lab, list[str]]) -> None:
@@ -65,14 +67,21 @@ def test_the_list_is_a_table_with_heads_and_the_size_is_said(library: tuple[Lab,
     heads = table.get_by_role("columnheader").all_inner_texts()
     assert {"name", "method", "steps", "size"} <= set(heads) and all(heads), "each column has a name"
     assert table.get_by_role("rowheader").count() == 3
-    assert "3 on this machine" in page.inner_text(f"{PAGE} .count") and "KiB" in page.inner_text(f"{PAGE} .count")
+    assert "3 on this machine" in page.inner_text(f"{PAGE} .count") and "KiB" in page.inner_text(
+        f"{PAGE} .count"
+    )
     assert page.locator(f"{PAGE} .card").count() == len(examples())
 
 
 def test_words_of_name_text_method_and_model_filter_the_list(library: tuple[Lab, list[str]]) -> None:
     lab, runs = library
     page = opened(lab)
-    for words, found in [("toy draft", runs), (runs[1][:8], [runs[1]]), ("nothing like it", []), ("draft_model", runs)]:
+    for words, found in [
+        ("toy draft", runs),
+        (runs[1][:8], [runs[1]]),
+        ("nothing like it", []),
+        ("draft_model", runs),
+    ]:
         page.fill(f"{PAGE} input[type=search]", words)
         page.wait_for_function(f"document.querySelectorAll('{PAGE} tbody tr').length == {len(found)}")
         assert rows(page) == found
@@ -80,7 +89,9 @@ def test_words_of_name_text_method_and_model_filter_the_list(library: tuple[Lab,
     page.wait_for_selector(f"{PAGE} .none >> text=No trace holds these words.")
 
 
-def test_by_keyboard_alone_a_trace_is_named_starred_deleted_and_brought_back(library: tuple[Lab, list[str]]) -> None:
+def test_by_keyboard_alone_a_trace_is_named_starred_deleted_and_brought_back(
+    library: tuple[Lab, list[str]],
+) -> None:
     lab, runs = library
     page = opened(lab)
     press = page.keyboard.press
@@ -91,7 +102,9 @@ def test_by_keyboard_alone_a_trace_is_named_starred_deleted_and_brought_back(lib
     page.keyboard.type("the second")
     press("Enter")
     told(page, "the second")
-    assert page.evaluate(HERE) == runs[1] and page.evaluate("document.activeElement.textContent") == "the second"
+    assert (
+        page.evaluate(HERE) == runs[1] and page.evaluate("document.activeElement.textContent") == "the second"
+    )
     press("Shift+Tab")
     press("Enter")
     page.wait_for_selector(f"{PAGE} [data-run='{runs[1]}'] .star [aria-pressed=true]")
@@ -113,11 +126,16 @@ def test_by_keyboard_alone_a_trace_is_named_starred_deleted_and_brought_back(lib
     press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Rename"
     press("Escape")
-    assert page.locator(f"{PAGE} details[open]").count() == 0 and page.evaluate("document.activeElement.tagName") == "SUMMARY"
+    assert (
+        page.locator(f"{PAGE} details[open]").count() == 0
+        and page.evaluate("document.activeElement.tagName") == "SUMMARY"
+    )
     page.focus(f"{PAGE} [data-run='{runs[1]}'] .open")
     press("Enter")
     page.wait_for_function(f"location.hash == '#run={runs[1]}' && {STEP} >= 0")
-    assert page.evaluate("!!document.activeElement.closest('.ds-places')"), "the focus is in the picture that was opened"
+    assert page.evaluate("!!document.activeElement.closest('.ds-places')"), (
+        "the focus is in the picture that was opened"
+    )
 
 
 def test_escape_leaves_a_name_as_it_was(library: tuple[Lab, list[str]]) -> None:
@@ -128,7 +146,9 @@ def test_escape_leaves_a_name_as_it_was(library: tuple[Lab, list[str]]) -> None:
     page.keyboard.press("F2")
     page.keyboard.type("no")
     page.keyboard.press("Escape")
-    assert page.inner_text(f"{PAGE} [data-run='{runs[0]}'] .open") == before and page.evaluate(HERE) == runs[0]
+    assert (
+        page.inner_text(f"{PAGE} [data-run='{runs[0]}'] .open") == before and page.evaluate(HERE) == runs[0]
+    )
 
 
 def test_two_to_four_traces_and_examples_are_compared(library: tuple[Lab, list[str]]) -> None:
@@ -157,7 +177,9 @@ def test_two_to_four_traces_and_examples_are_compared(library: tuple[Lab, list[s
     page.wait_for_function("document.querySelectorAll('#ds-page-compare .ds.pair .run .letter').length == 3")
 
 
-def test_a_dropped_trace_is_added_and_a_hostile_one_is_refused(library: tuple[Lab, list[str]], tmp_path: Path) -> None:
+def test_a_dropped_trace_is_added_and_a_hostile_one_is_refused(
+    library: tuple[Lab, list[str]], tmp_path: Path
+) -> None:
     lab, runs = library
     other = toy_play(tmp_path, HOSTILE)
     channel = finished(other, max_new=60)
@@ -195,13 +217,19 @@ def test_a_chosen_file_is_added_like_a_dropped_one(library: tuple[Lab, list[str]
     page.set_input_files(f"{PAGE} input[type=file]", str(copy))
     told(page, "copy.dstrace is here already.")
     page.click(f"{PAGE} .told >> text=Open")
-    page.wait_for_function(f"location.hash == '#run={example.run}' && document.documentElement.dataset.dsTab == 'lab'")
+    page.wait_for_function(
+        f"location.hash == '#run={example.run}' && document.documentElement.dataset.dsTab == 'lab'"
+    )
 
 
 def test_a_trace_is_saved_in_three_forms(library: tuple[Lab, list[str]]) -> None:
     lab, runs = library
     page = opened(lab)
-    for word, ending in [("trace", ".dstrace"), ("HTML page", ".html"), ("Perfetto events", ".perfetto.json")]:
+    for word, ending in [
+        ("trace", ".dstrace"),
+        ("HTML page", ".html"),
+        ("Perfetto events", ".perfetto.json"),
+    ]:
         page.click(f"{PAGE} [data-run='{runs[0]}'] summary")
         with page.expect_download() as got:
             page.get_by_role("link", name=word, exact=True).locator("visible=true").click()
@@ -219,7 +247,9 @@ def test_the_menu_of_the_last_row_can_be_reached_whole(library: tuple[Lab, list[
     page.click(f"{PAGE} [data-run='{runs[-1]}'] summary")
     last = page.locator(f"{PAGE} [data-run='{runs[-1]}'] details a").last
     box = last.bounding_box()
-    assert height < 500 or 0 <= box["y"] < box["y"] + box["height"] <= height, "it opens to the side that has room"
+    assert height < 500 or 0 <= box["y"] < box["y"] + box["height"] <= height, (
+        "it opens to the side that has room"
+    )
     page.mouse.wheel(0, 4000)
     page.wait_for_function("scrollY + innerHeight > document.documentElement.scrollHeight - 2")
     box = last.bounding_box()

@@ -31,15 +31,23 @@ def test_the_tables_are_those_of_the_report_over_the_named_runs(play: Play, clie
     due = report([open_trace(x.path) for x in channels])
     assert found.status_code == 200 and found.headers["cache-control"] == "no-store"
     assert found.json()["lead"] == headline(due) and due.runs == 2
-    assert [x["before"] for x in found.json()["deaths"]] == [shown(x.before, 80) for x in due.deaths], "white space is seen"
-    assert [(x["run"], x["step"], x["node"]) for x in found.json()["deaths"]] == [(x.run, x.step, x.node) for x in due.deaths]
-    assert [(x["title"], x["rows"]) for x in found.json()["tables"]] == [(x.title, [*map(list, x.rows)]) for x in tables(due)]
+    assert [x["before"] for x in found.json()["deaths"]] == [shown(x.before, 80) for x in due.deaths], (
+        "white space is seen"
+    )
+    assert [(x["run"], x["step"], x["node"]) for x in found.json()["deaths"]] == [
+        (x.run, x.step, x.node) for x in due.deaths
+    ]
+    assert [(x["title"], x["rows"]) for x in found.json()["tables"]] == [
+        (x.title, [*map(list, x.rows)]) for x in tables(due)
+    ]
     page = client.get("/ds/report.html", params={"runs": channels[0].run})
     assert page.headers["content-disposition"] == 'attachment; filename="decodescope-report.html"'
     assert page.text.startswith("<!doctype html>") and "1 run of toy with toy" in page.text
 
 
-def test_what_cannot_be_counted_is_refused_in_a_sentence(play: Play, client: TestClient, tmp_path: Path) -> None:
+def test_what_cannot_be_counted_is_refused_in_a_sentence(
+    play: Play, client: TestClient, tmp_path: Path
+) -> None:
     one, shown = finished(play, max_new=12), {x.title: x.run for x in examples()}
 
     def asked(runs: str) -> tuple[int, str]:
@@ -66,7 +74,9 @@ def test_a_run_that_still_goes_is_refused(play: Any, client: TestClient) -> None
     assert play._jobs[channel.run].wait(60)
 
 
-def test_a_trace_that_makes_no_sense_is_refused(play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_that_makes_no_sense_is_refused(
+    play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = finished(play, max_new=12)
     monkeypatch.setattr(reports, "told", lambda made: {"bars": [float("nan")]})
     found = client.get("/ds/report", params={"runs": one.run})
@@ -99,12 +109,19 @@ def test_an_example_is_reported_and_saved(lab: Lab) -> None:
     page = lab.open(f"/#report&run={example.run}", ready=False)
     page.wait_for_selector("#ds-page-report .group")
     drafting = [x for x in examples() if open_trace(x.path).header.method["drafter"]["name"] != "none"]
-    assert page.locator("#ds-page-report .group").count() == len(drafting) < len(examples()), "no group without a draft"
+    assert page.locator("#ds-page-report .group").count() == len(drafting) < len(examples()), (
+        "no group without a draft"
+    )
     page.get_by_role("button", name="report on 1 run of draft model + temperature", exact=True).click()
     page.wait_for_selector("#ds-page-report .out table")
     due = tables(report(open_trace(example.path)))
-    assert page.locator("#ds-page-report .out h2").all_inner_texts() == [*(x.title for x in due), "Every rejection"]
-    bars = page.locator("#ds-page-report .out rect.fill").evaluate_all("all => all.map((x) => Number(x.getAttribute('width')))")
+    assert page.locator("#ds-page-report .out h2").all_inner_texts() == [
+        *(x.title for x in due),
+        "Every rejection",
+    ]
+    bars = page.locator("#ds-page-report .out rect.fill").evaluate_all(
+        "all => all.map((x) => Number(x.getAttribute('width')))"
+    )
     assert bars == pytest.approx([140 * x for table in due for x in table.bars if x is not None], abs=0.1)
     assert f"of={example.run}" in page.evaluate("location.hash")
     assert page.locator(".out .lead a").get_attribute("href") == f"/ds/report.html?runs={example.run}"
@@ -134,7 +151,9 @@ def test_no_word_of_a_table_is_broken_and_none_is_cut_off(lab: Lab, width: int) 
     )
     assert len(lines) > 200 and {rows for length, rows in lines if 0 < length <= 24} == {1}
     assert max(rows for _, rows in lines) <= 3
-    for table in page.locator("#ds-page-report .wide").all():  # what is wider than the window is reached by keys
+    for table in page.locator(
+        "#ds-page-report .wide"
+    ).all():  # what is wider than the window is reached by keys
         assert table.get_attribute("tabindex") == "0" and table.get_attribute("aria-label")
     bars = page.locator("#ds-page-report .bar").evaluate_all(
         "all => [...new Set(all.map((x) => x.getBoundingClientRect().width))]"
@@ -186,10 +205,16 @@ def test_each_row_of_a_rejection_opens_the_debugger_at_its_run_step_and_node(lab
     page = lab.open("/#report&of=" + ",".join(x.run for x in runs), ready=False)
     page.wait_for_selector(".deaths tbody tr")
     deep = [x for x in due.deaths if x.depth == 2 and x.run == 1]
-    assert deep and len(due.deaths) > 25, "the test needs a rejection behind the first node, in the second run"
-    assert page.locator(".deaths tbody tr").count() == 25 and page.locator(".deaths button:visible").count() == 1
+    assert deep and len(due.deaths) > 25, (
+        "the test needs a rejection behind the first node, in the second run"
+    )
+    assert (
+        page.locator(".deaths tbody tr").count() == 25 and page.locator(".deaths button:visible").count() == 1
+    )
     page.get_by_role("button", name=f"list {len(due.deaths)} rejections: draft of a step").click()
-    page.wait_for_selector(f".deaths [role=status]:text('{len(due.deaths)} places at which a draft was rejected')")
+    page.wait_for_selector(
+        f".deaths [role=status]:text('{len(due.deaths)} places at which a draft was rejected')"
+    )
     page.get_by_role("button", name=re.compile("rejections?: depth 2$")).click()
     page.wait_for_function("document.activeElement.matches('.deaths')")
     listed = [x for x in due.deaths if x.depth == 2]
@@ -204,8 +229,13 @@ def test_each_row_of_a_rejection_opens_the_debugger_at_its_run_step_and_node(lab
     page.go_back()
     page.wait_for_selector("#ds-page-report .deaths tbody tr >> visible=true")
     place = page.locator("#ds-page-report td a").first
-    first = next(x for x in due.deaths if (x.drafted, x.came) == (due.confusions[0].drafted, due.confusions[0].came))
-    assert place.get_attribute("href") == f"#debugger&run={runs[first.run].run}&step={first.step}&node={first.node + 1}"
+    first = next(
+        x for x in due.deaths if (x.drafted, x.came) == (due.confusions[0].drafted, due.confusions[0].came)
+    )
+    assert (
+        place.get_attribute("href")
+        == f"#debugger&run={runs[first.run].run}&step={first.step}&node={first.node + 1}"
+    )
 
 
 @browsed
@@ -239,7 +269,9 @@ def test_a_method_is_run_on_prompts_with_progress_and_the_report_over_them_is_sh
     assert "3 of 3 prompts, 18 tokens; done, 2 runs recorded." in page.locator(".progress").inner_text()
     refused = page.locator(".refused li")
     assert refused.count() == 1 and "3000 tokens" in refused.inner_text()
-    assert page.locator("#ds-page-report .out > p", has_text="were run for several texts at once").count() == 1
+    assert (
+        page.locator("#ds-page-report .out > p", has_text="were run for several texts at once").count() == 1
+    )
     runs = page.evaluate("location.hash").partition("of=")[2].split(",")
     assert [open_trace(lab.play.folder / f"{x}.dstrace").header.seed for x in runs] == [0, 2]
 
@@ -259,7 +291,10 @@ def test_a_batch_is_found_again_by_its_address_and_stopped(paused: Lab) -> None:
     page.wait_for_selector(".progress:has-text('paused: 1: “one”')")
     page.locator(".progress .ds-button").click()
     page.wait_for_selector(".progress:has-text('0 recorded'), .progress:has-text('stopped, ')")
-    assert page.locator(".progress .ds-button").is_hidden() and "1 of 2 prompts" in page.locator(".progress").inner_text()
+    assert (
+        page.locator(".progress .ds-button").is_hidden()
+        and "1 of 2 prompts" in page.locator(".progress").inner_text()
+    )
     page.wait_for_function("!location.hash.includes('batch=')")
 
 
@@ -267,12 +302,22 @@ def test_a_batch_is_found_again_by_its_address_and_stopped(paused: Lab) -> None:
 def test_batches_are_listed_each_with_its_report(lab: Lab) -> None:
     play = lab.play
     runs = [finished(play, prompt=x, max_new=9).run for x in ("one", "two")]
-    record = {"id": "cd" * 8, "called": "draft model", "at": 1.0, "of": 3, "done": 2, "tokens": 18, "over": False}
+    record = {
+        "id": "cd" * 8,
+        "called": "draft model",
+        "at": 1.0,
+        "of": 3,
+        "done": 2,
+        "tokens": 18,
+        "over": False,
+    }
     rows = [{"begins": "one <b>", "run": run} for run in runs]
     Kept(play.folder / "batches").write("cd" * 8, {**record, "stopped": False, "rows": rows, "runs": runs})
     page = lab.open("/#report", ready=False)
     page.locator(".earlier summary").click()
-    line = page.locator(".earlier li", has_text="2 of 3 prompts, 18 tokens, stopped, “one <b>” first, 1 Jan 1970")
+    line = page.locator(
+        ".earlier li", has_text="2 of 3 prompts, 18 tokens, stopped, “one <b>” first, 1 Jan 1970"
+    )
     line.get_by_role("button", name="report on 2 runs of draft model").click()
     page.wait_for_selector("#ds-page-report .lead p >> text=2 runs of toy")
     assert f"of={','.join(runs)}" in page.evaluate("location.hash")
@@ -281,7 +326,9 @@ def test_batches_are_listed_each_with_its_report(lab: Lab) -> None:
 @browsed
 def test_kinds_of_a_file_and_of_labbench_are_chosen(lab: Lab, tmp_path: Path) -> None:
     file, bad = tmp_path / "p.jsonl", tmp_path / "bad.txt"
-    lines = [json.dumps({"turns": [x], "category": kind}) for x, kind in (("a", "qa"), ("b", "qa"), ("c", "math"))]
+    lines = [
+        json.dumps({"turns": [x], "category": kind}) for x, kind in (("a", "qa"), ("b", "qa"), ("c", "math"))
+    ]
     file.write_text("\n".join(lines), encoding="utf-8")
     bad.write_bytes(b"caf\xe9")
     page = lab.open("/#report", ready=False)
@@ -311,7 +358,9 @@ def changed(client: TestClient, a: list[str], b: list[str]) -> dict[str, dict[st
     }
 
 
-def test_every_figure_of_two_reports_has_an_interval_that_is_paired_by_prompt(play: Play, client: TestClient) -> None:
+def test_every_figure_of_two_reports_has_an_interval_that_is_paired_by_prompt(
+    play: Play, client: TestClient
+) -> None:
     a = [finished(play, prompt=f"p{i}", max_new=16, seed=i).run for i in range(6)]
     b = [finished(play, prompt=f"p{i}", max_new=16, seed=50 + i).run for i in range(6)]
     due = [report([open_trace(play.folder / f"{x}.dstrace") for x in runs]) for runs in (a, b)]
@@ -324,12 +373,17 @@ def test_every_figure_of_two_reports_has_an_interval_that_is_paired_by_prompt(pl
     first = [x.depths[0] for x in due]
     assert both["By depth"]["1"][:2] == [f"{percent(x.accepted / x.tested)} of {x.tested}" for x in first]
     assert all(x[""][-1] == "95 %, paired" for x in both.values())
-    intervals = [row[3] for table in both.values() for name, row in table.items() if name not in ("", "about")]
+    intervals = [
+        row[3] for table in both.values() for name, row in table.items() if name not in ("", "about")
+    ]
     form = r"[+-][0-9.]+( points)? to [+-]|none: [0-4] prompts? with both"
     assert len(intervals) > 8 and all(re.match(form, x) for x in intervals)
     assert sum("to" in x for x in intervals) > 6, "most figures have enough prompts"
     same = changed(client, a, a)
-    assert same["What changed"]["tokens a second"][2:] == ["+0.00", "+0.00 to +0.00, not distinguishable from none"]
+    assert same["What changed"]["tokens a second"][2:] == [
+        "+0.00",
+        "+0.00 to +0.00, not distinguishable from none",
+    ]
 
 
 def test_figures_of_two_reports_are_over_the_prompts_that_both_have(play: Play, client: TestClient) -> None:
@@ -353,7 +407,9 @@ def test_an_interval_of_a_change_is_that_of_prompts_drawn_together() -> None:
     assert change(a, [(x + 5, n) for x, n in a], draws) == (1.0, 1.0)
     low, high = change(a, [(x + 5 * (i % 3), n) for i, (x, n) in enumerate(a)], draws)
     assert 0 < low < 7 / 8 < high < 2
-    assert change([(0.0, 0.0), *a[1:]], a, draws)[0] < 0, "a prompt that one side does not have pulls its own side alone"
+    assert change([(0.0, 0.0), *a[1:]], a, draws)[0] < 0, (
+        "a prompt that one side does not have pulls its own side alone"
+    )
 
 
 @browsed

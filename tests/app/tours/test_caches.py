@@ -34,11 +34,19 @@ def test_what_is_said_of_a_cache_that_drops_and_of_successors_seen_before() -> N
     behind = {after for before, after in pairwise(prompt) if before == "\n"}
     assert behind == {node[1] for node in recycling[0]["nodes"][1:] if node[0] == 0} and len(behind) == 3
     name = [piece for _, piece, _ in recycling[4]["made"]]
-    assert len(name) == 5 and recycling[3]["made"][-1][1] + "".join(name[:3]) == "Bertha" and "Bertha" in "".join(prompt)
+    assert (
+        len(name) == 5
+        and recycling[3]["made"][-1][1] + "".join(name[:3]) == "Bertha"
+        and "Bertha" in "".join(prompt)
+    )
     assert [origin for *_, origin in recycling[4]["made"]] == ["accept"] * 4 + ["bonus"]
     assert (recycling[5]["drafted"], recycling[5]["refused"], len(recycling[5]["made"])) == (13, 7, 1)
     assert [x[0] for x in recycling[5]["nodes"][1:-1]].count(0) == 7, "all that hang on the root are refused"
-    assert (len(made), len(recycling)) == (40, 14) and made[-1] == "<|end|>" and recycling[-1]["made"][-1][2] == "accept"
+    assert (
+        (len(made), len(recycling)) == (40, 14)
+        and made[-1] == "<|end|>"
+        and recycling[-1]["made"][-1][2] == "accept"
+    )
     assert "".join(made[:-1]) in "".join(prompt)
 
 
@@ -67,11 +75,16 @@ def test_what_is_said_of_the_tokens_that_vote() -> None:
     assert (beach, pink, box) == ([0] * 14 + [2, 2], [0] * 15 + [1], [0] * 3 + [1] * 13)
     assert "to the beach with a pink wheel" in prompt and "Julia, who had a box" in prompt
     assert (cache[0].evicted_count, cache[0].held, cache[24].held) == (50, 24, 48)
-    assert (cache[0].plan.entries == 24).all() and cache[0].plan.kind is None, "the Cache tab draws what was settled"
+    assert (cache[0].plan.entries == 24).all() and cache[0].plan.kind is None, (
+        "the Cache tab draws what was settled"
+    )
     assert not any(x.evicted_count for x in cache[1:]) and len({tuple(x) for x in gone_of(cache[0])}) == 16
     for stop in tour[2:6]:
         says(stop, likely(kept[stop.step])[0])
-    assert text_of(steps) == "Rufus went to the town with a box. Rufus put the box on the table." and 74 + 24 == 98
+    assert (
+        text_of(steps) == "Rufus went to the town with a box. Rufus put the box on the table."
+        and 74 + 24 == 98
+    )
     assert [steps[x.step]["made"][0][1] for x in tour[3:6]] == [" to", " box", " p"]
 
 
@@ -80,10 +93,18 @@ def test_what_is_said_of_the_needles() -> None:
     runs = {name: (TOURS[name], steps_of(name), cache_of(name)) for name in ("needle-kept", "needle-lost")}
     with opened("needle-kept") as kept, opened("needle-lost") as lost:
         prompt = kept.text([int(x) for x in kept.header.prompt])
-        assert kept.header.prompt.tolist() == lost.header.prompt.tolist() and kept.header.model["name"] == "lab-recall"
+        assert (
+            kept.header.prompt.tolist() == lost.header.prompt.tolist()
+            and kept.header.model["name"] == "lab-recall"
+        )
         (key,) = re.findall(r"The [a-z ]+ is (\d{4,5})\.", prompt)
-        count, written = len(kept.header.prompt), {x: kept.text(x.emitted).removesuffix("<|end|>") for x in (kept, lost)}
-        assert written[kept] == key != written[lost] and written[lost][0] == key[0], "the first digit saw all in both"
+        count, written = (
+            len(kept.header.prompt),
+            {x: kept.text(x.emitted).removesuffix("<|end|>") for x in (kept, lost)},
+        )
+        assert written[kept] == key != written[lost] and written[lost][0] == key[0], (
+            "the first digit saw all in both"
+        )
         most = {x: max(row["kept"] for row in fate_of(x, key)["rows"]) for x in (kept, lost)}
         assert most[lost] < most[kept] <= len(key)
     assert prompt.rstrip().removesuffix("<|assistant|>").rstrip().removesuffix("<|end|>")[-1] in "?."
@@ -103,15 +124,28 @@ def test_what_is_said_of_two_bits_a_number() -> None:
     with opened("kivi") as trace:
         prompt, tokens = [int(x) for x in trace.header.prompt], [x for step in kept for x in step.emitted]
         codec, written = trace.header.method["codec"], trace.text(prompt)
-        last, instead = (trace.text([x]) for x in (whole_choice(prompt, tokens[:27]), whole_choice(prompt, tokens[:28])))
-    assert (codec["bits"], codec["group"]) == ("2", 32) and "Tobias" not in written and "There Kurt met Julia" in written
+        last, instead = (
+            trace.text([x]) for x in (whole_choice(prompt, tokens[:27]), whole_choice(prompt, tokens[:28]))
+        )
+    assert (
+        (codec["bits"], codec["group"]) == ("2", 32)
+        and "Tobias" not in written
+        and "There Kurt met Julia" in written
+    )
     assert prompt[27:29] == tokens[11:13] and [steps[i]["made"][0][1] for i in (11, 12)] == [" p", "ink"]
-    assert (last, instead) == (" T", "here") and [steps[i]["made"][0][1] for i in (27, 28, 29)] == [" T", "ob", "ias"]
+    assert (last, instead) == (" T", "here") and [steps[i]["made"][0][1] for i in (27, 28, 29)] == [
+        " T",
+        "ob",
+        "ias",
+    ]
     for stop, ranks in ((2, (0,)), (4, (0, 1)), (5, (0,))):
         says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
     assert 0.37 < cache[39].held_bytes / cache[39].full_bytes < 0.42
     assert cache[39].held == 113 and not any(x.evicted_count for x in cache)
-    assert text_of(steps) == 'Rufus went to the beach with a pink wheel. "Yes," said Rufus. Tobias and Rufus ate grapes.'
+    assert (
+        text_of(steps)
+        == 'Rufus went to the beach with a pink wheel. "Yes," said Rufus. Tobias and Rufus ate grapes.'
+    )
 
 
 def whole_choice(prompt: list[int], tokens: list[int]) -> int:
@@ -150,20 +184,32 @@ def test_what_is_said_of_entries_that_become_one() -> None:
 def test_what_is_said_of_pages_that_are_read() -> None:
     tour, cache, steps, kept = TOURS["quest"], cache_of("quest"), told("quest"), steps_of("quest")
     read = [step.passes[-1].read for step in kept]
-    assert read[0] is None and read[1] is not None and read[1][:2] == [[74, 74]] * 2 and not any(x.evicted_count for x in cache)
+    assert (
+        read[0] is None
+        and read[1] is not None
+        and read[1][:2] == [[74, 74]] * 2
+        and not any(x.evicted_count for x in cache)
+    )
     above = [entries for layer in (read[1] or [])[2:] for entries in layer]
     assert (min(above), max(above)) == (42, 74) and "half of all, or more" in tour[1].text
-    assert text_of(steps).startswith("Rufus") and cache[3].read[2:, :, 6:10].any(), "the page with the name is read"
+    assert text_of(steps).startswith("Rufus") and cache[3].read[2:, :, 6:10].any(), (
+        "the page with the name is read"
+    )
     with opened("quest") as trace:
         prompt, tokens = [int(x) for x in trace.header.prompt], [x for step in kept for x in step.emitted]
         there = [trace.text([whole_choice(prompt, tokens[:27])])]
         there.append(trace.text([whole_choice(prompt, [*tokens[:27], *trace_tokens("kivi")[27:28]])]))
-        assert "said Kurt. There Kurt met Julia" in trace.text(prompt) and trace.text(prompt[58:70]).startswith(" Julia and")
+        assert "said Kurt. There Kurt met Julia" in trace.text(prompt) and trace.text(
+            prompt[58:70]
+        ).startswith(" Julia and")
     assert there == [" T", "here"] and cache[36].read[2:, :, 64:70].any()
     for stop, ranks in ((3, (0,)), (4, (0, 1)), (5, (0,))):
         says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
     assert [steps[i]["made"][0][1] for i in (22, 27, 36)] == [" R", " J", " g"]
-    assert text_of(steps) == 'Rufus went to the beach with a pink wheel. "Yes," said Rufus. Julia and Rufus ate grapes.'
+    assert (
+        text_of(steps)
+        == 'Rufus went to the beach with a pink wheel. "Yes," said Rufus. Julia and Rufus ate grapes.'
+    )
     last = [entries / 112 for layer in (read[39] or [])[2:] for entries in layer]
     assert cache[39].held == 113 and min(last) > 0.25 and max(last) < 0.6
 
@@ -177,11 +223,15 @@ def test_what_is_said_of_heads_that_look_far_back() -> None:
     cache = cache_of("duo-attention")
     gates, kinds = (cache[0].notes[x] for x in ("alpha", "retrieval"))
     says(TOURS["duo-attention"][1], max(gates.values()), digits=3)
-    assert sum(kinds.values()) == 8 and min(gates[x] for x in kinds if kinds[x]) >= max(gates[x] for x in kinds if not kinds[x])
+    assert sum(kinds.values()) == 8 and min(gates[x] for x in kinds if kinds[x]) >= max(
+        gates[x] for x in kinds if not kinds[x]
+    )
     assert [sorted(set(x.by_head.ravel().tolist())) for x in (cache[0], cache[39])] == [[16, 74], [16, 113]]
     assert [cache[39].kept_bytes(cache[39].held) / 2**10, cache[39].full_bytes / 2**10] == [516, 904]
     kind, entries = cache[0].plan.kind.ravel().tolist(), cache[0].plan.entries.ravel().tolist()
-    assert [cache[0].plan.kinds[x] for x in kind] == ["retrieval" if x else "streaming" for x in kinds.values()]
+    assert [cache[0].plan.kinds[x] for x in kind] == [
+        "retrieval" if x else "streaming" for x in kinds.values()
+    ]
     assert set(zip(kind, entries, strict=True)) == {(0, -1), (1, 16)}
     with opened("duo-attention") as trace:
         assert sorted(row["kept"] for row in fate_of(trace, "Rufus")["rows"]) == [0] * 8 + [4] * 8

@@ -23,13 +23,30 @@ def given(step: Step, node: int) -> float:
 
 def test_what_is_said_of_the_first_rejection() -> None:
     tour, steps = TOURS["first-rejection"], told("first-rejection")
-    assert [(x.step, x.node) for x in tour[1:]] == [(0, 1), (0, 7), (0, 16), (2, 2), (2, 16), (13, 2), (25, 10)]
+    assert [(x.step, x.node) for x in tour[1:]] == [
+        (0, 1),
+        (0, 7),
+        (0, 16),
+        (2, 2),
+        (2, 16),
+        (13, 2),
+        (25, 10),
+    ]
     holds, refused, own = (steps[0]["nodes"][x.node] for x in tour[1:4])
     says(tour[1], *(holds[k] for k in (3, 4, 5, 8)))
     says(tour[2], *(refused[k] for k in (3, 4, 5, 8)))
-    assert holds[5] < holds[8] < 1 and holds[4] == holds[7] and refused[5] > refused[8] and refused[4] == refused[7]
+    assert (
+        holds[5] < holds[8] < 1
+        and holds[4] == holds[7]
+        and refused[5] > refused[8]
+        and refused[4] == refused[7]
+    )
     branch = [steps[0]["nodes"][x] for x in (4, 7, 10)]
-    assert "".join(x[1] for x in branch) == " Milo" and [x[0] for x in branch] == [1, 4, 7] and branch[0][6] == "accept"
+    assert (
+        "".join(x[1] for x in branch) == " Milo"
+        and [x[0] for x in branch] == [1, 4, 7]
+        and branch[0][6] == "accept"
+    )
     assert (own[0], own[1]) == (4, "ari") and text_of(steps).startswith(" named Maria who")
     assert origins(steps[0]) == ["accept", "accept", "resample"]
     before, second = steps[2]["nodes"][1:3]
@@ -40,7 +57,9 @@ def test_what_is_said_of_the_first_rejection() -> None:
     one, none = steps[13]["nodes"][1:3]
     assert (one[0], one[6], none[0]) == (0, "reject", 0) and none[4] > 0 == none[7]
     assert steps[13]["refused"] == 3 and origins(steps[13]) == ["resample"]
-    assert (sum(len(x["made"]) for x in steps), len(steps)) == (96, 26) and tour[7].text.startswith("96 tokens, 3.69 from")
+    assert (sum(len(x["made"]) for x in steps), len(steps)) == (96, 26) and tour[7].text.startswith(
+        "96 tokens, 3.69 from"
+    )
     says(tour[7], 96 / 26, digits=2)
     with opened("first-rejection") as trace:
         assert trace.header.lossless and not trace.header.chat
@@ -57,7 +76,9 @@ def test_what_is_said_of_the_tree_from_a_trained_head() -> None:
     s, t = tour[4].node, tour[5].node
     assert [steps[3]["nodes"][x][1] for x in (s, t)] == ["S", "T"] and around[s] == around[t]
     says(tour[4], given(kept[3], s), given(kept[3], t), digits=2)
-    assert [notes(kept[3])["ranks"][x - 1] for x in (s, t)] == [0, 1] and origins(steps[3]) == ["accept"] * 5 + ["bonus"]
+    assert [notes(kept[3])["ranks"][x - 1] for x in (s, t)] == [0, 1] and origins(steps[3]) == [
+        "accept"
+    ] * 5 + ["bonus"]
     assert steps[3]["nodes"][15][0] == t and steps[3]["nodes"][15][6] == "accept"
     on, end = steps[5]["nodes"][8], steps[5]["nodes"][tour[6].node]
     assert (on[0], on[1], on[6], end[0], end[1]) == (4, '",', "reject", 4, '"],')
@@ -86,34 +107,57 @@ def test_what_is_said_of_the_model_that_drafts_for_itself() -> None:
     says(tour[5], sure[4][5], digits=2)
     assert notes(kept[4])["exit"] == "threshold" and origins(steps[4]) == ["accept"] * 6 + ["bonus"]
     says(tour[6], sure[9][1], digits=2)
-    assert "".join(x[1] for x in steps[9]["nodes"][2:6]) == " Rufus" and steps[9]["made"][-1][1:] == ["<|end|>", "resample"]
+    assert "".join(x[1] for x in steps[9]["nodes"][2:6]) == " Rufus" and steps[9]["made"][-1][1:] == [
+        "<|end|>",
+        "resample",
+    ]
     assert [x.attn for step in kept for x in step.passes if x.phase == "verify"] == [[2, 3, 4, 5, 6, 7]] * 10
     tokens = [token for step in steps for token, *_ in step["made"]]
     lane = Lane("target", load("lab", "float32", "cpu").decoder, KeepAll())
     logits = lane.forward(Feed.causal([*prompt, *tokens], 0))[0, len(prompt) - 1 : -1]
     behind = (logits.amax(-1) - logits[range(53), tokens]).max()
-    assert len(tokens) == 53 and behind < NEAR, "the text of plain decoding, but for a near tie, which falls by machine"
+    assert len(tokens) == 53 and behind < NEAR, (
+        "the text of plain decoding, but for a near tie, which falls by machine"
+    )
 
 
 def test_what_is_said_of_the_guesses_that_ride_along() -> None:
     steps, kept = told("lookahead"), steps_of("lookahead")
     assert [x.draft.passengers for x in kept[:1]] == [list(range(6))] and kept[0].drafted == 0
-    assert "harvested" not in notes(kept[1]) and len(notes(kept[2])["harvested"]) == 5 and len(steps[2]["made"]) == 1
+    assert (
+        "harvested" not in notes(kept[1])
+        and len(notes(kept[2])["harvested"]) == 5
+        and len(steps[2]["made"]) == 1
+    )
     words = [[x[1] for x in step["nodes"]] for step in steps]
-    assert notes(kept[3])["tried"] == 1 and words[3][1:4] == [' "', "B", "er"] and origins(steps[3]) == ["resample"]
+    assert (
+        notes(kept[3])["tried"] == 1
+        and words[3][1:4] == [' "', "B", "er"]
+        and origins(steps[3]) == ["resample"]
+    )
     assert text_of(steps[4:7]) == "507", "a number was due"
-    assert notes(kept[9])["tried"] == 2 and kept[9].path == [0, 1, 2] and origins(steps[9]) == ["accept"] * 3 + ["bonus"]
+    assert (
+        notes(kept[9])["tried"] == 2
+        and kept[9].path == [0, 1, 2]
+        and origins(steps[9]) == ["accept"] * 3 + ["bonus"]
+    )
     parents = list(kept[14].draft.parents)
     assert notes(kept[14])["tried"] == 4 and kept[14].path == [6, 7, 8] and len(steps[14]["made"]) == 4
     assert [k for k in range(11) if parents[k] == -1] == [0, 3, 6] and parents[9] == 6
     assert (words[14][8], words[14][10]) == ("T", "B")
     assert text_of(steps[:17]).endswith('Toronto",')
     assert (notes(kept[19])["pool"], notes(kept[19])["tried"], kept[19].drafted) == (53, 5, 14)
-    assert origins(steps[19]) == ["resample"] and steps[19]["made"][0][1] == ' ["' and ' ["' not in words[19][1:15]
+    assert (
+        origins(steps[19]) == ["resample"]
+        and steps[19]["made"][0][1] == ' ["'
+        and ' ["' not in words[19][1:15]
+    )
     assert (sum(len(x["made"]) for x in steps), f"{40 / len(steps):.2f}") == (40, "1.67")
     with opened("lookahead") as trace, opened("recycling") as other:
         assert trace.header.prompt.tolist() == other.header.prompt.tolist() and trace.header.lossless
-        assert trace.header.method["drafter"]["guesses"] == 5 and trace.emitted == other.emitted, "the text is the plain one"
+        assert trace.header.method["drafter"]["guesses"] == 5 and trace.emitted == other.emitted, (
+            "the text is the plain one"
+        )
 
 
 def test_what_is_said_of_the_draft_that_is_drawn_ahead() -> None:
@@ -128,7 +172,9 @@ def test_what_is_said_of_the_draft_that_is_drawn_ahead() -> None:
     says(tour[4], at[4][3], at[4][4], digits=3)
     assert [len(x["made"]) for x in steps[11:17]] == [3, 1, 1, 1, 1, 6] and at[5][6] == "reject"
     says(tour[5], at[5][5], digits=3)
-    assert origins(steps[23]) == ["accept"] * 8 + ["bonus"] and len(steps) == 24 and f"{64 / 24:.2f}" == "2.67"
+    assert (
+        origins(steps[23]) == ["accept"] * 8 + ["bonus"] and len(steps) == 24 and f"{64 / 24:.2f}" == "2.67"
+    )
     with opened("sjd") as trace:
         assert trace.header.lossless and len(text_of(steps)) == 64
 
@@ -139,17 +185,29 @@ def test_what_is_said_of_the_draft_that_is_as_long_as_it_dares() -> None:
     says(tour[0], said[0]["sure"][0], said[0]["threshold"], digits=2)
     says(tour[1], said[1]["sure"][1], digits=2)
     assert [(steps[k]["drafted"], said[k]["stop"]) for k in (0, 1)] == [(1, "threshold"), (2, "threshold")]
-    assert origins(steps[1]) == ["accept"] * 2 + ["bonus"] and said[1]["sure"][1] < said[1]["threshold"] < said[1]["sure"][0]
+    assert (
+        origins(steps[1]) == ["accept"] * 2 + ["bonus"]
+        and said[1]["sure"][1] < said[1]["threshold"] < said[1]["sure"][0]
+    )
     says(tour[2], said[2]["sure"][0], digits=2)
     assert steps[2]["drafted"] == 3 and steps[2]["nodes"][-1][1] == "." and origins(steps[2]) == ["resample"]
-    low = [x for k in range(5) for x in said[k]["sure"][: origins(steps[k]).count("accept")] if x < said[k]["threshold"]]
+    low = [
+        x
+        for k in range(5)
+        for x in said[k]["sure"][: origins(steps[k]).count("accept")]
+        if x < said[k]["threshold"]
+    ]
     says(tour[3], said[5]["threshold"], digits=2)
     assert len(low) == 3 and said[5]["threshold"] == min(low) < said[4]["threshold"]
     assert steps[5]["drafted"] == 20 == Method.named({"schedule": "confidence"}, {}).schedule.most
     assert origins(steps[5]) == ["accept"] * 13 + ["resample"] and said[5]["stop"] == "length"
-    assert [x[1] for x in steps[5]["nodes"][14:17]] == ["el", "la", ","] and text_of(steps[5:7]).endswith(" Bramble, the")
+    assert [x[1] for x in steps[5]["nodes"][14:17]] == ["el", "la", ","] and text_of(steps[5:7]).endswith(
+        " Bramble, the"
+    )
     says(tour[5], said[5]["sure"][13], said[6]["threshold"], said[6]["sure"][1], digits=2)
-    assert said[0]["threshold"] < said[6]["sure"][1] < said[6]["threshold"], "at the first bar it would have gone on"
+    assert said[0]["threshold"] < said[6]["sure"][1] < said[6]["threshold"], (
+        "at the first bar it would have gone on"
+    )
     assert steps[6]["drafted"] == 2 and origins(steps[6]) == ["accept"] * 2 + ["bonus"]
     says(tour[6], said[10]["threshold"], said[10]["sure"][-1], digits=2)
     assert steps[10]["drafted"] == 9 and origins(steps[10]) == ["accept"] * 7 + ["resample"]
@@ -162,7 +220,10 @@ def test_what_is_said_of_two_drafts() -> None:
     tour, steps, kept = TOURS["two-drafts"], told("two-drafts"), steps_of("two-drafts")
     assert notes(kept[0])["drawn_by"] == [1] * 6 + [2] * 6
     agreed = steps[5]["nodes"][tour[1].node]
-    assert [x[2] for x in steps[5]["nodes"][1:]].count(agreed[2]) == 4 and notes(kept[5])["models"][0] == [1, 2]
+    assert [x[2] for x in steps[5]["nodes"][1:]].count(agreed[2]) == 4 and notes(kept[5])["models"][0] == [
+        1,
+        2,
+    ]
     one, again, other = (steps[6]["nodes"][x.node] for x in tour[2:5])
     says(tour[2], one[3], one[4], one[5], one[8])
     assert one[2] == again[2] and again[7] == 0 and again[6] == "reject"
@@ -175,7 +236,12 @@ def test_what_is_said_of_two_drafts() -> None:
 
 def test_what_is_said_of_the_dart_that_saves_the_draft() -> None:
     tour, steps = TOURS["block"], told("block")
-    failed, saved, far, fifth = steps[4]["nodes"][1], steps[4]["nodes"][5], steps[11]["nodes"][2], steps[11]["nodes"][5]
+    failed, saved, far, fifth = (
+        steps[4]["nodes"][1],
+        steps[4]["nodes"][5],
+        steps[11]["nodes"][2],
+        steps[11]["nodes"][5],
+    )
     assert origins(steps[0]) == ["accept"] * 2 + ["resample"] and steps[0]["verdict"]["ok"] == [0, 1, 0, 0, 0]
     assert failed[5] > failed[8] and failed[5] > failed[4] / failed[3] and saved[5] < saved[8]
     says(tour[3], failed[8], failed[5], failed[4] / failed[3])
@@ -200,9 +266,14 @@ def test_what_is_said_of_tokens_in_a_pipeline() -> None:
         says(tour[stop], notes[tour[stop].step]["sure"][0])
     assert [len(step.path) for step in (steps[x.step] for x in tour)] == [1, 1, 0, 0, 1, 0, 1]
     assert [[bar[2] - bar[1] for bar in notes[k]["flight"]] for k in (0, 2)] == [[8, 6, 4, 2], [2, 2, 2, 2]]
-    assert [notes[k]["ticks"] for k in (2, 5, 13)] == [2, 2, 8] and [notes[k]["work"] for k in (13, 19)] == [20, 8]
+    assert [notes[k]["ticks"] for k in (2, 5, 13)] == [2, 2, 8] and [notes[k]["work"] for k in (13, 19)] == [
+        20,
+        8,
+    ]
     assert [[bar[4] for bar in notes[k]["flight"][1:]] for k in (5, 22)] == [["dropped"] * 3] * 2
-    assert [len(steps[k].path) for k in (12, 13, 14, 21)] == [0, 0, 0, 1], "guess after guess, and the T was right"
+    assert [len(steps[k].path) for k in (12, 13, 14, 21)] == [0, 0, 0, 1], (
+        "guess after guess, and the T was right"
+    )
     text, whole = text_of(told("pipeline")), text_of(told("recycling"))
     assert flown == "Tokyo" and text_of(told("pipeline")[21:25]) == "Toronto" and whole.startswith(text)
     assert (notes[-1]["clock"], notes[-1]["plain"]) == (112, 256)

@@ -14,14 +14,27 @@ def test_what_is_said_of_two_models_in_turns() -> None:
     says(tour[0], blocks[1].sure[-1], digits=3)
     says(tour[1], blocks[2].sure[-1], digits=3)
     assert steps[2]["made"][0][1:] == ["7", "target"] and text_of(steps[:3]).endswith(" 507")
-    assert [len(blocks[i].tokens) for i in (1, 3, 6, 7, 9)] == [4, 5, 8, 4, 5] and blocks[3].choice == blocks[3].tokens
+    assert [len(blocks[i].tokens) for i in (1, 3, 6, 7, 9)] == [4, 5, 8, 4, 5] and blocks[3].choice == blocks[
+        3
+    ].tokens
     assert steps[3]["made"][5][1:] == ["B", "target"]
-    assert (blocks[6].kept, len(kept[6].emitted), sum(x.lane == "target" for x in kept[6].passes)) == (8, 9, 1)
+    assert (blocks[6].kept, len(kept[6].emitted), sum(x.lane == "target" for x in kept[6].passes)) == (
+        8,
+        9,
+        1,
+    )
     says(tour[4], blocks[7].sure[2], digits=3)
     says(tour[4], -blocks[7].loss[2], digits=2)
-    assert (blocks[7].kept, blocks[7].bar, steps[7]["tally"]["rows"][2][0], steps[7]["made"][2][1]) == (2, 2, '",', '"],')
+    assert (blocks[7].kept, blocks[7].bar, steps[7]["tally"]["rows"][2][0], steps[7]["made"][2][1]) == (
+        2,
+        2,
+        '",',
+        '"],',
+    )
     says(tour[5], -blocks[9].loss[2], digits=2)
-    assert [x[0] for x in steps[9]["tally"]["rows"]] == ["active", '":', " false", "}", "<|end|>"] and blocks[9].kept == 2
+    assert [x[0] for x in steps[9]["tally"]["rows"]] == ["active", '":', " false", "}", "<|end|>"] and blocks[
+        9
+    ].kept == 2
     assert min(blocks[9].sure) > 0.5 and min(blocks[9].sure[3:]) > 0.8
     count, large = sum(len(x.emitted) for x in kept), sum(y.lane == "target" for x in kept for y in x.passes)
     assert f"{count} tokens, {count / large:.2f} from each pass" in tour[6].text
@@ -39,7 +52,10 @@ def test_what_is_said_of_turns_by_entropy() -> None:
         says(stop, *[one.score] * score, one.mean, digits=2)
     assert [turns[i].next for i in (1, 6, 12, 13, 30)] == ["large", "small", "small", "small", "large"]
     assert (turns[6].stay, turns[7].caught, turns[31].caught) == (7, 19, 24) and steps[7]["made"][0][1] == "a"
-    assert max(turns[i].score for i in (9, 10, 11)) < 0.3 and text_of(steps[5:8]) == text_of(steps[12:15]) == " Maria"
+    assert (
+        max(turns[i].score for i in (9, 10, 11)) < 0.3
+        and text_of(steps[5:8]) == text_of(steps[12:15]) == " Maria"
+    )
     assert text_of(steps).startswith(" named Maria. Maria had a friend, Maria,")
     assert text_of(steps[29:31]) == "Max" and text_of(steps[29:]).startswith("Max had a pink brush")
     assert all(kept[i].origins == ["draft"] for i in (12, 13, 30))
@@ -55,7 +71,10 @@ def test_what_is_said_of_three_answers() -> None:
     answers = [row[0] for row in steps[0]["tally"]["rows"]]
     assert all(x.startswith("77 ") and "*" not in x for x in answers) and len({*answers}) == 3
     says(tour[1], *record.votes, record.tau, digits=3)
-    assert f"{record.rows} rows" in tour[2].text and f"{kept[0].passes[-1].tokens} tokens of the prompt" in tour[2].text
+    assert (
+        f"{record.rows} rows" in tour[2].text
+        and f"{kept[0].passes[-1].tokens} tokens of the prompt" in tour[2].text
+    )
     assert text_of(steps) == "7 * 6 = 42<|end|>" and steps[3]["made"][0][1] == "6"
     assert all(steps[k]["nodes"][1][4] > 0.9999 for k in (0, 3)) and steps[1]["made"][0][1] == " *"
     assert all({x.lane for x in y.passes} == {"target"} for y in kept[1:])
@@ -69,11 +88,19 @@ def read_along(name: str) -> list[tuple[float, str | None]]:
         beside = [next(x.shadow for x in step.cache if x.lane == "target") for step in trace.steps]
         assert trace.header.along == "model" and all(x is not None and x.said is not None for x in beside)
         rows = [(float(x.drift[0]), int(x.said[0])) for x in beside if x is not None and x.said is not None]
-        return [(kl, None if [x] == step.emitted else trace.text([x])) for (kl, x), step in zip(rows, trace.steps, strict=True)]
+        return [
+            (kl, None if [x] == step.emitted else trace.text([x]))
+            for (kl, x), step in zip(rows, trace.steps, strict=True)
+        ]
 
 
 def test_what_is_said_of_four_bits() -> None:
-    tour, steps, kept, beside = TOURS["four-bits"], told("four-bits"), steps_of("four-bits"), read_along("four-bits")
+    tour, steps, kept, beside = (
+        TOURS["four-bits"],
+        told("four-bits"),
+        steps_of("four-bits"),
+        read_along("four-bits"),
+    )
     with opened("four-bits") as trace:
         assert trace.header.model["weights"] == "int4" and trace.header.reports is not None
         (made,) = trace.header.reports["target"]
@@ -101,28 +128,47 @@ def test_what_is_said_of_two_blocks_less() -> None:
     )
     with opened("fewer-blocks") as trace:
         model = trace.header.model
-        assert model["weights"] == "cut_layers skip=a6,f4" and model["widths"][4] == 0 and model["groups"][6] == []
+        assert (
+            model["weights"] == "cut_layers skip=a6,f4"
+            and model["widths"][4] == 0
+            and model["groups"][6] == []
+        )
         assert "Oliver" in trace.text(trace.header.prompt.tolist())
     for stop, ranks in enumerate([(0, 1), (0,), (0, 1), (0, 4), (0,), (0, 1)]):
         says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
     assert [(i, other) for i, (_, other) in enumerate(beside) if other] == [(0, " b"), (5, "H"), (9, " co")]
     assert len(steps) == 39 and beside[9][0] == max(kl for kl, _ in beside) > 0.3
     assert [steps[x.step]["made"][0][1] for x in tour] == [" cast", ".", "D", " time", "li", " But", "ome"]
-    asked = ' castle.\n\n"Do you have time today, Oliver?" asked Bertha.\n\n"Yes, of course. But I must be home'
+    asked = (
+        ' castle.\n\n"Do you have time today, Oliver?" asked Bertha.\n\n"Yes, of course. But I must be home'
+    )
     assert text_of(steps) == asked
 
 
 def test_what_is_said_of_fewer_heads() -> None:
-    tour, steps, kept, beside = TOURS["fewer-heads"], told("fewer-heads"), steps_of("fewer-heads"), read_along("fewer-heads")
+    tour, steps, kept, beside = (
+        TOURS["fewer-heads"],
+        told("fewer-heads"),
+        steps_of("fewer-heads"),
+        read_along("fewer-heads"),
+    )
     with opened("fewer-heads") as trace:
         groups, (made,) = trace.header.model["groups"], (trace.header.reports or {})["target"]
         assert sum(map(sum, groups)) == 36 and [len(x) for x in groups].count(1) == 1
         order = [x for row in made.findings["order"].values for x in row if x]
-        assert sorted(order) == [*range(1, 13)] and trace.header.model["weights"] == made.weights == "head_sensitivity"
+        assert (
+            sorted(order) == [*range(1, 13)]
+            and trace.header.model["weights"] == made.weights == "head_sensitivity"
+        )
         assert "There Kurt met Julia, who" in trace.text(trace.header.prompt.tolist())
     for stop, ranks in ((0, (0,)), (1, (0,)), (2, (0,)), (3, (0, 1)), (4, (0, 3)), (5, (0, 1)), (6, (0, 1))):
         says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
     assert [(i, x) for i, (_, x) in enumerate(beside) if x] == [(22, " R"), (28, " R"), (36, "."), (37, " R")]
     assert len(steps) == 40
-    assert beside[22][0] == max(kl for kl, _ in beside) > 5 and beside[17][0] > 10 * max(kl for kl, _ in beside[:17])
-    assert text_of(steps) == 'Rufus went to the beach with a pink wheel. "Yes," said Kurt. There Kurt met Julia, "Yes'
+    assert beside[22][0] == max(kl for kl, _ in beside) > 5 and beside[17][0] > 10 * max(
+        kl for kl, _ in beside[:17]
+    )
+    assert (
+        text_of(steps)
+        == 'Rufus went to the beach with a pink wheel. "Yes," said Kurt. There Kurt met Julia, "Yes'
+    )

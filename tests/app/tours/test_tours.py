@@ -38,9 +38,13 @@ def test_what_the_tours_say_of_runs_that_are_not_shipped() -> None:
     feed = Feed.causal([*prompt, *tokens], 0)
     logits = Lane("target", model.decoder, KeepAll()).forward(feed)[0, len(prompt) - 1 : -1]
     chosen = logits[range(len(tokens)), tokens]
-    assert len(tokens) == 40 and (logits.amax(-1) - chosen).max() < NEAR, "the text is that of the whole cache"
+    assert len(tokens) == 40 and (logits.amax(-1) - chosen).max() < NEAR, (
+        "the text is that of the whole cache"
+    )
     assert text_of(told("quest")) != text_of(steps)
-    dropping = Method.from_record(record | {"policy": record["policy"] | {"floor": 2.0}})  # no similarity is as large
+    dropping = Method.from_record(
+        record | {"policy": record["policy"] | {"floor": 2.0}}
+    )  # no similarity is as large
     assert run(model, dropping, prompt, max_new_tokens=8).text.startswith("Rosa went")
 
 
@@ -57,7 +61,9 @@ def test_a_tour_is_walked_with_the_keyboard_and_left(lab: Lab) -> None:
         page.wait_for_selector(f".ds h1:text-is('Step {stop.step}')")
         assert stop.title in page.inner_text(".ds-tour") and stop.text in page.inner_text(".ds-tour")
         if stop.status == "reject":
-            page.wait_for_function("document.querySelector('.ds .decision')?.textContent.includes('Rejected')")
+            page.wait_for_function(
+                "document.querySelector('.ds .decision')?.textContent.includes('Rejected')"
+            )
         assert page.evaluate("document.activeElement.matches('.ds-tour .go')"), "the next press leads on"
         page.keyboard.press("Enter")
     page.wait_for_selector(".ds-tour .stop", state="hidden")
@@ -70,7 +76,9 @@ def test_a_tour_begins_in_the_library(lab: Lab) -> None:
     other = examples()[2]
     page = lab.open("/#library", ready=False)
     page.locator("#ds-page-library .examples li").nth(2).get_by_text("Guided tour").click()
-    page.wait_for_function(f"document.documentElement.dataset.dsTab == 'lab' && {SHOWN} == '1 of {len(TOURS[other.name])}'")
+    page.wait_for_function(
+        f"document.documentElement.dataset.dsTab == 'lab' && {SHOWN} == '1 of {len(TOURS[other.name])}'"
+    )
     page.wait_for_selector(".ds h1:text-is('Step 0')")
     page.click("#ds-tab-library")
     page.locator("#ds-page-library .card").first.click()
@@ -86,7 +94,9 @@ def test_a_tour_begins_in_the_library(lab: Lab) -> None:
         ("canvas", ".ds .canvas [data-node='%d'][aria-pressed=true]"),
     ],
 )
-def test_on_a_small_screen_each_stop_and_its_node_are_in_view_together(lab: Lab, name: str, mark: str) -> None:
+def test_on_a_small_screen_each_stop_and_its_node_are_in_view_together(
+    lab: Lab, name: str, mark: str
+) -> None:
     example = next(x for x in examples() if x.name == name)
     stops = TOURS[example.name]
     page = lab.open(f"/#run={example.run}", width=390, height=844)

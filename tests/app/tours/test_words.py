@@ -21,10 +21,18 @@ def test_what_is_said_of_the_text_that_fits_a_schema() -> None:
         tops = [zip(x.tops.ids[0], x.tops.p[0], strict=True) for x in kept if x.tops is not None]
         likely = [{trace.text([int(token)]): float(p) for token, p in row} for row in tops]
     assert record == {"name": "Bertha", "city": "Bertha", "tags": ["silver", "gold"], "active": False}
-    assert [words[x.step] for x in tour][:-1] == ['{"', "name", "a", "city", "B", "s", "o"] and len(kept) == 37
+    assert [words[x.step] for x in tour][:-1] == ['{"', "name", "a", "city", "B", "s", "o"] and len(
+        kept
+    ) == 37
     sampler = [step.sampler or {} for step in kept]
-    assert [sampler[x.step]["allowed"] for x in tour] == [2, 3, 1, 3, 178, 6, 3, 1] and sampler[7]["forced"] == 1
-    assert "".join(words[4:7]) == "Berth" and max(likely[7], key=likely[7].__getitem__) == "a" and words[27] == "g"
+    assert [sampler[x.step]["allowed"] for x in tour] == [2, 3, 1, 3, 178, 6, 3, 1] and sampler[7][
+        "forced"
+    ] == 1
+    assert (
+        "".join(words[4:7]) == "Berth"
+        and max(likely[7], key=likely[7].__getitem__) == "a"
+        and words[27] == "g"
+    )
     says(tour[0], likely[0]["T"], likely[0]["Th"])
     says(tour[1], sampler[1]["refused"])
     says(tour[3], likely[10]["age"], sampler[10]["refused"])
@@ -33,7 +41,9 @@ def test_what_is_said_of_the_text_that_fits_a_schema() -> None:
     says(tour[6], likely[28]["olden"])
     orders = [sorted(row, key=row.__getitem__, reverse=True) for row in likely]
     assert orders[0][:2] == ["T", "Th"] and sampler[0]["refused"] > 0.9999 and orders[22][3] == "s"
-    assert orders[22][0] == "y" and not {x[0] for x in orders[22][:3]} & {"g", "s", "r"}, "begin none of the three tags"
+    assert orders[22][0] == "y" and not {x[0] for x in orders[22][:3]} & {"g", "s", "r"}, (
+        "begin none of the three tags"
+    )
     allowed = [k for k, step in enumerate(sampler) if k and words[k] == "<|end|>"]
     assert allowed == [36] and words[35] == "}"
 
@@ -49,15 +59,25 @@ def test_what_is_said_of_the_text_that_goes_round() -> None:
     by_round = {x.n: x.tp for x in rounds(loop, laws)}
     assert (loop.at, loop.period, loop.ending, len(p)) == (12, 12, True, 84) and tour[2].step == 23
     assert [x.step for x in tour[:4]] == [6, 18, 23, 30] and p[6] < p[18] < p[30]
-    assert steps[6].emitted == steps[18].emitted == steps[30].emitted and texts[6] == " b" and texts[40].startswith("\n\n")
+    assert (
+        steps[6].emitted == steps[18].emitted == steps[30].emitted
+        and texts[6] == " b"
+        and texts[40].startswith("\n\n")
+    )
     for stop in (0, 1, 3, 4):
         says(tour[stop], p[tour[stop].step])
     says(tour[2], by_round[1], by_round[2], digits=3)
     says(tour[5], by_round[5], digits=3)
-    assert tour[5].step == 23 + 3 * 12 and p[40] < 0.5 and by_round[2] - by_round[1] > 5 * abs(by_round[5] - by_round[2])
+    assert (
+        tour[5].step == 23 + 3 * 12
+        and p[40] < 0.5
+        and by_round[2] - by_round[1] > 5 * abs(by_round[5] - by_round[2])
+    )
     assert f"{again:.0%}".replace("%", " %") in tour[6].text and steps[30].tops is not None
     assert sorted(steps[30].tops.p[0])[-2] < 0.1
-    made = Session(load("lab", "float32", "cpu"), Method.named({"sampler": ["momentum"]}), prompt, max_new_tokens=84)
+    made = Session(
+        load("lab", "float32", "cpu"), Method.named({"sampler": ["momentum"]}), prompt, max_new_tokens=84
+    )
     for _ in made.stream():
         pass
     assert not any(x.loop for x in repeats(made.tokens[len(prompt) :]))
@@ -76,18 +96,40 @@ def test_what_is_said_of_the_token_that_repeats_least() -> None:
             nearest = (step.notes or {})["nearest"]
             near.append({w: trace.text([before[k]]) for w, (_, k) in zip(words, nearest, strict=True)})
         taken = [trace.text(step.emitted) for step in steps]
-    assert all((step.choices or [])[0].weights == {"p": pytest.approx(0.4), "max cos": pytest.approx(-0.6)} for step in steps)
+    assert all(
+        (step.choices or [])[0].weights == {"p": pytest.approx(0.4), "max cos": pytest.approx(-0.6)}
+        for step in steps
+    )
     at = [x.step for x in tour]
     assert [taken[i] for i in at] == [" named", " N", " lived", "k", " bo", " M", " the"]
-    for stop, words in ((0, [" named"]), (1, [" S"]), (3, ["cy", "k"]), (4, [" g", " bo"]), (5, [" the", " M"])):
+    for stop, words in (
+        (0, [" named"]),
+        (1, [" S"]),
+        (3, ["cy", "k"]),
+        (4, [" g", " bo"]),
+        (5, [" the", " M"]),
+    ):
         says(tour[stop], *(x for word in words for x in rows[at[stop]][word]))
     says(tour[2], rows[9][" lived"][1], rows[9][" lived"][0])
     likeliest = [max(rows[i], key=lambda word, row=rows[i]: row[word][0]) for i in at[:6]]
-    assert likeliest == [" named", " N", " lived", "cy", " bo", " the"] and rows[24][" the"][0] > 7 * rows[24][" M"][0]
+    assert (
+        likeliest == [" named", " N", " lived", "cy", " bo", " the"]
+        and rows[24][" the"][0] > 7 * rows[24][" M"][0]
+    )
     assert [*rows[5]][4] == " S" and [*rows[19]][4] == " g", "the last of five by the score"
-    assert [near[i][w] for i, w in ((5, " S"), (9, " lived"), (19, " g"), (24, " the"))] == [" S", " named", " g", "On"]
+    assert [near[i][w] for i, w in ((5, " S"), (9, " lived"), (19, " g"), (24, " the"))] == [
+        " S",
+        " named",
+        " g",
+        "On",
+    ]
     assert near[12]["cy"] == "an" and near[0][" named"] == "," and taken[2:5] == ["us", "an", "."]
-    assert ["".join(taken[a:b]) for a, b in ((1, 4), (10, 14), (19, 21), (24, 27))] == [" Susan", " Lukas", " boy", " Monday"]
+    assert ["".join(taken[a:b]) for a, b in ((1, 4), (10, 14), (19, 21), (24, 27))] == [
+        " Susan",
+        " Lukas",
+        " boy",
+        " Monday",
+    ]
     words = "".join(taken).split()
     assert [x for x in words if words.count(x) > 1] == ["the", "the"]
     assert all(sum(x.tokens for x in step.passes) == 5 and len(step.passes) == 1 for step in steps[1:])
@@ -101,7 +143,9 @@ def test_what_is_said_of_texts_weighed_by_what_follows() -> None:
         words = [trace.text(x.texts[0].tokens) for x in drawn]
         pieces = [[trace.text([token]) for token in x.texts[0].tokens[:3]] for x in drawn]
     notes = [step.notes or {} for step in steps]
-    law = [{name.partition(" ")[2].strip(): p for name, p in x["aligned"].items()} for x in notes]  # the blank's name is empty
+    law = [
+        {name.partition(" ")[2].strip(): p for name, p in x["aligned"].items()} for x in notes
+    ]  # the blank's name is empty
     first = {name.split()[-1]: p for name, p in notes[0]["grammar"].items()}
     says(tour[0], first["bo"], first["g"], first["c"])
     says(tour[1], law[1]["c"])
@@ -110,9 +154,20 @@ def test_what_is_said_of_texts_weighed_by_what_follows() -> None:
     says(tour[6], *(law[21][x] for x in ("bo", "g", "c", "do")))
     assert law[3]["d"] > 0.4 and law[4]["d"] < 1e-6 and law[0]["c"] > 0.3 and law[14][""] > 0.5
     assert sorted(law[21], key=law[21].__getitem__, reverse=True)[:4] == ["bo", "g", "c", "do"]
-    assert words[1].startswith(" cat named Max.") and words[4].startswith(" dog") and pieces[4] == [" d", "o", "g"]
-    assert [x[0] == " " for x in pieces[:16]] == [False] * 15 + [True], "the 16th text is the first that goes that way"
-    assert not steps[19].passes and all(step.passes for step in steps[:19]) and len(steps) == 22 and words[19] in words[:19]
+    assert (
+        words[1].startswith(" cat named Max.")
+        and words[4].startswith(" dog")
+        and pieces[4] == [" d", "o", "g"]
+    )
+    assert [x[0] == " " for x in pieces[:16]] == [False] * 15 + [True], (
+        "the 16th text is the first that goes that way"
+    )
+    assert (
+        not steps[19].passes
+        and all(step.passes for step in steps[:19])
+        and len(steps) == 22
+        and words[19] in words[:19]
+    )
 
 
 def test_what_is_said_of_the_search_by_a_test() -> None:
@@ -122,7 +177,9 @@ def test_what_is_said_of_the_search_by_a_test() -> None:
     again = Search(offers=search.offers[:1], priors=search.priors[:1])
     planner, chosen = Planner(again, 4.0, 10.0), [[0.0]]
     for k, rollout in enumerate(search.rollouts, 1):
-        chosen.append([planner.scores(search.parents[k])[n] for n in (0, 1)] if search.offers[search.parents[k]] else [])
+        chosen.append(
+            [planner.scores(search.parents[k])[n] for n in (0, 1)] if search.offers[search.parents[k]] else []
+        )
         ends = search.closed[k] if not search.offers[k] else ""
         planner.bear(search.parents[k], search.tokens[k], search.offers[k], search.priors[k], ends)
         planner.reward(k, rollout.reward)
@@ -133,14 +190,31 @@ def test_what_is_said_of_the_search_by_a_test() -> None:
         texts = [trace.text(x.tokens).removesuffix("<|end|>") for x in search.rollouts]
         pieces = [trace.text([x]) for x in search.tokens]
     short, lost = "(14 + 2 - 5 * 3) * (11 - 9)", "(14 + 2 - (7 + 15 + (7 + 15 + (11 - 9))"
-    assert {*texts[:9]} == {short} and texts[9] == texts[12] == lost and texts[18] == short and short in tour[0].text
-    assert texts[20] == "(14 + 2 - 5 * 3) * (7 + 15 + (11 - 9))" and texts[20] in tour[5].text and lost.count("7 + 15") == 2
+    assert (
+        {*texts[:9]} == {short}
+        and texts[9] == texts[12] == lost
+        and texts[18] == short
+        and short in tour[0].text
+    )
+    assert (
+        texts[20] == "(14 + 2 - 5 * 3) * (7 + 15 + (11 - 9))"
+        and texts[20] in tour[5].text
+        and lost.count("7 + 15") == 2
+    )
     assert (14 + 2 - 5 * 3) * (11 - 9) == 2 and lost.count("(") > lost.count(")")
     assert (14 + 2 - 5 * 3) * (7 + 15 + (11 - 9)) == 24 and len({*texts}) == 3
-    assert [pieces[k] for k in (8, 10, 19, 21)] == [" ", " (", "1", "7"] and search.parents[8] == search.parents[10] == 7
-    assert search.parents[9] == 8 and search.parents[19] == search.parents[21] == 18, "8 was passed twice, 19 once"
-    assert search.rollouts[4].read == 0 and min(search.priors[search.parents[k]][0] for k in range(1, 8)) > 0.99
-    assert sum(x.read for x in search.rollouts) == 55 and [x.reward for x in search.rollouts] == [0.0] * 20 + [1.0]
+    assert [pieces[k] for k in (8, 10, 19, 21)] == [" ", " (", "1", "7"] and search.parents[
+        8
+    ] == search.parents[10] == 7
+    assert search.parents[9] == 8 and search.parents[19] == search.parents[21] == 18, (
+        "8 was passed twice, 19 once"
+    )
+    assert (
+        search.rollouts[4].read == 0 and min(search.priors[search.parents[k]][0] for k in range(1, 8)) > 0.99
+    )
+    assert sum(x.read for x in search.rollouts) == 55 and [x.reward for x in search.rollouts] == [
+        0.0
+    ] * 20 + [1.0]
 
 
 def test_what_is_said_of_the_vote() -> None:
@@ -150,14 +224,18 @@ def test_what_is_said_of_the_vote() -> None:
     with opened("consensus") as trace:
         texts = [trace.text(x.tokens).removesuffix("<|end|>") for x in vote.texts]
     assert [k for k, x in enumerate(texts) if x == "4 * 8 = 32"] == [3, 4] and len({*texts}) == 7
-    assert [texts[k] for k in (0, 1, 5)] == ["4 * 8 = 34", "4 - 8 = 7", "4 * 8 = 35"] and "8 texts" in tour[0].text
+    assert [texts[k] for k in (0, 1, 5)] == ["4 * 8 = 34", "4 - 8 = 7", "4 * 8 = 35"] and "8 texts" in tour[
+        0
+    ].text
     says(tour[1], vote.votes[3], digits=3)
     says(tour[2], vote.votes[5], digits=3)
     says(tour[3], vote.texts[0].logp, vote.texts[3].logp, digits=2)
     says(tour[3], vote.votes[0], digits=3)
     says(tour[4], vote.texts[1].logp, digits=2)
     says(tour[4], vote.votes[1], digits=3)
-    assert vote.texts[0].logp > vote.texts[3].logp == max(x.logp for x in vote.texts[1:]) and {*vote.votes} == {0.25, 0.125}
+    assert vote.texts[0].logp > vote.texts[3].logp == max(x.logp for x in vote.texts[1:]) and {
+        *vote.votes
+    } == {0.25, 0.125}
     assert len([x for x in texts if not x.endswith("= 32")]) == len({*texts} - {"4 * 8 = 32"}) == 6
 
 
@@ -168,11 +246,19 @@ def test_what_is_said_of_the_shorter_prompt() -> None:
         cut, passes = trace.prefill.cut, trace.prefill.passes
         prompt = [trace.text([int(x)]) for x in trace.header.prompt]
         left = "".join(prompt[i] for i in cut.kept)
-    assert (len(prompt), len(cut.kept), cut.layers) == (74, 52, [5]) and (passes[0].tokens, passes[0].attn) == (74, 5)
+    assert (len(prompt), len(cut.kept), cut.layers) == (74, 52, [5]) and (
+        passes[0].tokens,
+        passes[0].attn,
+    ) == (74, 5)
     assert "with Rufus instead" in left and "beach with" in left and "who had a box" in left
-    assert "with a pink wheel" in "".join(prompt) and not any(x in left for x in ("pink", "wheel", "grape", "ate"))
+    assert "with a pink wheel" in "".join(prompt) and not any(
+        x in left for x in ("pink", "wheel", "grape", "ate")
+    )
     assert left.count("Julia") == 1 and left.count("Jia") == 1 and prompt[6:10] == [" R", "u", "f", "us"]
-    assert text_of(steps) == "Rufus went to the beach with a green box. There Rufus met Julia. Julia and Rufus ate pears."
+    assert (
+        text_of(steps)
+        == "Rufus went to the beach with a green box. There Rufus met Julia. Julia and Rufus ate pears."
+    )
     for stop, ranks in ((2, (0,)), (3, (0,)), (4, (0,)), (5, (0,)), (6, (0, 1))):
         says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
     assert [steps[x.step]["made"][0][1] for x in tour[2:7]] == [" be", " green", " box", "ul", " pe"]
@@ -186,8 +272,13 @@ def test_what_is_said_of_the_phrase_that_was_left_out() -> None:
         assert cut is not None and cut.units is not None and cut.worth is not None and cut.reason is not None
         words = [trace.text([int(x)]) for x in trace.header.prompt]
         written = [trace.text(x.emitted) for x in steps]
-    left, seen = ("".join(w for w, r in zip(words, cut.reason, strict=True) if (r == 0) == out) for out in (True, False))
-    units = {"".join(words[a:b]): k for k, (a, b) in enumerate(zip(cut.units, [*cut.units[1:], len(words)], strict=True))}
+    left, seen = (
+        "".join(w for w, r in zip(words, cut.reason, strict=True) if (r == 0) == out) for out in (True, False)
+    )
+    units = {
+        "".join(words[a:b]): k
+        for k, (a, b) in enumerate(zip(cut.units, [*cut.units[1:], len(words)], strict=True))
+    }
     beach, wheel = (float(cut.worth[units[x]]) for x in (" to the beach", " with a pink wheel."))
     read = [float(cut.worth[k]) for k in units.values() if cut.reason[cut.units[k]] == 1]
     assert left == " with a pink wheel." and wheel < beach == min(read)
@@ -218,10 +309,21 @@ def test_what_is_said_of_texts_that_branch_off_one_another() -> None:
     del texts[0]
     leads, lived = " named Lukas. Next door", " named Lukas. Next door lived"
     assert [texts[i][0] for i in (9, 10)] == [leads, lived] and texts[11][0].startswith(" named Mabel")
-    assert [texts[11][k] for k in (1, 3)] == [lived + " M", lived + " J"] and not any("Lukas" in x for x in texts[12])
+    assert [texts[11][k] for k in (1, 3)] == [lived + " M", lived + " J"] and not any(
+        "Lukas" in x for x in texts[12]
+    )
     says(tour[3], -beams[11].scores[1], -beams[11].scores[0], digits=2)
-    assert beams[10].scores[0] - beams[11].scores[1] > 2 and len({x.rpartition(" ")[0] for x in texts[12][1:]}) == 1
-    assert [refs for *_, stop, refs in cache[12].shared.tolist() if stop == 25] == [1, 3], "three read one path to its end"
-    assert cache[0].held == 13 and len(steps) == 32 and text_of(told("beam")).startswith(" named Mabel. Mabel and Mabel had")
+    assert (
+        beams[10].scores[0] - beams[11].scores[1] > 2
+        and len({x.rpartition(" ")[0] for x in texts[12][1:]}) == 1
+    )
+    assert [refs for *_, stop, refs in cache[12].shared.tolist() if stop == 25] == [1, 3], (
+        "three read one path to its end"
+    )
+    assert (
+        cache[0].held == 13
+        and len(steps) == 32
+        and text_of(told("beam")).startswith(" named Mabel. Mabel and Mabel had")
+    )
     says(tour[6], -beams[31].scores[0], digits=2)
     assert "Mabel and Mabel had been friends" in text_of(told("beam"))

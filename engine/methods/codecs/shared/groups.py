@@ -36,7 +36,11 @@ def quantise(x: Tensor, group: int, bits: int) -> Parts:
     low, high = each.aminmax(dim=-1)
     scale = fit_scale(torch.zeros_like(low), high - low, 0, top, x.dtype)
     codes = find_levels(each - low[..., None], widened(scale)[..., None]).clamp_(0, top)
-    return {"words": pack_bits(codes.to(torch.uint8).flatten(-2), bits), "scale": scale, "zero": low.to(x.dtype)}
+    return {
+        "words": pack_bits(codes.to(torch.uint8).flatten(-2), bits),
+        "scale": scale,
+        "zero": low.to(x.dtype),
+    }
 
 
 def dequantise(parts: Parts, bits: int) -> Tensor:
@@ -80,6 +84,8 @@ def unfit(name: str, knob: str, together: int, group: int, bits: int, spec: Mode
         )
     each = 8 // bits
     if channels(group, spec.head_dim) % each:
-        way = f"choose {name}.bits = 4" if each == 4 and not spec.head_dim % 2 else "choose the codec unpacked"
+        way = (
+            f"choose {name}.bits = 4" if each == 4 and not spec.head_dim % 2 else "choose the codec unpacked"
+        )
         return f"{name} packs {each} channels into a byte, and the heads of {spec.name} have {spec.head_dim}: {way}."
     return None

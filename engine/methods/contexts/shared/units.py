@@ -23,7 +23,11 @@ _WORDS = re.compile(rf"\s(?:(?:{FUNCTION.replace(' ', '|')})\b[ \t]?)+", re.IGNO
 
 def question() -> Any:
     """The knob `question` of a context; `Text.stays` says what it comes to."""
-    return param("both", choices=("both", "end", "start", "none"), help="which sentence stays: the last, the first, or both")
+    return param(
+        "both",
+        choices=("both", "end", "start", "none"),
+        help="which sentence stays: the last, the first, or both",
+    )
 
 
 class Text:
@@ -67,7 +71,11 @@ class Text:
         stays[-1] = True
         stays[0] |= self.unforetold
         starts = self.starts("sentence") if self.known else [0]
-        spans = [x for x in zip(starts, [*starts[1:], self.n], strict=True) if self.says(*x)] if self.known else []
+        spans = (
+            [x for x in zip(starts, [*starts[1:], self.n], strict=True) if self.says(*x)]
+            if self.known
+            else []
+        )
         asks = {"start": spans[:1], "end": spans[-1:], "both": [*spans[:1], *spans[-1:]], "none": []}
         for start, stop in asks[question]:
             stays[start:stop] = True

@@ -50,7 +50,10 @@ class Table(Generic[K]):
 
     def _keep(self, keys: Sequence[K], states: Tensor) -> None:
         """Take in new keys, the last of them where there is no room for all."""
-        keys, states = keys[len(keys) - min(len(keys), self.rows) :], states[len(keys) - min(len(keys), self.rows) :]
+        keys, states = (
+            keys[len(keys) - min(len(keys), self.rows) :],
+            states[len(keys) - min(len(keys), self.rows) :],
+        )
         if not len(keys):
             return
         wanted = min(len(self) + len(keys), self.rows)

@@ -57,11 +57,19 @@ class Online(DrawnDrafter):
     }
 
     length: int = param(5, low=1, high=16, unit="tokens", help="gamma, tokens drafted per step")
-    every: int = param(8, low=1, high=256, unit="places", help="I, rejected tokens after which the draft model learns")
+    every: int = param(
+        8, low=1, high=256, unit="places", help="I, rejected tokens after which the draft model learns"
+    )
     rate: float = param(1e-3, low=0.0, high=0.1, step=1e-4, help="learning rate of AdamW, constant")
-    loss: str = param("forward", choices=LOSSES, help="what is made smaller: KL(p || q), KL(q || p), or both to the middle")
-    keep: int = param(0, low=0, high=256, unit="places", help="newest places that are learned from again; 0: none")
-    window: int = param(256, low=8, high=2048, unit="tokens", help="text before a place that it is learned with, at most")
+    loss: str = param(
+        "forward", choices=LOSSES, help="what is made smaller: KL(p || q), KL(q || p), or both to the middle"
+    )
+    keep: int = param(
+        0, low=0, high=256, unit="places", help="newest places that are learned from again; 0: none"
+    )
+    window: int = param(
+        256, low=8, high=2048, unit="tokens", help="text before a place that it is learned with, at most"
+    )
 
     @property
     def scheduled(self) -> bool:
@@ -72,7 +80,9 @@ class Online(DrawnDrafter):
 
     def begin(self, ctx: Context) -> None:
         self._lane: Lane = ctx.lanes["draft"]
-        if isinstance(self._lane.decoder, Learner):  # a run that begins again begins with what was never taught
+        if isinstance(
+            self._lane.decoder, Learner
+        ):  # a run that begins again begins with what was never taught
             self._lane.truncate(0)
         self._lane.decoder = self._learner = Learner.of(self._lane.decoder, self.rate)
         self._places: list[tuple[int, Tensor]] = []  # position of the refused token, and p [V] there

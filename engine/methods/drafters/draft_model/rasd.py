@@ -47,17 +47,27 @@ class RASD(Drafter):
     lanes = ("draft",)
     tells: ClassVar[dict[str, Note]] = {
         "origin": Note("node", "from", what="the draft model, the search, or both"),
-        "suffix": Note("grid", "suffix", "tokens", "length of the end of the text that was found", rows=["text", "datastore"]),
+        "suffix": Note(
+            "grid",
+            "suffix",
+            "tokens",
+            "length of the end of the text that was found",
+            rows=["text", "datastore"],
+        ),
         "hits": Note("grid", "hits", "places", "where it was found", rows=["text", "datastore"]),
         "pruned": Note("series", "pruned", "places", "whose next token the draft model does not like"),
     }
 
     nodes: int = param(12, low=1, high=64, unit="nodes", help="size of the draft model's tree")
     depth: int = param(4, low=1, high=11, unit="levels", help="deepest level of the draft model's tree")
-    width: int = param(3, low=1, high=16, unit="nodes", help="best nodes of a level that go on, and continuations of each")
+    width: int = param(
+        3, low=1, high=16, unit="nodes", help="best nodes of a level that go on, and continuations of each"
+    )
     retrieved: int = param(12, low=0, high=64, unit="nodes", help="size of the tree that the search gives")
     length: int = param(8, low=1, high=32, unit="tokens", help="taken from each place that the search finds")
-    first: int = param(8, low=1, high=64, unit="tokens", help="likeliest by the draft model, of which one must come first")
+    first: int = param(
+        8, low=1, high=64, unit="tokens", help="likeliest by the draft model, of which one must come first"
+    )
     longest: int = param(6, low=1, high=8, unit="tokens", help="longest suffix that is looked for")
     shortest: int = param(2, low=1, high=8, unit="tokens", help="shortest suffix that is looked for")
     datastore: str = param("", file=True, most=LARGEST, help=HELP)
@@ -68,7 +78,9 @@ class RASD(Drafter):
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if self.shortest > self.longest:
-            return f"rasd.shortest = {self.shortest}: must not be above rasd.longest, which is {self.longest}."
+            return (
+                f"rasd.shortest = {self.shortest}: must not be above rasd.longest, which is {self.longest}."
+            )
         return None
 
     def begin(self, ctx: Context) -> None:

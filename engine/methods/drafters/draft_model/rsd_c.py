@@ -35,7 +35,12 @@ class RSDC(DrawnDrafter):
     }
 
     branching: tuple[int, ...] = param(
-        (3, 2, 1, 1), low=1, high=MOST, most=MOST, unit="children", help="of a node at each level from the root on, e.g. 3,2,1"
+        (3, 2, 1, 1),
+        low=1,
+        high=MOST,
+        most=MOST,
+        unit="children",
+        help="of a node at each level from the root on, e.g. 3,2,1",
     )
 
     @property
@@ -51,6 +56,10 @@ class RSDC(DrawnDrafter):
         tree, frontier = ModelTree(ctx), [ROOT]
         for level, width in enumerate(self.branching[: ctx.room]):
             rows = tree.read(frontier) if level else tree.root()
-            frontier = [child for children in tree.spread(frontier, rows, [width] * len(frontier)) for child in children]
+            frontier = [
+                child
+                for children in tree.spread(frontier, rows, [width] * len(frontier))
+                for child in children
+            ]
         tree.close()
         return tree.draft(self.proposes, notes={"branching": self.knobs()["branching"]})

@@ -51,7 +51,9 @@ class RSDS(DrawnDrafter):
     source = "Jeon et al. 2024, arXiv:2402.14160, RSD-S; Kool et al. 2019, arXiv:1903.06059, stochastic beam search"
     lanes = ("draft",)
     tells: ClassVar[dict[str, Note]] = {
-        "scores": Note("node", "score", "nats", "perturbed log-probability of the path: the largest of a level stay"),
+        "scores": Note(
+            "node", "score", "nats", "perturbed log-probability of the path: the largest of a level stay"
+        ),
         "phi": Note("node", "phi", "nats", "log-probability of the path", summed=True),
     }
 
@@ -70,7 +72,9 @@ class RSDS(DrawnDrafter):
         for level in range(min(self.length, ctx.room)):
             rows = tree.read(frontier) if level else tree.root()
             siblings = families(tree, frontier, rows, self.width)
-            scores = [_best(phi[x], y) if tree.greedy else score[x] for x, y in zip(frontier, siblings, strict=True)]
+            scores = [
+                _best(phi[x], y) if tree.greedy else score[x] for x, y in zip(frontier, siblings, strict=True)
+            ]
             slots = [_Slot(-scores[i], i, phi[x], siblings[i]) for i, x in enumerate(frontier)]
             heapq.heapify(slots)
             level_nodes: list[int] = []
@@ -82,7 +86,11 @@ class RSDS(DrawnDrafter):
                 if slot.siblings.more and taken < 1 and len(level_nodes) < self.width:
                     left = slot.phi + math.log1p(-taken)
                     place = ctx.position + level
-                    after = _best(left, slot.siblings) if tree.greedy else lower(left, -slot.least, ctx.chance, place)
+                    after = (
+                        _best(left, slot.siblings)
+                        if tree.greedy
+                        else lower(left, -slot.least, ctx.chance, place)
+                    )
                     heapq.heappush(slots, _Slot(-after, slot.row, left, slot.siblings))
             frontier = level_nodes
         tree.close()

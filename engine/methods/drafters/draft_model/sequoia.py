@@ -47,14 +47,20 @@ class Sequoia(DrawnDrafter):
     nodes: int = param(24, low=1, high=128, unit="nodes", help="size of the tree")
     depth: int = param(6, low=1, high=16, unit="levels", help="deepest level of the tree")
     rates: str = param("fixed", choices=("fixed", "measured"), help="how often the b-th child is accepted")
-    fit: bool = param(False, help="take the size and depth with the most tokens per microsecond on this device")
+    fit: bool = param(
+        False, help="take the size and depth with the most tokens per microsecond on this device"
+    )
 
     @property
     def branches(self) -> bool:
         return self.nodes > 1
 
     def begin(self, ctx: Context) -> None:
-        self._seen, self._taken, self._steps = [float(PRIOR)] * len(RATES), [PRIOR * rate for rate in RATES], 0
+        self._seen, self._taken, self._steps = (
+            [float(PRIOR)] * len(RATES),
+            [PRIOR * rate for rate in RATES],
+            0,
+        )
         if self.fit:
             self.nodes, self.depth = self.best_size(ctx)
         self._template = self._plan()
@@ -77,7 +83,9 @@ class Sequoia(DrawnDrafter):
         draft = verify_costs(lane.decoder, [1], lane.executor)[0]
         table = SequoiaTable(RATES, self.nodes, self.depth)
         levels = range(1, self.depth + 1)
-        costs = {(n, deep): cost + deep * draft for n, cost in zip(sizes, target, strict=True) for deep in levels}
+        costs = {
+            (n, deep): cost + deep * draft for n, cost in zip(sizes, target, strict=True) for deep in levels
+        }
         return max(costs, key=lambda x: table.expected(*x) / costs[x])
 
     def propose(self, ctx: Context) -> Draft:

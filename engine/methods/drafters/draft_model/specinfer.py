@@ -49,9 +49,16 @@ class SpecInfer(Drafter):
         "merged": Note("series", "merged", "nodes", "proposals that repeat the path of another one"),
     }
 
-    models: int = param(1, low=1, high=3, help="m, draft models; further ones have the roles draft2 and draft3")
+    models: int = param(
+        1, low=1, high=3, help="m, draft models; further ones have the roles draft2 and draft3"
+    )
     branching: tuple[int, ...] = param(
-        (1, 1, 2, 1), low=1, high=MOST, most=MOST, unit="children", help="of a node at each level of one tree, e.g. 3,2,1"
+        (1, 1, 2, 1),
+        low=1,
+        high=MOST,
+        most=MOST,
+        unit="children",
+        help="of a node at each level of one tree, e.g. 3,2,1",
     )
 
     @classmethod

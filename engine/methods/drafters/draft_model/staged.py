@@ -40,15 +40,23 @@ class Staged(Drafter):
     lanes = ("draft",)
     proposes = "iid"
     tells: ClassVar[dict[str, Note]] = {
-        "stage": Note("node", "stage", what="0: guessed by the table and kept; 1: written by the draft model"),
+        "stage": Note(
+            "node", "stage", what="0: guessed by the table and kept; 1: written by the draft model"
+        ),
         "passes": Note("series", "passes", what="of the draft model"),
         "guessed": Note("series", "guessed", "tokens", "that the draft model read from the table"),
     }
 
     length: int = param(8, low=1, high=32, unit="tokens", help="tokens drafted for the target per step")
-    guess: int = param(4, low=0, high=16, unit="tokens", help="tokens that the table guesses at a time; 0: none")
-    table: str = param("ngram", choices=("ngram", "lookup"), help="most frequent follower, or the latest occurrence")
-    ngram: int = param(3, low=2, high=8, unit="tokens", help="longest n-gram of the table, the token after it included")
+    guess: int = param(
+        4, low=0, high=16, unit="tokens", help="tokens that the table guesses at a time; 0: none"
+    )
+    table: str = param(
+        "ngram", choices=("ngram", "lookup"), help="most frequent follower, or the latest occurrence"
+    )
+    ngram: int = param(
+        3, low=2, high=8, unit="tokens", help="longest n-gram of the table, the token after it included"
+    )
 
     def begin(self, ctx: Context) -> None:
         self._counts, self._index = NgramCounts(self.ngram), SuffixIndex(self.ngram - 1)
@@ -65,7 +73,9 @@ class Staged(Drafter):
         """Up to `count` tokens that may follow `text`, the last of which may be drafted."""
         if self.table == "lookup":
             for n in range(min(self.ngram - 1, len(text) - 1), 0, -1):
-                before = [end for end in self._index.ends(text[-n:])[-2:] if end < len(text)]  # a text ends with itself
+                before = [
+                    end for end in self._index.ends(text[-n:])[-2:] if end < len(text)
+                ]  # a text ends with itself
                 if before:
                     return text[before[-1] : before[-1] + count]
             return []
@@ -104,7 +114,9 @@ class _Chain:
         fed, rows = [*self.text[read:], *guess], len(guess) + 1
         logits = lane.forward(Feed.causal(fed, read, lane.decoder.device), "draft")[0, -rows:]
         at = Cursor(Draft.chain(guess), logits, lane.best[-rows:], sampler, self.state, len(self.text))
-        verdict = match(at.draft, at) if at.greedy else one_by_one(at.draft, at, self.chance)  # the rule `lossless`
+        verdict = (
+            match(at.draft, at) if at.greedy else one_by_one(at.draft, at, self.chance)
+        )  # the rule `lossless`
         assert verdict.token is not None
         lane.commit(list(range(len(fed) - len(guess) + len(verdict.path))), compress=False)
         for place, token in enumerate([*guess[: len(verdict.path)], verdict.token]):
@@ -125,7 +137,9 @@ class _Chain:
         if not self.laws:
             return Draft.chain(tokens, source=source, notes=notes)
         rows = list(range(len(tokens)))
-        return Draft.chain(tokens, kind="iid", q=torch.stack(self.laws), q_row=rows, u=self.u, source=source, notes=notes)
+        return Draft.chain(
+            tokens, kind="iid", q=torch.stack(self.laws), q_row=rows, u=self.u, source=source, notes=notes
+        )
 
 
 class _Inside(Chance):

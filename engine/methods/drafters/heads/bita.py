@@ -13,7 +13,10 @@ from ..shared.slotted import SLOTS, Slotted
 from ..shared.trees import SHAPED, Growth, shaped_tree
 
 # How often the guess of rank 0, 1, ... is right, by mask token, for a file that does not say.
-RATES = tuple(tuple(x * 0.7**k for x in (0.5, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01)) for k in range(16))
+RATES = tuple(
+    tuple(x * 0.7**k for x in (0.5, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01))
+    for k in range(16)
+)
 
 
 @component
@@ -38,7 +41,9 @@ class BiTA(Slotted):
     reads = "bita"
     tells: ClassVar[dict[str, Note]] = {"slots": SLOTS, **SHAPED}
 
-    nodes: int = param(5, low=1, high=32, unit="nodes", help="candidates of a tree, each with a group of mask tokens")
+    nodes: int = param(
+        5, low=1, high=32, unit="nodes", help="candidates of a tree, each with a group of mask tokens"
+    )
 
     @property
     def branches(self) -> bool:
@@ -46,7 +51,9 @@ class BiTA(Slotted):
 
     def begin(self, ctx: Context) -> None:
         super().begin(ctx)
-        self._template = shaped_tree((self._trained.rates or RATES)[: self._trained.shape["heads"]], self.nodes)
+        self._template = shaped_tree(
+            (self._trained.rates or RATES)[: self._trained.shape["heads"]], self.nodes
+        )
 
     def propose(self, ctx: Context) -> Draft:
         if ctx.room == 0:

@@ -33,7 +33,9 @@ class Blockwise(HeadState):
         "sure": Note("node", "sure", what="probability that the head gives its likeliest token"),
     }
 
-    length: int = param(16, low=1, high=16, unit="tokens", help="longest chain; the heads of the file bound it too")
+    length: int = param(
+        16, low=1, high=16, unit="tokens", help="longest chain; the heads of the file bound it too"
+    )
 
     def propose(self, ctx: Context) -> Draft:
         if self._state is None or ctx.room == 0:

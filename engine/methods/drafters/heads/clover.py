@@ -17,7 +17,10 @@ from ..shared.head_tree import HeadTree
 from ..shared.trees import SHAPED, Growth
 
 # How often the guess of rank 0, 1, ... is right, by head, for heads whose file does not say.
-RATES = tuple(tuple(x * 0.9**k for x in (0.55, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01)) for k in range(16))
+RATES = tuple(
+    tuple(x * 0.9**k for x in (0.55, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01))
+    for k in range(16)
+)
 
 
 @component
@@ -70,7 +73,9 @@ class Clover(HeadTree):
                 notes[name] += [None] * (len(growth.tokens) - len(notes[name]))
             if not growth.open:
                 break
-            above = torch.tensor([row[growth.parents[place.at]] for place in growth.open], device=logits.device)
+            above = torch.tensor(
+                [row[growth.parents[place.at]] for place in growth.open], device=logits.device
+            )
             embedded = self._walk.embed([place.path[-1] for place in growth.open])
             cosines, _ = self._net.after.parts(state[above], embedded)
             state = self._net.step(state[above], embedded)  # [R, d]

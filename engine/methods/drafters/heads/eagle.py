@@ -82,14 +82,20 @@ class Eagle(DrawnDrafter):
             features = self._walk.ahead(features, above, [place.path[-1] for place in growth.open])
         self._walk.close()
         passes = self._walk.level
-        notes: dict[str, Any] = {"ranks": growth.ranks, "expected": round(self._template.expected, 4), "passes": passes}
+        notes: dict[str, Any] = {
+            "ranks": growth.ranks,
+            "expected": round(self._template.expected, 4),
+            "passes": passes,
+        }
         if ctx.sampler.greedy:
             return Draft(growth.tokens, growth.parents, source="EAGLE", notes=notes)
         q, rows = drawn_from(laws), list(range(len(laws)))
         notes["scores"] = scores(growth, q)
         return Draft(growth.tokens, growth.parents, self.proposes, q, rows, us, source="EAGLE", notes=notes)
 
-    def _grow(self, ctx: Context, growth: Growth, logits: Tensor, laws: list[Drawn], us: list[float | None]) -> None:
+    def _grow(
+        self, ctx: Context, growth: Growth, logits: Tensor, laws: list[Drawn], us: list[float | None]
+    ) -> None:
         """Choose or draw the children of every open place from its row of logits [R, V]; note laws and uniforms."""
         sampler = ctx.sampler
         wanted = [growth.wanted(place) for place in growth.open]
@@ -108,7 +114,9 @@ class Eagle(DrawnDrafter):
         if not sampler.stateful:
             return growth.grow(tokens)
         rows = zip(growth.open, tokens, logits, strict=True)
-        growth.grow(tokens, [[sampler.update(place.state, token, row) for token in own] for place, own, row in rows])
+        growth.grow(
+            tokens, [[sampler.update(place.state, token, row) for token in own] for place, own, row in rows]
+        )
 
     def _each(self, work: Callable[[Tensor, Any], Tensor], growth: Growth, logits: Tensor) -> Tensor:
         """float [R, V]: what is made of each open place's row of logits [R, V] under its own state."""

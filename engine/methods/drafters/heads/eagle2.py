@@ -28,7 +28,9 @@ class Eagle2(BeamTree):
     """
 
     title = "EAGLE-2"
-    source = "Li et al. 2024, arXiv:2406.16858, section 4; SafeAILab/EAGLE, eagle/model/cnets1.py, topK_genrate"
+    source = (
+        "Li et al. 2024, arXiv:2406.16858, section 4; SafeAILab/EAGLE, eagle/model/cnets1.py, topK_genrate"
+    )
     needs = Needs(hidden=frozenset({"final"}))
     reads: ClassVar[str] = "eagle"
 

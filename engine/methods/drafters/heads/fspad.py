@@ -35,7 +35,11 @@ class Fspad(BeamTree):
     reads: ClassVar[str] = "fspad"
     tells: ClassVar[dict[str, Note]] = {
         **BeamTree.tells,
-        "gate": Note("node", "gate", what="mean factor that the token puts on the feature before it; 1 leaves it as it is"),
+        "gate": Note(
+            "node",
+            "gate",
+            what="mean factor that the token puts on the feature before it; 1 leaves it as it is",
+        ),
     }
 
     def places(self, spec: ModelSpec) -> Sequence[int | str]:

@@ -19,7 +19,10 @@ from ..shared.head_tree import HeadTree
 from ..shared.trees import SHAPED, Growth
 
 # How often the guess of rank 0, 1, ... is right, by head, for heads whose file does not say.
-RATES = tuple(tuple(x * 0.9**k for x in (0.55, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01)) for k in range(16))
+RATES = tuple(
+    tuple(x * 0.9**k for x in (0.55, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01))
+    for k in range(16)
+)
 
 
 @component
@@ -34,7 +37,9 @@ class Hydra(HeadTree):
     """
 
     title = "Hydra heads"
-    source = "Ankner et al. 2024, arXiv:2402.05109, section 3; zankner/Hydra, hydra/model/hydra_heads/mlp_head.py"
+    source = (
+        "Ankner et al. 2024, arXiv:2402.05109, section 3; zankner/Hydra, hydra/model/hydra_heads/mlp_head.py"
+    )
     reads = "hydra"
     rates = RATES
     tells: ClassVar[dict[str, Note]] = {**SHAPED, "passes": Note("series", "passes", what="of the heads")}

@@ -42,8 +42,12 @@ class LookAheadTokens(Slotted):
         "sure": Note("node", "sure", what="the largest probability of the guess, before the sampler"),
     }
 
-    length: int = param(3, low=1, high=16, unit="tokens", help="L, longest draft; the tokens of the file bound it too")
-    where: str = param("alone", choices=("alone", "everywhere"), help="look-ahead tokens in passes without draft, or in all")
+    length: int = param(
+        3, low=1, high=16, unit="tokens", help="L, longest draft; the tokens of the file bound it too"
+    )
+    where: str = param(
+        "alone", choices=("alone", "everywhere"), help="look-ahead tokens in passes without draft, or in all"
+    )
 
     def propose(self, ctx: Context) -> Draft:
         if ctx.room == 0:

@@ -10,7 +10,10 @@ from ..shared.head_tree import HeadTree
 from ..shared.trees import Growth
 
 # How often the guess of rank 0, 1, ... is right, by head, for heads whose file does not say.
-RATES = tuple(tuple(x * 0.7**k for x in (0.5, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01)) for k in range(16))
+RATES = tuple(
+    tuple(x * 0.7**k for x in (0.5, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01))
+    for k in range(16)
+)
 
 
 @component

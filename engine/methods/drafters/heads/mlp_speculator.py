@@ -42,7 +42,12 @@ class MLPSpeculator(HeadState):
     }
 
     branching: tuple[int, ...] = param(
-        (5, 4, 3), low=1, high=MOST, most=MOST, unit="tokens", help="that a path goes on with at each level, e.g. 5,4,3"
+        (5, 4, 3),
+        low=1,
+        high=MOST,
+        most=MOST,
+        unit="tokens",
+        help="that a path goes on with at each level, e.g. 5,4,3",
     )
     kept: int = param(5, low=1, high=32, unit="paths", help="likeliest paths that are drafted")
 
@@ -64,7 +69,9 @@ class MLPSpeculator(HeadState):
         last = torch.tensor([ctx.tokens[-1]], device=decoder.device)
         for k, width in enumerate(widths):
             state = net.step(k, state, F.embedding(last, decoder.embed))
-            laws = require_finite(decoder.unembed(net.feature(state)), f"the heads {net.kind}").log_softmax(-1)  # [R, V]
+            laws = require_finite(decoder.unembed(net.feature(state)), f"the heads {net.kind}").log_softmax(
+                -1
+            )  # [R, V]
             best = laws.topk(min(width, laws.shape[-1]))
             n = best.indices.shape[1]
             scores = (scores[:, None] + best.values).flatten()  # [R] -> [R x n]
@@ -73,5 +80,8 @@ class MLPSpeculator(HeadState):
             state = state.repeat_interleave(n, 0)
         top = scores.topk(min(self.kept, len(scores)))
         tokens, parents, _ = union((row, range(-1, len(row) - 1)) for row in paths[top.indices].tolist())
-        notes = {"scores": [round(x, 4) for x in top.values.tolist()], "dropped": len(scores) - len(top.values)}
+        notes = {
+            "scores": [round(x, 4) for x in top.values.tolist()],
+            "dropped": len(scores) - len(top.values),
+        }
         return Draft(tokens, parents, source="MLP speculator", notes=notes)

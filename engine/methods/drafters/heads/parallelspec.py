@@ -31,16 +31,22 @@ class ParallelSpec(BeamTree):
     """
 
     title = "ParallelSpec"
-    source = "Xiao et al. 2024, arXiv:2410.05589, abstract; masks and their training as recalled, no code is known"
+    source = (
+        "Xiao et al. 2024, arXiv:2410.05589, abstract; masks and their training as recalled, no code is known"
+    )
     needs = Needs(hidden=frozenset({"final"}))
     reads: ClassVar[str] = "parallelspec"
     tells: ClassVar[dict[str, Note]] = {
         **BeamTree.tells,
-        "pass": Note("node", "pass", what="of the layer that guessed it; 0 is that over the text's last pair"),
+        "pass": Note(
+            "node", "pass", what="of the layer that guessed it; 0 is that over the text's last pair"
+        ),
     }
 
     depth: int = param(6, low=1, high=11, unit="levels", help="deepest level of the tree")
-    k: int = param(3, low=1, high=8, unit="tokens", help="guessed in a pass; no more than the layer was trained for")
+    k: int = param(
+        3, low=1, high=8, unit="tokens", help="guessed in a pass; no more than the layer was trained for"
+    )
 
     def places(self, spec: ModelSpec) -> Sequence[int | str]:
         return ("final",)

@@ -16,7 +16,10 @@ from ..shared.trees import SHAPED, Growth
 
 SIZES = (8, 16, 24, 32, 48)
 # How often the guess of rank 0, 1, ... is right, by prompt token, for heads whose file does not say.
-RATES = tuple(tuple(x * 0.7**k for x in (0.5, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01)) for k in range(16))
+RATES = tuple(
+    tuple(x * 0.7**k for x in (0.5, 0.13, 0.07, 0.05, 0.03, 0.025, 0.02, 0.015, 0.01, 0.01))
+    for k in range(16)
+)
 
 
 @component
@@ -48,7 +51,12 @@ class PPD(Slotted):
         "rows": Note("series", "rows", "rows", "planned for a check"),
     }
 
-    rows: str = param("auto", choices=("auto", *map(str, SIZES)), unit="rows", help="of a check: candidates and prompt tokens")
+    rows: str = param(
+        "auto",
+        choices=("auto", *map(str, SIZES)),
+        unit="rows",
+        help="of a check: candidates and prompt tokens",
+    )
 
     @property
     def branches(self) -> bool:
@@ -59,7 +67,8 @@ class PPD(Slotted):
         shape = self._trained.shape
         rates = (self._trained.rates or RATES)[: shape["heads"]]
         plans = {
-            rows: slot_plan(rates, rows, shape["ensemble"]) for rows in (SIZES if self.rows == "auto" else [int(self.rows)])
+            rows: slot_plan(rates, rows, shape["ensemble"])
+            for rows in (SIZES if self.rows == "auto" else [int(self.rows)])
         }
         if self.rows == "auto":
             tokens = {rows: plan.tokens for rows, plan in plans.items()}
@@ -69,7 +78,9 @@ class PPD(Slotted):
     def propose(self, ctx: Context) -> Draft:
         if ctx.room == 0:
             return Draft()
-        best = None if self._guessed is None else self._guessed.topk(min(len(RATES[0]), self._guessed.shape[-1]))
+        best = (
+            None if self._guessed is None else self._guessed.topk(min(len(RATES[0]), self._guessed.shape[-1]))
+        )
         guessed = [] if best is None else best.indices.tolist()
         state = min(len(guessed), ctx.room)
         tree = self._plan.trees[state]
@@ -79,5 +90,11 @@ class PPD(Slotted):
         draft = Draft(growth.tokens, growth.parents, source="prompt tokens")
         counts = self.hang(draft, [tree.slots[0], *(tree.slots[x + 1] for x in growth.nodes)], ctx.room)
         expected = round(tree.template.expected, 4)
-        draft.notes = {"state": state, "slots": counts, "ranks": growth.ranks, "expected": expected, "rows": int(self.rows)}
+        draft.notes = {
+            "state": state,
+            "slots": counts,
+            "ranks": growth.ranks,
+            "expected": expected,
+            "rows": int(self.rows),
+        }
         return draft

@@ -49,7 +49,13 @@ class ReDrafter(HeadState):
 
     width: int = param(10, low=1, high=64, unit="beams", help="beams that are kept")
     length: int = param(3, low=1, high=16, unit="tokens", help="of each beam, the root left out")
-    top: int = param(50, low=1, high=1024, unit="tokens", help="likeliest tokens of a distribution that a beam may go on with")
+    top: int = param(
+        50,
+        low=1,
+        high=1024,
+        unit="tokens",
+        help="likeliest tokens of a distribution that a beam may go on with",
+    )
 
     @property
     def branches(self) -> bool:

@@ -40,14 +40,24 @@ class Lookahead(Drafter):
     source = "Fu et al. 2024, arXiv:2402.02057, section 3; hao-ai-lab/LookaheadDecoding, lade/decoding.py"
     tells: ClassVar[dict[str, Note]] = {
         "pool": Note("series", "pool", "n-grams", "held when the guesses were taken from it"),
-        "tried": Note("series", "tried", "guesses", "n-grams of the pool that begin with the root", line="guesses"),
+        "tried": Note(
+            "series", "tried", "guesses", "n-grams of the pool that begin with the root", line="guesses"
+        ),
         "harvested": Note("set", "harvested", "token", "n-grams that the window completed in this pass"),
-        "cell": Note("node", "level, column", what="a cell of the window, level 0 along the text; the root is its column 0"),
+        "cell": Note(
+            "node",
+            "level, column",
+            what="a cell of the window, level 0 along the text; the root is its column 0",
+        ),
     }
 
     window: int = param(5, low=1, high=64, unit="columns", help="W, columns of the window")
-    ngram: int = param(4, low=2, high=16, unit="tokens", help="N, length of the n-grams; the window has N - 1 levels")
-    guesses: int = param(5, low=0, high=64, unit="n-grams", help="G, held for each first token and tried in a pass")
+    ngram: int = param(
+        4, low=2, high=16, unit="tokens", help="N, length of the n-grams; the window has N - 1 levels"
+    )
+    guesses: int = param(
+        5, low=0, high=64, unit="n-grams", help="G, held for each first token and tried in a pass"
+    )
     from_prompt: bool = param(False, help="put the n-grams of prompt and text into the pool as well")
 
     @property

@@ -32,20 +32,30 @@ class SJD(Drafter):
     """
 
     title = "Speculative Jacobi decoding"
-    source = "Teng et al. 2025, arXiv:2410.01699, algorithm 1; tyshiwo1/Accelerating-T2I-AR-with-SJD, scheduler/"
+    source = (
+        "Teng et al. 2025, arXiv:2410.01699, algorithm 1; tyshiwo1/Accelerating-T2I-AR-with-SJD, scheduler/"
+    )
     proposes: ClassVar[Proposal] = "mixed"
     tells: ClassVar[dict[str, Note]] = {
-        "passes": Note("node", "draws", "passes", "in which the target has drawn this place; 0: an initial guess"),
+        "passes": Note(
+            "node", "draws", "passes", "in which the target has drawn this place; 0: an initial guess"
+        ),
     }
 
     window: int = param(8, low=1, high=64, unit="tokens", help="W, tokens drafted (the authors: 16)")
-    refill: str = param("random", choices=("random", "repeat"), help="new places: uniform, or a copy of the left neighbour")
+    refill: str = param(
+        "random", choices=("random", "repeat"), help="new places: uniform, or a copy of the left neighbour"
+    )
 
     def begin(self, ctx: Context) -> None:
         decoder = ctx.target.decoder
-        wide = torch.promote_types(decoder.dtype, torch.float32)  # the type of logits and of the laws made of them
+        wide = torch.promote_types(
+            decoder.dtype, torch.float32
+        )  # the type of logits and of the laws made of them
         self._uniform = torch.full((decoder.vocab,), 1 / decoder.vocab, dtype=wide, device=decoder.device)
-        self._rows = self._uniform.new_empty(0, decoder.vocab)  # [R, V], the target's logits at the first R places
+        self._rows = self._uniform.new_empty(
+            0, decoder.vocab
+        )  # [R, V], the target's logits at the first R places
         self._passes: list[int] = []  # of these places
 
     def propose(self, ctx: Context) -> Draft:

@@ -41,7 +41,9 @@ class Aded(Drafter):
 
     datastore: str = param("", file=True, most=LARGEST, help=HELP)
     iterations: int = param(150, low=1, high=2000, help="searches before a draft")
-    depth: int = param(3, low=1, high=16, unit="tokens", help="how far a search goes; drafts have one token more")
+    depth: int = param(
+        3, low=1, high=16, unit="tokens", help="how far a search goes; drafts have one token more"
+    )
     kept: int = param(24, low=1, high=64, unit="paths", help="most visited paths that are drafted")
 
     @property
@@ -56,7 +58,9 @@ class Aded(Drafter):
         if len(ctx.tokens) < 2 or ctx.room == 0:
             return Draft()
         root = search((ctx.tokens[-2], ctx.tokens[-1]), self._weights.after, self.depth, self.iterations)
-        kept = sorted(places(root), key=lambda x: -x.visits)[: self.kept]  # a parent is visited no less than its children
+        kept = sorted(places(root), key=lambda x: -x.visits)[
+            : self.kept
+        ]  # a parent is visited no less than its children
         ends = [self._likeliest(x) for x in kept]
         at: dict[tuple[int, ...], int] = {(): ROOT}  # path -> node
         nodes: list[Place] = []
@@ -69,7 +73,9 @@ class Aded(Drafter):
             "mean": [round(x.mean, 4) for x in nodes],
             "prior": [round(x.prior, 4) for x in nodes],
         }
-        return Draft([x.path[-1] for x in nodes], [at[x.path[:-1]] for x in nodes], source="tree search", notes=notes)
+        return Draft(
+            [x.path[-1] for x in nodes], [at[x.path[:-1]] for x in nodes], source="tree search", notes=notes
+        )
 
     def _likeliest(self, at: Place) -> Place | None:
         """The heaviest continuation of a place, as the search left it if it came there."""

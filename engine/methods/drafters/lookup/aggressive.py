@@ -34,14 +34,26 @@ class Aggressive(Drafter):
     tells: ClassVar[dict[str, Note]] = {
         "mode": Note("set", "mode", what="copy: the cursor has its place"),
         "cursor": Note("series", "cursor", "position", "in the prompt, from which is copied"),
-        "suffix": Note("series", "j", "tokens", "length of the end of the answer that found the cursor's place", line="ngram"),
+        "suffix": Note(
+            "series",
+            "j",
+            "tokens",
+            "length of the end of the answer that found the cursor's place",
+            line="ngram",
+        ),
         "copied": COPIED,
     }
 
     length: int = param(32, low=1, high=512, unit="tokens", help="longest draft")
-    ngram: int = param(3, low=1, high=16, unit="tokens", help="longest end of the answer that may find its place")
-    before: int = param(0, low=0, high=1 << 20, unit="tokens", help="tokens of the prompt that stand before the input")
-    after: int = param(0, low=0, high=1 << 20, unit="tokens", help="tokens of the prompt that stand after the input")
+    ngram: int = param(
+        3, low=1, high=16, unit="tokens", help="longest end of the answer that may find its place"
+    )
+    before: int = param(
+        0, low=0, high=1 << 20, unit="tokens", help="tokens of the prompt that stand before the input"
+    )
+    after: int = param(
+        0, low=0, high=1 << 20, unit="tokens", help="tokens of the prompt that stand after the input"
+    )
 
     def begin(self, ctx: Context) -> None:
         self._input = ctx.tokens[self.before : max(0, ctx.prompt - self.after)]
@@ -59,7 +71,12 @@ class Aggressive(Drafter):
             return Draft()
         copied = self._input[self._cursor : self._cursor + min(self.length, ctx.room)]
         at = self.before + self._cursor
-        notes = {"mode": "copy", "cursor": at, "suffix": self._suffix, "copied": [*range(at, at + len(copied))]}
+        notes = {
+            "mode": "copy",
+            "cursor": at,
+            "suffix": self._suffix,
+            "copied": [*range(at, at + len(copied))],
+        }
         return Draft.chain(copied, source="the rest of the input", notes=notes if copied else None)
 
     def follow(self, answer: list[int]) -> int | None:

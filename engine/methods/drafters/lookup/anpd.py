@@ -28,12 +28,20 @@ class ANPD(Drafter):
     title = "Adaptive n-gram (ANPD)"
     source = "Ou et al. 2024, arXiv:2404.08698; github.com/oujieww/ANPD, base_ngram.py"
     tells: ClassVar[dict[str, Note]] = {
-        "orders": Note("node", "order", "tokens", "length of the n-gram that gave the token, itself included", line="ngram"),
+        "orders": Note(
+            "node",
+            "order",
+            "tokens",
+            "length of the n-gram that gave the token, itself included",
+            line="ngram",
+        ),
         "counts": Note("node", "count", "times", "how often that n-gram was counted"),
     }
 
     length: int = param(6, low=1, high=64, unit="tokens", help="longest draft")
-    ngram: int = param(5, low=2, high=8, unit="tokens", help="highest order: a context and the token after it")
+    ngram: int = param(
+        5, low=2, high=8, unit="tokens", help="highest order: a context and the token after it"
+    )
 
     def begin(self, ctx: Context) -> None:
         self._counts = NgramCounts(self.ngram)
@@ -49,4 +57,6 @@ class ANPD(Drafter):
             followers.append(follower)
             context = [*context, follower.token][-(self.ngram - 1) :]
         notes = {"orders": [x.order for x in followers], "counts": [x.times for x in followers]}
-        return Draft.chain([x.token for x in followers], source="most frequent n-gram", notes=notes if followers else None)
+        return Draft.chain(
+            [x.token for x in followers], source="most frequent n-gram", notes=notes if followers else None
+        )

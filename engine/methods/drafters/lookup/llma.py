@@ -35,7 +35,9 @@ class LLMA(Drafter):
     tells: ClassVar[dict[str, Note]] = {
         "document": Note("set", "copied from", what="the text given, or the prompt"),
         "offset": Note("series", "from", "position", "in that text"),
-        "ngram": Note("series", "n", "tokens", "length of the end of the answer that stands there", line="ngram"),
+        "ngram": Note(
+            "series", "n", "tokens", "length of the end of the answer that stands there", line="ngram"
+        ),
         "matches": Note("series", "matches", "places", "where it stands"),
         "copied": COPIED,
     }
@@ -70,7 +72,12 @@ class LLMA(Drafter):
             if ends:
                 copied = self._text[ends[0] : ends[0] + min(self.length, ctx.room)]
                 where = "reference" if self.reference else "prompt"
-                notes: dict[str, Any] = {"document": where, "offset": ends[0], "ngram": n, "matches": len(ends)}
+                notes: dict[str, Any] = {
+                    "document": where,
+                    "offset": ends[0],
+                    "ngram": n,
+                    "matches": len(ends),
+                }
                 if not self.reference:
                     notes["copied"] = [*range(ends[0], ends[0] + len(copied))]
                 return Draft.chain(copied, source=f"copied from the {where}", notes=notes)

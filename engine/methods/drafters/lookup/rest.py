@@ -39,7 +39,9 @@ class Rest(Drafter):
     title = "REST"
     source = "He et al. 2024, arXiv:2311.08252, section 3; FasterDecoding/REST, DraftRetriever/src/lib.rs"
     tells: ClassVar[dict[str, Note]] = {
-        "suffix": Note("series", "suffix", "tokens", "length of the text's end that is in the datastore", line="longest"),
+        "suffix": Note(
+            "series", "suffix", "tokens", "length of the text's end that is in the datastore", line="longest"
+        ),
         "hits": Note("series", "hits", "places", "where it stands"),
         "offsets": Note("set", "places", "position", "the first of them, in the order of the suffix array"),
         "counts": Note("node", "count", "places", "that begin with the path to the node"),
@@ -57,7 +59,9 @@ class Rest(Drafter):
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if self.shortest > self.longest:
-            return f"rest.shortest = {self.shortest}: must not be above rest.longest, which is {self.longest}."
+            return (
+                f"rest.shortest = {self.shortest}: must not be above rest.longest, which is {self.longest}."
+            )
         return None
 
     def begin(self, ctx: Context) -> None:
@@ -68,7 +72,11 @@ class Rest(Drafter):
         n, low, high = self._store.longest(ctx.tokens, self.longest, self.shortest)
         if n == 0 or length == 0:
             return Draft()
-        rows = low + np.arange(high - low) if high - low <= HITS else np.linspace(low, high - 1, HITS).astype(np.int64)
+        rows = (
+            low + np.arange(high - low)
+            if high - low <= HITS
+            else np.linspace(low, high - 1, HITS).astype(np.int64)
+        )
         places = self._store.order[rows]
         tokens, parents, counts = frequent_prefixes(self._store.windows(places, n, length), self.nodes)
         notes = {"suffix": n, "hits": high - low, "offsets": places[:SHOWN].tolist(), "counts": counts}

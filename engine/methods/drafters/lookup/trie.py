@@ -50,8 +50,12 @@ class Trie(Drafter):
     nodes: int = param(64, low=1, high=256, unit="nodes", help="size of the tree (decoding length)")
     length: int = param(12, low=1, high=32, unit="tokens", help="longest branch")
     query: int = param(2, low=1, high=16, unit="tokens", help="longest suffix that is looked up")
-    weight: float = param(1e-4, low=0.0, high=1.0, step=1e-4, help="of counts in the text; the rest is the prompt's")
-    most: int = param(512, low=1, high=65536, unit="nodes", help="of the text's in one trie, before its counts are halved")
+    weight: float = param(
+        1e-4, low=0.0, high=1.0, step=1e-4, help="of counts in the text; the rest is the prompt's"
+    )
+    most: int = param(
+        512, low=1, high=65536, unit="nodes", help="of the text's in one trie, before its counts are halved"
+    )
 
     @property
     def branches(self) -> bool:
@@ -102,4 +106,6 @@ class Trie(Drafter):
         nodes = [taken[i] for i in order]
         notes = {"f_in": [x.f_in for _, x, _ in nodes], "f_out": [x.f_out for _, x, _ in nodes]}
         notes["copied"] = [x.last for _, x, _ in nodes]
-        return Draft([x for x, _, _ in nodes], [at[parent] for _, _, parent in nodes], source="trie", notes=notes)
+        return Draft(
+            [x for x, _, _ in nodes], [at[parent] for _, _, parent in nodes], source="trie", notes=notes
+        )

@@ -44,19 +44,27 @@ class EarlyExit(Drafter):
     """
 
     title = "Early exit (LayerSkip)"
-    source = "Elhoushi et al. 2024, arXiv:2404.16710, section 3.3; facebookresearch/LayerSkip, self_speculation"
+    source = (
+        "Elhoushi et al. 2024, arXiv:2404.16710, section 3.3; facebookresearch/LayerSkip, self_speculation"
+    )
     resumes = True
     proposes = "iid"
     tells: ClassVar[dict[str, Note]] = {
         "exits": Note("node", "exit", "layers", "that ran for the token"),
-        "kept": Note("node", "kept", "layers", "of the pass that wrote the token, which the check need not run again"),
+        "kept": Note(
+            "node", "kept", "layers", "of the pass that wrote the token, which the check need not run again"
+        ),
         "sure": Note("node", "sure", what="largest probability at the exit, before the sampler", line="stop"),
         "layers": Note("span", "checked by", "layers", "where the check begins and ends"),
     }
 
     length: int = param(6, low=1, high=16, unit="tokens", help="longest draft")
-    layers: int = param(2, low=1, high=512, unit="layers", help="E, layers that a drafted token runs if there is no criterion")
-    criterion: str = param("", help="rule of the kind depth and its knobs, e.g. 'confidence_exit threshold=0.7 first=1'")
+    layers: int = param(
+        2, low=1, high=512, unit="layers", help="E, layers that a drafted token runs if there is no criterion"
+    )
+    criterion: str = param(
+        "", help="rule of the kind depth and its knobs, e.g. 'confidence_exit threshold=0.7 first=1'"
+    )
     stop: float = param(0.0, low=0.0, high=1.0, step=0.05, help="probability under which the draft ends")
 
     def __post_init__(self) -> None:
@@ -124,7 +132,12 @@ class EarlyExit(Drafter):
         layers = lane.decoder.spec.n_layers
         kept = self._kept(lane, [min(x, layers - 1) for x in sound])
         enter = kept[-1]
-        notes = {"exits": depths, "kept": kept, "sure": [round(x, 4) for x in sure], "layers": [enter, layers]}
+        notes = {
+            "exits": depths,
+            "kept": kept,
+            "sure": [round(x, 4) for x in sure],
+            "layers": [enter, layers],
+        }
         notes |= ctx.schedule.notes()
         draft = Draft.chain(tokens[1:], source="target, early exit", notes=notes)
         draft.exits = exits
@@ -134,7 +147,10 @@ class EarlyExit(Drafter):
             store.rollback(sum(x > i for x in kept))
         if enter:
             last = lane.shallow(Feed.causal(tokens[-1:], ctx.position - 1 + len(states), device), enter)
-            draft.enter, draft.states = enter, torch.cat([*(x[at] for x, at in zip(states, kept, strict=True)), last], 1)
+            draft.enter, draft.states = (
+                enter,
+                torch.cat([*(x[at] for x, at in zip(states, kept, strict=True)), last], 1),
+            )
             draft.entries = [*kept, enter] if kept[0] > enter else None
         return draft
 

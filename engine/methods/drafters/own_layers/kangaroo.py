@@ -34,7 +34,9 @@ class Kangaroo(Drafter):
     """
 
     title = "Kangaroo"
-    source = "Liu et al. 2024, arXiv:2404.18911, section 3; Equationliu/Kangaroo, evaluation/inference_kangaroo.py"
+    source = (
+        "Liu et al. 2024, arXiv:2404.18911, section 3; Equationliu/Kangaroo, evaluation/inference_kangaroo.py"
+    )
     resumes = True
     proposes = "iid"
     tells: ClassVar[dict[str, Note]] = {
@@ -56,7 +58,9 @@ class Kangaroo(Drafter):
         self._enter = self._adapter.shape["layer"]
         self._store = self._adapter.attention.store()
         self._due: Tensor | None = None  # [1, k, d], states of committed tokens that the adapter has not read
-        self._last: Tensor | None = None  # [1, 1, d], the state of the last drafted token, which it reads only if accepted
+        self._last: Tensor | None = (
+            None  # [1, 1, d], the state of the last drafted token, which it reads only if accepted
+        )
         if len(ctx.tokens) > 1:
             feed = Feed.causal(ctx.tokens[:-1], 0, ctx.target.decoder.device)
             self._due = ctx.target.shallow(feed, self._enter, "catch_up", alone=True)
@@ -85,7 +89,9 @@ class Kangaroo(Drafter):
                 us.append(u)
             tokens.append(token)
             state = sampler.update(state, token, logits) if sampler.stateful else state
-        self._last = lane.shallow(Feed.causal(tokens[-1:], position + len(states), lane.decoder.device), self._enter)
+        self._last = lane.shallow(
+            Feed.causal(tokens[-1:], position + len(states), lane.decoder.device), self._enter
+        )
         notes = {
             "exit": "threshold" if sure[-1] < self.stop else "length",
             "sure": [round(x, 4) for x in sure],

@@ -38,7 +38,9 @@ class LayerSkip(Drafter):
     ratio: float = param(0.45, low=0.0, high=0.9, step=0.05, help="share of the inner sub-layers left out")
     stop: float = param(0.6, low=0.0, high=1.0, step=0.05, help="probability under which the draft ends")
     skip: tuple[str, ...] = param(
-        (), least=0, help="sub-layers to leave out, e.g. a2,f3,f5 (attention 2, feed-forward 3, 5); empty: by ratio"
+        (),
+        least=0,
+        help="sub-layers to leave out, e.g. a2,f3,f5 (attention 2, feed-forward 3, 5); empty: by ratio",
     )
     siblings: bool = param(False, help="let alternatives to each chain token ride along (greedy)")
 

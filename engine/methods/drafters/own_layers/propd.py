@@ -45,10 +45,14 @@ class ProPD(Drafter):
         "dropped.reason": Note("set", "dropped by"),
         "dropped.layer": Note("series", "pruned after", "layers"),
         "dropped.nodes": Note("series", "dropped", "nodes"),
-        "dropped.first": Note("set", "the first dropped", "node, token", "each behind the node that it hung on"),
+        "dropped.first": Note(
+            "set", "the first dropped", "node, token", "each behind the node that it hung on"
+        ),
     }
 
-    tree: str = param("token_recycling nodes=24", help="drafter of the tree and its knobs, e.g. 'medusa nodes=24'")
+    tree: str = param(
+        "token_recycling nodes=24", help="drafter of the tree and its knobs, e.g. 'medusa nodes=24'"
+    )
     layers: int = param(2, low=1, high=512, unit="layers", help="that run before the tree is pruned")
     top: int = param(64, low=1, high=4096, unit="tokens", help="of the early ranking at a place, that stay")
 
@@ -82,7 +86,8 @@ class ProPD(Drafter):
             return f"propd.tree = {self.tree!r}: a file cannot be named here; leave it out, or use {tree.name} alone."
         if not method.depth.exact:
             return (
-                f"propd checks from layer {self.layers} on, {method.depth.name} may leave before; choose the depth all_layers."
+                f"propd checks from layer {self.layers} on, {method.depth.name} may leave before; "
+                "choose the depth all_layers."
             )
         if self.layers >= spec.n_layers:
             return (

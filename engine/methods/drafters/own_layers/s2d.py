@@ -48,7 +48,9 @@ class S2D(Drafter):
     proposes = "iid"
     tells: ClassVar[dict[str, Note]] = {
         "exits": Note("node", "exit", "layers", "of the sub-model that drafted the token"),
-        "tried": Note("node", "asked", what="largest probability at each exit up to that one, before the sampler"),
+        "tried": Note(
+            "node", "asked", what="largest probability at each exit up to that one, before the sampler"
+        ),
         "kept": Note("node", "kept", "layers", "that the token before it has run when the check begins"),
         "deepened": Note("series", "taken deeper", "tokens", "that a later one, going deeper, took along"),
         "layers": Note("span", "checked by", "layers", "where the check begins and ends"),
@@ -56,12 +58,25 @@ class S2D(Drafter):
 
     length: int = param(5, low=1, high=16, unit="tokens", help="longest draft")
     exits: tuple[int, ...] = param(
-        (), low=1, high=512, least=0, most=16, unit="layers", help="of the sub-models, rising; none: 1/4, 1/2 and 3/4 of all"
+        (),
+        low=1,
+        high=512,
+        least=0,
+        most=16,
+        unit="layers",
+        help="of the sub-models, rising; none: 1/4, 1/2 and 3/4 of all",
     )
     thresholds: tuple[float, ...] = param(
-        (0.7,), low=0.0, high=1.01, least=1, most=16, help="probability from which an exit drafts; the last for those above"
+        (0.7,),
+        low=0.0,
+        high=1.01,
+        least=1,
+        most=16,
+        help="probability from which an exit drafts; the last for those above",
     )
-    heads: str = param("none", choices=("none", "exits"), help="what reads an exit's state: the last norm, or trained exits")
+    heads: str = param(
+        "none", choices=("none", "exits"), help="what reads an exit's state: the last norm, or trained exits"
+    )
 
     @property
     def scheduled(self) -> bool:

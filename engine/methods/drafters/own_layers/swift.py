@@ -57,9 +57,13 @@ class Swift(Drafter):
     stop: float = param(0.8, low=0.0, high=1.0, step=0.05, help="probability under which the draft ends")
     siblings: bool = param(True, help="let alternatives to each chain token ride along (greedy)")
     window: int = param(32, low=2, high=512, unit="tokens", help="generated text that a set is scored on")
-    bayes: int = param(25, low=0, high=1000, unit="rounds", help="rounds between two proposals of the process; 0: none")
+    bayes: int = param(
+        25, low=0, high=1000, unit="rounds", help="rounds between two proposals of the process; 0: none"
+    )
     enough: float = param(0.95, low=0.0, high=1.0, step=0.01, help="matchness at which the search ends")
-    patience: int = param(300, low=1, high=10_000, unit="rounds", help="rounds without gain after which the search ends")
+    patience: int = param(
+        300, low=1, high=10_000, unit="rounds", help="rounds without gain after which the search ends"
+    )
     rounds: int = param(1000, low=0, high=10_000, unit="rounds", help="longest search; 0: none")
 
     @property
@@ -125,4 +129,7 @@ class Swift(Drafter):
         feed = Feed.causal(ctx.tokens[begin:end], begin, ctx.target.decoder.device)
         with ctx.target.cache.rewound(begin, self.window):
             ctx.target.forward(feed, "search", skip=self._skip(chosen))
-        return sum(a == b for a, b in zip(ctx.target.best, ctx.tokens[begin + 1 : end + 1], strict=True)) / self.window
+        return (
+            sum(a == b for a, b in zip(ctx.target.best, ctx.tokens[begin + 1 : end + 1], strict=True))
+            / self.window
+        )

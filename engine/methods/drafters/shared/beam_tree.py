@@ -38,12 +38,16 @@ class BeamTree(Drafter):
         "pool": Note("series", "grown", "nodes", "of which the best are kept"),
         "dropped.reason": Note("set", "dropped by"),
         "dropped.nodes": Note("series", "dropped", "nodes"),
-        "dropped.best": Note("set", "the best dropped", "node, token, nats", "behind which node, and its score"),
+        "dropped.best": Note(
+            "set", "the best dropped", "node, token, nats", "behind which node, and its score"
+        ),
     }
 
     nodes: int = param(16, low=1, high=128, unit="nodes", help="kept of the tree; the paper's is 59")
     depth: int = param(5, low=1, high=11, unit="levels", help="deepest level of the tree; the paper's is 8")
-    width: int = param(4, low=1, high=16, unit="nodes", help="k, best nodes of a level that go on, and continuations of each")
+    width: int = param(
+        4, low=1, high=16, unit="nodes", help="k, best nodes of a level that go on, and continuations of each"
+    )
 
     @property
     def branches(self) -> bool:
@@ -73,7 +77,9 @@ class BeamTree(Drafter):
             row = {node: i for i, node in enumerate(read)}
             tokens, above = [beam.tokens[x] for x in beam.open], [row[beam.parents[x]] for x in beam.open]
             if ctx.sampler.stateful:
-                states = [ctx.sampler.update(states[i], x, logits[i]) for i, x in zip(above, tokens, strict=True)]
+                states = [
+                    ctx.sampler.update(states[i], x, logits[i]) for i, x in zip(above, tokens, strict=True)
+                ]
             features = self._walk.ahead(features, above, tokens)
         self._walk.close()
         return self._kept(beam)
@@ -95,7 +101,9 @@ class BeamTree(Drafter):
             "ranks": [beam.ranks[x] for x in keep],
             "scores": [round(beam.scores[x], 4) for x in keep],
             "places": [place[x] for x in keep],  # of the score among all that are kept, best 0
-            "predicted": [beam.depth[x] > 1 for x in keep],  # whether q rests on a guessed feature or on a true one
+            "predicted": [
+                beam.depth[x] > 1 for x in keep
+            ],  # whether q rests on a guessed feature or on a true one
             "passes": self._walk.passes,
             "pool": len(beam),
             "dropped": {

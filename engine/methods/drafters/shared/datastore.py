@@ -35,7 +35,9 @@ def datastore(path: str, encode: Callable[[str], list[int]] | None, vocab: int) 
 
 
 @lru_cache(maxsize=4)
-def _built(file: Path | None, size: int, changed: int, encode: Callable[[str], list[int]] | None, vocab: int) -> SuffixArray:
+def _built(
+    file: Path | None, size: int, changed: int, encode: Callable[[str], list[int]] | None, vocab: int
+) -> SuffixArray:
     """The suffix array of `file` (None: the shipped text); `size` and `changed` key the cache."""
     parts: list[np.ndarray] = []
     for text in [file.read_text("utf-8")] if file else shipped_texts():

@@ -26,7 +26,9 @@ class FeatureWalk:
         self.layer, self.decoder, self.places = layer, ctx.target.decoder, tuple(places)
         self._table = layer.embedding(self.decoder)  # [V, d]
         self.store = layer.attention.store()
-        self.due: tuple[Tensor, list[int]] | None = None  # states [k, W] and next tokens that the layer has not read
+        self.due: tuple[Tensor, list[int]] | None = (
+            None  # states [k, W] and next tokens that the layer has not read
+        )
         self._next: Tensor | None = None  # [1, d], what the layer said after the last pair
         self._sees = [0]  # the pending slots that each row of the last level sees, as bits
         self._pending = self.level = 0

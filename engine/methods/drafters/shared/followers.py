@@ -20,7 +20,9 @@ def shares(store: SuffixArray, context: Sequence[int], tokens: np.ndarray) -> np
     return (behind[:, None] == tokens).sum(0) / len(behind) if len(behind) else None
 
 
-def interpolated(store: SuffixArray, text: Sequence[int], tokens: np.ndarray, weights: Sequence[float]) -> np.ndarray:
+def interpolated(
+    store: SuffixArray, text: Sequence[int], tokens: np.ndarray, weights: Sequence[float]
+) -> np.ndarray:
     """float64 [n]: sum over i of weights[i - 1] times the share of each of `tokens` behind the last i ids of `text`; a context
     that stands nowhere adds nothing."""
     q = np.zeros(len(tokens))

@@ -36,7 +36,9 @@ class Forest:
         self.roots: dict[int, Node] = {}
         self.sizes: dict[int, int] = {}
         self.dropped = 0
-        self._open: list[tuple[int, Node | None]] = []  # windows that grow, oldest first: first token, last node
+        self._open: list[
+            tuple[int, Node | None]
+        ] = []  # windows that grow, oldest first: first token, last node
         self._read = 0
 
     def extend(self, tokens: Sequence[int], prompt: int) -> None:

@@ -37,7 +37,9 @@ class GroupWalk(FeatureWalk):
         output = super().root()
         if self._first is not None:
             self._group = self._first[None]  # [G, k, d]: what the last pass said
-            self._pairs = self._group.new_zeros(1, 0, dtype=torch.bool)  # [G, m]: the pending pairs on the way to each group
+            self._pairs = self._group.new_zeros(
+                1, 0, dtype=torch.bool
+            )  # [G, m]: the pending pairs on the way to each group
         self._ways: list[Way] = [(0,)]  # of the rows of the last level
         self._grown = 0
         return output
@@ -57,7 +59,9 @@ class GroupWalk(FeatureWalk):
         row = {node: i for i, node in enumerate(nodes)}
         groups, places = [node[0] for node in nodes], [len(node) - 2 for node in nodes]
         P, R = len(nodes), len(ways)
-        rows = [[row[way], *range(P + i * (k - 1), P + (i + 1) * (k - 1))] for i, way in enumerate(ways)]  # of each new group
+        rows = [
+            [row[way], *range(P + i * (k - 1), P + (i + 1) * (k - 1))] for i, way in enumerate(ways)
+        ]  # of each new group
         own = torch.eye(P + R * (k - 1), dtype=torch.bool, device=self._group.device)
         for node, i in row.items():
             own[i, [row[node[:j]] for j in range(2, len(node))]] = True
@@ -67,8 +71,13 @@ class GroupWalk(FeatureWalk):
                 own[mask, masks[:j]] = True
         sees = self._pairs[[*groups, *(way[0] for way in ways for _ in range(k - 1))]]
         visible = torch.cat([sees, own], 1)
-        depth = [self.level - k + place for place in places] + [self.level - 1 + j for _ in ways for j in range(1, k)]
+        depth = [self.level - k + place for place in places] + [
+            self.level - 1 + j for _ in ways for j in range(1, k)
+        ]
         features, embedded = self._group[groups, places], self.embed([node[-1] for node in nodes])
         outputs = self._net.further(features, embedded, R, k, self.store, depth, visible)
-        self._group, self._pairs = outputs[torch.tensor(rows, device=outputs.device)], visible[[row[way] for way in ways]]
+        self._group, self._pairs = (
+            outputs[torch.tensor(rows, device=outputs.device)],
+            visible[[row[way] for way in ways]],
+        )
         self._ways, self._grown = [(i,) for i in range(R)], self._grown + 1

@@ -51,4 +51,6 @@ class HeadTree(HeadState):
 
     def begin(self, ctx: Context) -> None:
         super().begin(ctx)
-        self._template = shaped_tree((self._heads.rates or self.rates)[: self._heads.shape["heads"]], self.nodes)
+        self._template = shaped_tree(
+            (self._heads.rates or self.rates)[: self._heads.shape["heads"]], self.nodes
+        )

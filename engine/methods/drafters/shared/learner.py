@@ -54,7 +54,9 @@ class Learner(Decoder):
                 twin._optimizer.load_state_dict(copy.deepcopy(self._optimizer.state_dict()))
         return twin
 
-    def learn(self, tokens: Sequence[int], start: int, rows: Sequence[int], p: Tensor, loss: str = "forward") -> float | None:
+    def learn(
+        self, tokens: Sequence[int], start: int, rows: Sequence[int], p: Tensor, loss: str = "forward"
+    ) -> float | None:
         """One update; the loss before it. None, and no update, where the loss or its gradient is not finite.
 
         tokens: a stretch of text whose first token stands at position `start`
@@ -85,15 +87,22 @@ class Learner(Decoder):
     def _start(self, source: Decoder) -> None:
         """A master of its own from `source`, and an optimiser that has seen nothing."""
         wide = torch.float64 if self.dtype == torch.float64 else torch.float32
-        master = Decoder(self.spec, *weights(source, lambda x: x.detach().to(wide, copy=True).requires_grad_()))
-        self._master, self._optimizer = master, torch.optim.AdamW(_tensors(master), lr=self.rate, weight_decay=0.0)
+        master = Decoder(
+            self.spec, *weights(source, lambda x: x.detach().to(wide, copy=True).requires_grad_())
+        )
+        self._master, self._optimizer = (
+            master,
+            torch.optim.AdamW(_tensors(master), lr=self.rate, weight_decay=0.0),
+        )
         self.bytes = _held(self.origin)
 
     def _renew(self) -> None:
         """The weights that passes read, from the master."""
         assert self._master is not None
         fresh = copy.copy(self._master)
-        fresh.embed, fresh.layers, fresh.norm, fresh.head = weights(fresh, lambda x: x.detach().to(self.dtype, copy=True))
+        fresh.embed, fresh.layers, fresh.norm, fresh.head = weights(
+            fresh, lambda x: x.detach().to(self.dtype, copy=True)
+        )
         fresh.unembedding = fresh.head
         if self.origin.unembedding.is_mkldnn or len(self.origin.norm) != self.spec.d_model:
             fresh = fresh.packed()
@@ -114,7 +123,9 @@ def divergence(p: Tensor, z: Tensor, loss: str) -> Tensor:
     return ((p.exp() * (p - middle)).sum(-1) + (q.exp() * (q - middle)).sum(-1)).mean() / 2
 
 
-def weights(decoder: Decoder, change: Callable[[Tensor], Tensor]) -> tuple[Tensor, list[Layer], Tensor, Tensor]:
+def weights(
+    decoder: Decoder, change: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, list[Layer], Tensor, Tensor]:
     """Embedding, layers, norm and head with `change` applied to every weight, as plain rows; a tied head stays tied."""
     d = decoder.spec.d_model
 

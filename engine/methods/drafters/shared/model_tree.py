@@ -27,16 +27,25 @@ class ModelTree:
     """
 
     def __init__(self, ctx: Context, role: str = "draft"):
-        self.ctx, self.lane, self.greedy, self.stateful = ctx, ctx.lanes[role], ctx.sampler.greedy, ctx.sampler.stateful
+        self.ctx, self.lane, self.greedy, self.stateful = (
+            ctx,
+            ctx.lanes[role],
+            ctx.sampler.greedy,
+            ctx.sampler.stateful,
+        )
         self.tokens: list[int] = []
         self.parents: list[int] = []
         self.depth: list[int] = []
         self.laws: list[Drawn] = []
         self.u: list[float | None] = []
         self._states: dict[int, Any] = {ROOT: ctx.state}  # the sampler's after each node, if it has one
-        self._sees: dict[int, int] = {ROOT: 0}  # node read -> the pending rows that it sees, itself among them, as bits
+        self._sees: dict[int, int] = {
+            ROOT: 0
+        }  # node read -> the pending rows that it sees, itself among them, as bits
         self._pending = 0
-        self._firsts: dict[tuple[int, int], int] = {}  # first node with the parent's text, token -> first node with this text
+        self._firsts: dict[
+            tuple[int, int], int
+        ] = {}  # first node with the parent's text, token -> first node with this text
         self._first: list[int] = []  # per node, the first node that continues the text by the same tokens
 
     def root(self) -> Tensor:
@@ -53,7 +62,9 @@ class ModelTree:
         start, device = self.ctx.position - 1, self.lane.decoder.device
         if keep:
             (node,) = nodes
-            logits = self.lane.forward(Feed.causal([self.tokens[node]], start + self.depth[node], device), "draft")
+            logits = self.lane.forward(
+                Feed.causal([self.tokens[node]], start + self.depth[node], device), "draft"
+            )
             self.lane.commit([0], compress=False)
             return logits[0]
         for row, node in enumerate(nodes, self._pending):
@@ -63,7 +74,9 @@ class ModelTree:
         ids = [self.tokens[node] for node in nodes]
         fed, at = torch.tensor([ids, places], device=device).chunk(2)  # one copy up for both
         visible = marks(tuple(self._sees[node] for node in nodes), self._pending)[None]
-        logits = self.lane.forward(Feed(fed, at, visible.to(device), highest=max(places), ids=ids), "draft")[0]
+        logits = self.lane.forward(Feed(fed, at, visible.to(device), highest=max(places), ids=ids), "draft")[
+            0
+        ]
         firsts: dict[int, int] = {}  # first node with a text -> its row
         rows = [firsts.setdefault(self._first[node], i) for i, node in enumerate(nodes)]
         return logits if len(firsts) == len(rows) else logits[rows]
@@ -91,7 +104,9 @@ class ModelTree:
         drawn = self.ctx.chance.draw(law, self.ctx.position + self._level(parent), "draft")
         return self._add(parent, [drawn.token], logits, [(law, [])], [drawn.u])
 
-    def spread(self, parents: Sequence[int], rows: Tensor, widths: Sequence[int], again: bool = False) -> list[list[int]]:
+    def spread(
+        self, parents: Sequence[int], rows: Tensor, widths: Sequence[int], again: bool = False
+    ) -> list[list[int]]:
         """Up to widths[i] children under the i-th of `parents`, whose logits are `rows` [R, V]: drawn without replacement, or
         the likeliest. again: drawn with replacement, so that some may be equal."""
         if self.greedy:
@@ -99,9 +114,15 @@ class ModelTree:
             return [self._add(x, own, row) for x, row, own in zip(parents, rows, best, strict=True)]
         grown: list[list[int]] = []
         chance, position = self.ctx.chance, self.ctx.position
-        for parent, logits, rest, width in zip(parents, rows, rests(self.estimates(parents, rows)), widths, strict=True):
+        for parent, logits, rest, width in zip(
+            parents, rows, rests(self.estimates(parents, rows)), widths, strict=True
+        ):
             at = position + self._level(parent)
-            draws = [chance.draw_left(rest, at) for _ in range(width)] if again else chance.distinct(rest, width, at)
+            draws = (
+                [chance.draw_left(rest, at) for _ in range(width)]
+                if again
+                else chance.distinct(rest, width, at)
+            )
             laws = [(rest.law, rest.taken[:i]) for i in range(len(draws))]
             grown.append(self._add(parent, [x.token for x in draws], logits, laws, [x.u for x in draws]))
         return grown
@@ -120,15 +141,25 @@ class ModelTree:
         sampler, widest = self.ctx.sampler, min(max(widths), rows.shape[1])
         best = (rows.argmax(-1, keepdim=True) if widest == 1 else rows.topk(widest).indices).tolist()
         if self.stateful:
-            firsts = [int(sampler.warp(row, self._states[x]).argmax()) for x, row in zip(parents, rows, strict=True)]
-            best = [[first, *(x for x in tokens if x != first)] for first, tokens in zip(firsts, best, strict=True)]
+            firsts = [
+                int(sampler.warp(row, self._states[x]).argmax()) for x, row in zip(parents, rows, strict=True)
+            ]
+            best = [
+                [first, *(x for x in tokens if x != first)]
+                for first, tokens in zip(firsts, best, strict=True)
+            ]
         return [tokens[:width] for tokens, width in zip(best, widths, strict=True)]
 
     def _level(self, node: int) -> int:
         return 0 if node == ROOT else self.depth[node]
 
     def _add(
-        self, parent: int, tokens: list[int], logits: Tensor, laws: Sequence[Drawn] = (), u: Sequence[float | None] = ()
+        self,
+        parent: int,
+        tokens: list[int],
+        logits: Tensor,
+        laws: Sequence[Drawn] = (),
+        u: Sequence[float | None] = (),
     ) -> list[int]:
         """Children of one parent; their nodes."""
         first, count = len(self.tokens), len(tokens)
@@ -139,13 +170,19 @@ class ModelTree:
         self.laws += laws
         self.u += u
         above = ROOT if parent == ROOT else self._first[parent]
-        self._first += [self._firsts.setdefault((above, token), node) for node, token in zip(nodes, tokens, strict=True)]
+        self._first += [
+            self._firsts.setdefault((above, token), node) for node, token in zip(nodes, tokens, strict=True)
+        ]
         if self.stateful:
             state, update = self._states[parent], self.ctx.sampler.update
-            self._states.update((node, update(state, token, logits)) for node, token in zip(nodes, tokens, strict=True))
+            self._states.update(
+                (node, update(state, token, logits)) for node, token in zip(nodes, tokens, strict=True)
+            )
         return nodes
 
-    def draft(self, kind: Proposal, keep: Sequence[int] | None = None, notes: dict[str, Any] | None = None) -> Draft:
+    def draft(
+        self, kind: Proposal, keep: Sequence[int] | None = None, notes: dict[str, Any] | None = None
+    ) -> Draft:
         """The finished draft, of all nodes or of those in `keep` (ascending, closed under parents)."""
         nodes = range(len(self.tokens)) if keep is None else keep
         place = {node: i for i, node in enumerate(nodes)} | {ROOT: ROOT}
@@ -163,7 +200,9 @@ def scheduled_chain(ctx: Context, length: int) -> Draft:
     if longest == 0:
         return Draft()
     lane, greedy = ctx.lanes["draft"], ctx.sampler.greedy and not ctx.sampler.stateful
-    if greedy and not ctx.schedule.adapts and writes_alone(lane):  # nobody asks anything before the last token
+    if (
+        greedy and not ctx.schedule.adapts and writes_alone(lane)
+    ):  # nobody asks anything before the last token
         lane.read(ctx.tokens)
         first = lane.best[-1]
         tokens = [first, *(write_on(lane, first, longest - 1) if longest > 1 else [])]
@@ -198,7 +237,9 @@ class Siblings:
     greedy sampler. logits: float [V] after the place; rest: of its law; best: under a greedy sampler, the children that there
     may be, and their probabilities."""
 
-    def __init__(self, tree: ModelTree, parent: int, logits: Tensor, rest: Rest | None, best: list[tuple[int, float]]):
+    def __init__(
+        self, tree: ModelTree, parent: int, logits: Tensor, rest: Rest | None, best: list[tuple[int, float]]
+    ):
         self._tree, self._parent, self._logits, self._rest = tree, parent, logits, rest
         self._best, self._left = best[::-1], 1.0
 
@@ -221,7 +262,9 @@ class Siblings:
             self._left -= share
             return tree.put(self._parent, token, self._logits), taken
         node = tree.draw(self._parent, rest, self._logits)
-        taken = min(1.0, float(rest.p[tree.tokens[node]]) / rest.left)  # what is left was summed up, and rounded
+        taken = min(
+            1.0, float(rest.p[tree.tokens[node]]) / rest.left
+        )  # what is left was summed up, and rounded
         rest.take(tree.tokens[node])
         return node, taken
 
@@ -233,4 +276,6 @@ def families(tree: ModelTree, nodes: Sequence[int], rows: Tensor, most: int) -> 
         return [Siblings(tree, *place, []) for place in zip(nodes, rows, rests(laws), strict=True)]
     top = laws.topk(min(most, laws.shape[1]))
     best = [[*zip(*x, strict=True)] for x in zip(top.indices.tolist(), top.values.tolist(), strict=True)]
-    return [Siblings(tree, node, row, None, tokens) for node, row, tokens in zip(nodes, rows, best, strict=True)]
+    return [
+        Siblings(tree, node, row, None, tokens) for node, row, tokens in zip(nodes, rows, best, strict=True)
+    ]

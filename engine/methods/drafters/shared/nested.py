@@ -39,7 +39,9 @@ class Nested:
         taken along from where they stand."""
         first = next(i for i, at in enumerate(self.depths) if at < depth)
         entries, count = self.depths[first:], len(self.depths) - first
-        feed = Feed.causal(self.tokens[first:], self._position + first, self._lane.decoder.device, logits="last")
+        feed = Feed.causal(
+            self.tokens[first:], self._position + first, self._lane.decoder.device, logits="last"
+        )
         if entries[-1]:
             feed.enter, feed.states = entries[-1], torch.cat(self.states[first:], 1)
             feed.entries = entries if entries[0] > entries[-1] else None

@@ -92,4 +92,12 @@ def skipping_draft(
     if greedy or not laws:
         return Draft(tokens, parents, source="target, layers skipped", notes=notes)
     rows = list(range(len(tokens)))
-    return Draft.chain(tokens, kind="iid", q=torch.stack(laws), q_row=rows, u=us, source="target, layers skipped", notes=notes)
+    return Draft.chain(
+        tokens,
+        kind="iid",
+        q=torch.stack(laws),
+        q_row=rows,
+        u=us,
+        source="target, layers skipped",
+        notes=notes,
+    )

@@ -11,7 +11,9 @@ import numpy as np
 from .trees import Template, falling, shaped_tree
 
 ROUNDS = 50  # of policy iteration at most; a handful is enough
-RESTART = 1e-9  # chance that a step is followed by one without guesses: it makes the chain of states one whole
+RESTART = (
+    1e-9  # chance that a step is followed by one without guesses: it makes the chain of states one whole
+)
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,9 @@ def slot_plan(rates: tuple[tuple[float, ...], ...], rows: int, ensemble: int = 1
     sizes = [[_tree(rates[:s], count) for count in range(rows if s else 1)] for s in range(len(rates) + 1)]
     plan, worth = evaluated(tuple(_best(some, np.arange(len(rates) + 1.0), rows, ensemble) for some in sizes))
     for _ in range(ROUNDS):
-        trees = tuple(_best(some, worth, rows, ensemble, old) for some, old in zip(sizes, plan.trees, strict=True))
+        trees = tuple(
+            _best(some, worth, rows, ensemble, old) for some, old in zip(sizes, plan.trees, strict=True)
+        )
         if trees == plan.trees:
             break
         plan, worth = evaluated(trees)
@@ -60,7 +64,9 @@ def slot_plan(rates: tuple[tuple[float, ...], ...], rows: int, ensemble: int = 1
 def evaluated(trees: tuple[SlotTree, ...]) -> tuple[SlotPlan, np.ndarray]:
     """The plan of these trees, by state, and what it is worth to be in each state rather than in state 0, in tokens."""
     n = len(trees)
-    chain = np.array([[sum(e for e, k in zip(x.ends, x.slots, strict=True) if k == s) for s in range(n)] for x in trees])
+    chain = np.array(
+        [[sum(e for e, k in zip(x.ends, x.slots, strict=True) if k == s) for s in range(n)] for x in trees]
+    )
     chain = (1 - RESTART) * chain + RESTART * (np.arange(n) == 0)
     tokens = np.array([x.template.expected for x in trees])
     # gain + worth[s] - sum over k of chain[s, k] worth[k] = tokens[s], with worth[0] = 0
@@ -77,7 +83,9 @@ def dealt(ends: Sequence[float], worth: np.ndarray, budget: int) -> tuple[float,
     """How many of at most `budget` prompt tokens each place gets so that the sum of ends[v] worth[slots[v]] is largest, and
     that sum. Place by place over all numbers that may be spent: exact, whatever worth is."""
     most = len(worth) - 1
-    spent = most - np.arange(most + 1)[:, None] + np.arange(budget + 1)  # [k, b] -> b - k, behind `most` impossible ones
+    spent = (
+        most - np.arange(most + 1)[:, None] + np.arange(budget + 1)
+    )  # [k, b] -> b - k, behind `most` impossible ones
     best, picks = np.zeros(budget + 1), []
     for end in ends:
         options = np.concatenate([np.full(most, -np.inf), best])[spent] + end * worth[:, None]  # [k, b]

@@ -41,12 +41,17 @@ class Slotted(Drafter):
 
     def begin(self, ctx: Context) -> None:
         self._trained = cast(SlotTokens, ctx.target.decoder.heads[self.reads])
-        self._guessed: Tensor | None = None  # float [k, V], the target's logits of the tokens that come after the next root
+        self._guessed: Tensor | None = (
+            None  # float [k, V], the target's logits of the tokens that come after the next root
+        )
 
     def hang(self, draft: Draft, counts: Sequence[int], room: int) -> list[int]:
         """Hang the first counts[0] trained tokens behind the root and the first counts[i + 1] behind node i of `draft`. One
         whose guess would be of a token that can no longer be drafted is left out; how many each place got."""
-        hung = [max(0, min(count, room - 1 - depth)) for count, depth in zip(counts, [0, *draft.depth], strict=True)]
+        hung = [
+            max(0, min(count, room - 1 - depth))
+            for count, depth in zip(counts, [0, *draft.depth], strict=True)
+        ]
         if any(hung):
             rows = self._trained.rows(hung)
             at, steps = (rows[0] + ROOT).tolist(), (rows[1] + 1).tolist()

@@ -14,7 +14,9 @@ def most_promising(seen: Tensor, scores: list[float], used: Tensor, window: int)
     this size differ by. A score over `window` places has a variance of at most 1 / (4 window), which is the noise.
     """
     n, count = len(used), int(used.sum())
-    out, come = (x.flatten() for x in torch.meshgrid(used.nonzero()[:, 0], (~used).nonzero()[:, 0], indexing="ij"))
+    out, come = (
+        x.flatten() for x in torch.meshgrid(used.nonzero()[:, 0], (~used).nonzero()[:, 0], indexing="ij")
+    )
     pool, rows = used.repeat(len(out), 1), torch.arange(len(out))
     pool[rows, out], pool[rows, come] = False, True
     distance = _differ(pool, seen)  # [P, R]

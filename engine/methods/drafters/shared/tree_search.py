@@ -30,9 +30,13 @@ class Trigrams:
         a, b, c = ids[:-2], ids[1:-1], ids[2:]  # a negative id parts the text
         whole = np.minimum(np.minimum(a, b), c) >= 0
         self.base = int(ids.max(initial=0)) + 1
-        codes, counts = np.unique((a[whole] * self.base + b[whole]) * self.base + c[whole], return_counts=True)
+        codes, counts = np.unique(
+            (a[whole] * self.base + b[whole]) * self.base + c[whole], return_counts=True
+        )
         pairs = codes // self.base
-        order = np.lexsort((codes, -counts, pairs))  # of a pair's successors the most frequent first, then by id
+        order = np.lexsort(
+            (codes, -counts, pairs)
+        )  # of a pair's successors the most frequent first, then by id
         self._pairs, self._first = np.unique(pairs, return_index=True)
         self._third, self._counts = (codes % self.base)[order], counts[order]
         self._totals = np.add.reduceat(self._counts, self._first) if len(codes) else counts
@@ -48,7 +52,10 @@ class Trigrams:
         at = int(self._pairs.searchsorted(code))
         if at == len(self._pairs) or self._pairs[at] != code:
             return {}
-        first, last = int(self._first[at]), int(self._first[at + 1]) if at + 1 < len(self._first) else len(self._third)
+        first, last = (
+            int(self._first[at]),
+            int(self._first[at + 1]) if at + 1 < len(self._first) else len(self._third),
+        )
         few, total = slice(first, min(last, first + SUCCESSORS)), int(self._totals[at])
         shares = [count / total for count in self._counts[few].tolist()]
         return dict(zip(self._third[few].tolist(), shares, strict=True))

@@ -20,7 +20,10 @@ SHAPED = {
     "ranks": Note("node", "rank", what="of the guess at its place, the best 0"),
     "expected": Note("series", "expected", "tokens", "of a step, by the rates that the tree was made for"),
 }
-PATH = Note("node", "score", "nats", "log-probability of the path, by the draft's own distribution", summed=True)
+PATH = Note(
+    "node", "score", "nats", "log-probability of the path, by the draft's own distribution", summed=True
+)
+
 
 @dataclass(frozen=True)
 class Template:
@@ -107,7 +110,9 @@ class SequoiaTable:
         for _ in range(depth):
             best, last = [alone], [[0] * size]
             for rate in rates:
-                under = torch.where(self.best[-1] > -torch.inf, rate * self.best[-1], -torch.inf)  # 0 x inf is no number
+                under = torch.where(
+                    self.best[-1] > -torch.inf, rate * self.best[-1], -torch.inf
+                )  # 0 x inf is no number
                 whole = torch.where(back > 0, best[-1][back.clamp_min(0)], -torch.inf) + under  # [m, k]
                 most, k = whole.max(1)
                 best.append(most)
@@ -220,9 +225,13 @@ class Beam:
         `width` of all that are new go on. What q rules out is left out."""
         best = laws.topk(min(self.width, laws.shape[-1]))
         first = len(self)
-        for parent, tokens, values in zip(self.open, best.indices.tolist(), best.values.log().tolist(), strict=True):
+        for parent, tokens, values in zip(
+            self.open, best.indices.tolist(), best.values.log().tolist(), strict=True
+        ):
             above, level = (0.0, 1) if parent == ROOT else (self.scores[parent], self.depth[parent] + 1)
-            scores = [above + min(log, 0.0) for log in values if log > -torch.inf]  # no probability is above 1
+            scores = [
+                above + min(log, 0.0) for log in values if log > -torch.inf
+            ]  # no probability is above 1
             count = len(scores)
             self.tokens += tokens[:count]
             self.parents += [parent] * count

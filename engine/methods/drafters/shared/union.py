@@ -9,7 +9,9 @@ import numpy as np
 from decodescope.engine.decoding.draft import ROOT
 
 
-def union(trees: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[int], list[int], list[list[int]]]:
+def union(
+    trees: Iterable[tuple[Sequence[int], Sequence[int]]],
+) -> tuple[list[int], list[int], list[list[int]]]:
     """Tokens and parents of the tree whose paths from the root are those of all `trees` (tokens, parents), and for each of
     them the node of the union at which each of its own stands.
 
@@ -38,12 +40,16 @@ def frequent_prefixes(rows: np.ndarray, nodes: int) -> tuple[list[int], list[int
 
     rows: int [P, L] with equal prefixes side by side; a negative id ends its row
     """
-    new = np.ones(rows.shape, dtype=bool)  # whether a prefix begins here: it differs from that of the row above
+    new = np.ones(
+        rows.shape, dtype=bool
+    )  # whether a prefix begins here: it differs from that of the row above
     new[1:] = np.logical_or.accumulate(rows[1:] != rows[:-1], axis=1)
     group = new.cumsum(axis=0) - 1  # [P, L]: which prefix of its level it is
     levels, firsts = np.nonzero((new & (rows >= 0)).T)
     sizes = [np.bincount(column) for column in group.T]
-    counts = np.array([sizes[d][group[row, d]] for d, row in zip(levels, firsts, strict=True)], dtype=np.int64)
+    counts = np.array(
+        [sizes[d][group[row, d]] for d, row in zip(levels, firsts, strict=True)], dtype=np.int64
+    )
     best = np.lexsort((firsts, levels, -counts))[:nodes]
     place: dict[tuple[int, int], int] = {}
     parents = []

@@ -14,7 +14,9 @@ from decodescope.engine.model.executor import guarded
 from decodescope.engine.model.feed import Feed
 
 States = tuple[Tensor, Tensor, Tensor]
-_LAST: WeakKeyDictionary[Decoder, dict[tuple[bytes, int], States]] = WeakKeyDictionary()  # of each model the last text
+_LAST: WeakKeyDictionary[Decoder, dict[tuple[bytes, int], States]] = (
+    WeakKeyDictionary()
+)  # of each model the last text
 
 
 def states_of(decoder: Decoder, ids: np.ndarray, window: int) -> States:
@@ -33,11 +35,20 @@ def states_of(decoder: Decoder, ids: np.ndarray, window: int) -> States:
 
 def _read(decoder: Decoder, ids: np.ndarray, window: int) -> States:
     layer, device = decoder.spec.n_layers - 1, decoder.device
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], ids >= 0, [False]]).astype(np.int8))).reshape(-1, 2)
-    spans = [(at, min(at + window, end - 1)) for begin, end in edges.tolist() for at in range(begin, end - 1, window)]
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], ids >= 0, [False]]).astype(np.int8))).reshape(
+        -1, 2
+    )
+    spans = [
+        (at, min(at + window, end - 1))
+        for begin, end in edges.tolist()
+        for at in range(begin, end - 1, window)
+    ]
     exact = torch.promote_types(decoder.dtype, torch.float32)
     states = [torch.zeros(0, decoder.spec.d_model, dtype=exact, device=device)]
-    with Progress("states of the datastore", sum(b - a for a, b in spans), "tokens") as progress, torch.inference_mode():
+    with (
+        Progress("states of the datastore", sum(b - a for a, b in spans), "tokens") as progress,
+        torch.inference_mode(),
+    ):
         for at, stop in spans:
             feed = Feed.causal(ids[at:stop].tolist(), 0, device)
             states.append(guarded(lambda: decoder.shallow(feed, None, layer), device)[0].to(exact))  # noqa: B023 # called at once

@@ -19,8 +19,12 @@ class Observed(Once):
     """SnapKV's votes: what an entry draws of the attention of the prompt's last `window` tokens, added up over them and pooled
     over its neighbours, so that a cluster stays together; then the mean over the query heads of the group."""
 
-    chosen: int = param(48, low=1, high=MOST, unit="entries", help="entries of the prompt kept for the votes that they get")
-    window: int = param(16, low=1, high=512, unit="entries", help="last tokens of the prompt, which vote and stay")
+    chosen: int = param(
+        48, low=1, high=MOST, unit="entries", help="entries of the prompt kept for the votes that they get"
+    )
+    window: int = param(
+        16, low=1, high=512, unit="entries", help="last tokens of the prompt, which vote and stay"
+    )
     reach: int = param(2, low=0, high=31, unit="entries", help="neighbours on either side that share votes")
     pool: str = param("mean", choices=("mean", "max"), help="what an entry gets of its neighbours' votes")
 

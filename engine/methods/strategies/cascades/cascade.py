@@ -58,7 +58,9 @@ class Cascade(Strategy):
                 end: EndReason | None = "stop_token" if answer.ended else s.filled(0)
                 us = clock.elapsed_us(started, clock.mark())
                 origins, state = ["draft"] * len(answer.tokens), s.sampler_state
-                return Move(list(answer.tokens), origins, end, draft_us=us, candidates=candidates, sampler_state=state)
+                return Move(
+                    list(answer.tokens), origins, end, draft_us=us, candidates=candidates, sampler_state=state
+                )
         drafted = clock.mark()
         new = write(s, "large")
         token = new.verdict.token
@@ -66,10 +68,22 @@ class Cascade(Strategy):
         _, end = s.cut([token])
         s.tokens.append(token)
         s.chance.forget(len(s.tokens))
-        times = clock.elapsed_us(started, drafted), clock.elapsed_us(drafted, new.at), clock.elapsed_us(new.at, clock.mark())
+        times = (
+            clock.elapsed_us(started, drafted),
+            clock.elapsed_us(drafted, new.at),
+            clock.elapsed_us(new.at, clock.mark()),
+        )
         record = s.scratch if asked else None
         return Move(
-            [token], ["target"], end, Draft(), new.verdict, new.logits, *times, sampler_state=new.before, candidates=record
+            [token],
+            ["target"],
+            end,
+            Draft(),
+            new.verdict,
+            new.logits,
+            *times,
+            sampler_state=new.before,
+            candidates=record,
         )
 
     def _candidates(self, s: State) -> Candidates:

@@ -70,7 +70,16 @@ class SwitchModels(Strategy):
         turn.scores.append(score)
         turn.stay += 1
         mean, tau, turn.active = s.router.turn(wrote, turn.scores, turn.stay)
-        record = Switch(wrote, turn.active, tau, turn.stay, new.caught, score, mean, looks=[Look("entropy", LANES[wrote], 1)])
+        record = Switch(
+            wrote,
+            turn.active,
+            tau,
+            turn.stay,
+            new.caught,
+            score,
+            mean,
+            looks=[Look("entropy", LANES[wrote], 1)],
+        )
         turn.stay = turn.stay if turn.active == wrote else 0
         _, end = s.cut([token])
         s.tokens.append(token)
@@ -89,7 +98,9 @@ class SwitchModels(Strategy):
         started = clock.mark()
         tokens, sure, caught = ahead(s) if turn.active == "small" else ([], [], 0)
         drafted = clock.mark()
-        logits = s.target.forward(Feed.causal([s.tokens[-1], *tokens], position - 1, s.target.decoder.device))[0]
+        logits = s.target.forward(
+            Feed.causal([s.tokens[-1], *tokens], position - 1, s.target.decoder.device)
+        )[0]
         choice = s.target.best
         at = torch.tensor(tokens, dtype=torch.int64, device=logits.device)[:, None]
         loss = (-logits[:-1].double().log_softmax(-1).gather(1, at))[:, 0].tolist()
@@ -106,10 +117,18 @@ class SwitchModels(Strategy):
         turn.stay = 1 if tokens else turn.stay + 1
         judged = Block(tokens, sure, loss, choice[: len(tokens)], kept, bar)
         score = sure[-1] if sure else None
-        looks = [Look("law", lane, rows) for lane, rows in (("draft", len(sure)), ("target", len(tokens))) if rows]
-        record = Switch("large", turn.active, s.router.tau, turn.stay, caught, score, block=judged, looks=looks)
+        looks = [
+            Look("law", lane, rows) for lane, rows in (("draft", len(sure)), ("target", len(tokens))) if rows
+        ]
+        record = Switch(
+            "large", turn.active, s.router.tau, turn.stay, caught, score, block=judged, looks=looks
+        )
         own = min(kept, count)
         done = clock.mark()
-        times = clock.elapsed_us(started, drafted), clock.elapsed_us(drafted, verified), clock.elapsed_us(verified, done)
+        times = (
+            clock.elapsed_us(started, drafted),
+            clock.elapsed_us(drafted, verified),
+            clock.elapsed_us(verified, done),
+        )
         origins = [ORIGINS["small"]] * own + [ORIGINS["large"]] * (count - own)
         return Move(emitted, origins, end, None, None, logits, *times, switch=record)

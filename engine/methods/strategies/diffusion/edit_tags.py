@@ -47,7 +47,8 @@ class EditTags(Strategy):
 
     title = "Parallel iterative edits"
     source = (
-        "PIE: Awasthi et al. 2019, arXiv:1910.02893, sections 2 and 3; awasthiabhijeet/PIE, word_edit_model.py, apply_opcode.py"
+        "PIE: Awasthi et al. 2019, arXiv:1910.02893, sections 2 and 3; "
+        "awasthiabhijeet/PIE, word_edit_model.py, apply_opcode.py"
     )
     uses = frozenset({"sampler"})
     sides = "both"
@@ -55,10 +56,15 @@ class EditTags(Strategy):
     changes = "tokens of a draft are changed side by side"
 
     rounds: int = param(4, low=1, high=64, unit="passes", help="that edit a draft, at most")
-    sure: float = param(0.0, low=0.0, high=1.01, step=0.01, help="probability that an edit must have; above 1 none has")
+    sure: float = param(
+        0.0, low=0.0, high=1.01, step=0.01, help="probability that an edit must have; above 1 none has"
+    )
     block: int = param(32, low=1, high=4096, unit="tokens", help="drafted at once")
     draft: str = param(
-        "", lines=True, most=4096, help="what is edited first (ids for a model without a tokenizer); empty: the model's own"
+        "",
+        lines=True,
+        most=4096,
+        help="what is edited first (ids for a model without a tokenizer); empty: the model's own",
     )
 
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:

@@ -51,12 +51,19 @@ class Masked(Strategy):
     lossless = False
     changes = "places are filled in any order, several at once"
 
-    block: int = param(32, low=1, high=MOST, unit="places", help="places that are filled before those behind them")
+    block: int = param(
+        32, low=1, high=MOST, unit="places", help="places that are filled before those behind them"
+    )
     cache: str = param(
-        "none", choices=("none", "prefix", "dual"), help="whose entries a block's passes keep: left, or both sides"
+        "none",
+        choices=("none", "prefix", "dual"),
+        help="whose entries a block's passes keep: left, or both sides",
     )
     grammar: str = param(
-        "", lines=True, most=LONGEST, help=f"of the text: {', '.join(SHIPPED)}, or rules as Lark writes them; empty: any text"
+        "",
+        lines=True,
+        most=LONGEST,
+        help=f"of the text: {', '.join(SHIPPED)}, or rules as Lark writes them; empty: any text",
     )
 
     def says(self) -> dict[str, Any]:

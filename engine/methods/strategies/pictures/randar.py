@@ -55,8 +55,16 @@ class Randar(Strategy):
     lossless = False
     changes = "cells of a group are drawn without seeing each other"
 
-    steps: int = param(24, low=1, high=MOST_CELLS**2, unit="passes", help="over a picture; as many as cells draw one at a time")
-    order: str = param("random", choices=("random", "raster"), help="in which cells are written: by chance, or row by row")
+    steps: int = param(
+        24,
+        low=1,
+        high=MOST_CELLS**2,
+        unit="passes",
+        help="over a picture; as many as cells draw one at a time",
+    )
+    order: str = param(
+        "random", choices=("random", "raster"), help="in which cells are written: by chance, or row by row"
+    )
 
     def says(self) -> dict[str, object]:
         return {**super().says(), "settles": "cells"}
@@ -76,7 +84,9 @@ class Randar(Strategy):
     def begin(self, s: State) -> None:
         cells = Cells.opened(s)
         if cells.begin == 0:
-            raise EngineFault("bad_input", "The prompt holds grey levels alone: put a token before the picture.")
+            raise EngineFault(
+                "bad_input", "The prompt holds grey levels alone: put a token before the picture."
+            )
         most, due = s.target.decoder.spec.max_positions, cells.begin + 2 * cells.behind
         if due > most:
             raise EngineFault(
@@ -101,7 +111,9 @@ class Randar(Strategy):
         run: _Groups = s.scratch
         group = run.groups.pop(0)
         read = self._read(s, run)
-        logits = s.target.forward(_asking(s, read, [run.cells.picture.cells[cell] for cell in group]))[0, -len(group) :]
+        logits = s.target.forward(_asking(s, read, [run.cells.picture.cells[cell] for cell in group]))[
+            0, -len(group) :
+        ]
         verified = clock.mark()
         s.target.commit(list(range(len(read) + 1)))
         run.last, run.asked = group, True

@@ -54,7 +54,9 @@ class Zipar(Strategy):
     lossless = False
     changes = "rows are written side by side"
 
-    window: int = param(3, low=1, high=MOST_CELLS, unit="cells", help="of a row, behind which the next one begins")
+    window: int = param(
+        3, low=1, high=MOST_CELLS, unit="cells", help="of a row, behind which the next one begins"
+    )
 
     def says(self) -> dict[str, object]:
         return {**super().says(), "settles": "rows"}
@@ -65,7 +67,9 @@ class Zipar(Strategy):
     def begin(self, s: State) -> None:
         cells = Cells.opened(s)
         width = cells.picture.width
-        if len(s.target.tokens) != len(s.tokens) - 1 or not s.target.cache.layers[0].in_order:  # a fork writes on
+        if (
+            len(s.target.tokens) != len(s.tokens) - 1 or not s.target.cache.layers[0].in_order
+        ):  # a fork writes on
             s.target.truncate(0)
             if s.tokens[:-1]:
                 s.target.read(s.tokens[:-1], "catch_up")
@@ -109,7 +113,9 @@ class Zipar(Strategy):
             s.target.cache.unordered()
         at = torch.tensor([places], device=device)
         visible = at[0] <= at[0][:, None]
-        feed = Feed(torch.tensor([tokens], device=device), at, visible[None], seen="before", highest=places[-1])
+        feed = Feed(
+            torch.tensor([tokens], device=device), at, visible[None], seen="before", highest=places[-1]
+        )
         return s.target.forward(feed)[0]
 
 

@@ -21,7 +21,9 @@ from decodescope.engine.model.partial import Answer
 
 READ, GOES_ON, DROPPED = "read", "goes on", "dropped"  # what a token in flight is at the end of a step
 TICKS = {
-    "flight": Note("track", "pipeline", "ticks", "in each a token runs a layer", rows=[READ, GOES_ON, DROPPED]),
+    "flight": Note(
+        "track", "pipeline", "ticks", "in each a token runs a layer", rows=[READ, GOES_ON, DROPPED]
+    ),
     "exit": Note("series", "exit", "layers", "that a token has run when the next one is guessed"),
     "head": Note("series", "ahead", "layers", "of the token that had run before it was known"),
     "sure": Note("node", "sure", what="probability of the guess at the exit, before the sampler"),
@@ -95,7 +97,9 @@ class Ahead:
         return cls(text, rows, [states[:, at : at + 1]])
 
     @classmethod
-    def chain(cls, lane: Lane, text: list[int], states: Sequence[Tensor], tokens: list[int], sure: list[float]) -> Ahead:
+    def chain(
+        cls, lane: Lane, text: list[int], states: Sequence[Tensor], tokens: list[int], sure: list[float]
+    ) -> Ahead:
         """One behind the other, whose rows are pending behind the root's."""
         rows = [store.newest(store.m - 1).clone() for store in lane.cache.layers if store.m > 1]
         return cls(text, rows, [*states], tokens, sure)
@@ -133,7 +137,9 @@ class Pipeline:
             feed.enter, feed.states = len(self.ahead.kv), self.ahead.states[0]
         return feed
 
-    def tick(self, head: int, exit: int, layers: int, flight: Sequence[tuple[int, int, int, str]]) -> dict[str, Any]:
+    def tick(
+        self, head: int, exit: int, layers: int, flight: Sequence[tuple[int, int, int, str]]
+    ) -> dict[str, Any]:
         """Go on by a step whose root had `head` of the layers behind it; figures for the trace. flight: of each token in it,
         the root first, its lane, the layers that it ran, its id and what became of it."""
         ticks, work = layers - head, sum(ran for _, ran, _, _ in flight)
@@ -145,7 +151,9 @@ class Pipeline:
             "clock": self.clock,
             "plain": layers * self.tokens,
             "work": work,
-            "flight": [[lane, self.clock - ran, self.clock, token, fate] for lane, ran, token, fate in flight],
+            "flight": [
+                [lane, self.clock - ran, self.clock, token, fate] for lane, ran, token, fate in flight
+            ],
             "simulated": "one layer of every token in flight",
         }
 

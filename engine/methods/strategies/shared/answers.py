@@ -61,7 +61,11 @@ def _further(s: State, lane: Lane, prompt: list[int], alive: list[_Writer]) -> N
     written, device = len(alive[0].answer.tokens), lane.decoder.device
     at = len(prompt) - 1 + written
     roots = [x.answer.tokens[-1] if written else prompt[-1] for x in alive]
-    feed = Feed(torch.tensor(roots, device=device)[:, None], torch.full((len(alive), 1), at, device=device), highest=at)
+    feed = Feed(
+        torch.tensor(roots, device=device)[:, None],
+        torch.full((len(alive), 1), at, device=device),
+        highest=at,
+    )
     logits = lane.forward(feed, "draft")[:, 0]  # [B, V]
     lane.commit([0])
     law = logits.double().log_softmax(-1)

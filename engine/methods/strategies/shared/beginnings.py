@@ -47,7 +47,9 @@ class Beginnings:
         """The beginning with one token more, read if nobody has done so and a text may go on there."""
         if token not in place.next:
             stops = self.s.stop.at(place.tokens, [token]) is not None
-            longer = Beginning(token, place, place.depth + 1, "stop_token" if stops else self.s.filled(place.depth + 1))
+            longer = Beginning(
+                token, place, place.depth + 1, "stop_token" if stops else self.s.filled(place.depth + 1)
+            )
             place.next[token] = longer
             if longer.ends is None:
                 own, held = place.branch, self.prompt + place.depth
@@ -80,7 +82,9 @@ class Beginnings:
     def leave(self, place: Beginning) -> None:
         """Hold the entries of one text alone."""
         at = place.parent
-        assert at is not None and at.branch is not None and place.branch is None, "the last token of a text is not read"
+        assert at is not None and at.branch is not None and place.branch is None, (
+            "the last token of a text is not read"
+        )
         own, held = at.branch, self.prompt + at.depth
         if len(own.tokens) > held:
             own = self.branches.fork(own, held, [place.token])

@@ -48,7 +48,9 @@ class Drawing:
         else:
             branch(s.target.cache, cast(TreePlan, plan), block)
             s.target.cache.rows(torch.zeros(count, dtype=torch.int64))
-        every = [Sample(s.sampler_state, s.chance if i == 0 else Chance(s.chance.seed + i)) for i in range(count)]
+        every = [
+            Sample(s.sampler_state, s.chance if i == 0 else Chance(s.chance.seed + i)) for i in range(count)
+        ]
         return cls(every, list(every))
 
     @property
@@ -72,7 +74,9 @@ class Drawing:
         going: list[int] = []
         ended: list[Sample] = []
         for i, (sample, best) in enumerate(zip(self.alive, logits.argmax(-1).tolist(), strict=True)):
-            token, sample.state = drawn(logits[i : i + 1], best, s.sampler, sample.state, sample.chance, position)
+            token, sample.state = drawn(
+                logits[i : i + 1], best, s.sampler, sample.state, sample.chance, position
+            )
             sample.stopped = s.stop.at(sample.tokens, [token]) is not None
             sample.tokens.append(token)
             sample.score += float(sure[i, token])

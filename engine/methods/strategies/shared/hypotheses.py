@@ -39,7 +39,9 @@ class Chosen:
         return Beams(columns[1], columns[0], columns[2], finished, pruned=[list(x) for x in self.pruned])
 
 
-def chosen(s: State, texts: list[list[int]], scores: Tensor, width: int, worth: Tensor | None = None) -> Chosen:
+def chosen(
+    s: State, texts: list[list[int]], scores: Tensor, width: int, worth: Tensor | None = None
+) -> Chosen:
     """Of all extensions by `scores` (float64 [B, V], sums of log-probabilities) the best `width` that go on; what ends a text
     counts where it is better than the last of them. worth: by what they are ranked, where that is not the score.
 
@@ -56,7 +58,9 @@ def chosen(s: State, texts: list[list[int]], scores: Tensor, width: int, worth: 
         count = min(2 * count, len(rank))
 
 
-def _parted(s: State, texts: list[list[int]], best: list[int], scores: list[float], vocab: int, width: int) -> Chosen:
+def _parted(
+    s: State, texts: list[list[int]], best: list[int], scores: list[float], vocab: int, width: int
+) -> Chosen:
     choice = Chosen()
     for flat, score in zip(best, scores, strict=True):
         parent, token = divmod(flat, vocab)

@@ -15,7 +15,9 @@ def passage_of(s: State, name: str, after: str, until: str) -> tuple[int, int]:
     the one behind the last token before that. An empty text is not looked for. name: of the part whose knobs they are. Raises
     EngineFault."""
     pieces = s.stop.pieces or (lambda token: b"<%d>" % token)
-    begins, ends = (x.encode() if s.stop.pieces else b"".join(map(pieces, ids_of(s, x))) for x in (after, until))
+    begins, ends = (
+        x.encode() if s.stop.pieces else b"".join(map(pieces, ids_of(s, x))) for x in (after, until)
+    )
     units = list(map(pieces, s.tokens[: s.prompt]))
     text, edges = b"".join(units), np.cumsum([0, *map(len, units)])
     stop = text.rfind(ends) if until else len(text)
@@ -24,7 +26,12 @@ def passage_of(s: State, name: str, after: str, until: str) -> tuple[int, int]:
         if at < 0 or (given and not asked):
             where = "in the prompt" if knob == "until" or not until else "in the prompt before `until`"
             raise EngineFault("bad_input", f"{name}.{knob} does not stand {where}: give what stands there.")
-    first, behind = int(np.searchsorted(edges, start + len(begins))), int(np.searchsorted(edges, stop, "right")) - 1
+    first, behind = (
+        int(np.searchsorted(edges, start + len(begins))),
+        int(np.searchsorted(edges, stop, "right")) - 1,
+    )
     if first >= behind:
-        raise EngineFault("bad_input", f"{name} finds no whole token between `after` and `until`: move them apart.")
+        raise EngineFault(
+            "bad_input", f"{name} finds no whole token between `after` and `until`: move them apart."
+        )
     return first, behind

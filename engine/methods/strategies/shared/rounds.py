@@ -52,7 +52,9 @@ class Clocks:
     sim_us: float = 0.0
     real_us: float = 0.0
 
-    def round(self, verdict: Verdict, block: Block, took: Mapping[str, Sequence[Pass]], real_us: float) -> dict[str, Any]:
+    def round(
+        self, verdict: Verdict, block: Block, took: Mapping[str, Sequence[Pass]], real_us: float
+    ) -> dict[str, Any]:
         """Move on by a round that judged the block ahead and wrote `block`, by its passes; figures for the trace."""
         target_us, draft_us = (self._time(lane, took.get(lane, ())) for lane in ("target", "draft"))
         refused, mode = verdict.token is not None, "post" if self.ahead.tokens else "pre"
@@ -78,7 +80,9 @@ class Clocks:
 
     def _time(self, lane: str, passes: Sequence[Pass]) -> float:
         line = self.costs.get(lane)
-        return sum(x.wall_us if line is None else line.us(x.tokens, round(x.entries) + x.tokens) for x in passes)
+        return sum(
+            x.wall_us if line is None else line.us(x.tokens, round(x.entries) + x.tokens) for x in passes
+        )
 
 
 class Beside:
@@ -121,14 +125,20 @@ def write(s: State, ahead: Block, count: int) -> Block:
             break
         logits = tree.read([node], keep=True)[0]
     block.tokens = tree.tokens
-    block.laws = [law for law, _ in tree.laws] or [None for _ in tree.tokens]  # of a chain nothing is taken out
+    block.laws = [law for law, _ in tree.laws] or [
+        None for _ in tree.tokens
+    ]  # of a chain nothing is taken out
     block.u = tree.u or [None for _ in tree.tokens]
     return block
 
 
 def joined(ahead: Block, block: Block, source: str) -> Draft:
     """What a round judges: the block ahead and the first new token. They may have been written under different samplers."""
-    tokens, laws, u = [*ahead.tokens, *block.tokens[:1]], [*ahead.laws, *block.laws[:1]], [*ahead.u, *block.u[:1]]
+    tokens, laws, u = (
+        [*ahead.tokens, *block.tokens[:1]],
+        [*ahead.laws, *block.laws[:1]],
+        [*ahead.u, *block.u[:1]],
+    )
     drawn = [law for law in laws if law is not None]
     if not drawn:
         return Draft.chain(tokens, source=source)
@@ -162,7 +172,9 @@ def judge(draft: Draft, at: Cursor, chance: Chance) -> Verdict:
     return verdict
 
 
-def _tried(draft: Draft, node: int, at: Cursor, r: Tensor | None, chance: Chance) -> tuple[Trial, Tensor | None]:
+def _tried(
+    draft: Draft, node: int, at: Cursor, r: Tensor | None, chance: Chance
+) -> tuple[Trial, Tensor | None]:
     """The test of a node against what is left of the target's law, r [V] (None: the law is greedy), and what is left then."""
     x = draft.tokens[node]
     if r is None:

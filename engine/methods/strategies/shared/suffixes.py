@@ -18,16 +18,24 @@ class Suffixes:
         self.losses = np.full((n, longest), np.nan)
         self.likely, self.closes = np.full((2, n, longest), -1)
 
-    def enter(self, rows: Tensor, tokens: Tensor, at: tuple[Tensor, Tensor], first: Tensor, over: Tensor) -> None:
+    def enter(
+        self, rows: Tensor, tokens: Tensor, at: tuple[Tensor, Tensor], first: Tensor, over: Tensor
+    ) -> None:
         """What a pass says. rows: logits [R, V] of `tokens` [R], whose suffix and place in it are `at`, suffix by suffix
         first: of each suffix the logarithm of the probability of its first token, [n];  over: ids that end an answer"""
         law, (own, deep) = rows.double().log_softmax(-1), at
         gained = first.new_zeros(self.losses.shape)
-        gained[own, deep] = torch.where(deep == 0, first[own], law.roll(1, 0).gather(1, tokens[:, None])[:, 0])
+        gained[own, deep] = torch.where(
+            deep == 0, first[own], law.roll(1, 0).gather(1, tokens[:, None])[:, 0]
+        )
         ending = law[:, over]  # [R, E]
         losses = -(gained.cumsum(1)[own, deep] + ending.logsumexp(1))
         i, k = own.cpu().numpy(), deep.cpu().numpy()
-        for table, values in ((self.losses, losses), (self.likely, rows.argmax(-1)), (self.closes, over[ending.argmax(1)])):
+        for table, values in (
+            (self.losses, losses),
+            (self.likely, rows.argmax(-1)),
+            (self.closes, over[ending.argmax(1)]),
+        ):
             table[i, k] = values.cpu().numpy()
 
     def greedy(self, token: int, passage: list[int], ends: frozenset[int]) -> tuple[int, int] | None:
@@ -36,7 +44,9 @@ class Suffixes:
         length, begun = 0, list(range(len(passage)))
         while token not in ends:
             fits = length < self.likely.shape[1]
-            begun = [i for i in begun if fits and self.likely[i, length] >= 0 and passage[i + length] == token]
+            begun = [
+                i for i in begun if fits and self.likely[i, length] >= 0 and passage[i + length] == token
+            ]
             if not begun:
                 return None
             token, length = int(self.likely[begun[0], length]), length + 1

@@ -21,10 +21,15 @@ def ids_of(s: State, text: str) -> list[int]:
 def fitting(s: State, length: int, what: str) -> None:
     """Raise EngineFault where a prompt of `length` tokens leaves no room for an answer. what: is put behind it."""
     if length >= s.limit:
-        raise EngineFault("bad_input", f"With {what} the prompt has {length} tokens, and {s.limited_by}: shorten one of them.")
+        raise EngineFault(
+            "bad_input",
+            f"With {what} the prompt has {length} tokens, and {s.limited_by}: shorten one of them.",
+        )
 
 
-def side_by_side(s: State, writing: Writing, asked: list[list[int]], most: Sequence[int], what: str) -> list[Thread]:
+def side_by_side(
+    s: State, writing: Writing, asked: list[list[int]], most: Sequence[int], what: str
+) -> list[Thread]:
     """A thread behind the prompt and each of the texts `asked` (ids), which are read; thread i writes at most most[i] tokens,
     and there are at most as many threads as tokens may be written. what: one of them is called, before its number."""
     prompt, threads = writing.branches.alive[0], list[Thread]()
@@ -46,5 +51,8 @@ def token_of(s: State, text: str, knob: str) -> int:
         raise EngineFault("bad_input", f"{knob} = {text}: the ids of {name} are 0 to {vocab - 1}.")
     token = None if pieces is None else next((x for x in range(vocab) if pieces(x) == text.encode()), None)
     if token is None:
-        raise EngineFault("bad_input", f"{knob} = {text!r}: {name} has no such token; give its id, or the text of one token.")
+        raise EngineFault(
+            "bad_input",
+            f"{knob} = {text!r}: {name} has no such token; give its id, or the text of one token.",
+        )
     return token

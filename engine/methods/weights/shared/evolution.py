@@ -55,11 +55,15 @@ class Search:
     start: int = 64
     whole: bool = False
 
-    def run(self, judge: Judge, chance: Random, done: Callable[[Generation], None] = lambda _: None) -> list[Generation]:
+    def run(
+        self, judge: Judge, chance: Random, done: Callable[[Generation], None] = lambda _: None
+    ) -> list[Generation]:
         """Generation by generation, from the best of the random plans on. The parent takes part in the last stage: it stays
         unless an offspring is better there."""
         judged = judge(0)
-        fitness, parent = min((judged(plan), plan) for plan in {self._drawn(chance) for _ in range(self.start)})
+        fitness, parent = min(
+            (judged(plan), plan) for plan in {self._drawn(chance) for _ in range(self.start)}
+        )
         history = [Generation(parent, fitness, True)]
         for _ in range(self.generations):
             left = self._offspring(parent, chance)
@@ -101,7 +105,11 @@ class Search:
             return plan
         back, goes = chance.choice(out), chance.choice(rest)
         swapped = tuple(sorted([*(i for i in out if i != back), goes]))
-        return Plan(swapped, swapped) if self.whole else Plan(*(swapped if k == which else plan[k] for k in range(2)))
+        return (
+            Plan(swapped, swapped)
+            if self.whole
+            else Plan(*(swapped if k == which else plan[k] for k in range(2)))
+        )
 
 
 def every(attn: Sequence[int], ffn: Sequence[int], counts: tuple[int, int]) -> list[Plan]:

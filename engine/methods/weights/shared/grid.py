@@ -51,7 +51,11 @@ class Grid:
     def of(cls, weight: Tensor, group: int, k: int, dtype: torch.dtype) -> Grid:
         """The rounded `weight` [out, in], to be tuned in `dtype`."""
         codes, scale, zero = by_groups(weight, group, k, _middle(k))
-        q, scale, zero = codes.to(dtype).unflatten(1, (-1, group)), scale.to(dtype)[..., None], zero.to(dtype)[..., None]
+        q, scale, zero = (
+            codes.to(dtype).unflatten(1, (-1, group)),
+            scale.to(dtype)[..., None],
+            zero.to(dtype)[..., None],
+        )
         lost = weight.to(dtype).view_as(q) - torch.addcmul(zero, q - _middle(k), scale)
         return cls(q, scale, zero, k, lost / torch.where(scale > 0, scale, 1.0))
 
@@ -74,7 +78,9 @@ class Grid:
         usual = (self.square / (1 - FALL**self.steps)).sqrt_()
         self.wish.addcdiv_(slope, usual.add_(torch.finfo(slope.dtype).tiny), value=-rate)
         top = 2**self.k - 1
-        wished = (self.q + self.wish).clamp_(-0.5, top + 0.5)  # what lies outside of the grid is not waited for
+        wished = (self.q + self.wish).clamp_(
+            -0.5, top + 0.5
+        )  # what lies outside of the grid is not waited for
         self.wish = wished - self.q
         near = wished.round().clamp_(0, top)
         at = (near != self.q).flatten().nonzero()[:, 0]
@@ -94,7 +100,11 @@ class Grid:
 
     def stored(self, dtype: torch.dtype) -> Matrix:
         """As a matrix in so few bits."""
-        q, scale, zero = self.q.flatten(1).to(torch.uint8), self.scale[..., 0].to(dtype), self.zero[..., 0].to(dtype)
+        q, scale, zero = (
+            self.q.flatten(1).to(torch.uint8),
+            self.scale[..., 0].to(dtype),
+            self.zero[..., 0].to(dtype),
+        )
         return Codes.stored(q, scale, zero, self.k) if self.k < 4 else Int4.stored(q, scale, zero)
 
 

@@ -39,4 +39,3 @@ def checked(group: int, weight: Tensor, place: Place, owner: str) -> int:
             f"{owner}.group = {group}: must divide the {weight.shape[1]} inputs of {place}; choose a smaller group."
         )
     return group
-

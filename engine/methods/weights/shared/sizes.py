@@ -17,7 +17,9 @@ class Sizes:
 
     def __init__(self, spec: ModelSpec, columns: int):
         self.spec, self.each = spec, columns
-        there = torch.tensor([[h < spec.heads_at(i) for h in range(spec.n_heads)] for i in range(spec.n_layers)])
+        there = torch.tensor(
+            [[h < spec.heads_at(i) for h in range(spec.n_heads)] for i in range(spec.n_layers)]
+        )
         wide = torch.tensor([[f < spec.ff_at(i) for f in range(spec.d_ff)] for i in range(spec.n_layers)])
         pad = -spec.d_ff % columns
         self.heads = there.double()
@@ -45,7 +47,9 @@ class Sizes:
 
     def widths(self, head: Tensor, group: Tensor) -> list[tuple[float, float]]:
         """By layer, heads and columns that hard gates leave."""
-        return [*zip((head * self.heads).sum(1).tolist(), (group * self.columns).sum(1).tolist(), strict=True)]
+        return [
+            *zip((head * self.heads).sum(1).tolist(), (group * self.columns).sum(1).tolist(), strict=True)
+        ]
 
     def closed(self, heads: Tensor, groups: Tensor, share: float) -> tuple[Tensor, Tensor]:
         """Hard gates: those with the smallest values are 0, so many that what goes is nearest to `share`."""

@@ -112,7 +112,9 @@ def scores(w: Tensor, inverse: Tensor, width: int) -> Tensor:
     """float64 [structures]: what the products of w would be off without each of them, at best, in squares."""
     if width == 1:
         return w.square().sum(0) / inverse.diagonal()
-    blocks = inverse.unflatten(0, (-1, width)).unflatten(2, (-1, width)).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+    blocks = (
+        inverse.unflatten(0, (-1, width)).unflatten(2, (-1, width)).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+    )
     parts = w.unflatten(1, (-1, width)).transpose(0, 1)  # [structures, out, width]
     return (torch.linalg.solve(blocks, parts.transpose(1, 2)) * parts.transpose(1, 2)).sum((1, 2))
 
@@ -125,6 +127,8 @@ def _without(w: Tensor, inverse: Tensor, width: int, at: int) -> tuple[Tensor, T
     """Both without structure `at`, the rest made up for it."""
     s = slice(at * width, (at + 1) * width)
     half = torch.linalg.solve(inverse[s, s], inverse[s])  # (H^-1_SS)^-1 H^-1_S:
-    rest = torch.cat([torch.arange(s.start, device=w.device), torch.arange(s.stop, w.shape[1], device=w.device)])
+    rest = torch.cat(
+        [torch.arange(s.start, device=w.device), torch.arange(s.stop, w.shape[1], device=w.device)]
+    )
     w, inverse = w - w[:, s] @ half, inverse - inverse[:, s] @ half
     return w[:, rest], inverse[rest][:, rest]

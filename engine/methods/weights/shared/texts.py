@@ -18,9 +18,13 @@ LENGTH = 256  # tokens of a text
 def texts(calibration: Calibration, tokens: int) -> Tensor:
     """int64 [N, T]: the first `tokens` of the text in pieces. Raises ParamError where there are none."""
     length = max(2, min(LENGTH, tokens))
-    pieces = calibration.tokens[:tokens].unfold(0, length, length) if len(calibration.tokens) >= length else None
+    pieces = (
+        calibration.tokens[:tokens].unfold(0, length, length) if len(calibration.tokens) >= length else None
+    )
     if pieces is None:
-        raise ParamError(f"The calibration text has {len(calibration.tokens)} tokens, and {length} are to be read.")
+        raise ParamError(
+            f"The calibration text has {len(calibration.tokens)} tokens, and {length} are to be read."
+        )
     return pieces
 
 

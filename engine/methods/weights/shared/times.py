@@ -53,7 +53,9 @@ def read(path: str, spec: ModelSpec, knob: str) -> Times:
     try:
         times = _times(json.loads(Path(path).read_text("utf-8")))
     except (OSError, ValueError) as error:
-        raise ParamError(f"{knob} = {path}: no table of block times ({error}); benchmarks/blocks.py prints one.") from None
+        raise ParamError(
+            f"{knob} = {path}: no table of block times ({error}); benchmarks/blocks.py prints one."
+        ) from None
     if not times.fits(spec):
         raise ParamError(
             f"{knob} = {path}: a table of another shape than {spec.n_heads} heads and {spec.d_ff} columns; measure {spec.name}."
@@ -89,7 +91,11 @@ def measured(model: Decoder, rows: int) -> Times:
     shape, every = (spec.n_layers, 2), widths(spec.d_ff)[1:]
 
     def us(block: int, width: int) -> float:
-        sub, head, ffn = torch.zeros(shape), torch.ones(spec.n_layers, spec.n_heads), torch.ones(spec.n_layers, spec.d_ff)
+        sub, head, ffn = (
+            torch.zeros(shape),
+            torch.ones(spec.n_layers, spec.n_heads),
+            torch.ones(spec.n_layers, spec.d_ff),
+        )
         sub[:, block] = float(width > 0)
         (head, ffn)[block][:, width:] = 0
         return verify_costs(sliced(model, Gates(head, ffn, sub)).packed(), [rows], repeats=REPEATS)[0]
