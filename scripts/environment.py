@@ -112,8 +112,9 @@ def compile_tests(env: dict[str, str]) -> subprocess.Popen[bytes]:
 
 
 def ruff() -> int:
-    """Style and common mistakes, over the whole tree."""
-    return call([str(PYTHON), "-m", "ruff", "check", "--quiet", "--output-format", "concise", "."])
+    """Style, common mistakes and format, over the whole tree."""
+    checked = call([str(PYTHON), "-m", "ruff", "check", "--quiet", "--output-format", "concise", "."])
+    return call([str(PYTHON), "-m", "ruff", "format", "--check", "."]) or checked
 
 
 def mypy() -> int:
