@@ -11,6 +11,7 @@ from decodescope.app.commands.processors import given_back
 from decodescope.engine.core.refusal import Refusal
 
 from .arguments import BAD_INPUT, take_weights
+from .extras import check
 from .parser import parser
 from .refusal import sentence
 
@@ -46,6 +47,7 @@ def _do(argv: Sequence[str] | None) -> int:
         if args.command is None:
             commands.print_help()
             return 0
+        check(args)
         take_weights(args)
         module, function = args.home
         home = importlib.import_module(f".{module}", __package__)

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from decodescope import __version__
 from decodescope.engine.core.exactness import VALUES
 from decodescope.engine.core.roles import DRAFTS
 
@@ -207,15 +208,13 @@ def _traces(command: Callable[..., Parser], ways: Any) -> None:
 
 
 class Version(argparse.Action):
-    """--version: the metadata are read only when asked for."""
+    """--version: print the version of the package and exit."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
-        from importlib.metadata import version
-
-        print(f"decodescope {version('decodescope')}")
+        print(f"decodescope {__version__}")
         parser.exit()
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any
 
 import torch
 
+from decodescope import __version__
 from decodescope.engine.core.component import declared
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.decoding.record import Recorder
@@ -28,18 +28,10 @@ def opening(method: Method, run: str, prompt: Sequence[int], recorder: Recorder)
         "prompt": torch.tensor(prompt, dtype=torch.int32).numpy(),
         "pieces": recorder.pieces(prompt),
         "levels": recorder.levels,
-        "project": _version(),
+        "project": __version__,
         "run": run,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-@cache
-def _version() -> str:
-    """Of this project, as it is installed."""
-    from importlib.metadata import version
-
-    return version("decodescope")
 
 
 def further(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:

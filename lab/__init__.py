@@ -1,12 +1,14 @@
 """The lab: views of traces, for page and notebook. Nothing here imports torch.
 
-The names of a notebook are loaded on first use, so that the page's server need not load widgets.
+The names of a notebook are loaded on first use: the page's server does not load widgets, and `explain` works without them.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from decodescope.engine.core.extras import require
 
 if TYPE_CHECKING:
     from .notebook import Scope as Scope
@@ -22,23 +24,36 @@ if TYPE_CHECKING:
     from .notebook import report as report
     from .notebook import show as show
 
-__all__ = [
-    "Scope",
-    "compare",
-    "controls",
-    "decisions",
-    "explain",
-    "export_html",
-    "export_perfetto",
-    "figure",
-    "frame",
-    "open_trace",
-    "report",
-    "show",
-]
+_ENGINE, _LAB = "decodescope.engine.", "decodescope.lab."
+_HOME = {  # name -> its module, and its name there
+    "Scope": (_LAB + "views.scope", "Scope"),
+    "compare": (_LAB + "views.compare", "compare"),
+    "controls": (_LAB + "views.controls", "controls"),
+    "decisions": (_LAB + "decision.explain", "decisions"),
+    "explain": (_LAB + "decision.explain", "explain"),
+    "export_html": (_LAB + "views.export", "export_html"),
+    "export_perfetto": (_LAB + "views.perfetto", "export_perfetto"),
+    "figure": (_LAB + "charts", "figure"),
+    "frame": (_ENGINE + "trace", "frame"),
+    "open_trace": (_ENGINE + "trace.given", "open_named"),
+    "report": (_LAB + "reports.shown", "report"),
+    "show": (_LAB + "notebook", "show"),
+}
+_WIDGETS = ("anywidget", "ipywidgets", "plotly")
+_NEEDS = {
+    "Scope": _WIDGETS,
+    "compare": _WIDGETS,
+    "controls": _WIDGETS,
+    "show": _WIDGETS,
+    "figure": ("plotly",),
+}
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _HOME:
         raise AttributeError(f"decodescope.lab has no {name!r}; it offers {', '.join(__all__)}")
-    return getattr(importlib.import_module(".notebook", __name__), name)
+    if name in _NEEDS:
+        require("notebooks", name, _NEEDS[name])
+    module, there = _HOME[name]
+    return getattr(importlib.import_module(module), there)

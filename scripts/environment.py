@@ -112,8 +112,9 @@ def compile_tests(env: dict[str, str]) -> subprocess.Popen[bytes]:
 
 
 def ruff() -> int:
-    """Style and common mistakes, over the whole tree."""
-    return call([str(PYTHON), "-m", "ruff", "check", "--quiet", "--output-format", "concise", "."])
+    """Style, common mistakes and format, over the whole tree."""
+    checked = call([str(PYTHON), "-m", "ruff", "check", "--quiet", "--output-format", "concise", "."])
+    return call([str(PYTHON), "-m", "ruff", "format", "--check", "."]) or checked
 
 
 def mypy() -> int:
@@ -162,7 +163,7 @@ def install(arguments: list[str]) -> int:
         [] if sys.stdout.isatty() else ["-qq"]
     )  # a log gets errors only, a terminal the progress of the download
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *quiet]
-    status = call([*pip, "--constraint", str(constraints), "--editable", f"{ROOT}[dev]"])
+    status = call([*pip, "--constraint", str(constraints), "--editable", f"{ROOT}[all,dev]"])
     if status:
         raise Refusal(f"pip could not install the packages (exit status {status}); its message stands above.")
     STAMP.write_text(wanted(), encoding="utf-8")

@@ -36,7 +36,7 @@ FLOORS = (
         "lab.reports",
     ),
     *("lab.course", "lab.charts", "lab.lessons", "lab.notebook", "lab"),
-    *("app.limits", "app.places", "app.refusal", "app.arguments", "app.parser"),
+    *("app.limits", "app.places", "app.refusal", "app.arguments", "app.parser", "app.extras"),
     *("app.http", "app.runs", "app.routes", "app.page"),
     *("app.server", "app.commands", "app.cli", "app"),
 )

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+import decodescope
+
 ROOT = Path(__file__).resolve().parent.parent
 NEVER = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
 NOT_BESIDE_THE_ROOMS = {"build", "dist", "runs", "tests", "benchmarks", "docs"}
@@ -88,6 +90,11 @@ def test_wheel_holds_every_module(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     modules = [p for room in ("engine", "lab", "app") for p in (ROOT / room).rglob("*.py")]
     assert not [m for m in modules if f"decodescope/{m.relative_to(ROOT).as_posix()}" not in names]
+    assert "decodescope/py.typed" in names
+
+
+def test_wheel_has_the_version_of_the_package(wheel: Path) -> None:
+    assert wheel.name.split("-")[1] == decodescope.__version__
 
 
 def test_installed_wheel_decodes_far_from_the_repository(python: Path, tmp_path: Path) -> None:

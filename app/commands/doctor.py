@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import importlib.util
 import os
 import platform
 import shutil
@@ -15,8 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from decodescope import __version__
 from decodescope.app.limits import Limits
 from decodescope.app.places import data_folder, writable
+from decodescope.engine.core.extras import EXTRAS, command, missing
 from decodescope.engine.core.refusal import Refusal
 
 from .output import say_json, size
@@ -72,13 +72,21 @@ def doctor(args: argparse.Namespace) -> int:
 
 def program(args: argparse.Namespace) -> Iterator[Finding]:
     """Versions of ourselves and of Python, and what else has to be installed."""
-    yield Finding("decodescope", "good", importlib.metadata.version("decodescope"))
+    yield Finding("decodescope", "good", __version__)
     yield Finding("Python", "good", f"{platform.python_version()} at {sys.executable}")
     gone = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     words = (
         f"missing: {', '.join(gone)}; install them with pip" if gone else f"all {len(NEEDED)} are installed"
     )
     yield Finding("packages", "bad" if gone else "good", words)
+    for extra, needs in EXTRAS.items():
+        gone = missing(needs)
+        words = (
+            f"missing: {', '.join(gone)}; install with {command(extra)}"
+            if gone
+            else f"all {len(needs)} are installed"
+        )
+        yield Finding(f"packages [{extra}]", "note" if gone else "good", words)
 
 
 def arithmetic(args: argparse.Namespace) -> Iterator[Finding]:

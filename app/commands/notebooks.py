@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from decodescope.engine.core.extras import EXTRAS, command, missing
 from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.progress import SETTING, Progress
 from decodescope.engine.core.refusal import Refusal
@@ -57,7 +58,8 @@ def notebooks(args: argparse.Namespace) -> int:
     if args.json:
         say_json({"folder": str(folder), "files": names})
     else:
-        print(f"{folder}: {len(names) - 1} notebooks. Open them with: python -m jupyterlab {folder}")
+        gone = f" (install JupyterLab first: {command('notebooks')})" if missing(EXTRAS["notebooks"]) else ""
+        print(f"{folder}: {len(names) - 1} notebooks. Open them with: python -m jupyterlab {folder}{gone}")
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
+from decodescope.engine.core.extras import require
 from decodescope.engine.core.tree import depths
 
 from .given import trace_of
@@ -28,6 +29,7 @@ def frame(given: Any, table: Table = "steps") -> DataFrame:
     `p_model` is the model's own probability of the token, before the sampler; under another sampler it was not recorded.
     `entropy_nats` is that of the model's distribution under a greedy sampler, and that of `p` under another one.
     """
+    require("notebooks", "frame", ("pandas",))
     import pandas
 
     trace = trace_of(given)

@@ -4,9 +4,13 @@ A chapter asks for a guess (`predict`, `choose`), runs, shows the guess beside w
 beside the code that is it (`as_code`), sets an exercise (`exercises`), and says what a paper measured (`against_paper`).
 """
 
-from .exercise import Exercise
-from .formula import as_code
-from .paper import against_paper
-from .prediction import choose, predict
+from decodescope.engine.core.extras import require
+
+require("notebooks", "decodescope.lab.course", ("ipywidgets",))
+
+from .exercise import Exercise  # noqa: E402 - the sentence of `require` comes before a failing import
+from .formula import as_code  # noqa: E402
+from .paper import against_paper  # noqa: E402
+from .prediction import choose, predict  # noqa: E402
 
 __all__ = ["Exercise", "against_paper", "as_code", "choose", "predict"]

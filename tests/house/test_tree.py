@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import re
+import subprocess
 import sys
 import tomllib
 from functools import cache
@@ -15,6 +16,8 @@ from pathlib import Path
 
 import pytest
 from source import ROOMS, ROOT, broken, files, imported, modules, parsed, within
+
+from decodescope.engine.core.extras import EXTRAS
 
 
 @pytest.mark.parametrize(
@@ -82,7 +85,9 @@ def test_package_list_equals_the_folders() -> None:
     folders = {path.parent for path in modules().values()}
     assert not (bad := [str(f) for f in folders if not (f / "__init__.py").exists()]), broken(bad)
     names = {"decodescope", *(".".join(("decodescope", *f.relative_to(ROOT).parts)) for f in folders)}
-    assert names == set(pyproject()["tool"]["setuptools"]["packages"])
+    code = "import setuptools; setuptools.setup = lambda **given: print(*given['packages']); import setup"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert names == set(done.stdout.split())
 
 
 def test_every_data_file_of_a_room_is_packaged() -> None:
@@ -93,21 +98,30 @@ def test_every_data_file_of_a_room_is_packaged() -> None:
 
 
 def test_root_holds_no_other_python_file() -> None:
-    """It would be shipped inside the package."""
-    assert {p.name for p in ROOT.glob("*.py")} == {"__init__.py", "__main__.py"}
+    """It would be shipped inside the package; setuptools leaves setup.py out, see tests/test_package.py."""
+    assert {p.name for p in ROOT.glob("*.py")} == {"__init__.py", "__main__.py", "setup.py"}
 
 
 def requirements() -> list[str]:
     """The names of our direct requirements, those for development included."""
     project = pyproject()["project"]
     lists = [project["dependencies"], *project["optional-dependencies"].values()]
-    return [re.split(r"[\[<>=!~; ]", line)[0] for lines in lists for line in lines]
+    names = {re.split(r"[\[<>=!~; ]", line)[0] for lines in lists for line in lines}
+    return sorted(names - {"decodescope"})  # the extra `all` is made of the others
 
 
 def test_every_requirement_is_pinned_and_explained() -> None:
     pins = re.findall(r"(?m)^([\w.-]+)==[\w.]+$", (ROOT / "constraints.txt").read_text(encoding="utf-8"))
     page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     assert not (bad := [r for r in requirements() if r not in pins or f"`{r}`" not in page]), broken(bad)
+
+
+def test_the_extras_are_those_that_a_refusal_names() -> None:
+    wanted = pyproject()["project"]["optional-dependencies"]
+    parts = {name: {re.split(r"[<>=]", x)[0] for x in wanted[name]} for name in EXTRAS}
+    with_gradio = {"fastapi", "uvicorn"}  # it brings them
+    assert parts == {name: set(packages) - with_gradio for name, packages in EXTRAS.items()}
+    assert set(wanted) == {*EXTRAS, "all", "dev"} and wanted["all"] == [f"decodescope[{','.join(EXTRAS)}]"]
 
 
 def test_what_is_imported_is_required() -> None:

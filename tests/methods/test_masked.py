@@ -219,6 +219,7 @@ def test_a_pass_reads_what_the_first_of_its_block_has_left(cache: str) -> None:
         end = start + count if cache == "prefix" else fill.block[1]
         fed = range(fill.block[0], end)
         assert seen["positions"].tolist() == [*fed]
+        prefix = len(first)
         wanted = brute(
             decoder,
             first + seen["tokens"].tolist(),

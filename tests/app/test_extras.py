@@ -1,0 +1,134 @@
+"""Extras: what works after `pip install decodescope` alone, and what is said where more packages are needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from source import ROOT
+
+from decodescope.engine.core.extras import EXTRAS
+
+LEFT_OUT = sorted(
+    {*sum(EXTRAS.values(), ()), "starlette", "h11", "IPython"}
+)  # the last three come along with them
+BARE = """
+import sys
+class Bare:
+    def __init__(self, finder):
+        self.finder = finder
+    def find_spec(self, name, path=None, target=None):
+        return None if name.split(".")[0] in {left_out!r} else self.finder.find_spec(name, path, target)
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+sys.meta_path[:] = [Bare(finder) for finder in sys.meta_path]
+{code}
+"""
+COMMAND = "from decodescope.app.cli import main; sys.exit(main({argv!r}))"
+EXAMPLE = next(iter(sorted((ROOT / "assets" / "traces").glob("*.dstrace"))))
+PROMPTS = "Once upon a time there was a small owl.\nIn a town by the sea lived a fox.\n"
+
+
+def bare(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run this code in a Python that finds none of the extras' packages."""
+    program = BARE.format(left_out=LEFT_OUT, code=code)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=folder)
+
+
+def said_bare(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in such a Python."""
+    return bare(COMMAND.format(argv=list(argv)), folder)
+
+
+@pytest.mark.parametrize(
+    ("extra", "argv"),
+    [
+        ("app", ["app", "--no-browser"]),
+        ("notebooks", ["gallery", "out", EXAMPLE.stem, "--course"]),
+        ("bench", ["workload", "--model", "lab", "--prompts", "prompts.txt", "--html", "out.html"]),
+        ("bench", ["measure", "repetition", "--model", "lab", "--html", "out.html"]),
+    ],
+    ids=["app", "gallery --course", "workload --html", "measure --html"],
+)
+def test_a_command_names_the_extra_that_it_needs_before_it_begins(
+    extra: str, argv: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "prompts.txt").write_text(PROMPTS, encoding="utf-8")
+    done = said_bare(tmp_path, *argv)
+    assert done.returncode == 2 and not done.stdout
+    (sentence,) = done.stderr.splitlines()
+    assert sentence.startswith(f"decodescope {argv[0]}") and sentence.endswith(
+        f'pip install "decodescope[{extra}]"'
+    )
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["prompts.txt"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "due"),
+    [
+        (["--version"], "decodescope "),
+        (["run", "--model", "lab", "--prompt", "Once upon a time", "--max-new-tokens", "4"], "there"),
+        (["methods"], "prompt_lookup"),
+        (["trace", "show", str(EXAMPLE)], "steps"),
+        (["trace", "export", str(EXAMPLE), "--html", "out.html", "--csv", "out.csv"], "out.html"),
+        (["report", str(EXAMPLE), "--html", "out.html"], "out.html"),
+        (["gallery", "out", EXAMPLE.stem], "out"),
+        (["notebooks", "out"], 'pip install "decodescope[notebooks]"'),
+    ],
+    ids=lambda x: " ".join(x[:2]) if isinstance(x, list) else "",
+)
+def test_a_command_that_needs_no_extra_works_without(argv: list[str], due: str, tmp_path: Path) -> None:
+    done = said_bare(tmp_path, *argv)
+    assert done.returncode == 0, done.stderr
+    assert due in done.stdout + done.stderr
+
+
+def test_the_lab_explains_a_trace_without_widgets_and_says_what_widgets_need(tmp_path: Path) -> None:
+    code = f"""
+from decodescope.engine.core.extras import MissingExtra
+from decodescope.lab import decisions, explain, export_html, frame, open_trace, report
+trace = open_trace({str(EXAMPLE)!r})
+step, node = next(decisions(trace))
+print(explain(trace, step, node))
+print(type(report([trace])).__name__)
+import decodescope.lab
+for name in ("show", "compare", "controls", "Scope", "figure"):
+    try:
+        getattr(decodescope.lab, name)
+    except MissingExtra as error:
+        print("refused:", error)
+course, drawn = "decodescope.lab.course", "decodescope.lab.figures.tree"
+for call in (lambda: frame(trace), lambda: __import__(course), lambda: __import__(drawn)):
+    try:
+        call()
+    except MissingExtra as error:
+        print("refused:", error)
+"""
+    done = bare(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    refused = [line for line in done.stdout.splitlines() if line.startswith("refused: ")]
+    assert len(refused) == 8 and all(
+        line.endswith('pip install "decodescope[notebooks]"') for line in refused
+    )
+
+
+NEED_THEM = (
+    *("lab.figures", "lab.charts", "lab.course", "lab.notebook", "lab.reports.figures"),
+    *("lab.views.compare", "lab.views.controls", "lab.views.scope", "lab.views.watched"),
+    *("app.http", "app.page", "app.routes", "app.server"),
+)
+
+
+def test_all_other_modules_load_without_extras(tmp_path: Path) -> None:
+    code = f"""
+import importlib, pkgutil
+import decodescope.engine, decodescope.lab, decodescope.app
+for top in (decodescope.engine, decodescope.lab, decodescope.app):
+    for m in pkgutil.walk_packages(top.__path__, top.__name__ + ".", onerror=lambda name: None):
+        if not (m.name.removeprefix("decodescope.") + ".").startswith({tuple(x + "." for x in NEED_THEM)!r}):
+            importlib.import_module(m.name)
+"""
+    done = bare(code, tmp_path)
+    assert done.returncode == 0, done.stderr
