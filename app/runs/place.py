@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from decodescope.engine.runner import Status
     from decodescope.engine.trace.events import Step
 
-ONLY_STOPPED = "This run goes in step with others, so it can be stopped, but not paused: run its prompt by itself in the Lab for that."
+ONLY_STOPPED = (
+    "This run goes in step with others, so it can be stopped, but not paused: "
+    "run its prompt by itself in the Lab for that."
+)
 
 
 class Place:

@@ -140,8 +140,8 @@ PIECES = {
     "speculation": Piece(
         40,
         (
-            "-m decodescope bench speculation --draft2 lab-draft-plain --dtype bfloat16 --threads 2 --new-tokens 40 --repeats 2 "
-            "--temperature 0.8 --seed 0 --short --out {kept}/speculation.json",
+            "-m decodescope bench speculation --draft2 lab-draft-plain --dtype bfloat16 --threads 2 --new-tokens 40 --repeats "
+            "2 --temperature 0.8 --seed 0 --short --out {kept}/speculation.json",
             "benchmarks/speculation.py {kept}/speculation.json --write",
         ),
         "--method autoregressive",

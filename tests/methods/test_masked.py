@@ -224,9 +224,7 @@ def test_a_pass_reads_what_the_first_of_its_block_has_left(cache: str) -> None:
             decoder,
             first + seen["tokens"].tolist(),
             [*range(len(first)), *fed],
-            lambda layer, head, t, s: (
-                (s < len(first) and (t < len(first) or s not in fed)) or (t >= len(first) <= s)
-            ),  # noqa: B023
+            lambda layer, head, t, s, n=prefix, fed=fed: (s < n and (t < n or s not in fed)) or (t >= n <= s),
         )
         torch.testing.assert_close(seen["logits"], wanted[len(first) :][seen["asked"]], atol=1e-9, rtol=0)
         compared += 1

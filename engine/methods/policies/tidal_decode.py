@@ -83,7 +83,10 @@ class TidalDecode(CachePolicy):
             )
         last = spec.n_layers - 1
         if not last:
-            return f"{spec.name} has one layer, and {self.name} reads less in those behind the first: choose the policy keep_all."
+            return (
+                f"{spec.name} has one layer, and {self.name} reads less in those behind the first: "
+                "choose the policy keep_all."
+            )
         if self.start >= last and self.start != START:
             return (
                 f"tidal_decode.start = {self.start}: {spec.name} has the layers 0 to {last}, none of which would read less; "

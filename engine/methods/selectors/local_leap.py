@@ -35,7 +35,10 @@ class LocalLeap(Selector):
     def refuse(self, method: Company, spec: ModelSpec) -> str | None:
         if self.relaxed <= self.tau:
             return None
-        return f"local_leap.relaxed = {self.relaxed:g} is above tau = {self.tau:g}: choose at most tau, or the selector threshold."
+        return (
+            f"local_leap.relaxed = {self.relaxed:g} is above tau = {self.tau:g}: "
+            "choose at most tau, or the selector threshold."
+        )
 
     def select(self, view: Open, chance: Chance) -> Choice:
         anchors, bars = leapt(view.places, view.confidence, self.tau, self.relaxed, self.radius)

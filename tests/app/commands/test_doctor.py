@@ -42,7 +42,10 @@ def test_doctor_names_the_kernels_and_what_the_processor_lacks(has: Instructions
 
 PLAIN = {1: 80.0, 8: 190.0}  # float32, microseconds
 QUICK, SLOW, EVEN = {1: 50.0, 8: 95.0}, {1: 100.0, 8: 760.0}, {1: 80.0, 8: 180.0}
-IN_HARDWARE = "8 rows takes 1.9 times as long as one of 1 row (float32: 2.4), 2.0 times as fast as in float32. Try --dtype bfloat16."
+IN_HARDWARE = (
+    "8 rows takes 1.9 times as long as one of 1 row (float32: 2.4), 2.0 times as fast as in float32. "
+    "Try --dtype bfloat16."
+)
 FORBIDDEN = "in hardware (AVX512_BF16), unless ATEN_CPU_CAPABILITY=avx2 in the environment forbids it. "
 IN_ROWS = (
     "Measured: a product of 8 rows takes 7.6 times as long as one of 1 row (float32: 2.4), 4.0 times as long as in float32. "

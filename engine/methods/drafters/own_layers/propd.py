@@ -85,7 +85,10 @@ class ProPD(Drafter):
         if tree.files_named():
             return f"propd.tree = {self.tree!r}: a file cannot be named here; leave it out, or use {tree.name} alone."
         if not method.depth.exact:
-            return f"propd checks from layer {self.layers} on, {method.depth.name} may leave before; choose the depth all_layers."
+            return (
+                f"propd checks from layer {self.layers} on, {method.depth.name} may leave before; "
+                "choose the depth all_layers."
+            )
         if self.layers >= spec.n_layers:
             return (
                 f"propd.layers = {self.layers} leaves nothing to check with, {spec.name} has {spec.n_layers} layers; "

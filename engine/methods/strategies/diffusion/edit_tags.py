@@ -46,7 +46,10 @@ class EditTags(Strategy):
     """
 
     title = "Parallel iterative edits"
-    source = "PIE: Awasthi et al. 2019, arXiv:1910.02893, sections 2 and 3; awasthiabhijeet/PIE, word_edit_model.py, apply_opcode.py"
+    source = (
+        "PIE: Awasthi et al. 2019, arXiv:1910.02893, sections 2 and 3; "
+        "awasthiabhijeet/PIE, word_edit_model.py, apply_opcode.py"
+    )
     uses = frozenset({"sampler"})
     sides = "both"
     lossless = False
