@@ -82,7 +82,9 @@ def test_wheel_holds_every_data_file_and_no_tests(wheel: Path) -> None:
     assert len(wanted) > 2, "the test needs data files"
     assert not [n for n in wanted if n not in names]
     assert not [
-        n for n in names if n.startswith("decodescope/tests/") or n.endswith((".pyc", "/conftest.py"))
+        n
+        for n in names
+        if n.startswith("decodescope/tests/") or n.endswith((".pyc", "/conftest.py", "/setup.py"))
     ]
 
 

@@ -28,15 +28,8 @@ if TYPE_CHECKING:
 State = Literal["good", "note", "bad"]
 Rows = Mapping[int, float]  # number of rows -> microseconds
 NEEDED = (
-    "gradio",
-    "plotly",
-    "transformers",
-    "tokenizers",
-    "safetensors",
-    "jinja2",
-    "anywidget",
-    "ipywidgets",
-    "jupyterlab",
+    *("torch", "transformers", "tokenizers", "safetensors", "huggingface_hub", "jinja2", "numpy"),
+    *("orjson", "bm25s", "lark", "llguidance", "platformdirs", "tqdm"),
 )
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "microsoft-edge", "firefox", "safari")
 WORTH = 1.2  # times as fast as in float32, from which bfloat16 is recommended
@@ -74,7 +67,7 @@ def program(args: argparse.Namespace) -> Iterator[Finding]:
     """Versions of ourselves and of Python, and what else has to be installed."""
     yield Finding("decodescope", "good", __version__)
     yield Finding("Python", "good", f"{platform.python_version()} at {sys.executable}")
-    gone = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    gone = missing(NEEDED)
     words = (
         f"missing: {', '.join(gone)}; install them with pip" if gone else f"all {len(NEEDED)} are installed"
     )
