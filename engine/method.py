@@ -426,14 +426,11 @@ def usual(kind: str) -> Component:
 
 def using(kind: str) -> str:
     """The name of a strategy that uses this kind of part, the usual one if it does, or is of this kind."""
-    own = usual("strategy")
-    if kind == own.kind:
+    own = cast(Strategy, usual("strategy"))
+    if kind == own.kind or kind in own.uses:
         return own.name
-    return (
-        own.name
-        if kind in own.uses
-        else next(x for x, cls in registry("strategy").items() if kind in cls.uses)
-    )  # type: ignore[attr-defined] # a Strategy's
+    shelf = cast(dict[str, type[Strategy]], registry("strategy"))
+    return next(name for name, cls in shelf.items() if kind in cls.uses)
 
 
 def _shipped(role: str) -> str:

@@ -80,8 +80,8 @@ E = TypeVar("E", bound=EveryChance)
 
 def outcomes(
     function: Callable[[E], R],
-    make: type[E] = EveryChance,
-    most: int | None = MOST,  # type: ignore[assignment] # the default of a bound variable
+    make: type[E] = EveryChance,  # type: ignore[assignment] # the default of a bound variable
+    most: int | None = MOST,
 ) -> list[tuple[float, R]]:
     """(weight, result) of every way through `function`, depth first. It must start afresh at each call.
 

@@ -269,13 +269,11 @@ class Watch:
             if name not in FACTS or FACTS[name].kind == "truth":
                 continue
             per_node = FACTS[name].per == "node"
-            value = (
-                None
-                if per_node and i is None
-                else self._facts.column(name)[i]
-                if per_node
-                else self._facts.value(name)
-            )  # type: ignore[index]  # i is there
+            value = None
+            if not per_node:
+                value = self._facts.value(name)
+            elif i is not None:
+                value = self._facts.column(name)[i]
             if value is not None and name != "token":
                 said.append(f"{name} = {value[:40]!r}" if isinstance(value, str) else f"{name} = {value:.6g}")
         where = f"Step {self._facts.step.step}"
