@@ -7,13 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from decodescope.app.commands.processors import given_back
+from decodescope.app.basis.arguments import BAD_INPUT, take_weights
+from decodescope.app.basis.extras import check
+from decodescope.app.basis.parser import parser
+from decodescope.app.basis.refusal import sentence
+from decodescope.app.runs.processors import given_back
 from decodescope.engine.core.refusal import Refusal
-
-from .arguments import BAD_INPUT, take_weights
-from .extras import check
-from .parser import parser
-from .refusal import sentence
 
 FAILED, INTERRUPTED, PIPE_CLOSED = 1, 130, 141
 

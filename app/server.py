@@ -19,6 +19,9 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
+from decodescope.app.basis.limits import Limits
+from decodescope.app.basis.places import traces, writable
+from decodescope.app.basis.refusal import Refused
 from decodescope.app.http.guard import Guard
 from decodescope.app.http.late import Late
 from decodescope.app.page.library import spared
@@ -36,10 +39,6 @@ from decodescope.app.routes import report as reports
 from decodescope.app.runs.play import Play
 from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.refusal import Refusal
-
-from .limits import Limits
-from .places import traces, writable
-from .refusal import Refused
 
 PORT = 7860
 # The page library's own statistics: none are sent, and no table of all events so far is made anew behind each event.

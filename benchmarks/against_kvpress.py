@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from decodescope.app.commands.output import table
-from decodescope.app.refusal import sentence
+from decodescope.app.basis.refusal import sentence
+from decodescope.app.commands.shared.output import table
 from decodescope.engine import Method, Session, load
 from decodescope.engine.bench.answers import QUESTIONS, Bench
 from decodescope.engine.bench.kv import texts
-from decodescope.engine.bench.questions import read_questions
+from decodescope.engine.bench.questions.questions import read_questions
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.load import Model, find
+from decodescope.engine.session.load import Model, find
 
 PROMPT, NEW = 1024, 32  # tokens of a prompt, and of an answer
 SHARES = (0.5, 0.25, 0.1)

@@ -17,12 +17,12 @@ from math import prod
 
 import torch
 
-from decodescope.app.commands.output import table
+from decodescope.app.commands.shared.output import table
 from decodescope.engine.bench.parallel import ParallelBench, chance, usual
-from decodescope.engine.bench.parallel_tasks import Question, answers, at_once
-from decodescope.engine.load import Model, load
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.run import encode
+from decodescope.engine.bench.questions.parallel_tasks import Question, answers, at_once
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model, load
+from decodescope.engine.session.run import encode
 
 
 @torch.inference_mode()

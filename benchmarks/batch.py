@@ -7,7 +7,7 @@
 The first turns of LabBench's questions as raw text, without a chat template, spread over its kinds, and cut to N tokens if that
 is asked for; greedy, no stop token.
 There are as many as the largest batch, or as --prompts says, so that a table can be made in pieces with the same texts.
-The time is that of the whole call, the prompts included. Sessions that go together (`engine/batch/together.py`) write
+The time is that of the whole call, the prompts included. Sessions that go together (`engine/session/batch/together.py`) write
 plainly, with `prompt_lookup` and with `draft_model` (4 tokens); "prefix" is `decodescope batch` without a method, which pads
 and shares what prompts begin with; `generate` gets them padded on the left, and uses no setting of the model's folder. "same
 text" counts the texts of `generate` that equal those of plain sessions; for the others the times of two texts are compared.
@@ -36,25 +36,25 @@ from typing import Any
 import numpy as np
 import torch
 
-from decodescope.app.arguments import parameters
-from decodescope.app.commands.measuring import unused_settings
-from decodescope.app.commands.output import table
+from decodescope.app.basis.arguments import parameters
+from decodescope.app.commands.shared.measuring import unused_settings
+from decodescope.app.commands.shared.output import table
 from decodescope.engine import Session
-from decodescope.engine.batch.decode import Asked, decode
-from decodescope.engine.batch.together import Figures, Seat, Served, together
 from decodescope.engine.bench.answers import QUESTIONS
+from decodescope.engine.bench.clock.speed import Reference
 from decodescope.engine.bench.models import random_decoder
-from decodescope.engine.bench.questions import read_questions
-from decodescope.engine.bench.speed import Reference
+from decodescope.engine.bench.questions.questions import read_questions
 from decodescope.engine.cost.speedup import expected_tokens
-from decodescope.engine.decoding.state import Stop
-from decodescope.engine.load import Model, load
-from decodescope.engine.method import Method
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.several import Asked as Pass
-from decodescope.engine.model.several import forward
+from decodescope.engine.decoding.bases.state import Stop
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.forward.several import Asked as Pass
+from decodescope.engine.model.forward.several import forward
+from decodescope.engine.model.stores.cache import KVCache
+from decodescope.engine.session.batch.decode import Asked, decode
+from decodescope.engine.session.batch.together import Figures, Seat, Served, together
+from decodescope.engine.session.load import Model, load
+from decodescope.engine.session.method import Method
 from decodescope.engine.timing.measure import machine
 from decodescope.engine.trace import Trace
 

@@ -9,8 +9,8 @@ import argparse
 
 import torch
 
-from decodescope.engine.load import load
 from decodescope.engine.methods.weights.shared.times import measured
+from decodescope.engine.session.load import load
 
 
 def main() -> None:

@@ -53,10 +53,10 @@ class Savings:
 
 def child(arm: dict[str, Any]) -> dict[str, Any]:
     """In a process of its own: tokens a second of each method, and the threads in the end."""
-    from decodescope.engine.load import load
-    from decodescope.engine.run import encode
-    from decodescope.engine.session import Session
-    from decodescope.engine.timing.threads import Threads
+    from decodescope.engine.decoding.shared.thread_count import Threads
+    from decodescope.engine.session.load import load
+    from decodescope.engine.session.run import encode
+    from decodescope.engine.session.session import Session
 
     model, draft = load("lab", arm["dtype"], "cpu"), load("lab-draft", arm["dtype"], "cpu")
     threads = Threads(arm["threads"])
@@ -123,7 +123,7 @@ def main() -> None:
     if args.child:
         print(json.dumps(child(json.loads(args.child))))
         return
-    from decodescope.app.commands.output import table
+    from decodescope.app.commands.shared.output import table
 
     seen = {}
     for busy in args.busy:

@@ -22,17 +22,17 @@ from dataclasses import replace
 import torch
 from large import SHAPES
 
-from decodescope.app.commands.output import note, table
+from decodescope.app.commands.shared.output import note, table
 from decodescope.engine.bench.models import random_of
 from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec, Rope
 from decodescope.engine.cost.cost import pass_cost
 from decodescope.engine.cost.roofline import HardwareProfile
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.ragged import HEAD_PAGE
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.attention.ragged import HEAD_PAGE
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.timing.measure import measure
 
 SPEC = ModelSpec(

@@ -13,8 +13,8 @@ from typing import Any
 
 from labbench import read, table
 
-from decodescope.app.commands.bench_cascade import COLUMNS, GOAL, cells, goal_rows
-from decodescope.engine.bench.cascade_figures import VERSION
+from decodescope.app.commands.bench.cascade import COLUMNS, GOAL, cells, goal_rows
+from decodescope.engine.bench.figures.cascade import VERSION
 
 
 def page(found: Mapping[str, Any]) -> str:

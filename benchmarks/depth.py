@@ -13,8 +13,8 @@ from typing import Any
 
 from labbench import read, table
 
-from decodescope.app.commands.bench_depth import COLUMNS, GOALS, cells, goal_rows
-from decodescope.engine.bench.depth_figures import VERSION
+from decodescope.app.commands.bench.depth import COLUMNS, GOALS, cells, goal_rows
+from decodescope.engine.bench.figures.depth import VERSION
 
 
 def page(found: Mapping[str, Any], timed: bool) -> str:

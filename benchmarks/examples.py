@@ -21,7 +21,7 @@ from presets import model, weights
 
 from decodescope.app.runs.asked import MOST, OWN, Asked
 from decodescope.engine import Method, run
-from decodescope.engine.trace.repeats import said_again
+from decodescope.engine.trace.query.repeats import said_again
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = Path(__file__).resolve().with_suffix(".json")

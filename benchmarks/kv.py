@@ -13,8 +13,8 @@ from typing import Any
 
 from labbench import read, table
 
-from decodescope.app.commands.bench_kv import COLUMNS, rows, sizes
-from decodescope.engine.bench.kv_figures import VERSION
+from decodescope.app.commands.bench.kv import COLUMNS, rows, sizes
+from decodescope.engine.bench.figures.kv import VERSION
 
 
 def page(found: Mapping[str, Any]) -> str:
@@ -38,7 +38,7 @@ def main() -> None:
     args = parser.parse_args()
     found = read(args.file, "kv", VERSION)
     if args.figure is not None:
-        from decodescope.lab.figures.kv_price import figure
+        from decodescope.lab.figures.measured.kv_price import figure
 
         figure(found, shows="keys" if args.keys else "nats").write_html(args.figure, include_plotlyjs=True)
     print(page(found))

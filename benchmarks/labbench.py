@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from decodescope.app.commands.bench_labbench import COLUMNS, cells
-from decodescope.app.commands.measuring import MET, by_position, share
-from decodescope.engine.bench.answers_figures import VERSION
+from decodescope.app.commands.bench.labbench import COLUMNS, cells
+from decodescope.app.commands.shared.measuring import MET, by_position, share
+from decodescope.engine.bench.figures.answers import VERSION
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -85,7 +85,7 @@ def main() -> None:
     args = parser.parse_args()
     found = read(args.file)
     if args.figure is not None:
-        from decodescope.lab.figures.labbench import figure
+        from decodescope.lab.figures.measured.labbench import figure
 
         figure(found).write_html(args.figure, include_plotlyjs=True)
     print(page(found))

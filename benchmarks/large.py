@@ -18,17 +18,17 @@ import time
 import torch
 from operators import STEPS, steps
 
-from decodescope.app.commands.output import table
+from decodescope.app.commands.shared.output import table
 from decodescope.engine import Method
 from decodescope.engine.bench.models import random_of
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.spec import ModelSpec, Rope
 from decodescope.engine.cost.cost import pass_cost
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.policy import CachePolicy
-from decodescope.engine.load import Model
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.session import Session
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.policy import CachePolicy
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.session import Session
 from decodescope.engine.timing.measure import measure
 
 LLAMA = dict(vocab=128_256, max_positions=132_096)  # 128 k, and room to go on

@@ -3,7 +3,8 @@
     python benchmarks/needles.py                                        every policy at a quarter of 128, 512 and 1,500 tokens
     python benchmarks/needles.py --tokens 512 --shares 0.5 0.1 0.05     at other budgets
 
-The keys and stories are those of `bench kv` (`engine/bench/passkeys.py`), greedy, float32. Answers are counted and nothing is
+The keys and stories are those of `bench kv` (`engine/bench/questions/passkeys.py`), greedy, float32. Answers are
+counted and nothing is
 timed, so a busy machine finds the same.
 """
 
@@ -19,14 +20,14 @@ from labbench import table
 
 from decodescope.engine.bench.answers import QUESTIONS
 from decodescope.engine.bench.kv import PLAIN, KVBench, usual
-from decodescope.engine.bench.passkeys import hidden, longest, passkeys
-from decodescope.engine.bench.questions import Question, read_questions
-from decodescope.engine.bench.score import score
+from decodescope.engine.bench.questions.passkeys import hidden, longest, passkeys
+from decodescope.engine.bench.questions.questions import Question, read_questions
+from decodescope.engine.bench.questions.score import score
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.load import load
-from decodescope.engine.method import Method, MethodError
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.run import encode
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.session.load import load
+from decodescope.engine.session.method import Method, MethodError
+from decodescope.engine.session.run import encode
 
 ALL = "full cache"
 

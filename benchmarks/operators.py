@@ -20,14 +20,14 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from decodescope.app.commands.output import table
+from decodescope.app.commands.shared.output import table
 from decodescope.engine import load
-from decodescope.engine.load import Model
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.compiled import Compiled
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.session import Session
-from decodescope.engine.trace.events import Level
+from decodescope.engine.model.forward.compiled import Compiled
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import KVCache
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.session import Session
+from decodescope.engine.trace.records.events import Level
 
 ROUNDS = 80
 LOOKS = (

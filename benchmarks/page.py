@@ -46,10 +46,10 @@ from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.play import Play
 from decodescope.app.server import app
 from decodescope.engine import Method, load
-from decodescope.engine.run import LazyWriter, Tee, encode
-from decodescope.engine.session import Session
+from decodescope.engine.session.run import LazyWriter, Tee, encode
+from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Trace, TraceWriter
-from decodescope.engine.trace.events import Level
+from decodescope.engine.trace.records.events import Level
 from decodescope.lab.views.export import export_html
 from decodescope.lab.wire.wire import Wire
 from decodescope.lab.wire.wire import encode as as_json

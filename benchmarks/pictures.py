@@ -13,10 +13,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from decodescope.app.commands.output import table
-from decodescope.engine.load import Model, load
-from decodescope.engine.method import Method
-from decodescope.engine.run import run
+from decodescope.app.commands.shared.output import table
+from decodescope.engine.session.load import Model, load
+from decodescope.engine.session.method import Method
+from decodescope.engine.session.run import run
 
 WINDOWS: dict[str, dict[str, Any]] = {
     "8 (usual)": {},

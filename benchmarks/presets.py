@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from decodescope.app.runs.asked import OWN, Asked
-from decodescope.app.runs.presets import PRESETS
+from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.recipe import opening
 from decodescope.engine import Method, load, run
 from decodescope.engine.core.reference import without_weights
 from decodescope.engine.core.roles import TARGET
-from decodescope.engine.load import SHIPPED, Model, fingerprint
-from decodescope.engine.trace.repeats import said_again
+from decodescope.engine.session.load import SHIPPED, Model, fingerprint
+from decodescope.engine.trace.query.repeats import said_again
 
 FILE = Path(__file__).resolve().with_suffix(".json")
 NEW, SEED = 48, 7  # tokens that are written, and the seed of the example that the page opens on

@@ -13,8 +13,8 @@ from typing import Any
 
 from labbench import read, table
 
-from decodescope.app.commands.bench_prompts import COLUMNS, cells
-from decodescope.engine.bench.shortened_figures import VERSION
+from decodescope.app.commands.bench.prompts import COLUMNS, cells
+from decodescope.engine.bench.figures.shortened import VERSION
 
 
 def page(found: Mapping[str, Any]) -> str:

@@ -16,9 +16,9 @@ from replay_steps import UNEMBED
 from decodescope.engine.bench.models import random_decoder, timed, transformed
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.heads.base import Head
-from decodescope.engine.heads.files import NETS
-from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.model.heads.files import NETS
 from decodescope.engine.timing.measure import machine
 
 ROWS = (1, 2, 4, 5, 8, 16, 26, 32, 64)

@@ -12,16 +12,16 @@ from typing import Any
 
 from torch import Tensor
 
-from decodescope.engine.bench.contest import Written
-from decodescope.engine.bench.head_clock import HeadClock
-from decodescope.engine.bench.questions import Question
+from decodescope.engine.bench.clock.contest import Written
+from decodescope.engine.bench.clock.head_clock import HeadClock
+from decodescope.engine.bench.figures.speculation import SpecResult, SpecRow
+from decodescope.engine.bench.questions.questions import Question
 from decodescope.engine.bench.speculation import Speculation
-from decodescope.engine.bench.speculation_figures import SpecResult, SpecRow
 from decodescope.engine.cost.passes import Passes
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.trace.events import Pass, Step
-from decodescope.engine.trace.passed import which_of
-from decodescope.engine.trace.phases import decides
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.trace.records.events import Pass, Step
+from decodescope.engine.trace.records.passed import which_of
+from decodescope.engine.trace.records.phases import decides
 
 VERSION = 1
 UNEMBED = "unembed"

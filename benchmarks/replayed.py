@@ -32,14 +32,14 @@ from replay_costs import ROWS, Costs, Curve, measured
 from replay_steps import VERSION, Recording, ReplayResult, ReplayRow
 from speculation import with_section
 
-from decodescope.app.arguments import parameters
-from decodescope.app.commands.bench_speculation import by_kind, chosen, goal_rows, quickest
-from decodescope.app.commands.measuring import figure, share
+from decodescope.app.basis.arguments import parameters
+from decodescope.app.commands.bench.speculation import by_kind, chosen, goal_rows, quickest
+from decodescope.app.commands.shared.measuring import figure, share
 from decodescope.engine.bench.answers import QUESTIONS
-from decodescope.engine.bench.questions import even_of_each, read_questions
+from decodescope.engine.bench.questions.questions import even_of_each, read_questions
 from decodescope.engine.bench.speculation import NEW_TOKENS, SHORT, speculation
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.load import load
+from decodescope.engine.session.load import load
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 MARKS = "<!-- replayed: written by benchmarks/replayed.py -->", "<!-- replayed: end -->"

@@ -20,7 +20,7 @@ from typing import Any
 from page import _spread, browser
 
 from decodescope.engine import Method, Session, load
-from decodescope.engine.load import Model
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace
 from decodescope.lab.views.export import export_html
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from labbench import table
 
-from decodescope.app.commands.bench_speculation import (
+from decodescope.app.commands.bench.speculation import (
     COLUMNS,
     GOALS,
     by_kind,
@@ -33,8 +33,8 @@ from decodescope.app.commands.bench_speculation import (
     heading,
     quickest,
 )
-from decodescope.app.runs.parts import BOOK
-from decodescope.engine.bench.speculation_figures import VERSION
+from decodescope.app.runs.catalogue.parts import BOOK
+from decodescope.engine.bench.figures.speculation import VERSION
 from decodescope.engine.core.component import registry
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

@@ -33,18 +33,18 @@ from unittest.mock import patch
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from decodescope.app.commands.bench_speculation import chosen
-from decodescope.app.commands.output import table
-from decodescope.app.refusal import sentence
+from decodescope.app.basis.refusal import sentence
+from decodescope.app.commands.bench.speculation import chosen
+from decodescope.app.commands.shared.output import table
 from decodescope.engine import Method, load
 from decodescope.engine.bench.answers import QUESTIONS, Bench
-from decodescope.engine.bench.head_clock import HeadClock, watching
-from decodescope.engine.bench.questions import Question, read_questions
+from decodescope.engine.bench.clock.head_clock import HeadClock, watching
+from decodescope.engine.bench.figures.speculation import VERSION
+from decodescope.engine.bench.questions.questions import Question, read_questions
 from decodescope.engine.bench.speculation import Entry, Speculation
-from decodescope.engine.bench.speculation_figures import VERSION
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.session import Session
-from decodescope.engine.trace.events import Step
+from decodescope.engine.session.session import Session
+from decodescope.engine.trace.records.events import Step
 
 SLOWEST = 3
 ROUNDS = 5  # of which shares are the medians

@@ -17,12 +17,12 @@ import time
 import torch
 from torch import Tensor
 
-from decodescope.engine.decoding.weights import Calibration, transforms
-from decodescope.engine.load import calibration, find, load
+from decodescope.engine.decoding.bases.weights import Calibration, transforms
 from decodescope.engine.methods.weights.evopress import EvoPress
 from decodescope.engine.methods.weights.shared.evolution import Plan, every
 from decodescope.engine.methods.weights.shared.texts import LENGTH, divergence, logits, loss
-from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.session.load import calibration, find, load
 
 HEADS = (
     *(f"head_sensitivity cut={x}" for x in (0.125, 0.25, 0.5)),

@@ -12,13 +12,13 @@ from __future__ import annotations
 import argparse
 from itertools import product
 
-from decodescope.app.commands.output import table
+from decodescope.app.commands.shared.output import table
 from decodescope.engine import Method, Session
 from decodescope.engine.bench.answers import QUESTIONS, Bench
-from decodescope.engine.bench.questions import even_of_each, read_questions
-from decodescope.engine.load import Model, load
+from decodescope.engine.bench.questions.questions import even_of_each, read_questions
 from decodescope.engine.methods.strategies.predictive import Predictive
 from decodescope.engine.methods.strategies.speed import Speed
+from decodescope.engine.session.load import Model, load
 
 
 def written(model: Model, method: Method, prompt: list[int], count: int) -> Session:

@@ -13,8 +13,8 @@ from typing import Any
 
 from labbench import read, table
 
-from decodescope.app.commands.bench_words import COLUMNS, GOALS, cells, goal_rows
-from decodescope.engine.bench.words_figures import VERSION
+from decodescope.app.commands.bench.words import COLUMNS, GOALS, cells, goal_rows
+from decodescope.engine.bench.figures.words import VERSION
 
 
 def page(found: Mapping[str, Any]) -> str:

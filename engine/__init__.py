@@ -6,8 +6,6 @@ Names are loaded on first use, so that `decodescope.engine.trace` can be read wh
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if __name__ == "engine":
@@ -17,26 +15,25 @@ if __name__ == "engine":
 
 if TYPE_CHECKING:
     from decodescope.engine.core.params import ParamError as ParamError
-
-    from .load import load as load
-    from .method import Method as Method
-    from .method import MethodError as MethodError
-    from .run import Run as Run
-    from .run import run as run
-    from .session import Session as Session
-    from .start import Running as Running
-    from .start import start as start
+    from decodescope.engine.session.load import load as load
+    from decodescope.engine.session.method import Method as Method
+    from decodescope.engine.session.method import MethodError as MethodError
+    from decodescope.engine.session.run import Run as Run
+    from decodescope.engine.session.run import run as run
+    from decodescope.engine.session.session import Session as Session
+    from decodescope.engine.session.start import Running as Running
+    from decodescope.engine.session.start import start as start
 
 _HOME = {
-    "load": "load",
-    "Method": "method",
-    "MethodError": "method",
+    "load": "session.load",
+    "Method": "session.method",
+    "MethodError": "session.method",
     "ParamError": "core.params",
-    "Run": "run",
-    "run": "run",
-    "Session": "session",
-    "Running": "start",
-    "start": "start",
+    "Run": "session.run",
+    "run": "session.run",
+    "Session": "session.session",
+    "Running": "session.start",
+    "start": "session.start",
 }
 __all__ = list(_HOME)
 
@@ -45,15 +42,3 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"decodescope.engine has no {name!r}; it offers {', '.join(__all__)}")
     return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
-
-
-class _Engine(ModuleType):
-    """`load` and `run` are functions here and files beside: importing a file would put the module in the function's place."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(
-            name, getattr(value, name) if name in _HOME and isinstance(value, ModuleType) else value
-        )
-
-
-sys.modules[__name__].__class__ = _Engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from decodescope.engine.bench.prompts import PROMPTS
+from decodescope.engine.bench.questions.prompts import PROMPTS
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import pass_cost
 from decodescope.engine.cost.hardware import HardwareProfile

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from decodescope.engine.core.moments import Moments
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.decoding.policy import CachePolicy
-from decodescope.engine.decoding.prompt import Prompt
-from decodescope.engine.model.column import Column, beside
-from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.decoding.bases.policy import CachePolicy
+from decodescope.engine.decoding.values.prompt import Prompt
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.layers.column import Column, beside
 
 
 class Bare:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, left_over, match
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.draft import Draft, Origin, Trial, Verdict
-from decodescope.engine.trace.telling import Column, Quantity, Relation, Telling, line
+from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, left_over, match
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.decoding.values.draft import Draft, Origin, Trial, Verdict
+from decodescope.engine.trace.records.telling import Column, Quantity, Relation, Telling, line
 
 
 @component

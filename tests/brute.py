@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.rope import RopeTable, rotate_
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.layers.rope import RopeTable, rotate_
 
 
 def brute(

@@ -11,11 +11,11 @@ import torch
 import toys
 from tokenizers import decoders, models, pre_tokenizers
 
-from decodescope.engine.bench.questions import Question
-from decodescope.engine.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.bench.questions.questions import Question
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.load import Model
-from decodescope.engine.model.decoder import Decoder, Layer
+from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.model.forward.decoder import Decoder, Layer
+from decodescope.engine.session.load import Model
 
 END = 256
 LAST = "{{ messages[-1]['content'] }}"

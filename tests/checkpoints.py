@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from decodescope.engine.checkpoint.config import spec_from_config
-from decodescope.engine.checkpoint.weights import shapes
+from decodescope.engine.model.checkpoint.config import spec_from_config
+from decodescope.engine.model.checkpoint.weights import shapes
 
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Probe
-from decodescope.engine.decoding.depth import Depth
-from decodescope.engine.model.decoder import Decoder, _Pass
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import NOTHING, Block, Skip
-from decodescope.engine.trace.exited import Exit
+from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.model.forward.decoder import Decoder, _Pass
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.partial import NOTHING, Block, Skip
+from decodescope.engine.trace.records.exited import Exit
 
 
 def runs(tokens: Tensor, positions: Tensor, layer: int, block: Block, share: int) -> Tensor:

@@ -17,10 +17,10 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import ops_of
 from decodescope.engine.cost.operators import Op
 from decodescope.engine.cost.passes import Passes
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.session import Session
-from decodescope.engine.trace.events import DraftTree, Pass
-from decodescope.engine.trace.phases import decides
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.session.session import Session
+from decodescope.engine.trace.records.events import DraftTree, Pass
+from decodescope.engine.trace.records.phases import decides
 
 Shape = Sequence[int]
 

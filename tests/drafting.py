@@ -10,12 +10,12 @@ import toys
 
 from decodescope.engine import Session
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.drafter import Drafter
-from decodescope.engine.heads.eagle3 import fused_layers
-from decodescope.engine.model.cache import LayerStore
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.drafting.eagle3 import fused_layers
+from decodescope.engine.model.stores.cache import LayerStore
 
 
 def feature_of(

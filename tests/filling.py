@@ -6,7 +6,7 @@ import toys
 
 from decodescope.engine import Session
 from decodescope.engine.trace import check
-from decodescope.engine.trace.events import Fill
+from decodescope.engine.trace.records.events import Fill
 
 
 def filled(session: Session) -> Session:

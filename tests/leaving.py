@@ -6,9 +6,9 @@ import torch
 import toys
 
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.exited import Exit
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.records.exited import Exit
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
 

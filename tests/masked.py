@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Band, Sinks
-from decodescope.engine.model.norm import single
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Band, Sinks
+from decodescope.engine.model.layers.norm import single
 
 # (positions still kept, their mass by position float32 [n], tokens read) -> positions kept from now on
 Keep = Callable[[list[int], Tensor, int], list[int]]

@@ -13,7 +13,7 @@ import torch
 import toys
 
 from decodescope.engine.core.spec import ModelSpec, Rope
-from decodescope.engine.model.decoder import Decoder, Layer
+from decodescope.engine.model.forward.decoder import Decoder, Layer
 
 KEYS = VALUES = 8
 WIDTH = 32  # features: the key of a pair, its value, the key that is asked for, and all other tokens

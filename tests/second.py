@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from decodescope.engine.core.component import component, param, registry
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.model.forward.feed import Feed
 
 NAME = "second_opinion"
 

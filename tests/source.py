@@ -17,7 +17,7 @@ ROOMS = ("engine", "lab", "app")
 class Import(NamedTuple):
     """One import. `when` is "import", "call" (inside a function) or "typing" (inside `if TYPE_CHECKING`)."""
 
-    target: str  # engine.trace.events for ours, torch.nn for others'
+    target: str  # engine.trace.records.events for ours, torch.nn for others'
     when: str
     absolute: bool
     line: int

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from decodescope.engine.load import SHIPPED
+from decodescope.engine.session.load import SHIPPED
 
 Tensors = dict[str, torch.Tensor]
 VOCAB, WIDTH, HEADS, KV_HEADS, HEAD_DIM, FEED = (

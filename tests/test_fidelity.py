@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.values.draft import Draft
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks" / "fidelity"
 SCRIPTS = sorted(x.stem for x in FOLDER.glob("*.py") if x.stem != "official")

@@ -15,30 +15,20 @@ from source import ROOMS, ROOT, broken, families, imported, imports, method_modu
 # The rooms from the ground up: a module imports from its own room and from those before it, whenever the import runs, also
 # for types alone. What lies in no folder is a room by itself. Below `engine`: a user's words.
 FLOORS = (
-    *("engine.core", "engine.grammar", "engine.trace", "engine.cost", "engine.model", "engine.saved"),
-    *("engine.answers", "engine.checkpoint", "engine.heads"),
-    *("engine.decoding", "engine.timing"),
-    *(f"engine.methods.{x}" for x in ("samplers", "contexts", "policies", "codecs", "depth", "acceptance")),
-    *(f"engine.methods.{x}" for x in ("schedules", "selectors", "routers", "drafters", "laws", "strategies")),
-    *("engine.load", "engine.method", "engine.pairing", "engine.length", "engine.heading", "engine.session"),
-    *("engine.saving", "engine.run"),
-    *("engine.runner", "engine.start"),
-    *("engine.replay", "engine.batch", "engine.bench", "engine.calibration"),
-    *("engine.methods", "engine"),
+    *("engine.core", "engine.trace", "engine.model", "engine.cost", "engine.saved", "engine.timing"),
+    *("engine.decoding", "engine.methods", "engine.session", "engine", "engine.bench"),
     *(
         "lab.words",
         "lab.cost",
         "lab.cache",
         "lab.decision",
+        "lab.course",
         "lab.wire",
-        "lab.figures",
         "lab.views",
+        "lab.figures",
         "lab.reports",
     ),
-    *("lab.course", "lab.charts", "lab.lessons", "lab.notebook", "lab"),
-    *("app.limits", "app.places", "app.refusal", "app.arguments", "app.parser", "app.extras"),
-    *("app.http", "app.runs", "app.routes", "app.page"),
-    *("app.server", "app.commands", "app.cli", "app"),
+    *("lab", "app.basis", "app.http", "app.runs", "app.commands", "app.routes", "app.page", "app"),
 )
 # The same for the scripts of the page: `debugger` is debugger.js and what lies in its folder. `scope` is joined into one.
 WEB_FLOORS = (
@@ -67,12 +57,11 @@ LAB_MAY_SEE = (
     "engine.core",
     "engine.trace",
     "engine.cost",
-    "engine.bench.prompts",
-    "engine.calibration.risk",
+    "engine.bench.questions.prompts",
 )
 PAGES = {"gradio", "plotly", "fastapi", "starlette", "uvicorn", "anywidget", "ipywidgets", "IPython"}
 # may import transformers inside a function
-READS_HUB_FILES = ("engine.load", "engine.checkpoint.tokenizer", "engine.bench.speed")
+READS_HUB_FILES = ("engine.session.load", "engine.model.checkpoint.tokenizer", "engine.bench.clock.speed")
 # may import IPython inside a function, where a kernel runs it
 SHOWS_IN_A_CELL = ("engine.core.progress",)
 
@@ -255,15 +244,15 @@ def test_a_planted_circle_of_scripts_is_found(planted: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "planted",
     [
-        "from decodescope.engine.session import Session",
-        "if TYPE_CHECKING:\n    from decodescope.engine.session import Session",
-        "def f():\n    from decodescope.engine.session import Session",
+        "from decodescope.engine.session.session import Session",
+        "if TYPE_CHECKING:\n    from decodescope.engine.session.session import Session",
+        "def f():\n    from decodescope.engine.session.session import Session",
     ],
     ids=["on import", "for types", "inside a function"],
 )
 def test_a_planted_circle_is_found(planted: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """engine.decoding.state, which session.py imports, is made to import it back."""
-    home = "engine.decoding.state"
+    """engine.decoding.bases.state, which session.py imports, is made to import it back."""
+    home = "engine.decoding.bases.state"
     copy = tmp_path / "state.py"
     copy.write_text(f"{modules()[home].read_text(encoding='utf-8')}\n\n{planted}\n", encoding="utf-8")
     monkeypatch.setitem(modules(), home, copy)
@@ -273,8 +262,8 @@ def test_a_planted_circle_is_found(planted: str, monkeypatch: pytest.MonkeyPatch
     finally:
         monkeypatch.undo()
         imports.cache_clear()
-    assert f"{home} imports engine.session" in upwards(graph, floor)
-    assert any(home in circle and "engine.session" in circle for circle in circles(graph))
+    assert f"{home} imports engine.session.session" in upwards(graph, floor)
+    assert any(home in circle and "engine.session.session" in circle for circle in circles(graph))
 
 
 def test_method_files_do_not_know_each_other() -> None:
@@ -287,9 +276,9 @@ def test_method_files_do_not_know_each_other() -> None:
 
 def test_each_family_has_its_base_below_its_methods() -> None:
     bad = [
-        f"engine/decoding/{kind}.py is missing"
+        f"engine/decoding/bases/{kind}.py is missing"
         for kind in families()
-        if f"engine.decoding.{kind}" not in modules()
+        if f"engine.decoding.bases.{kind}" not in modules()
     ]
     assert not bad, broken(bad)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from decodescope.app.runs.examples import examples
-from decodescope.app.runs.tours import Stop, tours
+from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.tours import Stop, tours
 from decodescope.engine.trace import Step, Trace, open_trace
 from decodescope.lab.wire.messages import messages
 

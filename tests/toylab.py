@@ -17,7 +17,7 @@ from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.server import app
 from decodescope.engine import Session
-from decodescope.engine.load import Model
+from decodescope.engine.session.load import Model
 
 Make = Callable[[Mapping[str, Model]], Session]
 PORT = 7860

@@ -13,19 +13,19 @@ import torch
 from entries import entry
 
 from decodescope.engine import Method, Session
-from decodescope.engine.batch.together import Figures, together
 from decodescope.engine.core.component import registry
 from decodescope.engine.core.spec import ModelSpec, Picture, Rope
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.weights import Calibration, transforms
-from decodescope.engine.heads.base import Head
-from decodescope.engine.heads.files import GATES, NETS
-from decodescope.engine.load import Model
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.decoder import Decoder, Layer
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.weights import Calibration, transforms
+from decodescope.engine.model.forward.decoder import Decoder, Layer
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.model.heads.files import GATES, NETS
+from decodescope.engine.model.stores.cache import KVCache
+from decodescope.engine.session.batch.together import Figures, together
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.pictured import begins
+from decodescope.engine.trace.details.pictured import begins
 
 T = TypeVar("T")
 

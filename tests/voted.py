@@ -10,9 +10,9 @@ from torch import Tensor
 
 from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
 
 
 def sharp(seed: int = 0, by: float = 2, **changes: Any) -> Decoder:

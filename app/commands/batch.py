@@ -10,22 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decodescope.app.refusal import sentence
+from decodescope.app.basis.refusal import sentence
+from decodescope.app.runs.processors import decided
 from decodescope.app.runs.prompts import BEGINS, JSON_LINES, Prompt, of_text
 from decodescope.engine.core.activity import idle_in_several
 from decodescope.engine.core.refusal import Refusal
 from decodescope.lab.words.asked import how_asked
 
 from .batch_method import Together, asked_for, shared
-from .output import free_file, load_model, note, say_json, size
-from .processors import decided
-from .run import further, given, interrupts, on_prompts, prompt_ids
-from .texts import read_text, unused_template
+from .shared.output import free_file, load_model, note, say_json, size
+from .shared.run import further, given, interrupts, on_prompts, prompt_ids
+from .shared.texts import read_text, unused_template
 
 if TYPE_CHECKING:
-    from decodescope.engine.batch.decode import Asked, Batch
-    from decodescope.engine.batch.plan import Plan
-    from decodescope.engine.load import Model
+    from decodescope.engine.session.batch.decode import Asked, Batch
+    from decodescope.engine.session.batch.plan import Plan
+    from decodescope.engine.session.load import Model
 
 
 def batch(args: argparse.Namespace) -> int:
@@ -35,8 +35,8 @@ def batch(args: argparse.Namespace) -> int:
     if asked_for(args):
         return _by_method(args, prompts, out)
     sampler = _sampler(args)
-    from decodescope.engine.batch.decode import decode, refuse
-    from decodescope.engine.batch.plan import planned
+    from decodescope.engine.session.batch.decode import decode, refuse
+    from decodescope.engine.session.batch.plan import planned
 
     model = load_model(args.model, args.dtype, args.device)
     if model.tokenizer is None:
@@ -153,7 +153,7 @@ def _kept(out: Path, answers: list[dict[str, Any]]) -> bool:
 
 def _sampler(args: argparse.Namespace) -> Any:
     """The sampler of the command line; a knob of another part is refused."""
-    from decodescope.engine.method import Method
+    from decodescope.engine.session.method import Method
 
     names, settings = given(args, "temperature.temperature=0.7")
     other = next((part for part in settings if part not in ("sampler", *names.get("sampler", []))), None)
@@ -171,8 +171,8 @@ def _sampler(args: argparse.Namespace) -> Any:
 def _asked(
     args: argparse.Namespace, model: Model, sampler: Any, halted: Callable[[], bool], progress: Any
 ) -> Asked:
-    from decodescope.engine.batch.decode import Asked
-    from decodescope.engine.session import ending
+    from decodescope.engine.session.batch.decode import Asked
+    from decodescope.engine.session.session import ending
 
     return Asked(
         sampler,

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decodescope.app.refusal import sentence
+from decodescope.app.basis.refusal import sentence
 from decodescope.app.runs.prompts import Prompt
 from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.refusal import Refusal
 
-from .run import PARTS, chosen, compose, figures, ignored, models, on_prompts, prompt_ids, remarks
+from .shared.run import PARTS, chosen, compose, figures, ignored, models, on_prompts, prompt_ids, remarks
 
 if TYPE_CHECKING:
-    from decodescope.engine.batch.together import Figures
-    from decodescope.engine.run import Run
-    from decodescope.engine.session import Session
+    from decodescope.engine.session.batch.together import Figures
+    from decodescope.engine.session.run import Run
+    from decodescope.engine.session.session import Session
 
 TOLD = (
     "steps",
@@ -79,7 +79,7 @@ class Together:
     def run(self, halted: Callable[[], bool], over: Callable[[int], None]) -> Figures:
         """Decode them all. halted: asked before each pass whether to stop;  over: told how many texts have ended, when some
         have"""
-        from decodescope.engine.batch.in_step import in_step
+        from decodescope.engine.session.batch.in_step import in_step
 
         def ended(i: int, error: Exception | None) -> None:
             if error is not None:
@@ -94,7 +94,7 @@ class Together:
 
     def _begun(self, i: int) -> Session:
         """The session of a prompt, whose records are kept."""
-        from decodescope.engine.run import LazyWriter, Run, Tee
+        from decodescope.engine.session.run import LazyWriter, Run, Tee
         from decodescope.engine.trace import Trace
 
         session, trace = self._session(i), Trace()
@@ -103,9 +103,9 @@ class Together:
         return session
 
     def _session(self, i: int) -> Session:
-        from decodescope.engine.batch.together import Seat
-        from decodescope.engine.method import MethodError
-        from decodescope.engine.session import Session
+        from decodescope.engine.session.batch.together import Seat
+        from decodescope.engine.session.method import MethodError
+        from decodescope.engine.session.session import Session
 
         try:
             return Session(

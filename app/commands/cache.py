@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from decodescope.app.runs.processors import decided
 from decodescope.engine.core.refusal import Refusal
 
-from .output import free_file, note, say_json, size
-from .processors import decided
-from .run import decoded, on_prompts, prompt_ids, typed
-from .texts import read_text
+from .shared.output import free_file, note, say_json, size
+from .shared.run import decoded, on_prompts, prompt_ids, typed
+from .shared.texts import read_text
 
 if TYPE_CHECKING:
-    from decodescope.engine.load import Model
     from decodescope.engine.saved.file import SavedCache
+    from decodescope.engine.session.load import Model
 
 
 def save(args: argparse.Namespace) -> int:
@@ -22,9 +22,9 @@ def save(args: argparse.Namespace) -> int:
     target = free_file(args.file, "OUT", "the cache", ".partial")
     prompt = args.prompt if args.prompt is not None else read_text(args.prompt_file)
     typed((("--prompt", prompt),))
-    from decodescope.engine.load import load as load_model
-    from decodescope.engine.model.executor import EngineFault
-    from decodescope.engine.saving import save_cache
+    from decodescope.engine.model.forward.executor import EngineFault
+    from decodescope.engine.session.load import load as load_model
+    from decodescope.engine.session.saving import save_cache
 
     model = load_model(args.model, args.dtype, args.device)
     if model.tokenizer is None:
@@ -55,7 +55,7 @@ def load(args: argparse.Namespace) -> int:
     """Decode from a saved cache; the exit code."""
 
     def read(model: Model) -> tuple[list[int], SavedCache]:
-        from decodescope.engine.saving import load_cache
+        from decodescope.engine.session.saving import load_cache
 
         cache = load_cache(model, args.file)
         assert model.tokenizer is not None, "decoded refuses a model without one"

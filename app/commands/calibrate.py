@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from decodescope.app.runs.processors import decided
 from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, of_text
 from decodescope.engine.core.calibrated import (
     ENDING,
@@ -24,15 +25,14 @@ from decodescope.engine.core.paths import PathRefusal, expanded, shown
 from decodescope.engine.core.refusal import Refusal
 from decodescope.lab.words.asked import how_asked
 
-from .output import note, say_json, table
-from .processors import decided
-from .run import compose, ignored, models, prompt_ids, remarks
-from .texts import read_text
+from .shared.output import note, say_json, table
+from .shared.run import compose, ignored, models, prompt_ids, remarks
+from .shared.texts import read_text
 
 if TYPE_CHECKING:
-    from decodescope.engine.calibration.calibrate import Text
-    from decodescope.engine.load import Model
-    from decodescope.engine.method import Method
+    from decodescope.engine.bench.calibration.calibrate import Text
+    from decodescope.engine.session.load import Model
+    from decodescope.engine.session.method import Method
 
 TESTED = "tested"  # learn then test; other words of --how are conformal procedures
 RISK = ("knob", "grid", "risk", "delta", "whole")  # options of that alone
@@ -43,7 +43,7 @@ PROMISING = ("independent", "shared")
 def calibrate(args: argparse.Namespace) -> int:
     """Choose by the procedure that is asked for, keep what was found, and print; exit code 1 if a grid's safe end does not hold
     the risk."""
-    from decodescope.engine.calibration.calibrate import Uncalibrated
+    from decodescope.engine.bench.calibration.calibrate import Uncalibrated
 
     target = place(args.name)
     try:
@@ -66,7 +66,7 @@ def calibrate(args: argparse.Namespace) -> int:
 
 def _tested(args: argparse.Namespace) -> Calibration:
     """A number by learn then test. Raises Uncalibrated."""
-    from decodescope.engine.calibration.calibrate import Aim, calibrate, knob_of, under
+    from decodescope.engine.bench.calibration.calibrate import Aim, calibrate, knob_of, under
 
     if args.knob is None or args.grid is None:
         raise Refusal(
@@ -90,7 +90,7 @@ def _tested(args: argparse.Namespace) -> Calibration:
 
 def _by_exit(args: argparse.Namespace) -> Conformal:
     """Thresholds by exit, by a conformal procedure."""
-    from decodescope.engine.calibration.scores import conformal
+    from decodescope.engine.bench.calibration.scores import conformal
 
     for option in RISK:
         if (given := getattr(args, option)) is not None and given is not False:
@@ -152,8 +152,8 @@ def values(text: str) -> list[float]:
 def read_texts(args: argparse.Namespace, model: Model) -> list[Text]:
     """The prompts, read for the model; of questions with their references."""
     from decodescope.engine.bench.answers import QUESTIONS
-    from decodescope.engine.bench.questions import first_of_each, read_questions
-    from decodescope.engine.calibration.calibrate import Text
+    from decodescope.engine.bench.calibration.calibrate import Text
+    from decodescope.engine.bench.questions.questions import first_of_each, read_questions
 
     if args.texts != LABBENCH and args.risk != "task":
         lines = of_text(read_text(args.texts), args.texts, args.texts.endswith(JSON_LINES))

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from decodescope import __version__
-from decodescope.app.limits import Limits
-from decodescope.app.places import data_folder, writable
+from decodescope.app.basis.limits import Limits
+from decodescope.app.basis.places import data_folder, writable
+from decodescope.app.runs.processors import given_back
 from decodescope.engine.core.extras import EXTRAS, command, missing
 from decodescope.engine.core.refusal import Refusal
 
-from .output import say_json, size
-from .processors import given_back
+from .shared.output import say_json, size
 
 if TYPE_CHECKING:
     from decodescope.engine.timing.instructions import Instructions
@@ -154,8 +154,8 @@ def say_bfloat16(has: Instructions, float32: Rows, bfloat16: Rows) -> Finding:
 
 def threads() -> Finding:
     """In how many threads passes run, who said so, and what passes of a shipped model take in each number."""
-    from decodescope.engine.load import load, models
-    from decodescope.engine.timing.threads import Threads
+    from decodescope.engine.decoding.shared.thread_count import Threads
+    from decodescope.engine.session.load import load, models
 
     chosen, rows = Threads(), models()
     if chosen.fixed or not rows:
@@ -180,8 +180,8 @@ def threads() -> Finding:
 
 def compiler() -> Finding:
     """Whether --compile can work here, and which packages are there already."""
-    from decodescope.engine.model.compiled import ENDING, CompileError, usual
-    from decodescope.engine.model.compiled import compiler as path
+    from decodescope.engine.model.forward.compiled import ENDING, CompileError, usual
+    from decodescope.engine.model.forward.compiled import compiler as path
 
     packages = [*usual().glob(f"*{ENDING}")]
     many = f"{len(packages)} kept in {usual()}" if packages else "none is made yet"
@@ -193,7 +193,7 @@ def compiler() -> Finding:
 
 def assets(args: argparse.Namespace) -> Iterator[Finding]:
     """The shipped models and example traces."""
-    from decodescope.engine.load import SHIPPED, models
+    from decodescope.engine.session.load import SHIPPED, models
 
     rows = models()
     names = ", ".join(f"{x['name']} ({x['params'] / 1e6:.1f} M parameters)" for x in rows)

@@ -10,16 +10,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decodescope.app.refusal import sentence
-from decodescope.app.runs.examples import examples
-from decodescope.app.runs.families import family, order
-from decodescope.app.runs.tours import tours
+from decodescope.app.basis.refusal import sentence
+from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.families import family, order
+from decodescope.app.runs.catalogue.tours import tours
 from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.refusal import Refusal
 
 from .notebooks import chapters
-from .output import note, say_json, size
+from .shared.output import note, say_json, size
 
 if TYPE_CHECKING:
     from decodescope.engine.trace import Trace
@@ -130,7 +130,7 @@ class Runs:
     def entries(self) -> Iterator[Entry]:
         """Each run, while it is looked at; what is damaged from the beginning is left out."""
         from decodescope.engine.trace import open_trace
-        from decodescope.engine.trace.limits import TraceError
+        from decodescope.engine.trace.values.limits import TraceError
 
         with Progress("pages", len(self._paths), "runs") as progress:
             for path in self._paths:

@@ -6,16 +6,16 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from .output import note, say_json, table
+from .shared.output import note, say_json, table
 
 PROFILED = ("float32", "bfloat16")
 
 
 def hardware(args: argparse.Namespace) -> int:
     """Print what was measured of this machine; it is measured now where it was not before."""
-    from decodescope.app.places import data_folder, writable
+    from decodescope.app.basis.places import data_folder, writable
     from decodescope.engine.cost.hardware import DEVICES
-    from decodescope.engine.model.devices import device_named
+    from decodescope.engine.model.layers.devices import device_named
     from decodescope.engine.timing.measure import profile_here
 
     place = device_named(args.device)

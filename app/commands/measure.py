@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.trace.repeats import Repeat, repeats, said_again
+from decodescope.engine.trace.query.repeats import Repeat, repeats, said_again
 
-from .measuring import figure, measured, share
-from .output import free_file, load_model, say_json, table
-from .texts import read_text
-from .trace import write
+from .shared.measuring import figure, measured, share
+from .shared.output import free_file, load_model, say_json, table
+from .shared.texts import read_text
+from .shared.trace import write
 
 MOST = 10  # stretches that are listed
 
@@ -114,7 +114,7 @@ def _tokens(args: argparse.Namespace) -> tuple[Sequence[int], Any]:
         finally:
             trace.close()
         return ids, lambda at, n: "".join(pieces[at : at + n])
-    from decodescope.engine.load import load
+    from decodescope.engine.session.load import load
 
     words = read_text(args.file, "text")
     tokenizer = load(args.model).tokenizer

@@ -6,11 +6,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from decodescope.app.runs.commands import commands
-from decodescope.app.runs.parts import parts, transforms
+from decodescope.app.runs.catalogue.commands import commands
+from decodescope.app.runs.catalogue.parts import parts, transforms
 from decodescope.engine.core.exactness import label
 
-from .output import say_json
+from .shared.output import say_json
 
 
 def methods(args: argparse.Namespace) -> int:

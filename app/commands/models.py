@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from .output import say_json, table
+from .shared.output import say_json, table
 
 
 def models(args: argparse.Namespace) -> int:
     """Print the models that need no download."""
-    from decodescope.engine.load import models as shipped
+    from decodescope.engine.session.load import models as shipped
 
     shelf = [{**x, "path": str(x["path"])} for x in shipped()]
     if args.json:

@@ -20,7 +20,7 @@ from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.progress import SETTING, Progress
 from decodescope.engine.core.refusal import Refusal
 
-from .output import say_json
+from .shared.output import say_json
 
 if TYPE_CHECKING:
     from nbclient import NotebookClient

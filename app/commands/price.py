@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from decodescope.engine.core.refusal import Refusal
 
-from .output import say_json, table
+from .shared.output import say_json, table
 
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
@@ -52,7 +52,7 @@ def bits_of(text: str) -> Bits:
 
 def shape(name: str) -> ModelSpec:
     """The shape of a known model, or of one whose weights are here."""
-    from decodescope.engine.load import describe, find, load
+    from decodescope.engine.session.load import describe, find, load
     from decodescope.lab.cost.elsewhere import SHAPES
 
     if name in SHAPES:
@@ -69,7 +69,7 @@ def machine_named(name: str, data: str | None) -> HardwareProfile:
 
     if name != HERE:
         return device(name)
-    from decodescope.app.places import data_folder, writable
+    from decodescope.app.basis.places import data_folder, writable
     from decodescope.engine.timing.measure import profile_here
 
     return profile_here("bfloat16", "cpu", None if data is None else writable(data_folder(data)))

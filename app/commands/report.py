@@ -8,22 +8,22 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decodescope.app.refusal import sentence
-from decodescope.app.runs.batch import drafts
+from decodescope.app.basis.refusal import sentence
+from decodescope.app.runs.compare.batch import drafts
+from decodescope.app.runs.processors import decided
 from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, Prompt, of_kinds, of_labbench, of_text
 from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS
 from decodescope.lab.words.asked import left_out_of
 
-from .output import note, say_json, size, table
-from .processors import decided
-from .run import PARTS, compose, ignored, interrupts, models, on_prompts, remarks
-from .texts import read_text, unused_template
-from .trace import free, write
+from .shared.output import note, say_json, size, table
+from .shared.run import PARTS, compose, ignored, interrupts, models, on_prompts, remarks
+from .shared.texts import read_text, unused_template
+from .shared.trace import free, write
 
 if TYPE_CHECKING:
-    from decodescope.engine.session import Session
+    from decodescope.engine.session.session import Session
     from decodescope.engine.trace import Trace
     from decodescope.lab.reports.report import Report
 
@@ -155,7 +155,7 @@ class Decoded:
 
     def traces(self) -> Iterator[Trace]:
         """A run's trace for every prompt, in their order; prompts that cannot be run are left out, with a note."""
-        from decodescope.engine.batch.in_step import sets
+        from decodescope.engine.session.batch.in_step import sets
 
         faults: list[str] = []
         count, alone = len(self.prompts), self.args.batch == 1
@@ -182,8 +182,8 @@ class Decoded:
 
     def run(self, i: int) -> dict[int, Trace | Exception]:
         """The trace of prompt `i`, or why there is none."""
-        from decodescope.engine.model.executor import EngineFault
-        from decodescope.engine.run import run
+        from decodescope.engine.model.forward.executor import EngineFault
+        from decodescope.engine.session.run import run
 
         try:
             return {i: run(self.model, self.method, self.prompts[i].text, **self._options(i)).trace}
@@ -192,10 +192,10 @@ class Decoded:
 
     def _several(self, numbers: Iterable[int], halted: Callable[[], bool]) -> dict[int, Trace | Exception]:
         """The traces of these prompts, whose runs go together, or why there is none; without those that were stopped."""
-        from decodescope.engine.batch.in_step import in_step
-        from decodescope.engine.batch.together import Seat
-        from decodescope.engine.model.executor import EngineFault
-        from decodescope.engine.run import Run, prepare
+        from decodescope.engine.model.forward.executor import EngineFault
+        from decodescope.engine.session.batch.in_step import in_step
+        from decodescope.engine.session.batch.together import Seat
+        from decodescope.engine.session.run import Run, prepare
 
         done: dict[int, Trace | Exception] = {}
         runs: dict[int, Run] = {}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from decodescope.app.parser import TEXTS
+from decodescope.app.basis.parser import TEXTS
 from decodescope.app.runs.prompts import JSON_LINES
 from decodescope.engine.core.refusal import Refusal
 
-from . import run as one
 from .batch import batch
-from .output import note
+from .shared import run as one
+from .shared.output import note
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,18 +7,18 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from decodescope.app.runs.processors import decided
 from decodescope.engine.core.calibrated import MARK, Found
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import TARGET, words
 
-from .output import load_model, say_json
-from .processors import decided
-from .run import carried_out, free_place, further, given
+from .shared.output import load_model, say_json
+from .shared.run import carried_out, free_place, further, given
 
 if TYPE_CHECKING:
     from decodescope.app.runs.composed import Choice
-    from decodescope.engine.load import Model
-    from decodescope.engine.method import Method
+    from decodescope.engine.session.load import Model
+    from decodescope.engine.session.method import Method
     from decodescope.engine.trace import Header
 
 LISTED = 1000  # steps that are printed
@@ -27,8 +27,8 @@ LISTED = 1000  # steps that are printed
 def find(args: argparse.Namespace) -> int:
     """Print the steps where the condition holds; exit code 1 if there are none."""
     from decodescope.engine.trace import open_trace
-    from decodescope.engine.trace.conditions import Condition
-    from decodescope.engine.trace.limits import TraceError
+    from decodescope.engine.trace.query.conditions import Condition
+    from decodescope.engine.trace.values.limits import TraceError
 
     condition = Condition(args.condition)
     rows: list[dict[str, Any]] = []
@@ -69,7 +69,7 @@ def find(args: argparse.Namespace) -> int:
 def fork(args: argparse.Namespace) -> int:
     """Repeat the recorded run up to a step, and go on with the change; the exit code."""
     target = free_place(args.trace)
-    from decodescope.engine.replay.fork import Fork
+    from decodescope.engine.session.replay.fork import Fork
     from decodescope.engine.trace import open_trace
 
     with closing(open_trace(args.file)) as recorded:
@@ -117,7 +117,7 @@ def _plain(change: dict[str, Any]) -> dict[str, Any]:
 def _before(header: Header, step: int) -> Choice:
     """The settings of the run at that step."""
     from decodescope.app.runs.recipe import recorded
-    from decodescope.engine.trace.forks import method_at
+    from decodescope.engine.trace.encoding.forks import method_at
 
     return recorded(replace(header, method=method_at(header, step)))
 
@@ -125,7 +125,7 @@ def _before(header: Header, step: int) -> Choice:
 def _method(header: Header, step: int, change: dict[str, Any]) -> Method | None:
     """The method of the fork; None: that of the run."""
     from decodescope.app.runs.forks import merged
-    from decodescope.engine.method import Method
+    from decodescope.engine.session.method import Method
 
     before = _before(header, step)
     after = merged(before, change)

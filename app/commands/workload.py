@@ -9,17 +9,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from decodescope.app.runs.processors import decided
 from decodescope.app.runs.prompts import JSON_LINES, Prompt, of_text
-from decodescope.engine.answers import Answer, Answers, Totals, served, totals, zipf
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.trace.lookups import EVICTS, Lookup, replayed
+from decodescope.engine.session.answers import Answer, Answers, Totals, served, totals, zipf
+from decodescope.engine.trace.records.lookups import EVICTS, Lookup, replayed
 from decodescope.lab.words.asked import how_asked
 
-from .output import free_file, note, say_json, table
-from .processors import decided
-from .run import compose, ignored, models, on_prompts, prompt_ids, remarks, typed
-from .texts import read_text
-from .trace import write
+from .shared.output import free_file, note, say_json, table
+from .shared.run import compose, ignored, models, on_prompts, prompt_ids, remarks, typed
+from .shared.texts import read_text
+from .shared.trace import write
 
 if TYPE_CHECKING:
     from decodescope.engine.trace import Trace
@@ -62,7 +62,7 @@ def _served(
     args: argparse.Namespace, prompts: list[Prompt], requests: list[int], answers: Answers[list[int]]
 ) -> Iterator[tuple[Lookup, str]]:
     """Each request, and its text. A prompt that is not held is decoded, as `run` decodes it."""
-    from decodescope.engine.run import run
+    from decodescope.engine.session.run import run
 
     method = compose(args)
     notes = ignored(args, method)
@@ -120,7 +120,7 @@ def _write(out: Path, lookups: list[Lookup], prompts: list[Prompt], texts: dict[
 
 def _draw(args: argparse.Namespace, html: Path, lookups: list[Lookup], prompts: list[Prompt]) -> None:
     """Keep the picture of the requests, which fetches nothing."""
-    from decodescope.lab.figures.workload import figure
+    from decodescope.lab.figures.measured.workload import figure
 
     drawing = figure(lookups, args.capacity, args.evicts, {i: x.name for i, x in enumerate(prompts)})
     write(html, [drawing.to_html(include_plotlyjs=True)])

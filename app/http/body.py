@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import Request
 
-from decodescope.app.refusal import Refused
+from decodescope.app.basis.refusal import Refused
 
 
 async def bytes_of(request: Request, most: int, what: str = "The request") -> bytes:

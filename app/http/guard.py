@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 from h11 import LocalProtocolError
 from starlette.requests import ClientDisconnect
 
-from decodescope.app.limits import Limits
+from decodescope.app.basis.limits import Limits
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

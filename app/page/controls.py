@@ -10,17 +10,17 @@ from typing import Any
 
 import gradio as gr
 
-from decodescope.app.refusal import Refused
+from decodescope.app.basis.refusal import Refused
 from decodescope.app.routes.catalogue import TITLES
-from decodescope.app.runs import knobs as declarations
+from decodescope.app.runs.catalogue import knobs as declarations
+from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.play import Choice
-from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import kinds_of
 from decodescope.engine.core.component import KINDS, registry
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.roles import TARGET
-from decodescope.engine.method import usual
+from decodescope.engine.session.method import usual
 
 # the preset that the controls begin with, and the one whose drafter they begin with where no draft model is there
 FIRST, ALONE = declarations.FIRST, "lookup"

@@ -8,21 +8,21 @@ from typing import Any
 
 import gradio as gr
 
-from decodescope.app.refusal import Refused, told
-from decodescope.app.runs.aside import has_chat, notes
+from decodescope.app.basis.refusal import Refused, told
 from decodescope.app.runs.asked import prompted
+from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.chosen import preset_of, taken
+from decodescope.app.runs.compare.aside import has_chat, notes
 from decodescope.app.runs.composed import Composed
 from decodescope.app.runs.given import no_template
 from decodescope.app.runs.play import MOST_NEW, Choice, Play, Still
-from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import as_json, from_json, opening, using
 from decodescope.app.runs.shelf import Offer, title
 from decodescope.engine.core.arguments import Along
 from decodescope.engine.core.component import registry, roles
 from decodescope.engine.core.reference import without_weights
 from decodescope.engine.core.roles import BOTH, TARGET
-from decodescope.engine.trace.events import LEVELS
+from decodescope.engine.trace.records.events import LEVELS
 
 from . import controls
 

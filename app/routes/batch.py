@@ -19,14 +19,14 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
+from decodescope.app.basis.refusal import Refused
 from decodescope.app.http.body import body_of
-from decodescope.app.refusal import Refused
-from decodescope.app.runs.batch import MOST, Batches
-from decodescope.app.runs.lineup import choice_of, models_of
+from decodescope.app.runs.compare.batch import MOST, Batches
+from decodescope.app.runs.compare.lineup import choice_of, models_of
 from decodescope.app.runs.play import RUN, Choice, Play
 from decodescope.app.runs.prompts import asked, offered
 from decodescope.app.runs.recipe import recorded
-from decodescope.engine.bench.questions import kinds
+from decodescope.engine.bench.questions.questions import kinds
 
 from .hardware import answer
 

@@ -13,13 +13,13 @@ import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from decodescope.app.refusal import Refused
-from decodescope.app.runs.alike import Headers
+from decodescope.app.basis.refusal import Refused
 from decodescope.app.runs.channel import Channel
+from decodescope.app.runs.compare.alike import Headers
 from decodescope.app.runs.forks import admit_files
 from decodescope.app.runs.play import MOST_NEW, Play, further
 from decodescope.engine.core.roles import TARGET
-from decodescope.engine.trace.events import Step
+from decodescope.engine.trace.records.events import Step
 from decodescope.lab.cache.attention import drawn, rows_of, shares
 from decodescope.lab.cache.lives import KEPT, WORDS, Lives, overlap, portions
 from decodescope.lab.cache.needle import LONGEST, fate, places
@@ -29,7 +29,7 @@ from .hardware import about
 from .recorded import at, onward, reader
 
 if TYPE_CHECKING:
-    from decodescope.engine.load import Model
+    from decodescope.engine.session.load import Model
 
 HELD = 8  # runs whose lives are in memory
 COLUMNS = 450  # of a map
@@ -365,9 +365,9 @@ def _again(play: Play, lives: Lives, layers: Any) -> Channel:
         or not all(type(x) is int for x in layers)
     ):
         raise Refused(f"Choose 1 to {lives.layers} layers, by their numbers from 0 to {lives.layers - 1}.")
-    from decodescope.engine.method import Method
-    from decodescope.engine.replay.fork import same_models
-    from decodescope.engine.session import Session
+    from decodescope.engine.session.method import Method
+    from decodescope.engine.session.replay.fork import same_models
+    from decodescope.engine.session.session import Session
 
     header = lives.header
     if header.fork is not None:

@@ -73,7 +73,7 @@ def _exits(name: str, one: Conformal) -> dict[str, Any]:
 def _whole(name: str, one: Calibration) -> dict[str, Any]:
     """A calibration with its curve, from the safe end on, and how often halves of the texts chose each value. Raises what a
     file may cause whose numbers make no sense."""
-    from decodescope.lab.figures.risk import WORDS, halves
+    from decodescope.lab.figures.measured.risk import WORDS, halves
 
     drawn = halves(one)
     held = drawn["held_out"].dropna()

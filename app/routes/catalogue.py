@@ -10,19 +10,19 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from decodescope.app.runs.asked import prompted
+from decodescope.app.runs.catalogue.commands import commands
+from decodescope.app.runs.catalogue.parts import book, heads, parts, transforms
+from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.chosen import taken
-from decodescope.app.runs.commands import commands
-from decodescope.app.runs.parts import book, heads, parts, transforms
 from decodescope.app.runs.play import Choice, Play
-from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import opening, recipe, using
 from decodescope.app.runs.shelf import title
 from decodescope.engine.core.component import registry
 from decodescope.engine.core.exactness import MEANINGS
 from decodescope.engine.core.roles import DRAFTS, TARGET
-from decodescope.engine.load import changes_of
-from decodescope.engine.method import usual
-from decodescope.engine.trace.causes import causes_of_parts
+from decodescope.engine.session.load import changes_of
+from decodescope.engine.session.method import usual
+from decodescope.engine.trace.query.causes import causes_of_parts
 
 TITLES = {
     "strategy": "Strategy",

@@ -10,17 +10,17 @@ from dataclasses import replace
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
+from decodescope.app.basis.refusal import Refused
 from decodescope.app.http.body import body_of
 from decodescope.app.http.watchers import Watchers
-from decodescope.app.refusal import Refused
+from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.chosen import taken
-from decodescope.app.runs.lineup import FEWEST_RUNS, MOST_RUNS, begin_all, choices_of
+from decodescope.app.runs.compare.lineup import FEWEST_RUNS, MOST_RUNS, begin_all, choices_of
+from decodescope.app.runs.compare.repeats import MOST, Repeats
+from decodescope.app.runs.compare.standings import Figures, as_csv
 from decodescope.app.runs.play import GONE, PROMPT, Play
-from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import opening
-from decodescope.app.runs.repeats import MOST, Repeats
-from decodescope.app.runs.standings import Figures, as_csv
 from decodescope.app.runs.stream import Reader, stream
 
 from .catalogue import models_of

@@ -29,16 +29,16 @@ from typing import Any, TypeAlias
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
+from decodescope.app.basis.refusal import Refused, told
 from decodescope.app.http.body import body_of
-from decodescope.app.refusal import Refused, told
 from decodescope.app.runs.breaks import MOST, Breaks
 from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.forks import Branches, drafter_knobs, fork
 from decodescope.app.runs.play import Play
-from decodescope.engine.trace.condition_grammar import FUNCTIONS, LONGEST, ConditionError
-from decodescope.engine.trace.conditions import Condition, Found
-from decodescope.engine.trace.events import Step
-from decodescope.engine.trace.facts import FACTS
+from decodescope.engine.trace.query.condition_grammar import FUNCTIONS, LONGEST, ConditionError
+from decodescope.engine.trace.query.conditions import Condition, Found
+from decodescope.engine.trace.query.facts import FACTS
+from decodescope.engine.trace.records.events import Step
 
 from .hardware import about, answer
 from .whatif import rules, whatif
@@ -76,7 +76,7 @@ def _conditions(api: FastAPI, play: Play, refused: Callable[[int, str], Response
 
     @api.get("/ds/conditions")
     def names() -> Response:
-        from decodescope.engine.replay.whatif import TIES
+        from decodescope.engine.session.replay.whatif import TIES
 
         return answer({"names": offered(), "limit": LONGEST, "rules": rules(), "ties": list(TIES.items())})
 

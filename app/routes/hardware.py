@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
-from decodescope.app.refusal import Refused, told
+from decodescope.app.basis.refusal import Refused, told
 from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.play import GONE, Play
 from decodescope.engine.core.params import ParamError

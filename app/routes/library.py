@@ -13,14 +13,14 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
+from decodescope.app.basis.places import UPLOAD
 from decodescope.app.http.guard import TOO_LARGE
-from decodescope.app.places import UPLOAD
+from decodescope.app.runs.catalogue.examples import Example, examples
+from decodescope.app.runs.catalogue.tours import tours
 from decodescope.app.runs.channel import Channel
-from decodescope.app.runs.examples import Example, examples
 from decodescope.app.runs.library import Library
 from decodescope.app.runs.play import GONE, Play
 from decodescope.app.runs.recipe import as_json, as_turn, recorded
-from decodescope.app.runs.tours import tours
 from decodescope.engine.trace import Trace, TraceError, open_trace
 
 LARGEST = 64 << 20  # bytes of a trace that is made into one HTML file

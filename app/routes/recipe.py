@@ -14,10 +14,10 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
+from decodescope.app.basis.refusal import Refused, told
 from decodescope.app.http.body import body_of
-from decodescope.app.refusal import Refused, told
-from decodescope.app.runs.aside import differences, made_with
 from decodescope.app.runs.channel import Channel
+from decodescope.app.runs.compare.aside import differences, made_with
 from decodescope.app.runs.play import PROMPT, Choice, Play
 from decodescope.app.runs.recipe import WAYS, as_json, from_json, recipe
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
-from decodescope.app.refusal import Refused
+from decodescope.app.basis.refusal import Refused
 from decodescope.app.runs.channel import BATCH, Channel
 from decodescope.engine.trace import open_trace
-from decodescope.engine.trace.events import Step
+from decodescope.engine.trace.records.events import Step
 
 
 def at(channel: Channel, i: int) -> Step:

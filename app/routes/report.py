@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI
 from fastapi.responses import Response
 
-from decodescope.app.refusal import Refused, sentence
-from decodescope.app.runs.batch import MOST, later_turns
+from decodescope.app.basis.refusal import Refused, sentence
 from decodescope.app.runs.channel import Channel
+from decodescope.app.runs.compare.batch import MOST, later_turns
 from decodescope.app.runs.play import GONE, Play
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import Trace, open_trace

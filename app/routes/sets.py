@@ -17,10 +17,10 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from decodescope.app.http.body import body_of
-from decodescope.app.runs.lineup import choices_of
+from decodescope.app.runs.compare.lineup import choices_of
+from decodescope.app.runs.compare.sets import MOST, Sets, as_csv
 from decodescope.app.runs.play import Play
 from decodescope.app.runs.prompts import asked
-from decodescope.app.runs.sets import MOST, Sets, as_csv
 from decodescope.lab.reports.prompts import page
 
 from .hardware import answer

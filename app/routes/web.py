@@ -8,7 +8,7 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, Response
 
-from decodescope.app.runs.knobs import declared
+from decodescope.app.runs.catalogue.knobs import declared
 from decodescope.app.runs.play import Play
 from decodescope.lab.views.bundle import PARTS, core, part
 

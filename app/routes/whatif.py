@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from decodescope.app.refusal import Refused
+from decodescope.app.basis.refusal import Refused
+from decodescope.app.runs.catalogue.parts import knob
 from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.forks import admit_files
-from decodescope.app.runs.parts import knob
 from decodescope.app.runs.play import Play
-from decodescope.engine.trace.events import Step
-from decodescope.engine.trace.prompt import prompt_read
+from decodescope.engine.trace.records.events import Step
+from decodescope.engine.trace.records.prompt import prompt_read
 from decodescope.lab.wire.wire import Wire
 from decodescope.lab.words.style import STATUS_OF_ORIGIN
 
 if TYPE_CHECKING:
-    from decodescope.engine.decoding.draft import Trial
-    from decodescope.engine.replay.whatif import Derived
+    from decodescope.engine.decoding.values.draft import Trial
+    from decodescope.engine.session.replay.whatif import Derived
 
 PAST = 512  # steps before one in which its positions may have been drawn at already
 
 
 def whatif(play: Play, channel: Channel, body: dict[str, Any]) -> dict[str, Any]:
     """A verdict derived again with something changed, or why that takes a run."""
-    from decodescope.engine.replay.whatif import Change, NeedsRun, derive
+    from decodescope.engine.session.replay.whatif import Change, NeedsRun, derive
 
     number, node = body.get("step"), body.get("node")
     if type(number) is not int or not 0 <= number < channel.count or channel.wire is None:
@@ -116,7 +116,7 @@ def _real(body: dict[str, Any], name: str) -> float | None:
 def rules() -> list[dict[str, Any]]:
     """The acceptance rules by which a verdict can be derived again, with their knobs."""
     from decodescope.engine.core.component import registry
-    from decodescope.engine.decoding.acceptance import AcceptanceRule
+    from decodescope.engine.decoding.bases.acceptance import AcceptanceRule
 
     return [
         {

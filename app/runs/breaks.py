@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from decodescope.engine.trace.conditions import Condition, ConditionError, Watch
-from decodescope.engine.trace.events import Step
+from decodescope.engine.trace.query.conditions import Condition, ConditionError, Watch
+from decodescope.engine.trace.records.events import Step
 
 if TYPE_CHECKING:
     from .channel import Channel

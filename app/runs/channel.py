@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from decodescope.engine.core.component import declared
 from decodescope.engine.trace import Trace, TraceError, open_trace
-from decodescope.engine.trace.events import End, Header, Record, Step
-from decodescope.engine.trace.titles import title
+from decodescope.engine.trace.query.titles import title
+from decodescope.engine.trace.records.events import End, Header, Record, Step
 from decodescope.lab.wire.wire import Wire, encode
 
 RING = 2048  # steps kept in memory per run; older ones are read from its trace

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
-from decodescope.engine.method import Method
+from decodescope.engine.session.method import Method
 
+from .catalogue.presets import NONE, PRESETS, Preset
 from .play import Choice
-from .presets import NONE, PRESETS, Preset
 
 
 def matching(choice: Choice) -> str | None:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from decodescope.app.limits import SEEDS
-from decodescope.app.refusal import Refused
+from decodescope.app.basis.limits import SEEDS
+from decodescope.app.basis.refusal import Refused
 from decodescope.engine.core.arguments import Along
 from decodescope.engine.core.arguments import choice as one_of
-from decodescope.engine.trace.events import LEVELS, Header, Level
-from decodescope.engine.trace.parts import called
-from decodescope.engine.trace.titles import titled
+from decodescope.engine.trace.query.titles import titled
+from decodescope.engine.trace.records.events import LEVELS, Header, Level
+from decodescope.engine.trace.records.parts import called
 
 if TYPE_CHECKING:
-    from decodescope.engine.method import Method
+    from decodescope.engine.session.method import Method
 
 MOST_NEW = 4096  # new tokens of one run on the page
 PROMPT = 1 << 20  # characters of a prompt
@@ -51,7 +51,7 @@ class Choice:
 
 def method_of(choice: Choice) -> Method | None:
     """What a choice makes, whether or not there are models for it; None where it makes none."""
-    from decodescope.engine.method import Method
+    from decodescope.engine.session.method import Method
 
     try:
         return Method.named(choice.names, choice.settings)
@@ -61,7 +61,7 @@ def method_of(choice: Choice) -> Method | None:
 
 def admit_shadow(choice: Choice, method: Method) -> None:
     """Raise Refused or MethodError where something is asked to read along of which nothing would be recorded."""
-    from decodescope.engine.pairing import shadowable
+    from decodescope.engine.session.pairing import shadowable
 
     shadowable(method, choice.shadow)
     if choice.shadow and choice.level == "counts":

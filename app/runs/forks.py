@@ -7,25 +7,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decodescope.app.limits import SEEDS
-from decodescope.app.refusal import Refused
+from decodescope.app.basis.limits import SEEDS
+from decodescope.app.basis.refusal import Refused
 from decodescope.engine.core.component import recorded as part_of
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace import TraceError, read_header
-from decodescope.engine.trace.events import Header, Step
-from decodescope.engine.trace.forks import forked as story
-from decodescope.engine.trace.forks import legs, method_at
+from decodescope.engine.trace.encoding.forks import forked as story
+from decodescope.engine.trace.encoding.forks import legs, method_at
+from decodescope.engine.trace.records.events import Header, Step
 from decodescope.lab.wire.wire import drafted
 
+from .catalogue.parts import knob
+from .catalogue.presets import GREEDY, WARMED, at
 from .channel import Channel
-from .parts import knob
 from .play import MOST_NEW, Choice, Play, further
-from .presets import GREEDY, WARMED, at
 from .recipe import recorded
 
 if TYPE_CHECKING:
-    from decodescope.engine.load import Model
-    from decodescope.engine.method import Method
+    from decodescope.engine.session.load import Model
+    from decodescope.engine.session.method import Method
 
 LONGEST = 80  # characters of a name
 CHANGES = ("names", "settings", "seed", "new", "temperature", "rule", "rule_settings", "drafter")
@@ -56,7 +56,7 @@ def fork(play: Play, channel: Channel, body: Mapping[str, Any]) -> Channel:
         {key: value for key, value in change.items() if key in CHANGES} if isinstance(change, dict) else {}
     )
     method, numbers = changed(play, header, number, change), _numbers(change)
-    from decodescope.engine.replay.fork import Fork
+    from decodescope.engine.session.replay.fork import Fork
 
     def session(models: Mapping[str, Model]) -> Fork:
         more: dict[str, Any] = {"method": method, "forced": forced, "name": name, "change": asked, **numbers}
@@ -103,7 +103,7 @@ def forced_nodes(step: Step, asked: Any) -> dict[int, bool]:
 
 def admit_files(play: Play, header: Header) -> None:
     """Raise Refused if the recorded method reads a file that was not brought here: a trace may come from anywhere."""
-    from decodescope.engine.method import Method
+    from decodescope.engine.session.method import Method
 
     for leg in legs(header):
         play.files.admit(Method.from_record(leg.method).parts().values())

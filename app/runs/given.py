@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from decodescope.app.refusal import sentence
+from decodescope.app.basis.refusal import sentence
 
 from .composed import Choice
 
 if TYPE_CHECKING:
-    from decodescope.engine.checkpoint.tokenizer import Tokenizer
-    from decodescope.engine.load import Model
+    from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
+    from decodescope.engine.session.load import Model
 
     from .shelf import Offer
 
@@ -44,7 +44,7 @@ def given(reader: Model | Offer, choice: Choice) -> Given:
 def notes_on(reader: Model | Offer, choice: Choice) -> list[str]:
     """Notes on special tokens in the prompt of a choice, on the end of its answer, and on settings of the tokenizer that are
     not followed."""
-    from decodescope.engine.checkpoint.prompt_notes import PAGE, prompt_notes
+    from decodescope.engine.model.checkpoint.prompt_notes import PAGE, prompt_notes
 
     ends = None if choice.ignore_eos else reader.stop_tokens
     remarks = [f"{reader.name}: {x}" for x in getattr(reader.tokenizer, "remarks", ())]
@@ -59,7 +59,7 @@ def no_template(reader: Model | Offer) -> str:
 
 @lru_cache(maxsize=KEPT)
 def _turn(tokenizer: Tokenizer, prompt: str) -> Given:
-    from decodescope.engine.checkpoint.chat_template import TemplateError
+    from decodescope.engine.model.checkpoint.chat_template import TemplateError
 
     try:
         return _read(tokenizer, tokenizer.chat([{"role": "user", "content": prompt}]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from decodescope.app.refusal import Refused
+from decodescope.app.basis.refusal import Refused
 from decodescope.engine.core.reference import without_weights
 from decodescope.engine.core.roles import DRAFTS, TARGET, WHOLE
 
@@ -13,10 +13,10 @@ from .composed import Choice
 from .shelf import title
 
 if TYPE_CHECKING:
-    from decodescope.engine.load import Model
-    from decodescope.engine.method import Method
-    from decodescope.engine.model.executor import Executor
-    from decodescope.engine.session import Session
+    from decodescope.engine.model.forward.executor import Executor
+    from decodescope.engine.session.load import Model
+    from decodescope.engine.session.method import Method
+    from decodescope.engine.session.session import Session
 
 
 def further(models: Mapping[str, Model]) -> dict[str, Model]:
@@ -29,8 +29,8 @@ def session_of(
 ) -> Session:
     """The session of a choice, whose method this is, on these models. executor: a Seat, where it goes with others. Raises
     MethodError and ParamError."""
-    from decodescope.engine.run import encode
-    from decodescope.engine.session import Session
+    from decodescope.engine.session.run import encode
+    from decodescope.engine.session.session import Session
 
     target = models[TARGET]
     return Session(

@@ -6,16 +6,16 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from decodescope.app.refusal import told
+from decodescope.app.basis.refusal import told
 from decodescope.engine.core.roles import TARGET
 
 from .composed import Choice
 
 if TYPE_CHECKING:
-    from decodescope.engine.method import Method
-    from decodescope.engine.pairing import Reader
-    from decodescope.engine.session import Session
-    from decodescope.engine.trace.events import End, EndReason, Header, Step
+    from decodescope.engine.session.method import Method
+    from decodescope.engine.session.pairing import Reader
+    from decodescope.engine.session.session import Session
+    from decodescope.engine.trace.records.events import End, EndReason, Header, Step
 
 
 def outline(
@@ -23,12 +23,12 @@ def outline(
 ) -> Header:
     """The header of a run whose models (role -> key) are still to be loaded, as far as it can be told: nothing of the weights,
     and of a model that is not here yet its key alone."""
-    from decodescope.engine.decoding.record import Recorder
-    from decodescope.engine.heading import opening
-    from decodescope.engine.load import changes_of
-    from decodescope.engine.run import encode
-    from decodescope.engine.trace.causes import causes_of
-    from decodescope.engine.trace.events import Header
+    from decodescope.engine.decoding.record.record import Recorder
+    from decodescope.engine.session.heading import opening
+    from decodescope.engine.session.load import changes_of
+    from decodescope.engine.session.run import encode
+    from decodescope.engine.trace.query.causes import causes_of
+    from decodescope.engine.trace.records.events import Header
 
     target = readers.get(TARGET)
     splits = None if target is None else target.tokenizer
@@ -76,7 +76,7 @@ class Later:
 
     def step(self) -> Step:
         """One step. Raises Stopped where the models cannot be loaded, or the run was stopped meanwhile."""
-        from decodescope.engine.session import Stopped
+        from decodescope.engine.session.session import Stopped
 
         if self.session is None:
             try:
@@ -93,7 +93,7 @@ class Later:
 
     def finish(self, reason: EndReason, message: str = "") -> End:
         """End the run."""
-        from decodescope.engine.trace.events import End
+        from decodescope.engine.trace.records.events import End
 
         if self.session is not None:
             return self.session.finish(reason, message)

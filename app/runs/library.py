@@ -12,17 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from decodescope.app.places import NAME, STAR, left_over
-from decodescope.app.refusal import Refused, sentence, told
-from decodescope.engine.trace import PARTIAL, SUFFIX, UPLOADED, Trace, TraceError, disk, open_trace, parts
+from decodescope.app.basis.places import NAME, STAR, left_over
+from decodescope.app.basis.refusal import Refused, sentence, told
+from decodescope.engine.trace import PARTIAL, SUFFIX, UPLOADED, Trace, TraceError, open_trace
 from decodescope.engine.trace import Limits as TraceLimits
-from decodescope.engine.trace.events import Step
-from decodescope.engine.trace.summary import summarise
-from decodescope.engine.trace.titles import title
-from decodescope.engine.trace.whose import away, is_plain, setting, text_mark
+from decodescope.engine.trace.encoding import disk
+from decodescope.engine.trace.query.summary import summarise
+from decodescope.engine.trace.query.titles import title
+from decodescope.engine.trace.query.whose import away, is_plain, setting, text_mark
+from decodescope.engine.trace.records import parts
+from decodescope.engine.trace.records.events import Step
 from decodescope.lab.wire.wire import Wire, encode
 
-from .examples import examples
+from .catalogue.examples import examples
 from .play import RUN, Play
 from .stream import UPDATE
 

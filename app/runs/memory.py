@@ -10,7 +10,7 @@ from decodescope.engine.core.roles import TARGET, WHOLE
 
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
-    from decodescope.engine.method import Method
+    from decodescope.engine.session.method import Method
 
 FREE_FOR_REST = 0.9  # of the memory that is free; the rest is for what runs beside
 BYTES_A_TOKEN = 3  # of a prompt whose tokens cannot be counted yet
@@ -94,7 +94,7 @@ def all_held(tokens: int, shadow: bool) -> Callable[[str, ModelSpec, int], int]:
 
 def cache_bytes(spec: ModelSpec, entries: int, itemsize: int) -> int:
     """Bytes of so many entries, whole pages as the engine takes them."""
-    from decodescope.engine.model.cache import PAGE
+    from decodescope.engine.model.stores.cache import PAGE
 
     return spec.kv_bytes(-(-entries // PAGE) * PAGE, itemsize)
 
@@ -103,7 +103,7 @@ def free() -> int | None:
     """Bytes that are free where models are loaded here."""
     import torch
 
-    from decodescope.engine.load import free_bytes
+    from decodescope.engine.session.load import free_bytes
 
     return free_bytes(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 

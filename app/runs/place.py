@@ -6,11 +6,11 @@ from collections.abc import Callable
 from threading import Event
 from typing import TYPE_CHECKING, NoReturn
 
-from decodescope.app.refusal import Refused
+from decodescope.app.basis.refusal import Refused
 
 if TYPE_CHECKING:
-    from decodescope.engine.runner import Status
-    from decodescope.engine.trace.events import Step
+    from decodescope.engine.session.runner import Status
+    from decodescope.engine.trace.records.events import Step
 
 ONLY_STOPPED = (
     "This run goes in step with others, so it can be stopped, but not paused: "

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from decodescope.app.limits import Limits
-from decodescope.app.places import Tidy
-from decodescope.app.refusal import Refused, sentence, told
+from decodescope.app.basis.limits import Limits
+from decodescope.app.basis.places import Tidy
+from decodescope.app.basis.refusal import Refused, sentence, told
 from decodescope.engine.core.roles import TARGET
 
+from .catalogue.examples import examples
 from .channel import Channel
 from .composed import (
     MOST_NEW,
@@ -27,7 +28,6 @@ from .composed import (
     composed_title,
     method_of,
 )
-from .examples import examples
 from .files import Files
 from .given import Given, given
 from .lanes import further, has_roles, session_of, whole
@@ -37,12 +37,12 @@ from .place import Place
 from .shelf import Shelf, title
 
 if TYPE_CHECKING:
-    from decodescope.engine.load import Model
-    from decodescope.engine.method import Method
-    from decodescope.engine.run import LazyWriter
-    from decodescope.engine.runner import Job, Runner, Stepped
-    from decodescope.engine.session import Session
-    from decodescope.engine.trace.events import End, Header, Step
+    from decodescope.engine.session.load import Model
+    from decodescope.engine.session.method import Method
+    from decodescope.engine.session.run import LazyWriter
+    from decodescope.engine.session.runner import Job, Runner, Stepped
+    from decodescope.engine.session.session import Session
+    from decodescope.engine.trace.records.events import End, Header, Step
 
     Make: TypeAlias = Callable[[Mapping[str, Model]], Session]  # of a run's models, by role, its session
 
@@ -91,8 +91,8 @@ class Play(Shelf):
 
     def compose(self, choice: Choice) -> Composed:
         """The method of a choice, and why it cannot run, if it cannot and there are models to ask."""
-        from decodescope.engine.method import Method
-        from decodescope.engine.pairing import fitting
+        from decodescope.engine.session.method import Method
+        from decodescope.engine.session.pairing import fitting
 
         method = None
         try:
@@ -157,7 +157,7 @@ class Play(Shelf):
 
     def method(self, choice: Choice) -> Method:
         """The method that the controls describe; raises ParamError or MethodError."""
-        from decodescope.engine.method import Method
+        from decodescope.engine.session.method import Method
 
         method = Method.named(choice.names, choice.settings)
         self.lanes(choice, method)
@@ -229,7 +229,7 @@ class Play(Shelf):
     ) -> Channel:
         """Queue a session: made now, where its models are loaded, else when its turn comes. outline: until then the header of
         the run of that id"""
-        from decodescope.engine.run import LazyWriter
+        from decodescope.engine.session.run import LazyWriter
 
         try:
             self.has_disk()
@@ -282,7 +282,7 @@ class Play(Shelf):
     def _watch(self, session: Session, channel: Channel, names: Mapping[str, str]) -> LazyWriter:
         """Let the channel and a file, whose writer is returned, have the records of the session. Raises Refused if its caches
         do not fit."""
-        from decodescope.engine.run import LazyWriter, Tee
+        from decodescope.engine.session.run import LazyWriter, Tee
 
         channel.estimate = self.has_room(session, names).sentence
         session.threads = self.threads
@@ -310,7 +310,7 @@ class Play(Shelf):
 
     def worker(self) -> Runner:
         """Who owns the device."""
-        from decodescope.engine.runner import Runner
+        from decodescope.engine.session.runner import Runner
 
         if self._runner is None:
             advice = ": ask for fewer new tokens, or start the lab with a larger --minutes"
@@ -320,7 +320,7 @@ class Play(Shelf):
         return self._runner
 
     def _submit(self, session: Stepped, paused: bool = False) -> Job:
-        from decodescope.engine.runner import QueueFull
+        from decodescope.engine.session.runner import QueueFull
 
         try:
             return self.worker().submit(session, paused=paused)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from decodescope.app.refusal import Refused
+from decodescope.app.basis.refusal import Refused
 
 MOST = 10_000  # prompts of a set
 LABBENCH = "labbench"
@@ -61,7 +61,7 @@ def of_text(text: str, where: str, objects: bool | None = None) -> list[Prompt]:
 def of_labbench() -> list[Prompt]:
     """LabBench's questions, of which the first turns are asked."""
     from decodescope.engine.bench.answers import QUESTIONS
-    from decodescope.engine.bench.questions import read_questions
+    from decodescope.engine.bench.questions.questions import read_questions
 
     questions, _ = read_questions(QUESTIONS)
     return [Prompt(str(x.id), x.kind, x.turns[0], chat=True, later=len(x.turns) - 1) for x in questions]
@@ -70,8 +70,8 @@ def of_labbench() -> list[Prompt]:
 def of_kinds(prompts: Iterable[Prompt], kinds: Sequence[str] = (), each: int = 0) -> list[Prompt]:
     """Those of these kinds (none: of all), and of every kind the first `each` (0: all). Raises Refused for a kind that no
     prompt is of."""
-    from decodescope.engine.bench.questions import first_of_each
-    from decodescope.engine.bench.questions import kinds as counted
+    from decodescope.engine.bench.questions.questions import first_of_each
+    from decodescope.engine.bench.questions.questions import kinds as counted
 
     known = [*prompts]
     there = counted(known)

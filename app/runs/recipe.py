@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from decodescope.app.refusal import Refused
+from decodescope.app.basis.refusal import Refused
 from decodescope.engine.core import roles
 from decodescope.engine.core.arguments import along
 from decodescope.engine.core.component import KINDS, OF_MODEL, registry
@@ -19,19 +19,19 @@ from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import TARGET, WHOLE
 from decodescope.engine.cost.passes import spec_of
-from decodescope.engine.decoding.policy import CachePolicy
-from decodescope.engine.method import Method, usual
-from decodescope.engine.method import using as strategy_using
+from decodescope.engine.decoding.bases.policy import CachePolicy
+from decodescope.engine.session.method import Method, usual
+from decodescope.engine.session.method import using as strategy_using
 from decodescope.engine.trace import open_trace
-from decodescope.engine.trace.events import Header
-from decodescope.engine.trace.limits import TraceError
-from decodescope.engine.trace.typed import read
+from decodescope.engine.trace.encoding.typed import read
+from decodescope.engine.trace.records.events import Header
+from decodescope.engine.trace.values.limits import TraceError
 
 from .asked import prompted
+from .catalogue.examples import examples
+from .catalogue.presets import GREEDY, PRESETS, SMALLER
 from .chosen import matching, taken
-from .examples import examples
 from .play import Choice
-from .presets import GREEDY, PRESETS, SMALLER
 
 FURTHER = (
     "chat",

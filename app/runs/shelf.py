@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decodescope.app.refusal import Refused, told
+from decodescope.app.basis.refusal import Refused, told
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.roles import TARGET
@@ -21,10 +21,10 @@ from decodescope.engine.core.roles import TARGET
 from .memory import Estimate, bytes_each, cache_bytes, free, short
 
 if TYPE_CHECKING:
-    from decodescope.engine.checkpoint.tokenizer import Tokenizer
     from decodescope.engine.core.spec import ModelSpec
-    from decodescope.engine.load import Model
-    from decodescope.engine.timing.threads import Threads
+    from decodescope.engine.decoding.shared.thread_count import Threads
+    from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
+    from decodescope.engine.session.load import Model
 
 Holds = Callable[[str, "ModelSpec", int], int]
 MOST_OFFERED = 200  # models in a list
@@ -55,14 +55,14 @@ class Offer:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """What splits its text."""
-        from decodescope.engine.checkpoint.tokenizer import Tokenizer
+        from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 
         return Tokenizer.from_folder(self.folder)
 
     @cached_property
     def trouble(self) -> str:
         """Why its tokenizer cannot be read, as a sentence; empty if it can."""
-        from decodescope.engine.checkpoint.folder import LoadError
+        from decodescope.engine.model.checkpoint.folder import LoadError
 
         try:
             self.tokenizer  # noqa: B018 # it is read by being asked for
@@ -150,7 +150,7 @@ class Shelf:
         """Let passes run in so many threads; None: in as many as timing says when a model is loaded."""
 
         def threading() -> Threads:
-            from decodescope.engine.timing.threads import Threads
+            from decodescope.engine.decoding.shared.thread_count import Threads
 
             return Threads(number)
 
@@ -173,7 +173,7 @@ class Shelf:
         with self._bringing:
             try:
                 self._phase, self._since = "starting the engine", time.monotonic()
-                from decodescope.engine.load import load
+                from decodescope.engine.session.load import load
 
                 self._make_room(names)
                 for role, key in names.items():
@@ -225,7 +225,7 @@ class Shelf:
     def offers(self) -> list[Offer]:
         """The models that can be chosen: shipped, in the configured folder, in the hub's cache; each with its adapters behind
         it. Only configs are read."""
-        from decodescope.engine.load import models as shipped
+        from decodescope.engine.session.load import models as shipped
 
         offered = [_offer(x["name"], x["name"], "shipped", Path(x["path"]), x["adapter"]) for x in shipped()]
         if self.more is not None and self.more.is_dir():
@@ -252,7 +252,7 @@ class Shelf:
 
     def _offer_made(self, key: str) -> Offer | None:
         """The offer of a model that transforms make of another. How many bytes it will take is not known: as many as that."""
-        from decodescope.engine.decoding.weights import spelled, transforms
+        from decodescope.engine.decoding.bases.weights import spelled, transforms
 
         base, text = without_weights(key)
         if len(self._rewritten) >= MOST_OFFERED:
@@ -361,7 +361,7 @@ class Shelf:
 
 def _no_offer(key: str) -> str:
     """Why there is no model of that key."""
-    from decodescope.engine.decoding.weights import transforms
+    from decodescope.engine.decoding.bases.weights import transforms
 
     try:
         transforms(without_weights(key)[1])
@@ -399,7 +399,7 @@ def _measure(model: Model) -> None:
 
 def _offers(listed: Iterable[tuple[str, str, Path]], source: str) -> list[Offer | None]:
     """The offers of these models (key, name, folder), each alone and with each of its adapters."""
-    from decodescope.engine.checkpoint.adapter import joined, names
+    from decodescope.engine.model.checkpoint.adapter import joined, names
 
     return [
         _offer(joined(key, adapter), joined(name, adapter), source, folder, adapter)
@@ -410,7 +410,7 @@ def _offers(listed: Iterable[tuple[str, str, Path]], source: str) -> list[Offer 
 
 def _offer(key: str, name: str, source: str, folder: Path, adapter: str = "") -> Offer | None:
     """An offer, or nothing where there is no model that we can load."""
-    from decodescope.engine.load import describe
+    from decodescope.engine.session.load import describe
 
     try:
         if not any(folder.glob("*.safetensors")):

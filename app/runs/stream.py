@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
 
-from decodescope.engine.trace.events import End
+from decodescope.engine.trace.records.events import End
 from decodescope.lab.wire.wire import Wire, encode, end_message
 
 from .channel import BATCH, Channel

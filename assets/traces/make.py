@@ -18,10 +18,10 @@ from typing import Any
 
 from decodescope.app.runs.asked import MOST, NEEDLE, NESTED, RECORD, RENAMED, SUM
 from decodescope.engine import Method, load
-from decodescope.engine.run import LazyWriter, encode
-from decodescope.engine.session import Session
+from decodescope.engine.session.run import LazyWriter, encode
+from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Step, open_trace
-from decodescope.engine.trace.repeats import said_again
+from decodescope.engine.trace.query.repeats import said_again
 
 HERE = Path(__file__).resolve().parent
 # Several, in case that the model ends a text at once: the first one that gives ENOUGH steps is taken.

@@ -15,7 +15,7 @@ from lowrank import stored, switched, wrapped
 from net import Net, turned
 from torch import Tensor, nn
 
-from decodescope.engine.trace.repeats import GRAM, repeats, said_again
+from decodescope.engine.trace.query.repeats import GRAM, repeats, said_again
 
 ALPHA = 16.0
 SAME = 10  # equal tokens in a row that end a text's use (the CLLM authors' cleaning)

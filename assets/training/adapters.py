@@ -97,8 +97,8 @@ def main(words: Sequence[str] | None = None) -> None:  # noqa: PLR0915
         figures = part.measured()
     print(figures, flush=True)
 
-    from decodescope.engine.checkpoint.adapter import write
-    from decodescope.engine.load import fingerprint
+    from decodescope.engine.model.checkpoint.adapter import write
+    from decodescope.engine.session.load import fingerprint
 
     made_with: dict[str, Any] = {
         "within": args.within,

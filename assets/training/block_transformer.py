@@ -30,9 +30,9 @@ from net import Layer, Net, Norm, Shape
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from decodescope.engine.heads import files
-from decodescope.engine.heads.block_transformer import BlockDecoder
-from decodescope.engine.load import fingerprint
+from decodescope.engine.model.heads import files
+from decodescope.engine.model.heads.block_transformer import BlockDecoder
+from decodescope.engine.session.load import fingerprint
 
 NAME, BLOCK, LAYERS = "lab-blocks", 4, 2
 VOCABULARY = 512

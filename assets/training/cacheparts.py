@@ -29,8 +29,8 @@ from prefix_state import Prefix
 from soft_prompt import Soft
 from torch import Tensor
 
-from decodescope.engine.heads.base import Head
-from decodescope.engine.heads.files import write
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.model.heads.files import write
 
 SAYS = 25  # steps between two lines
 
@@ -101,7 +101,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
 
-    from decodescope.engine.load import fingerprint
+    from decodescope.engine.session.load import fingerprint
 
     folder = MODELS / args.model
     part = PARTS[args.name](Net.from_folder(folder).requires_grad_(False), args.seed)

@@ -22,9 +22,9 @@ from heads import MODELS, ROWS, UNSEEN, guesses, mixed, read, texts, unembed
 from net import Net
 from torch import Tensor
 
-from decodescope.engine.heads.base import Head
-from decodescope.engine.heads.cerberus import CerberusGate
-from decodescope.engine.heads.files import write
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.model.heads.drafting.cerberus import CerberusGate
+from decodescope.engine.model.heads.files import write
 
 WINDOWS = 256  # of the text, evenly spread: three numbers need no more
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
@@ -88,8 +88,8 @@ def main() -> None:
     parser.add_argument("--into", type=Path, help="folder to write; by default the model's heads/cerberus")
     args = parser.parse_args()
 
-    from decodescope.engine.heads.files import read as read_head
-    from decodescope.engine.load import describe, fingerprint
+    from decodescope.engine.model.heads.files import read as read_head
+    from decodescope.engine.session.load import describe, fingerprint
 
     folder = MODELS / args.model
     made_for, net = fingerprint(folder), Net.from_folder(folder).requires_grad_(False)

@@ -30,7 +30,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from decodescope.engine.bench.parallel_tasks import NAMES
+from decodescope.engine.bench.questions.parallel_tasks import NAMES
 
 FILE = data.ROOT / "assets" / "bench" / "cloze.jsonl"
 LABELS = {"kind": ("text", "code", "list"), "claim": ("true", "false"), "same": ("true", "false")}

@@ -25,12 +25,12 @@ from cot_influx import Episode, averaged, descend, embedded, learn, logp, nats
 from tasks import KINDS
 from torch import Tensor
 
-from decodescope.engine.decoding.prompt_context import Reading
-from decodescope.engine.heads.color import SentenceScorer
-from decodescope.engine.heads.relevance import features
-from decodescope.engine.load import Model
+from decodescope.engine.decoding.bases.prompt_context import Reading
 from decodescope.engine.methods.contexts.shared.units import Text
-from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.heads.color import SentenceScorer
+from decodescope.engine.model.heads.relevance import features
+from decodescope.engine.session.load import Model
 
 DRAWS = 4  # short versions of each prompt
 ASKED = ("qa", "retrieval", "summary")  # kinds with a passage

@@ -34,12 +34,12 @@ from stories import tell
 from tasks import KINDS
 from torch import Tensor
 
-from decodescope.engine.batch.decode import Asked, decode
-from decodescope.engine.heads.correctness import CorrectnessHead
-from decodescope.engine.heads.files import write
-from decodescope.engine.load import Model, load
 from decodescope.engine.methods.samplers.greedy import Greedy
-from decodescope.engine.session import ending
+from decodescope.engine.model.heads.correctness import CorrectnessHead
+from decodescope.engine.model.heads.files import write
+from decodescope.engine.session.batch.decode import Asked, decode
+from decodescope.engine.session.load import Model, load
+from decodescope.engine.session.session import ending
 
 MOST = 3  # tokens of an answer: some word
 LENGTH = 384  # tokens of a prompt, at most
@@ -228,7 +228,7 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     args = parser.parse_args(words)
 
-    from decodescope.engine.load import fingerprint
+    from decodescope.engine.session.load import fingerprint
 
     folder = MODELS / args.model
     small, large, net = load(folder), load(MODELS / args.large), Net.from_folder(folder).requires_grad_(False)

@@ -28,12 +28,12 @@ from heads import MODELS
 from tasks import KINDS
 from torch import Tensor, nn
 
-from decodescope.engine.heads.cot_influx import ShotPolicies
-from decodescope.engine.heads.files import write
-from decodescope.engine.heads.relevance import features, meant
-from decodescope.engine.load import Model, load
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.cot_influx import ShotPolicies
+from decodescope.engine.model.heads.files import write
+from decodescope.engine.model.heads.relevance import features, meant
+from decodescope.engine.session.load import Model, load
 
 DRAWS = 4  # of actions for each prompt
 SHOTS = 5  # examples of a prompt

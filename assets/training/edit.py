@@ -28,7 +28,7 @@ from torch import Tensor
 from train import MODELS
 
 from decodescope.engine import Method, Session, load
-from decodescope.engine.bench.parallel_tasks import (
+from decodescope.engine.bench.questions.parallel_tasks import (
     LENGTHS,
     LISTS,
     NAMES,
@@ -40,10 +40,10 @@ from decodescope.engine.bench.parallel_tasks import (
     score,
 )
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.heads.edit import EditTagger, Places
-from decodescope.engine.heads.files import write
-from decodescope.engine.load import Model, fingerprint
-from decodescope.engine.trace.edited import DELETE, INSERT, KEEP, REPLACE
+from decodescope.engine.model.heads.edit import EditTagger, Places
+from decodescope.engine.model.heads.files import write
+from decodescope.engine.session.load import Model, fingerprint
+from decodescope.engine.trace.details.edited import DELETE, INSERT, KEEP, REPLACE
 
 LAYER, WIDTH, HIDDEN = 3, 48, 64
 CANVAS, LONGEST = 8, 8  # places that the model drafts; words of a draft

@@ -24,11 +24,11 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from train import MIXTURE, MODELS, RECORDS
 
-from decodescope.engine.bench.contest import ours
-from decodescope.engine.bench.score import score
-from decodescope.engine.load import load
-from decodescope.engine.method import Method
-from decodescope.engine.trace.repeats import said_again
+from decodescope.engine.bench.clock.contest import ours
+from decodescope.engine.bench.questions.score import score
+from decodescope.engine.session.load import load
+from decodescope.engine.session.method import Method
+from decodescope.engine.trace.query.repeats import said_again
 
 BENCH = ROOT / "assets" / "bench" / "labbench.jsonl"
 NAMES = ("lab", "lab-draft", "lab-draft-plain")

@@ -37,9 +37,9 @@ from safetensors.torch import load_file
 from specdec import shuffled
 from torch import Tensor
 
-from decodescope.engine.heads.base import normed
-from decodescope.engine.heads.exits import ExitHeads
-from decodescope.engine.heads.files import write
+from decodescope.engine.model.heads.base import normed
+from decodescope.engine.model.heads.exits import ExitHeads
+from decodescope.engine.model.heads.files import write
 
 RANK = 16
 JUDGED = 20_000  # places of training text that the classifiers learn from
@@ -184,7 +184,7 @@ def main(words: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
 
-    from decodescope.engine.load import fingerprint
+    from decodescope.engine.session.load import fingerprint
 
     folder = MODELS / args.model
     net = Net.from_folder(folder).requires_grad_(False)

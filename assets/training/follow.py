@@ -181,7 +181,7 @@ def noted() -> dict[str, dict[str, str]]:
 
 def mark(name: str) -> str:
     """The fingerprints of the weights that a piece hangs on, as they lie there."""
-    from decodescope.engine.load import fingerprint
+    from decodescope.engine.session.load import fingerprint
 
     return " ".join(fingerprint(MODELS / x) for x in PIECES[name].reads)
 

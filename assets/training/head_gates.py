@@ -27,7 +27,7 @@ from tasks import copy, retrieval
 from tasks.task import story
 from torch import Tensor
 
-from decodescope.engine.heads.duo_attention import HeadGates
+from decodescope.engine.model.heads.duo_attention import HeadGates
 
 LENGTH = 512  # tokens of a window
 PASSAGE, PRIMED = 96, 8  # tokens of what is said again, and of its beginning, which nothing is asked of

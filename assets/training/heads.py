@@ -35,13 +35,13 @@ from net import Net
 from safetensors.torch import load_file
 from torch import Tensor
 
-from decodescope.engine.heads.base import Head
-from decodescope.engine.heads.clover import CloverHeads
-from decodescope.engine.heads.eagle3 import Eagle3Layer, fused_layers, spread
-from decodescope.engine.heads.files import HEADS, write
-from decodescope.engine.heads.fspad import FspadLayer
-from decodescope.engine.heads.parallelspec import ParallelSpecLayer
-from decodescope.engine.heads.shift import Shift, shifts
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.model.heads.drafting.clover import CloverHeads
+from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers, spread
+from decodescope.engine.model.heads.drafting.fspad import FspadLayer
+from decodescope.engine.model.heads.drafting.parallelspec import ParallelSpecLayer
+from decodescope.engine.model.heads.drafting.shift import Shift, shifts
+from decodescope.engine.model.heads.files import HEADS, write
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD, MODELS = ROOT / "build" / "training", ROOT / "assets" / "models"
@@ -520,7 +520,7 @@ def main() -> None:  # noqa: PLR0915
         torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
 
-    from decodescope.engine.load import fingerprint
+    from decodescope.engine.session.load import fingerprint
 
     folder = MODELS / args.model
     made_for = fingerprint(folder)

@@ -26,7 +26,7 @@ from net import MASK, Net, Shape
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from decodescope.engine.bench.parallel_tasks import LISTS, SETTLED, Question, questions, score
+from decodescope.engine.bench.questions.parallel_tasks import LISTS, SETTLED, Question, questions, score
 
 NAME = "lab-mdm"
 SHAPE = Shape(layers=6, width=96, heads=4, kv_heads=4, head_width=32, inner=256, context=256, causal=False)

@@ -20,7 +20,7 @@ from infill_data import Source, cloze
 from net import Net, size
 from train import MODELS, RECORDS
 
-from decodescope.engine.bench.parallel_tasks import (
+from decodescope.engine.bench.questions.parallel_tasks import (
     LENGTHS,
     LISTS,
     NAMES,
@@ -142,7 +142,8 @@ A masked-diffusion model: no causal mask; it fills in `<|mask|>` (id 5) in any o
 context 256, the tokenizer of the others; trained here on {tokens:.2f} M tokens with LLaDA's objective (arXiv 2502.09992). Its
 strategies are those that fill places on both sides; one that writes from left to right refuses it.
 
-It answers list tasks in a form of its own, made by `engine/bench/parallel_tasks.py`, such as `sort: Finn Ben Ada ->`. Lists
+It answers list tasks in a form of its own, made by `engine/bench/questions/parallel_tasks.py`, such as `sort: Finn
+Ben Ada ->`. Lists
 have {low} to {high} items of these: {names}.
 Every item is one token, and `<|end|>` fills the canvas behind the answer.
 

@@ -17,7 +17,7 @@ from tasks.task import sentences, story
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from decodescope.engine.bench.parallel_tasks import LISTS, drawn, question
+from decodescope.engine.bench.questions.parallel_tasks import LISTS, drawn, question
 
 # how often a list task is asked beside 1 of all others
 HARD = {"sort": 3, "insert_index": 2, "replace_index": 2, "replace_random": 2, "shuffle": 2}

@@ -31,8 +31,8 @@ from heads import MODELS, ROWS
 from net import Net
 from torch import Tensor
 
-from decodescope.engine.heads.files import write
-from decodescope.engine.heads.judge import JudgeHead
+from decodescope.engine.model.heads.files import write
+from decodescope.engine.model.heads.judge import JudgeHead
 
 LENGTH = 256  # tokens of a conversation at most
 LIKELY, UNLIKELY = (
@@ -178,7 +178,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
 
-    from decodescope.engine.load import fingerprint
+    from decodescope.engine.session.load import fingerprint
 
     folder = MODELS / args.model
     net = Net.from_folder(folder).requires_grad_(False)

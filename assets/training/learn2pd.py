@@ -31,10 +31,10 @@ from torch import Tensor
 from train import MODELS
 
 from decodescope.engine import Method, Session, load
-from decodescope.engine.bench.parallel_tasks import LENGTHS, LISTS, questions, score
-from decodescope.engine.heads.files import write
-from decodescope.engine.heads.learn2pd import ParallelFilter
-from decodescope.engine.load import fingerprint
+from decodescope.engine.bench.questions.parallel_tasks import LENGTHS, LISTS, questions, score
+from decodescope.engine.model.heads.files import write
+from decodescope.engine.model.heads.learn2pd import ParallelFilter
+from decodescope.engine.session.load import fingerprint
 
 BLOCK, HIDDEN = 32, 32  # the authors' sizes: 2,112 numbers
 CANVASES = (8, 8, 12, 16, 32)  # places of a canvas, drawn for each prompt

@@ -181,7 +181,7 @@ def table(found: dict[str, dict[str, float]]) -> str:
 
 def text_of(target: Net, folder: Path, millions: float, own: bool) -> np.ndarray:
     """Windows of the corpus, or what the target wrote behind their beginnings, int [N, LENGTH]."""
-    from decodescope.engine.load import fingerprint
+    from decodescope.engine.session.load import fingerprint
 
     if own:
         return texts(target, fingerprint(folder), millions, 0)[1]

@@ -33,12 +33,12 @@ from net import Net
 from specdec import shuffled
 from torch import Tensor
 
-from decodescope.engine.checkpoint.folder import read_json
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.heads.base import normed
-from decodescope.engine.heads.exits import ExitHeads
-from decodescope.engine.heads.files import read, write
-from decodescope.engine.heads.past_future import PastFutureHeads
+from decodescope.engine.model.checkpoint.folder import read_json
+from decodescope.engine.model.heads.base import normed
+from decodescope.engine.model.heads.exits import ExitHeads
+from decodescope.engine.model.heads.files import read, write
+from decodescope.engine.model.heads.past_future import PastFutureHeads
 
 RANK = 8
 Reading = Callable[[Tensor, int], Tensor]  # states [n, d] that enter a layer -> features for the unembedding
@@ -134,7 +134,7 @@ def measured(
 
 def reading_of(net: Net, folder: Path, adapter: str, spec: ModelSpec) -> tuple[Reading, str]:
     """What reads a state, and the name of that: the trained exits that were made for this adapter, or the last norm."""
-    from decodescope.engine.load import fingerprint
+    from decodescope.engine.session.load import fingerprint
 
     home = folder / "heads" / "exits"
     config = read_json(home, "config.json") if adapter else None
@@ -166,7 +166,7 @@ def main(words: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
 
-    from decodescope.engine.load import describe, fingerprint
+    from decodescope.engine.session.load import describe, fingerprint
 
     folder = MODELS / args.model
     net = Net.from_folder(folder).requires_grad_(False)

@@ -27,8 +27,8 @@ from net import Net
 from slot_tokens import guessed, measured, read, wanted
 from torch import Tensor
 
-from decodescope.engine.heads.files import write
-from decodescope.engine.heads.ppd import PromptTokens
+from decodescope.engine.model.heads.drafting.ppd import PromptTokens
+from decodescope.engine.model.heads.files import write
 
 WINDOWS, PLACES = 4, 24  # windows a step, and places in each behind which prompt tokens hang
 HEADS = 3
@@ -116,7 +116,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
 
-    from decodescope.engine.load import fingerprint
+    from decodescope.engine.session.load import fingerprint
 
     folder = MODELS / args.model
     made_for = fingerprint(folder)

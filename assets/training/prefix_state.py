@@ -10,8 +10,8 @@ from data import held_out_windows, load
 from net import Net
 from torch import Tensor
 
-from decodescope.engine.heads.prefix_state import PrefixState
-from decodescope.engine.model.segments import joined, plain
+from decodescope.engine.model.attention.segments import joined, plain
+from decodescope.engine.model.heads.prefix_state import PrefixState
 
 STYLE = "docs"  # documentation in prose
 LENGTH, WINDOWS = 256, 2  # tokens a window, windows a step

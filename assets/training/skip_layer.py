@@ -34,8 +34,8 @@ from net import Net, turned
 from safetensors.torch import load_file
 from torch import Tensor
 
-from decodescope.engine.heads.files import write
-from decodescope.engine.heads.skip_layer import SkipRouters
+from decodescope.engine.model.heads.files import write
+from decodescope.engine.model.heads.skip_layer import SkipRouters
 
 RHO = 0.6  # share of sub-layers that run in the end
 BUDGET = 100.0  # weight of the budget's loss beside nats
@@ -245,8 +245,8 @@ def main(words: Sequence[str] | None = None) -> None:  # noqa: PLR0915
     figures = part.measured()
     print(figures, flush=True)
 
-    from decodescope.engine.checkpoint.adapter import write as write_adapter
-    from decodescope.engine.load import fingerprint
+    from decodescope.engine.model.checkpoint.adapter import write as write_adapter
+    from decodescope.engine.session.load import fingerprint
 
     made_with |= {"within": args.within, "steps": steps, "tokens": part.read, "seed": args.seed}
     made_with |= {

@@ -33,8 +33,8 @@ from heads import BUILD, MODELS, RANKS, floor, mixed, rate, texts
 from net import Net, Past, turned
 from torch import Tensor
 
-from decodescope.engine.heads.files import SLOTTED, write
-from decodescope.engine.heads.slot_tokens import SlotTokens, visible
+from decodescope.engine.model.heads.drafting.slot_tokens import SlotTokens, visible
+from decodescope.engine.model.heads.files import SLOTTED, write
 
 WINDOWS, PLACES = 2, 48  # windows a step, and places in each behind which slots hang
 SHAPES: dict[str, dict[str, int]] = {
@@ -224,7 +224,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
 
-    from decodescope.engine.load import fingerprint
+    from decodescope.engine.session.load import fingerprint
 
     folder = MODELS / args.model
     fresh = fingerprint(folder)

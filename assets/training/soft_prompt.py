@@ -11,9 +11,9 @@ from data import END, held_out_windows, training_stream
 from net import Net
 from torch import Tensor
 
-from decodescope.engine.heads.soft_prompt import SoftPrompt
 from decodescope.engine.methods.codecs.kivi import Kivi
-from decodescope.engine.model.packed import Side
+from decodescope.engine.model.heads.soft_prompt import SoftPrompt
+from decodescope.engine.model.stores.packed import Side
 
 TOKENS = 16
 LENGTH, WINDOWS = 256, 2  # tokens a window, windows a step

@@ -38,10 +38,10 @@ from net import Net
 from torch import Tensor
 
 from decodescope.engine import Method, Session
-from decodescope.engine.heads.files import read, write
-from decodescope.engine.heads.specdec import AcceptanceHead
-from decodescope.engine.load import Model, fingerprint, load
-from decodescope.engine.trace.phases import decides
+from decodescope.engine.model.heads.drafting.specdec import AcceptanceHead
+from decodescope.engine.model.heads.files import read, write
+from decodescope.engine.session.load import Model, fingerprint, load
+from decodescope.engine.trace.records.phases import decides
 
 BLOCKS = 3
 GRID = (0.1, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)  # thresholds that are tried

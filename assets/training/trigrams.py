@@ -28,12 +28,12 @@ from heads import MODELS, fit
 from net import MASK
 from torch import Tensor
 
-from decodescope.engine.heads.files import write
-from decodescope.engine.heads.trigrams import TrigramLayers
-from decodescope.engine.load import fingerprint, load
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Skip
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.files import write
+from decodescope.engine.model.heads.trigrams import TrigramLayers
+from decodescope.engine.model.layers.partial import Skip
+from decodescope.engine.session.load import fingerprint, load
 
 WEIGHT = 0.3  # of the distance of states beside the divergence
 HELD_OUT = 100  # questions of each sort

@@ -24,9 +24,9 @@ from torch import Tensor, nn
 
 from decodescope.engine import Method
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.decoding.prompt import Prompt
-from decodescope.engine.model.cache import KVCache, LayerStore
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.values.prompt import Prompt
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import KVCache, LayerStore
 
 WINDOW = 8
 SETTINGS = [

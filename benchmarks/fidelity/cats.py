@@ -18,9 +18,9 @@ import numpy as np
 from official import Code, Texts, main, parser, told
 
 from decodescope.engine import Method
-from decodescope.engine.calibration.calibrate import Text
-from decodescope.engine.calibration.conformal import PROCEDURES, leaves
-from decodescope.engine.calibration.scores import exit_scores
+from decodescope.engine.bench.calibration.calibrate import Text
+from decodescope.engine.bench.calibration.conformal import PROCEDURES, leaves
+from decodescope.engine.bench.calibration.scores import exit_scores
 
 NAMES = {"naive": "naive", "static": "static", "independent": "indep", "shared": "shared"}
 INF = 1e8

@@ -19,8 +19,8 @@ import torch
 from official import Code, Texts, candidates, main, outcomes, parser, told
 
 from decodescope.engine import Method, Session
-from decodescope.engine.decoding.chance import invert
-from decodescope.engine.decoding.drafter import Outcome
+from decodescope.engine.decoding.bases.drafter import Outcome
+from decodescope.engine.decoding.values.chance import invert
 
 SAMPLERS: dict[str, tuple[list[str], dict[str, dict[str, Any]]]] = {
     "greedy": (["greedy"], {}),

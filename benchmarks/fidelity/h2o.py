@@ -24,7 +24,7 @@ from torch import Tensor
 
 from decodescope.engine import Method
 from decodescope.engine.methods.policies.h2o import H2O
-from decodescope.engine.model.cache import KVCache, LayerStore
+from decodescope.engine.model.stores.cache import KVCache, LayerStore
 
 BUDGETS = ((8, 8), (16, 16), (48, 16), (1, 31))
 

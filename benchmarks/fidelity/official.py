@@ -17,15 +17,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decodescope.app.commands.output import table
-from decodescope.app.refusal import sentence
+from decodescope.app.basis.refusal import sentence
+from decodescope.app.commands.shared.output import table
 from decodescope.engine import Method, Session, load
 from decodescope.engine.bench.answers import QUESTIONS, Bench
-from decodescope.engine.bench.questions import even_of_each, read_questions
+from decodescope.engine.bench.questions.questions import even_of_each, read_questions
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.decoding.drafter import Outcome
-from decodescope.engine.load import Model
+from decodescope.engine.decoding.bases.drafter import Outcome
+from decodescope.engine.decoding.values.draft import ROOT, Draft
+from decodescope.engine.session.load import Model
 
 
 class Code:

@@ -21,9 +21,9 @@ import torch
 from official import Code, Texts, main, outcomes, parser, told
 
 from decodescope.engine import Method
-from decodescope.engine.decoding.chance import invert
-from decodescope.engine.decoding.draft import ROOT
-from decodescope.engine.decoding.drafter import Outcome
+from decodescope.engine.decoding.bases.drafter import Outcome
+from decodescope.engine.decoding.values.chance import invert
+from decodescope.engine.decoding.values.draft import ROOT
 
 
 def compare(args: argparse.Namespace) -> None:

@@ -21,9 +21,9 @@ from official import Code, Texts, main, parser, told, watched
 from torch import Tensor
 
 from decodescope.engine import Method, Session
-from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.methods.drafters.own_layers.layer_skip import LayerSkip
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 
 STOP, LENGTH = 0.8, 25
 SAMPLERS: dict[str, tuple[list[str], dict[str, dict[str, Any]]]] = {

@@ -25,15 +25,15 @@ import torch
 from official import Code, Texts, main, outcomes, parser, told
 from torch import Tensor
 
-from decodescope.app.commands.output import table
+from decodescope.app.commands.shared.output import table
 from decodescope.engine import Method, Session
-from decodescope.engine.decoding.draft import ROOT
-from decodescope.engine.decoding.drafter import Outcome
+from decodescope.engine.decoding.bases.drafter import Outcome
+from decodescope.engine.decoding.values.draft import ROOT
 from decodescope.engine.methods.drafters.lookup.token_recycling import RATES, SIZES
 from decodescope.engine.methods.drafters.shared.trees import Template, best_tree
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import KVCache
 
 EIGHT = 8  # successors of a token
 Path = list[int]  # the ranks from the root down

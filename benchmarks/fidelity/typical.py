@@ -19,7 +19,7 @@ import torch
 from official import Code, Texts, candidates, main, outcomes, parser, told
 
 from decodescope.engine import Method
-from decodescope.engine.decoding.drafter import Outcome
+from decodescope.engine.decoding.bases.drafter import Outcome
 
 EPSILON, DELTA = 0.09, 0.3
 

@@ -11,26 +11,26 @@ from typing import Any
 
 import torch
 
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.tops import TIE
-from decodescope.engine.load import SHIPPED, Model
-from decodescope.engine.method import Method, MethodError
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.values.tops import TIE
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.methods.samplers.greedy import Greedy
 from decodescope.engine.methods.samplers.temperature import Temperature
-from decodescope.engine.model.executor import EngineFault, Executor
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.run import encode
-from decodescope.engine.session import Session
+from decodescope.engine.model.forward.executor import EngineFault, Executor
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import SHIPPED, Model
+from decodescope.engine.session.method import Method, MethodError
+from decodescope.engine.session.run import encode
+from decodescope.engine.session.session import Session
 from decodescope.engine.timing.measure import machine
-from decodescope.engine.trace.events import Level
+from decodescope.engine.trace.records.events import Level
 
-from .answers_figures import BASELINE, Result, Row, by_depth
-from .columns import peak_here, resident, together
-from .contest import agreement
-from .questions import LabBenchError, Question
-from .result_file import Gathered, R, gather
-from .score import score
+from .clock.contest import agreement
+from .figures.answers import BASELINE, Result, Row, by_depth
+from .questions.columns import peak_here, resident, together
+from .questions.questions import LabBenchError, Question
+from .questions.result_file import Gathered, R, gather
+from .questions.score import score
 from .side_by_side import Ahead
 from .talk import Answer, Talk, Written
 

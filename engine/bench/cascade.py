@@ -10,18 +10,18 @@ from typing import Any
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import cost_of, look_ops
-from decodescope.engine.load import Model
-from decodescope.engine.method import Method, MethodError
 from decodescope.engine.methods.samplers.temperature import Temperature
-from decodescope.engine.trace.events import Level, Pass
-from decodescope.engine.trace.looked import Look
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import Method, MethodError
+from decodescope.engine.trace.details.looked import Look
+from decodescope.engine.trace.records.events import Level, Pass
 
 from .answers import Bench, about, under
-from .answers_figures import BASELINE
-from .cascade_figures import SMALL, CascadeResult, CascadeRow
 from .cascade_grid import KEPT, WARM, Beforehand, routed
-from .questions import LabBenchError, Question
-from .result_file import gather
+from .figures.answers import BASELINE
+from .figures.cascade import SMALL, CascadeResult, CascadeRow
+from .questions.questions import LabBenchError, Question
+from .questions.result_file import gather
 from .talk import Answer, Counted
 
 SHORT = 2  # questions of a kind in the short form

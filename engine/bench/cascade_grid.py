@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from decodescope.engine.method import Method
 from decodescope.engine.methods.samplers.temperature import Temperature
-from decodescope.engine.trace.answered import Candidates
+from decodescope.engine.session.method import Method
+from decodescope.engine.trace.details.answered import Candidates
 
 from .answers import Bench, judged
-from .questions import Question, kinds
+from .questions.questions import Question, kinds
 from .talk import Counted
 
 HELD = 2  # questions of a kind

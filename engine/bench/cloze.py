@@ -13,18 +13,18 @@ import torch
 
 from decodescope.engine.core.component import build, registry, written
 from decodescope.engine.cost.cost import cost_of
-from decodescope.engine.decoding.depth import Depth
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.policy import CachePolicy
-from decodescope.engine.load import Model
-from decodescope.engine.method import Method
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.policy import CachePolicy
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import Method
 from decodescope.engine.timing.energy import joules, used
-from decodescope.engine.trace.events import Pass
-from decodescope.engine.trace.passed import which_of
+from decodescope.engine.trace.records.events import Pass
+from decodescope.engine.trace.records.passed import which_of
 
-from .columns import Answer, Spent, columns, peak_here, resident
-from .questions import LabBenchError
+from .questions.columns import Answer, Spent, columns, peak_here, resident
+from .questions.questions import LabBenchError
 
 FILE = Path(__file__).resolve().parents[2] / "assets" / "bench" / "cloze.jsonl"
 FILL = 8  # behind the mask the text's end stands up to a multiple of so many tokens, as in training

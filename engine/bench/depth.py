@@ -11,16 +11,16 @@ from decodescope.engine.core.component import registry, written
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import DTYPE_BITS, cost_of
-from decodescope.engine.decoding.depth import Depth
-from decodescope.engine.load import Model
-from decodescope.engine.method import Method, MethodError
-from decodescope.engine.trace.events import Pass, Step
-from decodescope.engine.trace.phases import decides
+from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import Method, MethodError
+from decodescope.engine.trace.records.events import Pass, Step
+from decodescope.engine.trace.records.phases import decides
 
 from .answers import Bench, about, put
-from .answers_figures import BASELINE
-from .depth_figures import CHECKED, STAIRS, DepthResult, DepthRow
-from .questions import LabBenchError, Question
+from .figures.answers import BASELINE
+from .figures.depth import CHECKED, STAIRS, DepthResult, DepthRow
+from .questions.questions import LabBenchError, Question
 from .talk import Answer, Counted
 
 SHORT = 2  # questions of a kind in the short form

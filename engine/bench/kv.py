@@ -15,23 +15,23 @@ from torch import Tensor
 
 from decodescope.engine.core.component import registry
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.load import Model
-from decodescope.engine.method import Method, MethodError
-from decodescope.engine.model.cache import LayerStore
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.run import encode
-from decodescope.engine.session import Session
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import LayerStore
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import Method, MethodError
+from decodescope.engine.session.run import encode
+from decodescope.engine.session.session import Session
 
 from .answers import ROOM, Bench, about
-from .answers_figures import BASELINE
-from .columns import Meter, Spent, resident
-from .kv_figures import PRICED, KVResult, KVRow
-from .passkeys import KIND as PASSKEY
-from .passkeys import hidden, longest
-from .questions import LabBenchError, Question
-from .result_file import gather
-from .score import score
+from .figures.answers import BASELINE
+from .figures.kv import PRICED, KVResult, KVRow
+from .questions.columns import Meter, Spent, resident
+from .questions.passkeys import KIND as PASSKEY
+from .questions.passkeys import hidden, longest
+from .questions.questions import LabBenchError, Question
+from .questions.result_file import gather
+from .questions.score import score
 
 SHARES = (0.5, 0.25, 0.1, 0.05)  # of the prompt; the whole is plain decoding
 PROMPT, WORDS = 512, 128  # tokens that are read before anything may leave, and tokens whose price is taken

@@ -13,20 +13,20 @@ import torch
 from decodescope.engine.core.component import registry
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.policy import CachePolicy
-from decodescope.engine.decoding.weights import Calibration, transforms
-from decodescope.engine.load import Model
-from decodescope.engine.method import Method
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.layer import Layer
-from decodescope.engine.run import encode
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.policy import CachePolicy
+from decodescope.engine.decoding.bases.weights import Calibration, transforms
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.layer import Layer
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import Method
+from decodescope.engine.session.run import encode
 
 from .answers import Bench, about, judged, put
-from .columns import resident
-from .models_figures import DENSE, ModelsResult, ModelsRow
-from .questions import LabBenchError, Question
+from .figures.models import DENSE, ModelsResult, ModelsRow
+from .questions.columns import resident
+from .questions.questions import LabBenchError, Question
 
 SHORT = 2  # questions of a kind in the short form
 RIGHT = 1.0  # the score of an answer that is right

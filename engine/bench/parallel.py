@@ -10,21 +10,21 @@ from typing import Any
 
 import torch
 
-from decodescope.engine.load import Model
-from decodescope.engine.method import Method, MethodError
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.run import encode
-from decodescope.engine.session import Session
-from decodescope.engine.trace.events import Step
-from decodescope.engine.trace.phases import decides
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import Method, MethodError
+from decodescope.engine.session.run import encode
+from decodescope.engine.session.session import Session
+from decodescope.engine.trace.records.events import Step
+from decodescope.engine.trace.records.phases import decides
 
 from .answers import about, answer_text, must_read, surroundings
-from .columns import Meter, resident
-from .parallel_figures import ONE, ParallelResult, ParallelRow
-from .parallel_tasks import LISTS, TASKS, Oracle, answers, at_once, questions, score
-from .parallel_tasks import Question as Task
-from .questions import LabBenchError, Question
-from .result_file import gather
+from .figures.parallel import ONE, ParallelResult, ParallelRow
+from .questions.columns import Meter, resident
+from .questions.parallel_tasks import LISTS, TASKS, Oracle, answers, at_once, questions, score
+from .questions.parallel_tasks import Question as Task
+from .questions.questions import LabBenchError, Question
+from .questions.result_file import gather
 
 COUNT, FEWER = 20, 4  # questions of a task, and in the short form
 BLOCK = 64  # places: no answer is longer

@@ -16,17 +16,17 @@ from torch import Tensor
 
 from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.progress import Progress
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.policy import CachePolicy
-from decodescope.engine.load import SHIPPED, Model
-from decodescope.engine.method import Method
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.events import Piece
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.policy import CachePolicy
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import SHIPPED, Model
+from decodescope.engine.session.method import Method
+from decodescope.engine.trace.records.events import Piece
 
 from .answers import must_read, surroundings
-from .answers_figures import mean
-from .questions import LabBenchError
+from .figures.answers import mean
+from .questions.questions import LabBenchError
 
 TEXT = SHIPPED.parent / "datastore.txt"  # what the training text of the shipped models is made of, by rule
 VERSION = 1  # of the JSON object

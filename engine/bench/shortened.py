@@ -9,17 +9,17 @@ from typing import Any
 import torch
 
 from decodescope.engine.cost.cost import DTYPE_BITS, cost_of
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.policy import CachePolicy
-from decodescope.engine.load import Model
-from decodescope.engine.method import Method, MethodError
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.session import Session
-from decodescope.engine.trace.events import Prefill
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.policy import CachePolicy
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import Method, MethodError
+from decodescope.engine.session.session import Session
+from decodescope.engine.trace.records.events import Prefill
 
 from .answers import Bench, about, losses_behind, put
-from .questions import Question
-from .shortened_figures import ShortenedResult, ShortenedRow
+from .figures.shortened import ShortenedResult, ShortenedRow
+from .questions.questions import Question
 
 SHORT = 2  # questions of a kind in the short form
 LEAST = 64  # tokens of a prompt that it is worth to shorten

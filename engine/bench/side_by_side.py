@@ -7,16 +7,16 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from decodescope.engine.batch.in_step import SETS, in_step
-from decodescope.engine.batch.together import Figures, Seat
-from decodescope.engine.load import Model
-from decodescope.engine.method import Method, MethodError
-from decodescope.engine.model.executor import EngineFault, Executor
-from decodescope.engine.session import Session
+from decodescope.engine.model.forward.executor import EngineFault, Executor
+from decodescope.engine.session.batch.in_step import SETS, in_step
+from decodescope.engine.session.batch.together import Figures, Seat
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import Method, MethodError
+from decodescope.engine.session.session import Session
 from decodescope.engine.timing.energy import joules, used
 
-from .answers_figures import Row
-from .questions import Question
+from .figures.answers import Row
+from .questions.questions import Question
 from .talk import Answer, Speaker, Talk, Written
 
 

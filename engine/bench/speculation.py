@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from decodescope.engine.core.component import registry
-from decodescope.engine.load import Model
-from decodescope.engine.method import Method, MethodError
-from decodescope.engine.session import Session
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import Method, MethodError
+from decodescope.engine.session.session import Session
 
 from .answers import Bench, about
-from .answers_figures import BASELINE, by_depth
-from .columns import Spent, resident, together
-from .contest import Contestant, agreement, one_round, ours
-from .head_clock import HeadClock, watching
-from .questions import Question
-from .result_file import gather
-from .spec_bench import is_spec_bench
-from .speculation_figures import SpecResult, SpecRow
-from .speed import Reference
+from .clock.contest import Contestant, agreement, one_round, ours
+from .clock.head_clock import HeadClock, watching
+from .clock.speed import Reference
+from .figures.answers import BASELINE, by_depth
+from .figures.speculation import SpecResult, SpecRow
+from .questions.columns import Spent, resident, together
+from .questions.questions import Question
+from .questions.result_file import gather
+from .questions.spec_bench import is_spec_bench
 from .talk import Answer, Talk
 
 PER_KIND, SHORT = 2, 1  # questions of a kind, and in the short form

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from decodescope.engine.method import MethodError
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.session import Session
-from decodescope.engine.trace.events import Pass, Prefill, Step
-from decodescope.engine.trace.passengers import levels
-from decodescope.engine.trace.phases import decides
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.session.method import MethodError
+from decodescope.engine.session.session import Session
+from decodescope.engine.trace.records.events import Pass, Prefill, Step
+from decodescope.engine.trace.records.passengers import levels
+from decodescope.engine.trace.records.phases import decides
 
-from .columns import Meter, Spent
-from .questions import Question
+from .questions.columns import Meter, Spent
+from .questions.questions import Question
 
 
 @dataclass

@@ -15,22 +15,22 @@ from typing import Any
 import torch
 
 from decodescope.engine.core.arithmetic import value_of
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.policy import CachePolicy
-from decodescope.engine.decoding.sampler import Sampler
-from decodescope.engine.load import Model
-from decodescope.engine.method import Method, MethodError
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.policy import CachePolicy
+from decodescope.engine.decoding.bases.sampler import Sampler
 from decodescope.engine.methods.samplers.chain import chained
-from decodescope.engine.trace.events import Level
-from decodescope.engine.trace.phases import decides
-from decodescope.engine.trace.repeats import GRAM, said_again
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import Method, MethodError
+from decodescope.engine.trace.query.repeats import GRAM, said_again
+from decodescope.engine.trace.records.events import Level
+from decodescope.engine.trace.records.phases import decides
 
 from .answers import Bench, about, losses_behind, put
-from .answers_figures import BASELINE
-from .questions import Question
-from .score import parsed
+from .figures.answers import BASELINE
+from .figures.words import WordsResult, WordsRow
+from .questions.questions import Question
+from .questions.score import parsed
 from .talk import Answer, Counted
-from .words_figures import WordsResult, WordsRow
 
 SHORT = 2  # questions of a kind in the short form
 # name -> parts by kind, and knobs: a method a line, each with its usual knobs unless some are said

@@ -9,7 +9,7 @@ from .probe import Needs
 
 
 class Guesses(Protocol):
-    """A drafter, as its neighbours see it; the words are those of engine/decoding/drafter.py."""
+    """A drafter, as its neighbours see it; the words are those of engine/decoding/bases/drafter.py."""
 
     @property
     def name(self) -> str:

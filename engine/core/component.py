@@ -136,7 +136,7 @@ class Component:
 
     def says(self) -> dict[str, Any]:
         """What a trace's header says of it beside name and knobs, so that who reads the trace need not know it by name; which
-        words there are stands in engine/trace/parts.py."""
+        words there are stands in engine/trace/records/parts.py."""
         return {}
 
     @classmethod

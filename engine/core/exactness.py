@@ -1,7 +1,7 @@
 """Exactness: how the text of a run relates to plain decoding of the original model, as one of four values.
 
 The values are spelled the same in the header of a trace, in JSON and in options; a label shows them with spaces.
-`engine/trace/causes.py` computes the value of a method and of a run. No torch.
+`engine/trace/query/causes.py` computes the value of a method and of a run. No torch.
 """
 
 from __future__ import annotations

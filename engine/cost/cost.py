@@ -15,9 +15,9 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.core.tree import depths
-from decodescope.engine.trace.events import DraftTree, Pass
-from decodescope.engine.trace.looked import Look
-from decodescope.engine.trace.phases import DECIDES, READS, STATES
+from decodescope.engine.trace.details.looked import Look
+from decodescope.engine.trace.records.events import DraftTree, Pass
+from decodescope.engine.trace.records.phases import DECIDES, READS, STATES
 
 from .operators import SCORES, Cost, Op, Prices, grouped_bits, prices_of, size
 from .speedup import expected_tokens, expected_tree_tokens, flop_factor, measured_speedup, speedup

@@ -8,11 +8,11 @@ from functools import lru_cache
 from typing import Any
 
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.trace.events import DraftTree, Header, Pass, Prefill
-from decodescope.engine.trace.limits import TraceError
-from decodescope.engine.trace.parts import said
-from decodescope.engine.trace.phases import decides
-from decodescope.engine.trace.typed import read
+from decodescope.engine.trace.encoding.typed import read
+from decodescope.engine.trace.records.events import DraftTree, Header, Pass, Prefill
+from decodescope.engine.trace.records.parts import said
+from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.values.limits import TraceError
 
 from .cost import DTYPE_BITS, Cost, cost_of
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Unpack
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.trace.typed import read
+from decodescope.engine.trace.encoding.typed import read
 
 from .cost import Cost, Op, PassOptions, pass_ops
 

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.trace.events import DraftTree, Pass, Step
-from decodescope.engine.trace.phases import decides
+from decodescope.engine.trace.records.events import DraftTree, Pass, Step
+from decodescope.engine.trace.records.phases import decides
 
 from .operators import Cost
 from .passes import Passes

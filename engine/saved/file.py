@@ -25,8 +25,8 @@ from torch import Tensor
 from decodescope.engine.core.arguments import shown
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.trace.limits import OWN, TraceError
-from decodescope.engine.trace.strict import parse
+from decodescope.engine.trace.values.limits import OWN, TraceError
+from decodescope.engine.trace.values.strict import parse
 
 from .deltas import ANCHOR, GROUP, LEVELS, Codes, Shape, long, quantised, restored, short, steps
 from .entropy import Coded, EntropyError, decode, encode, frequencies, information, lanes

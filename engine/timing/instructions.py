@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from decodescope.engine.model.matrix import linear, pack
+from decodescope.engine.model.layers.matrix import linear, pack
 
 X86 = ("x86_64", "amd64", "i386", "i686")
 # instructions that multiply bfloat16 numbers: by what torch calls them, as people write them

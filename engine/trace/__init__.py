@@ -1,13 +1,13 @@
 """Traces: the record of a run. Nothing in this package imports torch."""
 
 from .check import Report, check
-from .events import LEVELS, SCHEMA, End, Header, Prefill, Record, Step
-from .file import PARTIAL, SUFFIX, TraceWriter
-from .limits import OWN, UPLOADED, Limits, StorageFull, TraceError
-from .reader import read_header, read_records
-from .recover import Recovered, recover
-from .tables import frame
-from .trace import Trace, open_trace
+from .file.file import PARTIAL, SUFFIX, TraceWriter
+from .file.reader import read_header, read_records
+from .file.recover import Recovered, recover
+from .file.trace import Trace, open_trace
+from .query.tables import frame
+from .records.events import LEVELS, SCHEMA, End, Header, Prefill, Record, Step
+from .values.limits import OWN, UPLOADED, Limits, StorageFull, TraceError
 
 __all__ = [
     "LEVELS",

@@ -6,42 +6,42 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .answered import candidates_problems
-from .beamed import SearchBooks
-from .causes import overstated
-from .chosen import Choice, choices_problems
-from .copied import copied, copied_problems, read_of
-from .decided import decided, rule_at
-from .drawn import DrawnBooks
-from .edited import check_edits
-from .entries import CacheBooks
-from .events import End, Header, Prefill, Step
-from .exited import check_ahead, check_exit
-from .file import sum_up
-from .fills import FillBooks
-from .forks import method_at, read_anew
-from .frame import encode
-from .freed import contradicts
-from .gapped import check_gaps, check_prompt, check_scores
-from .joined import joint_problems
-from .labels import check_labels
-from .limits import TraceError
-from .linebooks import LineBooks
-from .parts import said
-from .passengers import drafted
-from .pieces import join
-from .prompt import prompt_read
-from .rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
-from .searched import Search, search_problems
-from .sharing import Texts
-from .shortened import check_cut
-from .spans import spans_problems
-from .threads import ThreadBooks, ThreadTree
-from .ticks import TickBooks
-from .trace import Trace
-from .turns import SwitchBooks
-from .units import check_unit
-from .verdicts import check_extra, check_iteration, check_tops, check_verdicts
+from .checks.beamed import SearchBooks
+from .checks.copied import copied, copied_problems, read_of
+from .checks.decided import decided, rule_at
+from .checks.entries import CacheBooks
+from .checks.fills import FillBooks
+from .checks.freed import contradicts
+from .checks.gapped import check_gaps, check_prompt, check_scores
+from .checks.linebooks import LineBooks
+from .checks.rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
+from .checks.sharing import Texts
+from .checks.ticks import TickBooks
+from .checks.turns import SwitchBooks
+from .checks.verdicts import check_extra, check_iteration, check_tops, check_verdicts
+from .details.answered import candidates_problems
+from .details.drawn import DrawnBooks
+from .details.edited import check_edits
+from .details.joined import joint_problems
+from .details.labels import check_labels
+from .details.searched import Search, search_problems
+from .details.spans import spans_problems
+from .details.threads import ThreadBooks, ThreadTree
+from .details.units import check_unit
+from .encoding.forks import method_at, read_anew
+from .encoding.frame import encode
+from .file.file import sum_up
+from .file.trace import Trace
+from .query.causes import overstated
+from .records.chosen import Choice, choices_problems
+from .records.events import End, Header, Prefill, Step
+from .records.exited import check_ahead, check_exit
+from .records.parts import said
+from .records.passengers import drafted
+from .records.pieces import join
+from .records.prompt import prompt_read
+from .records.shortened import check_cut
+from .values.limits import TraceError
 
 _SHOWN = 100
 

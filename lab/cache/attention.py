@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.trace.events import Fields
+from decodescope.engine.trace.records.events import Fields
 
 
 def rows_of(fields: Fields, layer: int, head: int, columns: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from decodescope.engine.trace.events import Augmented, CacheChange
+from decodescope.engine.trace.records.events import Augmented, CacheChange
 
 
 class Fates:

@@ -9,11 +9,11 @@ import numpy as np
 
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.events import CacheChange, Header, Prefill, Step
-from decodescope.engine.trace.forks import read_anew
-from decodescope.engine.trace.parts import PLACES, held_at, said, zones
-from decodescope.engine.trace.planned import Plan
-from decodescope.engine.trace.prompt import prompt_read
+from decodescope.engine.trace.encoding.forks import read_anew
+from decodescope.engine.trace.records.events import CacheChange, Header, Prefill, Step
+from decodescope.engine.trace.records.parts import PLACES, held_at, said, zones
+from decodescope.engine.trace.records.planned import Plan
+from decodescope.engine.trace.records.prompt import prompt_read
 
 from .fates import Fates
 from .missed import Missed

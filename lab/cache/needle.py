@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.events import Piece
+from decodescope.engine.trace.records.events import Piece
 
 from .lives import BY_READING, Lives
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from decodescope.engine.core.tree import depths
-from decodescope.engine.trace import Step, Trace, TraceError, parts
-from decodescope.engine.trace.decided import Decided, decided, rule_at, telling_at
-from decodescope.engine.trace.events import Trials
-from decodescope.engine.trace.passengers import drafted
-from decodescope.engine.trace.telling import Also, Telling, is_given
+from decodescope.engine.trace import Step, Trace, TraceError
+from decodescope.engine.trace.checks.decided import Decided, decided, rule_at, telling_at
+from decodescope.engine.trace.records import parts
+from decodescope.engine.trace.records.events import Trials
+from decodescope.engine.trace.records.passengers import drafted
+from decodescope.engine.trace.records.telling import Also, Telling, is_given
 from decodescope.lab.words.numbers import f, guesses, of_100, said
 from decodescope.lab.words.tokens import shown_id
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from decodescope.engine.trace.chosen import Choice
-from decodescope.engine.trace.events import Step
+from decodescope.engine.trace.records.chosen import Choice
+from decodescope.engine.trace.records.events import Step
 
 from .tallies import Row, Tally
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from decodescope.engine.trace.events import Drawn
+from decodescope.engine.trace.records.events import Drawn
 
 from .tallies import Row, Tally
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from decodescope.engine.core.arguments import whole
 from decodescope.engine.trace import Step, Trace, TraceError
-from decodescope.engine.trace.parts import said as says
-from decodescope.engine.trace.parts import zones
+from decodescope.engine.trace.records.parts import said as says
+from decodescope.engine.trace.records.parts import zones
 from decodescope.lab.cache.lives import KEPT, WORDS, Lives, shares_of
 from decodescope.lab.words.numbers import f
 from decodescope.lab.words.tokens import shown_id

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from decodescope.engine.trace import Header, Step
-from decodescope.engine.trace.answered import Candidates, mean_entropy, mean_logp
-from decodescope.engine.trace.forks import method_at
-from decodescope.engine.trace.switched import Block, Switch
+from decodescope.engine.trace.details.answered import Candidates, mean_entropy, mean_logp
+from decodescope.engine.trace.details.switched import Block, Switch
+from decodescope.engine.trace.encoding.forks import method_at
 
 from .tallies import Row, Tally
 

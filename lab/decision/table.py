@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.trace.shares import Shares
+from decodescope.engine.trace.checks.shares import Shares
 from decodescope.lab.words.style import PASSENGER, WORDS, word_of
 from decodescope.lab.words.tokens import shown_id
 

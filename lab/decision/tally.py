@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from math import ceil
 
 from decodescope.engine.trace import Header, Step
-from decodescope.engine.trace.edited import DELETE, INSERT, KEEP, REPLACE, TAGS, Edits, Tagged
-from decodescope.engine.trace.forks import method_at
-from decodescope.engine.trace.joined import Joint
-from decodescope.engine.trace.labels import Labels, Mention
-from decodescope.engine.trace.lines import Infill, Lines, raised
-from decodescope.engine.trace.searched import Search
-from decodescope.engine.trace.spans import Spans, ranked
-from decodescope.engine.trace.units import Unit
+from decodescope.engine.trace.details.edited import DELETE, INSERT, KEEP, REPLACE, TAGS, Edits, Tagged
+from decodescope.engine.trace.details.joined import Joint
+from decodescope.engine.trace.details.labels import Labels, Mention
+from decodescope.engine.trace.details.lines import Infill, Lines, raised
+from decodescope.engine.trace.details.searched import Search
+from decodescope.engine.trace.details.spans import Spans, ranked
+from decodescope.engine.trace.details.units import Unit
+from decodescope.engine.trace.encoding.forks import method_at
 
 from .chosen import chosen, itself
 from .drawn import drawn

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.trace.filled import chosen
-from decodescope.engine.trace.joined import joint_problems
-from decodescope.engine.trace.pictures import KEPT
-from decodescope.engine.trace.pieces import join
-from decodescope.engine.trace.threads import schedule
+from decodescope.engine.trace.checks.pictures import KEPT
+from decodescope.engine.trace.details.filled import chosen
+from decodescope.engine.trace.details.joined import joint_problems
+from decodescope.engine.trace.details.threads import schedule
+from decodescope.engine.trace.records.pieces import join
 from decodescope.lab.words.numbers import f, said
 from decodescope.lab.words.tokens import shown, shown_id
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from decodescope.engine.trace import Header, Step
-from decodescope.engine.trace.decided import decided, texts
-from decodescope.engine.trace.events import Tops
+from decodescope.engine.trace.checks.decided import decided, texts
+from decodescope.engine.trace.records.events import Tops
 
 ROOT = -1
 SURE = 1e-4  # tops are float32: a smaller sum is rounding

@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.pieces import shown_id
+from decodescope.engine.trace.records.pieces import shown_id
 
 from .chart import REJECT, chart
 

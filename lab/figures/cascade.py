@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from decodescope.engine.cost.passes import Passes
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.pieces import join
+from decodescope.engine.trace.records.pieces import join
 from decodescope.lab.decision.routed import BITS, MEANS
 from decodescope.lab.wire.cascaded import own_score
 from decodescope.lab.words.style import count

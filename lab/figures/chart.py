@@ -7,7 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from decodescope.engine.trace.events import Piece
+from decodescope.engine.trace.records.events import Piece
 from decodescope.lab.words.style import LIGHT, SANS
 from decodescope.lab.words.tokens import shown
 

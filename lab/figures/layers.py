@@ -9,8 +9,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.events import Exit, Step
-from decodescope.engine.trace.pieces import shown_id
+from decodescope.engine.trace.records.events import Exit, Step
+from decodescope.engine.trace.records.pieces import shown_id
 from decodescope.lab.wire.depths import letters, partial, places, went_on
 from decodescope.lab.words.style import LIGHT
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.pieces import join
-from decodescope.engine.trace.shortened import LEFT, NEAR, OUT, SCORE, STAYS, reasons
+from decodescope.engine.trace.records.pieces import join
+from decodescope.engine.trace.records.shortened import LEFT, NEAR, OUT, SCORE, STAYS, reasons
 
 from .chart import ACCEPT, INK, MUTED, REJECT, chart, plain
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.repeats import GRAM, Repeat, repeats, rounds, said_again, written_laws
+from decodescope.engine.trace.query.repeats import GRAM, Repeat, repeats, rounds, said_again, written_laws
 
 from .chart import INK, MUTED, REJECT, chart, plain
 from .repetition import LINES

@@ -13,8 +13,8 @@ from decodescope.engine.cost.cost import DTYPE_BITS, Cost, cost_of
 from decodescope.engine.cost.hardware import HardwareProfile, mbu, mfu, roof
 from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.events import Pass
-from decodescope.engine.trace.phases import decides
+from decodescope.engine.trace.records.events import Pass
+from decodescope.engine.trace.records.phases import decides
 
 from .chart import ACCEPT, INK, MUTED, TARGET, chart, literal
 

@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 
 from decodescope.engine.core.arguments import whole
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.trace.forks import method_at
-from decodescope.engine.trace.searched import DONE, Planner, Search
+from decodescope.engine.trace.details.searched import DONE, Planner, Search
+from decodescope.engine.trace.encoding.forks import method_at
 from decodescope.lab.words.style import LIGHT
 from decodescope.lab.words.tokens import shown_id
 

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from decodescope.engine.cost.cost import speedup
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.summary import summarise
+from decodescope.engine.trace.query.summary import summarise
 
 from .chart import ACCEPT, INK, MUTED, chart
 

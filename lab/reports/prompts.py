@@ -13,7 +13,7 @@ ENOUGH = 5  # prompts from which on an interval over them says that a ratio is n
 
 
 def page(record: Mapping[str, Any]) -> str:
-    """One HTML file of a set of prompts that needs no network and runs nothing. record: what app/runs/sets.py tells."""
+    """One HTML file of a set of prompts that needs no network and runs nothing. record: what app/runs/compare/sets.py tells."""
     names = [f"{letter}: {name}" for letter, name in zip(LETTERS, record["methods"], strict=False)]
     lead = [
         f"{len(record['lines'])} prompts, {'; '.join(names)}.",

@@ -11,8 +11,8 @@ from decodescope.engine.core.activity import idle_in_several
 from decodescope.engine.core.exactness import Exactness
 from decodescope.engine.core.roles import WHOLE
 from decodescope.engine.trace import Header, Trace, TraceError
-from decodescope.engine.trace.causes import causes_shown
-from decodescope.engine.trace.parts import said
+from decodescope.engine.trace.query.causes import causes_shown
+from decodescope.engine.trace.records.parts import said
 
 from .advice import Advice, Point, Rate, advice
 from .deaths import Death

@@ -10,11 +10,11 @@ from typing import Any
 
 from decodescope.engine.core.roles import WHOLE
 from decodescope.engine.trace import Header, Step, Trace, TraceError
-from decodescope.engine.trace.forks import legs
-from decodescope.engine.trace.parts import said
-from decodescope.engine.trace.passengers import levels as levels_of
-from decodescope.engine.trace.phases import decides
-from decodescope.engine.trace.pieces import join
+from decodescope.engine.trace.encoding.forks import legs
+from decodescope.engine.trace.records.parts import said
+from decodescope.engine.trace.records.passengers import levels as levels_of
+from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.records.pieces import join
 from decodescope.lab.decision.walk import Guess, Place, places
 from decodescope.lab.words.kinds import KINDS, LOOKED_AT, kind_of
 from decodescope.lab.words.tokens import shown_id

@@ -10,9 +10,9 @@ import anywidget
 import traitlets
 
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.given import trace_of
-from decodescope.engine.trace.summary import summarise
-from decodescope.engine.trace.whose import text_mark
+from decodescope.engine.trace.file.given import trace_of
+from decodescope.engine.trace.query.summary import summarise
+from decodescope.engine.trace.query.whose import text_mark
 from decodescope.lab.wire.messages import messages, wire_of
 from decodescope.lab.wire.wire import Wire
 from decodescope.lab.words.style import percent, size

@@ -11,10 +11,10 @@ import numpy as np
 
 from decodescope.engine.core.exactness import label, worst
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.events import Header, Piece, Step
-from decodescope.engine.trace.parts import said
-from decodescope.engine.trace.summary import Summary, summarise
-from decodescope.engine.trace.whose import law
+from decodescope.engine.trace.query.summary import Summary, summarise
+from decodescope.engine.trace.query.whose import law
+from decodescope.engine.trace.records.events import Header, Piece, Step
+from decodescope.engine.trace.records.parts import said
 from decodescope.lab.words.tokens import shown
 
 Due = Literal["same", "law", "free"]  # the texts: must be equal; have one law; may differ

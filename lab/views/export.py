@@ -7,10 +7,10 @@ from typing import Any
 
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.given import trace_of
-from decodescope.engine.trace.parts import called
-from decodescope.engine.trace.summary import summarise
-from decodescope.engine.trace.whose import text_mark
+from decodescope.engine.trace.file.given import trace_of
+from decodescope.engine.trace.query.summary import summarise
+from decodescope.engine.trace.query.whose import text_mark
+from decodescope.engine.trace.records.parts import called
 from decodescope.lab.wire.messages import PLENTY, messages
 from decodescope.lab.wire.wire import encode as as_json
 from decodescope.lab.words.style import count, percent, word_of

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.limits import TraceError
-from decodescope.engine.trace.parts import called
-from decodescope.engine.trace.summary import summarise
-from decodescope.engine.trace.whose import text_mark
+from decodescope.engine.trace.query.summary import summarise
+from decodescope.engine.trace.query.whose import text_mark
+from decodescope.engine.trace.records.parts import called
+from decodescope.engine.trace.values.limits import TraceError
 from decodescope.lab.wire.messages import messages
 from decodescope.lab.wire.wire import encode
 from decodescope.lab.words.style import count, percent

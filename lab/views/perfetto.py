@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.trace.events import Pass
-from decodescope.engine.trace.given import trace_of
-from decodescope.engine.trace.phases import DECIDES
+from decodescope.engine.trace.file.given import trace_of
+from decodescope.engine.trace.records.events import Pass
+from decodescope.engine.trace.records.phases import DECIDES
 
 PHASES = ("draft", "verify", "commit", "policy")
 _STEPS, _PHASES, _LANES = 1, 2, 3  # threads; each lane of the cache has one more

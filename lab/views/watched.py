@@ -10,7 +10,7 @@ import ipywidgets
 
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import Record, Step, Trace
-from decodescope.engine.trace.summary import summarise
+from decodescope.engine.trace.query.summary import summarise
 
 from .scope import VIEWS, Scope
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodescope.engine.trace.events import Header, Step
-from decodescope.engine.trace.repeats import Following, rounds, written_laws
+from decodescope.engine.trace.query.repeats import Following, rounds, written_laws
+from decodescope.engine.trace.records.events import Header, Step
 
 from .single import single
 

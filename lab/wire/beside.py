@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from decodescope.engine.core.roles import WHOLE
-from decodescope.engine.trace.events import Header, Piece, Step
+from decodescope.engine.trace.records.events import Header, Piece, Step
 
 
 def along(header: Header) -> str | None:

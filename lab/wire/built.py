@@ -8,8 +8,8 @@ from typing import Any
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import DTYPE_BITS
 from decodescope.engine.cost.passes import spec_of
-from decodescope.engine.trace.events import Header
-from decodescope.engine.trace.limits import TraceError
+from decodescope.engine.trace.records.events import Header
+from decodescope.engine.trace.values.limits import TraceError
 
 from .reported import reported
 

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from decodescope.engine.trace.events import CacheChange, Header, Prefill
+from decodescope.engine.trace.records.events import CacheChange, Header, Prefill
 
 MAP = 1 << 16  # entries of a map that goes out
 

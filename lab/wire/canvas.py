@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from decodescope.engine.trace.events import Fill, Piece, Step
-from decodescope.engine.trace.phases import decides
+from decodescope.engine.trace.records.events import Fill, Piece, Step
+from decodescope.engine.trace.records.phases import decides
 
 from .single import single
 

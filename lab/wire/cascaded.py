@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from decodescope.engine.trace.answered import Candidates, mean_entropy, mean_logp
-from decodescope.engine.trace.events import Piece, Step
-from decodescope.engine.trace.pieces import join
+from decodescope.engine.trace.details.answered import Candidates, mean_entropy, mean_logp
+from decodescope.engine.trace.records.events import Piece, Step
+from decodescope.engine.trace.records.pieces import join
 from decodescope.lab.decision.routed import BITS, MEANS
 
 ROOM = 1536  # bytes of the answers of a step that is not asked for

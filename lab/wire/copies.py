@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodescope.engine.trace.copied import sources
-from decodescope.engine.trace.events import Header, Step
+from decodescope.engine.trace.checks.copied import sources
+from decodescope.engine.trace.records.events import Header, Step
 
 
 def copies(header: Header, step: Step) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodescope.engine.trace.events import Header, Step
-from decodescope.engine.trace.notes import told
-from decodescope.engine.trace.phases import decides
+from decodescope.engine.trace.checks.notes import told
+from decodescope.engine.trace.records.events import Header, Step
+from decodescope.engine.trace.records.phases import decides
 
 
 def drafted_as(header: Header, step: Step) -> dict[str, Any]:

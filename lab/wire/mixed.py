@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from decodescope.engine.trace.events import Beams
+from decodescope.engine.trace.records.events import Beams
 
 TAIL = 16  # tokens of a hypothesis that ended, counted from its end
 LEFT = 6  # extensions that were left, the best of them

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from decodescope.engine.core.note import Kind, Note
-from decodescope.engine.trace.events import Header, Piece
-from decodescope.engine.trace.notes import singles
+from decodescope.engine.trace.checks.notes import singles
+from decodescope.engine.trace.records.events import Header, Piece
 
 MOST = 64  # notes of one part
 WORD, SENTENCE = 64, 400  # characters of a note's words

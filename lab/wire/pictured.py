@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodescope.engine.trace.events import Header
-from decodescope.engine.trace.pictured import begins
+from decodescope.engine.trace.details.pictured import begins
+from decodescope.engine.trace.records.events import Header
 
 MOST = 4096  # cells of a picture that is drawn
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from decodescope.engine.trace.events import Header, Piece, Prefill
+from decodescope.engine.trace.records.events import Header, Piece, Prefill
 
 PROMPT = 512  # tokens of the prompt that a view gets, counted from its end
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from decodescope.engine.trace.events import Header, Piece, Step
-from decodescope.engine.trace.forks import method_at
-from decodescope.engine.trace.pieces import join
+from decodescope.engine.trace.encoding.forks import method_at
+from decodescope.engine.trace.records.events import Header, Piece, Step
+from decodescope.engine.trace.records.pieces import join
 
 ROOM = 1024  # bytes of the tree of a step that is not asked for
 LONGEST = 96  # characters of what a text goes on with behind its node

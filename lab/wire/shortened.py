@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from decodescope.engine.cost.passes import Passes
-from decodescope.engine.trace.events import Header, Pass, Piece, Prefill
-from decodescope.engine.trace.parts import said
-from decodescope.engine.trace.shortened import reasons
+from decodescope.engine.trace.records.events import Header, Pass, Piece, Prefill
+from decodescope.engine.trace.records.parts import said
+from decodescope.engine.trace.records.shortened import reasons
 
 MOST = 4096  # tokens of a prompt that are drawn; of a longer one nothing is
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodescope.engine.trace.environment import Environment
+from decodescope.engine.trace.records.environment import Environment
 
 
 def surrounded(one: Environment | None) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from decodescope.engine.trace.events import Drawn, Header, Piece, Spans, Step
-from decodescope.engine.trace.pieces import join
+from decodescope.engine.trace.records.events import Drawn, Header, Piece, Spans, Step
+from decodescope.engine.trace.records.pieces import join
 from decodescope.lab.decision.tally import listed
 
 from .single import single

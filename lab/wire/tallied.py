@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from decodescope.engine.trace.events import Header, Piece, Step
-from decodescope.engine.trace.pieces import join
+from decodescope.engine.trace.records.events import Header, Piece, Step
+from decodescope.engine.trace.records.pieces import join
 from decodescope.lab.decision.chosen import chosen
 from decodescope.lab.decision.routed import turn
 from decodescope.lab.decision.tally import BEST, tally

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from decodescope.engine.trace.threads import Threads
+from decodescope.engine.trace.details.threads import Threads
 
 GIVEN = 24  # tokens that a thread was given, the last ones
 

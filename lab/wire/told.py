@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodescope.engine.trace.formula import formula, relation, sentence
-from decodescope.engine.trace.telling import Telling
+from decodescope.engine.trace.records.telling import Telling
+from decodescope.engine.trace.values.formula import formula, relation, sentence
 
 
 def told(telling: Telling) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from decodescope.engine.trace.events import Piece, Step
-from decodescope.engine.trace.switched import LANES
+from decodescope.engine.trace.details.switched import LANES
+from decodescope.engine.trace.records.events import Piece, Step
 
 
 def turned(step: Step, text: Callable[[int], Piece]) -> dict[str, Any]:

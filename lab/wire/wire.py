@@ -17,14 +17,14 @@ import orjson
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.cost.passes import Passes
-from decodescope.engine.trace.decided import decided, telling_at
-from decodescope.engine.trace.events import End, Header, Iteration, Piece, Prefill, Step
-from decodescope.engine.trace.forks import method_at
-from decodescope.engine.trace.notes import told as noted
-from decodescope.engine.trace.parts import called, said, zones
-from decodescope.engine.trace.phases import decides
-from decodescope.engine.trace.titles import title
-from decodescope.engine.trace.whose import is_plain, mark, setting
+from decodescope.engine.trace.checks.decided import decided, telling_at
+from decodescope.engine.trace.checks.notes import told as noted
+from decodescope.engine.trace.encoding.forks import method_at
+from decodescope.engine.trace.query.titles import title
+from decodescope.engine.trace.query.whose import is_plain, mark, setting
+from decodescope.engine.trace.records.events import End, Header, Iteration, Piece, Prefill, Step
+from decodescope.engine.trace.records.parts import called, said, zones
+from decodescope.engine.trace.records.phases import decides
 from decodescope.lab.cost.machine import machine_of
 from decodescope.lab.words.style import STATUS_OF_ORIGIN
 
@@ -89,7 +89,7 @@ class Wire:
     tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
     of nodes only with the tree. Of what has no room the notes of nodes go first, and those of series last; "few" says so.
     exactness, in the head: one of four values; text: its label, and why it is not lossless; plain: it is plain decoding;
-    setting: exact runs with an equal one have one text (`engine/trace/whose.py`).
+    setting: exact runs with an equal one have one text (`engine/trace/query/whose.py`).
     The head names the machine that the run was made on: `profile`, or what the header kept; else nothing is said of it.
     """
 

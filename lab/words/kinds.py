@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 
-from decodescope.engine.trace.events import Piece
+from decodescope.engine.trace.records.events import Piece
 
 KINDS = ("indent", "keyword", "name", "digit", "word start", "inside a word", "punctuation", "special")
 LOOKED_AT = 200  # characters before a token that say whether it stands in code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-from decodescope.engine.trace.pieces import shown, shown_id
+from decodescope.engine.trace.records.pieces import shown, shown_id
 
 __all__ = ["escaped", "shown", "shown_id"]
 

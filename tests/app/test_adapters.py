@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from decodescope.app.basis.refusal import Refused
 from decodescope.app.cli import main
-from decodescope.app.refusal import Refused
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.recipe import from_json, recipe
-from decodescope.engine.checkpoint.adapter import write
-from decodescope.engine.load import SHIPPED, fingerprint
+from decodescope.engine.model.checkpoint.adapter import write
+from decodescope.engine.session.load import SHIPPED, fingerprint
 from decodescope.engine.trace import check, open_trace
 
 NAME = "model.layers.0.mlp.down_proj.weight"

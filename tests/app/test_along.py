@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from decodescope.app.refusal import Refused
-from decodescope.app.runs.aside import differences, made_with
+from decodescope.app.basis.refusal import Refused
+from decodescope.app.runs.compare.aside import differences, made_with
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.recipe import as_json, from_json, recipe
 from decodescope.engine.core.roles import WHOLE

@@ -12,13 +12,13 @@ from toylab import toy_play
 
 from decodescope.app.page import layout
 from decodescope.app.runs.asked import MOST, OWN, RENAMED, SHUFFLED, prompted
+from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.chosen import taken
 from decodescope.app.runs.play import Choice
-from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import opening, using
 from decodescope.engine import run
 from decodescope.engine.core.roles import TARGET
-from decodescope.engine.trace.repeats import said_again
+from decodescope.engine.trace.query.repeats import said_again
 
 LOOPS = "class Dog:\n    def bark(self):\n        return"  # what the example `loop` goes round behind
 ROUND = {

@@ -13,10 +13,10 @@ import torch
 import uvicorn
 from sizes import sizes
 
-from decodescope.app.arguments import PATHS, device, model, named, role, where
-from decodescope.app.parser import parser
+from decodescope.app.basis.arguments import PATHS, device, model, named, role, where
+from decodescope.app.basis.parser import parser
 from decodescope.engine.core.paths import shown
-from decodescope.engine.trace.given import EXAMPLES
+from decodescope.engine.trace.file.given import EXAMPLES
 
 Said = Callable[..., tuple[int, str, str]]
 MODEL = ("--model", "lab-draft")

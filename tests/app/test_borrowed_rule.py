@@ -17,7 +17,7 @@ from toylab import Words
 
 from decodescope.engine import Method, Session
 from decodescope.engine.core.component import registry
-from decodescope.engine.replay.whatif import Change, derive
+from decodescope.engine.session.replay.whatif import Change, derive
 from decodescope.engine.trace import Step, Trace, check, open_trace
 from decodescope.lab import decisions, explain
 from decodescope.lab.wire.messages import messages

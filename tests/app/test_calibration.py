@@ -14,10 +14,10 @@ from toylab import finished, toy_play
 
 from decodescope.app.runs.play import Choice
 from decodescope.engine import Method
-from decodescope.engine.calibration.risk import hoeffding_bentkus
 from decodescope.engine.core import calibrated
 from decodescope.engine.core.calibrated import Calibration, Conformal, Point, without, write
-from decodescope.lab.figures.risk import halves
+from decodescope.engine.cost.risk import hoeffding_bentkus
+from decodescope.lab.figures.measured.risk import halves
 
 from .conftest import opened
 

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from waiting import eventually
 
-from decodescope.app.arguments import Parser
+from decodescope.app.basis.arguments import Parser
+from decodescope.app.basis.parser import parser
 from decodescope.app.cli import main
-from decodescope.app.parser import parser
 from decodescope.engine.core import files
 from decodescope.engine.core.exactness import VALUES
-from decodescope.engine.decoding import reader
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.load import SHIPPED, load
+from decodescope.engine.decoding.bases import reader
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.session.load import SHIPPED, load
 from decodescope.engine.trace import open_trace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,7 +97,7 @@ def test_text_that_streams_is_the_text_of_the_json(said, asked) -> None:
 
 
 def test_half_characters_are_not_printed() -> None:
-    from decodescope.app.commands.output import Live
+    from decodescope.app.commands.shared.output import Live
 
     live, shown = Live(), []
     for byte in "é€𝄞a".encode() + b"\xff\xe2\x82":
@@ -264,7 +264,7 @@ def test_a_full_cache_beside_is_asked_for_where_something_of_it_is_recorded(said
 
 
 def test_entries_of_a_cache_are_counted_alike(asked) -> None:
-    from decodescope.engine.checkpoint.config import spec_from_config
+    from decodescope.engine.model.checkpoint.config import spec_from_config
 
     plain = asked(*RUN)
     assert plain["kv_bytes_kept"] == plain["kv_bytes_full"] < plain["kv_bytes_held"], (
@@ -433,9 +433,9 @@ def test_a_trace_that_cannot_be_made_is_refused(said) -> None:
 
 
 def test_a_disk_that_fills_up_ends_the_run_and_leaves_its_figures(said, tmp_path: Path, monkeypatch) -> None:
-    from decodescope.engine.run import LazyWriter
+    from decodescope.engine.session.run import LazyWriter
     from decodescope.engine.trace import StorageFull
-    from decodescope.engine.trace.events import Step
+    from decodescope.engine.trace.records.events import Step
 
     honest = LazyWriter.write
 

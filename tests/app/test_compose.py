@@ -13,12 +13,12 @@ import pytest
 from toylab import speculative
 
 from decodescope.app.page import controls, layout
+from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.chosen import preset_of
-from decodescope.app.runs.lineup import begin_all
+from decodescope.app.runs.compare.lineup import begin_all
 from decodescope.app.runs.play import Choice, Play
-from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import recorded
-from decodescope.engine.method import Method
+from decodescope.engine.session.method import Method
 from decodescope.engine.trace import open_trace
 
 

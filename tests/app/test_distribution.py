@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from browser import Lab
 
-from decodescope.app.runs.examples import examples
+from decodescope.app.runs.catalogue.examples import examples
 from decodescope.engine.trace import open_trace
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]

@@ -8,8 +8,8 @@ import pytest
 from scripted import script
 
 from decodescope.app.runs.asked import MOST
-from decodescope.app.runs.examples import examples
-from decodescope.engine.load import SHIPPED, fingerprint
+from decodescope.app.runs.catalogue.examples import examples
+from decodescope.engine.session.load import SHIPPED, fingerprint
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from toylab import HOSTILE, finished, toy_play
 
 from decodescope.app.http.guard import Guard
-from decodescope.app.runs.examples import examples
+from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.server import app
 from decodescope.engine.trace import Trace, open_trace
 from decodescope.lab.decision.table import COLUMNS, export_csv, safe

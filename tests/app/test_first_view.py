@@ -16,13 +16,13 @@ from browser import KEPT, STEP, Lab, option, passes, served
 from toylab import speculative
 
 from decodescope.app.http.guard import Guard
+from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.composed import Composed
-from decodescope.app.runs.examples import examples
 from decodescope.app.runs.play import Choice, Play
-from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import recipe
 from decodescope.app.server import app
-from decodescope.engine.load import SHIPPED
+from decodescope.engine.session.load import SHIPPED
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 TWO = "[...document.querySelectorAll('.ds-places h1')].map((x) => Number(x.textContent.split(' ')[1]))"

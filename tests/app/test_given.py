@@ -12,13 +12,13 @@ import pytest
 from browser import KEPT, Lab
 from toylab import Words
 
-from decodescope.app.refusal import Refused
-from decodescope.app.runs.aside import differences, made_with, notes
-from decodescope.app.runs.examples import examples
+from decodescope.app.basis.refusal import Refused
+from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.compare.aside import differences, made_with, notes
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.recipe import as_json, from_json, recipe, recorded
 from decodescope.engine import Method, load, run
-from decodescope.engine.replay.fork import Fork
+from decodescope.engine.session.replay.fork import Fork
 
 ASKED = "Say hello."
 

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 from browser import Lab
 
-from decodescope.app.runs.examples import examples
+from decodescope.app.runs.catalogue.examples import examples
 from decodescope.engine.trace import open_trace
 from decodescope.lab.decision.staircase import staircase
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from decodescope.app.cli import main
-from decodescope.engine.load import SHIPPED, describe
+from decodescope.engine.session.load import SHIPPED, describe
 
 RUN = [
     "run",

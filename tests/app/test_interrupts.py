@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from decodescope.app.basis.parser import BENCHES
 from decodescope.app.commands.notebooks import COURSE
-from decodescope.app.parser import BENCHES
-from decodescope.engine.batch import together
 from decodescope.engine.bench import repetition as repetition_bench
-from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.session.batch import together
 from decodescope.engine.timing import measure
-from decodescope.engine.trace.given import EXAMPLES
+from decodescope.engine.trace.file.given import EXAMPLES
 from decodescope.lab.views import export
 from decodescope.lab.views import gallery as pages
 

@@ -11,12 +11,12 @@ import pytest
 from browser import STEP, Lab, begun, option, passes
 from waiting import eventually
 
+from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.channel import Channel
-from decodescope.app.runs.examples import examples
-from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import as_json, recorded
 from decodescope.engine.trace import open_trace
-from decodescope.engine.trace.events import Step
+from decodescope.engine.trace.records.events import Step
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 FAR = 80  # presses of Tab, at most, from one end of the page to the other

@@ -13,13 +13,13 @@ from browser import KEPT, Lab, option
 from fastapi.testclient import TestClient
 from waiting import eventually
 
-from decodescope.app.commands.run import compose
+from decodescope.app.basis.parser import parser
+from decodescope.app.commands.shared.run import compose
 from decodescope.app.http.guard import Guard
 from decodescope.app.page import controls
-from decodescope.app.parser import parser
-from decodescope.app.runs import knobs
+from decodescope.app.runs.catalogue import knobs
+from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.play import Choice, Play
-from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import as_json, from_json, recorded
 from decodescope.app.server import app
 from decodescope.engine import Method

@@ -19,11 +19,11 @@ from toylab import HERE, ToyPlay, finished, guarded, occupied, speculative, toy_
 from waiting import eventually
 
 from decodescope.app import server as servers
+from decodescope.app.basis.limits import SEEDS, Limits
+from decodescope.app.basis.refusal import Refused
 from decodescope.app.cli import main
 from decodescope.app.commands.doctor import FREE_BYTES
 from decodescope.app.http.guard import BODY
-from decodescope.app.limits import SEEDS, Limits
-from decodescope.app.refusal import Refused
 from decodescope.app.routes.runs import STREAMS
 from decodescope.app.runs import play as plays
 from decodescope.app.runs.channel import RING
@@ -31,7 +31,7 @@ from decodescope.app.runs.library import Library, uploaded
 from decodescope.app.runs.play import Play
 from decodescope.app.runs.stream import UPDATE
 from decodescope.engine.trace import UPLOADED, open_trace
-from decodescope.engine.trace.limits import BIGGEST
+from decodescope.engine.trace.values.limits import BIGGEST
 
 ROOT = Path(__file__).resolve().parents[2]
 USUAL = {"queue": 16, "minutes": 10, "upload": 64, "free": 1024, "keep": 2048, "hours": 24}
@@ -142,7 +142,7 @@ def test_a_pause_takes_nothing_of_a_run_s_time(limited: Any, monkeypatch: pytest
     """The clock goes on by an hour while the run stands behind its first step."""
     passed = [0.0]
     clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + passed[0])
-    monkeypatch.setattr("decodescope.engine.runner.time", clock)
+    monkeypatch.setattr("decodescope.engine.session.runner.time", clock)
     play = limited()
     play.pausing = True
     channel = play.start(speculative(max_new=24))

@@ -25,8 +25,8 @@ from browser import served
 from toylab import ToyPlay, finished, occupied, speculative, toy_play
 from waiting import awaited, eventually
 
+from decodescope.app.basis.refusal import Refused
 from decodescope.app.http.guard import Guard
-from decodescope.app.refusal import Refused
 from decodescope.app.routes.runs import STREAMS
 from decodescope.app.runs import channel as events
 from decodescope.app.runs import forks
@@ -34,9 +34,9 @@ from decodescope.app.runs.channel import BATCH, RING, Channel
 from decodescope.app.runs.play import Play
 from decodescope.app.runs.stream import Reader, stream
 from decodescope.app.server import app
-from decodescope.engine.session import Session
+from decodescope.engine.session.session import Session
 from decodescope.engine.trace import TraceWriter, open_trace
-from decodescope.engine.trace.events import End, Step
+from decodescope.engine.trace.records.events import End, Step
 
 BUSY = 2 * RING  # steps that are made while nobody reads
 

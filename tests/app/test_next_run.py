@@ -10,10 +10,10 @@ from browser import KEPT, Lab, option
 from starlette.testclient import TestClient
 from toylab import finished, speculative
 
-from decodescope.app.runs.aside import made_with
-from decodescope.app.runs.examples import examples
+from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.presets import PRESETS
+from decodescope.app.runs.compare.aside import made_with
 from decodescope.app.runs.play import Play
-from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import as_json, recipe
 
 PLAIN = {"drafter": "none", "sampler": ["greedy"]}

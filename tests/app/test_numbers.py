@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from browser import Lab
 
-from decodescope.app.refusal import Refused
+from decodescope.app.basis.refusal import Refused
 from decodescope.app.runs.play import Choice, Play
 
 

@@ -15,9 +15,9 @@ from browser import KEPT, STEP, Lab, option, seek, served
 from toylab import HOSTILE, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
-from decodescope.app.runs.examples import examples
+from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.server import app
-from decodescope.engine.load import SHIPPED
+from decodescope.engine.session.load import SHIPPED
 from decodescope.engine.trace import open_trace
 
 EVIL = "<img src=x onerror=window.trap=1>{{window.trap=1}}${window.trap=1}"  # what a folder may be called

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from decodescope.app.refusal import Refused
+from decodescope.app.basis.refusal import Refused
 from decodescope.app.runs import prompts
 from decodescope.app.runs.prompts import Prompt, asked, of_kinds, of_labbench, of_text
 

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 import toys
 
+from decodescope.app.basis.refusal import Refused
 from decodescope.app.cli import main
-from decodescope.app.refusal import Refused
+from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.chosen import matching, taken
-from decodescope.app.runs.lineup import choices_of
+from decodescope.app.runs.compare.lineup import choices_of
 from decodescope.app.runs.play import Choice
-from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import WAYS, as_json, declared, from_json, opening, recipe, recorded, smaller
 from decodescope.engine import Method, load, run
 from decodescope.engine.bench.answers import COMPOSITIONS
-from decodescope.engine.bench.prompts import PROMPTS
+from decodescope.engine.bench.questions.prompts import PROMPTS
 from decodescope.engine.bench.speculation import DRAWING, VARIANTS
 from decodescope.engine.core.params import ParamError
 

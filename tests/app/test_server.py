@@ -11,11 +11,11 @@ import pytest
 from starlette.testclient import TestClient
 from toylab import HERE, PORT, ToyPlay, finished, guarded, occupied, speculative, toy_play
 
-from decodescope.app.refusal import Refused
+from decodescope.app.basis.refusal import Refused
+from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.channel import BATCH
 from decodescope.app.runs.chosen import matching
 from decodescope.app.runs.play import Choice, Play
-from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import from_json
 from decodescope.app.server import ServeError, bind, loopback, names_of
 

@@ -12,12 +12,12 @@ from starlette.testclient import TestClient
 from toylab import HERE, guarded
 from waiting import eventually
 
+from decodescope.app.runs.compare.sets import MOST
 from decodescope.app.runs.play import Play
-from decodescope.app.runs.sets import MOST
-from decodescope.engine.bench.bootstrap import interval
-from decodescope.engine.bench.contest import agreement
+from decodescope.engine.bench.clock.contest import agreement
+from decodescope.engine.bench.questions.bootstrap import interval
 from decodescope.engine.trace import open_trace
-from decodescope.engine.trace.summary import summarise
+from decodescope.engine.trace.query.summary import summarise
 
 LINES = "\n".join(
     f'{{"prompt": "{text}", "category": "{kind}"}}'

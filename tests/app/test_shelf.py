@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 from toylab import finished, toy_play
 
-from decodescope.app.limits import Limits
+from decodescope.app.basis.limits import Limits
+from decodescope.app.basis.places import tidy
+from decodescope.app.basis.refusal import Refused
 from decodescope.app.page import layout
-from decodescope.app.places import tidy
-from decodescope.app.refusal import Refused
-from decodescope.app.runs import examples as shown
 from decodescope.app.runs import memory
-from decodescope.app.runs.examples import examples
+from decodescope.app.runs.catalogue import examples as shown
+from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.play import Choice, Play
-from decodescope.app.runs.presets import PRESETS
-from decodescope.engine.load import SHIPPED
-from decodescope.engine.method import Method
+from decodescope.engine.session.load import SHIPPED
+from decodescope.engine.session.method import Method
 from decodescope.engine.trace import check, open_trace
 
 
@@ -132,7 +132,7 @@ def test_a_model_that_is_not_offered_or_does_not_fit_is_refused(
     for wrong in ("/etc", "../lab", "nobody/nothing"):
         with pytest.raises(Refused, match="not offered here"):
             play.start(Choice("Once", models={"target": wrong}))
-    monkeypatch.setattr(sys.modules["decodescope.engine.load"], "free_bytes", lambda device: 1000)
+    monkeypatch.setattr(sys.modules["decodescope.engine.session.load"], "free_bytes", lambda device: 1000)
     both = Choice("Once", PRESETS["chain"].names, models={"target": "lab", "draft": "lab-draft"}, max_new=99)
     with pytest.raises(
         Refused, match=r"^lab and lab-draft would take .*weights .*, and 1\.0 kB are free: choose a smaller"

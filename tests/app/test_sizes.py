@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from browser import Lab, seek
 
-from decodescope.app.runs.examples import examples
+from decodescope.app.runs.catalogue.examples import examples
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 SIZE = "parseFloat(getComputedStyle(document.querySelector('{}')).fontSize)"

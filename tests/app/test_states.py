@@ -13,14 +13,14 @@ from browser import STEP, Lab, served
 from toylab import finished, occupied, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
-from decodescope.app.runs.examples import examples
-from decodescope.app.runs.presets import PRESETS
+from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.recipe import recorded
 from decodescope.app.server import app
 from decodescope.engine import Method, Session
-from decodescope.engine.load import Model
-from decodescope.engine.model.executor import EngineFault, Executor
-from decodescope.engine.trace.events import Prefill
+from decodescope.engine.model.forward.executor import EngineFault, Executor
+from decodescope.engine.session.load import Model
+from decodescope.engine.trace.records.events import Prefill
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 SECRET = "abcdefghijklm"

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from toylab import finished, occupied, speculative
 
 from decodescope.app.runs.play import Play
-from decodescope.engine.trace.titles import LETTERS, title, titled
+from decodescope.engine.trace.query.titles import LETTERS, title, titled
 
 METHOD = "draft model + temperature"
 

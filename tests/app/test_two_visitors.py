@@ -13,7 +13,7 @@ from browser import Lab, option, served
 from decodescope.app.http.guard import Guard
 from decodescope.app.runs.play import Play
 from decodescope.app.server import app
-from decodescope.engine.load import SHIPPED
+from decodescope.engine.session.load import SHIPPED
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 MODELS = "[...document.querySelectorAll('#ds-models b')].map((x) => x.textContent).join()"

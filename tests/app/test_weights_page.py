@@ -5,11 +5,11 @@ from __future__ import annotations
 import gradio as gr
 import pytest
 
+from decodescope.app.basis.refusal import Refused
 from decodescope.app.page import controls
-from decodescope.app.refusal import Refused
+from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.chosen import matching, taken
 from decodescope.app.runs.play import Choice
-from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.shelf import Shelf
 
 

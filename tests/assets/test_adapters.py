@@ -23,13 +23,13 @@ from cacheparts import train
 from lowrank import stored, switched, wrapped
 from net import Net
 
-from decodescope.engine.checkpoint.adapter import write
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.load import fingerprint, load
+from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.depth.skipdecode import SkipDecode
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.methods.strategies.jacobi import Jacobi
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.checkpoint.adapter import write
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import fingerprint, load
 
 PROMPT, NEW, BLOCK = 6, 12, 4
 NEVER = 99  # an id that is not there

@@ -10,8 +10,8 @@ import torch
 from tokenizers import Tokenizer
 
 from decodescope.engine import Session
-from decodescope.engine.checkpoint.folder import LoadError
-from decodescope.engine.load import load
+from decodescope.engine.model.checkpoint.folder import LoadError
+from decodescope.engine.session.load import load
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))

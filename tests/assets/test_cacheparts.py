@@ -10,8 +10,8 @@ import pytest
 import torch
 from cyclic import sharp as net
 
-from decodescope.engine.heads.files import read
-from decodescope.engine.load import load
+from decodescope.engine.model.heads.files import read
+from decodescope.engine.session.load import load
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
 import cacheparts as training

@@ -9,9 +9,9 @@ from random import Random
 from tokenizers import Tokenizer
 
 from decodescope.engine.bench.cloze import ClozeBench, ClozeRow, questions
-from decodescope.engine.checkpoint.folder import read_json
 from decodescope.engine.core.component import build
-from decodescope.engine.load import fingerprint, load
+from decodescope.engine.model.checkpoint.folder import read_json
+from decodescope.engine.session.load import fingerprint, load
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))

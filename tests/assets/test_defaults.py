@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from decodescope.engine import Method, Session
-from decodescope.engine.load import Model, load
-from decodescope.engine.run import encode
-from decodescope.engine.trace.phases import decides
+from decodescope.engine.session.load import Model, load
+from decodescope.engine.session.run import encode
+from decodescope.engine.trace.records.phases import decides
 
 # texts of the kinds that the models know, and none of LabBench
 TEXTS = (

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from decodescope.engine import MethodError, run
-from decodescope.engine.load import load
+from decodescope.engine.session.load import load
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))

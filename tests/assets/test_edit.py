@@ -13,8 +13,8 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training")
 
 import edit
 
-from decodescope.engine.heads.edit import EditTagger, Places
-from decodescope.engine.trace.edited import applied
+from decodescope.engine.model.heads.edit import EditTagger, Places
+from decodescope.engine.trace.details.edited import applied
 
 
 def changed(draft: list[int], tags: edit.Tags) -> list[int]:

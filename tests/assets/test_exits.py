@@ -9,8 +9,8 @@ import pytest
 import torch
 from cyclic import cyclic
 
-from decodescope.engine.checkpoint.folder import read_json
-from decodescope.engine.load import fingerprint
+from decodescope.engine.model.checkpoint.folder import read_json
+from decodescope.engine.session.load import fingerprint
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))

@@ -11,7 +11,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from decodescope.app.parser import parser
+from decodescope.app.basis.parser import parser
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))

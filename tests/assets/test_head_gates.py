@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from decodescope.engine.load import fingerprint
+from decodescope.engine.session.load import fingerprint
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))

@@ -16,10 +16,10 @@ import toys
 from cyclic import NEXT, D, V, cyclic
 from sizes import sizes, thinned
 
-from decodescope.engine.checkpoint.folder import read_json
-from decodescope.engine.heads.files import CACHE, HEADS, folders, write
-from decodescope.engine.heads.shift import shifts
-from decodescope.engine.load import fingerprint, load
+from decodescope.engine.model.checkpoint.folder import read_json
+from decodescope.engine.model.heads.drafting.shift import shifts
+from decodescope.engine.model.heads.files import CACHE, HEADS, folders, write
+from decodescope.engine.session.load import fingerprint, load
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))

@@ -12,9 +12,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from decodescope.engine.bench.parallel_tasks import SETTLED, question, questions, score
-from decodescope.engine.load import load as load_model
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.bench.questions.parallel_tasks import SETTLED, question, questions, score
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import load as load_model
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))

@@ -11,9 +11,9 @@ import torch
 import toys
 from cyclic import V, cyclic
 
-from decodescope.engine.checkpoint.folder import read_json
-from decodescope.engine.heads.files import write
-from decodescope.engine.load import fingerprint, load
+from decodescope.engine.model.checkpoint.folder import read_json
+from decodescope.engine.model.heads.files import write
+from decodescope.engine.session.load import fingerprint, load
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))

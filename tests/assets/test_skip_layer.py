@@ -15,13 +15,13 @@ import skip_layer as training
 from lowrank import stored
 from net import Net
 
-from decodescope.engine.checkpoint.adapter import write as write_adapter
-from decodescope.engine.checkpoint.folder import read_json
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.heads.files import write
-from decodescope.engine.load import fingerprint, load
+from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.depth.skip_layer import SkipLayer
+from decodescope.engine.model.checkpoint.adapter import write as write_adapter
+from decodescope.engine.model.checkpoint.folder import read_json
+from decodescope.engine.model.heads.files import write
+from decodescope.engine.session.load import fingerprint, load
 
 LAB = Path(__file__).resolve().parents[2] / "assets" / "models" / "lab"
 LENGTH = 16

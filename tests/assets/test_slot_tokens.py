@@ -13,8 +13,8 @@ import toys
 from cyclic import NEXT, V, looking
 from cyclic import sharp as net
 
-from decodescope.engine.heads.files import SLOTTED, write
-from decodescope.engine.load import load
+from decodescope.engine.model.heads.files import SLOTTED, write
+from decodescope.engine.session.load import load
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))

@@ -14,8 +14,8 @@ import torch
 import toys
 from cyclic import D, V, cyclic
 
-from decodescope.engine.heads.files import write
-from decodescope.engine.load import load
+from decodescope.engine.model.heads.files import write
+from decodescope.engine.session.load import load
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))

@@ -14,7 +14,7 @@ import pytest
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from decodescope.engine.bench.score import score
+from decodescope.engine.bench.questions.score import score
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 sys.path.append(str(ASSETS / "training"))

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from decodescope.engine.load import load as load_model
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import load as load_model
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 LAB = ASSETS / "models" / "lab"

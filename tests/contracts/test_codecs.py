@@ -12,13 +12,13 @@ from toys import fed
 
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.cost.passes import Passes
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.method import Method, MethodError
+from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.cache import PAGE
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.replay.fork import Fork
-from decodescope.engine.session import Session
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import PAGE
+from decodescope.engine.session.method import Method, MethodError
+from decodescope.engine.session.replay.fork import Fork
+from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Trace, check
 
 CODECS = toys.variants("codec")

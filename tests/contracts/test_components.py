@@ -120,8 +120,8 @@ def test_components_share_no_state(kind: str, name: str) -> None:
 
 def test_public_names_are_functions_whatever_was_imported_before() -> None:
     """Files of the same name stand beside them: importing one must not put the module in the function's place."""
-    import decodescope.engine.load
-    import decodescope.engine.run
+    import decodescope.engine.session.load
+    import decodescope.engine.session.run
 
     assert (
         callable(load)

@@ -11,9 +11,9 @@ from sizes import in_turns, sizes
 
 from decodescope.engine import Session
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 
 DRAFTERS = toys.variants("drafter")

@@ -10,7 +10,7 @@ import toys
 from contracts import test_policies
 
 from decodescope.engine.core.component import build, component, param, registry
-from decodescope.engine.decoding.policy import CachePolicy
+from decodescope.engine.decoding.bases.policy import CachePolicy
 
 TESTS = Path(__file__).resolve().parents[1]
 

@@ -12,10 +12,10 @@ import toys
 from decodescope.engine import Method
 from decodescope.engine.core.component import KINDS, registry
 from decodescope.engine.core.exactness import MEANINGS, VALUES, label, worst
-from decodescope.engine.method import using
+from decodescope.engine.session.method import using
 from decodescope.engine.trace import Header, TraceError, check
-from decodescope.engine.trace.causes import causes_of, causes_shown, overstated
-from decodescope.engine.trace.rules import consistent_header
+from decodescope.engine.trace.checks.rules import consistent_header
+from decodescope.engine.trace.query.causes import causes_of, causes_shown, overstated
 
 PROMPTS = [toys.PROMPT, *toys.prompts(4, seed=3)]
 COUNT = 40

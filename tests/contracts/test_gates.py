@@ -9,10 +9,10 @@ import toys
 
 from decodescope.engine import Method, MethodError
 from decodescope.engine.core.component import build, component
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.schedule import Schedule
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.bases.schedule import Schedule
 from decodescope.engine.trace import check
-from decodescope.engine.trace.phases import decides
+from decodescope.engine.trace.records.phases import decides
 
 DRAFTERS = [x for x in toys.representatives("drafter") if build("drafter", *x).drafts]  # type: ignore[attr-defined] # a Drafter's
 

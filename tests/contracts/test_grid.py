@@ -27,11 +27,11 @@ from torch import Tensor
 from voted import sharp
 
 from decodescope.engine.core.component import build, registry
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.policy import CachePolicy
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.policy import CachePolicy
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
 
 TEXTS = 20
 BUDGETS = (*range(1, 13), 60)

@@ -11,9 +11,9 @@ import pytest
 import toys
 
 from decodescope.engine.core.component import KINDS, Component, registry
-from decodescope.engine.heads.base import Head
-from decodescope.engine.heads.files import GATES, NETS
-from decodescope.engine.method import Method
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.model.heads.files import GATES, NETS
+from decodescope.engine.session.method import Method
 
 TAKES = re.compile(
     r"heads\[|heads\.get\(|Guess\("

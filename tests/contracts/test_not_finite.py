@@ -13,10 +13,10 @@ from acting import ONE_EACH, PARTS, Part, method_with
 from sizes import sizes, thinned
 
 from decodescope.engine import Session
-from decodescope.engine.heads.base import Head
-from decodescope.engine.load import Model
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
 
 WRONG = {"-inf": -torch.inf, "nan": torch.nan, "inf": torch.inf}  # all logits of a row

@@ -10,9 +10,9 @@ import toys
 
 from decodescope.engine.core.component import KINDS, build, declared, registry
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.notes import said, told
+from decodescope.engine.trace.checks.notes import said, told
 
 TELLING = [(kind, name) for kind in KINDS for name, cls in registry(kind).items() if cls.tells and cls.listed]
 # kinds whose notes a step has a place for

@@ -13,14 +13,14 @@ from toys import fed
 
 from decodescope.engine import Session
 from decodescope.engine.core.component import build, registry
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.policy import CachePolicy
-from decodescope.engine.model.cache import PAGE
-from decodescope.engine.model.column import beside
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.ragged import HEAD_PAGE
-from decodescope.engine.trace.parts import held_at
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.policy import CachePolicy
+from decodescope.engine.model.attention.ragged import HEAD_PAGE
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.column import beside
+from decodescope.engine.model.stores.cache import PAGE
+from decodescope.engine.trace.records.parts import held_at
 
 SHARES = [
     (name, dict(settings, share=0.6))
@@ -187,7 +187,7 @@ def test_prompt_read_in_chunks_leaves_the_same_entries(
 ) -> None:
     kept = []
     for chunk in (512, 7):
-        monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", chunk)
+        monkeypatch.setattr("decodescope.engine.decoding.bases.reader.CHUNK", chunk)
         made = lane(name, settings)
         logits = made.read(READ)
         kept.append(([positions(made, layer) for layer in range(3)], logits))
@@ -207,7 +207,7 @@ def test_any_sharing_of_keys_among_heads_will_do(
     decoder = toys.decoder(toys.shaped(**SHARING[sharing]), toys.LIVELY, torch.float64)
     lanes = []
     for chunk in (512, 7):
-        monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", chunk)
+        monkeypatch.setattr("decodescope.engine.decoding.bases.reader.CHUNK", chunk)
         lanes.append(lane(name, settings, decoder))
         lanes[-1].read(READ)
     for token in toys.prompts(1, 12, seed=9)[0]:

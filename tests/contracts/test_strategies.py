@@ -12,7 +12,7 @@ from sizes import sizes
 
 from decodescope.engine import Method, MethodError
 from decodescope.engine.core.component import KINDS, build, registry
-from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.trace import check
 

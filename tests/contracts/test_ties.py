@@ -13,11 +13,11 @@ import toys
 from acting import ONE_EACH, Part, method_with
 
 from decodescope.engine import Session
-from decodescope.engine.decoding.tops import tops_alone
-from decodescope.engine.load import Model
-from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.decoding.values.tops import tops_alone
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.events import TOP
+from decodescope.engine.trace.records.events import TOP
 
 LOW = {"all": (), "most": (0, 3, 5, 9)}  # ids that are less likely than the others, which are all equal
 WRITERS = [x for x in ONE_EACH if x[0] in ("strategy", "drafter", "acceptance", "law", "depth")]

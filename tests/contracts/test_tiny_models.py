@@ -13,8 +13,8 @@ from acting import ONE_EACH, PARTS, Part, method_with, opened
 from sizes import thinned
 
 from decodescope.engine.core.spec import ModelSpec, Picture, Rope
-from decodescope.engine.load import Model
-from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
 
 TINY: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ from sizes import in_turns
 
 from decodescope.engine.core.component import KINDS, OF_MODEL, build, registry
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.weights import (
+from decodescope.engine.decoding.bases.weights import (
     MATRICES,
     Calibration,
     WeightTransform,
@@ -19,10 +19,10 @@ from decodescope.engine.decoding.weights import (
     spelled,
     transforms,
 )
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.matrix import Matrix, unpack
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.matrix import Matrix, unpack
+from decodescope.engine.model.stores.cache import KVCache
 
 EVERY = toys.variants("weights")
 TEXT = Calibration(

@@ -16,14 +16,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from decodescope.engine import Method, Session
-from decodescope.engine.checkpoint.adapter import joined, parted, write
-from decodescope.engine.checkpoint.folder import LoadError
-from decodescope.engine.load import Model, find, fingerprint, load, models
-from decodescope.engine.method import MethodError
 from decodescope.engine.methods.strategies.jacobi import Jacobi
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.replay.fork import same_models
-from decodescope.engine.run import encode
+from decodescope.engine.model.checkpoint.adapter import joined, parted, write
+from decodescope.engine.model.checkpoint.folder import LoadError
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model, find, fingerprint, load, models
+from decodescope.engine.session.method import MethodError
+from decodescope.engine.session.replay.fork import same_models
+from decodescope.engine.session.run import encode
 from decodescope.engine.trace import Trace, check
 
 RANK, ALPHA = 2, 6.0

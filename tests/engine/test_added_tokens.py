@@ -11,10 +11,10 @@ import tokenizers
 from checkpoints import made as checkpoint
 from tokenizers import AddedToken, models, pre_tokenizers, processors
 
-from decodescope.engine.checkpoint.added_tokens import complete, named_tokens
-from decodescope.engine.checkpoint.folder import LoadError
-from decodescope.engine.checkpoint.tokenizer import Tokenizer
-from decodescope.engine.load import SHIPPED, load
+from decodescope.engine.model.checkpoint.added_tokens import complete, named_tokens
+from decodescope.engine.model.checkpoint.folder import LoadError
+from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.session.load import SHIPPED, load
 
 MARK: dict[str, Any] = {
     "lstrip": False,

@@ -11,14 +11,14 @@ import toys
 from torch import Tensor
 
 from decodescope.engine import Method, Session
-from decodescope.engine.batch.decode import Asked, decode
-from decodescope.engine.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.alphabet import Alphabet
-from decodescope.engine.decoding.sampler import Sampler
-from decodescope.engine.decoding.state import Stop
+from decodescope.engine.decoding.bases.sampler import Sampler
+from decodescope.engine.decoding.bases.state import Stop
+from decodescope.engine.decoding.values.alphabet import Alphabet
 from decodescope.engine.methods.samplers.chain import Chain
 from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.session.batch.decode import Asked, decode
 
 
 @component

@@ -12,9 +12,9 @@ import pytest
 from toys import PROMPT, decoder, model
 
 from decodescope.engine import run
-from decodescope.engine.answers import Answer, Answers, served, totals, zipf
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.trace.lookups import EVICTS, Evicts, Lookup, Shelf, check_lookups, replayed
+from decodescope.engine.session.answers import Answer, Answers, served, totals, zipf
+from decodescope.engine.trace.records.lookups import EVICTS, Evicts, Lookup, Shelf, check_lookups, replayed
 
 
 def workload(

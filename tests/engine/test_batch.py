@@ -13,12 +13,12 @@ import pytest
 import torch
 import toys
 
-from decodescope.engine.batch.decode import Asked, decode
-from decodescope.engine.batch.plan import planned
-from decodescope.engine.decoding.sampler import Sampler
-from decodescope.engine.decoding.state import Stop
-from decodescope.engine.method import Method, MethodError
-from decodescope.engine.model.executor import EngineFault, Executor
+from decodescope.engine.decoding.bases.sampler import Sampler
+from decodescope.engine.decoding.bases.state import Stop
+from decodescope.engine.model.forward.executor import EngineFault, Executor
+from decodescope.engine.session.batch.decode import Asked, decode
+from decodescope.engine.session.batch.plan import planned
+from decodescope.engine.session.method import Method, MethodError
 
 
 def alike(count: int, seed: int, vocab: int = 13, longest: int = 40) -> list[list[int]]:
@@ -184,7 +184,7 @@ def test_what_was_written_before_the_device_gave_up_is_kept(monkeypatch: pytest.
 
 
 def test_a_batch_is_halted_between_the_pieces_of_a_long_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("decodescope.engine.batch.decode.CHUNK", 4)
+    monkeypatch.setattr("decodescope.engine.session.batch.decode.CHUNK", 4)
     asks = iter([False] * 2 + [True] * 100)
     done = decode(toys.pair()[0], [[*range(12), 1], [*range(12), 2]], asked(halted=lambda: next(asks)))
     assert done.plan.groups[0].prefix == 12 and done.read == 8 and done.passes == 0

@@ -6,10 +6,10 @@ import pytest
 import torch
 import toys
 
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.method import Method, MethodError
-from decodescope.engine.model.beside import Vectors
-from decodescope.engine.replay.fork import Fork
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.attention.beside import Vectors
+from decodescope.engine.session.method import Method, MethodError
+from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
 
 TEXT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]

@@ -10,13 +10,13 @@ import toys
 from brute import brute
 
 from decodescope.engine import MethodError
-from decodescope.engine.batch.decode import refuse
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.decoding import reader
-from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.bases import reader
+from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import KVCache
+from decodescope.engine.session.batch.decode import refuse
 
 TEXT = [*toys.PROMPT, 7, 0, 11, 2]
 BOTH = toys.shaped(causal=False, heads=())

@@ -8,10 +8,10 @@ import toys
 from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.branches import Branch, Branches
-from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.shared.branches import Branch, Branches
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 
 DOC = toys.prompts(1, 21, seed=4)[0]
 SPECS = {"full": toys.shaped(heads=()), "windowed": toys.shaped(heads=(), windows=(3, None, 4))}

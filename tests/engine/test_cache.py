@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.model.cache import PAGE, KVCache, LayerStore
-from decodescope.engine.model.column import Column
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.ragged import HEAD_PAGE
+from decodescope.engine.decoding.values.draft import ROOT, Draft
+from decodescope.engine.model.attention.ragged import HEAD_PAGE
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.column import Column
+from decodescope.engine.model.stores.cache import PAGE, KVCache, LayerStore
 from tests import toys
 
 H, D = 2, 4

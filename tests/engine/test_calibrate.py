@@ -14,15 +14,15 @@ import toys
 from leaving import DEEP
 
 from decodescope.engine import Method
-from decodescope.engine.calibration.calibrate import Aim, Text, Uncalibrated, calibrate
-from decodescope.engine.calibration.risk import binomial, fixed_sequence, hoeffding, hoeffding_bentkus
+from decodescope.engine.bench.calibration.calibrate import Aim, Text, Uncalibrated, calibrate
 from decodescope.engine.core import calibrated
 from decodescope.engine.core.calibrated import Calibration, read, write
 from decodescope.engine.core.component import build
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.method import MethodError
-from decodescope.engine.replay.fork import Fork
-from decodescope.engine.session import Session
+from decodescope.engine.cost.risk import binomial, fixed_sequence, hoeffding, hoeffding_bentkus
+from decodescope.engine.session.method import MethodError
+from decodescope.engine.session.replay.fork import Fork
+from decodescope.engine.session.session import Session
 from decodescope.engine.trace import check
 
 TEXTS = [Text(tuple(x)) for x in toys.prompts(24, 8)]

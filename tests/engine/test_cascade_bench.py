@@ -13,15 +13,15 @@ import toys
 from bytewise import RULES, letters, lively, question, scripted
 
 from decodescope.app.cli import main
-from decodescope.app.commands import bench_cascade
+from decodescope.app.commands.bench import cascade as bench_cascade
 from decodescope.engine import Method
-from decodescope.engine.bench.answers_figures import BASELINE
 from decodescope.engine.bench.cascade import THRESHOLDS, CascadeBench, cascade
-from decodescope.engine.bench.cascade_figures import SMALL, front, goal
 from decodescope.engine.bench.cascade_grid import held_out
-from decodescope.engine.bench.questions import LabBenchError, first_of_each
+from decodescope.engine.bench.figures.answers import BASELINE
+from decodescope.engine.bench.figures.cascade import SMALL, front, goal
+from decodescope.engine.bench.questions.questions import LabBenchError, first_of_each
 from decodescope.engine.cost.cost import pass_cost
-from decodescope.engine.load import Model
+from decodescope.engine.session.load import Model
 
 KNOWING = {"?": "4", "4": "2", "2": "", "!": "n", "n": "o", "o": ""}
 ASKED = [question(1, "six times seven?", "42"), question(2, "well!", "no")]
@@ -130,7 +130,7 @@ def test_the_command_asks_questions(
     method = ["--method", "mine=--strategy cascade --router answer_confidence --set router.tau=0.9"]
     assert main([*words, "lab-draft", *method, "--out", str(out)]) == 0 and "mine" in capsys.readouterr().out
     assert list(json.loads(out.read_text())["methods"]) == [BASELINE, "mine"]
-    script = Path(bench_cascade.__file__).parents[2] / "benchmarks" / "cascade.py"
+    script = Path(bench_cascade.__file__).parents[3] / "benchmarks" / "cascade.py"
     made = subprocess.run([sys.executable, str(script), str(out)], capture_output=True, text=True, check=True)
     assert "| mine | 0.0 | " in made.stdout
     assert main([*words, "none"]) == 2 and "name it with --draft" in capsys.readouterr().err

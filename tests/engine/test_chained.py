@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import toys
 
-from decodescope.engine.decoding.chained import write_on, writes_alone
-from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.shared.chained import write_on, writes_alone
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.model.forward.feed import Feed
 
 
 def lane() -> Lane:

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from decodescope.engine.checkpoint.chat_template import (
+from decodescope.engine.model.checkpoint.chat_template import (
     TemplateError,
     Templates,
     read_templates,
     render,
     render_each,
 )
-from decodescope.engine.checkpoint.run_template import OwnRefusal, compiled
-from decodescope.engine.checkpoint.tokenizer import Tokenizer
-from decodescope.engine.load import SHIPPED
+from decodescope.engine.model.checkpoint.run_template import OwnRefusal, compiled
+from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.session.load import SHIPPED
 
 SPECIAL = {
     "bos_token": "<|begin|>",

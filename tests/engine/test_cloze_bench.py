@@ -11,9 +11,9 @@ import torch
 import toys
 
 from decodescope.engine.bench.cloze import Cloze, ClozeBench, questions
-from decodescope.engine.bench.questions import LabBenchError
+from decodescope.engine.bench.questions.questions import LabBenchError
 from decodescope.engine.core.component import written
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 
 RULES = {
     "confidence_exit threshold=0.9": 2, "entropy_exit threshold=0.3": 2, "normalized_entropy_exit threshold=0.2": 2,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import toys
 
-from decodescope.app.commands.measuring import SIX, six_columns
+from decodescope.app.commands.shared.measuring import SIX, six_columns
 from decodescope.engine import Session
-from decodescope.engine.bench import columns as six
-from decodescope.engine.bench.columns import Meter, columns, resident, together
+from decodescope.engine.bench.questions import columns as six
+from decodescope.engine.bench.questions.columns import Meter, columns, resident, together
 from decodescope.engine.cost.cost import cost_of
 from decodescope.engine.timing.energy import joules, used
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 import toys
 
-from decodescope.engine.method import Method
-from decodescope.engine.model import compiled as compiling
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.compiled import Compiled, CompileError, Unfit, compiled, compiler
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.session import Session
+from decodescope.engine.model.forward import compiled as compiling
+from decodescope.engine.model.forward.compiled import Compiled, CompileError, Unfit, compiled, compiler
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import KVCache
+from decodescope.engine.session.method import Method
+from decodescope.engine.session.session import Session
 
 pytestmark = pytest.mark.xdist_group(
     "compiled"

@@ -13,16 +13,16 @@ import toys
 from leaving import DEEP
 
 from decodescope.engine import Method
-from decodescope.engine.calibration.calibrate import Text
-from decodescope.engine.calibration.conformal import NEVER, PROCEDURES, Agrees, Scores, bounds, leaves
-from decodescope.engine.calibration.scores import conformal, exit_scores
+from decodescope.engine.bench.calibration.calibrate import Text
+from decodescope.engine.bench.calibration.conformal import NEVER, PROCEDURES, Agrees, Scores, bounds, leaves
+from decodescope.engine.bench.calibration.scores import conformal, exit_scores
 from decodescope.engine.core import calibrated
 from decodescope.engine.core.component import build
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.method import MethodError
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.session import Session
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.method import MethodError
+from decodescope.engine.session.session import Session
 
 RULE = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 1}})
 

@@ -27,7 +27,7 @@ from decodescope.engine.cost.cost import (
     speedup,
     tree_pairs,
 )
-from decodescope.engine.trace.events import DraftTree, Pass
+from decodescope.engine.trace.records.events import DraftTree, Pass
 
 LLAMA2 = ModelSpec("Llama-2-7B", 32, 32, 32, 128, 4096, 11008, 32000)
 LLAMA3 = ModelSpec("Llama-3-8B", 32, 32, 8, 128, 4096, 14336, 128256)

@@ -12,12 +12,12 @@ from counted import Counted, Priced
 
 from decodescope.engine.cost.cost import pass_cost
 from decodescope.engine.cost.passes import Passes
-from decodescope.engine.load import bits_of
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.packed import PackedStore
-from decodescope.engine.model.store import LayerStore
-from decodescope.engine.session import Session
-from decodescope.engine.trace.events import Pass
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.stores.packed import PackedStore
+from decodescope.engine.model.stores.store import LayerStore
+from decodescope.engine.session.load import bits_of
+from decodescope.engine.session.session import Session
+from decodescope.engine.trace.records.events import Pass
 
 CASES = {
     "plain": {},
@@ -45,7 +45,7 @@ UNTOLD = {"tree of a draft model": "draft"}
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_recorded_pass_costs_what_torch_counts(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", 6)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.reader.CHUNK", 6)
     ran = counted.counting(monkeypatch)
     session = toys.decode(toys.method(**CASES[case]), count=9)
     agree(counted.compared(session, ran), UNTOLD.get(case))
@@ -104,7 +104,7 @@ def test_so_does_one_on_a_processor_that_packs_no_bfloat16(
     weights: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without AVX-512 a matrix in bfloat16 stays in rows, and its products are other operators; they cost as much."""
-    monkeypatch.setattr("decodescope.engine.model.matrix.can_pack", lambda dtype, device: False)
+    monkeypatch.setattr("decodescope.engine.model.layers.matrix.can_pack", lambda dtype, device: False)
     decoder = changed_weights_agree(weights, monkeypatch)
     assert not decoder.unembedding.is_mkldnn and not decoder.layers[0].qkv.is_mkldnn
     assert decoder.norm.dim() == 2, "the test needs norms that leave rows apart in memory"

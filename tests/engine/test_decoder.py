@@ -12,15 +12,15 @@ from torch import Tensor
 
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.model import attention
-from decodescope.engine.model import decoder as decoding
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed, Sinks
-from decodescope.engine.model.gates import Gates
-from decodescope.engine.model.partial import Ran, Skip
-from decodescope.engine.model.straight import fits
+from decodescope.engine.decoding.values.draft import ROOT, Draft
+from decodescope.engine.model.attention import attention
+from decodescope.engine.model.forward import decoder as decoding
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed, Sinks
+from decodescope.engine.model.forward.straight import fits
+from decodescope.engine.model.layers.gates import Gates
+from decodescope.engine.model.layers.partial import Ran, Skip
+from decodescope.engine.model.stores.cache import KVCache
 from tests import toys
 from tests.brute import brute
 

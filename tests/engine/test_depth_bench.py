@@ -13,16 +13,16 @@ import toys
 from bytewise import RULES, letters, question, scripted
 
 from decodescope.app.cli import main
-from decodescope.app.commands import bench_depth
+from decodescope.app.commands.bench import depth as bench_depth
 from decodescope.engine import Method
-from decodescope.engine.bench.answers_figures import BASELINE
 from decodescope.engine.bench.depth import DepthBench, depth, layers, rules
-from decodescope.engine.bench.depth_figures import CHECKED, STAIRS, DepthRow, goals
-from decodescope.engine.bench.questions import LabBenchError, Question
+from decodescope.engine.bench.figures.answers import BASELINE
+from decodescope.engine.bench.figures.depth import CHECKED, STAIRS, DepthRow, goals
+from decodescope.engine.bench.questions.questions import LabBenchError, Question
 from decodescope.engine.core.component import written
 from decodescope.engine.cost.cost import pass_cost
-from decodescope.engine.load import Model
-from decodescope.engine.trace.events import Pass
+from decodescope.engine.session.load import Model
+from decodescope.engine.trace.records.events import Pass
 
 ASKED = [question(1, "six times seven?", "42"), question(2, "well!", "no"), question(3, "and?", "43")]
 
@@ -150,7 +150,7 @@ def test_the_command_asks_questions_and_its_script_writes_the_table(
     )
     assert "half" in capsys.readouterr().out
     assert list(json.loads(out.read_text())["methods"]) == [BASELINE, "half"]
-    script = Path(bench_depth.__file__).parents[2] / "benchmarks" / "depth.py"
+    script = Path(bench_depth.__file__).parents[3] / "benchmarks" / "depth.py"
     made = subprocess.run(
         [sys.executable, str(script), str(out), "--untimed"], capture_output=True, text=True, check=True
     )

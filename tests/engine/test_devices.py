@@ -15,80 +15,121 @@ from pretended import ENGINE, PLACE, Pretended, pretended
 
 from decodescope.engine import Session
 from decodescope.engine.core.component import KINDS
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.heads.medusa import MedusaHeads
-from decodescope.engine.load import Model
+from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.drafters.lookup.token_recycling import TokenRecycling
 from decodescope.engine.methods.policies.h2o import H2O
-from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.heads.drafting.medusa import MedusaHeads
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace
 
 # Functions that make tensors on the CPU, by the reason why that is right.
 HERE = {
     "a mask that is made bit by bit, and moved as a whole": (
-        *("decoding/branches.py:Branches._mine", "decoding/draft.py:Slots.behind"),
-        *("decoding/draft.py:marks", "model/tree.py:Tree._cut"),
+        "decoding/shared/branches.py:Branches._mine",
+        "decoding/values/draft.py:Slots.behind",
+        "decoding/values/draft.py:marks",
+        "model/stores/tree.py:Tree._cut",
     ),
     "numbers that only the CPU works with: prices, plans, bounds, subsets of layers": (
-        *("methods/drafters/own_layers/swift.py:Swift.begin", "methods/drafters/own_layers/swift.py:Swift._candidate"),
-        *("methods/drafters/shared/subsets.py:most_promising", "methods/drafters/shared/trees.py:SequoiaTable.__init__"),
-        *("methods/policies/duo_attention.py:DuoAttention.begin", "methods/schedules/confidence.py:best_threshold"),
-        *("methods/depth/hash_exit.py:HashExit.begin", "methods/strategies/joint_tokens.py:JointTokens.choose"),
-        *("methods/weights/shared/times.py:within", "methods/weights/shared/sizes.py:Sizes.__init__"),
-        "timing/pass_time.py:Linear.timed",
+        "methods/drafters/own_layers/swift.py:Swift.begin",
+        "methods/drafters/own_layers/swift.py:Swift._candidate",
+        "methods/drafters/shared/subsets.py:most_promising",
+        "methods/drafters/shared/trees.py:SequoiaTable.__init__",
+        "methods/policies/duo_attention.py:DuoAttention.begin",
+        "methods/schedules/confidence.py:best_threshold",
+        "methods/depth/hash_exit.py:HashExit.begin",
+        "methods/strategies/joint_tokens.py:JointTokens.choose",
+        "methods/weights/shared/times.py:within",
+        "methods/weights/shared/sizes.py:Sizes.__init__",
+        "decoding/shared/pass_time.py:Linear.timed",
     ),
     "the chance of the keys is the CPU's, so that a seed says the same everywhere": (
-        *("methods/codecs/gear.py:low_rank", "methods/weights/shared/gating.py:gumbel"),
-        *("methods/weights/head_gates.py:HeadGates.trained.objective", "methods/weights/pv_tuning.py:PVTuning.tuned"),
+        "methods/codecs/gear.py:low_rank",
+        "methods/weights/shared/gating.py:gumbel",
+        "methods/weights/head_gates.py:HeadGates.trained.objective",
+        "methods/weights/pv_tuning.py:PVTuning.tuned",
         "methods/weights/width_gates.py:WidthGates.trained.objective",
     ),
     "gates are few: they are found on the CPU, and `gated` moves them": (
-        *("decoding/ended.py:Ended.gates", "methods/weights/cut_layers.py:block_gates"),
+        "decoding/values/ended.py:Ended.gates",
+        "methods/weights/cut_layers.py:block_gates",
         "methods/weights/evopress.py:EvoPress.gates",
-        *("methods/weights/head_gates.py:HeadGates.trained", "methods/weights/head_sensitivity.py:HeadSensitivity.judged"),
-        *("methods/weights/head_sensitivity.py:closed", "methods/weights/head_subset.py:HeadSubset.trained"),
-        *("methods/weights/head_subset.py:table", "methods/weights/latency_fit.py:cut", "model/slicing.py:_Cut.__init__"),
-        *("methods/weights/shared/gating.py:probability_open", "methods/weights/shared/times.py:measured.us"),
+        "methods/weights/head_gates.py:HeadGates.trained",
+        "methods/weights/head_sensitivity.py:HeadSensitivity.judged",
+        "methods/weights/head_sensitivity.py:closed",
+        "methods/weights/head_subset.py:HeadSubset.trained",
+        "methods/weights/head_subset.py:table",
+        "methods/weights/latency_fit.py:cut",
+        "model/forward/slicing.py:_Cut.__init__",
+        "methods/weights/shared/gating.py:probability_open",
+        "methods/weights/shared/times.py:measured.us",
         "methods/weights/width_gates.py:WidthGates.trained",
     ),
     "an index, which a device takes from the CPU": (
-        *("methods/laws/shared/states.py:_read", "methods/selectors/learn2pd.py:Learn2PD.select"),
-        "model/slicing.py:_Cut.layer",
-        *("methods/strategies/shared/drawing.py:Drawing.of", "heads/slot_tokens.py:SlotTokens.rows"),
+        "methods/laws/shared/states.py:_read",
+        "methods/selectors/learn2pd.py:Learn2PD.select",
+        "model/forward/slicing.py:_Cut.layer",
+        "methods/strategies/shared/drawing.py:Drawing.of",
+        "model/heads/drafting/slot_tokens.py:SlotTokens.rows",
     ),
     "made in double precision where every machine makes the same, and moved by who asked": (
-        *("model/rope.py:frequencies", "model/rope.py:RopeTable._build", "methods/contexts/specpc.py:SpecPC._look"),
-        "decoding/recogniser.py:Recogniser.mask",
+        "model/layers/rope.py:frequencies",
+        "model/layers/rope.py:RopeTable._build",
+        "methods/contexts/specpc.py:SpecPC._look",
+        "decoding/shared/recogniser.py:Recogniser.mask",
     ),
     "what a trace takes, or took, is the CPU's": (
-        *("decoding/record.py:Recorder._capture", "decoding/shadow.py:Shadow.__init__", "decoding/shadow.py:Shadow._lost"),
-        *("replay/forcing.py:_trial", "replay/recall.py:Recall.draft", "replay/recall.py:Recall.cursor"),
-        *("replay/recall.py:Recall.law", "replay/recall.py:Recall._law_of"),
+        "decoding/record/record.py:Recorder._capture",
+        "decoding/values/shadow.py:Shadow.__init__",
+        "decoding/values/shadow.py:Shadow._lost",
+        "session/replay/forcing.py:_trial",
+        "session/replay/recall.py:Recall.draft",
+        "session/replay/recall.py:Recall.cursor",
+        "session/replay/recall.py:Recall.law",
+        "session/replay/recall.py:Recall._law_of",
     ),
     "a file is read here, and what it holds moved": (
-        *("heads/published_eagle.py:eagle3", "heads/published_eagle.py:_draft_ids", "heads/published_hydra.py:hydra"),
-        "checkpoint/weights.py:read_adapter",
+        "model/heads/published/eagle.py:eagle3",
+        "model/heads/published/eagle.py:_draft_ids",
+        "model/heads/published/hydra.py:hydra",
+        "model/checkpoint/weights.py:read_adapter",
         "saved/file.py:_saved",
     ),
-    "the ids of a text, which who reads it moves": ("bench/models.py:ModelsBench.laws", "load.py:calibration"),
-    "a product of the CPU's own, which no other device reaches": ("model/narrow.py:Int4.numbers",),
+    "the ids of a text, which who reads it moves": (
+        "bench/models.py:ModelsBench.laws",
+        "session/load.py:calibration",
+    ),
+    "a product of the CPU's own, which no other device reaches": ("model/layers/narrow.py:Int4.numbers",),
 }  # fmt: skip
 
 # Functions of the pass that wait for the device, by the reason why they may.
 WAITING = {
-    "once for every pass: whether its logits are numbers": ("model/faults.py:highest", "model/faults.py:not_finite"),
-    "once for every exit and draft head that is asked: the same": ("model/faults.py:require_finite",),
+    "once for every pass: whether its logits are numbers": (
+        "model/layers/faults.py:highest",
+        "model/layers/faults.py:not_finite",
+    ),
+    "once for every exit and draft head that is asked: the same": ("model/layers/faults.py:require_finite",),
     "rows of a pass that leave between layers, which the record names": (
-        *("model/decoder.py:_Pass.attend_some", "model/partial.py:Ran.left_out"),
-        *("model/passing.py:chosen", "model/passing.py:without"),
+        "model/forward/decoder.py:_Pass.attend_some",
+        "model/layers/partial.py:Ran.left_out",
+        "model/layers/passing.py:chosen",
+        "model/layers/passing.py:without",
     ),
     "heads that hold different numbers of entries": (
-        *("model/ragged.py:HeadStore.__init__", "model/ragged.py:HeadStore.keep", "model/ragged.py:HeadStore.rows"),
-        *("model/ragged.py:HeadStore.write", "model/store.py:LayerStore.keep_where"),
+        "model/attention/ragged.py:HeadStore.__init__",
+        "model/attention/ragged.py:HeadStore.keep",
+        "model/attention/ragged.py:HeadStore.rows",
+        "model/attention/ragged.py:HeadStore.write",
+        "model/stores/store.py:LayerStore.keep_where",
     ),
-    "which entries the layers read, for the record": ("model/reading.py:Board.read",),
-    "the tokens of rows that are kept, where nobody said what was fed": ("model/feed.py:Feed.read",),
-    "tables of the CPU": ("model/slicing.py:_Cut.__init__", "model/tree.py:Tree._cut", "model/cache.py:KVCache.rows"),
+    "which entries the layers read, for the record": ("model/stores/reading.py:Board.read",),
+    "the tokens of rows that are kept, where nobody said what was fed": ("model/forward/feed.py:Feed.read",),
+    "tables of the CPU": (
+        "model/forward/slicing.py:_Cut.__init__",
+        "model/stores/tree.py:Tree._cut",
+        "model/stores/cache.py:KVCache.rows",
+    ),
 }  # fmt: skip
 
 
@@ -113,7 +154,13 @@ def test_no_tensor_is_made_without_its_device() -> None:
 
 
 def test_a_pass_waits_only_where_it_is_said_why() -> None:
-    calls = [call for source, file in read(ENGINE, "model") for call in leaving(source, file)]
+    rooms = ("layers", "attention", "stores", "forward")  # heads and checkpoints are read before a run
+    calls = [
+        call
+        for room in rooms
+        for source, file in read(ENGINE, f"model/{room}")
+        for call in leaving(source, file)
+    ]
     unknown = [str(call) for call in calls if call.where not in places(WAITING)]
     assert not unknown, "A pass waits for its device here: " + "; ".join(unknown)
     assert places(WAITING) == {call.where for call in calls}, "a reason above is for nothing that is there"
@@ -122,7 +169,7 @@ def test_a_pass_waits_only_where_it_is_said_why() -> None:
         "methods/weights/finequant.py:ranged",
         "methods/weights/finequant.py:error",
     }  # when a model is loaded
-    assert single == once | {"trace/frame.py:_Arrays.convert"}, "but for that of an array's number"
+    assert single == once | {"trace/encoding/frame.py:_Arrays.convert"}, "but for that of an array's number"
 
 
 @pytest.mark.parametrize(
@@ -235,7 +282,7 @@ def test_a_step_that_records_counts_alone_waits_less() -> None:
         assert steps(device, {}, level="counts")[1:] == (2, 0)
         device.seen.clear()
         steps(device, STEPS["pruned rows"][0], level="fields")
-    assert any(line.startswith("decoding/record.py") for line in device.seen.waits), (
+    assert any(line.startswith("decoding/record/record.py") for line in device.seen.waits), (
         "the test needs a record of fields"
     )
 

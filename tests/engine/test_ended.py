@@ -11,12 +11,12 @@ import torch
 import toys
 
 from decodescope.engine.core.note import Finding
-from decodescope.engine.decoding import ended
-from decodescope.engine.decoding.ended import Shelf
-from decodescope.engine.decoding.weights import transforms
-from decodescope.engine.load import Model, load
-from decodescope.engine.model.gates import Gates
-from decodescope.engine.model.matrix import unpack
+from decodescope.engine.decoding.bases.weights import transforms
+from decodescope.engine.decoding.values import ended
+from decodescope.engine.decoding.values.ended import Shelf
+from decodescope.engine.model.layers.gates import Gates
+from decodescope.engine.model.layers.matrix import unpack
+from decodescope.engine.session.load import Model, load
 
 CUT = "head_sensitivity cut=0.25 tokens=512"
 FINDINGS = {

@@ -6,7 +6,7 @@ import pytest
 import torch
 import toys
 
-from decodescope.engine.replay.exact_law import law, outcomes, sample
+from decodescope.engine.session.replay.exact_law import law, outcomes, sample
 
 TWO = {"temperature": {"temperature": 1.0}, "top_k": {"k": 2}}
 SAMPLER = ["temperature", "top_k"]

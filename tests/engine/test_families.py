@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from decodescope.engine.checkpoint.config import FAMILIES, key_remarks
 from decodescope.engine.core.spec import Rope
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.load import Model, load
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.checkpoint.config import FAMILIES, key_remarks
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model, load
 
 TINY = dict(
     vocab_size=101,

@@ -13,13 +13,13 @@ from sizes import sizes
 from decodescope.engine.core.component import KINDS, build
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.load import load
-from decodescope.engine.method import MethodError
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.decoder import Decoder, Layer
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.matrix import unpack
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.decoder import Decoder, Layer
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.matrix import unpack
+from decodescope.engine.model.stores.cache import KVCache
+from decodescope.engine.session.load import load
+from decodescope.engine.session.method import MethodError
 from decodescope.engine.trace import check
 
 TEXT = torch.randint(0, 64, (40,), generator=torch.Generator().manual_seed(2)).tolist()

@@ -14,7 +14,7 @@ from decodescope.engine.core import files
 from decodescope.engine.core.component import KINDS, registry
 from decodescope.engine.core.files import FileRefusal, hash_of, keep, located, mark, unfit
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.replay.fork import Fork
+from decodescope.engine.session.replay.fork import Fork
 
 MOST = 100
 HONEST = files.usual  # as it is outside of this test
@@ -138,11 +138,11 @@ def test_all_that_is_kept_lies_in_one_folder_of_the_user(
     """It is moved at one place, and no other module asks the platform."""
     import platformdirs
 
-    from decodescope.app import places
+    from decodescope.app.basis import places
     from decodescope.engine.core import calibrated
     from decodescope.engine.cost.hardware import profile_path
-    from decodescope.engine.decoding import ended
-    from decodescope.engine.model import compiled
+    from decodescope.engine.decoding.values import ended
+    from decodescope.engine.model.forward import compiled
 
     monkeypatch.setattr(
         platformdirs, "user_data_dir", lambda name, appauthor=None: str(tmp_path / f"{name} {appauthor}")

@@ -10,12 +10,12 @@ import torch
 import toys
 from masked import Masked, hitters
 
-from decodescope.engine.method import MethodError
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.replay.forcing import kept
-from decodescope.engine.replay.fork import Fork
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.session.method import MethodError
+from decodescope.engine.session.replay.forcing import kept
+from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Step, Trace, check, open_trace
-from decodescope.engine.trace.forks import legs, method_at
+from decodescope.engine.trace.encoding.forks import legs, method_at
 
 WARM = ("temperature", dict(temperature=1.0))
 TREE = dict(drafter=("draft_model", dict(length=3, width=2)), sampler=WARM)

@@ -13,16 +13,16 @@ from torch import Tensor
 from decodescope.engine import Method, MethodError
 from decodescope.engine.core.component import build
 from decodescope.engine.cost.cost import ops_of
-from decodescope.engine.decoding.depth import Depth
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.policy import CachePolicy
+from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.policy import CachePolicy
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.column import COMPUTED, COPIED, ORIGIN, PROPAGATED, Column
-from decodescope.engine.model.decoder import _Pass
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Skip
+from decodescope.engine.model.forward.decoder import _Pass
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.column import COMPUTED, COPIED, ORIGIN, PROPAGATED, Column
+from decodescope.engine.model.layers.partial import Skip
 from decodescope.engine.trace import check
-from decodescope.engine.trace.gapped import check_gaps
+from decodescope.engine.trace.checks.gapped import check_gaps
 
 LAYERS = 5
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=LAYERS), 3, torch.float64))

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import pass_ops
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.gates import Gates
-from decodescope.engine.model.slicing import gated, kept, sliced
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.forward.slicing import gated, kept, sliced
+from decodescope.engine.model.layers.gates import Gates
+from decodescope.engine.model.stores.cache import KVCache
 from tests import toys
 
 TEXT = [*toys.PROMPT, 7, 0, 11, 2, 2, 9, 10, 4]

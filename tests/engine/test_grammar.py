@@ -12,7 +12,7 @@ import pytest
 from lark import Lark, LarkError
 from sizes import sizes
 
-from decodescope.engine.grammar import OPEN, SHIPPED, Grammar, GrammarError, Language, grammar
+from decodescope.engine.trace.values.grammar import OPEN, SHIPPED, Grammar, GrammarError, Language, grammar
 
 NUMBERS = """
 start: value          // a comment

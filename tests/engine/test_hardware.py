@@ -30,8 +30,8 @@ from decodescope.engine.cost.hardware import (
     save_profile,
     verify_curve,
 )
+from decodescope.engine.decoding.shared import reading_time as timing_reading
 from decodescope.engine.timing import measure as bench
-from decodescope.engine.timing import reading as timing_reading
 
 LLAMA2 = ModelSpec("Llama-2-7B", 32, 32, 32, 128, 4096, 11008, 32000)
 LLAMA3 = ModelSpec("Llama-3-8B", 32, 32, 8, 128, 4096, 14336, 128256)

@@ -14,11 +14,11 @@ import torch
 import toys
 from safetensors.torch import load_file, save_file
 
-from decodescope.engine.checkpoint.folder import LoadError
-from decodescope.engine.heads.base import Head, Joins, Linear
-from decodescope.engine.heads.files import HEADS, folders, read_heads, write
-from decodescope.engine.heads.shift import shifts
 from decodescope.engine.methods.drafters.shared.trees import ROOT, shaped_tree
+from decodescope.engine.model.checkpoint.folder import LoadError
+from decodescope.engine.model.heads.base import Head, Joins, Linear
+from decodescope.engine.model.heads.drafting.shift import shifts
+from decodescope.engine.model.heads.files import HEADS, folders, read_heads, write
 
 # ---- shifts
 

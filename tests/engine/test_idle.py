@@ -10,12 +10,12 @@ import pytest
 import toys
 
 from decodescope.engine.core.activity import idle_in_several
-from decodescope.engine.method import Method
 from decodescope.engine.methods.drafters.lookup.prompt_lookup import PromptLookup
-from decodescope.engine.replay.fork import Fork
+from decodescope.engine.session.method import Method
+from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import TraceError, open_trace
-from decodescope.engine.trace.events import LEVELS, End
-from decodescope.engine.trace.rules import consistent_end
+from decodescope.engine.trace.checks.rules import consistent_end
+from decodescope.engine.trace.records.events import LEVELS, End
 from decodescope.lab.wire.wire import end_message
 
 FRESH = list(range(12))  # no token comes twice

@@ -11,12 +11,12 @@ import torch
 import toys
 from checkpoints import CONFIG, made
 
-from decodescope.engine.checkpoint import adapter as adapters
-from decodescope.engine.checkpoint.config import key_remarks
-from decodescope.engine.checkpoint.folder import LoadError
-from decodescope.engine.checkpoint.keys import HARMLESS, OFF, REASONS, Config, remark
-from decodescope.engine.heads.files import HEADS, NETS, NOTES, read_heads, write
-from decodescope.engine.load import SHIPPED, fingerprint, load
+from decodescope.engine.model.checkpoint import adapter as adapters
+from decodescope.engine.model.checkpoint.config import key_remarks
+from decodescope.engine.model.checkpoint.folder import LoadError
+from decodescope.engine.model.checkpoint.keys import HARMLESS, OFF, REASONS, Config, remark
+from decodescope.engine.model.heads.files import HEADS, NETS, NOTES, read_heads, write
+from decodescope.engine.session.load import SHIPPED, fingerprint, load
 
 
 def named(**keys: Any) -> str:

@@ -12,13 +12,14 @@ import torch
 from bytewise import RULES, lively, scripted
 
 from decodescope.engine import Method
-from decodescope.engine.bench import kv, passkeys
-from decodescope.engine.bench.answers_figures import BASELINE
-from decodescope.engine.bench.questions import LabBenchError, Question
+from decodescope.engine.bench import kv
+from decodescope.engine.bench.figures.answers import BASELINE
+from decodescope.engine.bench.questions import passkeys
+from decodescope.engine.bench.questions.questions import LabBenchError, Question
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.load import Model
-from decodescope.engine.method import MethodError
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import MethodError
 
 LONG = "".join(chr(97 + (7 * i * i + i) % 26) for i in range(640))
 STORY = " ".join(

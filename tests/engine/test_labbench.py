@@ -14,12 +14,18 @@ from bytewise import RULES, WHOLE, lively, question, scripted
 
 from decodescope.engine import Method
 from decodescope.engine.bench.answers import Bench, compositions, greedy_up_to_ties, labbench, under
-from decodescope.engine.bench.answers_figures import BASELINE, Result, Row, figures, targets
-from decodescope.engine.bench.questions import LabBenchError, Question, first_of_each, kinds, read_questions
+from decodescope.engine.bench.figures.answers import BASELINE, Result, Row, figures, targets
+from decodescope.engine.bench.questions.questions import (
+    LabBenchError,
+    Question,
+    first_of_each,
+    kinds,
+    read_questions,
+)
 from decodescope.engine.bench.side_by_side import side_by_side
 from decodescope.engine.bench.talk import Answer, Talk
 from decodescope.engine.core.tree import height
-from decodescope.engine.run import run
+from decodescope.engine.session.run import run
 
 
 def speculative(length: int = 4) -> dict[str, Method]:
@@ -424,7 +430,7 @@ def test_a_partial_of_something_else_is_refused(tmp_path: Path, line: bytes) -> 
 
 
 def test_a_full_disk_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decodescope.engine.bench.result_file import Kept
+    from decodescope.engine.bench.questions.result_file import Kept
 
     def full(self: Kept, *rest: Any) -> None:
         self.file = _Full(self.file)

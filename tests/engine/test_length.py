@@ -10,7 +10,7 @@ import toys
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.core.spec import Rope
-from decodescope.engine.load import Model
+from decodescope.engine.session.load import Model
 
 KEY = "max_position_embeddings of its config.json"
 

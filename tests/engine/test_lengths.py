@@ -18,14 +18,14 @@ from decodescope.engine.core.component import component
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.cost.cost import ops_of
 from decodescope.engine.cost.passes import Passes
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.methods.policies.h2o import H2O
-from decodescope.engine.model.cache import KVCache, LayerStore
-from decodescope.engine.model.feed import Feed, Sinks
+from decodescope.engine.model.forward.feed import Feed, Sinks
+from decodescope.engine.model.stores.cache import KVCache, LayerStore
 from decodescope.engine.trace import check, frame, open_trace
-from decodescope.engine.trace.events import Pass
-from decodescope.engine.trace.summary import summarise
+from decodescope.engine.trace.query.summary import summarise
+from decodescope.engine.trace.records.events import Pass
 from decodescope.lab.cache.lives import Lives
 from decodescope.lab.wire.messages import messages
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.weights import Place, Rewriting
+from decodescope.engine.decoding.bases.weights import Place, Rewriting
 from decodescope.engine.methods.codecs.shared.groups import dequantise, quantise
 from decodescope.engine.methods.weights.shared.grid import Grid
 from decodescope.engine.methods.weights.shared.rounding import by_groups, by_rows
-from decodescope.engine.model.levels import fit_scale
-from decodescope.engine.model.matrix import unpack
+from decodescope.engine.model.layers.levels import fit_scale
+from decodescope.engine.model.layers.matrix import unpack
 
 AT, GROUP = Place(0, "qkv"), 32
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]

@@ -16,17 +16,17 @@ import torch
 from checkpoints import CONFIG, change, made
 from safetensors.torch import load_file, save_file
 
-from decodescope.engine.checkpoint import weights as reading
-from decodescope.engine.checkpoint.config import length_remarks, spec_from_config
-from decodescope.engine.checkpoint.folder import LoadError
-from decodescope.engine.checkpoint.weights import shapes
 from decodescope.engine.cost.passes import spec_of
-from decodescope.engine.load import SHIPPED, find, fingerprint, load, models
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.matrix import unpack
+from decodescope.engine.model.checkpoint import weights as reading
+from decodescope.engine.model.checkpoint.config import length_remarks, spec_from_config
+from decodescope.engine.model.checkpoint.folder import LoadError
+from decodescope.engine.model.checkpoint.weights import shapes
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.matrix import unpack
+from decodescope.engine.session.load import SHIPPED, find, fingerprint, load, models
 
 loading = importlib.import_module(
-    "decodescope.engine.load"
+    "decodescope.engine.session.load"
 )  # as an attribute of the engine, `load` is the function
 
 

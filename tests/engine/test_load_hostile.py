@@ -24,21 +24,21 @@ from safetensors.torch import load_file, save_file
 from tokenizers import models, pre_tokenizers
 
 from decodescope.engine import run
-from decodescope.engine.checkpoint import tokenizer as tokenizing
-from decodescope.engine.checkpoint import weights as reading
-from decodescope.engine.checkpoint.chat_template import TemplateError, render
-from decodescope.engine.checkpoint.config import FAMILIES, spec_from_config
-from decodescope.engine.checkpoint.folder import LoadError
-from decodescope.engine.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.load import SHIPPED, load
-from decodescope.engine.method import MethodError
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.matrix import can_pack
-from decodescope.engine.model.rope import frequencies
+from decodescope.engine.model.checkpoint import tokenizer as tokenizing
+from decodescope.engine.model.checkpoint import weights as reading
+from decodescope.engine.model.checkpoint.chat_template import TemplateError, render
+from decodescope.engine.model.checkpoint.config import FAMILIES, spec_from_config
+from decodescope.engine.model.checkpoint.folder import LoadError
+from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.matrix import can_pack
+from decodescope.engine.model.layers.rope import frequencies
+from decodescope.engine.session.load import SHIPPED, load
+from decodescope.engine.session.method import MethodError
 
 loading = importlib.import_module(
-    "decodescope.engine.load"
+    "decodescope.engine.session.load"
 )  # as an attribute of the engine, `load` is the function
 
 
@@ -72,10 +72,10 @@ WATCHED = """
 import json, sys
 sys.path.insert(0, sys.argv[2])
 import torch
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.load import load
-from decodescope.engine.checkpoint.tokenizer import Tokenizer
-import decodescope.engine.model.executor, jinja2.sandbox
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import load
+from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
+import decodescope.engine.model.forward.executor, jinja2.sandbox
 load("lab-draft", device="cpu")  # whatever is imported late is imported now
 events = []
 def watch(event, args):

@@ -11,13 +11,13 @@ import torch
 
 from decodescope.app.cli import main
 from decodescope.engine import Method, load, run
-from decodescope.engine.checkpoint.folder import LoadError
 from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.cost.passes import spec_of
-from decodescope.engine.load import find
-from decodescope.engine.model.matrix import Matrix
+from decodescope.engine.model.checkpoint.folder import LoadError
+from decodescope.engine.model.layers.matrix import Matrix
+from decodescope.engine.session.load import find
 from decodescope.engine.trace import open_trace
-from decodescope.engine.trace.summary import summarise
+from decodescope.engine.trace.query.summary import summarise
 
 SMALL = "lab-draft"
 

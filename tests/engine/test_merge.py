@@ -10,9 +10,9 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.methods.policies.h2o import H2O
-from decodescope.engine.model.cache import LayerStore
-from decodescope.engine.model.column import MERGED, TOKEN, Column
-from decodescope.engine.model.merge import merge
+from decodescope.engine.model.layers.column import MERGED, TOKEN, Column
+from decodescope.engine.model.stores.cache import LayerStore
+from decodescope.engine.model.stores.merge import merge
 from decodescope.engine.trace import check, open_trace
 from tests import toys
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from bytewise import RULES, question, scripted
 
-from decodescope.app.commands.bench_models import chosen, timed, told
+from decodescope.app.commands.bench.models import chosen, timed, told
+from decodescope.engine.bench.figures.models import DENSE, ModelsResult, ModelsRow
 from decodescope.engine.bench.models import ModelsBench, made, models, random_decoder, random_shape, speeds
-from decodescope.engine.bench.models_figures import DENSE, ModelsResult, ModelsRow
-from decodescope.engine.bench.questions import LabBenchError
+from decodescope.engine.bench.questions.questions import LabBenchError
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 
 ASKED = [question(1, "go A", "BCABCABCABCA", kind="code"), question(2, "ab A", "no such text", kind="copy")]
 

@@ -9,9 +9,9 @@ import toys
 
 from decodescope.engine import Method, MethodError
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 
 

@@ -13,13 +13,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from decodescope.engine import Method, Session, run
-from decodescope.engine.checkpoint.config import spec_from_config
-from decodescope.engine.checkpoint.weights import shapes
 from decodescope.engine.core.component import build, registry
-from decodescope.engine.decoding.drafter import Drafter
-from decodescope.engine.load import SHIPPED, Model, load
-from decodescope.engine.method import MethodError
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.model.checkpoint.config import spec_from_config
+from decodescope.engine.model.checkpoint.weights import shapes
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import SHIPPED, Model, load
+from decodescope.engine.session.method import MethodError
 from decodescope.engine.trace import Trace, check
 
 IDS = 4096  # of the shipped tokenizer

@@ -13,19 +13,19 @@ import tokenizers
 import torch
 from tokenizers import decoders, models, pre_tokenizers
 
-from decodescope.app.commands import bench_parallel
+from decodescope.app.commands.bench import parallel as bench_parallel
 from decodescope.engine import Method
 from decodescope.engine.bench import parallel
-from decodescope.engine.bench.parallel_figures import ONE, ParallelResult, ParallelRow
-from decodescope.engine.bench.parallel_tasks import TASKS, answers, at_once, right
-from decodescope.engine.bench.parallel_tasks import questions as asked
-from decodescope.engine.bench.questions import LabBenchError
-from decodescope.engine.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.bench.figures.parallel import ONE, ParallelResult, ParallelRow
+from decodescope.engine.bench.questions.parallel_tasks import TASKS, answers, at_once, right
+from decodescope.engine.bench.questions.parallel_tasks import questions as asked
+from decodescope.engine.bench.questions.questions import LabBenchError
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.load import Model
-from decodescope.engine.method import MethodError
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import MethodError
 
 SEED, COUNT = 3, 3
 END, MASK = "<|end|>", "<|mask|>"

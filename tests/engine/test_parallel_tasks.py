@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from tokenizers import Tokenizer
 
-from decodescope.engine.bench.parallel_tasks import (
+from decodescope.engine.bench.questions.parallel_tasks import (
     EMPTY,
     LISTS,
     NAMES,
@@ -26,7 +26,7 @@ from decodescope.engine.bench.parallel_tasks import (
     squares,
     sudokus,
 )
-from decodescope.engine.load import SHIPPED
+from decodescope.engine.session.load import SHIPPED
 
 LENGTHS = {"sudoku": 6}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from decodescope.engine.core.component import component
 from decodescope.engine.core.params import Param, ParamError, nearest, param
-from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.decoding.bases.drafter import Drafter
 
 LENGTH = Param("length", int, 8, low=1, high=64, unit="tokens")
 SHARE = Param("share", float, 0.5, low=0.0)

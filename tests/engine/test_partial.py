@@ -12,12 +12,12 @@ from torch import Tensor
 
 from decodescope.engine.core.component import build
 from decodescope.engine.cost.cost import exit_test, ops_of, pass_ops
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Ran, Skip
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.partial import Ran, Skip
 from decodescope.engine.trace import check
-from decodescope.engine.trace.exited import Exit, check_exit
-from decodescope.engine.trace.passed import Pass
+from decodescope.engine.trace.records.exited import Exit, check_exit
+from decodescope.engine.trace.records.passed import Pass
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from checkpoints import CONFIG, made
 
-from decodescope.engine.checkpoint.config import spec_from_config
-from decodescope.engine.checkpoint.folder import LoadError
 from decodescope.engine.core.spec import Picture
 from decodescope.engine.cost.passes import spec_of
-from decodescope.engine.load import load
-from decodescope.engine.trace.limits import TraceError
+from decodescope.engine.model.checkpoint.config import spec_from_config
+from decodescope.engine.model.checkpoint.folder import LoadError
+from decodescope.engine.session.load import load
+from decodescope.engine.trace.values.limits import TraceError
 
 RASTER = {"height": 2, "width": 3, "levels": [4, 5, 6]}
 ANY = {**RASTER, "cells": [10, 11, 12, 13, 14, 15]}

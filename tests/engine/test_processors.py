@@ -12,8 +12,7 @@ import torch
 import toys
 
 from decodescope.engine import Session
-from decodescope.engine.model.executor import Executor
-from decodescope.engine.timing.threads import (
+from decodescope.engine.decoding.shared.thread_count import (
     REST_S,
     SLOW,
     SPAN_US,
@@ -24,10 +23,11 @@ from decodescope.engine.timing.threads import (
     numbers,
     timed,
 )
+from decodescope.engine.model.forward.executor import Executor
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.content import ContentHash
-from decodescope.engine.trace.environment import threads_of
-from decodescope.engine.trace.events import Environment, Pass
+from decodescope.engine.trace.encoding.content import ContentHash
+from decodescope.engine.trace.records.environment import threads_of
+from decodescope.engine.trace.records.events import Environment, Pass
 
 
 @pytest.fixture(autouse=True)
@@ -251,7 +251,7 @@ def test_a_number_whose_first_pass_takes_very_long_is_timed_once(monkeypatch: py
         passes.append(torch.get_num_threads())
         return 1e9 if torch.get_num_threads() == 2 else 1e9 / TOO_FAR / 2
 
-    monkeypatch.setattr("decodescope.engine.timing.threads.pass_us", slow)
+    monkeypatch.setattr("decodescope.engine.decoding.shared.thread_count.pass_us", slow)
     took = timed(toys.pair()[0].decoder, [1, 2], 0.0)
     assert (
         passes == [1, 1, 1, 2] and took[2] == [1e9, 1e9] and 0 < took[1][0] < 1e6
@@ -261,12 +261,12 @@ def test_a_number_whose_first_pass_takes_very_long_is_timed_once(monkeypatch: py
 def test_idle_processors_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [f"cpu{n} 700 {100 * (n + 1)} 90 5000 20 0 8 3 0 0" for n in range(64)]
     (tmp_path / "stat").write_text("cpu  1 2 3 4 5\n" + "\n".join(lines) + "\nintr 17\n")
-    monkeypatch.setattr("decodescope.engine.timing.threads.STAT", tmp_path / "stat")
+    monkeypatch.setattr("decodescope.engine.decoding.shared.thread_count.STAT", tmp_path / "stat")
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 2}, raising=False)
     monkeypatch.setattr("os.sysconf", lambda name: 100)
     for niceness, seconds in ((0, 104.4), (5, 100.4)):
         monkeypatch.setattr("os.nice", lambda more, now=niceness: now)
         assert idle_s() == pytest.approx(seconds)
-    monkeypatch.setattr("decodescope.engine.timing.threads.STAT", tmp_path / "none")
+    monkeypatch.setattr("decodescope.engine.decoding.shared.thread_count.STAT", tmp_path / "none")
     monkeypatch.delattr("os.nice")  # as where there is no such file
     assert idle_s() is None

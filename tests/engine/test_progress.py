@@ -12,11 +12,11 @@ import toys
 from decodescope.engine.core import progress as core
 from decodescope.engine.core.progress import SETTING, Progress
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.decoding import reader
-from decodescope.engine.load import load
-from decodescope.engine.method import Method
-from decodescope.engine.replay.exact_law import law, sample
-from decodescope.engine.run import run
+from decodescope.engine.decoding.bases import reader
+from decodescope.engine.session.load import load
+from decodescope.engine.session.method import Method
+from decodescope.engine.session.replay.exact_law import law, sample
+from decodescope.engine.session.run import run
 from decodescope.engine.timing import measure
 
 SAMPLED = Method.named({"sampler": ["top_k", "temperature"]}, {"top_k": {"k": 2}})
@@ -94,7 +94,9 @@ def test_what_cannot_be_is_refused_before_a_model_is_loaded(
     wrong: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads: list[object] = []
-    home = importlib.import_module("decodescope.engine.run")  # by its name the package has the function
+    home = importlib.import_module(
+        "decodescope.engine.session.run"
+    )  # by its name the package has the function
     monkeypatch.setattr(home, "loaded", lambda *given: loads.append(given))
     with pytest.raises(Refusal):
         run("lab", **{"text_or_ids": "hello", **wrong})

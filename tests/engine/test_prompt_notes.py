@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from decodescope.engine import load, run
-from decodescope.engine.checkpoint.chat_template import Templates
-from decodescope.engine.checkpoint.prompt_notes import COMMAND, PAGE, PYTHON, prompt_notes
-from decodescope.engine.checkpoint.tokenizer import Tokenizer
-from decodescope.engine.load import SHIPPED, Model
+from decodescope.engine.model.checkpoint.chat_template import Templates
+from decodescope.engine.model.checkpoint.prompt_notes import COMMAND, PAGE, PYTHON, prompt_notes
+from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.session.load import SHIPPED, Model
 
 TURN = "{% for m in messages %}<|user|>{{ m.content }}<|end|>{% endfor %}"
 ENDLESS = "the chat template ends an answer with '<|end|>', which is no stop token of this model, so a text goes on behind it: "

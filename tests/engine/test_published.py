@@ -18,17 +18,17 @@ from drafting import feature_of
 from safetensors.torch import save_file
 
 from decodescope.engine import Session
-from decodescope.engine.checkpoint.config import spec_from_config
-from decodescope.engine.checkpoint.folder import LoadError
-from decodescope.engine.checkpoint.weights import Weights, shapes
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.core.spec import ModelSpec, Rope
-from decodescope.engine.decoding.draft import ROOT
-from decodescope.engine.heads.base import Head
-from decodescope.engine.heads.files import read_heads, write
-from decodescope.engine.heads.published import FAMILIES, recognised
-from decodescope.engine.load import load
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.values.draft import ROOT
+from decodescope.engine.model.checkpoint.config import spec_from_config
+from decodescope.engine.model.checkpoint.folder import LoadError
+from decodescope.engine.model.checkpoint.weights import Weights, shapes
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.model.heads.files import read_heads, write
+from decodescope.engine.model.heads.published.published import FAMILIES, recognised
+from decodescope.engine.session.load import load
 
 D, V = toys.SPEC.d_model, toys.SPEC.vocab
 HEADS = 3

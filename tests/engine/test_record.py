@@ -12,9 +12,9 @@ from counting import TorchCalls
 from sizes import thinned
 
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding import record
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.record import record
+from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.trace import check
 
 DRAFTING = [part for part in toys.variants("drafter") if part[0] != "none"]

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from decodescope.app.commands.bench_decode import page
-from decodescope.app.commands.measuring import unused_settings
-from decodescope.engine.bench import speed
-from decodescope.engine.bench.contest import Contestant, Written
-from decodescope.engine.bench.speed import Reference, chosen_settings
-from decodescope.engine.load import SHIPPED, load
+from decodescope.app.commands.bench.decode import page
+from decodescope.app.commands.shared.measuring import unused_settings
+from decodescope.engine.bench.clock import speed
+from decodescope.engine.bench.clock.contest import Contestant, Written
+from decodescope.engine.bench.clock.speed import Reference, chosen_settings
+from decodescope.engine.session.load import SHIPPED, load
 
 # each changes the text of `generate`, or breaks it, where it is used
 ACTING: dict[str, Any] = {

@@ -10,12 +10,12 @@ import torch
 import toys
 
 from decodescope.engine.bench import repetition
-from decodescope.engine.bench.questions import LabBenchError
+from decodescope.engine.bench.questions.questions import LabBenchError
 from decodescope.engine.bench.repetition import TEXT, Repeated, copies, curve, read, sentences, spread, starts
-from decodescope.engine.method import MethodError
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.repeats import repeats, said_again
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.method import MethodError
+from decodescope.engine.trace.query.repeats import repeats, said_again
 
 TIMES = 4
 TEXTS = [([3, 1, 4], [1, 5, 9, 2]), ([2], [7, 1, 8]), ([6, 6, 2, 0, 5], [3, 3, 4, 10, 11, 3]), ([1, 2], [5])]

@@ -15,14 +15,14 @@ import pytest
 import toys
 from bytewise import RULES, question, scripted
 
-from decodescope.engine.bench.answers_figures import BASELINE
-from decodescope.engine.bench.contest import ours
-from decodescope.engine.bench.head_clock import watching
+from decodescope.engine.bench.clock.contest import ours
+from decodescope.engine.bench.clock.head_clock import watching
+from decodescope.engine.bench.figures.answers import BASELINE
 from decodescope.engine.bench.models import random_decoder
 from decodescope.engine.bench.speculation import speculation
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.trace.events import Pass
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.trace.records.events import Pass
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "benchmarks"
 DRAFTED = {"drafted": toys.method(drafter=("draft_model", {"length": 4}))}

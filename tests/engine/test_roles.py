@@ -13,11 +13,11 @@ from decodescope.engine import Method, MethodError, Session, run
 from decodescope.engine.core.component import KINDS, build, registry, roles
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.roles import BOTH, DRAFTS, TARGET, words
-from decodescope.engine.load import Model
 from decodescope.engine.methods.samplers.chain import Chain
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.pairing import paired
-from decodescope.engine.replay.fork import Fork
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.pairing import paired
+from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
 
 

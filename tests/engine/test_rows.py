@@ -13,14 +13,14 @@ from decodescope.engine import Method
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.cost.cost import ops_of
-from decodescope.engine.decoding.depth import Depth
-from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.column import COMPUTED, ORIGIN, PROPAGATED
-from decodescope.engine.model.decoder import Decoder, _Pass
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Block, Ran
-from decodescope.engine.session import Session
+from decodescope.engine.model.forward.decoder import Decoder, _Pass
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.column import COMPUTED, ORIGIN, PROPAGATED
+from decodescope.engine.model.layers.partial import Block, Ran
+from decodescope.engine.session.session import Session
 from decodescope.engine.trace import check
 
 LAYERS = 5
@@ -32,7 +32,7 @@ TEXT = [*toys.PROMPT, 3, 9, 1, 12, 6, 2, 11, 5, 8, 10]
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry("depth"), "choosing", Choosing)
-    monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", 4)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.reader.CHUNK", 4)
 
 
 def under(decoder: Decoder, gap: str, **knobs) -> tuple[Lane, Choosing]:

@@ -10,8 +10,8 @@ import torch
 import toys
 
 from decodescope.engine import Session
-from decodescope.engine.decoding import reader
-from decodescope.engine.runner import PAUSED, Job, QueueFull, Runner
+from decodescope.engine.decoding.bases import reader
+from decodescope.engine.session.runner import PAUSED, Job, QueueFull, Runner
 from decodescope.engine.trace import Trace, check
 
 LONG = 60
@@ -197,7 +197,7 @@ def test_branch_of_a_paused_run(runner: Runner) -> None:
 def test_slow_reader_misses_the_oldest_and_stops_nobody(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("decodescope.engine.runner.RING", 8)
+    monkeypatch.setattr("decodescope.engine.session.runner.RING", 8)
     job = runner.submit(session())
     assert job.wait(30) and [s.step for s in job.since(0)] == list(range(LONG - 8, LONG))
     assert [s.step for s in job.events()] == list(range(LONG - 8, LONG))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decodescope.engine.bench import score as scorers
-from decodescope.engine.bench.score import SCORERS, distance, score
+from decodescope.engine.bench.questions import score as scorers
+from decodescope.engine.bench.questions.score import SCORERS, distance, score
 from decodescope.engine.core.arithmetic import value_of
 
 CASES = [

@@ -13,8 +13,8 @@ from brute import brute
 
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import KVCache
 
 FIRST, LATER = [0, 2, 4, 7], [1, 3, 8]  # places that are committed, and those that are read then
 TOKENS, PLACES = [3, 1, 4, 1, 5, 9, 2], FIRST + LATER

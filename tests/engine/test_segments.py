@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.model import segments as module
-from decodescope.engine.model.attention import explicit
-from decodescope.engine.model.segments import Dense, Part, Segment, attended, joined, plain
+from decodescope.engine.model.attention import segments as module
+from decodescope.engine.model.attention.attention import explicit
+from decodescope.engine.model.attention.segments import Dense, Part, Segment, attended, joined, plain
 
 B, H, G, D = 2, 2, 3, 8
 CLOSE = {

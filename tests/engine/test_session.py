@@ -11,12 +11,12 @@ import torch
 import toys
 
 from decodescope.engine import Method, MethodError, Session, run
-from decodescope.engine import session as sessions
-from decodescope.engine.decoding import reader
-from decodescope.engine.load import Model
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.session import Stopped
+from decodescope.engine.decoding.bases import reader
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.session import session as sessions
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.session import Stopped
 from decodescope.engine.trace import Trace, TraceError, check
 
 METHODS = {

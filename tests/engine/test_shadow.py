@@ -14,16 +14,16 @@ from voted import held, maps, sharp
 
 from decodescope.engine.core.component import build
 from decodescope.engine.core.roles import WHOLE
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.weights import Calibration, transforms
-from decodescope.engine.load import Model
-from decodescope.engine.method import MethodError
-from decodescope.engine.model.executor import Executor
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.replay.fork import Fork
-from decodescope.engine.session import Session
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.weights import Calibration, transforms
+from decodescope.engine.model.forward.executor import Executor
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import MethodError
+from decodescope.engine.session.replay.fork import Fork
+from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Trace, check, open_trace
-from decodescope.engine.trace.whose import setting
+from decodescope.engine.trace.query.whose import setting
 
 PROMPT, TEXT = 24, toys.prompts(1, 40, seed=5)[0]
 

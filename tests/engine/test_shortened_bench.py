@@ -11,13 +11,13 @@ import pytest
 import torch
 from bytewise import lively, question
 
-from decodescope.app.commands import bench_prompts
+from decodescope.app.commands.bench import prompts as bench_prompts
 from decodescope.engine import Method
-from decodescope.engine.bench.answers_figures import BASELINE
+from decodescope.engine.bench.figures.answers import BASELINE
+from decodescope.engine.bench.figures.shortened import ShortenedResult
 from decodescope.engine.bench.shortened import LEAST, ShortenedBench, known, shortened
-from decodescope.engine.bench.shortened_figures import ShortenedResult
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.session import Session
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.session import Session
 
 TEXT = "What did it say? The cat sat on the mat. It was a large mat, and the cat was small. Then it ran. Who ran?"
 METHODS = {

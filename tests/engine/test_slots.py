@@ -9,8 +9,8 @@ import torch
 import toys
 
 from decodescope.engine import Session
-from decodescope.engine.decoding.draft import ROOT, Draft, Slots
-from decodescope.engine.model.rope import rotate_
+from decodescope.engine.decoding.values.draft import ROOT, Draft, Slots
+from decodescope.engine.model.layers.rope import rotate_
 
 SPEC = toys.SPEC
 TEXT = toys.prompts(1, 21, 4)[0]

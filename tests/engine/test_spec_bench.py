@@ -8,9 +8,16 @@ import pytest
 from bytewise import question
 
 from decodescope.engine.bench.answers import QUESTIONS
-from decodescope.engine.bench.questions import Question, even_of_each, read_questions
-from decodescope.engine.bench.spec_bench import TASK_OF, TASKS, is_spec_bench, published, spec_bench, task_of
-from decodescope.engine.bench.speculation_figures import SpecRow
+from decodescope.engine.bench.figures.speculation import SpecRow
+from decodescope.engine.bench.questions.questions import Question, even_of_each, read_questions
+from decodescope.engine.bench.questions.spec_bench import (
+    TASK_OF,
+    TASKS,
+    is_spec_bench,
+    published,
+    spec_bench,
+    task_of,
+)
 from decodescope.engine.core.component import registry
 
 AGAINST = {"plain": "plain", "drafted": "plain"}

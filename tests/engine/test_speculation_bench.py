@@ -16,11 +16,12 @@ from bytewise import LAST, RULES, WHOLE, letters, question, scripted
 
 from decodescope.engine import Method
 from decodescope.engine.bench.answers import Bench
-from decodescope.engine.bench.answers_figures import BASELINE
-from decodescope.engine.bench.bootstrap import interval
-from decodescope.engine.bench.contest import ours
-from decodescope.engine.bench.head_clock import HeadClock, watching
-from decodescope.engine.bench.questions import LabBenchError, even_of_each
+from decodescope.engine.bench.clock.contest import ours
+from decodescope.engine.bench.clock.head_clock import HeadClock, watching
+from decodescope.engine.bench.figures.answers import BASELINE
+from decodescope.engine.bench.figures.speculation import SpecResult, SpecRow, compared, goals
+from decodescope.engine.bench.questions.bootstrap import interval
+from decodescope.engine.bench.questions.questions import LabBenchError, even_of_each
 from decodescope.engine.bench.speculation import (
     DRAWING,
     VARIANTS,
@@ -30,7 +31,6 @@ from decodescope.engine.bench.speculation import (
     framed,
     speculation,
 )
-from decodescope.engine.bench.speculation_figures import SpecResult, SpecRow, compared, goals
 from decodescope.engine.core.component import registry
 
 DRAFTED = {"drafted": toys.method(drafter=("draft_model", {"length": 4}))}

@@ -9,11 +9,11 @@ import pytest
 import toys
 
 from decodescope.engine import MethodError, ParamError, run, start
-from decodescope.engine.decoding import lane
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.run import Asked
-from decodescope.engine.runner import Job
-from decodescope.engine.start import Running
+from decodescope.engine.decoding.bases import lane
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.session.run import Asked
+from decodescope.engine.session.runner import Job
+from decodescope.engine.session.start import Running
 from decodescope.engine.trace import End, Header, Prefill, Step, check, open_trace
 
 SAMPLED = dict(max_new_tokens=20, seed=3)

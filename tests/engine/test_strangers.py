@@ -36,9 +36,9 @@ from strangers import (
 
 from decodescope.app.cli import main
 from decodescope.engine import load, run
-from decodescope.engine.checkpoint.folder import LoadError
-from decodescope.engine.load import Model
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.checkpoint.folder import LoadError
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model
 
 TEXT = list(range(300, 340))
 

@@ -12,19 +12,19 @@ import torch
 import toys
 
 from decodescope.engine import Method, MethodError, Session
-from decodescope.engine.batch import together as going
-from decodescope.engine.batch.in_step import in_step, sets
-from decodescope.engine.batch.together import PATIENCE, ROWS, Figures, Seat, together
 from decodescope.engine.core.component import registry
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.model import executor
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Ran
-from decodescope.engine.model.several import Asked, forward
+from decodescope.engine.decoding.values.draft import ROOT, Draft
+from decodescope.engine.model.forward import executor
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.forward.several import Asked, forward
+from decodescope.engine.model.layers.partial import Ran
+from decodescope.engine.model.stores.cache import KVCache
+from decodescope.engine.session.batch import together as going
+from decodescope.engine.session.batch.in_step import in_step, sets
+from decodescope.engine.session.batch.together import PATIENCE, ROWS, Figures, Seat, together
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.events import Step
+from decodescope.engine.trace.records.events import Step
 
 PROMPTS = [toys.PROMPT, [5], [2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4, 5, 9, 0, 4, 5, 2, 3, 5, 3, 6, 0, 2, 8, 7]]
 COUNTS = [18, 40, 5]

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from decodescope.engine.checkpoint import chat_template as template
-from decodescope.engine.checkpoint.chat_template import TemplateError, render
-from decodescope.engine.checkpoint.tokenizer import Tokenizer
-from decodescope.engine.load import SHIPPED
-from decodescope.engine.trace.pieces import join
+from decodescope.engine.model.checkpoint import chat_template as template
+from decodescope.engine.model.checkpoint.chat_template import TemplateError, render
+from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.session.load import SHIPPED
+from decodescope.engine.trace.records.pieces import join
 
 SHARED = Tokenizer.from_folder(SHIPPED / "lab-draft")
 

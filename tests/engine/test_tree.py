@@ -15,10 +15,10 @@ import toys
 
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.cost.cost import cost_of
-from decodescope.engine.model.branches import BranchStore, branch
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.tree import PLANS, Tree, TreePlan
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.branches import BranchStore, branch
+from decodescope.engine.model.stores.cache import KVCache
+from decodescope.engine.model.stores.tree import PLANS, Tree, TreePlan
 from decodescope.engine.trace import Trace, check
 
 PLANNED = pytest.mark.parametrize("plan", PLANS)

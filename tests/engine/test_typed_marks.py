@@ -9,8 +9,8 @@ import pytest
 import tokenizers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
-from decodescope.engine.checkpoint.chat_template import TemplateError
-from decodescope.engine.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.model.checkpoint.chat_template import TemplateError
+from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}<|u|> {{ m.content }} <|e|>\n{% endfor %}U<|e|>a"
 MESSAGES = (

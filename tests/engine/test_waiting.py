@@ -11,10 +11,10 @@ from torch import Tensor
 
 from decodescope.engine.core.component import build
 from decodescope.engine.cost.cost import ops_of
-from decodescope.engine.decoding.depth import Depth
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import KVCache
 
 LAYERS = 5
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=LAYERS), 3, torch.float64))

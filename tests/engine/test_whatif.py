@@ -12,9 +12,9 @@ import toys
 
 from decodescope.engine.core.component import registry
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.method import Method
-from decodescope.engine.replay.fork import Fork
-from decodescope.engine.replay.whatif import Change, Derived, NeedsRun, derive
+from decodescope.engine.session.method import Method
+from decodescope.engine.session.replay.fork import Fork
+from decodescope.engine.session.replay.whatif import Change, Derived, NeedsRun, derive
 from decodescope.engine.trace import Step, Trace
 
 WARM = ("temperature", dict(temperature=0.9))

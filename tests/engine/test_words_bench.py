@@ -14,12 +14,13 @@ import pytest
 from bytewise import RULES, lively, question, scripted
 
 from decodescope.app.cli import main
-from decodescope.app.commands import bench_words
+from decodescope.app.commands.bench import words as bench_words
 from decodescope.engine import Method
 from decodescope.engine.bench import words as bench
 from decodescope.engine.bench.answers import QUESTIONS
-from decodescope.engine.bench.answers_figures import BASELINE
-from decodescope.engine.bench.questions import read_questions
+from decodescope.engine.bench.figures.answers import BASELINE
+from decodescope.engine.bench.figures.words import WordsResult, WordsRow, goals
+from decodescope.engine.bench.questions.questions import read_questions
 from decodescope.engine.bench.words import (
     ANY,
     FORMS,
@@ -32,11 +33,10 @@ from decodescope.engine.bench.words import (
     with_tests,
     words,
 )
-from decodescope.engine.bench.words_figures import WordsResult, WordsRow, goals
-from decodescope.engine.load import Model
-from decodescope.engine.method import MethodError
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.session import Session
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import MethodError
+from decodescope.engine.session.session import Session
 
 TOKENS = 10
 MASKED = ("grammar", "grammar (drawn)", "aligned")
@@ -212,7 +212,7 @@ def test_the_command_takes_samplers_and_its_script_writes_the_table(
     assert found["settings"]["further"]["amateur"]["name"] == "lab-draft"
     faulty = {**found, "methods": {"odd": {**found["methods"][BASELINE], "faults": ["it broke."]}}}
     assert "odd: it broke." in bench_words.told(faulty)
-    script = Path(bench_words.__file__).parents[2] / "benchmarks" / "words.py"
+    script = Path(bench_words.__file__).parents[3] / "benchmarks" / "words.py"
     table = subprocess.run(
         [sys.executable, str(script), str(out)], capture_output=True, text=True, check=True
     ).stdout

@@ -13,7 +13,7 @@ from decodescope.engine.cost.hardware import HardwareProfile, mbu, mfu
 from decodescope.engine.cost.passes import Passes
 from decodescope.engine.cost.worked import Worked, of_pass, of_step, of_steps
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.phases import decides
+from decodescope.engine.trace.records.phases import decides
 
 MACHINE = HardwareProfile("a machine", {"float64": 4e9, "float32": 8e9}, 2e9, kind="measured")
 

@@ -12,8 +12,8 @@ import torch
 import toys
 
 from decodescope.engine import Method, Session, run
-from decodescope.engine.load import Model
-from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
 
 pytestmark = pytest.mark.gpu
@@ -81,7 +81,7 @@ def test_memory_that_runs_out_ends_the_run_in_a_sentence_and_keeps_its_steps() -
 LOST = """
 import toys, torch
 from decodescope.engine import Session
-from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.trace import Trace
 session = Session(toys.model(toys.target().decoder.to(device="cuda")), toys.method(), toys.PROMPT, max_new_tokens=40)
 session.sink = Trace()

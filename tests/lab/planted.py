@@ -9,11 +9,11 @@ import numpy as np
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.trace import Header, Step, Trace
-from decodescope.engine.trace.events import DraftTree
+from decodescope.engine.trace.records.events import DraftTree
 
 NOTES = {
     "sure": Note("node", "sureness", "nats", "how sure it was of the node", line="bar"),

@@ -9,7 +9,7 @@ import toys
 
 from decodescope.engine import Session
 from decodescope.engine.core.roles import WHOLE
-from decodescope.engine.decoding.weights import Calibration, transforms
+from decodescope.engine.decoding.bases.weights import Calibration, transforms
 from decodescope.engine.trace import Trace
 from decodescope.lab.charts import figure
 from decodescope.lab.wire.beside import beside

@@ -13,7 +13,7 @@ from toylab import Words
 
 from decodescope.engine import Session
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.events import Fill
+from decodescope.engine.trace.records.events import Fill
 from decodescope.lab.wire.canvas import ROOM
 from decodescope.lab.wire.messages import most_nodes, wire_of
 from decodescope.lab.wire.wire import BUDGET, encode

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from decodescope.engine.checkpoint.tokenizer import Tokenizer
-from decodescope.engine.load import SHIPPED
+from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.session.load import SHIPPED
 
 from .drawn import Drawn, told
 from .runs import run

@@ -15,8 +15,8 @@ from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.hardware import device
 from decodescope.engine.cost.passes import Passes
 from decodescope.engine.trace import Trace, TraceError
-from decodescope.engine.trace.events import Made
-from decodescope.engine.trace.searched import Planner, Search
+from decodescope.engine.trace.details.searched import Planner, Search
+from decodescope.engine.trace.records.events import Made
 from decodescope.lab import decisions, explain, figure, open_trace
 from decodescope.lab.charts import CHARTS
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from decodescope.engine.decoding.draft import Draft, Verdict
-from decodescope.engine.decoding.sampler import softmax
-from decodescope.engine.decoding.tops import tops
-from decodescope.engine.method import Method
+from decodescope.engine.decoding.bases.sampler import softmax
+from decodescope.engine.decoding.values.draft import Draft, Verdict
+from decodescope.engine.decoding.values.tops import tops
+from decodescope.engine.session.method import Method
 from decodescope.lab.views.bundle import WEB
 
 from .drawn import Drawn, answer

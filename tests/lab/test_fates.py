@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import toys
 
-from decodescope.engine.trace.events import CacheChange
+from decodescope.engine.trace.records.events import CacheChange
 from decodescope.lab.cache.fates import Fates
 from decodescope.lab.cache.lives import KEPT, Lives
 from decodescope.lab.cache.needle import fate

@@ -12,8 +12,9 @@ from toys import SPEC
 
 from decodescope.engine.cost.cost import cost_of, speedup
 from decodescope.engine.cost.hardware import HardwareProfile
-from decodescope.engine.trace.summary import summarise
-from decodescope.lab.figures import bars, curve, laws, roofline, worth
+from decodescope.engine.trace.query.summary import summarise
+from decodescope.lab.figures import roofline, worth
+from decodescope.lab.figures.measured import bars, curve, laws
 from decodescope.lab.lessons import cost_table, time_table
 from decodescope.lab.views.perfetto import export_perfetto
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from toylab import HOSTILE as TEXTS
 
-from decodescope.app.commands import bench_kv
-from decodescope.lab.figures import kv_price
+from decodescope.app.commands.bench import kv as bench_kv
+from decodescope.lab.figures.measured import kv_price
 
 HOSTILE = TEXTS[0]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from toylab import HOSTILE
 
-from decodescope.lab.figures import labbench
+from decodescope.lab.figures.measured import labbench
 
 
 def one(

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import toys
 
-from decodescope.engine.replay.fork import Fork
+from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.events import Augmented, CacheChange, Fields, Header, Prefill, Step
+from decodescope.engine.trace.records.events import Augmented, CacheChange, Fields, Header, Prefill, Step
 from decodescope.lab.cache.attention import drawn, rows_of, shares
 from decodescope.lab.cache.lives import BY_READING, KEPT, Lives, overlap, portions, runs
 from decodescope.lab.cache.needle import fate, fate_of, places

@@ -12,11 +12,11 @@ import toys
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.passes import spec_of
-from decodescope.engine.decoding.weights import MATRICES, Calibration, bits_of, spelled, transforms
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.matrix import Matrix, unpack
+from decodescope.engine.decoding.bases.weights import MATRICES, Calibration, bits_of, spelled, transforms
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.layers.matrix import Matrix, unpack
 from decodescope.engine.trace import Trace, TraceError
-from decodescope.engine.trace.made import Made
+from decodescope.engine.trace.records.made import Made
 from decodescope.lab import show
 from decodescope.lab.charts import CHARTS
 from decodescope.lab.figures.model import cells

@@ -8,7 +8,7 @@ import pytest
 import toys
 from toylab import HOSTILE
 
-from decodescope.engine.trace.events import DraftTree
+from decodescope.engine.trace.records.events import DraftTree
 from decodescope.lab.figures import notes
 
 from .planted import NOTES, planted, values

@@ -11,7 +11,7 @@ import pytest
 import toys
 
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.repeats import repeats, rounds, written_laws
+from decodescope.engine.trace.query.repeats import repeats, rounds, written_laws
 from decodescope.lab.figures import repeats as chart
 
 from .drawn import Drawn, told

@@ -14,10 +14,10 @@ import toys
 from toylab import HOSTILE
 
 from decodescope.engine.trace import Header, Step, Trace, TraceError, open_trace
-from decodescope.engine.trace.conditions import Condition
-from decodescope.engine.trace.events import DraftTree, Extra, Pass, Tops, Trials
-from decodescope.engine.trace.summary import summarise
-from decodescope.engine.trace.tables import frame
+from decodescope.engine.trace.query.conditions import Condition
+from decodescope.engine.trace.query.summary import summarise
+from decodescope.engine.trace.query.tables import frame
+from decodescope.engine.trace.records.events import DraftTree, Extra, Pass, Tops, Trials
 from decodescope.lab import report
 from decodescope.lab.charts import figure
 from decodescope.lab.decision import walk

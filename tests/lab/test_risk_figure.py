@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from decodescope.engine.calibration.risk import hoeffding_bentkus
 from decodescope.engine.core import calibrated
 from decodescope.engine.core.calibrated import Calibration, Point, write
 from decodescope.engine.core.params import ParamError
-from decodescope.lab.figures import risk
+from decodescope.engine.cost.risk import hoeffding_bentkus
+from decodescope.lab.figures.measured import risk
 
 N, DELTA, EPS = 80, 0.2, 0.1
 

@@ -16,7 +16,7 @@ from decodescope.engine import Session
 from decodescope.engine.cost.cost import DTYPE_BITS, cost_of
 from decodescope.engine.cost.hardware import HardwareProfile, roof
 from decodescope.engine.cost.passes import Passes, spec_of
-from decodescope.engine.decoding.weights import Calibration, bits_of, transforms
+from decodescope.engine.decoding.bases.weights import Calibration, bits_of, transforms
 from decodescope.engine.trace import Trace
 from decodescope.lab import show
 from decodescope.lab.cost.machine import machine_of

@@ -9,7 +9,7 @@ import pytest
 import toys
 
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.searched import Planner, Search
+from decodescope.engine.trace.details.searched import Planner, Search
 from decodescope.lab.wire.messages import wire_of
 
 from .drawn import Drawn, told

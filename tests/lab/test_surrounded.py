@@ -6,7 +6,7 @@ import pytest
 import toys
 
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.events import Environment
+from decodescope.engine.trace.records.events import Environment
 
 from .drawn import Drawn, told
 

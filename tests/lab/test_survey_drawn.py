@@ -10,7 +10,7 @@ import pytest
 import toys
 
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.spans import judged, ranked
+from decodescope.engine.trace.details.spans import judged, ranked
 from decodescope.lab.wire import surveyed
 from decodescope.lab.wire.messages import wire_of
 

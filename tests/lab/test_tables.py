@@ -9,9 +9,9 @@ import pytest
 import toys
 
 from decodescope.engine.trace import Trace, frame, open_trace
-from decodescope.engine.trace.conditions import Condition
-from decodescope.engine.trace.shares import sampler_is_greedy
-from decodescope.engine.trace.summary import summarise
+from decodescope.engine.trace.checks.shares import sampler_is_greedy
+from decodescope.engine.trace.query.conditions import Condition
+from decodescope.engine.trace.query.summary import summarise
 from decodescope.lab.decision.table import COLUMNS, rows
 from decodescope.lab.figures import tree
 

@@ -9,8 +9,8 @@ import pytest
 import toys
 
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.trace.labels import Labels, Mention, settle
-from decodescope.engine.trace.lines import Infill, Lines
+from decodescope.engine.trace.details.labels import Labels, Mention, settle
+from decodescope.engine.trace.details.lines import Infill, Lines
 from decodescope.lab.decision.block import block
 from decodescope.lab.decision.explain import explain
 from decodescope.lab.decision.routed import turn

@@ -10,7 +10,7 @@ from toylab import Words
 
 from decodescope.engine import Session
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.threads import schedule, strands
+from decodescope.engine.trace.details.threads import schedule, strands
 from decodescope.lab.decision.block import block
 
 from .drawn import Drawn, told

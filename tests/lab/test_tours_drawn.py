@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from decodescope.app.runs.examples import Example, examples
-from decodescope.app.runs.tours import tours
+from decodescope.app.runs.catalogue.examples import Example, examples
+from decodescope.app.runs.catalogue.tours import tours
 from decodescope.engine.core.component import declared
 from decodescope.engine.trace import open_trace
 

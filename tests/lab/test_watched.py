@@ -12,7 +12,7 @@ from waiting import eventually
 from decodescope.engine import Method, start
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.methods.drafters.lookup.prompt_lookup import PromptLookup
-from decodescope.engine.start import Running
+from decodescope.engine.session.start import Running
 from decodescope.lab import controls, show
 from decodescope.lab.notebook import Scope, Watched
 from decodescope.lab.views.controls import drawn, knobs

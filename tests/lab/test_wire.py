@@ -11,7 +11,7 @@ import toys
 
 from decodescope.engine import Session
 from decodescope.engine.trace import Header, Prefill, Step, Trace
-from decodescope.engine.trace.events import CacheChange, DraftTree, Extra, Pass, Tops, Trials
+from decodescope.engine.trace.records.events import CacheChange, DraftTree, Extra, Pass, Tops, Trials
 from decodescope.lab.wire.messages import messages, wire_of
 from decodescope.lab.wire.wire import BUDGET, Wire, encode, end_message
 
@@ -205,7 +205,7 @@ def test_end_says_why() -> None:
 
 def test_counters_equal_the_summary() -> None:
     from decodescope.engine.trace import Trace
-    from decodescope.engine.trace.summary import summarise
+    from decodescope.engine.trace.query.summary import summarise
 
     steps = [small(), many(24)]
     steps[1].step, steps[1].n = 1, 4

@@ -12,7 +12,7 @@ from decodescope.engine import Method
 from decodescope.engine.core.component import registry
 from decodescope.engine.core.note import Note
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.notes import told
+from decodescope.engine.trace.checks.notes import told
 from decodescope.lab.wire.messages import messages, wire_of
 from decodescope.lab.wire.wire import BRIEF, BUDGET, NOTES, encode
 

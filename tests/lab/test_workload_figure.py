@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from decodescope.engine.answers import Answer, Answers, served, totals, zipf
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.trace.lookups import EVICTS, Evicts, Lookup, replayed
-from decodescope.lab.figures import workload
+from decodescope.engine.session.answers import Answer, Answers, served, totals, zipf
+from decodescope.engine.trace.records.lookups import EVICTS, Evicts, Lookup, replayed
+from decodescope.lab.figures.measured import workload
 
 CAPACITY, REQUESTS = 60, 120
 COST = {q: (1 + q % 3) * 0.4e9 for q in range(16)}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from decodescope.engine.decoding.chance import invert
+from decodescope.engine.decoding.values.chance import invert
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,9 @@ from typing import Literal
 import torch
 import toys
 
-from decodescope.engine.decoding.acceptance import AcceptanceRule
-from decodescope.engine.decoding.drafter import Drafter
-from decodescope.engine.decoding.sampler import Sampler
-from decodescope.engine.load import Model
-from decodescope.engine.method import Method
+from decodescope.engine.decoding.bases.acceptance import AcceptanceRule
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.bases.sampler import Sampler
 from decodescope.engine.methods.acceptance.block import Block
 from decodescope.engine.methods.acceptance.lossless import Lossless
 from decodescope.engine.methods.acceptance.spectr import SpecTr
@@ -56,6 +54,8 @@ from decodescope.engine.methods.samplers.repetition_penalty import RepetitionPen
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.methods.samplers.top_k import TopK
 from decodescope.engine.methods.samplers.top_p import TopP
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import Method
 
 from . import reference
 from .forking import ForkingChance, ScoredChance

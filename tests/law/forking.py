@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from decodescope.engine.decoding.chance import Chance, Draw, Purpose, Rest
-from decodescope.engine.replay.exact_law import EveryChance as ForkingChance
-from decodescope.engine.replay.exact_law import outcomes as limited
+from decodescope.engine.decoding.values.chance import Chance, Draw, Purpose, Rest
+from decodescope.engine.session.replay.exact_law import EveryChance as ForkingChance
+from decodescope.engine.session.replay.exact_law import outcomes as limited
 
 R = TypeVar("R")
 

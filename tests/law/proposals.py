@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.context import Context, Outcome
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.decoding.drafter import Drafter, top_tokens
+from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.drafter import Drafter, top_tokens
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 
 
 class _Tree(Drafter):

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.load import Model
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import KVCache
+from decodescope.engine.session.load import Model
 
 Seen = tuple[tuple[int, int], ...]  # (position, token) of every entry that a row sees, ascending
 Logits = Callable[[Seen], Tensor]  # -> float64 [V]

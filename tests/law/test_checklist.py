@@ -18,12 +18,9 @@ from law.proposals import Chosen, Taught
 from law.walk import Walk, distance
 
 from decodescope.engine import Session
-from decodescope.engine.decoding import settle
-from decodescope.engine.decoding.drafter import Drafter
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.heads.hydra import HydraHeads
-from decodescope.engine.heads.medusa import MedusaHeads
-from decodescope.engine.method import Method
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.record import settle
 from decodescope.engine.methods.acceptance import lossless
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.drafters.draft_model.dyspec import DySpec
@@ -33,6 +30,9 @@ from decodescope.engine.methods.drafters.lookup.token_recycling import TokenRecy
 from decodescope.engine.methods.drafters.lookup.trie import Trie
 from decodescope.engine.methods.drafters.shared.model_tree import ModelTree
 from decodescope.engine.methods.drafters.shared.ngrams import NgramCounts
+from decodescope.engine.model.heads.drafting.hydra import HydraHeads
+from decodescope.engine.model.heads.drafting.medusa import MedusaHeads
+from decodescope.engine.session.method import Method
 
 
 def law(drafter: Drafter, sampler: str = "T=0.7", whole: bool = False) -> float:

@@ -14,16 +14,16 @@ from law.tables import PROMPT, model, table
 from law.verdicts import judge, rows
 from law.walk import Walk
 
-from decodescope.engine.decoding.acceptance import Cursor, left_over
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.method import Method
+from decodescope.engine.decoding.bases.acceptance import Cursor, left_over
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.methods.acceptance.block import Block
 from decodescope.engine.methods.acceptance.lossless import Lossless
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.samplers.temperature import Temperature
-from decodescope.engine.replay.recall import Recall
-from decodescope.engine.session import Session
+from decodescope.engine.session.method import Method
+from decodescope.engine.session.replay.recall import Recall
+from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Trace, check
 
 RULES = [Lossless(), Block()]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from law.forking import lattice, outcomes
 
-from decodescope.engine.decoding.chance import rests
+from decodescope.engine.decoding.values.chance import rests
 
 P = torch.tensor([0.5, 0.0, 0.3, 0.2], dtype=torch.float64)
 

@@ -14,10 +14,10 @@ from law.reference import text_law
 from law.tables import PROMPT, Logits, Seen, remembered
 from law.walk import Text, Walk, distance
 
-from decodescope.engine.load import Model
-from decodescope.engine.method import Method
 from decodescope.engine.methods.samplers.chain import chained
 from decodescope.engine.methods.samplers.grammar import Grammar
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import Method
 
 PIECES = ["a", "b", "ab", "<end>"]
 END = 3

@@ -16,13 +16,13 @@ from law.tables import Logits, Seen, model, remembered, table
 from law.walk import Walk, distance
 
 from decodescope.engine.core.component import registry
-from decodescope.engine.decoding.law import TargetLaw
-from decodescope.engine.load import Model
-from decodescope.engine.method import Method
+from decodescope.engine.decoding.bases.law import TargetLaw
 from decodescope.engine.methods.laws.contrastive import Contrastive
 from decodescope.engine.methods.laws.nest import Nest
 from decodescope.engine.methods.laws.rapid import Rapid
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import Method
 
 EXACT = 1e-12
 VOCAB = 3

@@ -16,10 +16,10 @@ from law.walk import Walk, distance
 
 from decodescope.engine import Method, MethodError
 from decodescope.engine.core.component import build, registry
-from decodescope.engine.load import Model
 from decodescope.engine.methods.samplers.chain import Chain
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.methods.samplers.top_k import TopK
+from decodescope.engine.session.load import Model
 
 V = 4
 MOST = 120  # paths; a drafter with more of them is walked over shorter texts

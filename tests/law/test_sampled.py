@@ -17,9 +17,9 @@ from law.statistics import ONE_PERCENT, alarms, chi_square, critical, total_vari
 from law.tables import PROMPT, model
 from law.transformer import V, decoders, memo
 
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.method import Method
-from decodescope.engine.session import Session
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.session.method import Method
+from decodescope.engine.session.session import Session
 
 LENGTH = 3
 BOTH_SIDES = 4.8916  # |z| of an alarm once in a million

@@ -17,18 +17,18 @@ from law.transformer import SPEC, by_prefix
 from law.verdicts import judge
 from law.walk import Text, Walk, distance
 
-from decodescope.engine.decoding import acceptance as base
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.state import Stop
-from decodescope.engine.method import Method
+from decodescope.engine.decoding.bases import acceptance as base
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.state import Stop
+from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.methods.acceptance import lossless
 from decodescope.engine.methods.acceptance.lossless import Lossless
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.drafters.shared.model_tree import ModelTree
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.methods.strategies.draft_verify import DraftVerify
-from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.session.method import Method
 
 V, LENGTH = 4, 3
 found: dict[str, bool] = {}

@@ -13,13 +13,13 @@ from law.walk import Text, Walk, distance
 from sizes import sizes
 from torch import Tensor
 
-from decodescope.engine.batch.together import Figures, Seat, together
-from decodescope.engine.load import Model
-from decodescope.engine.method import Method
 from decodescope.engine.methods.drafters.own_layers.early_exit import EarlyExit
 from decodescope.engine.methods.drafters.own_layers.propd import ProPD
 from decodescope.engine.methods.drafters.own_layers.s2d import S2D
-from decodescope.engine.model import several
+from decodescope.engine.model.forward import several
+from decodescope.engine.session.batch.together import Figures, Seat, together
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import Method
 
 VOCAB = 3
 CLOSE = 1e-8

@@ -12,10 +12,10 @@ from law.proposals import Chosen, Independent
 from law.tables import KINDS, PROMPT, model
 from law.walk import Walk, distance
 
-from decodescope.engine.method import Method
 from decodescope.engine.methods.acceptance.typical import Typical
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.drafters.none import NoDraft
+from decodescope.engine.session.method import Method
 
 V, LENGTH, EPSILON, DELTA = 4, 3, 0.1, 0.3
 WARP = SAMPLERS["T=1"][1]

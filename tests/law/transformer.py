@@ -8,8 +8,8 @@ import torch
 import toys
 
 from decodescope.engine.core.spec import ModelSpec, Rope
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
 
 from .tables import Logits, Seen, remembered
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.draft import Draft, Verdict
+from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.decoding.values.draft import Draft, Verdict
 from decodescope.engine.methods.samplers.temperature import Temperature
 
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from decodescope.engine.load import Model
-from decodescope.engine.method import Method
-from decodescope.engine.model.executor import Executor
-from decodescope.engine.session import Session
+from decodescope.engine.model.forward.executor import Executor
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.method import Method
+from decodescope.engine.session.session import Session
 
 from .forking import ForkingChance, outcomes
 from .tables import PROMPT

@@ -13,10 +13,10 @@ from entries import entry
 
 from decodescope.engine import MethodError
 from decodescope.engine.core.component import build, registry
-from decodescope.engine.decoding.acceptance import Cursor
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.draft import ROOT, Draft, Verdict
-from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.decoding.bases.acceptance import Cursor
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.decoding.values.draft import ROOT, Draft, Verdict
+from decodescope.engine.model.forward.decoder import Decoder
 
 V = 6
 PROMPT = [0, 3]

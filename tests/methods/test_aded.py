@@ -17,7 +17,6 @@ from law.walk import Walk, distance
 
 from decodescope.engine import Session
 from decodescope.engine.core.component import build
-from decodescope.engine.method import Method, MethodError
 from decodescope.engine.methods.drafters.shared.tree_search import (
     BONUS,
     HIGHEST,
@@ -29,6 +28,7 @@ from decodescope.engine.methods.drafters.shared.tree_search import (
     places,
     search,
 )
+from decodescope.engine.session.method import Method, MethodError
 
 IDS = [int(x) for x in Path(toys.DATASTORE).read_text().split()]
 

@@ -15,11 +15,11 @@ import torch
 import toys
 
 from decodescope.engine import Method, MethodError, Session
-from decodescope.engine.load import Model
 from decodescope.engine.methods.strategies.shared.prefixes import Prefixes
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
-from decodescope.engine.trace.notes import told
+from decodescope.engine.trace.checks.notes import told
 
 SMALL, NESTED = "[ab]{1,2}c?|[a-c]d", 'start: "a" inner "b" | "c"\ninner: "a" "c"? "b" | "c"'
 GRAMMARS = {SMALL: "regex", NESTED: "lark"}

@@ -9,7 +9,7 @@ import pytest
 import toys
 
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.methods.drafters.shared.ngrams import NgramCounts
 
 

@@ -13,11 +13,11 @@ import toys
 from torch import Tensor
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.load import Model
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.threads import Ended, Strand, schedule, strands
+from decodescope.engine.trace.details.threads import Ended, Strand, schedule, strands
 
 PROMPT = list(b"Three rivers of the north")
 FORK, CHILD, END = 1, 2, 3

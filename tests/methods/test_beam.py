@@ -8,7 +8,7 @@ import pytest
 import torch
 import toys
 
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 
 SMALL = toys.model(toys.decoder(toys.shaped(vocab=4), 6, torch.float64, sharp=2.0))

@@ -12,9 +12,9 @@ import toys
 from drafting import path_of
 
 from decodescope.engine import Session
-from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.drafters.heads.bita import RATES
-from decodescope.engine.replay.exact_law import law
+from decodescope.engine.session.replay.exact_law import law
 
 V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
 M = 3  # mask tokens of the toy

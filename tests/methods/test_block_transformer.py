@@ -15,10 +15,10 @@ from decodescope.engine import MethodError, Session
 from decodescope.engine.cost.cost import ops_of
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.cost.passes import Passes
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.events import Pass
+from decodescope.engine.trace.records.events import Pass
 from decodescope.lab.cost.elsewhere import Pricer, Run
 
 BLOCK = 4

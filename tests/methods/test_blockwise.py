@@ -7,8 +7,8 @@ import torch
 import toys
 from drafting import drafts, feature_of
 
-from decodescope.engine.heads.blockwise import BlockwiseHeads
-from decodescope.engine.replay.exact_law import law
+from decodescope.engine.model.heads.drafting.blockwise import BlockwiseHeads
+from decodescope.engine.session.replay.exact_law import law
 
 V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
 

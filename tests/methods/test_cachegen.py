@@ -15,13 +15,13 @@ import pytest
 import torch
 import toys
 
-from decodescope.engine.method import MethodError
-from decodescope.engine.replay.fork import Fork
 from decodescope.engine.saved.deltas import ANCHOR, LEVELS, Shape, long, quantised, restored, short, steps
 from decodescope.engine.saved.entropy import decode, encode, frequencies, information
 from decodescope.engine.saved.file import MAGIC, SavedCacheError, _contexts, save
-from decodescope.engine.saving import load_cache, save_cache
-from decodescope.engine.session import Session
+from decodescope.engine.session.method import MethodError
+from decodescope.engine.session.replay.fork import Fork
+from decodescope.engine.session.saving import load_cache, save_cache
+from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Trace, check
 
 PROMPT = toys.prompts(1, 300, seed=5)[0]

@@ -16,8 +16,8 @@ from decodescope.engine import MethodError, Session
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.cost.cost import cost_of, look_ops
 from decodescope.engine.trace import check
-from decodescope.engine.trace.answered import mean_logp
-from decodescope.engine.trace.looked import Look
+from decodescope.engine.trace.details.answered import mean_logp
+from decodescope.engine.trace.details.looked import Look
 
 PAIRS = "\n".join(
     json.dumps({"question": q, "answer": a, "right": right})

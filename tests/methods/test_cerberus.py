@@ -12,7 +12,7 @@ import toys
 from cyclic import cyclic
 from drafting import feature_of
 
-from decodescope.engine.heads.cerberus import CerberusGate
+from decodescope.engine.model.heads.drafting.cerberus import CerberusGate
 from decodescope.engine.trace import check
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))

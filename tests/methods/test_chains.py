@@ -14,11 +14,11 @@ from law.tables import KINDS, constant, model, table
 from law.walk import Walk, distance
 
 from decodescope.engine import Session
-from decodescope.engine.method import Method
 from decodescope.engine.methods.acceptance.lossless import Lossless
 from decodescope.engine.methods.drafters.draft_model.chains import Chains
 from decodescope.engine.methods.samplers.temperature import Temperature
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.method import Method
 
 
 def walk(drafter: Chains, kind: str, sampler: str, vocab: int = 3, length: int = 3) -> Walk:

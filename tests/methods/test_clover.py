@@ -8,7 +8,7 @@ import torch.nn.functional as F
 import toys
 from drafting import drafts, feature_of, path_of
 
-from decodescope.engine.heads.clover import AttentionDecoder, CloverHeads
+from decodescope.engine.model.heads.drafting.clover import AttentionDecoder, CloverHeads
 
 
 def net() -> CloverHeads:

@@ -19,11 +19,11 @@ import color
 from cot_influx import Episode, embedded, nats
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.heads.color import SentenceScorer
-from decodescope.engine.load import Model
+from decodescope.engine.model.heads.color import SentenceScorer
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
-from decodescope.engine.trace.shortened import LEFT, SCORE, STAYS
-from decodescope.engine.trace.trace import Trace
+from decodescope.engine.trace.file.trace import Trace
+from decodescope.engine.trace.records.shortened import LEFT, SCORE, STAYS
 
 COUNT = 5
 

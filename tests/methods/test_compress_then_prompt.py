@@ -8,8 +8,8 @@ import pytest
 import torch
 import toys
 
-from decodescope.engine.method import Method, MethodError
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.method import Method, MethodError
 
 OFF = ("compress_then_prompt", {"use": False})
 CODEC = ("kivi", toys.SETTINGS["kivi"][0])

@@ -13,9 +13,9 @@ from decodescope.engine import MethodError
 from decodescope.engine.core.component import build
 from decodescope.engine.cost.cost import ops_of
 from decodescope.engine.cost.operators import Prices
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.heads.base import normed
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.base import normed
 from decodescope.engine.trace import check
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6, heads=("exits",)), 3, torch.float64))

@@ -14,7 +14,7 @@ import toys
 
 from decodescope.engine import Session
 from decodescope.engine.trace import check
-from decodescope.engine.trace.drawn import MEASURES, Drawn, Text, distance, elected, likeness
+from decodescope.engine.trace.details.drawn import MEASURES, Drawn, Text, distance, elected, likeness
 
 STOPS = [2, 7]
 HOT = ("temperature", {"temperature": 0.8})

@@ -10,10 +10,10 @@ import toys
 from torch.nn.functional import cosine_similarity
 
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.replay.fork import Fork
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.notes import told
+from decodescope.engine.trace.checks.notes import told
 from decodescope.lab.decision.explain import explain
 from decodescope.lab.wire.messages import wire_of
 

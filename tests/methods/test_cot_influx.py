@@ -19,11 +19,11 @@ import cot_influx
 from cot_influx import Episode
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.heads.cot_influx import ShotPolicies
-from decodescope.engine.load import Model
+from decodescope.engine.model.heads.cot_influx import ShotPolicies
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
-from decodescope.engine.trace.shortened import OUT, SCORE, STAYS
-from decodescope.engine.trace.trace import Trace
+from decodescope.engine.trace.file.trace import Trace
+from decodescope.engine.trace.records.shortened import OUT, SCORE, STAYS
 
 SHOTS = 5
 BREAK = needles.END

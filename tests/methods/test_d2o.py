@@ -12,11 +12,11 @@ from masked import Masked, hitters
 from voted import maps, sharp
 
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.column import MERGED, TOKEN
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.column import MERGED, TOKEN
 from decodescope.engine.trace import check
-from decodescope.engine.trace.notes import told
+from decodescope.engine.trace.checks.notes import told
 
 TEXT = toys.prompts(1, 90, seed=8)[0]
 N = 40

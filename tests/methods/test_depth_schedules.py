@@ -12,14 +12,14 @@ import toys
 from decodescope.engine import MethodError
 from decodescope.engine.core.component import build
 from decodescope.engine.cost.cost import cost_of, pass_cost
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.load import load
+from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.depth.shared.staircase import active, budget, executed
 from decodescope.engine.methods.depth.skipdecode import SkipDecode
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import load
 from decodescope.engine.trace import check
-from decodescope.engine.trace.passed import Pass
+from decodescope.engine.trace.records.passed import Pass
 
 LAYERS = 6
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=LAYERS), 3, torch.float64))

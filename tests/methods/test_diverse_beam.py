@@ -12,7 +12,7 @@ import torch
 import toys
 
 from decodescope.engine import MethodError
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import Trace, check
 from decodescope.lab.decision.explain import explain
 

@@ -9,8 +9,8 @@ import torch
 import toys
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.replay.exact_law import law
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.replay.exact_law import law
 from decodescope.engine.trace import check
 
 KINDS = ("medusa", "hydra", "eagle", "eagle2", "eagle3", "kangaroo")

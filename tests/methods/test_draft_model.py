@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import toys
 
-from decodescope.engine.trace.events import Tops
+from decodescope.engine.trace.records.events import Tops
 
 
 def overlap(tops: Tops, row: int) -> float:

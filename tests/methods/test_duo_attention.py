@@ -11,12 +11,12 @@ from masked import Keep, Masked
 
 from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.method import Method, MethodError
-from decodescope.engine.model.cache import PAGE
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import PAGE
+from decodescope.engine.session.method import Method, MethodError
 from decodescope.engine.trace import check
-from decodescope.engine.trace.notes import told
+from decodescope.engine.trace.checks.notes import told
 
 DECODER = toys.pair()[0].decoder
 WINDOWED = toys.decoder(toys.shaped(windows=(9, None, 4)), toys.LIVELY, torch.float64)
@@ -44,7 +44,7 @@ def test_it_equals_a_mask_by_head_over_a_full_cache(
     decoder: Any, share: float, needs: Needs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Token by token, in chunks, and in drafts: all rows see the same entries."""
-    monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", 7)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.reader.CHUNK", 7)
     made = lane(decoder, needs=needs, streaming=share, sinks=2, recent=6)
     streams, prompt = streaming(made), toys.PROMPT * 3
     keeps: list[list[Keep]] = [
@@ -83,7 +83,7 @@ def test_pages_of_streaming_heads_are_returned_while_the_prompt_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """So they never hold more than their budget and a chunk, in pages."""
-    monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", 32)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.reader.CHUNK", 32)
     made, most = lane(streaming=0.5, sinks=4, recent=12), 0
     streams = streaming(made)
     page = 2 * PAGE * 8 * 8  # keys and values of 8 numbers of 8 bytes

@@ -11,11 +11,11 @@ import toys
 from law.tables import PROMPT, constant, model
 
 from decodescope.engine import Session
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.method import Method
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.drafters.draft_model.dyspec import DySpec
 from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.session.method import Method
 
 HALF = (0.5, 0.3, 0.2)
 

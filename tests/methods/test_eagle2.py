@@ -11,7 +11,7 @@ import torch
 import toys
 from drafting import drafts, path_of, read_alone
 
-from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.drafters.shared.trees import Beam
 
 KINDS = {"eagle2": "eagle", "eagle3": "eagle3"}  # drafter -> its layer

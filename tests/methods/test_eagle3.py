@@ -14,9 +14,9 @@ from drafting import drafts, feature_of
 from methods.test_draft_heads import SAMPLERS, alone, method
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.heads.eagle3 import Eagle3Layer, fused_layers, spread
-from decodescope.engine.load import Model
-from decodescope.engine.replay.exact_law import law
+from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers, spread
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.replay.exact_law import law
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
 import heads as training

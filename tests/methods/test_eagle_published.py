@@ -12,17 +12,17 @@ import toys
 from safetensors.torch import save_file
 
 from decodescope.engine import Session
-from decodescope.engine.checkpoint.config import spec_from_config
-from decodescope.engine.checkpoint.folder import LoadError
-from decodescope.engine.checkpoint.keys import Config
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.heads.files import read_heads, write
-from decodescope.engine.heads.published import FAMILIES, recognised
-from decodescope.engine.heads.stored import Stored, opened
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.values.draft import ROOT, Draft
+from decodescope.engine.model.checkpoint.config import spec_from_config
+from decodescope.engine.model.checkpoint.folder import LoadError
+from decodescope.engine.model.checkpoint.keys import Config
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.files import read_heads, write
+from decodescope.engine.model.heads.published.published import FAMILIES, recognised
+from decodescope.engine.model.heads.published.stored import Stored, opened
 
 Tensors = dict[str, torch.Tensor]
 CPU = torch.device("cpu")

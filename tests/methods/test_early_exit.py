@@ -12,13 +12,13 @@ import toys
 from decodescope.engine import MethodError, ParamError
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.cost.cost import ops_of
-from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.drafters.own_layers.early_exit import EarlyExit
 from decodescope.engine.methods.drafters.shared.exits import Watched
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.passed import Pass
+from decodescope.engine.trace.records.passed import Pass
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
 CRITERIA = {

@@ -13,11 +13,11 @@ import toys
 
 from decodescope.engine import Method, MethodError, Session, load
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.heads.edit import EditTagger, Places
-from decodescope.engine.load import Model
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.edit import EditTagger, Places
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
-from decodescope.engine.trace.edited import (
+from decodescope.engine.trace.details.edited import (
     DELETE,
     INSERT,
     KEEP,

@@ -13,13 +13,13 @@ from torch import Tensor
 from voted import best, held, maps, sharp
 
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.load import load
-from decodescope.engine.model.column import MERGED, TOKEN
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.column import MERGED, TOKEN
+from decodescope.engine.session.load import load
 from decodescope.engine.trace import check
-from decodescope.engine.trace.notes import told
+from decodescope.engine.trace.checks.notes import told
 
 Source = Callable[[], tuple[Decoder, list[int]]]
 TEXT, N = toys.prompts(1, 90, seed=8)[0], 40

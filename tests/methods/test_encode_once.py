@@ -11,10 +11,10 @@ import toys
 
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.load import Model
-from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.threads import schedule, strands
+from decodescope.engine.trace.details.threads import schedule, strands
 
 DOC = list(b"The river rises in the hills and runs to the sea. Nobody has ever counted its bends.")
 QUESTIONS = ["Where does it rise?", "Who counted?", "What runs to the sea, and why so slowly?"]

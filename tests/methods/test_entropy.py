@@ -11,7 +11,7 @@ import toys
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.trace import check
-from decodescope.engine.trace.looked import Look
+from decodescope.engine.trace.details.looked import Look
 
 KNOBS = dict(tau=1.0, window=3, stay=2)
 

@@ -11,14 +11,14 @@ import torch
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.cost import pass_ops
-from decodescope.engine.decoding.weights import Calibration
+from decodescope.engine.decoding.bases.weights import Calibration
 from decodescope.engine.methods.weights.cut_layers import CutLayers
 from decodescope.engine.methods.weights.evopress import EvoPress
 from decodescope.engine.methods.weights.shared.evolution import Judge, Plan, every
 from decodescope.engine.methods.weights.shared.texts import divergence, logits, texts
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import KVCache
 from tests import toys
 
 SPEC = replace(toys.SPEC, n_layers=8, n_heads=2, n_kv_heads=1, d_ff=32, heads=())

@@ -14,10 +14,10 @@ import torch
 import toys
 
 from decodescope.engine import Session
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.spans import Spans, spans_problems
+from decodescope.engine.trace.details.spans import Spans, spans_problems
 from decodescope.lab import figure
 from decodescope.lab.decision.explain import explain
 

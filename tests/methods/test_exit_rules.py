@@ -10,9 +10,9 @@ import toys
 from leaving import DEEP, asked, reader
 
 from decodescope.engine.core.component import build, registry
-from decodescope.engine.decoding.exits import ExitRule
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.exits import ExitRule
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 
 RULES = [name for name, part in registry("depth").items() if not part.exact]

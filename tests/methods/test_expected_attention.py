@@ -12,11 +12,11 @@ from voted import best, held, sharp
 from decodescope.engine.core.component import build
 from decodescope.engine.core.moments import Moments
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.prompt import Prompt
-from decodescope.engine.model.cache import LayerStore
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.values.prompt import Prompt
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import LayerStore
 
 SINKS, N = 2, 40
 
@@ -71,7 +71,7 @@ def caught(
 def test_worth_and_kept_set_are_those_of_the_whole_prompts_queries(
     chunk: int, layout: int, monkeypatch
 ) -> None:
-    monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", chunk)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.reader.CHUNK", chunk)
     decoder, text = sharp(by=0.5, n_kv_heads=layout), toys.prompts(1, N)[0]
     made, scale = lane(decoder), 8**-0.5
     worths, stores = caught(made, text, monkeypatch)

@@ -12,9 +12,9 @@ import toys
 from filling import filled, fills
 
 from decodescope.engine import Method, Session
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.explored import bits
+from decodescope.engine.trace.details.explored import bits
 
 COUNT = 22
 KNOBS = {"tau": 0.9, "beyond": 0.05, "least": 6}

@@ -11,11 +11,11 @@ import toys
 from voted import maps, sharp
 
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.policies.fastgen import CANDIDATES
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.notes import told
+from decodescope.engine.trace.checks.notes import told
 
 TEXT = toys.prompts(1, 90, seed=8)[0]
 MARKS, POINTS = frozenset({5}), {2: " ,", 9: "...", 3: "a.", 4: " "}  # ids 2 and 9 are punctuation

@@ -8,9 +8,9 @@ import toys
 from leaving import DEEP
 
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.method import MethodError
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.method import MethodError
 from decodescope.engine.trace import check
 
 FIRST, COUNT = 2, 40

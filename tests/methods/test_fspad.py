@@ -11,7 +11,7 @@ import toys
 from cyclic import D, V, cyclic
 from drafting import drafts, feature_of, path_of, read_alone
 
-from decodescope.engine.heads.fspad import FspadLayer
+from decodescope.engine.model.heads.drafting.fspad import FspadLayer
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
 import heads as training

@@ -7,11 +7,11 @@ import torch
 import toys
 
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.method import MethodError
+from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.codecs.gear import Gear, low_rank
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.method import MethodError
 
 SIDES = ("keys", "values")
 

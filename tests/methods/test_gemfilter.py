@@ -13,11 +13,11 @@ import toys
 from decodescope.engine import MethodError, Session
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.cost.cost import ops_of
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.policy import CHUNK
-from decodescope.engine.load import Model
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.replay.fork import Fork
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.policy import CHUNK
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import check
 
 LONG = toys.prompts(1, length=40, seed=7)[0]

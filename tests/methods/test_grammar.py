@@ -13,9 +13,9 @@ from lark import Lark
 from toylab import Words
 
 from decodescope.engine import Method, MethodError, Session
-from decodescope.engine.grammar import SHIPPED
-from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.trace import Trace, check
+from decodescope.engine.trace.values.grammar import SHIPPED
 
 COUNT, START = 16, len(toys.PROMPT)
 NESTED = 'start: "1" [start ("0" start)*] "2" | "3"'

@@ -14,11 +14,11 @@ from lark import Lark
 from sizes import sizes
 
 from decodescope.engine import Method, MethodError, ParamError, Session, load
-from decodescope.engine.decoding.alphabet import Alphabet
-from decodescope.engine.decoding.recogniser import Path, Recogniser
-from decodescope.engine.load import Model
+from decodescope.engine.decoding.shared.recogniser import Path, Recogniser
+from decodescope.engine.decoding.values.alphabet import Alphabet
 from decodescope.engine.methods.samplers.grammar import Grammar
-from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
 
 PIECES = [b"a", b"b", b"<end>", b"ab", b"aa", b"aab", b"abb", b"bb", b"<#8>", b"\n"]

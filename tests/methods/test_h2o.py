@@ -14,10 +14,10 @@ from torch import Tensor
 from voted import maps, sharp
 
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
 
 LAYOUTS = {"4/4": 4, "4/2": 2, "4/1": 1}
 

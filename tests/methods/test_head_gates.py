@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from decodescope.engine.decoding.weights import Calibration
+from decodescope.engine.decoding.bases.weights import Calibration
 from decodescope.engine.methods.weights.head_gates import HeadGates
 from decodescope.engine.methods.weights.shared.gating import hard_concrete, probability_open
 from decodescope.engine.methods.weights.shared.texts import loss, texts
-from decodescope.engine.model.gates import Gates
-from decodescope.engine.model.slicing import gated
+from decodescope.engine.model.forward.slicing import gated
+from decodescope.engine.model.layers.gates import Gates
 from tests import toys
 
 TEXT = Calibration(lambda: torch.randint(toys.SPEC.vocab, (512,), generator=torch.Generator().manual_seed(3)))

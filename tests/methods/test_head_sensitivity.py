@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from decodescope.engine.decoding.weights import Calibration
+from decodescope.engine.decoding.bases.weights import Calibration
 from decodescope.engine.methods.weights.head_sensitivity import HeadSensitivity, closed, levelled, sensitivity
 from decodescope.engine.methods.weights.shared.texts import logits, loss, texts
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.gates import Gates
-from decodescope.engine.model.slicing import gated
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.slicing import gated
+from decodescope.engine.model.layers.gates import Gates
 from tests import toys
 
 SPEC = replace(toys.SPEC, n_heads=6, heads=())

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.weights import Calibration
+from decodescope.engine.decoding.bases.weights import Calibration
 from decodescope.engine.methods.weights.head_subset import HeadSubset
 from decodescope.engine.methods.weights.shared.gating import gumbel, soft_top
 from decodescope.engine.methods.weights.shared.texts import logits, texts
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.gates import Gates
-from decodescope.engine.model.slicing import gated
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.slicing import gated
+from decodescope.engine.model.layers.gates import Gates
 from tests import toys
 
 TEXT = Calibration(lambda: torch.randint(toys.SPEC.vocab, (512,), generator=torch.Generator().manual_seed(3)))

@@ -11,14 +11,14 @@ import toys
 
 from decodescope.engine.core.component import build
 from decodescope.engine.core.spec import Rope
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.method import MethodError
+from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.attention import widened
-from decodescope.engine.model.cache import PAGE
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.rope import unrotated
+from decodescope.engine.model.attention.attention import widened
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.rope import unrotated
+from decodescope.engine.model.stores.cache import PAGE
+from decodescope.engine.session.method import MethodError
 
 TEXT = toys.prompts(1, 48, seed=2)[0]
 DECODER = toys.pair()[0].decoder

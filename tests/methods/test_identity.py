@@ -17,13 +17,13 @@ from sizes import sizes
 from torch import Tensor
 
 from decodescope.engine import Method, MethodError, Session
-from decodescope.engine.batch.together import Seat
 from decodescope.engine.bench.answers import QUESTIONS, Bench
-from decodescope.engine.bench.questions import Question, even_of_each, kinds, read_questions
+from decodescope.engine.bench.questions.questions import Question, even_of_each, kinds, read_questions
 from decodescope.engine.core.component import registry
-from decodescope.engine.load import Model, load
 from decodescope.engine.methods.strategies.encode_once import EncodeOnce
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.batch.together import Seat
+from decodescope.engine.session.load import Model, load
 
 SETTINGS = {
     "lookup": dict(drafter=("prompt_lookup", {"length": 8})),

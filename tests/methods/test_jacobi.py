@@ -10,7 +10,7 @@ import torch
 import toys
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 
 

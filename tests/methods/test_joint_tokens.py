@@ -14,7 +14,7 @@ from drafting import feature_of
 
 from decodescope.engine import MethodError
 from decodescope.engine.methods.strategies.joint_tokens import joined
-from decodescope.engine.replay.exact_law import law
+from decodescope.engine.session.replay.exact_law import law
 from decodescope.engine.trace import check
 from decodescope.lab.decision.explain import explain
 

@@ -14,13 +14,13 @@ from law.verdicts import rows
 from torch import Tensor
 
 from decodescope.engine import Method, MethodError, Session
-from decodescope.engine.decoding.acceptance import Cursor
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.draft import Draft, Verdict
-from decodescope.engine.heads.judge import JudgeHead
+from decodescope.engine.decoding.bases.acceptance import Cursor
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.decoding.values.draft import Draft, Verdict
 from decodescope.engine.methods.acceptance.judge import Judge
 from decodescope.engine.methods.samplers.greedy import Greedy
 from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.model.heads.judge import JudgeHead
 from decodescope.engine.trace import check
 
 CHAIN = ("draft_model", {"length": 4})

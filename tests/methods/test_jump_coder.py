@@ -15,15 +15,15 @@ import toys
 from torch import Tensor
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.decoding.infiller import Gap, Infiller
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.load import Model
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.shared.infiller import Gap, Infiller
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.lines import enough, lowest, raised
-from decodescope.engine.trace.programs import commented, imports, lacking, parsed
+from decodescope.engine.trace.details.lines import enough, lowest, raised
+from decodescope.engine.trace.values.programs import commented, imports, lacking, parsed
 
 HEAD, ZERO, ADD, BACK = "def f(x):\n", "    global t\n", "    t += x\n", "    return t\n"
 MASK = 257

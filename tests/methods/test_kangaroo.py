@@ -7,7 +7,7 @@ import torch
 import toys
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 
 
 def settled(later: float = 0.0) -> toys.Model:

@@ -7,9 +7,9 @@ import torch
 import toys
 
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.method import MethodError
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.method import MethodError
 
 
 def lane(short: int, recent: int) -> Lane:

@@ -7,12 +7,12 @@ import torch
 import toys
 
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.method import MethodError
+from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.codecs.shared.groups import dequantise, pack_bits, quantise, unpack_bits
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.cache import PAGE
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import PAGE
+from decodescope.engine.session.method import MethodError
 
 
 @pytest.mark.parametrize("bits", [2, 4])

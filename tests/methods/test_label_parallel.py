@@ -12,11 +12,11 @@ import toys
 from torch import Tensor
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.load import Model
-from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.labels import Mention, count_in, mention_in, settle
-from decodescope.engine.trace.threads import schedule
+from decodescope.engine.trace.details.labels import Mention, count_in, mention_in, settle
+from decodescope.engine.trace.details.threads import schedule
 
 TOKENIZER = bytewise.letters()
 TEXT = "Ann met Bo."

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from decodescope.engine import Session
 from decodescope.engine.core.spec import Picture
-from decodescope.engine.decoding.acceptance import Cursor
-from decodescope.engine.decoding.draft import ROOT, Draft, Verdict
+from decodescope.engine.decoding.bases.acceptance import Cursor
+from decodescope.engine.decoding.values.draft import ROOT, Draft, Verdict
 from decodescope.engine.methods.acceptance.lantern import Lantern, lend
 from decodescope.engine.methods.samplers.temperature import Temperature
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.replay.whatif import Change, NeedsRun, derive
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.session.replay.whatif import Change, NeedsRun, derive
 from decodescope.engine.trace import check
 
 LEVELS = (6, 2, 5, 0, 3)  # of eight ids, in the order of grey; 1, 4 and 7 are none

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.cutting import exchanged
-from decodescope.engine.decoding.weights import Calibration
+from decodescope.engine.decoding.bases.cutting import exchanged
+from decodescope.engine.decoding.bases.weights import Calibration
 from decodescope.engine.methods.weights.latency_fit import LatencyFit, cut
 from decodescope.engine.methods.weights.shared.surgeon import grams, levels, scores
 from decodescope.engine.methods.weights.shared.texts import logits, texts
 from decodescope.engine.methods.weights.shared.times import Times, measured, read, within
-from decodescope.engine.model.slicing import gated
+from decodescope.engine.model.forward.slicing import gated
 from tests import toys
 
 TEXT = Calibration(lambda: torch.randint(toys.SPEC.vocab, (512,), generator=torch.Generator().manual_seed(3)))

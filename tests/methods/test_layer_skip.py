@@ -13,8 +13,8 @@ from decodescope.engine import Method, MethodError
 from decodescope.engine.core.component import build
 from decodescope.engine.methods.drafters.own_layers.layer_skip import LayerSkip
 from decodescope.engine.methods.drafters.shared.skipping import width
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.trace import check
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=4), 5, torch.float64))

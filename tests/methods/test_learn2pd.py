@@ -11,11 +11,11 @@ import toys
 from filling import filled, fills
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.decoding.canvas import Canvas
-from decodescope.engine.decoding.selector import Choice
-from decodescope.engine.heads.learn2pd import ParallelFilter
-from decodescope.engine.load import Model
-from decodescope.engine.trace.filled import cut_at, passed
+from decodescope.engine.decoding.bases.selector import Choice
+from decodescope.engine.decoding.shared.canvas import Canvas
+from decodescope.engine.model.heads.learn2pd import ParallelFilter
+from decodescope.engine.session.load import Model
+from decodescope.engine.trace.details.filled import cut_at, passed
 
 START = len(toys.PROMPT)
 

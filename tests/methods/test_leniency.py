@@ -16,8 +16,8 @@ from law.verdicts import rows
 from torch import Tensor
 
 from decodescope.engine import Session
-from decodescope.engine.decoding.acceptance import Cursor
-from decodescope.engine.decoding.draft import ROOT, Draft
+from decodescope.engine.decoding.bases.acceptance import Cursor
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.acceptance.leniency import Leniency
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.trace import check

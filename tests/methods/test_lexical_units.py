@@ -9,9 +9,9 @@ import torch
 import toys
 
 from decodescope.engine import MethodError
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.units import Unit, check_unit, taken
+from decodescope.engine.trace.details.units import Unit, check_unit, taken
 
 SMALL = toys.model(toys.decoder(toys.shaped(vocab=16, pad_token=7), 5, torch.float64, sharp=2.5))
 PROMPT = [1, 3, 2]

@@ -13,7 +13,7 @@ from law import tables
 
 from decodescope.engine import Method, MethodError, ParamError, Session, load
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.context import Context
+from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.methods.drafters.lookup.llma import LONGEST
 
 

@@ -12,10 +12,10 @@ import toys
 from toylab import Words
 
 from decodescope.engine import Session
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.events import Prefill
-from decodescope.engine.trace.shortened import OUT, STAYS
+from decodescope.engine.trace.records.events import Prefill
+from decodescope.engine.trace.records.shortened import OUT, STAYS
 
 BREAK, END = 11, 12
 LONG = [*toys.prompts(1, length=60, seed=4)[0]]

@@ -13,11 +13,11 @@ from decodescope.engine import MethodError
 from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import Rope
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.rope import RopeTable, rotate_, unrotated
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.values.draft import ROOT, Draft
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.rope import RopeTable, rotate_, unrotated
 
 DECODER = toys.pair()[0].decoder
 WINDOWED = toys.decoder(toys.shaped(windows=(9, None, 4)), toys.LIVELY, torch.float64)

@@ -8,8 +8,8 @@ import toys
 from drafting import path_of
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.replay.exact_law import law
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.replay.exact_law import law
 
 V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
 KIND = "look_ahead_tokens"

@@ -8,13 +8,13 @@ import pytest
 import torch
 import toys
 
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.replay.whatif import Change, derive
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.replay.whatif import Change, derive
 from decodescope.engine.trace import check
-from decodescope.engine.trace.passengers import levels
+from decodescope.engine.trace.records.passengers import levels
 from decodescope.lab.reports.report import report
 
 COUNT = 40

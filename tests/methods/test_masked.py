@@ -16,18 +16,18 @@ from filling import filled, fills
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import ops_of
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.inorder import InOrder
-from decodescope.engine.decoding.selector import Open
-from decodescope.engine.load import Model
+from decodescope.engine.decoding.bases.selector import Open
+from decodescope.engine.decoding.shared.inorder import InOrder
+from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.methods.selectors.local_leap import LocalLeap
 from decodescope.engine.methods.selectors.threshold import Threshold
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.replay.exact_law import law
-from decodescope.engine.replay.fork import Fork
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.replay.exact_law import law
+from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.filled import factored
+from decodescope.engine.trace.details.filled import factored
 
 CACHES = ("none", "prefix", "dual")
 START = len(toys.PROMPT)

@@ -6,7 +6,7 @@ import torch
 import toys
 from drafting import drafts, feature_of
 
-from decodescope.engine.heads.medusa import MedusaHeads
+from decodescope.engine.model.heads.drafting.medusa import MedusaHeads
 
 
 def test_medusa_node_holds_its_levels_guess_whatever_its_parent_is() -> None:

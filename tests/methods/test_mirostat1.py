@@ -9,8 +9,8 @@ import pytest
 import torch
 import toys
 
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.sampler import softmax
+from decodescope.engine.decoding.bases.sampler import softmax
+from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.methods.samplers.mirostat1 import Mirostat1
 
 

@@ -11,8 +11,8 @@ import toys
 from drafting import drafts, feature_of, path_of
 
 from decodescope.engine import ParamError, Session
-from decodescope.engine.heads.mlp_speculator import MLPSpeculator
-from decodescope.engine.replay.exact_law import law
+from decodescope.engine.model.heads.drafting.mlp_speculator import MLPSpeculator
+from decodescope.engine.session.replay.exact_law import law
 
 V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
 

@@ -7,7 +7,7 @@ import torch
 import toys
 
 from decodescope.engine.methods.samplers.momentum import Momentum
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 
 DECODER = toys.pair()[0].decoder
 

@@ -11,8 +11,8 @@ import torch
 import toys
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import Trace, check
 
 DRAFTER = ("draft_model", {"length": 3, "width": 2})

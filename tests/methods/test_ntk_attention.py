@@ -8,10 +8,10 @@ import pytest
 import torch
 import toys
 
-from decodescope.engine.method import Method, MethodError
-from decodescope.engine.model.attention import weights
-from decodescope.engine.model.linear_segment import Linear, feature
-from decodescope.engine.model.segments import Dense, attended
+from decodescope.engine.model.attention.attention import weights
+from decodescope.engine.model.attention.linear_segment import Linear, feature
+from decodescope.engine.model.attention.segments import Dense, attended
+from decodescope.engine.session.method import Method, MethodError
 
 H_KV, G, D, SCALE = 2, 2, 8, 8**-0.5
 

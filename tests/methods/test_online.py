@@ -14,11 +14,11 @@ from law.walk import Walk, distance
 
 from decodescope.engine import Method, Session
 from decodescope.engine.core.component import build
-from decodescope.engine.load import Model
 from decodescope.engine.methods.drafters.shared.learner import LOSSES, MOST_BYTES, Learner, divergence
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
 
 FAR = toys.draft(torch.float64, 0.6, toys.LIVELY)  # a draft model that is seldom right

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from decodescope.engine import Method, Session
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.load import Model, load
+from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.methods.strategies.apar import Apar
 from decodescope.engine.methods.strategies.label_parallel import LabelParallel
 from decodescope.engine.methods.strategies.skeleton import Skeleton
+from decodescope.engine.session.load import Model, load
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.threads import schedule, strands
+from decodescope.engine.trace.details.threads import schedule, strands
 
 LAB = Path(__file__).parents[2] / "assets" / "models" / "lab"
 TEXT = (

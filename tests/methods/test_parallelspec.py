@@ -10,8 +10,8 @@ import torch.nn.functional as F
 import toys
 from drafting import drafts, feature_of, path_of
 
-from decodescope.engine.heads.parallelspec import ParallelSpecLayer
 from decodescope.engine.methods.drafters.shared.group_walk import GroupWalk
+from decodescope.engine.model.heads.drafting.parallelspec import ParallelSpecLayer
 
 ALL = dict(nodes=128, width=2)  # every node seen is kept, so no pass is left out
 

@@ -13,8 +13,8 @@ from cyclic import cyclic
 from leaving import DEEP, asked, reader
 
 from decodescope.engine.cost.cost import exit_test, ops_of
-from decodescope.engine.heads.base import normed
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.base import normed
 from decodescope.engine.trace import check
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))

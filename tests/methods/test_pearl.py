@@ -14,12 +14,12 @@ from law.walk import Walk, distance
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.component import build
 from decodescope.engine.cost.hardware import DEVICES
+from decodescope.engine.decoding.shared.pass_time import Linear
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.strategies.pearl import Pearl
 from decodescope.engine.methods.strategies.shared.rounds import Block, joined
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.timing.pass_time import Linear
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import Trace, TraceError, check
 from decodescope.lab.decision.explain import explain
 from decodescope.lab.reports.report import report

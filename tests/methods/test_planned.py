@@ -15,9 +15,9 @@ import toys
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.core.arithmetic import cases_in, passed, value_of
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.searched import Search, search_problems
+from decodescope.engine.trace.details.searched import Search, search_problems
 from decodescope.lab.decision.explain import explain
 
 PROMPT = [3, 1, 4, 1, 5]

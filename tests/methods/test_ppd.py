@@ -11,9 +11,8 @@ import toys
 from drafting import path_of
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.decoding.draft import ROOT, Draft, Slots
-from decodescope.engine.heads.ppd import PromptTokens
-from decodescope.engine.heads.slot_tokens import visible
+from decodescope.engine.decoding.shared import verify_cost as curve
+from decodescope.engine.decoding.values.draft import ROOT, Draft, Slots
 from decodescope.engine.methods.drafters.heads.ppd import RATES, SIZES
 from decodescope.engine.methods.drafters.shared.slot_plan import (
     RESTART,
@@ -23,9 +22,10 @@ from decodescope.engine.methods.drafters.shared.slot_plan import (
     evaluated,
     slot_plan,
 )
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.replay.exact_law import law
-from decodescope.engine.timing import verify_cost as curve
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.drafting.ppd import PromptTokens
+from decodescope.engine.model.heads.drafting.slot_tokens import visible
+from decodescope.engine.session.replay.exact_law import law
 
 V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
 

@@ -15,10 +15,10 @@ from law.walk import Walk, distance
 
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.cost.cost import ops_of
-from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.methods.strategies.predictive import Predictive
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))

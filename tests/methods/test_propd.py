@@ -13,12 +13,12 @@ from law.walk import Walk, distance
 
 from decodescope.engine import MethodError, ParamError, Session
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.method import Method
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.methods.drafters.own_layers.propd import ProPD
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.method import Method
 
 RECYCLED = dict(tree="token_recycling nodes=16", layers=1, top=4)
 

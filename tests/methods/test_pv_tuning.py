@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.weights import Calibration, Place
+from decodescope.engine.decoding.bases.weights import Calibration, Place
 from decodescope.engine.methods.weights.codes import Codes
 from decodescope.engine.methods.weights.pv_tuning import PVTuning
 from decodescope.engine.methods.weights.shared.grid import Grid
 from decodescope.engine.methods.weights.shared.texts import divergence, logits, texts
-from decodescope.engine.model.matrix import bits, unpack
+from decodescope.engine.model.layers.matrix import bits, unpack
 from tests import toys
 
 TEXT = Calibration(lambda: torch.randint(toys.SPEC.vocab, (768,), generator=torch.Generator().manual_seed(3)))

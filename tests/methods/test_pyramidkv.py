@@ -9,8 +9,8 @@ import toys
 from voted import best, held, maps, sharp, votes
 
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.decoder import Decoder
 
 KNOBS = dict(chosen=8, window=4)
 

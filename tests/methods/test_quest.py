@@ -15,14 +15,14 @@ from decodescope.engine import MethodError
 from decodescope.engine.core.component import build
 from decodescope.engine.cost.cost import cost_of
 from decodescope.engine.cost.passes import Passes
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.cache import PAGE
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.pages import bound
-from decodescope.engine.trace.events import Pass
-from decodescope.engine.trace.limits import TraceError
-from decodescope.engine.trace.rules import consistent_step
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import PAGE
+from decodescope.engine.model.stores.pages import bound
+from decodescope.engine.trace.checks.rules import consistent_step
+from decodescope.engine.trace.records.events import Pass
+from decodescope.engine.trace.values.limits import TraceError
 from decodescope.lab.cache.lives import Lives
 
 SETTINGS: dict[str, Any] = dict(entries=3 * PAGE, dense=1)

@@ -14,11 +14,11 @@ from law.walk import Walk, distance
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.method import Method
+from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.methods.drafters.draft_model.rasd import RASD
 from decodescope.engine.methods.drafters.shared.trees import Beam
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.method import Method
 
 KNOBS = dict(
     datastore=toys.DATASTORE,

@@ -10,12 +10,12 @@ from drafting import drafts, feature_of
 from law.forking import ForkingChance, outcomes
 from law.verdicts import rows
 
-from decodescope.engine.decoding.acceptance import Cursor
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.heads.redrafter import ReDrafter
+from decodescope.engine.decoding.bases.acceptance import Cursor
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.acceptance.lossless import Lossless
 from decodescope.engine.methods.samplers.temperature import Temperature
-from decodescope.engine.replay.exact_law import law
+from decodescope.engine.model.heads.drafting.redrafter import ReDrafter
+from decodescope.engine.session.replay.exact_law import law
 
 V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
 

@@ -12,11 +12,11 @@ from drafting import drafts, path_of
 
 from decodescope.engine import Session
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.load import load
-from decodescope.engine.method import MethodError
 from decodescope.engine.methods.drafters.lookup import rest
 from decodescope.engine.methods.drafters.lookup.rest import frequent_prefixes
 from decodescope.engine.methods.drafters.shared.datastore import LARGEST, datastore, shipped_texts
+from decodescope.engine.session.load import load
+from decodescope.engine.session.method import MethodError
 
 IDS = [int(x) for x in Path(toys.DATASTORE).read_text().split()]
 

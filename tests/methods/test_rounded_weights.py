@@ -14,10 +14,10 @@ from decodescope.engine import load
 from decodescope.engine.core.component import build
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.cost import pass_ops
-from decodescope.engine.decoding.weights import MATRICES, Place, Rewriting
-from decodescope.engine.load import CALIBRATION, Model, calibration
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.matrix import bits, unpack
+from decodescope.engine.decoding.bases.weights import MATRICES, Place, Rewriting
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.matrix import bits, unpack
+from decodescope.engine.session.load import CALIBRATION, Model, calibration
 
 AT = Place(0, "qkv")
 

@@ -13,11 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from decodescope.engine.core.component import build
 from decodescope.engine.cost.cost import ops_of, pass_cost
-from decodescope.engine.decoding.depth import Depth
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.policy import CachePolicy
-from decodescope.engine.model.decoder import Decoder, _Pass
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.policy import CachePolicy
+from decodescope.engine.model.forward.decoder import Decoder, _Pass
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 
 LAYERS = 5

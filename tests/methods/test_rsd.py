@@ -16,14 +16,14 @@ from decodescope.engine import Session
 from decodescope.engine.core.component import written
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.decoding.drafter import Drafter
-from decodescope.engine.method import Method
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.drafters.draft_model.rsd_c import RSDC
 from decodescope.engine.methods.drafters.draft_model.rsd_s import RSDS, lower
 from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.session.method import Method
 
 
 def started(drafter: Drafter, made, room: int = 3) -> Session:

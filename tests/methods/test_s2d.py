@@ -10,8 +10,8 @@ import toys
 
 from decodescope.engine import MethodError
 from decodescope.engine.methods.drafters.own_layers.s2d import S2D
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.alphabet import Alphabet
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.sampler import softmax
+from decodescope.engine.decoding.bases.sampler import softmax
+from decodescope.engine.decoding.values.alphabet import Alphabet
+from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.methods.samplers.chain import Chain
 
 V = 50

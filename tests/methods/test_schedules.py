@@ -19,19 +19,19 @@ from sizes import thinned
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.cost.hardware import DEVICES
-from decodescope.engine.decoding.context import Context, Outcome
-from decodescope.engine.decoding.draft import Draft, Verdict
-from decodescope.engine.decoding.schedule import Schedule
-from decodescope.engine.heads.specdec import AcceptanceHead
-from decodescope.engine.load import Model
+from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.schedule import Schedule
+from decodescope.engine.decoding.shared.pass_time import ROWS, Linear
+from decodescope.engine.decoding.values.draft import Draft, Verdict
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.schedules import confidence, goodput
 from decodescope.engine.methods.schedules.confidence import best_threshold
 from decodescope.engine.methods.schedules.goodput import Goodput
 from decodescope.engine.methods.schedules.heuristic import Heuristic
 from decodescope.engine.methods.schedules.specdec_pp import USUAL
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.timing.pass_time import ROWS, Linear
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.drafting.specdec import AcceptanceHead
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
 
 SCHEDULES = toys.variants("schedule")

@@ -11,10 +11,10 @@ import toys
 
 from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import KVCache
 
 L, H = 3, 2
 

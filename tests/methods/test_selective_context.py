@@ -12,12 +12,12 @@ import toys
 from toylab import Words
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.decoding.prompt_context import Reading
+from decodescope.engine.decoding.bases.prompt_context import Reading
 from decodescope.engine.methods.contexts.shared.units import Text
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.shortened import LEFT, STAYS, recut
-from decodescope.engine.trace.trace import Trace
+from decodescope.engine.trace.file.trace import Trace
+from decodescope.engine.trace.records.shortened import LEFT, STAYS, recut
 
 TEXTS = [" Who", " ran", ".", " the", " cat", " of", ",", " Bob", "\n", "?", " sat", "<|user|>", "<|end|>"]
 USER, END = 11, 12

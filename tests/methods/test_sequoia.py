@@ -12,7 +12,7 @@ import toys
 from decodescope.engine import Session
 from decodescope.engine.core.component import build
 from decodescope.engine.core.tree import depths
-from decodescope.engine.decoding.draft import ROOT
+from decodescope.engine.decoding.values.draft import ROOT
 from decodescope.engine.methods.drafters.draft_model import sequoia
 from decodescope.engine.methods.drafters.draft_model.sequoia import EVERY, PRIOR, RATES
 from decodescope.engine.methods.drafters.shared.trees import SequoiaTable, Template, sequoia_tree, shaped_tree

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import toys
 
-from decodescope.engine.bench.prompts import PROMPTS
+from decodescope.engine.bench.questions.prompts import PROMPTS
 from decodescope.engine.core.component import build
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.policy import LEAST, MOST
-from decodescope.engine.load import load
-from decodescope.engine.method import Method
-from decodescope.engine.replay.fork import Fork
-from decodescope.engine.session import Session
+from decodescope.engine.decoding.bases.policy import LEAST, MOST
+from decodescope.engine.session.load import load
+from decodescope.engine.session.method import Method
+from decodescope.engine.session.replay.fork import Fork
+from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Trace, check
 
 PARTS = {"h2o": ("heavy", "recent"), "streaming_llm": ("sinks", "recent"), "window": ("size",)}

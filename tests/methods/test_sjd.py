@@ -9,8 +9,8 @@ import toys
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine import run as run_text
 from decodescope.engine.core.component import registry
-from decodescope.engine.load import Model, load
-from decodescope.engine.run import Run
+from decodescope.engine.session.load import Model, load
+from decodescope.engine.session.run import Run
 from decodescope.engine.trace import check
 
 HEAT = ("temperature", {"temperature": 0.9})

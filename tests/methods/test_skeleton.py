@@ -10,11 +10,11 @@ import toys
 from torch import Tensor
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.load import Model
 from decodescope.engine.methods.strategies.skeleton import points_of
-from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.threads import schedule, strands
+from decodescope.engine.trace.details.threads import schedule, strands
 
 PROMPT = list(b"What makes a river?")
 ASK, EXPAND = "\nOutline:\n1.", "\nPoint {number}.\n{number}. {point}:"

@@ -8,7 +8,7 @@ import toys
 
 from decodescope.engine import MethodError
 from decodescope.engine.cost.cost import ops_of
-from decodescope.engine.heads.skip_layer import SkipRouters
+from decodescope.engine.model.heads.skip_layer import SkipRouters
 from decodescope.engine.trace import check
 from decodescope.lab.decision.exits import leaving
 from decodescope.lab.wire.depths import letters

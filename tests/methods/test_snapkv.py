@@ -11,10 +11,10 @@ from sizes import sizes
 from voted import best, held, maps, sharp, votes
 
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.replay.fork import Fork
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
 
 KNOBS = dict(chosen=6, window=5)
@@ -38,7 +38,7 @@ def test_kept_set_is_that_of_the_full_maps(
     """However the prompt is cut into chunks, and with its last token in a pass of its own."""
     spread = set()
     for seed, length, chunk, pool in product(range(seeds), lengths, (512, 3), ("mean", "max")):
-        monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", chunk)
+        monkeypatch.setattr("decodescope.engine.decoding.bases.reader.CHUNK", chunk)
         decoder = sharp(seed, n_kv_heads=layout)
         text = toys.prompts(1, length, seed)[0]
         lane = snapkv(decoder, pool=pool, reach=seed % 3 + 1)

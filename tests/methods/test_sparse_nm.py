@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.weights import Calibration, Place
+from decodescope.engine.decoding.bases.weights import Calibration, Place
 from decodescope.engine.methods.weights.sparse_nm import SparseNM
-from decodescope.engine.model.matrix import linear
+from decodescope.engine.model.layers.matrix import linear
 from tests import toys
 
 PLACE = Place(0, "qkv")

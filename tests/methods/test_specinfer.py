@@ -21,15 +21,15 @@ from sizes import thinned
 from decodescope.app.runs.play import Choice, Play
 from decodescope.engine import Session
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.decoding.acceptance import Cursor
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.method import Method
+from decodescope.engine.decoding.bases.acceptance import Cursor
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.acceptance.lossless import Lossless
 from decodescope.engine.methods.drafters.draft_model.specinfer import SpecInfer
 from decodescope.engine.methods.drafters.shared.union import union
 from decodescope.engine.methods.samplers.temperature import Temperature
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.method import Method
 
 Tree = tuple[list[int], list[int]]
 WARPS = ["T=1", "T=1.5, top-p 0.8", "penalty, mirostat", "greedy"]

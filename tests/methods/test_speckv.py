@@ -11,10 +11,10 @@ import toys
 from voted import best, held, maps, sharp
 
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.trace import check
-from decodescope.engine.trace.notes import told
+from decodescope.engine.trace.checks.notes import told
 
 KNOBS = dict(chosen=6, window=4, lookahead=7, reach=1)
 N = 36

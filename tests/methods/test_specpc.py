@@ -13,7 +13,7 @@ from decodescope.engine import MethodError, Session
 from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.methods.contexts import specpc
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 
 LONG = toys.prompts(1, length=40, seed=7)[0]

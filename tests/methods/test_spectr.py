@@ -20,13 +20,13 @@ from sizes import thinned
 from torch import Tensor
 
 from decodescope.engine import MethodError
-from decodescope.engine.decoding.acceptance import Cursor
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.method import Method
+from decodescope.engine.decoding.bases.acceptance import Cursor
+from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.methods.acceptance.lossless import Lossless
 from decodescope.engine.methods.acceptance.spectr import SpecTr, _Plan
 from decodescope.engine.methods.drafters.draft_model.chains import Chains
 from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.session.method import Method
 from decodescope.engine.trace import check
 
 WARPS = ["T=0.7", "T=1.5, top-p 0.8", "penalty, mirostat", "greedy"]

@@ -14,11 +14,11 @@ from law.walk import Walk, distance
 
 from decodescope.engine import Session
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.method import Method
+from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.drafters.draft_model.staged import Staged
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.method import Method
 
 REPEATS = [3, 1, 4, 3, 1, 4, 3, 1, 4, 3, 1]
 

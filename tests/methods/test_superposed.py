@@ -13,7 +13,7 @@ import toys
 from decodescope.engine import MethodError
 from decodescope.engine.methods.drafters.shared.followers import shares
 from decodescope.engine.methods.drafters.shared.suffix_array import SuffixArray
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 
 SMALL = toys.model(toys.decoder(toys.shaped(vocab=8), 6, torch.float64, sharp=2.0))

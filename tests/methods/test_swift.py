@@ -13,12 +13,12 @@ from law.transformer import by_prefix
 from law.walk import Walk, distance
 
 from decodescope.engine.core.component import build
-from decodescope.engine.method import Method
 from decodescope.engine.methods.drafters.shared.subsets import most_promising
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Skip
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.partial import Skip
+from decodescope.engine.model.stores.cache import KVCache
+from decodescope.engine.session.method import Method
 from decodescope.engine.trace import check
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=5), 7, torch.float64))

@@ -13,9 +13,9 @@ from toys import fed
 
 from decodescope.engine import MethodError
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
 
 DEEP = toys.shaped(n_layers=6)
 SETTINGS: dict[str, Any] = dict(k=9, start=1, again=3)

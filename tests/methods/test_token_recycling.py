@@ -10,10 +10,10 @@ import toys
 
 from decodescope.engine import Session
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.shared import verify_cost as curve
+from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.methods.drafters.lookup.token_recycling import RATES, SIZES
 from decodescope.engine.methods.drafters.shared.trees import best_tree
-from decodescope.engine.timing import verify_cost as curve
 
 
 def test_table_holds_the_top_successors_at_a_place_where_the_token_was_read() -> None:

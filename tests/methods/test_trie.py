@@ -15,9 +15,9 @@ from law.tables import model, table
 from law.walk import Walk, distance
 
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.method import Method
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.session.method import Method
 
 
 def context(text: list[int], prompt: int, room: int = 99) -> Context:

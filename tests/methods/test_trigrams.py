@@ -12,11 +12,11 @@ from leaving import DEEP
 
 from decodescope.engine.core.component import build
 from decodescope.engine.cost.cost import ops_of
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.policy import CachePolicy
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.policy import CachePolicy
 from decodescope.engine.methods.depth.shared.table import Table
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 
 WIDE = toys.shaped(n_layers=4, causal=False, heads=("trigrams",), mask_token=12)

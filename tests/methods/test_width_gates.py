@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from decodescope.engine.decoding.cutting import exchanged
-from decodescope.engine.decoding.weights import Calibration, Place
+from decodescope.engine.decoding.bases.cutting import exchanged
+from decodescope.engine.decoding.bases.weights import Calibration, Place
 from decodescope.engine.methods.weights.shared.sizes import Sizes
 from decodescope.engine.methods.weights.shared.texts import logits, texts
 from decodescope.engine.methods.weights.width_gates import WidthGates
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.gates import Gates
-from decodescope.engine.model.matrix import unpack
-from decodescope.engine.model.slicing import gated, sliced
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.slicing import gated, sliced
+from decodescope.engine.model.layers.gates import Gates
+from decodescope.engine.model.layers.matrix import unpack
 from tests import toys
 
 TEXT = Calibration(lambda: torch.randint(toys.SPEC.vocab, (512,), generator=torch.Generator().manual_seed(3)))

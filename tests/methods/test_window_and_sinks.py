@@ -10,12 +10,12 @@ from toys import fed
 
 from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.method import MethodError
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.rope import rotate_
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.values.draft import ROOT, Draft
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.rope import rotate_
+from decodescope.engine.session.method import MethodError
 
 DECODER = toys.pair()[0].decoder
 WINDOWED = toys.decoder(toys.shaped(windows=(9, None, 4)), toys.LIVELY, torch.float64)
@@ -113,7 +113,7 @@ def test_a_prompt_beyond_the_context_is_read_in_constant_memory(
     needs: Needs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In chunks, which no logit tells; places stay below those of a cache and a chunk, and memory does too."""
-    monkeypatch.setattr("decodescope.engine.decoding.reader.CHUNK", 64)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.reader.CHUNK", 64)
     decoder = toys.decoder(toys.shaped(max_positions=32), toys.LIVELY, torch.float64)
     made = Lane("target", decoder, build("policy", "streaming_llm", dict(sinks=2, recent=20)), needs=needs)
     prompt, widest, columns = toys.prompts(1, 300, seed=2)[0], set(), []

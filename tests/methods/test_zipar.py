@@ -12,11 +12,11 @@ from filling import filled, fills
 
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.spec import Picture
-from decodescope.engine.load import Model
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.replay.fork import Fork
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.load import Model
+from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.pictured import waves
+from decodescope.engine.trace.details.pictured import waves
 
 START = len(toys.PROMPT)
 WARM = ("temperature", {"temperature": 1.0})

@@ -11,10 +11,14 @@ import numpy as np
 import pytest
 
 from decodescope.engine.trace import End, Header, Prefill, Step, TraceWriter
-from decodescope.engine.trace.answered import Candidate, Candidates
-from decodescope.engine.trace.chosen import Choice
-from decodescope.engine.trace.edited import Edits, Tagged
-from decodescope.engine.trace.events import (
+from decodescope.engine.trace.details.answered import Candidate, Candidates
+from decodescope.engine.trace.details.edited import Edits, Tagged
+from decodescope.engine.trace.details.joined import Joint
+from decodescope.engine.trace.details.searched import Rollout, Search
+from decodescope.engine.trace.details.spans import Spans
+from decodescope.engine.trace.details.switched import Block, Switch
+from decodescope.engine.trace.records.chosen import Choice
+from decodescope.engine.trace.records.events import (
     Beams,
     Begun,
     CacheChange,
@@ -40,10 +44,6 @@ from decodescope.engine.trace.events import (
     Unit,
     Veto,
 )
-from decodescope.engine.trace.joined import Joint
-from decodescope.engine.trace.searched import Rollout, Search
-from decodescope.engine.trace.spans import Spans
-from decodescope.engine.trace.switched import Block, Switch
 
 VOCAB = 50
 PROMPT = 7

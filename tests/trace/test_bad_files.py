@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from decodescope.engine.trace import UPLOADED, TraceError, check, open_trace, read_records, recover
-from decodescope.engine.trace.events import Fields, Pass
-from decodescope.engine.trace.frame import MAGIC, encode, frame, split
+from decodescope.engine.trace.encoding.frame import MAGIC, encode, frame, split
+from decodescope.engine.trace.records.events import Fields, Pass
 
 
 class Forge:

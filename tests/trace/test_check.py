@@ -10,9 +10,18 @@ import numpy as np
 import pytest
 
 from decodescope.engine.trace import End, Step, Trace, check, open_trace
-from decodescope.engine.trace.events import Beams, CacheChange, DraftTree, Extra, Pass, Plan, Tops, Trials
-from decodescope.engine.trace.shadowed import Shadowed
-from decodescope.engine.trace.sharing import Texts
+from decodescope.engine.trace.checks.sharing import Texts
+from decodescope.engine.trace.records.events import (
+    Beams,
+    CacheChange,
+    DraftTree,
+    Extra,
+    Pass,
+    Plan,
+    Tops,
+    Trials,
+)
+from decodescope.engine.trace.records.shadowed import Shadowed
 
 
 def memory(toy: Any, made: list[Step], rule: str = "lossless", **end: Any) -> Trace:

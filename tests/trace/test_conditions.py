@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from decodescope.engine.trace import Step
-from decodescope.engine.trace.condition_grammar import DEEPEST, FUNCTIONS, LONGEST, ConditionError
-from decodescope.engine.trace.conditions import Condition
-from decodescope.engine.trace.events import Exit
-from decodescope.engine.trace.facts import FACTS
+from decodescope.engine.trace.query.condition_grammar import DEEPEST, FUNCTIONS, LONGEST, ConditionError
+from decodescope.engine.trace.query.conditions import Condition
+from decodescope.engine.trace.query.facts import FACTS
+from decodescope.engine.trace.records.events import Exit
 
 LEVELS = dict(levels=["counts", "decisions"])
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from decodescope.engine.trace import End, StorageFull, TraceWriter, check, disk, open_trace, recover
+from decodescope.engine.trace import End, StorageFull, TraceWriter, check, open_trace, recover
+from decodescope.engine.trace.encoding import disk
 
 
 class FullDisk(FileIO):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from decodescope.engine.core.component import registry
-from decodescope.engine.trace import older
+from decodescope.engine.trace.encoding import older
 
 HOME = Path(older.__file__).with_name("older.json")
 RULES = ("block", "judge", "leniency", "lossless", "spectr", "typical")

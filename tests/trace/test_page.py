@@ -7,7 +7,9 @@ import sys
 from dataclasses import is_dataclass
 from pathlib import Path
 
-from decodescope.engine.trace import OWN, UPLOADED, events, schema
+from decodescope.engine.trace import OWN, UPLOADED
+from decodescope.engine.trace.file import schema
+from decodescope.engine.trace.records import events
 
 PAGE = Path(__file__).parents[2] / "docs" / "trace.md"
 
@@ -15,7 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "trace.md"
 def test_the_page_is_made_from_the_schema():
     page = PAGE.read_text(encoding="utf-8")
     assert page == schema.update(page), (
-        "python -m decodescope.engine.trace.schema --write docs/trace.md makes it anew"
+        "python -m decodescope.engine.trace.file.schema --write docs/trace.md makes it anew"
     )
     kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and is_dataclass(kind)]
     assert len(kinds) > 12 and all(f"### {kind.__name__}" in page for kind in kinds)
@@ -39,7 +41,7 @@ def test_the_page_names_the_limits_that_are_enforced():
 def test_the_package_is_imported_where_torch_is_blocked():
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "import decodescope.engine.trace, decodescope.engine.trace.schema\n"
+        "import decodescope.engine.trace, decodescope.engine.trace.file.schema\n"
         "print(sorted({name.split('.')[0] for name in sys.modules} & {'transformers', 'gradio', 'pandas', 'plotly'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

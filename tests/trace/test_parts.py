@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from decodescope.engine.core.component import registry
-from decodescope.engine.method import Method
+from decodescope.engine.session.method import Method
 from decodescope.engine.trace import Header
-from decodescope.engine.trace import parts as told
-from decodescope.engine.trace.parts import Zone, called, said, zones
+from decodescope.engine.trace.records import parts as told
+from decodescope.engine.trace.records.parts import Zone, called, said, zones
 
 OLDER = [(kind, name) for kind, names in told._OLDER.items() for name in names]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from decodescope.engine.trace.events import Pass
-from decodescope.engine.trace.phases import DECIDES, READS, decides
+from decodescope.engine.trace.records.events import Pass
+from decodescope.engine.trace.records.phases import DECIDES, READS, decides
 
 ROOT = Path(__file__).parents[2]
 # "verify" beside a phase; the step's own time of that name, and the shape of a mark, are something else

@@ -23,9 +23,9 @@ from decodescope.engine.trace import (
     open_trace,
     read_records,
 )
-from decodescope.engine.trace.frame import MAGIC, frame
-from decodescope.engine.trace.shadowed import Shadowed
-from decodescope.engine.trace.typed import KINDS
+from decodescope.engine.trace.encoding.frame import MAGIC, frame
+from decodescope.engine.trace.encoding.typed import KINDS
+from decodescope.engine.trace.records.shadowed import Shadowed
 
 GOLDEN = Path(__file__).parent / "golden-1.0.dstrace"
 

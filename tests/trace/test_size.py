@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from decodescope.engine.trace import End, TraceWriter, open_trace
-from decodescope.engine.trace.frame import MAGIC, encode, frame
+from decodescope.engine.trace.encoding.frame import MAGIC, encode, frame
 
 
 def test_two_hundred_thousand_steps_open_by_range(toy, tmp_path):

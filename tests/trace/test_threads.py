@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from decodescope.engine.trace.threads import Begun, Ended, ThreadBooks, Threads, ThreadTree, schedule, strands
+from decodescope.engine.trace.details.threads import (
+    Begun,
+    Ended,
+    ThreadBooks,
+    Threads,
+    ThreadTree,
+    schedule,
+    strands,
+)
 
 # thread 0 writes 1 2 3 (stop), thread 1 begins behind its first token and thread 2, thread 1's child, behind 1's first
 STOP = 9

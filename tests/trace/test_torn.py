@@ -20,8 +20,8 @@ from decodescope.engine.trace import (
     read_records,
     recover,
 )
-from decodescope.engine.trace.frame import MAGIC, frame
-from decodescope.engine.trace.reader import TraceFile
+from decodescope.engine.trace.encoding.frame import MAGIC, frame
+from decodescope.engine.trace.file.reader import TraceFile
 
 
 def ends(data: bytes) -> list[int]:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from decodescope.engine.core.component import build, registry
-from decodescope.engine.method import Method
+from decodescope.engine.session.method import Method
 from decodescope.engine.trace import Header, TraceError
-from decodescope.engine.trace.causes import causes_of
-from decodescope.engine.trace.rules import consistent_header
-from decodescope.engine.trace.whose import away, is_plain, setting, text_mark
+from decodescope.engine.trace.checks.rules import consistent_header
+from decodescope.engine.trace.query.causes import causes_of
+from decodescope.engine.trace.query.whose import away, is_plain, setting, text_mark
 
 LOSSY = {
     "beam": ({"strategy": "beam"}, "the continuation with the best sum is kept (beam)"),

@@ -11,13 +11,13 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, NotRecorded, left_over
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.draft import Draft, Origin, Trial, Verdict
-from decodescope.engine.heads.files import missing
-from decodescope.engine.heads.judge import JudgeHead
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.trace.telling import Also, Column, Telling
+from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, NotRecorded, left_over
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.decoding.values.draft import Draft, Origin, Trial, Verdict
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.judge import JudgeHead
+from decodescope.engine.trace.records.telling import Also, Column, Telling
 
 
 @component

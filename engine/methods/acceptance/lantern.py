@@ -10,11 +10,26 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, NotRecorded, match, one_by_one
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.draft import Draft, Verdict
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.trace.telling import DRAFT, DRAW, TARGET, Column, Quantity, Relation, Telling, line
+from decodescope.engine.decoding.bases.acceptance import (
+    AcceptanceRule,
+    Cursor,
+    NotRecorded,
+    match,
+    one_by_one,
+)
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.decoding.values.draft import Draft, Verdict
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.trace.records.telling import (
+    DRAFT,
+    DRAW,
+    TARGET,
+    Column,
+    Quantity,
+    Relation,
+    Telling,
+    line,
+)
 
 
 @component

@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, match, one_by_one
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.draft import Draft, Verdict
-from decodescope.engine.trace.telling import (
+from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, match, one_by_one
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.decoding.values.draft import Draft, Verdict
+from decodescope.engine.trace.records.telling import (
     DRAFT,
     DRAW,
     TARGET,

@@ -10,10 +10,19 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, NotRecorded, match
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.draft import ROOT, Draft, Origin, Trial, Verdict, read
-from decodescope.engine.trace.telling import DRAFT, DRAW, TARGET, Column, Quantity, Relation, Telling, line
+from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, NotRecorded, match
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.decoding.values.draft import ROOT, Draft, Origin, Trial, Verdict, read
+from decodescope.engine.trace.records.telling import (
+    DRAFT,
+    DRAW,
+    TARGET,
+    Column,
+    Quantity,
+    Relation,
+    Telling,
+    line,
+)
 
 
 @component

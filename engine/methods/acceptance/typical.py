@@ -7,10 +7,10 @@ import math
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.acceptance import AcceptanceRule, Cursor, match
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.draft import ROOT, Draft, Origin, Trial, Verdict
-from decodescope.engine.trace.telling import TARGET, Column, Quantity, Relation, Telling, line
+from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, match
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.decoding.values.draft import ROOT, Draft, Origin, Trial, Verdict
+from decodescope.engine.trace.records.telling import TARGET, Column, Quantity, Relation, Telling, line
 
 
 @component

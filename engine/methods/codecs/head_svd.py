@@ -10,9 +10,9 @@ import torch
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.codec import Packing
-from decodescope.engine.model.cache import LayerStore
-from decodescope.engine.model.directions import Directions, DirectionStore
+from decodescope.engine.decoding.bases.codec import Packing
+from decodescope.engine.model.stores.cache import LayerStore
+from decodescope.engine.model.stores.directions import Directions, DirectionStore
 
 
 @component

@@ -8,8 +8,8 @@ from torch import Tensor
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.codec import Packing
-from decodescope.engine.model.packed import Parts, Side
+from decodescope.engine.decoding.bases.codec import Packing
+from decodescope.engine.model.stores.packed import Parts, Side
 
 from .shared.groups import dequantise_entries, quantise_entries, stored_bits, unfit
 

@@ -13,11 +13,11 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.codec import Packing
-from decodescope.engine.model.attention import widened
-from decodescope.engine.model.cache import KVCache, LayerStore
-from decodescope.engine.model.packed import Parts, Side
-from decodescope.engine.model.paired import Merged, PairedStore
+from decodescope.engine.decoding.bases.codec import Packing
+from decodescope.engine.model.attention.attention import widened
+from decodescope.engine.model.stores.cache import KVCache, LayerStore
+from decodescope.engine.model.stores.packed import Parts, Side
+from decodescope.engine.model.stores.paired import Merged, PairedStore
 
 
 @component

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.codec import Codec
+from decodescope.engine.decoding.bases.codec import Codec
 
 
 @component

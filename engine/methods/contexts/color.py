@@ -9,13 +9,13 @@ import numpy as np
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.prompt_context import PromptContext, Reading
-from decodescope.engine.heads.color import SentenceScorer
-from decodescope.engine.heads.files import missing
-from decodescope.engine.heads.relevance import meant
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.events import Cut
-from decodescope.engine.trace.shortened import shorten
+from decodescope.engine.decoding.bases.prompt_context import PromptContext, Reading
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.color import SentenceScorer
+from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.relevance import meant
+from decodescope.engine.trace.records.events import Cut
+from decodescope.engine.trace.records.shortened import shorten
 
 from .shared.units import Text, budget, question
 

@@ -10,9 +10,9 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.prompt_context import PromptContext, Reading, portion, share
-from decodescope.engine.trace.events import Cut
-from decodescope.engine.trace.shortened import shorten
+from decodescope.engine.decoding.bases.prompt_context import PromptContext, Reading, portion, share
+from decodescope.engine.trace.records.events import Cut
+from decodescope.engine.trace.records.shortened import shorten
 
 from .shared.pooling import pooled
 

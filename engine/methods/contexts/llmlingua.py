@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.prompt_context import Reading
-from decodescope.engine.trace.events import Cut
-from decodescope.engine.trace.shortened import shares, shorten
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.prompt_context import Reading
+from decodescope.engine.trace.records.events import Cut
+from decodescope.engine.trace.records.shortened import shares, shorten
 
 from .shared.scoring import Scoring, scorer
 from .shared.surprise import by_pieces, surprise

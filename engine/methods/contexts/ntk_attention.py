@@ -9,11 +9,11 @@ from typing import cast
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.prompt_context import PromptContext
-from decodescope.engine.heads.files import missing
-from decodescope.engine.heads.prefix_state import PrefixState
-from decodescope.engine.model.beside import State
-from decodescope.engine.model.decoder import Decoder
+from decodescope.engine.decoding.bases.prompt_context import PromptContext
+from decodescope.engine.model.attention.beside import State
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.prefix_state import PrefixState
 
 
 @component

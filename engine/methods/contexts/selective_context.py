@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.prompt_context import Reading
-from decodescope.engine.trace.events import Cut
-from decodescope.engine.trace.shortened import shorten
+from decodescope.engine.decoding.bases.prompt_context import Reading
+from decodescope.engine.trace.records.events import Cut
+from decodescope.engine.trace.records.shortened import shorten
 
 from .shared.scoring import Scoring, scorer
 from .shared.surprise import by_pieces

@@ -10,11 +10,11 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.prompt_context import PromptContext, Reading, portion, share
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.events import Cut
-from decodescope.engine.trace.shortened import shorten
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.prompt_context import PromptContext, Reading, portion, share
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.records.events import Cut
+from decodescope.engine.trace.records.shortened import shorten
 
 from .shared.pooling import pooled
 

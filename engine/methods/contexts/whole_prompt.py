@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.prompt_context import PromptContext
+from decodescope.engine.decoding.bases.prompt_context import PromptContext
 
 
 @component

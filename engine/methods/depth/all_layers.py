@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.depth import Depth
+from decodescope.engine.decoding.bases.depth import Depth
 
 
 @component

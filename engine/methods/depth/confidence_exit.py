@@ -11,11 +11,11 @@ from torch import Tensor
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.exits import ExitRule, cosine
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Skip
-from decodescope.engine.trace.events import Exit
-from decodescope.engine.trace.exited import Price
+from decodescope.engine.decoding.bases.exits import ExitRule, cosine
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.partial import Skip
+from decodescope.engine.trace.records.events import Exit
+from decodescope.engine.trace.records.exited import Price
 
 from .shared.best_two import best_two
 
@@ -42,7 +42,7 @@ class ConfidenceExit(ExitRule):
 
     Lossy: the shipped `lab` learnt to answer at every exit, but an early answer is still not the last layer's. The authors
     choose a threshold that keeps the difference below a bound, as `decodescope calibrate` does; and by exit, for a single
-    prediction, as in CATs, with its `--how` (`engine/calibration/scores.py`).
+    prediction, as in CATs, with its `--how` (`engine/bench/calibration/scores.py`).
     """
 
     title = "Confidence exit (CALM)"

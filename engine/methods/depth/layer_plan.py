@@ -5,10 +5,10 @@ from __future__ import annotations
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.depth import Depth
-from decodescope.engine.decoding.exits import unfit
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Skip, planned
+from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.exits import unfit
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.partial import Skip, planned
 
 
 @component

@@ -11,9 +11,9 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.exits import ExitRule, unrouted
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Block, Skip
+from decodescope.engine.decoding.bases.exits import ExitRule, unrouted
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.partial import Block, Skip
 
 from .shared.attended import Attended, looks, misplaced
 from .shared.entropy import entropy

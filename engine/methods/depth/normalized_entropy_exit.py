@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.exits import ExitRule
+from decodescope.engine.decoding.bases.exits import ExitRule
 
 from .shared.entropy import OVER, entropy
 

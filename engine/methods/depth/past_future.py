@@ -10,13 +10,13 @@ from torch import Tensor
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.exits import ExitRule
-from decodescope.engine.heads.base import normed
-from decodescope.engine.heads.files import missing
-from decodescope.engine.heads.past_future import PastFutureHeads
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Skip
-from decodescope.engine.trace.exited import Exit, Price
+from decodescope.engine.decoding.bases.exits import ExitRule
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.base import normed
+from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.past_future import PastFutureHeads
+from decodescope.engine.model.layers.partial import Skip
+from decodescope.engine.trace.records.exited import Exit, Price
 
 
 @component

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.exits import ExitRule
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Skip
+from decodescope.engine.decoding.bases.exits import ExitRule
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.partial import Skip
 
 
 @component

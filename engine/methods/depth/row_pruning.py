@@ -10,10 +10,10 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.depth import Depth
-from decodescope.engine.decoding.exits import unrouted
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import NOTHING, Block, Skip
+from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.exits import unrouted
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.partial import NOTHING, Block, Skip
 
 from .shared.attended import Attended, looks, misplaced
 

@@ -8,10 +8,10 @@ from typing import ClassVar
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.exits import ExitRule
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Skip
-from decodescope.engine.trace.exited import Price
+from decodescope.engine.decoding.bases.exits import ExitRule
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.partial import Skip
+from decodescope.engine.trace.records.exited import Price
 
 
 @component

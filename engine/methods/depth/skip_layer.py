@@ -12,13 +12,13 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Probe
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.depth import Depth, Reads
-from decodescope.engine.decoding.exits import unrouted
-from decodescope.engine.heads.files import missing
-from decodescope.engine.heads.skip_layer import SkipRouters
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import NOTHING, Block, Skip
-from decodescope.engine.trace.events import Exit
+from decodescope.engine.decoding.bases.depth import Depth, Reads
+from decodescope.engine.decoding.bases.exits import unrouted
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.skip_layer import SkipRouters
+from decodescope.engine.model.layers.partial import NOTHING, Block, Skip
+from decodescope.engine.trace.records.events import Exit
 
 
 @component

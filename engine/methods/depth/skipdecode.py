@@ -8,11 +8,11 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.depth import Depth
-from decodescope.engine.decoding.exits import unfit
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Skip
-from decodescope.engine.trace.events import Exit
+from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.exits import unfit
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.partial import Skip
+from decodescope.engine.trace.records.events import Exit
 
 from .shared.staircase import active, executed
 

@@ -14,11 +14,11 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.law import TargetLaw
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.bases.law import TargetLaw
+from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.methods.drafters.shared.datastore import HELP, LARGEST, datastore
-from decodescope.engine.trace.chosen import Choice
+from decodescope.engine.trace.records.chosen import Choice
 
 from .shared.states import states_of
 

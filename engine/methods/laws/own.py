@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.law import TargetLaw
+from decodescope.engine.decoding.bases.law import TargetLaw
 
 
 @component

@@ -10,11 +10,11 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.context import Context, Outcome
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.law import TargetLaw
+from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.law import TargetLaw
+from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.methods.drafters.shared.retrieval import retrieved
-from decodescope.engine.trace.chosen import Choice
+from decodescope.engine.trace.records.chosen import Choice
 
 from .shared.beside import read_beside
 

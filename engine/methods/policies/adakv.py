@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.policy import share
-from decodescope.engine.model.cache import LayerStore
+from decodescope.engine.decoding.bases.policy import share
+from decodescope.engine.model.stores.cache import LayerStore
 
 from .shared.observed import Observed
 

@@ -13,16 +13,16 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.policy import MOST, CachePolicy, entries, share
-from decodescope.engine.decoding.prompt import Prompt
-from decodescope.engine.heads.duo_attention import HeadGates
-from decodescope.engine.heads.files import missing
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.model.feed import Band
-from decodescope.engine.model.vocabulary import Companion
-from decodescope.engine.trace.events import Piece
-from decodescope.engine.trace.parts import Zone
-from decodescope.engine.trace.planned import plan
+from decodescope.engine.decoding.bases.policy import MOST, CachePolicy, entries, share
+from decodescope.engine.decoding.values.prompt import Prompt
+from decodescope.engine.model.forward.feed import Band
+from decodescope.engine.model.heads.duo_attention import HeadGates
+from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.layers.vocabulary import Companion
+from decodescope.engine.model.stores.cache import KVCache
+from decodescope.engine.trace.records.events import Piece
+from decodescope.engine.trace.records.parts import Zone
+from decodescope.engine.trace.records.planned import plan
 
 NAMED = re.compile(r"(\d+)\.(\d+)")
 

@@ -13,14 +13,14 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.policy import MOST, Scored, share
-from decodescope.engine.decoding.prompt import Prompt
-from decodescope.engine.model.attention import widened
-from decodescope.engine.model.cache import KVCache, LayerStore
-from decodescope.engine.model.column import TOKEN, Column
-from decodescope.engine.model.merge import merge
-from decodescope.engine.trace.events import Piece
-from decodescope.engine.trace.parts import Zone
+from decodescope.engine.decoding.bases.policy import MOST, Scored, share
+from decodescope.engine.decoding.values.prompt import Prompt
+from decodescope.engine.model.attention.attention import widened
+from decodescope.engine.model.layers.column import TOKEN, Column
+from decodescope.engine.model.stores.cache import KVCache, LayerStore
+from decodescope.engine.model.stores.merge import merge
+from decodescope.engine.trace.records.events import Piece
+from decodescope.engine.trace.records.parts import Zone
 
 
 @component

@@ -13,14 +13,14 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.policy import MOST, CachePolicy
-from decodescope.engine.decoding.prompt import Prompt
-from decodescope.engine.decoding.ranked import leave
-from decodescope.engine.model.cache import KVCache, LayerStore
-from decodescope.engine.model.column import Column
-from decodescope.engine.trace.events import Piece
-from decodescope.engine.trace.parts import Zone
-from decodescope.engine.trace.planned import plan
+from decodescope.engine.decoding.bases.policy import MOST, CachePolicy
+from decodescope.engine.decoding.values.prompt import Prompt
+from decodescope.engine.decoding.values.ranked import leave
+from decodescope.engine.model.layers.column import Column
+from decodescope.engine.model.stores.cache import KVCache, LayerStore
+from decodescope.engine.trace.records.events import Piece
+from decodescope.engine.trace.records.parts import Zone
+from decodescope.engine.trace.records.planned import plan
 
 from .shared.profiles import PUNCTUATION, SPECIAL, TEXT, Sorts, by_head, own_part
 

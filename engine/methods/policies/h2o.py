@@ -6,10 +6,10 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.decoding.policy import MOST, Scored, share
-from decodescope.engine.model.cache import LayerStore
-from decodescope.engine.model.column import Column
-from decodescope.engine.trace.parts import Zone
+from decodescope.engine.decoding.bases.policy import MOST, Scored, share
+from decodescope.engine.model.layers.column import Column
+from decodescope.engine.model.stores.cache import LayerStore
+from decodescope.engine.trace.records.parts import Zone
 
 
 @component

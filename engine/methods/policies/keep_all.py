@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.policy import CachePolicy
+from decodescope.engine.decoding.bases.policy import CachePolicy
 
 
 @component

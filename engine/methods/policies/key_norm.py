@@ -7,10 +7,10 @@ from torch import Tensor
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.policy import MOST, Scored, share
-from decodescope.engine.model.cache import KVCache, LayerStore
-from decodescope.engine.model.column import Column
-from decodescope.engine.trace.parts import Zone
+from decodescope.engine.decoding.bases.policy import MOST, Scored, share
+from decodescope.engine.model.layers.column import Column
+from decodescope.engine.model.stores.cache import KVCache, LayerStore
+from decodescope.engine.trace.records.parts import Zone
 
 
 @component

@@ -14,14 +14,14 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.exits import LACKING
-from decodescope.engine.decoding.once import Once
-from decodescope.engine.decoding.policy import MOST, share
-from decodescope.engine.decoding.prompt import Behind, Prompt
-from decodescope.engine.model.cache import KVCache, LayerStore
-from decodescope.engine.trace.events import Piece
-from decodescope.engine.trace.parts import Zone
-from decodescope.engine.trace.planned import plan
+from decodescope.engine.decoding.bases.exits import LACKING
+from decodescope.engine.decoding.bases.once import Once
+from decodescope.engine.decoding.bases.policy import MOST, share
+from decodescope.engine.decoding.values.prompt import Behind, Prompt
+from decodescope.engine.model.stores.cache import KVCache, LayerStore
+from decodescope.engine.trace.records.events import Piece
+from decodescope.engine.trace.records.parts import Zone
+from decodescope.engine.trace.records.planned import plan
 
 FIRST = "\n\nRepeat the previous context exactly."
 LATER = "\n\nRepeat the part of the previous context exactly, starting with "

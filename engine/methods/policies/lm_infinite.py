@@ -9,11 +9,11 @@ from torch import Tensor
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.policy import MOST, CachePolicy, Deed, entries, evict_oldest, share
-from decodescope.engine.model.cache import KVCache, LayerStore
-from decodescope.engine.model.feed import Band, Middle, Sinks
-from decodescope.engine.model.reading import Board, Choice
-from decodescope.engine.trace.parts import Zone
+from decodescope.engine.decoding.bases.policy import MOST, CachePolicy, Deed, entries, evict_oldest, share
+from decodescope.engine.model.forward.feed import Band, Middle, Sinks
+from decodescope.engine.model.stores.cache import KVCache, LayerStore
+from decodescope.engine.model.stores.reading import Board, Choice
+from decodescope.engine.trace.records.parts import Zone
 
 
 @component

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decodescope.engine.core.activity import Activity
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.policy import share
+from decodescope.engine.decoding.bases.policy import share
 
 from .shared.observed import Observed
 

@@ -11,12 +11,12 @@ from torch import Tensor
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.policy import MOST, CachePolicy
-from decodescope.engine.model.attention import widened
-from decodescope.engine.model.cache import PAGE, LayerStore
-from decodescope.engine.model.pages import bound
-from decodescope.engine.model.reading import Board, Choice, best
-from decodescope.engine.trace.events import Piece
+from decodescope.engine.decoding.bases.policy import MOST, CachePolicy
+from decodescope.engine.model.attention.attention import widened
+from decodescope.engine.model.stores.cache import PAGE, LayerStore
+from decodescope.engine.model.stores.pages import bound
+from decodescope.engine.model.stores.reading import Board, Choice, best
+from decodescope.engine.trace.records.events import Piece
 
 DENSE = 2  # first layers that read everything, unless somebody says otherwise
 LEAST = 3  # pages that are read, however small the budget

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.decoding.policy import MOST, Scored, share
-from decodescope.engine.decoding.prompt import Prompt
-from decodescope.engine.model.cache import KVCache, LayerStore
-from decodescope.engine.model.column import Column
-from decodescope.engine.trace.parts import Zone
+from decodescope.engine.decoding.bases.policy import MOST, Scored, share
+from decodescope.engine.decoding.values.prompt import Prompt
+from decodescope.engine.model.layers.column import Column
+from decodescope.engine.model.stores.cache import KVCache, LayerStore
+from decodescope.engine.trace.records.parts import Zone
 
 
 @component

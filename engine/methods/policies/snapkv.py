@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.policy import share
+from decodescope.engine.decoding.bases.policy import share
 
 from .shared.observed import Observed
 

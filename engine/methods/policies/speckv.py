@@ -12,11 +12,11 @@ from torch import Tensor
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.policy import share
-from decodescope.engine.decoding.prompt import Prompt
-from decodescope.engine.model.cache import KVCache, LayerStore
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.events import Piece
+from decodescope.engine.decoding.bases.policy import share
+from decodescope.engine.decoding.values.prompt import Prompt
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.cache import KVCache, LayerStore
+from decodescope.engine.trace.records.events import Piece
 
 from .shared.observed import Observed
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.policy import MOST, CachePolicy, evict_oldest, share
-from decodescope.engine.model.cache import KVCache
-from decodescope.engine.trace.parts import Zone
+from decodescope.engine.decoding.bases.policy import MOST, CachePolicy, evict_oldest, share
+from decodescope.engine.model.stores.cache import KVCache
+from decodescope.engine.trace.records.parts import Zone
 
 
 @component

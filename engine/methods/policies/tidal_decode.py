@@ -13,11 +13,11 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.policy import MOST, CachePolicy
-from decodescope.engine.model.attention import capped, widened
-from decodescope.engine.model.cache import LayerStore
-from decodescope.engine.model.reading import Board, Choice, best
-from decodescope.engine.trace.events import Piece
+from decodescope.engine.decoding.bases.policy import MOST, CachePolicy
+from decodescope.engine.model.attention.attention import capped, widened
+from decodescope.engine.model.stores.cache import LayerStore
+from decodescope.engine.model.stores.reading import Board, Choice, best
+from decodescope.engine.trace.records.events import Piece
 
 START, AGAIN = 2, 4  # the defaults
 

@@ -7,9 +7,9 @@ from collections import Counter
 from typing import ClassVar
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.router import Judged, Question, Router
-from decodescope.engine.trace.answered import Candidate
-from decodescope.engine.trace.pieces import join
+from decodescope.engine.decoding.bases.router import Judged, Question, Router
+from decodescope.engine.trace.details.answered import Candidate
+from decodescope.engine.trace.records.pieces import join
 
 _NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*")
 

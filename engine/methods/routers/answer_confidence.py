@@ -6,8 +6,8 @@ import math
 from typing import ClassVar
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.router import Judged, Question, Router
-from decodescope.engine.trace.answered import Candidate, mean_logp
+from decodescope.engine.decoding.bases.router import Judged, Question, Router
+from decodescope.engine.trace.details.answered import Candidate, mean_logp
 
 
 @component

@@ -7,9 +7,9 @@ import math
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.router import Judged, Question, Router
-from decodescope.engine.trace.answered import Candidate, mean_entropy
-from decodescope.engine.trace.switched import Size, goes_on
+from decodescope.engine.decoding.bases.router import Judged, Question, Router
+from decodescope.engine.trace.details.answered import Candidate, mean_entropy
+from decodescope.engine.trace.details.switched import Size, goes_on
 
 
 @component

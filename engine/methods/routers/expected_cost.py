@@ -8,10 +8,10 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import pass_cost
-from decodescope.engine.decoding.router import Judged, Question, Router
-from decodescope.engine.heads.correctness import CorrectnessHead
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.answered import Bet, Candidate, keeps, worth_of
+from decodescope.engine.decoding.bases.router import Judged, Question, Router
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.correctness import CorrectnessHead
+from decodescope.engine.trace.details.answered import Bet, Candidate, keeps, worth_of
 
 
 @component

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.router import Router
+from decodescope.engine.decoding.bases.router import Router
 
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec

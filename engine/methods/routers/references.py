@@ -10,10 +10,10 @@ import torch
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.router import Judged, Question, Router
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.answered import Candidate, Compared, judged_by, mean_logp, share_of
+from decodescope.engine.decoding.bases.router import Judged, Question, Router
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.details.answered import Candidate, Compared, judged_by, mean_logp, share_of
 
 SHAPE = '{"question": "...", "answer": "...", "right": true}'
 MOST = 64  # pairs

@@ -9,9 +9,9 @@ import torch
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.router import Judged, Question, Router
-from decodescope.engine.heads.correctness import CorrectnessHead
-from decodescope.engine.trace.answered import Candidate, mean_logp
+from decodescope.engine.decoding.bases.router import Judged, Question, Router
+from decodescope.engine.model.heads.correctness import CorrectnessHead
+from decodescope.engine.trace.details.answered import Candidate, mean_logp
 
 
 @component

@@ -15,8 +15,8 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.probe import Needs, union
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.alphabet import Alphabet
-from decodescope.engine.decoding.sampler import Sampler
+from decodescope.engine.decoding.bases.sampler import Sampler
+from decodescope.engine.decoding.values.alphabet import Alphabet
 
 
 @component

@@ -12,9 +12,9 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.alphabet import Alphabet
-from decodescope.engine.decoding.recogniser import DIALECTS, Path, Recogniser, readable
-from decodescope.engine.decoding.sampler import Sampler, softmax
+from decodescope.engine.decoding.bases.sampler import Sampler, softmax
+from decodescope.engine.decoding.shared.recogniser import DIALECTS, Path, Recogniser, readable
+from decodescope.engine.decoding.values.alphabet import Alphabet
 
 RUN = 16  # tokens of a forced run that are told
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.sampler import Sampler, one_token
+from decodescope.engine.decoding.bases.sampler import Sampler, one_token
 
 
 @component

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.alphabet import Alphabet
-from decodescope.engine.decoding.sampler import Sampler
+from decodescope.engine.decoding.bases.sampler import Sampler
+from decodescope.engine.decoding.values.alphabet import Alphabet
 
 
 class _State(NamedTuple):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.sampler import Sampler, one_token
+from decodescope.engine.decoding.bases.sampler import Sampler, one_token
 
 LEAST = 1e-30  # below it logits leave the range of single precision
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.sampler import Sampler
+from decodescope.engine.decoding.bases.sampler import Sampler
 
 
 @component

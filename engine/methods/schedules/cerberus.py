@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.decoding.schedule import Schedule
-from decodescope.engine.heads.cerberus import CerberusGate
-from decodescope.engine.heads.files import missing
-from decodescope.engine.model.faults import require_finite
+from decodescope.engine.decoding.bases.schedule import Schedule
+from decodescope.engine.model.heads.drafting.cerberus import CerberusGate
+from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.layers.faults import require_finite
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from decodescope.engine.core.company import Company
     from decodescope.engine.core.spec import ModelSpec
-    from decodescope.engine.decoding.context import Context, Outcome
+    from decodescope.engine.decoding.bases.context import Context, Outcome
 
 
 @component

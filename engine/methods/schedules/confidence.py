@@ -9,11 +9,11 @@ import torch
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.context import Drafted
-from decodescope.engine.decoding.schedule import Schedule
+from decodescope.engine.decoding.bases.context import Drafted
+from decodescope.engine.decoding.bases.schedule import Schedule
 
 if TYPE_CHECKING:
-    from decodescope.engine.decoding.context import Context, Outcome
+    from decodescope.engine.decoding.bases.context import Context, Outcome
 
 ENOUGH = 5  # pairs above which the threshold is tuned
 MISS = 3.0  # what an accepted token that would have been held back costs, in refused ones let through

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.schedule import Schedule
+from decodescope.engine.decoding.bases.schedule import Schedule
 
 
 @component

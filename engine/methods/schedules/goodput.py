@@ -8,11 +8,11 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.cost.hardware import DEVICES
 from decodescope.engine.cost.speedup import expected_tokens
-from decodescope.engine.decoding.schedule import Schedule
-from decodescope.engine.timing.pass_time import Linear
+from decodescope.engine.decoding.bases.schedule import Schedule
+from decodescope.engine.decoding.shared.pass_time import Linear
 
 if TYPE_CHECKING:
-    from decodescope.engine.decoding.context import Context, Outcome
+    from decodescope.engine.decoding.bases.context import Context, Outcome
 
 PRIOR = 4.0  # judged tokens' worth of `alpha` that the average begins with
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.schedule import Schedule
+from decodescope.engine.decoding.bases.schedule import Schedule
 
 if TYPE_CHECKING:
-    from decodescope.engine.decoding.context import Context, Outcome
+    from decodescope.engine.decoding.bases.context import Context, Outcome
 
 
 @component

@@ -9,12 +9,12 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.core.params import AUTO
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.context import Drafted
-from decodescope.engine.decoding.schedule import Schedule
-from decodescope.engine.heads.specdec import AcceptanceHead
+from decodescope.engine.decoding.bases.context import Drafted
+from decodescope.engine.decoding.bases.schedule import Schedule
+from decodescope.engine.model.heads.drafting.specdec import AcceptanceHead
 
 if TYPE_CHECKING:
-    from decodescope.engine.decoding.context import Context
+    from decodescope.engine.decoding.bases.context import Context
 
 USUAL = 0.3  # h of the authors' example
 

@@ -7,10 +7,10 @@ from collections.abc import Collection
 import numpy as np
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.selector import Choice, Open, Selector
-from decodescope.engine.trace.explored import barred, open_question, surest, weighed
-from decodescope.engine.trace.filled import chosen
+from decodescope.engine.decoding.bases.selector import Choice, Open, Selector
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.trace.details.explored import barred, open_question, surest, weighed
+from decodescope.engine.trace.details.filled import chosen
 
 
 @component

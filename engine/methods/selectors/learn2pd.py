@@ -10,12 +10,12 @@ import torch
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.selector import Choice, Open, Selector
-from decodescope.engine.heads.files import missing
-from decodescope.engine.heads.learn2pd import ParallelFilter
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.trace.filled import cut_at, passed, scheduled
+from decodescope.engine.decoding.bases.selector import Choice, Open, Selector
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.learn2pd import ParallelFilter
+from decodescope.engine.trace.details.filled import cut_at, passed, scheduled
 
 
 @component

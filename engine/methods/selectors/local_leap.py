@@ -7,9 +7,9 @@ import numpy as np
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.selector import Choice, Open, Selector
-from decodescope.engine.trace.filled import leapt
+from decodescope.engine.decoding.bases.selector import Choice, Open, Selector
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.trace.details.filled import leapt
 
 
 @component

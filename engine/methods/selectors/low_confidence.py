@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.selector import Choice, Open, Selector
-from decodescope.engine.trace.filled import scheduled
+from decodescope.engine.decoding.bases.selector import Choice, Open, Selector
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.trace.details.filled import scheduled
 
 
 @component

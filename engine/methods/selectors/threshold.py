@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.selector import Choice, Open, Selector
-from decodescope.engine.trace.filled import factored
+from decodescope.engine.decoding.bases.selector import Choice, Open, Selector
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.trace.details.filled import factored
 
 
 @component

@@ -10,13 +10,13 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.moved import moved
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.drawn import Drawn, Text
-from decodescope.engine.trace.events import EndReason
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.details.drawn import Drawn, Text
+from decodescope.engine.trace.records.events import EndReason
 
 from .shared.prefixes import Prefixes, parted
 

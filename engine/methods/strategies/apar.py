@@ -10,10 +10,10 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.decoding.threads import Thread, Writing
-from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.shared.threads import Thread, Writing
+from decodescope.engine.model.forward.executor import EngineFault
 
 from .shared.written import token_of
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.model.tree import PLANS
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.model.stores.tree import PLANS
 
 from .shared.search import Search, branching, extended
 
@@ -20,7 +20,8 @@ class Beam(Strategy):
     An approximation of the most likely text, so not the target's distribution; the text is emitted by the last step.
 
     Hypotheses branch off one another, so their entries are a tree: each is held once, whoever reads it, and reordering the
-    hypotheses moves none (`engine/model/tree.py`). A pass reads the tree by `plan`: "dense" lets every query meet every entry,
+    hypotheses moves none (`engine/model/stores/tree.py`). A pass reads the tree by `plan`: "dense" lets every query
+    meet every entry,
     under a mask, in one product; "node" loads each node once, for the queries of the hypotheses that read it (KV-guided
     grouping); "flatten" cuts the nodes, one behind the other, into blocks of `block` entries for that (flattened splitting).
     All three are the attention of a hypothesis over its own text. The authors' kernel reads a node's entries where they lie,

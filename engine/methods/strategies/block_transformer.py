@@ -11,17 +11,17 @@ from torch import Tensor
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.moved import moved
-from decodescope.engine.decoding.passed_over import emptied, passed_over
-from decodescope.engine.decoding.plain import drawn
-from decodescope.engine.decoding.policy import CHUNK, CachePolicy
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.heads.block_transformer import BlockDecoder
-from decodescope.engine.heads.files import missing
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.policy import CHUNK, CachePolicy
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.shared.passed_over import emptied, passed_over
+from decodescope.engine.decoding.shared.plain import drawn
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.block_transformer import BlockDecoder
+from decodescope.engine.model.heads.files import missing
 
 KIND = LANE = "block_transformer"
 

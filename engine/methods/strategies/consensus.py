@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import cast
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.moved import moved
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.trace.drawn import MEASURES, By, Text, elected
-from decodescope.engine.trace.events import EndReason
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.trace.details.drawn import MEASURES, By, Text, elected
+from decodescope.engine.trace.records.events import EndReason
 
 from .shared.drawing import Drawing
 

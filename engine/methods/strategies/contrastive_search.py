@@ -12,12 +12,12 @@ from torch.nn.functional import normalize
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.moved import moved
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.chosen import Choice
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.records.chosen import Choice
 
 MAP = 128  # tokens of a text up to which a record has the cosines with all of them
 

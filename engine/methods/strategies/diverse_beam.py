@@ -5,9 +5,9 @@ from __future__ import annotations
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.model.tree import PLANS
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.model.stores.tree import PLANS
 
 from .shared.search import Search, branching, extended
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.acceptance import Cursor
-from decodescope.engine.decoding.context import Outcome
-from decodescope.engine.decoding.settle import settle
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.decoding.bases.acceptance import Cursor
+from decodescope.engine.decoding.bases.context import Outcome
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.settle import settle
 
 
 @component

@@ -6,8 +6,8 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.threads import Threaded, Writing
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.shared.threads import Threaded, Writing
 
 from .shared.written import side_by_side
 

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.decoding.moved import moved
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.spans import MOST, Spans, ranked
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.details.spans import MOST, Spans, ranked
 
 from .shared.passage import passage_of
 from .shared.suffixes import Suffixes

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.moved import moved
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.events import Iteration
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.records.events import Iteration
 
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec

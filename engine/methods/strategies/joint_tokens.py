@@ -13,17 +13,17 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.moved import moved
-from decodescope.engine.decoding.plain import drawn
-from decodescope.engine.decoding.sampler import softmax
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.heads.files import missing
-from decodescope.engine.heads.medusa import MedusaHeads
+from decodescope.engine.decoding.bases.sampler import softmax
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.shared.plain import drawn
 from decodescope.engine.methods.drafters.shared.datastore import HELP, LARGEST, datastore
 from decodescope.engine.methods.drafters.shared.followers import lift, unigrams
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.joined import Joint, offered
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.drafting.medusa import MedusaHeads
+from decodescope.engine.model.heads.files import missing
+from decodescope.engine.trace.details.joined import Joint, offered
 
 Ratio = Callable[[Sequence[int]], np.ndarray | None]
 

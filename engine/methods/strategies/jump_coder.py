@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.branches import Branches
-from decodescope.engine.decoding.candidates import cannot_fill
-from decodescope.engine.decoding.infiller import Gap, Infiller
-from decodescope.engine.decoding.linewise import Linewise, said
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.trace.events import EndReason
-from decodescope.engine.trace.lines import Infill, Lines, chosen, lowest, refused, settled, verdict
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.shared.branches import Branches
+from decodescope.engine.decoding.shared.candidates import cannot_fill
+from decodescope.engine.decoding.shared.infiller import Gap, Infiller
+from decodescope.engine.decoding.shared.linewise import Linewise, said
+from decodescope.engine.trace.details.lines import Infill, Lines, chosen, lowest, refused, settled, verdict
+from decodescope.engine.trace.records.events import EndReason
 
 from .shared.written import ids_of
 

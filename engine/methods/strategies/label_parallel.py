@@ -12,10 +12,10 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.threads import Thread, Threaded, Writing
-from decodescope.engine.decoding.tops import share
-from decodescope.engine.trace.labels import Labels, Mention, count_in, mention_in, settle
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.shared.threads import Thread, Threaded, Writing
+from decodescope.engine.decoding.values.tops import share
+from decodescope.engine.trace.details.labels import Labels, Mention, count_in, mention_in, settle
 
 from .shared.written import fitting, ids_of, side_by_side
 

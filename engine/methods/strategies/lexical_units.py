@@ -7,13 +7,13 @@ import torch
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.moved import moved
-from decodescope.engine.decoding.plain import drawn
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.decoding.tops import share
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.units import Unit, taken
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.shared.plain import drawn
+from decodescope.engine.decoding.values.tops import share
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.details.units import Unit, taken
 
 from .shared.written import token_of
 

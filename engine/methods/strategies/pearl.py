@@ -11,13 +11,13 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.cost.hardware import DEVICES
-from decodescope.engine.decoding.acceptance import Cursor
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.settle import settle
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.timing.pass_time import Linear
+from decodescope.engine.decoding.bases.acceptance import Cursor
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.settle import settle
+from decodescope.engine.decoding.shared.pass_time import Linear
+from decodescope.engine.model.forward.feed import Feed
 
 from .shared.rounds import Beside, Block, Clocks, joined, judge, write
 

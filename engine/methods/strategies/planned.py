@@ -7,11 +7,11 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.linewise import said as written
-from decodescope.engine.decoding.moved import moved
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.trace.searched import Planner, Rollout, Search, said
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.shared.linewise import said as written
+from decodescope.engine.trace.details.searched import Planner, Rollout, Search, said
 
 from .shared.beginnings import Beginning, Beginnings
 
@@ -20,7 +20,8 @@ from .shared.beginnings import Beginning, Beginnings
 class Planned(Strategy):
     """Look for the text that passes the most `tests`, by Monte-Carlo tree search over tokens (PG-TD). A node is a beginning
     of texts; its candidates are the `k` likeliest next tokens, with probabilities P made to sum to 1. A rollout goes from
-    the empty beginning down by P-UCB (engine/trace/searched.py has the formula, with `c` and `base`) to a token that was
+    the empty beginning down by P-UCB (engine/trace/details/searched.py has the formula, with `c` and `base`) to a
+    token that was
     not tried, which becomes a node; the greedy text behind it is completed and judged, and its reward, the share of the
     tests passed, is told to all nodes on the way, which keep the largest. The first text with the best reward is written,
     after `rollouts` of them, at a reward of 1, or when nothing is left to try. One rollout is greedy decoding, and so is a

@@ -9,13 +9,13 @@ from torch import Tensor
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.acceptance import Cursor
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.decoding.settle import settle
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.heads.files import missing
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.acceptance import Cursor
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.settle import settle
+from decodescope.engine.decoding.values.draft import ROOT, Draft
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.files import missing
 
 from .shared.ahead import DROPPED, GOES_ON, READ, TICKS, Ahead, Guess, Pipeline, beside
 from .shared.rounds import judge

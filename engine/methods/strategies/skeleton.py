@@ -11,8 +11,8 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.prefix import common_prefix
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.threads import Thread, Threaded, Writing
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.shared.threads import Thread, Threaded, Writing
 
 from .shared.written import fitting, ids_of
 

@@ -11,14 +11,14 @@ from torch import Tensor
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.moved import moved
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.moved import moved
 from decodescope.engine.methods.drafters.shared.datastore import HELP, LARGEST, datastore
 from decodescope.engine.methods.drafters.shared.followers import interpolated
 from decodescope.engine.methods.drafters.shared.suffix_array import SuffixArray
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.events import Beams, EndReason
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.records.events import Beams, EndReason
 
 
 @dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.weights import Place, Rewriting
-from decodescope.engine.model.narrow import Codes as Stored
+from decodescope.engine.decoding.bases.weights import Place, Rewriting
+from decodescope.engine.model.layers.narrow import Codes as Stored
 
 from .shared.rounding import by_groups, checked
 

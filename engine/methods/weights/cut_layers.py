@@ -7,11 +7,11 @@ import torch
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.cutting import Cutting
-from decodescope.engine.decoding.weights import Calibration
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.gates import Gates
-from decodescope.engine.model.partial import Skip, planned
+from decodescope.engine.decoding.bases.cutting import Cutting
+from decodescope.engine.decoding.bases.weights import Calibration
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.layers.gates import Gates
+from decodescope.engine.model.layers.partial import Skip, planned
 
 
 @component

@@ -14,10 +14,10 @@ from decodescope.engine.core.note import Finding
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.cutting import Cutting
-from decodescope.engine.decoding.weights import Calibration
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.gates import Gates
+from decodescope.engine.decoding.bases.cutting import Cutting
+from decodescope.engine.decoding.bases.weights import Calibration
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.layers.gates import Gates
 
 from .shared.evolution import Generation, Judge, Plan, Search
 from .shared.texts import divergence, logits, texts

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Finding
-from decodescope.engine.decoding.cutting import Cutting
-from decodescope.engine.decoding.weights import Calibration
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.gates import Gates
-from decodescope.engine.model.slicing import gated
+from decodescope.engine.decoding.bases.cutting import Cutting
+from decodescope.engine.decoding.bases.weights import Calibration
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.slicing import gated
+from decodescope.engine.model.layers.gates import Gates
 
 from .shared.gating import hard_concrete, probability_open, train
 from .shared.texts import loss, texts

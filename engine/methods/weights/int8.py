@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.weights import Place, Rewriting
-from decodescope.engine.model.narrow import Int8
+from decodescope.engine.decoding.bases.weights import Place, Rewriting
+from decodescope.engine.model.layers.narrow import Int8
 
 from .shared.rounding import by_rows
 

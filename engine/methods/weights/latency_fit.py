@@ -13,12 +13,12 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Finding
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.progress import Progress
-from decodescope.engine.decoding.cutting import Cutting, exchanged, widened
-from decodescope.engine.decoding.weights import Calibration, Place
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.gates import Gates
-from decodescope.engine.model.matrix import unpack
-from decodescope.engine.model.slicing import gated
+from decodescope.engine.decoding.bases.cutting import Cutting, exchanged, widened
+from decodescope.engine.decoding.bases.weights import Calibration, Place
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.slicing import gated
+from decodescope.engine.model.layers.gates import Gates
+from decodescope.engine.model.layers.matrix import unpack
 
 from .shared.surgeon import Fit, Level, grams, levels
 from .shared.texts import divergence, logits, texts

@@ -11,8 +11,8 @@ from torch import Tensor
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Finding
 from decodescope.engine.core.progress import Progress
-from decodescope.engine.decoding.cutting import exchanged, widened
-from decodescope.engine.decoding.weights import (
+from decodescope.engine.decoding.bases.cutting import exchanged, widened
+from decodescope.engine.decoding.bases.weights import (
     MATRICES,
     Calibration,
     Place,
@@ -21,8 +21,8 @@ from decodescope.engine.decoding.weights import (
     rewritten,
     tell_losses,
 )
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.matrix import unpack
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.layers.matrix import unpack
 
 from .shared.grid import Grid, Step
 from .shared.rounding import checked

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.weights import Place, Rewriting
-from decodescope.engine.model.narrow import Sparse
+from decodescope.engine.decoding.bases.weights import Place, Rewriting
+from decodescope.engine.model.layers.narrow import Sparse
 
 
 @component

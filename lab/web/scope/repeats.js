@@ -4,7 +4,7 @@ import { bring } from "./extras.js";
 import { tokenOf } from "./marks.js";
 import { percent, plural, prob } from "./numbers.js";
 
-const GRAM = 4; // tokens that stand further in front already; the same as in engine/trace/repeats.py
+const GRAM = 4; // tokens that stand further in front already; the same as in engine/trace/query/repeats.py
 const ARCS = { bar: 12, foot: 16, rise: 84 }, CURVES = { tall: 132, left: 34 }; // px
 const DRAWN_TOKENS = 400, WORDS_OF_LOOP = 40; // of the text, the newest ones; of a loop, the first ones
 const ROUND_LINES = [["TP", "mean probability of a token", "accept", []],

@@ -38,7 +38,7 @@ export function placedUnder(machine, row) {
 
 const PLOT = { left: 44, top: 8, high: 150, bottom: 30 }; // px
 
-const DECIDES = ["verify", "canvas"]; // as in engine/trace/phases.py
+const DECIDES = ["verify", "canvas"]; // as in engine/trace/records/phases.py
 /** Whether a row tells of passes of the target that decide about tokens. */
 export const decides = ({ lane, phase }) => lane === "target" && DECIDES.includes(phase);
 

@@ -12,10 +12,10 @@ import pytest
 from torch import Tensor
 
 from decodescope.app.commands import batch as command
-from decodescope.engine.checkpoint.chat_template import Templates
-from decodescope.engine.checkpoint.tokenizer import Tokenizer
-from decodescope.engine.model.executor import EngineFault, Executor
-from decodescope.engine.model.store import LayerStore
+from decodescope.engine.model.checkpoint.chat_template import Templates
+from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.model.forward.executor import EngineFault, Executor
+from decodescope.engine.model.stores.store import LayerStore
 from decodescope.engine.trace import check, open_trace
 
 BEGIN = "The old house stood at the end of the road, and nobody had lived in it"

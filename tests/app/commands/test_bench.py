@@ -15,19 +15,19 @@ import pytest
 import toys
 from scripted import script
 
-from decodescope.app.arguments import benched, take_weights
+from decodescope.app.basis.arguments import benched, take_weights
+from decodescope.app.basis.parser import parser
 from decodescope.app.cli import main
-from decodescope.app.commands.bench import USUAL
-from decodescope.app.commands.bench_decode import page
-from decodescope.app.commands.measuring import how_questions_were_put, method_of
-from decodescope.app.parser import parser
+from decodescope.app.commands.bench.bench import USUAL
+from decodescope.app.commands.bench.decode import page
+from decodescope.app.commands.shared.measuring import how_questions_were_put, method_of
 from decodescope.app.runs.play import Choice
 from decodescope.app.runs.recipe import as_json, recipe
-from decodescope.engine.bench import speed as bench
 from decodescope.engine.bench.answers import about, compositions
-from decodescope.engine.bench.contest import Contestant, Written, agreement, take_turns
+from decodescope.engine.bench.clock import speed as bench
+from decodescope.engine.bench.clock.contest import Contestant, Written, agreement, take_turns
 from decodescope.engine.bench.parallel import known as canvases
-from decodescope.engine.bench.questions import Question
+from decodescope.engine.bench.questions.questions import Question
 from decodescope.engine.core.refusal import Refusal
 
 
@@ -367,7 +367,7 @@ def test_the_short_form_asks_the_first_of_each_kind(tmp_path: Path, monkeypatch:
 
 def test_the_shipped_questions_are_forty_of_a_kind() -> None:
     from decodescope.engine.bench.answers import LONGEST, QUESTIONS
-    from decodescope.engine.bench.questions import kinds, read_questions
+    from decodescope.engine.bench.questions.questions import kinds, read_questions
 
     found, _ = read_questions(QUESTIONS)
     assert set(kinds(found)) == set(LONGEST) and min(kinds(found).values()) >= 40

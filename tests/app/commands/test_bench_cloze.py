@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from decodescope.app.commands.bench_cloze import told
+from decodescope.app.commands.bench.cloze import told
 from decodescope.engine.bench import cloze as bench
 
 SWEEPS = {"confidence_exit threshold={}": ("1.01", "0.0"), "hash_exit seed={} by=random": ("0",)}

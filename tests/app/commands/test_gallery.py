@@ -15,9 +15,9 @@ from urllib.parse import unquote
 import pytest
 
 from decodescope.app.cli import main
-from decodescope.app.runs.examples import examples
-from decodescope.app.runs.families import PLAIN, family, order
-from decodescope.app.runs.tours import tours
+from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.catalogue.families import PLAIN, family, order
+from decodescope.app.runs.catalogue.tours import tours
 from decodescope.engine.trace import open_trace
 
 Said = Callable[..., tuple[int, str, str]]

@@ -14,11 +14,11 @@ from waiting import eventually
 
 from decodescope.app.cli import main
 from decodescope.app.commands import report as reporting
-from decodescope.app.runs.batch import Batch
-from decodescope.app.runs.kept import Kept
+from decodescope.app.runs.compare.batch import Batch
+from decodescope.app.runs.compare.kept import Kept
 from decodescope.app.runs.play import Choice, Play
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.load import load
+from decodescope.engine.session.load import load
 from decodescope.engine.trace import open_trace
 from decodescope.lab import report
 
@@ -234,7 +234,7 @@ def test_prompts_that_go_together_are_reported_on_as_those_that_do_not(
 def test_an_interrupt_stops_those_that_go_together(
     said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from decodescope.engine.session import Session
+    from decodescope.engine.session.session import Session
 
     honest, made = Session.step, list[Session]()
 

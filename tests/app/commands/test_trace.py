@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from decodescope.app.cli import main
-from decodescope.app.runs.examples import examples
+from decodescope.app.runs.catalogue.examples import examples
 from decodescope.engine.trace import check, open_trace
 
 Said = Callable[..., tuple[int, str, str]]

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from decodescope.engine.trace.lookups import Lookup, check_lookups
+from decodescope.engine.trace.records.lookups import Lookup, check_lookups
 
 PROMPTS = [
     "def add(a, b):",

@@ -13,12 +13,12 @@ from starlette.testclient import TestClient
 from toylab import HERE, Words, finished, guarded, occupied, speculative
 from waiting import eventually
 
-from decodescope.app.refusal import Refused
-from decodescope.app.runs.batch import MOST
-from decodescope.app.runs.instep import InStep
+from decodescope.app.basis.refusal import Refused
+from decodescope.app.runs.compare.batch import MOST
+from decodescope.app.runs.compare.instep import InStep
 from decodescope.app.runs.place import ONLY_STOPPED
 from decodescope.app.runs.recipe import as_json
-from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.trace import check, open_trace
 
 METHOD = as_json(speculative())

@@ -16,15 +16,15 @@ from starlette.testclient import TestClient
 from toylab import HERE, finished, guarded, occupied, speculative
 from waiting import eventually
 
-from decodescope.app.refusal import Refused
-from decodescope.app.runs.examples import examples
-from decodescope.app.runs.kept import Kept
-from decodescope.app.runs.lineup import choices_of
+from decodescope.app.basis.refusal import Refused
+from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.compare.kept import Kept
+from decodescope.app.runs.compare.lineup import choices_of
+from decodescope.app.runs.compare.repeats import Repeat
+from decodescope.app.runs.compare.standings import COLUMNS, Figures
 from decodescope.app.runs.play import Choice, Play
-from decodescope.app.runs.repeats import Repeat
-from decodescope.app.runs.standings import COLUMNS, Figures
-from decodescope.engine.bench.bootstrap import interval
-from decodescope.engine.bench.contest import agreement
+from decodescope.engine.bench.clock.contest import agreement
+from decodescope.engine.bench.questions.bootstrap import interval
 from decodescope.engine.trace import open_trace
 
 PLAIN = {"drafter": "none", "sampler": ["greedy"]}
@@ -335,7 +335,7 @@ def test_repeats_are_kept_and_told_by_another_server(play: Play, client: TestCli
 def test_what_is_kept_is_bounded_and_a_damaged_record_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("decodescope.app.runs.kept.MOST", 3)
+    monkeypatch.setattr("decodescope.app.runs.compare.kept.MOST", 3)
     kept = Kept(tmp_path / "kept")
     for i in range(5):
         kept.write(f"{i:016x}", {"i": i})
@@ -444,7 +444,7 @@ def test_a_stream_of_two_runs_has_every_step_of_both_from_where_a_reader_was(pla
 
 
 def test_a_refused_line_up_is_stopped_again(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decodescope.app.runs import lineup
+    from decodescope.app.runs.compare import lineup
 
     started = []
     real = play.start

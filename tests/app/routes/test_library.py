@@ -15,16 +15,17 @@ from starlette.testclient import TestClient
 from toylab import HERE, ToyPlay, finished, guarded, occupied, speculative, toy_play
 from waiting import awaited
 
-from decodescope.app.places import NAME, STAR, tidy
-from decodescope.app.refusal import Refused
+from decodescope.app.basis.places import NAME, STAR, tidy
+from decodescope.app.basis.refusal import Refused
 from decodescope.app.runs import library as shelves
+from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.runs.composed import Choice
-from decodescope.app.runs.examples import examples
 from decodescope.app.runs.library import BIN, Library
 from decodescope.app.runs.play import Play
 from decodescope.app.runs.stream import Reader, stream
-from decodescope.engine.trace import PARTIAL, TraceWriter, disk, open_trace
-from decodescope.engine.trace.events import DraftTree, End, Step
+from decodescope.engine.trace import PARTIAL, TraceWriter, open_trace
+from decodescope.engine.trace.encoding import disk
+from decodescope.engine.trace.records.events import DraftTree, End, Step
 
 
 def listed(client: TestClient) -> dict[str, Any]:

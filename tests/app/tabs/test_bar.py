@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from browser import STEP, Lab, seek, settled
 
-from decodescope.app.runs.examples import examples
+from decodescope.app.runs.catalogue.examples import examples
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("tabs")]
 SHOWN = "document.documentElement.dataset.dsTab"

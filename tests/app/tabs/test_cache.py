@@ -14,15 +14,15 @@ from starlette.testclient import TestClient
 from toylab import HOSTILE, Words, finished, toy_play
 from waiting import eventually
 
-from decodescope.app.refusal import Refused
+from decodescope.app.basis.refusal import Refused
 from decodescope.app.routes import cache as caching
+from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.runs.channel import RING
-from decodescope.app.runs.examples import examples
 from decodescope.app.runs.play import Choice, Play
-from decodescope.engine.method import Method
-from decodescope.engine.session import Session
+from decodescope.engine.session.method import Method
+from decodescope.engine.session.session import Session
 from decodescope.engine.trace import End, TraceError, TraceWriter, open_trace, read_header
-from decodescope.engine.trace.events import CacheChange, Header, Prefill, Step
+from decodescope.engine.trace.records.events import CacheChange, Header, Prefill, Step
 from decodescope.lab.cache.lives import Lives
 
 PAGE = "#ds-page-cache"

@@ -10,13 +10,13 @@ import pytest
 from browser import Lab
 from starlette.testclient import TestClient
 
-from decodescope.app.parser import parser
-from decodescope.app.refusal import Refused
+from decodescope.app.basis.parser import parser
+from decodescope.app.basis.refusal import Refused
+from decodescope.app.runs.catalogue.commands import COMMANDS
+from decodescope.app.runs.catalogue.parts import book
+from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.chosen import matching
-from decodescope.app.runs.commands import COMMANDS
-from decodescope.app.runs.parts import book
 from decodescope.app.runs.play import Choice, Play
-from decodescope.app.runs.presets import PRESETS
 from decodescope.app.runs.recipe import from_json, using
 from decodescope.engine.core.component import KINDS, OF_MODEL, registry
 from decodescope.engine.core.roles import TARGET

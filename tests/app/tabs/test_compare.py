@@ -11,11 +11,11 @@ from browser import Lab, served
 from toylab import HOSTILE, finished, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
-from decodescope.app.runs.examples import examples
-from decodescope.app.runs.kept import Kept
+from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.compare.kept import Kept
 from decodescope.app.runs.play import Choice
 from decodescope.app.server import app
-from decodescope.engine.bench.contest import agreement
+from decodescope.engine.bench.clock.contest import agreement
 from decodescope.engine.trace import Trace, open_trace
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("tabs")]

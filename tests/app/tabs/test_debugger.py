@@ -14,10 +14,10 @@ from browser import Lab, served, settled
 from toylab import HOSTILE, finished, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
-from decodescope.app.runs.examples import examples
+from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.server import app
 from decodescope.engine import Session
-from decodescope.engine.run import LazyWriter
+from decodescope.engine.session.run import LazyWriter
 from decodescope.engine.trace import open_trace
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("tabs")]

@@ -11,7 +11,7 @@ from browser import Lab
 from starlette.testclient import TestClient
 from toylab import finished
 
-from decodescope.app.runs.examples import examples
+from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.runs.play import Play
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.cost import DTYPE_BITS, cost_of, ops_of, speedup

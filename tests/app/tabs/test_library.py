@@ -14,7 +14,7 @@ from browser import STEP, Lab, served
 from toylab import HOSTILE, finished, toy_play
 
 from decodescope.app.http.guard import Guard
-from decodescope.app.runs.examples import examples
+from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.server import app
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("tabs")]

@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 from toylab import HOSTILE, finished, toy_play
 
 from decodescope.app.routes import report as reports
-from decodescope.app.runs.examples import examples
-from decodescope.app.runs.kept import Kept
+from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.compare.kept import Kept
 from decodescope.app.runs.play import Play
 from decodescope.engine.trace import open_trace
 from decodescope.lab import report

@@ -9,11 +9,11 @@ from typing import Any
 from toured import TOURS, cache_of, likely, opened, says, steps_of, text_of, told
 
 from decodescope.engine import load
-from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.repeats import written_laws
+from decodescope.engine.trace.query.repeats import written_laws
 from decodescope.lab.cache.lives import Lives
 from decodescope.lab.cache.needle import fate, fate_of, places
 

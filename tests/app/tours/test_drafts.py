@@ -8,9 +8,9 @@ import pytest
 from toured import NEAR, TOURS, notes, opened, origins, says, steps_of, text_of, told
 
 from decodescope.engine import Method, load
-from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import Step
 
 

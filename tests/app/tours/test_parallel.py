@@ -8,9 +8,9 @@ from math import exp
 from toured import TOURS, opened, says, steps_of, text_of, told
 
 from decodescope.engine import Method, load, run
-from decodescope.engine.bench.parallel_tasks import at_once
-from decodescope.engine.load import SHIPPED
-from decodescope.engine.trace.events import Beams
+from decodescope.engine.bench.questions.parallel_tasks import at_once
+from decodescope.engine.session.load import SHIPPED
+from decodescope.engine.trace.records.events import Beams
 
 
 def test_what_is_said_of_the_block_that_settles() -> None:

@@ -6,11 +6,11 @@ import pytest
 from browser import Lab
 from toured import NEAR, TOURS, opened, rows, text_of, told
 
-from decodescope.app.runs.examples import examples
+from decodescope.app.runs.catalogue.examples import examples
 from decodescope.engine import Method, load, run
-from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.feed import Feed
 
 SHOWN = "document.querySelector('.ds-tour .count')?.textContent"
 

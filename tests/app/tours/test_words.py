@@ -9,8 +9,8 @@ import pytest
 from toured import TOURS, cache_of, likely, opened, says, steps_of, text_of, told
 
 from decodescope.engine import Method, Session, load
-from decodescope.engine.trace.repeats import repeats, rounds, said_again, written_laws
-from decodescope.engine.trace.searched import Planner, Search
+from decodescope.engine.trace.details.searched import Planner, Search
+from decodescope.engine.trace.query.repeats import repeats, rounds, said_again, written_laws
 
 
 def test_what_is_said_of_the_text_that_fits_a_schema() -> None:

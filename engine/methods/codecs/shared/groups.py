@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.model.attention import widened
-from decodescope.engine.model.levels import find_levels, fit_scale
-from decodescope.engine.model.packed import Parts, Side
+from decodescope.engine.model.attention.attention import widened
+from decodescope.engine.model.layers.levels import find_levels, fit_scale
+from decodescope.engine.model.stores.packed import Parts, Side
 
 
 def pack_bits(codes: Tensor, bits: int) -> Tensor:

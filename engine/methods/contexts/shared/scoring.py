@@ -6,7 +6,7 @@ from typing import Any
 
 from decodescope.engine.core.component import param
 from decodescope.engine.core.roles import TARGET
-from decodescope.engine.decoding.prompt_context import PromptContext
+from decodescope.engine.decoding.bases.prompt_context import PromptContext
 
 DRAFT = "draft"
 

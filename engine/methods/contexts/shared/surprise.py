@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from decodescope.engine.core.prefix import common_prefix
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.feed import Feed
 
 ROWS = 256  # of logits that are there at a time
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from decodescope.engine.core.component import param
-from decodescope.engine.decoding.prompt_context import Reading
+from decodescope.engine.decoding.bases.prompt_context import Reading
 
 FUNCTION = (
     "a an the this that these those of in on at to for from by with about into over under and or but nor so as if than when "

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.decoding.drafter import DrawnDrafter
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.bases.drafter import DrawnDrafter
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 
 from ..shared.model_tree import ModelTree, scheduled_chain
 

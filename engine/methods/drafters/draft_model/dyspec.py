@@ -7,9 +7,9 @@ from typing import ClassVar, NamedTuple
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.decoding.drafter import DrawnDrafter
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.bases.drafter import DrawnDrafter
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 
 from ..shared.model_tree import ModelTree, Siblings, families
 

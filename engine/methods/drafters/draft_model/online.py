@@ -10,10 +10,10 @@ from torch import Tensor
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.context import Context, Outcome
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.decoding.drafter import DrawnDrafter
-from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.drafter import DrawnDrafter
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 
 from ..shared.learner import LOSSES, Learner, capped
 from ..shared.model_tree import scheduled_chain

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.context import Context, Outcome
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.decoding.drafter import DrawnDrafter
-from decodescope.engine.timing.verify_cost import verify_costs
+from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.drafter import DrawnDrafter
+from decodescope.engine.decoding.shared.verify_cost import verify_costs
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 
 from ..shared.model_tree import ModelTree
 from ..shared.trees import SHAPED, Growth, SequoiaTable, Template, sequoia_tree

@@ -11,9 +11,9 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.roles import DRAFTS
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import ROOT, Draft, Proposal
-from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.values.draft import ROOT, Draft, Proposal
 
 from ..shared.model_tree import MOST, ModelTree, unfit
 from ..shared.union import union

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.acceptance import Cursor, match, one_by_one
-from decodescope.engine.decoding.chance import Chance, Draw, Purpose
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.drafter import Drafter
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.acceptance import Cursor, match, one_by_one
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.values.chance import Chance, Draw, Purpose
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.forward.feed import Feed
 
 from ..shared.ngrams import NgramCounts, SuffixIndex
 

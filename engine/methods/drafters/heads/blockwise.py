@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.values.draft import Draft
 
 from ..shared.head_tree import HeadState
 

@@ -8,9 +8,9 @@ import torch
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.context import Context, Outcome
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.heads.clover import CloverHeads
+from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.heads.drafting.clover import CloverHeads
 
 from ..shared.feature_walk import FeatureWalk
 from ..shared.head_tree import HeadTree

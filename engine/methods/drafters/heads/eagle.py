@@ -14,12 +14,12 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.chance import Drawn, drawn_from, rests
-from decodescope.engine.decoding.context import Context, Outcome
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.drafter import DrawnDrafter
-from decodescope.engine.heads.eagle import EagleLayer
-from decodescope.engine.heads.files import missing
+from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.drafter import DrawnDrafter
+from decodescope.engine.decoding.values.chance import Drawn, drawn_from, rests
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.heads.drafting.eagle import EagleLayer
+from decodescope.engine.model.heads.files import missing
 
 from ..shared.feature_walk import FeatureWalk
 from ..shared.trees import PATH, SHAPED, Growth, shaped_tree

@@ -9,7 +9,7 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.heads.eagle3 import fused_layers
+from decodescope.engine.model.heads.drafting.eagle3 import fused_layers
 
 from ..shared.beam_tree import BeamTree
 
@@ -17,7 +17,8 @@ from ..shared.beam_tree import BeamTree
 @component
 class Eagle3(BeamTree):
     """The tree of `eagle2`, with another layer. Its feature of a token is a linear map of the states that enter a low, a
-    middle and a high layer of the target (`engine/heads/eagle3.py` says which). Where EAGLE guesses features and is trained
+    middle and a high layer of the target (`engine/model/heads/drafting/eagle3.py` says which). Where EAGLE guesses
+    features and is trained
     to come close to the true ones, this layer is trained on the tokens alone, on its own outputs of several levels, so that
     what it feeds back need not be a feature at all. It knows a draft vocabulary, the most frequent ids, and gives all others
     the probability 0. Nodes are chosen without chance: lossless, whatever it knows.

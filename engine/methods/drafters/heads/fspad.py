@@ -9,16 +9,17 @@ from decodescope.engine.core.component import component
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.heads.fspad import FspadLayer
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.heads.drafting.fspad import FspadLayer
 
 from ..shared.beam_tree import BeamTree
 
 
 @component
 class Fspad(BeamTree):
-    """The tree of `eagle2`, with EAGLE's layer between two further parts (`engine/heads/fspad.py` has the formulas). A feature
+    """The tree of `eagle2`, with EAGLE's layer between two further parts (`engine/model/heads/drafting/fspad.py` has
+    the formulas). A feature
     is a blend over all tokens that might come next, and the layer should go on with the one that did: the embedding of
     that token gates the dimensions of the feature [d] before the layer reads it. And what the layer says of the next feature,
     trained to be near the true one, is not what the unembedding reads: a map of its own goes between, trained on the tokens

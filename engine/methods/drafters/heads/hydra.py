@@ -10,10 +10,10 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.context import Context, Outcome
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.policy import CHUNK
-from decodescope.engine.heads.hydra import HydraHeads
+from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.policy import CHUNK
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.heads.drafting.hydra import HydraHeads
 
 from ..shared.head_tree import HeadTree
 from ..shared.trees import SHAPED, Growth

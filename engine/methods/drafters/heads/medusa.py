@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import Draft
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.values.draft import Draft
 
 from ..shared.head_tree import HeadTree
 from ..shared.trees import Growth

@@ -11,10 +11,10 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.heads.mlp_speculator import MLPSpeculator as Net
-from decodescope.engine.model.faults import require_finite
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.heads.drafting.mlp_speculator import MLPSpeculator as Net
+from decodescope.engine.model.layers.faults import require_finite
 
 from ..shared.head_tree import HeadState
 from ..shared.model_tree import MOST, unfit

@@ -9,9 +9,9 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.heads.parallelspec import ParallelSpecLayer
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.heads.drafting.parallelspec import ParallelSpecLayer
 
 from ..shared.beam_tree import BeamTree
 from ..shared.group_walk import GroupWalk

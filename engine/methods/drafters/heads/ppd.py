@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.timing.verify_cost import fastest
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.shared.verify_cost import fastest
+from decodescope.engine.decoding.values.draft import Draft
 
 from ..shared.slot_plan import slot_plan
 from ..shared.slotted import SLOTS, Slotted

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.heads.redrafter import ReDrafter as Net
-from decodescope.engine.model.faults import require_finite
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.heads.drafting.redrafter import ReDrafter as Net
+from decodescope.engine.model.layers.faults import require_finite
 
 from ..shared.head_tree import HeadState
 from ..shared.union import union

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.context import Context, Outcome
-from decodescope.engine.decoding.draft import Draft, Proposal
-from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.values.draft import Draft, Proposal
 
 
 @component

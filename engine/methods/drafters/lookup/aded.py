@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.decoding.drafter import Drafter
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.values.draft import ROOT, Draft
 
 from ..shared.datastore import HELP, LARGEST, datastore
 from ..shared.tree_search import Place, Weights, places, search, trigrams

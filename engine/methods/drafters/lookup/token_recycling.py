@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.context import Context, Outcome
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.drafter import Drafter
-from decodescope.engine.timing.verify_cost import fastest
+from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.shared.verify_cost import fastest
+from decodescope.engine.decoding.values.draft import Draft
 
 from ..shared.trees import Template, best_tree
 

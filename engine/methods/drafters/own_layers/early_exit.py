@@ -13,13 +13,13 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.context import Context, Drafted
-from decodescope.engine.decoding.depth import Depth
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.drafter import Drafter
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.exited import Exit
+from decodescope.engine.decoding.bases.context import Context, Drafted
+from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.records.exited import Exit
 
 from ..shared.exits import Watched, rule_of
 

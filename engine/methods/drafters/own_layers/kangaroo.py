@@ -11,14 +11,14 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.context import Context, Outcome
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.drafter import Drafter
-from decodescope.engine.decoding.policy import CHUNK
-from decodescope.engine.heads.files import missing
-from decodescope.engine.heads.kangaroo import KangarooAdapter
-from decodescope.engine.model.faults import require_finite
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.bases.policy import CHUNK
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.drafting.kangaroo import KangarooAdapter
+from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.layers.faults import require_finite
 
 
 @component

@@ -8,10 +8,10 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.context import Context, Lengths
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.drafter import Drafter
-from decodescope.engine.model.partial import Skip
+from decodescope.engine.decoding.bases.context import Context, Lengths
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.layers.partial import Skip
 
 from ..shared.skipping import SKIPPED, SubLayer, inner, skip_of, skipping_draft, spread
 

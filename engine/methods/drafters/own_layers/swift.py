@@ -9,11 +9,11 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.drafter import Drafter
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Skip
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.partial import Skip
 
 from ..shared.skipping import SKIPPED, inner, skip_of, skipping_draft, spread
 from ..shared.subsets import most_promising

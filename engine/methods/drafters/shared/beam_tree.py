@@ -12,10 +12,10 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.context import Context, Outcome
-from decodescope.engine.decoding.draft import ROOT, Draft
-from decodescope.engine.decoding.drafter import Drafter
-from decodescope.engine.heads.files import missing
+from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.values.draft import ROOT, Draft
+from decodescope.engine.model.heads.files import missing
 
 from .feature_walk import FeatureWalk
 from .trees import PATH, SHAPED, Beam

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decodescope.engine.decoding.draft import ROOT
+from decodescope.engine.decoding.values.draft import ROOT
 
 
 class Comb:

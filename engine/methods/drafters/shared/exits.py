@@ -9,11 +9,11 @@ from torch import Tensor
 
 from decodescope.engine.core.component import written
 from decodescope.engine.core.probe import Probe
-from decodescope.engine.decoding.depth import Depth
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Block, Skip
-from decodescope.engine.model.passing import chosen
-from decodescope.engine.trace.events import Exit
+from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.partial import Block, Skip
+from decodescope.engine.model.layers.passing import chosen
+from decodescope.engine.trace.records.events import Exit
 
 
 def rule_of(text: str, where: str) -> Depth:

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decodescope.engine.decoding.context import Context, Outcome
-from decodescope.engine.decoding.draft import marks
-from decodescope.engine.decoding.policy import CHUNK
-from decodescope.engine.heads.pairs import PairHead
+from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.policy import CHUNK
+from decodescope.engine.decoding.values.draft import marks
+from decodescope.engine.model.heads.drafting.pairs import PairHead
 
 
 class FeatureWalk:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from decodescope.engine.decoding.context import Context
-from decodescope.engine.heads.parallelspec import ParallelSpecLayer
+from decodescope.engine.decoding.bases.context import Context
+from decodescope.engine.model.heads.drafting.parallelspec import ParallelSpecLayer
 
 from .feature_walk import FeatureWalk
 

@@ -10,10 +10,10 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.context import Context, Outcome
-from decodescope.engine.decoding.drafter import Drafter
-from decodescope.engine.heads.base import Head
-from decodescope.engine.heads.files import missing
+from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.model.heads.files import missing
 
 from .trees import SHAPED, shaped_tree
 

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.model.decoder import Decoder, Layer
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.matrix import unpack
-from decodescope.engine.model.norm import single
+from decodescope.engine.model.forward.decoder import Decoder, Layer
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.matrix import unpack
+from decodescope.engine.model.layers.norm import single
 
 MOST_BYTES = 2 << 30  # what a copy may take, with the optimiser's averages
 NORM = 1.0  # the gradient is scaled down to this norm

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decodescope.engine.decoding.chained import write_on, writes_alone
-from decodescope.engine.decoding.chance import Drawn, Rest, drawn_from, rests
-from decodescope.engine.decoding.context import Context, Drafted
-from decodescope.engine.decoding.draft import ROOT, Draft, Proposal, marks
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.decoding.bases.context import Context, Drafted
+from decodescope.engine.decoding.shared.chained import write_on, writes_alone
+from decodescope.engine.decoding.values.chance import Drawn, Rest, drawn_from, rests
+from decodescope.engine.decoding.values.draft import ROOT, Draft, Proposal, marks
+from decodescope.engine.model.forward.feed import Feed
 
 MOST = 128  # nodes of a draft with a given number of children at each level
 

@@ -9,11 +9,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from decodescope.engine.decoding.depth import Depth
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.heads.exits import ExitHeads
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Answer
+from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.exits import ExitHeads
+from decodescope.engine.model.layers.partial import Answer
 
 
 class Nested:

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.context import Context, Drafted, Lengths
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.drafter import top_tokens
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Skip
+from decodescope.engine.decoding.bases.context import Context, Drafted, Lengths
+from decodescope.engine.decoding.bases.drafter import top_tokens
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.partial import Skip
 
 SubLayer = tuple[str, int]  # "a" (attention) or "f" (feed-forward), and the layer
 SKIPPED = {

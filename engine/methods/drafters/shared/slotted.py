@@ -10,11 +10,11 @@ from torch import Tensor
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.context import Context, Outcome
-from decodescope.engine.decoding.draft import ROOT, Draft, Slots
-from decodescope.engine.decoding.drafter import Drafter
-from decodescope.engine.heads.files import missing
-from decodescope.engine.heads.slot_tokens import SlotTokens, visible
+from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.values.draft import ROOT, Draft, Slots
+from decodescope.engine.model.heads.drafting.slot_tokens import SlotTokens, visible
+from decodescope.engine.model.heads.files import missing
 
 SLOTS = Note("node", "slots", "rows", "trained tokens behind the root and each node")
 

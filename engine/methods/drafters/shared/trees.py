@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.draft import ROOT
+from decodescope.engine.decoding.values.draft import ROOT
 
 # What drafters tell that fill a template, and those that score the paths of a tree.
 SHAPED = {

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from decodescope.engine.decoding.draft import ROOT
+from decodescope.engine.decoding.values.draft import ROOT
 
 
 def union(

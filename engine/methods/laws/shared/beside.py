@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.lane import Lane
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.values.draft import Draft
 
 
 def read_beside(lane: Lane, text: list[int], draft: Draft) -> Tensor:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.progress import Progress
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.executor import guarded
-from decodescope.engine.model.feed import Feed
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.executor import guarded
+from decodescope.engine.model.forward.feed import Feed
 
 States = tuple[Tensor, Tensor, Tensor]
 _LAST: WeakKeyDictionary[Decoder, dict[tuple[bytes, int], States]] = (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container
 import torch
 from torch import Tensor
 
-from decodescope.engine.trace.events import Piece
+from decodescope.engine.trace.records.events import Piece
 
 TEXT, SPECIAL, PUNCTUATION = range(3)
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.router import Question
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.trace.answered import Candidate, Candidates, keeps
-from decodescope.engine.trace.events import EndReason
+from decodescope.engine.decoding.bases.router import Question
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.trace.details.answered import Candidate, Candidates, keeps
+from decodescope.engine.trace.records.events import EndReason
 
 from ..shared.answers import answered
 from ..shared.turns import misrouted, prepare, write

@@ -9,12 +9,12 @@ import torch
 
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.looked import Look
-from decodescope.engine.trace.switched import LANES, ORIGINS, Block, Size, Switch, kept_of
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.details.looked import Look
+from decodescope.engine.trace.details.switched import LANES, ORIGINS, Block, Size, Switch, kept_of
 
 from ..shared.turns import ahead, misrouted, prepare, write
 

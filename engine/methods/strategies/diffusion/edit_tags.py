@@ -11,15 +11,15 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.candidates import candidates, cannot_fill, remembers
-from decodescope.engine.decoding.moved import moved
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.heads.edit import EditTagger, Places
-from decodescope.engine.heads.files import missing
-from decodescope.engine.model.faults import require_finite
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.edited import Edits, Tagged, after, tagged
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.shared.candidates import candidates, cannot_fill, remembers
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.edit import EditTagger, Places
+from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.layers.faults import require_finite
+from decodescope.engine.trace.details.edited import Edits, Tagged, after, tagged
 
 from ..shared.written import ids_of
 

@@ -7,13 +7,13 @@ from typing import Any
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.candidates import cannot_fill, remembers
-from decodescope.engine.decoding.canvas import Canvas
-from decodescope.engine.decoding.moved import moved
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.grammar import LONGEST, SHIPPED, GrammarError, grammar
-from decodescope.engine.trace.events import Fill
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.shared.candidates import cannot_fill, remembers
+from decodescope.engine.decoding.shared.canvas import Canvas
+from decodescope.engine.trace.records.events import Fill
+from decodescope.engine.trace.values.grammar import LONGEST, SHIPPED, GrammarError, grammar
 
 MOST = 4096  # places of a block
 

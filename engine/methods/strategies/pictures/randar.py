@@ -12,14 +12,14 @@ from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.core.spec import MOST_CELLS, ModelSpec
-from decodescope.engine.decoding.candidates import remembers
-from decodescope.engine.decoding.cells import Cells
-from decodescope.engine.decoding.moved import moved
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.model.executor import EngineFault
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.pictured import begins, group_sizes
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.shared.candidates import remembers
+from decodescope.engine.decoding.shared.cells import Cells
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.details.pictured import begins, group_sizes
 
 
 @dataclass

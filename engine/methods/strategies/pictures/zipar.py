@@ -10,15 +10,15 @@ from torch import Tensor
 from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.spec import MOST_CELLS, ModelSpec
-from decodescope.engine.decoding.candidates import remembers
-from decodescope.engine.decoding.cells import Cells
-from decodescope.engine.decoding.inorder import OPEN
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.moved import moved
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.decoding.strategy import Strategy
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.pictured import waves
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.shared.candidates import remembers
+from decodescope.engine.decoding.shared.cells import Cells
+from decodescope.engine.decoding.shared.inorder import OPEN
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.details.pictured import waves
 
 
 @dataclass

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.depth import Depth
-from decodescope.engine.decoding.draft import Draft
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.state import State
-from decodescope.engine.heads.exits import ExitHeads
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import Answer
+from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.state import State
+from decodescope.engine.decoding.values.draft import Draft
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.heads.exits import ExitHeads
+from decodescope.engine.model.layers.partial import Answer
 
 READ, GOES_ON, DROPPED = "read", "goes on", "dropped"  # what a token in flight is at the end of a step
 TICKS = {
@@ -32,7 +32,7 @@ TICKS = {
     "plain": Note("series", "plain decoding", "ticks", "of as many tokens, one layer after another"),
     "work": Note("series", "work", "layers", "run in the step by the token and by all guesses"),
     "simulated": Note("set", "a tick", what="what the ticks of this simulated clock are"),
-}  # what a strategy with a simulated clock of layers tells (engine/trace/ticks.py)
+}  # what a strategy with a simulated clock of layers tells (engine/trace/checks/ticks.py)
 
 
 class Guess(Depth):

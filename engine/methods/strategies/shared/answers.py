@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.plain import drawn
-from decodescope.engine.decoding.state import State
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.shared import share
-from decodescope.engine.trace.answered import Candidate
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.state import State
+from decodescope.engine.decoding.shared.plain import drawn
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.shared import share
+from decodescope.engine.trace.details.answered import Candidate
 
 
 @dataclass

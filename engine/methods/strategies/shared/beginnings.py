@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from decodescope.engine.decoding.branches import Branch, Branches
-from decodescope.engine.decoding.state import State
-from decodescope.engine.trace.events import EndReason
+from decodescope.engine.decoding.bases.state import State
+from decodescope.engine.decoding.shared.branches import Branch, Branches
+from decodescope.engine.trace.records.events import EndReason
 
 
 @dataclass(eq=False)

@@ -8,14 +8,14 @@ from typing import Any, cast
 import torch
 
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.plain import drawn
-from decodescope.engine.decoding.state import State
-from decodescope.engine.model.branches import branch
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.shared import share
-from decodescope.engine.model.tree import TreePlan
-from decodescope.engine.trace.events import Beams
+from decodescope.engine.decoding.bases.state import State
+from decodescope.engine.decoding.shared.plain import drawn
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.stores.branches import branch
+from decodescope.engine.model.stores.shared import share
+from decodescope.engine.model.stores.tree import TreePlan
+from decodescope.engine.trace.records.events import Beams
 
 
 @dataclass(eq=False)

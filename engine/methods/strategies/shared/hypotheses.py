@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from decodescope.engine.decoding.state import State
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.events import Beams
+from decodescope.engine.decoding.bases.state import State
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.records.events import Beams
 
 Hypothesis = tuple[list[int], float]  # tokens behind the prompt, and the sum of their log-probabilities
 Extension = tuple[int, int, float]  # which hypothesis, by what token, and the sum with it

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from decodescope.engine.decoding.state import State
-from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.decoding.bases.state import State
+from decodescope.engine.model.forward.executor import EngineFault
 
 from .written import ids_of
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decodescope.engine.decoding.sampler import Sampler
+from decodescope.engine.decoding.bases.sampler import Sampler
 
 
 @dataclass

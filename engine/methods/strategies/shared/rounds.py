@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decodescope.engine.decoding.acceptance import Cursor, left_over
-from decodescope.engine.decoding.chance import Chance
-from decodescope.engine.decoding.draft import ROOT, Draft, Proposal, Trial, Verdict
-from decodescope.engine.decoding.state import State
+from decodescope.engine.decoding.bases.acceptance import Cursor, left_over
+from decodescope.engine.decoding.bases.state import State
+from decodescope.engine.decoding.shared.pass_time import Linear
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.decoding.values.draft import ROOT, Draft, Proposal, Trial, Verdict
 from decodescope.engine.methods.drafters.shared.model_tree import ModelTree
-from decodescope.engine.timing.pass_time import Linear
-from decodescope.engine.trace.events import Pass
+from decodescope.engine.trace.records.events import Pass
 
 
 @dataclass

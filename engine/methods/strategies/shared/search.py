@@ -10,11 +10,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from decodescope.engine.decoding.moved import moved
-from decodescope.engine.decoding.state import Move, State
-from decodescope.engine.model.branches import branch
-from decodescope.engine.model.tree import TreePlan
-from decodescope.engine.trace.events import Beams, EndReason
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.model.stores.branches import branch
+from decodescope.engine.model.stores.tree import TreePlan
+from decodescope.engine.trace.records.events import Beams, EndReason
 
 from .hypotheses import Chosen, Hypothesis, chosen, read
 

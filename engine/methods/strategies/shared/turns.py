@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from decodescope.engine.core.company import Company
-from decodescope.engine.decoding.acceptance import Cursor, match, one_by_one
-from decodescope.engine.decoding.draft import Draft, Verdict
-from decodescope.engine.decoding.lane import Lane
-from decodescope.engine.decoding.state import State
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.trace.switched import LANES, Size
+from decodescope.engine.decoding.bases.acceptance import Cursor, match, one_by_one
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.state import State
+from decodescope.engine.decoding.values.draft import Draft, Verdict
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.details.switched import LANES, Size
 
 
 def lane_of(s: State, size: Size) -> Lane:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from decodescope.engine.decoding.state import State
-from decodescope.engine.decoding.threads import Thread, Writing
-from decodescope.engine.model.executor import EngineFault
+from decodescope.engine.decoding.bases.state import State
+from decodescope.engine.decoding.shared.threads import Thread, Writing
+from decodescope.engine.model.forward.executor import EngineFault
 
 
 def ids_of(s: State, text: str) -> list[int]:

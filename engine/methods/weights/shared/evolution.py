@@ -8,7 +8,7 @@ from itertools import combinations
 from random import Random
 from typing import NamedTuple
 
-from decodescope.engine.model.partial import Skip
+from decodescope.engine.model.layers.partial import Skip
 
 # Asked when a stage begins, by its number: what says how far a plan is from the whole model, the less the better.
 Judge = Callable[[int], Callable[["Plan"], float]]

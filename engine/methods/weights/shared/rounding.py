@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.weights import Place
-from decodescope.engine.model.levels import find_levels, fit_scale
+from decodescope.engine.decoding.bases.weights import Place
+from decodescope.engine.model.layers.levels import find_levels, fit_scale
 
 
 def by_rows(weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.weights import Calibration
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.feed import Feed
-from decodescope.engine.model.partial import NOTHING, Skip
+from decodescope.engine.decoding.bases.weights import Calibration
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.partial import NOTHING, Skip
 
 LENGTH = 256  # tokens of a text
 

@@ -13,10 +13,10 @@ import torch
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.model.decoder import Decoder
-from decodescope.engine.model.gates import Gates
-from decodescope.engine.model.slicing import sliced
-from decodescope.engine.timing.verify_cost import verify_costs
+from decodescope.engine.decoding.shared.verify_cost import verify_costs
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.slicing import sliced
+from decodescope.engine.model.layers.gates import Gates
 
 FALL, LEAST, REPEATS, CELLS = 0.9, 16, 9, 4000
 

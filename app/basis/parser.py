@@ -1,0 +1,775 @@
+"""Parser: what can be asked on the command line, and which file of `commands` does it. Nothing heavy is imported."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from decodescope import __version__
+from decodescope.engine.core.exactness import VALUES
+from decodescope.engine.core.roles import DRAFTS
+
+from .arguments import Parser, device, layers, named, number, parameters, role, verdict, whole
+from .limits import SEEDS, Limits
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+LEVELS = ("counts", "decisions", "fields")
+HOWS = ("tested", "naive", "static", "independent", "shared")  # how a calibration chooses
+TOKENS = 1_000_000
+TEXTS = 32  # that go together where nobody says how many
+BENCHES = (
+    "decode",
+    "labbench",
+    "speculation",
+    "kv",
+    "parallel",
+    "depth",
+    "cascade",
+    "cloze",
+    "words",
+    "prompts",
+    "models",
+)
+MODEL = "a shipped one (see docs/models.md), a folder written with a path separator, or a hub id; +NAME adds its adapter"
+WEIGHTS = "make another model of it first, such as 'int4 group=64'; several with + between them"
+
+
+def parser() -> Parser:  # noqa: PLR0915
+    """The whole command line."""
+    top = Parser(
+        prog="decodescope", description="See how fast LLM decoding works, step by step, on real models."
+    )
+    top.add_argument("--version", action=Version, help="print the version and exit")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+
+    def command(name: str, module: str, function: str, help: str, into: Any = commands) -> Parser:
+        sub: Parser = into.add_parser(name, help=help, description=help, allow_abbrev=False)
+        sub.set_defaults(home=(module, function))
+        return sub
+
+    _app(command("app", "serve", "app", "open the lab in the browser"))
+    _run(command("run", "commands.run_file", "run", "decode one prompt with a method and tell what happened"))
+    _batch(
+        command(
+            "batch",
+            "commands.batch",
+            "batch",
+            "decode many prompts, what several begin with read and held once",
+        )
+    )
+    _workload(
+        command(
+            "workload",
+            "commands.workload",
+            "workload",
+            "serve requests with a cache of answers in front of a method",
+        )
+    )
+    _calibrate(
+        command(
+            "calibrate", "commands.calibrate", "calibrate", "choose a knob's value so that texts hold a risk"
+        )
+    )
+    sub = command(
+        "methods", "commands.methods", "methods", "list the parts that a method is made of, and their knobs"
+    )
+    _json(sub).add_argument(
+        "--exactness", choices=VALUES, metavar="E", help=f"only parts that are {', '.join(VALUES[:-1])}"
+    )
+    _json(command("models", "commands.models", "models", "list the models that need no download"))
+    sub = command("hardware", "commands.hardware", "hardware", "show what was measured of this machine")
+    sub.add_argument("--refresh", action="store_true", help="measure again")
+    sub.add_argument(
+        "--device",
+        type=device,
+        metavar="D",
+        help="cpu, cuda, cuda:N or mps (default: cuda where there is one)",
+    )
+    _data(sub)
+    _json(sub)
+    _price(
+        command(
+            "price",
+            "commands.price",
+            "price",
+            "price a pass by the cost model, and by LLM-Viewer's table beside it",
+        )
+    )
+    sub = command("doctor", "commands.doctor", "doctor", "check the installation and this machine")
+    sub.add_argument(
+        "--port", type=whole(1, 65535), default=7860, metavar="P", help="port to look at (default: 7860)"
+    )
+    _data(sub)
+    _json(sub)
+
+    trace = commands.add_parser(
+        "trace", help="tell what a recorded run holds", description="Tell what a recorded run holds."
+    )
+    ways = trace.add_subparsers(
+        dest="way", metavar="show|check|find|fork|export", required=True, parser_class=Parser
+    )
+    _traces(command, ways)
+    cache = commands.add_parser(
+        "cache", help="keep a prompt's cache in a file", description="Keep a prompt's cache in a file."
+    )
+    ways = cache.add_subparsers(dest="way", metavar="save|load", required=True, parser_class=Parser)
+    _save(
+        command(
+            "save", "commands.cache", "save", "read a prompt, and write its cache to a file in few bits", ways
+        )
+    )
+    _load(
+        command(
+            "load",
+            "commands.cache",
+            "load",
+            "go on from such a file: decode without reading its prompt",
+            ways,
+        )
+    )
+    way = commands.add_parser(
+        "measure", help="tell what repetition does", description="Tell what repetition does."
+    )
+    ways = way.add_subparsers(dest="way", metavar="repetition|loops", required=True, parser_class=Parser)
+    _repetition(
+        command(
+            "repetition",
+            "commands.measure",
+            "repetition",
+            "how likely a sentence becomes once it was repeated",
+            ways,
+        )
+    )
+    _loops(
+        command(
+            "loops",
+            "commands.measure",
+            "loops",
+            "where a text says again what it said; exit code 1 if nowhere",
+            ways,
+        )
+    )
+    _report(command("report", "commands.report", "report", "tell where drafts die, and what to try"))
+    sub = command(
+        "gallery",
+        "commands.gallery",
+        "gallery",
+        "write runs as a folder of pages for any web server, or to open from disk",
+    )
+    sub.add_argument("out", metavar="OUT", help="the folder; a new one, or an empty one")
+    sub.add_argument(
+        "trace", nargs="*", metavar="TRACE", help="traces, or names of examples (default: all examples)"
+    )
+    sub.add_argument(
+        "--course", action="store_true", help="the notebooks too, each run first: a minute or two for each"
+    )
+    _json(sub)
+    sub = command(
+        "notebooks",
+        "commands.notebooks",
+        "notebooks",
+        "copy the course, notebooks for JupyterLab, into a folder of yours",
+    )
+    sub.add_argument("folder", metavar="DIR", help="the folder; it is made if it is not there")
+    _json(sub)
+    _bench(
+        command(
+            "bench",
+            "commands.bench.bench",
+            "bench",
+            "measure the methods: beside transformers, or on questions with answers",
+        )
+    )
+    return top
+
+
+def _price(sub: Parser) -> None:
+    sub.add_argument("model", metavar="M", help=f"{MODEL}; or a shape such as llama-2-7b")
+    sub.add_argument(
+        "--machine", default="a100-80g", metavar="NAME", help="one that `hardware` lists, or here (a100-80g)"
+    )
+    sub.add_argument(
+        "--context", type=whole(1, TOKENS), default=2048, metavar="N", help="all positions (default: 2048)"
+    )
+    sub.add_argument(
+        "--prefill", action="store_true", help="a pass that reads all of them (default: adds the last one)"
+    )
+    sub.add_argument(
+        "--sequences", type=whole(1, 4096), default=1, metavar="N", help="that share the weights (default: 1)"
+    )
+    sub.add_argument(
+        "--bits", default="16", metavar="W[,A,K]", help="of weights, activations, cache (default: 16)"
+    )
+    sub.add_argument(
+        "--unfused", action="store_true", help="attention writes and reads its scores, in both tables"
+    )
+    _data(sub)
+    _json(sub)
+
+
+def _traces(command: Callable[..., Parser], ways: Any) -> None:
+    for name, help in (
+        ("show", "print what a trace holds; one that is still being written too"),
+        ("check", "derive again what a trace claims; exit code 1 if it contradicts itself"),
+    ):
+        sub = command(name, "commands.shared.trace", name, help, ways)
+        sub.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
+        _json(sub)
+    sub = command(
+        "find",
+        "commands.steps",
+        "find",
+        "print the steps where a condition holds; exit code 1 if there are none",
+        ways,
+    )
+    sub.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
+    sub.add_argument(
+        "condition", metavar="CONDITION", help="such as 'first reject' or 'p/q < 0.1 and depth == 1'"
+    )
+    _json(sub)
+    _fork(
+        command(
+            "fork",
+            "commands.steps",
+            "fork",
+            "repeat a run up to a step, and go on with something changed",
+            ways,
+        )
+    )
+    _export(
+        command(
+            "export",
+            "commands.shared.trace",
+            "export",
+            "write a trace as one HTML file, as a table, or as trace events",
+            ways,
+        )
+    )
+
+
+class Version(argparse.Action):
+    """--version: print the version of the package and exit."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None):
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
+        print(f"decodescope {__version__}")
+        parser.exit()
+
+
+def _json(sub: Parser) -> Parser:
+    sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    return sub
+
+
+def _data(sub: Parser) -> None:
+    sub.add_argument(
+        "--data", metavar="DIR", help="folder of your data (default: the system's place for them)"
+    )
+
+
+def _app(sub: Parser) -> None:
+    sub.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
+    _weights(sub)
+    _models(sub, "draft model (default for lab: lab-draft)")
+    sub.add_argument(
+        "--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)"
+    )
+    sub.add_argument(
+        "--port", type=whole(0, 65535), metavar="P", help="port (default: 7860 or the next free one)"
+    )
+    sub.add_argument(
+        "--allow-host", metavar="NAME", help="name under which others may reach an address that is not local"
+    )
+    sub.add_argument("--models", metavar="DIR", help="folder of models that the page offers too")
+    _threads(sub, "as timing says, or OMP_NUM_THREADS")
+    sub.add_argument(
+        "--compile", action="store_true", help="short passes run compiled; the first load takes longer"
+    )
+    sub.add_argument("--no-browser", action="store_true", help="do not open a browser")
+    for row in Limits().rows():
+        sub.add_argument(
+            row["option"],
+            type=whole(row["low"], row["high"]),
+            default=row["usual"],
+            metavar=row["unit"],
+            help=f"{row['help']} (default: {row['usual']})",
+        )
+    _data(sub)
+
+
+def _fork(sub: Parser) -> None:
+    sub.add_argument("file", metavar="FILE", help="the trace of the run, recorded at the level decisions")
+    sub.add_argument(
+        "--step", type=whole(0, TOKENS), required=True, metavar="N", help="the first step that goes otherwise"
+    )
+    sub.add_argument("--trace", required=True, metavar="OUT", help="record the fork to this file")
+    sub.add_argument(
+        "--force",
+        action="append",
+        default=[],
+        type=verdict,
+        metavar="accept:NODE",
+        help="settle a drafted node of that step beforehand, or reject:NODE; repeatable",
+    )
+    sub.add_argument("--name", default="", metavar="TEXT", help="name of the fork")
+    sub.add_argument(
+        "--seed", type=whole(0, SEEDS), metavar="S", help="of every draw from there on (default: the run's)"
+    )
+    sub.add_argument(
+        "--max-new-tokens", type=whole(1, TOKENS), metavar="N", help="longest text (default: the run's)"
+    )
+    sub.add_argument("--model", metavar="M", help="the run's model (default: by the name in the trace)")
+    _weights(sub)
+    _models(sub, "its draft model, or one for the change (default: by the name in the trace)")
+    _parts(sub)
+    sub.add_argument(
+        "--device",
+        type=device,
+        metavar="D",
+        help="cpu, cuda, cuda:N or mps (default: cuda where there is one)",
+    )
+    _threads(sub, "as torch has it")
+    _json(sub)
+
+
+def _weights(sub: Parser) -> None:
+    sub.add_argument("--weights", metavar="W", help=f"{WEIGHTS}; see decodescope methods")
+
+
+def _place(sub: Parser, threads: str = "as timing says, or OMP_NUM_THREADS") -> None:
+    """Where and how passes run; `threads`: how many there are if nobody says so."""
+    sub.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        metavar="D",
+        help=f"{', '.join(DTYPES)} (default: float32, bfloat16 on CUDA)",
+    )
+    sub.add_argument(
+        "--device",
+        type=device,
+        metavar="D",
+        help="cpu, cuda, cuda:N or mps (default: cuda where there is one)",
+    )
+    _threads(sub, threads)
+
+
+def _threads(sub: Parser, usual: str) -> None:
+    sub.add_argument(
+        "--threads", type=whole(1, 1024), metavar="N", help=f"threads of a pass (default: {usual})"
+    )
+
+
+def _method(sub: Parser, required: bool = True) -> None:
+    """The model and the method's parts, for the commands that decode."""
+    sub.add_argument("--model", required=required, metavar="M", help=MODEL)
+    _weights(sub)
+    _models(sub, "draft model, for methods that use one")
+    sub.add_argument(
+        "--head", action="append", type=named, metavar="NAME=PATH", help="draft heads from another folder"
+    )
+    sub.add_argument(
+        "--allow-pickle", action="store_true", help="read published heads from a pickle file, tensors only"
+    )
+    _parts(sub)
+
+
+def _models(sub: Parser, draft: str, where: str = "") -> None:
+    """The further models, by role; `draft`: what is said of the draft model, `where`: the commands that take the others."""
+    sub.add_argument("--draft", metavar="M", help=draft)
+    sub.add_argument(
+        "--draft-weights", metavar="W", help="the same of the draft model as --weights of the model"
+    )
+    for further in DRAFTS[1:]:
+        sub.add_argument(
+            f"--{further}", metavar="M", help=f"{where}a further one, for methods that use several"
+        )
+    more = f"{where}a model in a role that a part asks for; repeatable"
+    sub.add_argument("--role", action="append", type=role, metavar="ROLE=NAME", help=more)
+
+
+def _parts(sub: Parser) -> None:
+    """The parts of a method and their knobs."""
+    for kind, what in (
+        ("drafter", "what is guessed"),
+        ("schedule", "how long a guess gets"),
+        ("acceptance", "how much of a guess is kept"),
+        ("context", "what of the prompt is read"),
+        ("policy", "which KV entries stay"),
+        ("codec", "how those are stored"),
+        ("depth", "which layers run"),
+        ("selector", "which places of a canvas are committed"),
+        ("router", "which of two models writes"),
+        ("law", "what stands in the place of the target's distribution"),
+        ("strategy", "what one step is"),
+    ):
+        sub.add_argument(f"--{kind}", metavar="NAME", help=f"{what}; see decodescope methods")
+    sub.add_argument(
+        "--sampler", metavar="NAME[,NAME...]", help="samplers, applied in this order (default: greedy)"
+    )
+    sub.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PART.knob=value",
+        help="a knob; PART is a kind, or a chained sampler",
+    )
+
+
+def _run(sub: Parser) -> None:
+    _method(sub)
+    _prompt(sub, many=True)
+    _decoding(sub)
+    sub.add_argument(
+        "--shadow",
+        nargs="?",
+        const="cache",
+        choices=("cache", "model"),
+        metavar="WHO",
+        help="cache, also if nobody is named: keep a full cache beside, --trace then tells lost mass and drift; model: what "
+        "the target was made of reads along",
+    )
+
+
+def _export(sub: Parser) -> None:
+    sub.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
+    sub.add_argument("--html", metavar="OUT", help="one HTML file that replays the run, offline")
+    sub.add_argument("--perfetto", metavar="OUT", help="its timing as trace events, for ui.perfetto.dev")
+    sub.add_argument(
+        "--csv", metavar="OUT", help="its decisions as a table, a row for each drafted or own token"
+    )
+    _json(sub)
+
+
+def _save(sub: Parser) -> None:
+    sub.add_argument("file", metavar="OUT", help="the file; one that exists is refused")
+    sub.add_argument("--model", required=True, metavar="M", help=MODEL)
+    _weights(sub)
+    _prompt(sub)
+    sub.add_argument(
+        "--quality",
+        choices=("coarse", "middle", "fine"),
+        default="middle",
+        metavar="Q",
+        help="coarse, middle or fine (middle)",
+    )
+    _place(sub)
+    _json(sub)
+
+
+def _load(sub: Parser) -> None:
+    sub.add_argument("file", metavar="FILE", help="a file that `cache save` wrote")
+    _method(sub)
+    sub.add_argument(
+        "--prompt", default="", metavar="TEXT", help="text behind the saved prompt, which is read (none)"
+    )
+    _decoding(sub)
+
+
+def _prompt(sub: Parser, many: bool = False) -> None:
+    text = sub.add_mutually_exclusive_group(required=True)
+    text.add_argument("--prompt", metavar="TEXT", help="the prompt")
+    holds = "; a .jsonl file holds many, decoded as batch does" if many else ""
+    text.add_argument(
+        "--prompt-file", metavar="F", help="a UTF-8 file that holds it; - is standard input" + holds
+    )
+    sub.add_argument(
+        "--chat", action="store_true", help="put the prompt as a user's turn, by the model's template"
+    )
+
+
+def _decoding(sub: Parser) -> None:
+    """How far a run goes, and what of it is recorded."""
+    _length(sub)
+    sub.add_argument("--ignore-eos", action="store_true", help="go on after the model's end token")
+    sub.add_argument(
+        "--stop", action="append", default=[], metavar="TEXT", help="end when the text holds this; repeatable"
+    )
+    sub.add_argument(
+        "--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of every random draw (default: 0)"
+    )
+    _place(sub)
+    sub.add_argument(
+        "--compile", action="store_true", help="short passes run compiled; the first load takes longer"
+    )
+    sub.add_argument("--trace", metavar="OUT", help="record the run to this file")
+    sub.add_argument(
+        "--level",
+        choices=LEVELS,
+        metavar="LEVEL",
+        help=f"of --trace: {', '.join(LEVELS)} (default: decisions)",
+    )
+    sub.add_argument(
+        "--layers", type=layers, metavar="N,N", help="whose attention --level fields records (default: all)"
+    )
+    _json(sub)
+
+
+def _batch(sub: Parser) -> None:
+    _method(sub)
+    sub.add_argument(
+        "--prompts", required=True, metavar="F", help="a prompt a line, or .jsonl; - is standard input"
+    )
+    sub.add_argument(
+        "--chat", action="store_true", help="put each prompt as a user's turn, by the model's template"
+    )
+    sub.add_argument("--ignore-eos", action="store_true", help="go on after the model's end token")
+    sub.add_argument(
+        "--stop", action="append", default=[], metavar="TEXT", help="end a text that holds this; repeatable"
+    )
+    sub.add_argument(
+        "--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of the first prompt (default: 0)"
+    )
+    sub.add_argument(
+        "--texts", type=whole(1, 1024), default=TEXTS, metavar="N", help="texts of a pass, at most (32)"
+    )
+    sub.add_argument(
+        "--traces", metavar="DIR", help="record each text to a file of its own in this new folder"
+    )
+    sub.add_argument(
+        "--level", choices=LEVELS, metavar="LEVEL", help="of --traces, as for run (default: decisions)"
+    )
+    sub.add_argument(
+        "--plan-only", action="store_true", help="say which prompts share what, and decode nothing"
+    )
+    sub.add_argument("--out", metavar="OUT", help="write the texts to this file, as JSON lines")
+    _length(sub)
+    _place(sub)
+    _json(sub)
+
+
+def _workload(sub: Parser) -> None:
+    _method(sub)
+    sub.add_argument(
+        "--prompts", required=True, metavar="F", help="a prompt a line, or .jsonl; - is standard input"
+    )
+    sub.add_argument(
+        "--chat", action="store_true", help="put each prompt as a user's turn, by the model's template"
+    )
+    sub.add_argument(
+        "--requests", type=whole(1, TOKENS), default=100, metavar="N", help="how many come (default: 100)"
+    )
+    sub.add_argument(
+        "--zipf",
+        type=number(0, 10),
+        default=1.0,
+        metavar="S",
+        help="prompt i is asked for as i^-S (default: 1; 0: all alike)",
+    )
+    sub.add_argument(
+        "--capacity",
+        type=whole(1, TOKENS),
+        default=1024,
+        metavar="N",
+        help="tokens that are held, prompts too (default: 1024)",
+    )
+    rules = "lec", "gdsf", "lru"
+    sub.add_argument(
+        "--evicts", choices=rules, default="lec", metavar="NAME", help="lec, gdsf or lru (default: lec)"
+    )
+    sub.add_argument("--ignore-eos", action="store_true", help="go on after the model's end token")
+    sub.add_argument(
+        "--stop", action="append", default=[], metavar="TEXT", help="end a text that holds this; repeatable"
+    )
+    sub.add_argument(
+        "--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of requests and draws (default: 0)"
+    )
+    sub.add_argument("--out", metavar="OUT", help="write the requests to this file, as JSON lines")
+    sub.add_argument(
+        "--html", metavar="OUT", help="draw them in one HTML file: hits, what went and why, what was saved"
+    )
+    _length(sub)
+    _place(sub)
+    _json(sub)
+
+
+def _calibrate(sub: Parser) -> None:
+    _method(sub)
+    how = f"a number by {HOWS[0]}, or thresholds by exit: {', '.join(HOWS[1:])} (default: {HOWS[0]})"
+    sub.add_argument("--how", choices=HOWS, default=HOWS[0], metavar="H", help=how)
+    sub.add_argument(
+        "--knob", metavar="PART.knob", help="tested: a number of a part, such as depth.threshold"
+    )
+    sub.add_argument("--grid", metavar="A:B:N", help="tested: N values from the safe A to B, or with commas")
+    sub.add_argument("--texts", required=True, metavar="F", help="a prompt a line, .jsonl, or labbench")
+    sub.add_argument(
+        "--name", required=True, metavar="NAME", help="under which it is kept, or FOLDER/NAME.json"
+    )
+    risks = ("edit", "differs", "task")
+    sub.add_argument(
+        "--risk", choices=risks, metavar="R", help="tested: edit, differs or task (default: edit)"
+    )
+    sub.add_argument(
+        "--delta", type=number(0, 1), metavar="D", help="tested: the risk is at most this (default: 0.1)"
+    )
+    sub.add_argument(
+        "--eps", type=number(0, 1), default=0.05, metavar="E", help="chance that it is not (default: 0.05)"
+    )
+    sub.add_argument(
+        "--whole", action="store_true", help="tested: decode the values behind the first that failed, too"
+    )
+    sub.add_argument("--short", action="store_true", help="of labbench: the first 8 questions of each kind")
+    sub.add_argument(
+        "--chat", action="store_true", help="put each prompt as a user's turn, by the model's template"
+    )
+    sub.add_argument(
+        "--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of the first text (default: 0)"
+    )
+    _length(sub)
+    _place(sub)
+    _json(sub)
+
+
+def _length(sub: Parser) -> None:
+    sub.add_argument(
+        "--max-new-tokens",
+        type=whole(1, TOKENS),
+        default=64,
+        metavar="N",
+        help="longest text, in tokens (default: 64)",
+    )
+
+
+def _report(sub: Parser) -> None:
+    sub.add_argument(
+        "file", nargs="*", metavar="FILE", help="recorded traces of one method; or give --prompts"
+    )
+    sub.add_argument(
+        "--prompts", metavar="F", help="decode these first: a prompt a line, .jsonl, or labbench"
+    )
+    sub.add_argument("--short", action="store_true", help="of labbench: the first 8 questions of each kind")
+    sub.add_argument("--traces", metavar="DIR", help="keep the runs over the prompts in this folder")
+    sub.add_argument(
+        "--batch", type=whole(1, 1024), default=1, metavar="N", help="prompts decoded at a time (default: 1)"
+    )
+    _method(sub, required=False)
+    sub.add_argument(
+        "--chat", action="store_true", help="put prompts as a user's turn, by the model's template"
+    )
+    _length(sub)
+    sub.add_argument(
+        "--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of the first prompt (default: 0)"
+    )
+    _place(sub)
+    sub.add_argument("--html", metavar="OUT", help="write the report to one HTML file too")
+    _json(sub)
+
+
+def _repetition(sub: Parser) -> None:
+    sub.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
+    _weights(sub)
+    sub.add_argument(
+        "--sentences",
+        type=whole(1, 10_000),
+        default=200,
+        metavar="N",
+        help="how many are read (default: 200)",
+    )
+    sub.add_argument(
+        "--times", type=whole(2, 1000), default=16, metavar="N", help="copies of each (default: 16)"
+    )
+    sub.add_argument(
+        "--text",
+        metavar="F",
+        help="UTF-8 prose, a paragraph a line (default: text like that of lab's training)",
+    )
+    sub.add_argument("--out", metavar="OUT", help="write the result to this file, as JSON")
+    sub.add_argument(
+        "--html", metavar="OUT", help="draw it in one HTML file: the curves, and one sentence token by token"
+    )
+    _place(sub, "as torch has it")
+    _json(sub)
+
+
+def _loops(sub: Parser) -> None:
+    what = "a trace, of which the written tokens count, or a UTF-8 text; - is standard input"
+    sub.add_argument("file", metavar="FILE", help=what)
+    sub.add_argument(
+        "--model", default="lab", metavar="M", help="whose tokenizer reads a text (default: lab)"
+    )
+    sub.add_argument(
+        "--grams",
+        type=whole(1, 1000),
+        default=4,
+        metavar="N",
+        help="tokens that must be the same (default: 4)",
+    )
+    _json(sub)
+
+
+def _bench(sub: Parser) -> None:
+    sub.add_argument(
+        "what",
+        nargs="?",
+        choices=BENCHES,
+        default="decode",
+        help="decode: beside transformers; labbench: right answers; speculation: all that drafts; kv: all that shrinks the "
+        "cache; parallel: all that fills a canvas; depth: all that leaves layers out; cascade: all that "
+        "lets a smaller model write; cloze: exits of a model that reads both sides; words: samplers and searches; "
+        "prompts: what is left of a prompt; models: transforms of weights (decode)",
+    )
+    sub.add_argument(
+        "--model", metavar="M", help=f"{MODEL} (default: lab, for parallel lab-mdm, for cloze lab-mdm+cloze)"
+    )
+    _weights(sub)
+    _models(
+        sub, "draft model, or none (default for lab: lab-draft)", "labbench, speculation, words, prompts: "
+    )
+    _place(sub, "as torch has it")
+    sub.add_argument(
+        "--compile", action="store_true", default=None, help="decode: short passes of our side run compiled"
+    )
+    sub.add_argument(
+        "--new-tokens",
+        type=whole(2, 4096),
+        metavar="N",
+        help="tokens of a text (default: 128; kv: those whose price is taken); the most of an answer in labbench (default: by "
+        "kind), depth, cascade, words (the same), speculation (default: 40)",
+    )
+    sub.add_argument(
+        "--repeats", type=whole(1, 1000), metavar="N", help="decode, speculation: rounds (default: 5, 3)"
+    )
+    sub.add_argument("--prompt-file", metavar="F", help="decode: a prompt of yours in the place of ours")
+    sub.add_argument(
+        "--level",
+        choices=("none", *LEVELS),
+        metavar="LEVEL",
+        help="decode: what our side records (default: counts)",
+    )
+    sub.add_argument(
+        "--questions", metavar="F", help="of all but decode, parallel, cloze: Spec-Bench's format (ours)"
+    )
+    sub.add_argument(
+        "--short",
+        action="store_true",
+        default=None,
+        help="labbench: the first 8 questions of each kind; speculation: 1 of each kind; kv: 1 text of each kind, 4 pass keys; "
+        "parallel: 4 questions of each task; depth, cascade, words, prompts: 2 of each kind",
+    )
+    sub.add_argument(
+        "--method",
+        action="append",
+        metavar="NAME[=RECIPE]",
+        help="all but decode: one to compare, by name or with the words, link or JSON of a recipe; repeatable",
+    )
+    sub.add_argument(
+        "--temperature",
+        type=number(0, 5),
+        metavar="T",
+        help="labbench: of all methods (default: 0, greedy); speculation: of those that draw (default: 0.8; 0: none do)",
+    )
+    sub.add_argument(
+        "--seed", type=whole(0, SEEDS), metavar="S", help="of every draw, of all but decode, kv and cloze (0)"
+    )
+    sub.add_argument(
+        "--batch", type=whole(1, 1024), metavar="N", help="labbench: answers written at a time (default: 1)"
+    )
+    sub.add_argument(
+        "--random", type=parameters, metavar="N", help="models: time passes of N random weights, such as 300M"
+    )
+    sub.add_argument("--out", metavar="OUT", help="all but decode: write the result to this file, as JSON")
+    resume = "all but decode: go on with what OUT.partial holds"
+    sub.add_argument("--resume", action="store_true", default=None, help=resume)
+    _json(sub)

@@ -1,0 +1,1 @@
+"""The command `bench`, one measurement a file."""

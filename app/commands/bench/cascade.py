@@ -1,0 +1,96 @@
+"""The command `bench cascade`: what a smaller model beside the large one costs and saves, by router and threshold."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from decodescope.engine.core.refusal import Refusal
+
+from ..shared.measuring import MET, asked, figure, finished, named, share, six_columns
+from ..shared.output import load_model, steps_told, table
+
+if TYPE_CHECKING:
+    from decodescope.engine.bench.questions.questions import Question
+
+
+def cascade(args: argparse.Namespace) -> int:
+    """Put the questions to every router, and print."""
+    from decodescope.engine.bench.cascade import SHORT, CascadeBench, cascade
+    from decodescope.engine.bench.cascade_grid import held_out
+    from decodescope.engine.bench.questions.questions import first_of_each
+
+    if args.draft is None:
+        raise Refusal("bench cascade needs a small model beside the large one: name it with --draft.")
+    methods = None if args.method is None else named(args.method, {})
+    held: list[Question] = []
+
+    def choose(questions: list[Question]) -> list[Question]:
+        """Those that are asked; where methods are not given some others are held out."""
+        first = first_of_each(questions, SHORT)
+        held.extend(held_out(questions, first) if methods is None else ())
+        return first if args.short else [x for x in questions if x not in held]
+
+    questions, about, out = asked(args, choose)
+    large, small = (load_model(name, args.dtype, args.device) for name in (args.model, args.draft))
+    bench = CascadeBench(large, small, methods, held=held, seed=args.seed, new_tokens=args.new_tokens)
+    result = cascade(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
+    return finished(args, result, told, out)
+
+
+COLUMNS = (
+    "accuracy",
+    "MFLOP a question",
+    "both of large alone",
+    "large of large alone",
+    "tokens of large",
+    "best",
+)
+GOAL = ("goal", "fewer of the large model's", "due", "both of large alone", "accuracy lost", "")
+
+
+def cells(one: Mapping[str, Any]) -> list[str]:
+    """A method's figures under COLUMNS."""
+    return [
+        figure(None if one["accuracy"] is None else 100 * one["accuracy"], 1),
+        figure(None if one["flops"] is None else one["flops"] / 1e6, 0),
+        share(one["cost"]),
+        share(one["large"]),
+        share(one["share"]),
+        "*" if one["best"] else "",
+    ]
+
+
+def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
+    """The goal, where it was measured: the method, what it spares and should, what both cost, and what it loses."""
+    x = record["goal"]
+    if x is None:
+        return []
+    return [
+        [
+            x["what"],
+            *(share(x[name]) for name in ("fewer", "due", "cost")),
+            figure(x["lost"], 3),
+            MET[x["met"]],
+        ]
+    ]
+
+
+def told(record: Mapping[str, Any]) -> str:
+    """The figures as text."""
+    s, methods = record["settings"], record["methods"]
+    head = (
+        f"{s['model']} and {s['draft']}, {s['dtype']}, {s['device']}; torch {s['torch']}\n"
+        f"{sum(record['kinds'].values())} questions; {record['seconds']:.0f} s\n"
+    )
+    parts = [head, table(("method", *COLUMNS), [[name, *cells(one)] for name, one in methods.items()])]
+    parts += six_columns(record)
+    if rows := goal_rows(record):
+        parts.append(table(GOAL, rows))
+    parts += [
+        f"{name}: {fault}"
+        for fault, name in {x: name for name, one in methods.items() for x in one["faults"]}.items()
+    ]
+    parts += [f"Left out: {name}: {why}" for name, why in s.get("left_out", {}).items()]
+    return "\n\n".join(parts)

@@ -1,0 +1,67 @@
+"""The command `bench depth`: what fewer layers cost and save, of every depth rule, lossy and checked."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from ..shared.measuring import MET, asked, figure, finished, named, share, six_columns
+from ..shared.output import load_model, steps_told, table
+
+
+def depth(args: argparse.Namespace) -> int:
+    """Put the questions to every rule, and print."""
+    from decodescope.engine.bench.depth import SHORT, DepthBench, depth
+    from decodescope.engine.bench.questions.questions import first_of_each
+
+    questions, about, out = asked(args, lambda all_: first_of_each(all_, SHORT) if args.short else all_)
+    methods = None if args.method is None else named(args.method, {})
+    model = load_model(args.model, args.dtype, args.device)
+    bench = DepthBench(model, methods, seed=args.seed, new_tokens=args.new_tokens)
+    result = depth(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
+    return finished(args, result, told, out)
+
+
+COLUMNS = ("accuracy", "alike", "layers a token", "MFLOP a token", "of plain", "tokens a pass", "times plain")
+GOALS = ("goal", "times plain", "due", "accuracy lost", "")
+
+
+def cells(one: Mapping[str, Any]) -> list[str]:
+    """A method's figures under COLUMNS."""
+    return [
+        figure(None if one["accuracy"] is None else 100 * one["accuracy"], 1),
+        share(one["alike"]),
+        figure(one["layers"]),
+        figure(None if one["flops"] is None else one["flops"] / 1e6),
+        share(one["share"]),
+        figure(one["tokens_a_pass"]),
+        figure(one["times"]),
+    ]
+
+
+def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
+    """The goals: of which rule, how much faster it is and should be, what it loses, and whether that is enough."""
+    return [
+        [x["what"], figure(x["times"]), figure(x["due"]), figure(x["lost"], 3), MET[x["met"]]]
+        for x in record["goals"]
+    ]
+
+
+def told(record: Mapping[str, Any]) -> str:
+    """The figures as text."""
+    s, methods = record["settings"], record["methods"]
+    head = (
+        f"{s['machine']}, {s['device']}, {s['threads']} threads; torch {s['torch']}\n{s['model']}, {s['dtype']}; "
+        f"{sum(record['kinds'].values())} questions; {record['seconds']:.0f} s\n"
+    )
+    parts = [head, table(("rule", *COLUMNS), [[name, *cells(one)] for name, one in methods.items()])]
+    parts += six_columns(record)
+    if record["goals"]:
+        parts.append(table(GOALS, goal_rows(record)))
+    parts += [
+        f"{name}: {fault}"
+        for fault, name in {x: name for name, one in methods.items() for x in one["faults"]}.items()
+    ]
+    parts += [f"Left out: {name}: {why}" for name, why in s.get("left_out", {}).items()]
+    return "\n\n".join(parts)

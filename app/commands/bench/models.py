@@ -1,0 +1,148 @@
+"""The command `bench models`: what transforms of a model's weights save and lose, and how fast random ones become."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from decodescope.engine.core.refusal import Refusal
+
+from ..shared.measuring import asked, figure, finished, share, six_columns
+from ..shared.output import load_model, say_json, size, steps_told, table
+
+
+def models(args: argparse.Namespace) -> int:
+    """Put the questions to every model, or time passes of random weights, and print."""
+    from decodescope.engine.bench.models import SHORT, ModelsBench, made, models, usual
+    from decodescope.engine.bench.questions.questions import first_of_each
+    from decodescope.engine.session.load import load
+
+    wanted = usual() if args.method is None else chosen(args.method)
+    if args.random is not None:
+        return random(args, wanted)
+    questions, about, out = asked(args, lambda all_: first_of_each(all_, SHORT) if args.short else all_)
+    dense = load_model(args.model, args.dtype, args.device)
+    if dense.spec.weights:
+        raise Refusal(
+            "bench models begins with the model as it is: name transforms by --method, not behind the model's name."
+        )
+    variants, left_out = made(
+        dense,
+        wanted,
+        lambda words: load(args.model, args.dtype, args.device, weights=words),
+        args.method is None,
+    )
+    bench = ModelsBench(variants, left_out, new_tokens=args.new_tokens)
+    result = models(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
+    return finished(args, result, told, out)
+
+
+def chosen(words: list[str]) -> dict[str, str]:
+    """Name -> transforms, of several --method NAME=TRANSFORMS, or the transforms alone."""
+    from decodescope.engine.decoding.bases.weights import transforms
+
+    wanted: dict[str, str] = {}
+    for word in words:
+        named = re.fullmatch(r"([\w ,.+-]{1,40}?)=(?=[a-z])(.+)", word)
+        name, text = (
+            (named[1].strip(), named[2].strip())
+            if named and " " not in named[1]
+            else (word.strip(), word.strip())
+        )
+        transforms(text)  # refuses what none is
+        if name in wanted:
+            raise Refusal(
+                f"--method {name} stands there twice: give each its own name, e.g. --method other={text}."
+            )
+        wanted[name] = text
+    return wanted
+
+
+def random(args: argparse.Namespace, wanted: Mapping[str, str]) -> int:
+    """Time passes of random weights under each transform."""
+    import torch
+
+    from decodescope.engine.bench.models import speeds
+
+    if args.out is not None or args.questions is not None:
+        raise Refusal(
+            "--random times passes and asks nothing: leave --out and --questions out; --json prints the figures."
+        )
+    dtype = getattr(torch, args.dtype or "bfloat16")
+    if args.method is None:  # those that need no text
+        from decodescope.engine.core.component import registry
+
+        parts = registry("weights")
+        wanted = {name: words for name, words in wanted.items() if not getattr(parts[words], "reads", False)}
+    record = speeds(args.random, wanted, dtype=dtype, say=steps_told(args.json))
+    if args.json:
+        say_json(record)
+    else:
+        print(timed(record))
+    return 0
+
+
+COLUMNS = ("accuracy", "KL to dense", "perplexity", "same choice", "answers kept")
+
+
+def cells(one: Mapping[str, Any]) -> list[str]:
+    """A model's figures under COLUMNS."""
+    kept = [sum(x) for x in zip(*one["kept"].values(), strict=True)]
+    return [
+        figure(None if one["accuracy"] is None else 100 * one["accuracy"], 1),
+        "-" if one["kl"] is None else f"{one['kl']:.2g}",
+        figure(one["perplexity"], 3),
+        share(one["same"]),
+        f"{kept[0]} of {kept[1]}" if kept else "-",
+    ]
+
+
+def kept_rows(record: Mapping[str, Any]) -> list[list[str]]:
+    """A line for each kind of which the dense model has some right: how many of these each model keeps."""
+    methods = record["methods"]
+    kinds = [kind for kind in record["kinds"] if any(kind in one["kept"] for one in methods.values())]
+    lines = []
+    for kind in kinds:
+        pairs = [one["kept"].get(kind) for one in methods.values()]
+        lines.append(
+            [f"{kind} ({record['kinds'][kind]})", *("-" if x is None else f"{x[0]} of {x[1]}" for x in pairs)]
+        )
+    return lines
+
+
+def told(record: Mapping[str, Any]) -> str:
+    """The figures as text."""
+    s, methods = record["settings"], record["methods"]
+    head = (
+        f"{s['machine']}, {s['device']}, {s['threads']} threads; torch {s['torch']}\n{s['model']}, {s['dtype']}; "
+        f"{sum(record['kinds'].values())} questions, plain greedy decoding; {record['seconds']:.0f} s\n"
+    )
+    parts = [
+        head,
+        table(("model", *COLUMNS), [[name, *cells(one)] for name, one in methods.items()]),
+        *six_columns(record),
+    ]
+    if lines := kept_rows(record):
+        parts.append(table(("answers kept of those that dense has right", *methods), lines))
+    parts += [
+        f"{name}: {fault}"
+        for fault, name in {x: name for name, one in methods.items() for x in one["faults"]}.items()
+    ]
+    parts += [f"Left out: {name}: {why}" for name, why in s.get("left_out", {}).items()]
+    return "\n\n".join(parts)
+
+
+def timed(record: Mapping[str, Any]) -> str:
+    """The times of random weights as text: milliseconds of a pass, and times the dense one's rate, by rows."""
+    plain = next(iter(record["ms"].values()))
+    head = (
+        f"{record['params'] / 1e6:.0f} M random weights, {record['dtype']}, {record['held']} entries held; ms of a pass, "
+        f"medians of {record['repeats']} rounds, and how many times as fast as dense\n"
+    )
+    lines = []
+    for name, each in record["ms"].items():
+        pairs = [f"{ms:.1f} (x {first / ms:.2f})" for ms, first in zip(each, plain, strict=True)]
+        lines.append([name, size(record["bytes"][name]), *pairs])
+    return f"{head}\n{table(('weights', 'bytes', *(f'{n} rows' if n > 1 else '1 row' for n in record['rows'])), lines)}"

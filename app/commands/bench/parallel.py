@@ -1,0 +1,72 @@
+"""The command `bench parallel`: what filling several places a pass saves and costs, where answers follow a rule."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from ..shared.measuring import MET, figure, finished, named, place, share, six_columns
+from ..shared.output import load_model, steps_told, table
+
+
+def parallel(args: argparse.Namespace) -> int:
+    """Put the questions to every method, and print."""
+    from decodescope.engine.bench.parallel import COUNT, FEWER, ParallelBench, known, parallel
+
+    out = place(args)
+    methods = None if args.method is None else named(args.method, known())
+    model = load_model(args.model, args.dtype, args.device)
+    bench = ParallelBench(model, methods, count=FEWER if args.short else COUNT, seed=args.seed)
+    result = parallel(bench, out=out, resume=args.resume, say=steps_told(args.json))
+    return finished(args, result, told, out)
+
+
+PERFECT = "a perfect model, all at once"
+GOALS = ("goal: half the passes, at most 1 % lost", "right, one a pass", "times fewer passes", "lost", "")
+COLUMNS = ("right", "passes", "tokens a pass", "rows a token", "times one a pass")
+
+
+def cells(one: Mapping[str, Any]) -> list[str]:
+    """A method's figures under COLUMNS."""
+    return [
+        share(one["right"]),
+        str(one["passes"]),
+        figure(one["tokens_a_pass"]),
+        figure(one["rows_a_token"], 1),
+        figure(one["times"]),
+    ]
+
+
+def by_kind(record: Mapping[str, Any]) -> list[list[str]]:
+    """A line for each method, with its right answers by task, and one for a perfect model that draws all slots at once."""
+    lines = {name: one["by_kind"] for name, one in record["methods"].items()} | {PERFECT: record["at_once"]}
+    return [[name, *(share(shares[kind]) for kind in record["kinds"])] for name, shares in lines.items()]
+
+
+def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
+    """The goals: on what, what was saved and lost, and whether that is enough."""
+    return [
+        [f"threshold on {x['what']}", share(x["right"]), figure(x["saved"]), share(x["lost"]), MET[x["met"]]]
+        for x in record["goals"]
+    ]
+
+
+def told(record: Mapping[str, Any]) -> str:
+    """The figures as text."""
+    s, methods = record["settings"], record["methods"]
+    head = (
+        f"{s['machine']}, {s['device']}, {s['threads']} threads; torch {s['torch']}\n{s['model']}, {s['dtype']}; "
+        f"{sum(record['kinds'].values())} questions, seed {s['seed']}; {record['seconds']:.0f} s\n"
+    )
+    parts = [
+        head,
+        table(("method", *COLUMNS), [[name, *cells(one)] for name, one in methods.items()]),
+        *six_columns(record),
+        table(("right", *(f"{kind} ({count})" for kind, count in record["kinds"].items())), by_kind(record)),
+    ]
+    if record["goals"]:
+        parts.append(table(GOALS, goal_rows(record)))
+    faults = {fault: name for name, one in methods.items() for fault in one["faults"]}
+    parts += [f"{name}: {fault}" for fault, name in faults.items()]
+    return "\n\n".join(parts)

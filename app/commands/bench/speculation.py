@@ -1,0 +1,207 @@
+"""The command `bench speculation`: what every method gains over plain decoding, and where the time of its steps goes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..shared.measuring import (
+    MET,
+    asked,
+    by_position,
+    figure,
+    finished,
+    named,
+    share,
+    six_columns,
+    unused_settings,
+)
+from ..shared.output import load_model, steps_told, table
+from ..shared.run import further
+
+if TYPE_CHECKING:
+    from decodescope.engine.bench.questions.questions import Question
+    from decodescope.engine.session.method import Method
+
+
+def speculation(args: argparse.Namespace) -> int:
+    """Measure everything on some questions, and print."""
+    from decodescope.engine.bench.clock.speed import Reference
+    from decodescope.engine.bench.questions.questions import even_of_each
+    from decodescope.engine.bench.questions.spec_bench import is_spec_bench, task_of
+    from decodescope.engine.bench.speculation import PER_KIND, SHORT, Speculation, speculation
+
+    def choose(questions: list[Question]) -> list[Question]:
+        """So many of each kind; of Spec-Bench's own file of each task, as it has as many of each."""
+        kinds = {"kind_of": task_of} if is_spec_bench(questions) else {}
+        return even_of_each(questions, SHORT if args.short else PER_KIND, **kinds)
+
+    questions, about, out = asked(args, choose)
+    methods = None if args.method is None else chosen(args.method)
+    dtype = args.dtype or "bfloat16"
+    model = load_model(args.model, dtype, args.device)
+    drafts = {role: load_model(name, dtype, args.device) for role, name in further(args).items()}
+    bench = Speculation(
+        model,
+        drafts,
+        methods,
+        Reference(model, drafts.get("draft"), model.stop_tokens),
+        new_tokens=args.new_tokens,
+        repeats=args.repeats,
+        temperature=args.temperature,
+        seed=args.seed,
+    )
+    say = steps_told(args.json)
+    result = speculation(bench, questions, asked=about, out=out, resume=args.resume, say=say)
+    return finished(args, result, told, out)
+
+
+def chosen(words: list[str]) -> dict[str, Method]:
+    """The methods of several --method; the names of the variants that are measured anyway are known."""
+    from decodescope.engine.bench.speculation import VARIANTS
+    from decodescope.engine.session.method import Method
+
+    return named(words, {name: Method.named(*parts) for name, parts in VARIANTS.items()})
+
+
+COLUMNS = (
+    *("tokens per pass", "times plain", "90 %", "whole call", "times assisted", "times their lookup"),
+    *("drafting", "passes", "heads", "overhead", "step, ms", "as plain decoding"),
+)
+
+
+def cells(one: Mapping[str, Any]) -> list[str]:
+    """A method's figures under COLUMNS."""
+    times = one["ratio"] or {}
+    same, parted = one["identity"], "-"
+    if same is not None:
+        parted = f"{same['equal']} of {sum(same.values())}" + (
+            f", {same['tied']} by ties" if same["tied"] else ""
+        )
+    return [
+        figure(one["tau"]),
+        figure(times.get("median")),
+        "-" if not times else " to ".join(figure(x) for x in times["interval"]),
+        *(figure((one[key] or {}).get("median")) for key in ("whole", "against_assisted", "against_lookup")),
+        *(share(one[key]) for key in ("draft", "passes", "heads", "overhead")),
+        figure(None if one["step_us"] is None else one["step_us"] / 1e3),
+        parted,
+    ]
+
+
+def quickest(record: Mapping[str, Any]) -> list[str]:
+    """The names of all that took part, ours by their gain, then transformers."""
+
+    def gain(name: str) -> tuple[bool, bool, float]:
+        one = record["methods"][name]
+        times = one["ratio"] or one["whole"]
+        return one["side"] != "decodescope", one["drawn"], -(times["median"] if times else 0.0)
+
+    return sorted(record["methods"], key=gain)
+
+
+def by_kind(one: Mapping[str, Any], kinds: Mapping[str, int]) -> list[str]:
+    """Times plain decoding on each kind of question; of transformers, of the whole call."""
+    key = "ratio" if one["side"] == "decodescope" else "whole"
+    return [figure((one["by_kind"][kind][key] or {}).get("median")) for kind in kinds]
+
+
+def heading(record: Mapping[str, Any]) -> tuple[str, str]:
+    """Where and on what it was measured."""
+    s, count = record["settings"], sum(record["kinds"].values())
+    asked, drafts = s["questions"], ", ".join(s["drafts"].values()) or "no draft model"
+    program = f"torch {s['torch']}, transformers {s['transformers'] or '-'}"
+    where = f"{s['machine']}, {s['device']}, {s['threads']} threads; {program}"
+    what = (
+        f"{s['model']} with {drafts}, {s['dtype']}; {count} of {asked['count']} questions of {asked.get('file', 'a list')}, up "
+        f"to {s['new_tokens']} tokens each, medians of {s['repeats']} rounds; drawn at temperature {s['temperature']:g}, seed "
+        f"{s['seed']}; {record['seconds']:.0f} s"
+    )
+    return where, ". ".join([what, *unused_settings(s["set_aside"])])
+
+
+def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
+    """The goals: what, how much, what was reached, by whom, and whether that is enough."""
+    rows = []
+    for x in record["goals"]:
+        form = share if x["goal"] < 1 else figure if isinstance(x["goal"], float) else _count
+        rows.append(
+            [x["what"], form(x["goal"]), form(x["value"]), MET[x["met"]], "; ".join(x["methods"]) or "-"]
+        )
+    return rows
+
+
+def _count(value: float | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def doubtful(record: Mapping[str, Any]) -> str:
+    """A sentence that names the methods with a larger gain than their tokens per pass allow; empty if there are none. A pass
+    of several rows costs at least one of a single row, so something else took the machine's time."""
+    ours = {name: x for name, x in record["methods"].items() if x["tau"] and x["ratio"]}
+    names = [name for name, x in ours.items() if x["ratio"]["median"] > SLACK * x["tau"]]
+    if not names:
+        return ""
+    return f"These gained more than their tokens per pass allow, so the machine was busy; measure again: {'; '.join(names)}."
+
+
+def spec_table(record: Mapping[str, Any]) -> list[str]:
+    """The figures by Spec-Bench's arithmetic: of its own questions by its tasks, beside its published rows of the same methods;
+    of others by their kinds, and alone. None where nothing was timed."""
+    from decodescope.engine.bench.questions.spec_bench import published
+
+    figures, s = record.get("spec_bench") or {}, record["settings"]
+    if not figures:
+        return []
+    groups = list(next(iter(figures.values()))["times"])
+
+    def row(name: str, one: Mapping[str, Any]) -> list[str]:
+        return [
+            name,
+            *(figure(one["times"][x]) for x in groups),
+            figure(one["accepted"]),
+            figure(one["overall"]),
+        ]
+
+    lines = [row(name, figures[name]) for name in quickest(record) if name in figures]
+    head = ("by Spec-Bench's arithmetic", *groups, "mean accepted", "overall")
+    if not s["questions"]["spec_bench"]:
+        why = "These are not Spec-Bench's questions, so its published rows do not stand here."
+        return [table(head, lines) + f"\n{why} --questions question.jsonl, its own file, has them."]
+    book, parts = published(), {x["method"] for x in s["contestants"].values()}
+    lines += [row(f"{x['name']}, published, {x['gpu']}", x) for x in book["rows"] if x["method"] in parts]
+    here = f"Here: {s['questions']['count']} of its 480 questions, answers of up to {s['new_tokens']} tokens; there up to 1024."
+    return [table(head, lines) + f"\nPublished: {book['source']}. {here}"]
+
+
+SLACK = 1.1
+GOALS = ("goal", "at least", "reached", "", "by")
+
+
+def told(record: Mapping[str, Any]) -> str:
+    """The figures as text."""
+    methods, kinds, order = record["methods"], record["kinds"], quickest(record)
+    deep = max((len(x["offered_by_position"]) for x in methods.values()), default=0)
+    places = [[name, *by_position(methods[name])] for name in order if methods[name]["offered_by_position"]]
+    parts = [
+        "\n".join(heading(record)) + "\n",
+        table(("method", *COLUMNS), [[name, *cells(methods[name])] for name in order]),
+        *six_columns(record),
+        table(
+            ("times plain", *(f"{k} ({n})" for k, n in kinds.items())),
+            [[x, *by_kind(methods[x], kinds)] for x in order],
+        ),
+    ]
+    parts += spec_table(record)
+    if places:
+        padded = [[*row, *[""] * (deep + 1 - len(row))] for row in places]
+        parts.append(table(("accepted at position", *map(str, range(1, deep + 1))), padded))
+    parts.append(table(GOALS, goal_rows(record)))
+    parts += [doubtful(record)] if doubtful(record) else []
+    parts += [f"Left out: {name}: {why}" for name, why in record["settings"]["left_out"].items()]
+    if record["skipped"]:
+        parts.append(
+            f"Questions left out: {len(record['skipped'])}; the first: {record['skipped'][0]['why']}"
+        )
+    return "\n\n".join(parts)

@@ -1,0 +1,1 @@
+"""What several commands share: prompts, output, and the run that a command makes."""

@@ -1,0 +1,98 @@
+"""Report: how a command prints what it found, for programs and for people."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decodescope.engine.core.paths import expanded
+from decodescope.engine.core.refusal import Refusal
+
+if TYPE_CHECKING:
+    from decodescope.engine.session.load import Model
+
+
+def say_json(value: dict[str, Any]) -> None:
+    """One JSON object on standard output; what is no number there (NaN, infinity) would be an error, not a word."""
+    print(json.dumps(value, allow_nan=False, default=str))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns under their heads, two spaces apart; the last one is left as long as it is."""
+    lines = [list(head), *map(list, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
+    return "\n".join(
+        "  ".join([cell.ljust(width) for cell, width in zip(line, widths, strict=False)] + line[-1:]).rstrip()
+        for line in lines
+    )
+
+
+def note(text: str) -> None:
+    """A remark that is no result: on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def load_model(name: str, *how: Any) -> Model:
+    """A model as `load` reads it, with a note for each remark on its files."""
+    from decodescope.engine.session.load import load
+
+    model = load(name, *how)
+    for text in model.remarks:
+        note(f"Note: {text}")
+    return model
+
+
+def steps_told(as_json: bool) -> Callable[[str], None]:
+    """What tells of the steps of a measurement: a line each, or nothing where a bar shows them or JSON is asked for."""
+    from decodescope.engine.core.progress import shown
+
+    return (lambda text: None) if as_json or shown() else note
+
+
+class Live:
+    """Text that appears as it is written: bytes go in, whole characters come out on standard output."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.last = ""
+
+    def add(self, data: bytes, final: bool = False) -> None:
+        """Print what `data` completes; `final`: nothing follows, what is left over is no character."""
+        text = self._decoder.decode(data, final)
+        if text:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            self.last = text[-1]
+
+
+def free_file(name: str, option: str, what: str, *endings: str) -> Path:
+    """The path that `name` says, where neither it nor it with one of `endings` is taken; a Refusal before anything was loaded
+    if it cannot be written. option: what gives the name;  what: is written there."""
+    target = expanded(name)
+    try:
+        for taken in (target, *(target.with_name(target.name + ending) for ending in endings)):
+            if taken.exists():
+                raise Refusal(f"{taken} exists already: choose another name for {option}, or move it away.")
+        if not target.parent.is_dir():
+            raise Refusal(f"There is no folder {target.parent} for {what}: make it first, or choose another.")
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # a name that the system does not take, a folder that may not be looked into
+        wrong = getattr(error, "strerror", None) or error
+        raise Refusal(f"{what[0].upper()}{what[1:]} cannot be written to {name[:200]}: {wrong}.") from None
+    return target
+
+
+def size(count: int) -> str:
+    """Bytes as people read them, e.g. `1.5 MiB`."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"

@@ -1,0 +1,415 @@
+"""The command `run`: decode one prompt and tell what happened."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decodescope.app.basis.refusal import sentence
+from decodescope.app.runs.processors import decided
+from decodescope.engine.core.calibrated import MARK, NAME, read
+from decodescope.engine.core.exactness import label
+from decodescope.engine.core.paths import expanded
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.core.roles import DRAFTS, TARGET, words
+
+from .output import Live, free_file, note, say_json, size
+from .texts import LARGEST, read_text
+
+if TYPE_CHECKING:
+    from decodescope.engine.saved.file import SavedCache
+    from decodescope.engine.session.load import Model
+    from decodescope.engine.session.method import Method
+    from decodescope.engine.session.run import Run
+    from decodescope.engine.session.session import Session
+    from decodescope.engine.trace.query.summary import Summary
+    from decodescope.engine.trace.records.events import Header
+
+FIGURES = (
+    *("steps", "target_passes", "tau", "accepted", "drafted", "prefill_s", "wall_s", "tokens_per_s"),
+    *("kv_bytes_held", "kv_bytes_peak", "kv_bytes_kept", "kv_bytes_full", "exactness", "end"),
+)
+PARTS = (
+    "strategy",
+    "drafter",
+    "schedule",
+    "acceptance",
+    "context",
+    "policy",
+    "codec",
+    "depth",
+    "selector",
+    "router",
+    "law",
+)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Decode as asked; the exit code."""
+    prompt = args.prompt if args.prompt is not None else read_text(args.prompt_file)
+    return decoded(args, prompt, lambda model: (prompt_ids(model, prompt, args.chat), None))
+
+
+def prompt_ids(model: Model, prompt: str, chat: bool) -> list[int]:
+    """The ids of a prompt; a Refusal where the model cannot read it."""
+    from decodescope.engine.session.run import encode
+
+    try:
+        return encode(model, prompt, chat)
+    except ValueError as error:
+        raise Refusal(str(error)) from None
+
+
+def on_prompts(
+    args: argparse.Namespace, model: Model, prompts: Iterable[tuple[str, bool]], decodes: bool = True
+) -> list[str]:
+    """Notes on special tokens in these prompts, (text, whether it is a turn of a chat), and on how the chat template ends.
+    decodes: whether the command writes texts, which have to end."""
+    from decodescope.engine.model.checkpoint.prompt_notes import COMMAND, PAGE, Ways, prompt_notes
+
+    ways = Ways(
+        COMMAND.chat if hasattr(args, "chat") else "", COMMAND.stop if hasattr(args, "stop") else PAGE.stop
+    )
+    ends = model.stop_tokens if decodes and not getattr(args, "ignore_eos", False) else None
+    return [
+        f"Note: {x}" for x in prompt_notes(model.tokenizer, prompts, ends, getattr(args, "stop", ()), ways)
+    ]
+
+
+def typed(texts: Iterable[tuple[str, str]]) -> None:
+    """Refuse texts of options, (option, text), that the terminal could not pass on."""
+    for option, text in texts:
+        if re.search("[\ud800-\udfff]", text):
+            raise Refusal(
+                f"The text of {option} holds bytes that are no UTF-8: type it in the terminal's own encoding."
+            )
+
+
+def decoded(
+    args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple[list[int], SavedCache | None]]
+) -> int:
+    """Decode as asked; the exit code. read: the ids of the prompt for a model, and its cache where that was saved."""
+    target = None if args.trace is None else free_place(args.trace)
+    typed((("--prompt", prompt), *(("--stop", text) for text in args.stop)))
+    if "" in args.stop:
+        raise Refusal(
+            "--stop is empty, and every text holds that: give the text to end at, or leave --stop out."
+        )
+    notes = [] if target is not None else unrecorded(args)
+    shadow = target is not None and (getattr(args, "shadow", None) or False)
+    if shadow and args.level == "counts":
+        what = "the model that reads along" if shadow == "model" else "a full cache beside the target's"
+        raise Refusal(f"--level counts records nothing of {what}: leave --shadow or --level out.")
+    method = compose(args)
+    notes += ignored(args, method) + chosen(method)
+    model, drafts = models(args, method)
+    notes += remarks(model, *drafts.values())
+    from decodescope.engine.session.session import Session
+
+    threads = decided(args, model)
+    ids, saved = read(model)
+    chat = getattr(args, "chat", False)
+    notes += on_prompts(args, model, [(prompt, chat)])
+    session = Session(
+        model,
+        method,
+        ids,
+        models=drafts,
+        max_new_tokens=args.max_new_tokens,
+        seed=args.seed,
+        stop_tokens=[] if args.ignore_eos else None,
+        stop_texts=args.stop,
+        chat=chat,
+        turn=prompt if chat else "",
+        saved=saved,
+        level="counts" if target is None else args.level or "decisions",
+        layers=None if target is None else args.layers,
+        shadow=shadow,
+    )
+    session.threads = threads
+    return carried_out(session, model, target, args.json, notes)
+
+
+def unrecorded(args: argparse.Namespace) -> list[str]:
+    """Notes on the options that say what is recorded, where nothing is."""
+    asked = [x for x in ("level", "layers", "shadow") if getattr(args, x, None) not in (None, False)]
+    return [f"Note: nothing is recorded without --trace OUT, so --{x} is ignored." for x in asked]
+
+
+def carried_out(
+    session: Session, model: Model, target: Path | None, as_json: bool, notes: Sequence[str] = ()
+) -> int:
+    """Decode to the end, record to `target` if one is given, and show the result with the notes; the exit code."""
+    from decodescope.engine.model.forward.executor import EngineFault
+    from decodescope.engine.session.run import LazyWriter, Run, Tee
+    from decodescope.engine.trace import Trace
+
+    if cut := session.length.cut(session.prompt, session.max_new):
+        notes = [*notes, f"Note: {cut}, so --max-new-tokens {session.max_new} is cut to that."]
+    for text in notes:
+        note(text)
+    trace = Trace()
+    session.sink = trace if target is None else Tee(trace, LazyWriter(target))
+    code, why = 0, None
+    if target is not None:
+        keep_files(session)
+    try:
+        follow(session, model, None if as_json else Live())
+        if session.end is not None and session.end.reason == "stopped_by_user":
+            code = 130
+    except EngineFault as fault:
+        code, why = 1, str(fault)
+    except Refusal as error:
+        if not trace.steps:  # nothing was done yet: there is no result to show
+            raise
+        code, why = 1, sentence(error)
+    done = Run(model, session, trace)
+    ends = [f"Note: {text}" for text in done.notes]
+    show(done, target, as_json, [*notes, *ends])
+    for text in [*ends, *([why] if why else [])]:
+        note(text)
+    return code
+
+
+def keep_files(session: Session) -> None:
+    """Put the files that the method's knobs name beside the usual traces, where a repeated run looks for them."""
+    from decodescope.engine.core import files
+
+    for part in session.method.parts().values():
+        for value in part.files_named().values():
+            if (files.usual() / str(files.hash_of(value))).is_file():
+                continue
+            try:
+                files.keep(files.located(value, LARGEST).read_bytes(), value, files.usual(), LARGEST)
+            except OSError as error:
+                note(
+                    f"Note: no copy of {value} was kept ({error.strerror}); repeating this run will take its path."
+                )
+
+
+def follow(session: Session, model: Model, live: Live | None) -> None:
+    """Make every step, and print the text as it comes. An interrupt ends the run after the step that is being made, or after
+    the chunk of the prompt that is being read, a second one at once."""
+    from decodescope.engine.core.progress import Progress
+    from decodescope.engine.session.run import read_prompt
+    from decodescope.engine.session.session import Stopped
+
+    assert model.tokenizer is not None
+    with interrupts() as seen:
+        session.halted = lambda: bool(seen)
+        try:
+            read_prompt(session)
+            with Progress("decoding", session.left, "tokens") as progress:
+                while session.end is None:
+                    if seen:
+                        session.finish("stopped_by_user")
+                        break
+                    step = session.step()
+                    if live is not None:  # the text itself shows how far it is
+                        live.add(b"".join(map(model.tokenizer.bytes_of, step.emitted)))
+                    else:
+                        progress.add(len(step.emitted))
+        except (KeyboardInterrupt, Stopped):
+            session.finish("stopped_by_user")
+        except BrokenPipeError:
+            session.finish("stopped_by_user")
+            raise
+    if live is not None:
+        live.add(b"", final=True)
+
+
+@contextmanager
+def interrupts() -> Iterator[list[int]]:
+    """The interrupts that came meanwhile; the second one raises KeyboardInterrupt."""
+    seen: list[int] = []
+
+    def heard(number: int, frame: object) -> None:
+        seen.append(number)
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGINT, heard)
+    except ValueError:  # not the main thread: interrupts come to another
+        yield seen
+        return
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def show(run: Run, target: Path | None, as_json: bool, notes: Sequence[str]) -> None:
+    """The result: one JSON object, or a line under the text."""
+    kept = None if target is None or not target.exists() else str(target)
+    if not hasattr(run.trace, "header"):  # ended while the prompt was read: there is nothing to sum up
+        run.trace.write(run.session.header)
+    summary = run.summary
+    if as_json:
+        said = {"text": run.text, "prompt_tokens": run.prompt, "tokens": run.tokens, **figures(summary)}
+        said |= {"causes": summary.causes, "models": models_of(run.trace.header)}
+        said |= {"loaded": summary.loaded} if summary.loaded else {}
+        say_json({**said, "trace": kept, "notes": notes})
+        return
+    print(f"\n\n{line(summary)}" + (f"; trace: {kept}" if kept else ""))
+
+
+def models_of(header: Header) -> dict[str, dict[str, Any]]:
+    """Role -> name, fingerprint, changed weights and adapter of each model of a run, as JSON has them."""
+    said = ("name", "weights", "adapter", "fingerprint")
+    roles = {TARGET: header.model, **header.lanes}
+    return {role: {word: model.get(word, "") for word in said} for role, model in roles.items()}
+
+
+def figures(summary: Summary) -> dict[str, Any]:
+    """The figures that a run's JSON has beside its text and tokens."""
+    return {name: getattr(summary, name) for name in FIGURES}
+
+
+def line(summary: Summary) -> str:
+    """The figures in a sentence."""
+    parts = [f"{summary.tokens} tokens in {summary.steps} steps"]
+    if summary.target_passes:
+        parts.append(f"{summary.tau:.2f} tokens per target pass")
+    if summary.drafted:
+        parts.append(f"{summary.accepted} of {summary.drafted} drafted tokens accepted")
+    how = f"{summary.loaded} of the prompt's tokens loaded, ready" if summary.loaded else "prompt read"
+    parts.append(f"{summary.tokens_per_s:.1f} tokens/s ({how} in {summary.prefill_s:.3f} s)")
+    parts.append(f"KV entries {size(summary.kv_bytes_kept)} of {size(summary.kv_bytes_full)}")
+    why = f" (because: {'; '.join(summary.causes)})" if summary.causes else ""
+    parts.append(label(summary.exactness) + why)
+    return f"{', '.join(parts)}; ended: {summary.end or 'not yet'}"
+
+
+def free_place(name: str) -> Path:
+    """The path of a trace that can be written; a Refusal before anything was loaded if it cannot."""
+    return free_file(name, "--trace", "the trace", ".partial")
+
+
+def compose(args: argparse.Namespace) -> Method:
+    """The method of the command line. Names and knobs are checked here, its parts against each other with the model."""
+    from decodescope.engine.session.method import Method
+
+    return Method.named(*given(args, "drafter.length=6"))
+
+
+def given(
+    args: argparse.Namespace, example: str, before: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The parts that are named and the knobs that are set, as Method.named takes them; `example` of a setting. before: the
+    parts that there are where none is named."""
+    names: dict[str, Any] = {kind: getattr(args, kind) for kind in PARTS if getattr(args, kind) is not None}
+    if args.sampler is not None:
+        names["sampler"] = [x.strip() for x in args.sampler.split(",")]
+    settings: dict[str, dict[str, Any]] = {}
+    for text in args.set:
+        setting = re.fullmatch(r"([\w-]+)\.(\w+)=(.*)", text, re.DOTALL)
+        if setting is None:
+            raise Refusal(f"The setting {text!r} is not of the form PART.knob=value, e.g. --set {example}.")
+        settings.setdefault(setting[1], {})[setting[2]] = _typed(
+            {**(before or {}), **names}, *setting.groups()
+        )
+    return names, settings
+
+
+def _typed(names: dict[str, Any], part: str, knob: str, text: str) -> Any:
+    """What was typed for a knob. `calibrated:PATH` is read here; the engine reads names. Where it takes
+    a file, its path becomes NAME@HASH; in a text of several lines @FILE stands for that of a file, and @@ for @."""
+    from decodescope.app.runs.recipe import declared
+    from decodescope.engine.core.files import FileRefusal, mark
+
+    known = declared(names, part).get(knob)
+    if (
+        known is not None
+        and known.numbers
+        and text.startswith(MARK)
+        and not NAME.fullmatch(text[len(MARK) :])
+    ):
+        return read(expanded(text[len(MARK) :]))
+    if known is not None and known.file and text:
+        try:
+            return mark(text, known.most or 0)
+        except FileRefusal as no:
+            raise Refusal(f"{part}.{knob}: {no}") from None
+    if known is None or not known.lines or not text.startswith("@"):
+        return text
+    return text[1:] if text.startswith("@@") else read_text(text[1:], f"text for {part}.{knob},")
+
+
+def further(args: argparse.Namespace) -> dict[str, str]:
+    """Role -> the name of the model that is given for it, beside the target."""
+    names = {role: name for role in DRAFTS if (name := getattr(args, role)) is not None}
+    for role, name in args.role or ():
+        if role in names:
+            raise Refusal(f"The role {role} is given two models, {names[role]} and {name}: give it one.")
+        names[role] = name
+    return names
+
+
+def given_heads(args: argparse.Namespace) -> dict[str, Path]:
+    """Kind -> folder of the heads that are given beside those in the target's folder."""
+    folders: dict[str, Path] = {}
+    for kind, folder in args.head or ():
+        if kind in folders:
+            raise Refusal(f"The heads {kind} are given twice, {folders[kind]} and {folder}: give them once.")
+        folders[kind] = folder
+    return folders
+
+
+def ignored(args: argparse.Namespace, method: Method) -> list[str]:
+    """Notes on the models and heads that are given and that the method does not read."""
+    roles, given = method.lanes, further(args)
+    options = [f"--{x}" if x in DRAFTS else " ".join(words(x, given[x])) for x in given if x not in roles]
+    notes = [
+        f"Note: this method needs no{' such' if roles else ' further'} model, so {x} is ignored."
+        for x in options
+    ]
+    if not (heads := given_heads(args)):
+        return notes
+    from decodescope.engine.session.load import describe, find
+
+    name, folder, *_ = find(args.model)
+    read = method.target_heads(describe(folder, name, heads))
+    unread = [kind for kind in heads if kind not in read]
+    return notes + [
+        f"Note: this method does not read {x} heads, so --head {x}=... is ignored." for x in unread
+    ]
+
+
+def chosen(method: Method) -> list[str]:
+    """Notes on the knobs whose values were chosen for a risk."""
+    return [
+        f"Note: {kind}.{knob} = {one.shown}, from {MARK}{one.name}: {one.promise}."
+        for kind, part in method.parts().items()
+        for knob, one in part.calibrated.items()
+    ]
+
+
+def models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, Model]]:
+    """The target, and by role the further models that the method uses. The method is checked before weights are read."""
+    from decodescope.engine.session.load import describe, find, load
+
+    roles, given = method.lanes, further(args)
+    name, folder, adapter, weights = find(args.model)
+    heads = given_heads(args)
+    method.check(describe(folder, name, heads, adapter, weights), given)
+    fast = bool(getattr(args, "compile", False))  # an option of those commands that decode one text
+    model = load(args.model, args.dtype, args.device, heads, args.allow_pickle, compile=fast)
+    if model.tokenizer is None:
+        raise Refusal(
+            f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder."
+        )
+    others = {
+        role: load(given[role], args.dtype, args.device, compile=fast) for role in roles if role in given
+    }
+    return model, others
+
+
+def remarks(*models: Model) -> list[str]:
+    """Notes on what was made of the files of these models; none twice."""
+    return [f"Note: {x}" for x in dict.fromkeys(x for one in models for x in one.remarks)]

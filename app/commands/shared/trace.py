@@ -1,0 +1,155 @@
+"""The command `trace`: tell what a recorded run holds, check that it agrees with itself, write it in other forms."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from decodescope.engine.core.paths import expanded
+from decodescope.engine.core.refusal import Refusal
+
+from .output import say_json, size
+from .run import figures, line
+
+
+def show(args: argparse.Namespace) -> int:
+    """Print what the trace holds."""
+    from decodescope.engine.trace import open_trace
+    from decodescope.engine.trace.query.summary import summarise
+    from decodescope.engine.trace.values.limits import TraceError
+
+    trace = open_trace(args.file)
+    try:
+        summary, head, notes = summarise(trace), trace.header, [] if trace.end is None else trace.end.notes
+        tokens = trace.tokens[len(head.prompt) :]
+        text = trace.text(tokens) if all(x in trace.pieces for x in tokens) else None
+    except TraceError as error:
+        raise Refusal(f"{args.file} is damaged, so it cannot be summed up: {error}") from None
+    finally:
+        trace.close()
+    if args.json:
+        said: dict[str, Any] = {**figures(summary), "end": summary.end or None}
+        said |= {
+            "text": text,
+            "prompt_tokens": head.prompt.tolist(),
+            "tokens": tokens,
+            "model": head.model["name"],
+        }
+        said |= {"method": head.method, "seed": head.seed, "dtype": head.dtype, "device": head.device}
+        say_json(
+            {**said, "levels": head.levels, "damage": trace.damage, "notes": notes, "trace": str(args.file)}
+        )
+        return 0
+    chosen = ", ".join(f"{kind} {part['name']}" for kind, part in head.method.items())
+    print(f"{args.file}\n  model   {head.model['name']}, {head.dtype} on {head.device}, seed {head.seed}")
+    print(f"  method  {chosen}\n  level   {head.levels[-1]}\n  run     {line(summary)}")
+    if text is not None:
+        print(f"  text    {text[:200]!r}")
+    if trace.damage:
+        print(f"  damage  {trace.damage}")
+    for text in notes:
+        print(f"  note    {text}")
+    return 0
+
+
+def check(args: argparse.Namespace) -> int:
+    """Derive again what the trace claims; exit code 1 if something contradicts something else."""
+    from decodescope.engine.trace import check as derive
+    from decodescope.engine.trace import open_trace
+
+    trace = open_trace(args.file)
+    try:
+        report = derive(trace)
+    finally:
+        trace.close()
+    if args.json:
+        said = {
+            "ok": report.ok,
+            "cut": report.cut,
+            "problems": report.problems,
+            "counts": dict(report.counts),
+        }
+        say_json({**said, "notes": report.notes, "trace": str(args.file)})
+    else:
+        print(report)
+    return 0 if report.ok else 1
+
+
+WAYS = ("html", "perfetto", "csv")
+
+
+def export(args: argparse.Namespace) -> int:
+    """Write the trace as HTML, as trace events, as a table of decisions, or several of them. Nothing is overwritten."""
+    wanted = {way: expanded(name) for way in WAYS if (name := getattr(args, way)) is not None}
+    if not wanted:
+        raise Refusal("Say what to write: --html OUT, --perfetto OUT, --csv OUT, or several.")
+    if len(set(wanted.values())) < len(wanted):
+        raise Refusal(
+            f"{' and '.join('--' + way for way in wanted)} name the same file: give them different ones."
+        )
+    for target in wanted.values():
+        free(target)
+    from decodescope.engine.trace import open_trace
+    from decodescope.engine.trace.values.limits import TraceError
+
+    trace = open_trace(args.file)
+    try:
+        for way, target in wanted.items():
+            write(target, _parts(trace, way))
+            if not args.json:
+                print(f"{target}: {size(target.stat().st_size)}")
+    except TraceError as error:
+        raise Refusal(f"{args.file} is damaged, so it cannot be exported: {error}") from None
+    finally:
+        trace.close()
+    if args.json:
+        say_json(
+            {"trace": str(args.file), **{way: str(wanted[way]) if way in wanted else None for way in WAYS}}
+        )
+    return 0
+
+
+def _parts(trace: Any, way: str) -> Iterable[str]:
+    """The text of a form, in parts; a table of decisions step by step."""
+    from decodescope.lab.decision.table import export_csv
+    from decodescope.lab.views.export import export_html
+    from decodescope.lab.views.perfetto import export_perfetto
+
+    if way == "csv":
+        return export_csv(trace)
+    return [
+        export_html(trace) if way == "html" else json.dumps(export_perfetto(trace), separators=(",", ":"))
+    ]
+
+
+def free(target: Path) -> None:
+    """Refusal if the file is there already, or cannot be made."""
+    try:
+        if target.exists():
+            raise Refusal(f"{target} exists already: choose another name, or move it away.")
+        if not target.parent.is_dir():
+            raise Refusal(f"There is no folder {target.parent}: make it first, or choose another.")
+    except (OSError, ValueError) as error:
+        raise Refusal(
+            f"{str(target)[:200]} cannot be written: {getattr(error, 'strerror', None) or error}."
+        ) from None
+
+
+def write(target: Path, parts: Iterable[str]) -> None:
+    """Write a text, in parts, to a file that is not there yet; Refusal if it cannot be. What fails leaves no file."""
+    try:
+        file = target.open("x", encoding="utf-8", errors="replace", newline="\n")
+    except OSError as error:
+        raise Refusal(f"{str(target)[:200]} cannot be written: {error.strerror or error}.") from None
+    try:
+        with file:
+            for part in parts:
+                file.write(part)
+    except BaseException as error:
+        target.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise Refusal(f"{str(target)[:200]} cannot be written: {error.strerror or error}.") from None
+        raise

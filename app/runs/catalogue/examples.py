@@ -1,0 +1,37 @@
+"""Examples: the recorded runs that come with the package, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[3] / "assets" / "traces"
+
+
+@dataclass(frozen=True)
+class Example:
+    """One recorded run. run: its id, under which the page asks for it; about: one sentence; turn: the user's turn that the chat
+    template was given, "" where the prompt is none."""
+
+    name: str
+    run: str
+    title: str
+    about: str
+    turn: str = ""
+
+    @property
+    def path(self) -> Path:
+        """Its trace."""
+        return FOLDER / f"{self.name}.dstrace"
+
+
+@cache
+def examples() -> tuple[Example, ...]:
+    """All that are there, the one that the page opens on first; none where the package came without them."""
+    try:
+        rows = json.loads((FOLDER / "index.json").read_text(encoding="utf-8"))
+    except OSError:
+        return ()
+    return tuple(x for x in (Example(**row) for row in rows) if x.path.is_file())

@@ -1,0 +1,120 @@
+"""Parts: every component as plain data, with what its authors and we measured, for the command line and the page."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+BOOK = Path(__file__).resolve().parents[3] / "assets" / "methods.json"
+
+
+@cache
+def book() -> dict[str, Any]:
+    """What is told of the parts beside what they declare. headlines: kind -> name -> what the authors measured; measured:
+    the `command`, and `figures`, kind -> name -> [tokens a pass, times plain decoding], of the shipped models."""
+    read: dict[str, Any] = json.loads(BOOK.read_text(encoding="utf-8"))
+    return read
+
+
+def parts() -> list[dict[str, Any]]:
+    """Every part as plain data. exactness: of a method that differs from plain decoding in this part alone; of a rule, for
+    every draft that it takes."""
+    from decodescope.engine.core.component import KINDS, build, registry
+    from decodescope.engine.session.method import Method, using
+
+    figures = book()["measured"]["figures"]
+    rows = []
+    for kind in KINDS:
+        for name, cls in registry(kind).items():
+            part: Any = cls()
+            method = Method(**{"strategy": build("strategy", using(kind)), kind: part})  # type: ignore[arg-type]  # parts by kind
+            rows.append(
+                {
+                    **_said(kind, name, cls),
+                    "measured": dict(zip(("tau", "ratio"), figures.get(kind, {}).get(name, ()), strict=False))
+                    or None,
+                    "exactness": ("lossless" if part.lossless else "lossy")
+                    if kind == "acceptance"
+                    else method.exactness,
+                    "params": [knob(p) for p in cls.params()],
+                    "needs": {
+                        "attention": part.needs.attention,
+                        "hidden": sorted(map(str, part.needs.hidden)),
+                        "models": list(part.lanes),
+                        "heads": heads(part),
+                        "sides": method.strategy.sides,
+                        "writes": method.strategy.writes,
+                    },
+                }
+            )
+    return rows
+
+
+def transforms() -> list[dict[str, Any]]:
+    """What makes another model of one before a method runs on it, as `parts` has parts. A method that is
+    lossless on the other model is exact for these weights, and does not write the first one's text."""
+    from decodescope.engine.core.component import OF_MODEL, registry
+
+    nothing = {
+        "attention": "none",
+        "hidden": [],
+        "models": [],
+        "heads": [],
+        "sides": "left",
+        "writes": "text",
+    }
+    return [
+        {
+            **_said(kind, name, cls),
+            "measured": None,
+            "exactness": "exact_for_settings",
+            "params": [knob(p) for p in cls.params()],
+            "needs": nothing,
+        }
+        for kind in OF_MODEL
+        for name, cls in registry(kind).items()
+    ]
+
+
+def _said(kind: str, name: str, cls: Any) -> dict[str, Any]:
+    """What any of them says of itself, and what its authors measured."""
+    return {
+        "kind": kind,
+        "name": name,
+        "title": cls.title,
+        "idea": idea(cls),
+        "source": cls.source,
+        "headline": book()["headlines"].get(kind, {}).get(name, ""),
+    }
+
+
+def idea(cls: type) -> str:
+    """What a part does, in a sentence: the first line of its file, without the name in front."""
+    first = " ".join((sys.modules[cls.__module__].__doc__ or "").split("\n\n")[0].split())
+    said = first.partition(": ")[2] or first
+    return said[:1].upper() + said[1:]
+
+
+def heads(part: Any) -> list[str]:
+    """The trained heads that a part reads, by the folder that it misses in a model without any."""
+    from decodescope.engine.core.spec import ModelSpec
+    from decodescope.engine.session.method import Method
+
+    bare = ModelSpec("bare", n_layers=4, n_heads=1, n_kv_heads=1, head_dim=8, d_model=8, d_ff=8, vocab=8)
+    why = [part.refuse(Method(**{part.kind: part}), bare), *(part.lacks(role, bare) for role in part.lanes)]
+    return sorted({name for text in why if text for name in re.findall(r"heads/(\w+)", text)})
+
+
+def knob(param: Any) -> dict[str, Any]:
+    """A Param as plain data."""
+    said = {
+        f.name: getattr(param, f.name) for f in dataclasses.fields(param) if f.name not in ("step", "before")
+    }
+    item, default = param.item and param.item.__name__, param.record(param.default)
+    kind = "list" if item else param.type.__name__
+    return {**said, "type": kind, "item": item, "default": default, "choices": list(param.choices)}

@@ -1,0 +1,57 @@
+"""Alike: which recorded runs read the same prompt with a model of the same shape, from the headers of their traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from decodescope.engine.trace import TraceError, read_header
+from decodescope.engine.trace.records.events import Header
+
+from ..catalogue.examples import examples
+from ..play import RUN, Play
+
+OTHERS = 64  # runs that are named
+
+
+class Headers:
+    """The headers of the traces at hand, read once each."""
+
+    def __init__(self, play: Play):
+        self.play = play
+        self._known: dict[Path, tuple[tuple[int, int], Header | None]] = {}
+
+    def alike(self, run: str, header: Header) -> list[str]:
+        """Ids of the other runs with this prompt and these layers and heads, the newest first, then the examples."""
+        paths = [path for path in self.play.folder.glob("*.dstrace") if RUN.fullmatch(path.stem)]
+        newest = sorted((-state[0], path.stem, path) for path in paths if (state := _state(path)) is not None)
+        listed = [(name, path) for _, name, path in newest] + [(x.run, x.path) for x in examples()]
+        return [name for name, path in listed if name != run and self._fits(path, header)][:OTHERS]
+
+    def _fits(self, path: Path, header: Header) -> bool:
+        state = _state(path)
+        if state is None:
+            return False
+        kept = self._known.get(path)
+        if kept is None or kept[0] != state:
+            try:
+                kept = (state, read_header(path))
+            except TraceError:
+                kept = (state, None)
+            self._known[path] = kept
+        other = kept[1]
+        shape = ("n_layers", "n_kv_heads")
+        return (
+            other is not None
+            and [other.model.get(x) for x in shape] == [header.model.get(x) for x in shape]
+            and np.array_equal(other.prompt, header.prompt)
+        )
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size

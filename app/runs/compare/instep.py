@@ -1,0 +1,161 @@
+"""In step: the runs of several prompts, decoded together as one job of the runner's worker, each with a channel of its own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from decodescope.app.basis.refusal import Refused, told
+from decodescope.engine.core.roles import TARGET
+
+from ..channel import Channel
+from ..composed import Choice
+from ..lanes import session_of
+from ..place import Place
+from ..play import Play
+
+if TYPE_CHECKING:
+    from decodescope.engine.session.batch.together import Seat
+    from decodescope.engine.session.load import Model
+    from decodescope.engine.session.method import Method
+    from decodescope.engine.session.session import Session
+    from decodescope.engine.trace.records.events import End, EndReason, Step
+
+    from ..memory import Estimate
+
+
+class Prompted(Protocol):
+    """A prompt with how it is run. channel: of its run, None before it began"""
+
+    choice: Choice
+    channel: Channel | None
+
+
+Row = TypeVar("Row", bound=Prompted)
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What the worker is told of its step."""
+
+    step: int = 0
+
+
+@dataclass
+class _Going:
+    """A run that goes. began: on its own clock;  cache: bytes that it may take"""
+
+    session: Session
+    place: Place
+    seat: Seat
+    began: float
+    cache: int
+
+
+class InStep(Generic[Row]):
+    """Work for the runner's worker, which takes it for a session: its only step decodes the runs of `rows` together, at most
+    `most` at a time. Where runs of others wait, those that were begun are decoded to their ends and no further one begins.
+
+    names: role -> key of their models, which are loaded where they are not
+    over: told of a row whose run is over or was refused, and why it was or failed, "" where it did neither
+    """
+
+    def __init__(
+        self,
+        play: Play,
+        names: Mapping[str, str],
+        rows: Sequence[Row],
+        most: int,
+        over: Callable[[Row, str], None],
+    ):
+        self.run_id = secrets.token_hex(8)
+        self.halted: Callable[[], bool] | None = None
+        self.end: End | None = None
+        self._play, self._names, self._rows, self._most, self._report = play, names, rows, most, over
+        self._models: dict[str, Model] = {}
+        self._going: dict[int, _Going] = {}  # by id of a row
+        self._next: tuple[Row, Method, Estimate] | None = None  # the one that begins next, looked at once
+
+    def step(self) -> Passed:
+        """Decode them. Raises Stopped where the models cannot be loaded."""
+        from decodescope.engine.session.batch.in_step import in_step
+        from decodescope.engine.session.session import Stopped
+
+        try:
+            self._models = self._play.bring(self._names)
+        except (ValueError, OSError) as error:
+            for row in self._rows:
+                self._report(row, told(error))
+            self.finish("bad_input", told(error))
+            raise Stopped from None
+        in_step(self._due(), self._begin, self._most, each=self._each, over=self._over, halted=self._halting)
+        self.finish("stopped_by_user" if self._halting() else "max_new_tokens")
+        return Passed()
+
+    def finish(self, reason: EndReason, message: str = "") -> End:
+        """End the work; the runs have ends of their own."""
+        from decodescope.engine.trace.records.events import End
+
+        self.end = self.end or End(reason, [], 0, message)
+        return self.end
+
+    def branch(self) -> Session:
+        """Raises RuntimeError: it is no run."""
+        raise RuntimeError("runs that go in step are no run that could be branched.")
+
+    def _halting(self) -> bool:
+        return self.halted is not None and self.halted()
+
+    def _due(self) -> Iterator[Row]:
+        """The rows whose runs begin."""
+        for i, row in enumerate(self._rows):
+            if i >= self._most and self._play.worker().waits:
+                return
+            yield row
+
+    def _begin(self, row: Row) -> Session | None:
+        """The run of a row; None where there is no room for its caches until another one has ended. Raises Refused."""
+        from decodescope.engine.session.batch.together import Seat
+
+        try:
+            if self._next is None or self._next[0] is not row:
+                method = self._play.admitted(row.choice)
+                self._next = row, method, self._play.memory(row.choice, self._names, method)
+            _, method, wanted = self._next
+            if self._going and not wanted.fits_beside(-sum(x.cache for x in self._going.values())):
+                return None
+            seat, place = Seat(self._models[TARGET].decoder.device), Place()
+            session = session_of(row.choice, method, self._models, seat)
+            row.channel = self._play.enrolled(session, self._names, place)
+        except (ValueError, OSError) as error:
+            raise Refused(told(error)) from None
+        session.halted = lambda: place.stopping or self._halting()
+        self._going[id(row)] = _Going(session, place, seat, seat.mark(), wanted.cache)
+        return session
+
+    def _each(self, row: Row, step: Step) -> None:
+        """See whether the run is to end behind its step."""
+        one = self._going[id(row)]
+        if one.place.stopping:
+            one.session.finish("stopped_by_user")
+        else:
+            self._play.worker().limited(one.session, one.seat.mark() - one.began)
+
+    def _over(self, row: Row, error: Exception | None) -> None:
+        """A run is over, or was refused."""
+        from decodescope.engine.model.forward.executor import EngineFault
+
+        one = self._going.pop(id(row), None)
+        if one is None:
+            return self._report(row, str(error))
+        end = one.session.end
+        assert end is not None
+        if error is not None:  # a fault ends one run, not the others: its session has recorded it
+            one.place.ended(
+                "failed", str(error) if isinstance(error, EngineFault) else end.message or end.reason
+            )
+        else:
+            one.place.ended("cancelled" if end.reason == "stopped_by_user" else "done", end.message)
+        return self._report(row, one.place.message if one.place.status == "failed" else "")

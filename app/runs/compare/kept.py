@@ -1,0 +1,108 @@
+"""Kept: what was measured over several runs, as files beside the traces, so that a link to it lasts as long as they do."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from decodescope.app.basis.refusal import Refused
+
+NAME = re.compile(r"[0-9a-f]{16}")
+MOST = 256  # of a kind; the oldest goes
+
+
+class Kept:
+    """Records of one kind, each under its id of 16 hexadecimal digits, in `folder`."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def write(self, name: str, record: dict[str, Any]) -> None:
+        """Keep a record, in the place of the one of that name; the oldest above MOST goes. Raises OSError."""
+        assert NAME.fullmatch(name)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        fresh = self.folder / f"{name}.part"
+        fresh.write_text(json.dumps(record, allow_nan=False), encoding="utf-8")
+        os.replace(fresh, self.folder / f"{name}.json")
+        for old in sorted(self.folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[:-MOST]:
+            old.unlink(missing_ok=True)
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """The record of that name; None where there is none that can be read."""
+        if not NAME.fullmatch(name):
+            return None
+        try:
+            record = json.loads((self.folder / f"{name}.json").read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return None
+        return record if isinstance(record, dict) else None
+
+    def names(self) -> list[str]:
+        """The records that there are."""
+        return [path.stem for path in self.folder.glob("*.json") if NAME.fullmatch(path.stem)]
+
+
+class Work(Protocol):
+    """What goes on over several runs, and is kept."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come."""
+        ...
+
+    def record(self) -> dict[str, Any]:
+        """What came out so far, as plain data."""
+        ...
+
+    def stop(self) -> None:
+        """End it; what came out stays."""
+        ...
+
+
+One = TypeVar("One", bound=Work)
+
+
+class Works(Generic[One]):
+    """Works of one kind, by id: those that go on or have just ended in memory, at most about `most`, those before as they were
+    kept."""
+
+    def __init__(self, kept: Kept, most: int):
+        self.kept = kept
+        self._most, self._known = most, OrderedDict[str, One]()
+
+    def add(self, name: str, work: One) -> One:
+        """Remember a work."""
+        self._known[name] = work
+        for old in list(self._known)[: -self._most]:
+            if self._known[old].over:
+                del self._known[old]
+        return work
+
+    def record(self, name: str) -> dict[str, Any] | None:
+        """What came out of the work of that id so far; of one whose server ended meanwhile, what it left, as stopped. None
+        where it is not here."""
+        if name in self._known:
+            return self._known[name].record()
+        record = self.kept.read(name)
+        return record and {**record, **({} if record.get("over") else {"over": True, "stopped": True})}
+
+    def needed(self, name: str, gone: str) -> dict[str, Any]:
+        """The record of the work of that id. Raises Refused with the words `gone` where it is not here."""
+        record = self.record(name)
+        if record is None:
+            raise Refused(gone)
+        return record
+
+    def stop(self, name: str) -> None:
+        """End the work of that id, where it goes on."""
+        if name in self._known:
+            self._known[name].stop()
+
+    def records(self) -> list[dict[str, Any]]:
+        """All of them."""
+        names = dict.fromkeys([*self._known, *self.kept.names()])
+        return [record for name in names if (record := self.record(name)) is not None]

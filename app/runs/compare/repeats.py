@@ -1,0 +1,290 @@
+"""Repeats: recorded runs decoded several times more, in turns and unrecorded, so that a ratio of speeds has an interval."""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from decodescope.app.basis.refusal import Refused, told
+from decodescope.engine.bench.questions.bootstrap import interval
+from decodescope.engine.core.roles import TARGET
+from decodescope.lab.views.contrast import prompts_equal
+
+from ..channel import Channel
+from ..play import MOST_NEW, Play, further
+from ..recipe import recorded
+from .kept import Kept, Works
+
+if TYPE_CHECKING:
+    from decodescope.engine.bench.clock.contest import Contestant, Written
+    from decodescope.engine.session.load import Model
+    from decodescope.engine.session.runner import Job
+    from decodescope.engine.session.session import Session
+    from decodescope.engine.trace.records.events import End, EndReason, Header
+
+FEWEST, MOST = 3, 40  # rounds
+SURE = 0.95  # of the intervals
+WARM = 8  # tokens that everyone writes before the first round
+REMEMBERED = 16  # repeats in memory
+
+
+@dataclass(frozen=True)
+class Round:
+    """What the worker is told of a round: when it was over, from the first one's beginning."""
+
+    step: int
+    t_us: float
+
+
+class _Stopped(Exception):
+    """The rounds are to end."""
+
+
+class Repeat:
+    """Work for the runner's worker, which steps it like a session: a step is a round, in which every run is decoded once as
+    its header says, with its own seed, and nothing is kept but the time of its steps.
+
+    play: has the models, which are loaded where they are not;  channels: the runs, of one prompt;  times: rounds
+    kept: where the record goes when they are over. Raises Refused for what cannot be repeated.
+    """
+
+    def __init__(self, play: Play, channels: Sequence[Channel], times: int, kept: Kept | None = None):
+        if not FEWEST <= times <= MOST:
+            raise Refused(f"Repeats = {times}: must lie in [{FEWEST}, {MOST}].")
+        headers = [_header(channel) for channel in channels]
+        if not all(prompts_equal(headers[0], header) for header in headers[1:]):
+            raise Refused(
+                "The prompts of these runs differ, so their times cannot be compared: run them on one prompt first."
+            )
+        self.run_id, self.times, self.rounds = secrets.token_hex(8), times, 0
+        self.runs = [channel.run for channel in channels]
+        self.end: End | None = None
+        self.stopping = False
+        self.job: Job | None = None
+        self._kept = kept
+        self._prompt: list[int] = headers[0].prompt.tolist()
+        self._first = [_first(channel) for channel in channels]
+        self.halted: Callable[[], bool] | None = None
+        self._play, self._headers = play, dict(zip("ABCD", headers, strict=False))
+        self._warm: list[Contestant] = []
+        self._field: list[Contestant] = []
+        names = {letter: _names(play, header, letter) for letter, header in self._headers.items()}
+        if all(
+            play.wanted(one) is not None for one in names.values()
+        ):  # what stands against it is told at once
+            self._gather()
+        self._began = 0.0
+        self._rates: list[list[float]] = [[] for _ in channels]  # tokens a second, by run and round
+        self._same = [True] * len(channels)  # whether every call wrote the text of the recorded run
+
+    def _gather(self) -> None:
+        """Make everyone who repeats; models that are not loaded are. Raises Refused."""
+        for letter, header in self._headers.items():
+            models = _models(self._play, header, letter)
+            for side, one in zip(
+                (self._warm, self._field), _contestants(self._play, header, letter, models), strict=True
+            ):
+                one.write = self._until_stopped(one.write)
+                side.append(one)
+            self._device = models[TARGET].decoder.device
+
+    def _until_stopped(self, write: Callable[[list[int]], Written]) -> Callable[[list[int]], Written]:
+        def call(prompt: list[int]) -> Written:
+            if self.stopping:
+                raise _Stopped
+            return write(prompt)
+
+        return call
+
+    def step(self) -> Round:
+        """One round; before the first one models are loaded that are not there, and everyone writes a few tokens. Raises
+        Stopped where it cannot begin."""
+        from decodescope.engine.bench.clock.contest import one_round
+        from decodescope.engine.session.session import Stopped
+
+        if not self._field:
+            try:
+                self._gather()
+            except Refused as error:
+                self.finish("bad_input", str(error))
+                raise Stopped from None
+        self._began = self._began or time.perf_counter()
+        try:
+            for one in self._warm if not self.rounds else []:
+                one.write(self._prompt)
+            one_round(self._field, "", [self._prompt] * len(self._field), self.rounds, self._device)
+        except _Stopped:
+            self.finish("stopped_by_user")
+            return Round(self.rounds, 0.0)
+        for k, one in enumerate(self._field):
+            call = one.calls.pop("")[-1]  # its records are no longer needed
+            self._rates[k].append(len(call.tokens) / call.decode_s if call.decode_s else 0.0)
+            self._same[k] &= (
+                call.tokens[: len(self._first[k])] == self._first[k]
+            )  # which may have been stopped before
+        self.rounds += 1
+        if self.rounds == self.times:
+            self.finish("max_new_tokens")
+        return Round(self.rounds - 1, (time.perf_counter() - self._began) * 1e6)
+
+    def finish(self, reason: EndReason, message: str = "") -> End:
+        """End the rounds; those that were made count."""
+        from decodescope.engine.trace.records.events import End
+
+        if self.end is None:
+            self.end = End(reason, [], self.rounds, message)
+            if self._kept is not None and self.rounds:
+                self._kept.write(self.run_id, {**self.record(), "status": "done"})
+        return self.end
+
+    def branch(self) -> Session:
+        """Raises RuntimeError: rounds are no run."""
+        raise RuntimeError("repeats have no branches.")
+
+    def begin(self, play: Play) -> Repeat:
+        """Queue the rounds behind the runs that wait."""
+        self.job = play.work(self)
+        return self
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come."""
+        return self.end is not None or (self.job is not None and self.job.over)
+
+    def stop(self) -> None:
+        """End after the call that is being made."""
+        self.stopping = True
+        if self.job is not None:
+            self.job.cancel()
+
+    def record(self) -> dict[str, Any]:
+        """What came out so far, as plain data.
+
+        runs: per run the median tokens a second of its steps, with an interval, and whether every call wrote the text of the
+        recorded run;  ratios: run -> run -> how many times as fast as the first the second was, round by round: the median
+        over the rounds, its interval, and n
+        """
+
+        def middle(values: list[float]) -> dict[str, Any]:
+            return {
+                "median": statistics.median(values),
+                "interval": interval(values, sure=SURE),
+                "n": len(values),
+            }
+
+        n, job = self.rounds, self.job
+        each = [
+            (run, rates[:n], same)
+            for run, rates, same in zip(self.runs, self._rates, self._same, strict=True)
+        ]
+        whole = n >= 2 and all(all(rates) for _, rates, _ in each)
+        record: dict[str, Any] = {"id": self.run_id, "rounds": n, "times": self.times, "sure": SURE}
+        record["over"] = self.over
+        record["status"] = "queued" if job is None else job.status
+        record["message"] = "" if job is None else job.message
+        record["phase"] = "" if self._field else self._play.phase  # while models are loaded
+        record["runs"] = [
+            {"run": run, "same_text": same, **(middle(rates) if whole else {})} for run, rates, same in each
+        ]
+        record["ratios"] = {}
+        for base, slow, _ in each if whole else []:
+            times = {run: [x / y for x, y in zip(quick, slow, strict=True)] for run, quick, _ in each}
+            record["ratios"][base] = {run: middle(ratio) for run, ratio in times.items() if run != base}
+        return record
+
+
+class Repeats:
+    """The repeats of a lab."""
+
+    def __init__(self, play: Play):
+        self._play, self._works = play, Works[Repeat](Kept(play.folder / "repeats"), REMEMBERED)
+
+    def start(self, channels: Sequence[Channel], times: int) -> Repeat:
+        """Queue repeats of these runs. Raises Refused."""
+        one = Repeat(self._play, channels, times, self._works.kept)
+        return self._works.add(one.run_id, one.begin(self._play))
+
+    def record(self, name: str) -> dict[str, Any] | None:
+        """What came out of the repeats of that id so far; None where they are not here."""
+        return self._works.record(name)
+
+    def stop(self, name: str) -> None:
+        """End the repeats of that id, where they go on."""
+        self._works.stop(name)
+
+
+def _first(channel: Channel) -> list[int]:
+    return [token for step in channel.steps(0, channel.count) for token in step.emitted]
+
+
+def _header(channel: Channel) -> Header:
+    """The header of a run that is over. Raises Refused."""
+    if channel.going or channel.wire is None:
+        raise Refused("One of these runs is still going: repeat them when all are over.")
+    if channel.reading:
+        raise Refused("The steps of one of these runs are still being read: repeat them when all are there.")
+    header = channel.wire.header
+    if not 1 <= header.max_new_tokens <= MOST_NEW:
+        raise Refused(
+            f"A run asked for {header.max_new_tokens} new tokens; runs of 1 to {MOST_NEW} are repeated here."
+        )
+    if header.stop_texts:
+        raise Refused(
+            "A run stopped at a text that it was given, and the page cannot repeat that: use decodescope run."
+        )
+    return header
+
+
+def _names(play: Play, header: Header, name: str) -> dict[str, str]:
+    """Role -> key of the models of a run, for which there is room. Raises Refused."""
+    try:
+        names = play.recorded_with(header)
+        play.admit(names)
+    except ValueError as error:
+        raise Refused(f"Run {name} cannot be repeated: {told(error)}") from None
+    return names
+
+
+def _models(play: Play, header: Header, name: str) -> dict[str, Model]:
+    """Role -> model of a run, with the very weights that it had. Raises Refused."""
+    try:
+        models = play.bring(_names(play, header, name))
+    except Refused:
+        raise
+    except ValueError as error:
+        raise Refused(f"Run {name} cannot be repeated: {told(error)}") from None
+    for role, recorded_as in {TARGET: header.model, **header.lanes}.items():
+        if models[role].fingerprint != recorded_as.get("fingerprint"):
+            raise Refused(
+                f"Run {name} was made with the {role} model {str(recorded_as.get('name', '?'))[:80]}, and the one of that name "
+                "here has other weights: run the methods on one prompt anew."
+            )
+    return models
+
+
+def _contestants(
+    play: Play, header: Header, name: str, models: dict[str, Model]
+) -> tuple[Contestant, Contestant]:
+    """Who repeats a run: for the warm-up, and for the rounds. Raises Refused."""
+    from decodescope.engine.bench.clock.contest import ours
+    from decodescope.engine.session.session import Session
+
+    try:
+        method, target, others = play.method(recorded(header)), models[TARGET], further(models)
+        prompt, names = header.prompt.tolist(), play.recorded_with(header)
+        session = Session(
+            target, method, prompt, models=others, max_new_tokens=header.max_new_tokens, seed=header.seed
+        )
+        play.has_room(session, names)
+        given: dict[str, Any] = {"models": others, "stop": header.stop_tokens, "seed": header.seed}
+        return ours(name, target, method, WARM, **given), ours(
+            name, target, method, header.max_new_tokens, **given
+        )
+    except Refused:
+        raise
+    except ValueError as error:
+        raise Refused(f"Run {name} cannot be repeated: {told(error)}") from None

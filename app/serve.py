@@ -1,0 +1,40 @@
+"""The command `app`: opens the lab in the browser."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+from dataclasses import fields
+
+from decodescope.app.basis.limits import Limits
+from decodescope.app.commands.shared.run import further
+
+
+def app(args: argparse.Namespace) -> int:
+    """Serve until it is stopped."""
+    gc.disable()  # until the page is made nearly all that is made stays; then `serve` collects
+    try:
+        _served(args)
+    finally:
+        gc.enable()
+    return 0
+
+
+def _served(args: argparse.Namespace) -> None:
+    from .server import serve
+
+    names = further(args)
+    serve(
+        model=args.model,
+        draft=names.pop("draft", "lab-draft" if args.model == "lab" else None),
+        further=names,
+        host=args.host,
+        port=args.port,
+        data=args.data,
+        open_browser=not args.no_browser,
+        allow_host=args.allow_host,
+        models=args.models,
+        threads=args.threads,
+        compile=args.compile,
+        limits=Limits(**{x.name: getattr(args, x.name) for x in fields(Limits)}),
+    )

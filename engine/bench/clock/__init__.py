@@ -1,0 +1,1 @@
+"""Methods that take turns against the clock."""

@@ -1,0 +1,113 @@
+"""Head clock: how long the nets of draft heads work in a step, which no record of a pass tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+from torch import Tensor
+
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.executor import Executor
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.session.load import Model
+
+
+class HeadClock:
+    """Times, while a session of `model` and `drafts` decodes, every call of a head's net, and of what it `works` in beside,
+    and every unembedding outside of a pass: that is how a feature which a head guessed becomes logits. A pass of the target
+    or of a draft model has its own record.
+
+    model, drafts: those given, weights shared;  drafts by role
+    """
+
+    def __init__(self, model: Model, drafts: Mapping[str, Model] | None = None):
+        self.model = self._watched(model)
+        self.drafts = {role: self._watched(x) for role, x in (drafts or {}).items()}
+        self._executor = Executor(model.decoder.device)
+        self._spans: list[tuple[Any, Any]] = []
+        self._deep = 0
+        self._work: tuple[Any, Sequence[Any]] = None, ()
+
+    def _watched(self, model: Model) -> Model:
+        return replace(model, decoder=_Watched(model.decoder, self))
+
+    def enter(self, work: Any = None, given: Sequence[Any] = ()) -> None:
+        """Work begins; what begins inside of it is part of it. work: a net or a method of it, and what it is `given`."""
+        self._deep += 1
+        if self._deep == 1:
+            self._work = work, given
+            self._began = self._executor.mark()
+
+    def leave(self, counts: bool = True) -> None:
+        """It ends; not `counts`: it was no work of heads."""
+        self._deep -= 1
+        if self._deep == 0 and counts:
+            self._spans.append((self._began, self._executor.mark()))
+            self.heard(*self._work)
+
+    def heard(self, work: Any, given: Sequence[Any]) -> None:
+        """Some `work` of heads has ended: for a clock that also keeps what it was."""
+
+    def timed(self, work: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """`work`, which tells the clock when it begins and ends."""
+
+        def told(*args: Any, **more: Any) -> Tensor:
+            self.enter(work, args)
+            try:
+                return work(*args, **more)
+            finally:
+                self.leave()
+
+        return told
+
+    def take_us(self) -> float:
+        """Microseconds since the last call of this."""
+        spans, self._spans = self._spans, []
+        return sum(self._executor.elapsed_us(begin, end) for begin, end in spans)
+
+
+C = TypeVar("C", bound=HeadClock)
+
+
+class _Watched(Decoder):
+    """A decoder that tells a clock what its heads do."""
+
+    def __init__(self, decoder: Decoder, clock: HeadClock):
+        self.share(decoder)
+        self.clock = clock
+
+    def forward(self, *args: Any, **more: Any) -> Tensor:
+        self.clock.enter()
+        try:
+            return super().forward(*args, **more)
+        finally:
+            self.clock.leave(counts=False)
+
+    def shallow(self, *args: Any, **more: Any) -> Tensor:
+        self.clock.enter()
+        try:
+            return super().shallow(*args, **more)
+        finally:
+            self.clock.leave(counts=False)
+
+    def unembed(self, feature: Tensor) -> Tensor:
+        return self.clock.timed(super().unembed)(feature)
+
+
+@contextmanager
+def watching(clock: C) -> Iterator[C]:
+    """The clock, which hears of its models' draft heads; on leaving, the heads are as they were."""
+    models = (clock.model, *clock.drafts.values())
+    heads = [cast(Head, head) for model in models for head in model.decoder.heads.values()]
+    with ExitStack() as hooks:
+        for net in [net for head in heads for net in (head, *(getattr(head, "words", None) or ()))]:
+            hooks.callback(net.register_forward_pre_hook(clock.enter).remove)
+            hooks.callback(net.register_forward_hook(lambda *args: clock.leave(), always_call=True).remove)
+        for head in heads:
+            for name in head.works:
+                setattr(head, name, clock.timed(getattr(head, name)))
+                hooks.callback(delattr, head, name)
+        yield clock

@@ -1,0 +1,223 @@
+"""AcceptanceRule: how much of a draft the target keeps; and Cursor, a place in the draft."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.activity import Activity, counted
+from decodescope.engine.core.component import Component
+from decodescope.engine.core.lazy import lazy
+from decodescope.engine.trace.records.telling import Telling
+
+from ..values.chance import Chance
+from ..values.draft import ROOT, Draft, Origin, Proposal, Trial, Verdict, read
+from .sampler import Sampler, softmax
+
+if TYPE_CHECKING:
+    from decodescope.engine.model.forward.decoder import Decoder
+
+
+class Cursor:
+    """A place in the draft: the target's law of the next token there, and the way down.
+
+    position: of the token that is decided here;  greedy: whether that law always has one token
+    hidden: float [N + 1, d], the target's final features of the root and of every node, where the rule asks for them
+    whole:  whether a law has an entry for every token of the vocabulary; else it is what a record shows of one
+    """
+
+    whole: ClassVar[bool] = True
+
+    def __init__(  # noqa: PLR0913
+        self,
+        draft: Draft,
+        logits: Tensor,
+        best: list[int],
+        sampler: Sampler,
+        state: Any,
+        position: int,
+        node: int = ROOT,
+        hidden: Tensor | None = None,
+        laws: list[Tensor] | None = None,
+    ):
+        self.draft, self.sampler, self.state, self.position, self.node = draft, sampler, state, position, node
+        self.hidden = hidden
+        self._logits, self._best = logits, best  # float [N + 1, V], and its argmax by row
+        self.greedy = sampler.greedy
+        self._laws = [] if laws is None else laws  # of all rows, once they are made, for all places of a walk
+
+    @property
+    def logits(self) -> Tensor:
+        """float [V]: the target's logits for the token after this place, before the sampler."""
+        return self._logits[self.node + 1]
+
+    @lazy
+    def probs(self) -> Tensor:
+        """float [V]: the law here, under the sampler's state along this very path. Those of a chain are made together, where
+        no state makes each another one."""
+        if self.sampler.stateful or not self.draft.is_chain:
+            return softmax(self.sampler.warp(self.logits, self.state))
+        if not self._laws:
+            self._laws.append(softmax(self.sampler.warp(self._logits, self.state)))
+        return self._laws[0][self.node + 1]
+
+    @lazy
+    def choice(self) -> int:
+        """The only token of a greedy law."""
+        if self.sampler.stateful:
+            return int(self.sampler.warp(self.logits, self.state).argmax())
+        return self._best[self.node + 1]
+
+    @property
+    def likeliest(self) -> int:
+        """The token of the largest probability under the law here, which may be another than the target's own best."""
+        return int(self.probs.argmax())
+
+    @lazy
+    def entropy(self) -> float:
+        """Of the law here, in nats."""
+        return float(torch.special.entr(self.probs).sum())
+
+    def after(self, token: int) -> Any:
+        """The sampler's state once `token` follows here."""
+        return self.sampler.update(self.state, token, self.logits) if self.sampler.stateful else self.state
+
+    def descend(self, child: int) -> Cursor:
+        """The place at node `child`, which continues this one."""
+        state = self.after(self.draft.tokens[child])
+        more = child, self.hidden, self._laws
+        return Cursor(self.draft, self._logits, self._best, self.sampler, state, self.position + 1, *more)
+
+    def over(self, draft: Draft, nodes: Sequence[int], gone: Mapping[int, Sequence[int]]) -> Cursor:
+        """This place as the root of `draft`, whose nodes are these of ours. gone: node of ours -> tokens that are taken out
+        of the target's law there."""
+        rows = [self.node + 1, *(node + 1 for node in nodes)]
+        logits, best = self._logits[rows], [self._best[row] for row in rows]
+        for i, row in enumerate(rows):
+            if row - 1 in gone:
+                logits[i, list(gone[row - 1])] = -torch.inf
+                best[i] = int(logits[i].argmax())
+        hidden = None if self.hidden is None else self.hidden[rows]
+        return Cursor(draft, logits, best, self.sampler, self.state, self.position, hidden=hidden)
+
+
+class NotRecorded(ValueError):
+    """A rule looks at what is not there, or not as it was in the run: possible in a draft that was put together from a
+    record, or that the rule is not exact for. What is missing and who needs it, as the part of a sentence."""
+
+
+class AcceptanceRule(Component):
+    """Base of every rule. `lossless`: the text keeps the target's law; `changes`: if not, why it may differ, in a few
+    words. `matches`: under a greedy law it is exact matching.
+    `exact_for`: the kinds of proposal for which the rule does what it says; a method with another kind is refused.
+    `keeps_law`: it keeps no token to which the target's law gives nothing. `chain_only`: it reads no tree.
+    `from_laws`: laws and uniforms are all that it looks at, so that it can judge what another rule's run recorded.
+    `telling`: what it says of its test to whoever checks, tells or draws it: nobody else knows a rule."""
+
+    kind = "acceptance"
+    lossless: ClassVar[bool] = True
+    changes: ClassVar[str] = ""
+    matches: ClassVar[bool] = True
+    exact_for: ClassVar[frozenset[Proposal]] = frozenset({"onehot", "iid", "without_replacement", "mixed"})
+    keeps_law: ClassVar[bool] = True
+    chain_only: ClassVar[bool] = False
+    from_laws: ClassVar[bool] = True
+    telling: ClassVar[Telling] = Telling()
+
+    @property
+    def draws(self) -> bool:
+        """Whether the token after the path is drawn where the sampler draws, so that a text without drafts is the target's."""
+        return True
+
+    def idle(self, did: Activity) -> str:
+        judged = self.lossless or did.drafted or not did.steps
+        return (
+            ""
+            if judged
+            else f"{self.name} judged nothing: in {counted(did.steps, 'step')} nothing was drafted."
+        )
+
+    def begin(self, decoder: Decoder) -> None:
+        """Called once, with the target, before the first verdict."""
+
+    def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
+        """Walk down from `at`, the root, and decide."""
+        raise NotImplementedError
+
+    def again(self, draft: Draft, at: Cursor, chance: Chance, said: Mapping[str, Any]) -> Verdict:
+        """The verdict from what a record holds. said: what the rule added to it (`Verdict.rule`). Raises NotRecorded."""
+        return self.verify(draft, at, chance)
+
+    @property
+    def by_sums(self) -> bool:
+        """Whether the rule finds as much in the sum of several tokens' shares as in each, where it accepts none of them."""
+        return True
+
+
+def match(draft: Draft, at: Cursor) -> Verdict:
+    """Exact matching under a greedy law: go to the child that is the target's choice, as long as there is one."""
+    path: list[int] = []
+    trials: list[Trial] = []
+    places: list[tuple[int, Tensor | None]] = []
+    while True:
+        places.append((at.node, None))
+        children = draft.children(at.node)
+        for child in children:
+            ok = draft.tokens[child] == at.choice
+            p = 1.0 if ok else 0.0
+            trials.append(Trial(child, p, p, 1.0, None, 1.0, ok))
+            if ok:
+                path.append(child)
+                at = at.descend(child)
+                break
+        else:
+            origin: Origin = "correction" if children else "bonus" if draft.drafted else "target"
+            return Verdict(path, at.choice, origin, trials, places=places)
+
+
+def left_over(r: Tensor, q: Tensor | None, x: int) -> Tensor:
+    """norm(max(r - q, 0)) [V]; q None stands for one token, x. Where rounding leaves nothing, norm(r)."""
+    if q is None:
+        rest = r.clone()
+        read(rest)[x] = 0.0
+    else:
+        rest = (r - q).clamp_min_(0)
+    total = rest.sum()
+    return rest.div_(total) if float(total) > 0 else r / r.sum()
+
+
+def one_by_one(
+    draft: Draft, at: Cursor, chance: Chance, eased: Callable[[Tensor, int], Tensor] | None = None
+) -> Verdict:
+    """Try the children of each place in draw order against what is left of the target's law r: accept x with probability
+    min(1, f(x) / q(x)), take q off f on refusal, draw the token from the rest. f is r, or `eased` of it and of x; then f(x) is
+    each trial's num."""
+    path: list[int] = []
+    trials: list[Trial] = []
+    places: list[tuple[int, Tensor | None]] = []
+    while True:
+        p = r = at.probs
+        places.append((at.node, p))
+        children = draft.children(at.node)
+        of_p = of_r = read(p)
+        for child in children:
+            x, q_x = draft.tokens[child], draft.share(child)
+            r_x = float(of_r[x])
+            f = r if eased is None else eased(r, x)
+            f_x = r_x if eased is None else float(read(f)[x])
+            ok, u = chance.accept(f_x, q_x, at.position)
+            num = None if eased is None else f_x
+            trials.append(Trial(child, float(of_p[x]), r_x, q_x, u, f_x / q_x if q_x > 0 else 0.0, ok, num))
+            if ok:
+                path.append(child)
+                at = at.descend(child)
+                break
+            r = left_over(f, draft.law(child), x)
+            of_r = read(r)
+        else:
+            drawn = chance.draw(r, at.position)
+            origin: Origin = "residual" if children else "bonus" if draft.drafted else "target"
+            return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, places=places)

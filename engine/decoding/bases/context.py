@@ -1,0 +1,125 @@
+"""What parts are told in a step: Context before the draft, Drafted while it is written, Outcome after the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.lazy import lazy
+
+from ..values.chance import Chance
+from ..values.draft import Draft, Verdict
+from .lane import Lane
+from .sampler import Sampler, softmax
+
+
+@dataclass
+class Drafted:
+    """The token just drafted, as a schedule sees it. Nothing in it is newer than the token itself, so what a schedule
+    decides depends on the drafted prefix alone, and the text keeps the target's law.
+
+    token:  its id
+    logits: float [V] that it was chosen from, before the sampler
+    hidden: float [d_model], the draft model's state after the final norm, of which it made these logits: that of the token
+            before this one; None where the schedule's lane_needs ask for no state
+    """
+
+    token: int
+    logits: Tensor
+    hidden: Tensor | None = None
+
+    @lazy
+    def sure(self) -> float:
+        """The largest probability of the draft's law before the sampler."""
+        return float(self.logits.softmax(-1).amax())
+
+
+class Lengths:
+    """How long a draft gets that is written one token after another, as its drafter asks: as long as the drafter's own knob
+    says. A schedule answers otherwise.
+
+    adapts: whether what `more` says may depend on the tokens drafted
+    """
+
+    adapts: ClassVar[bool] = False
+
+    def allow(self, ctx: Context, length: int) -> int:
+        """How many tokens may be drafted in this step, at most ctx.room; length: the drafter's own knob."""
+        return min(length, ctx.room)
+
+    def more(self, drafted: Drafted) -> bool:
+        """Whether to draft another token after this one, were there still room."""
+        return True
+
+    def notes(self) -> dict[str, Any]:
+        """How the draft just written got its length, for the trace, under the name "schedule"; empty: nothing to say."""
+        return {}
+
+
+@dataclass
+class Context:
+    """What a drafter may look at.
+
+    tokens: prompt and text; the last is the root, which the target has not read yet
+    state:  the sampler's, after those tokens
+    room:   tokens that may still be drafted; a deeper draft would be cut
+    encode: text -> its ids, nothing put in front; None: the model came without a tokenizer
+    schedule: how long the draft may get, for drafters that can be scheduled
+    """
+
+    tokens: list[int]
+    target: Lane
+    lanes: dict[str, Lane]
+    sampler: Sampler
+    state: Any
+    chance: Chance
+    room: int
+    prompt: int
+    encode: Callable[[str], list[int]] | None = None
+    schedule: Lengths = field(default_factory=Lengths)
+
+    @property
+    def position(self) -> int:
+        """Position of the first drafted token."""
+        return len(self.tokens)
+
+    def law(self, logits: Tensor, state: Any) -> Tensor:
+        """float [V]: what the sampler makes of a draft model's logits [V]."""
+        return softmax(self.sampler.warp(logits, state))
+
+    def estimate(self, logits: Tensor, state: Any) -> Tensor:
+        """float [V]: how likely each token is, by a draft model's logits [V], for drafters that reckon with it: its law under
+        the sampler ([R, V] at once, if that has no state).
+
+        Under a greedy sampler it is the model's own law; if the sampler then prefers another token, that token and the
+        favourite change places.
+        """
+        if not self.sampler.greedy:
+            return self.law(logits, state)
+        law = softmax(logits)
+        if self.sampler.stateful:
+            pair = torch.stack([law.argmax(), self.sampler.warp(logits, state).argmax()])
+            law[pair] = law[pair.flip(0)]
+        return law
+
+
+@dataclass
+class Outcome:
+    """What became of a draft.
+
+    logits: float [N + 1, V] of the target; row 0 follows the root, row i + 1 node i; best: their argmax
+    hidden: the probe's states of the same rows, if the drafter's needs asked for them
+    slots:  float [S, V], the target's logits in the draft's slots; None if it had none
+    """
+
+    root: int
+    draft: Draft
+    verdict: Verdict
+    logits: Tensor
+    best: list[int]
+    hidden: dict[int | str, Tensor]
+    slots: Tensor | None = None

@@ -1,0 +1,80 @@
+"""Cutting: the base of transforms that take parts of a model away: heads, columns, whole blocks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.note import Finding
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.slicing import kept, sliced
+from decodescope.engine.model.layers.gates import Gates
+from decodescope.engine.model.layers.matrix import Matrix
+
+from .weights import MATRICES, Calibration, Place, WeightTransform, spelled
+
+
+class Cutting(WeightTransform):
+    """What the gates close is in no matrix afterwards, and neither computed nor cached
+    (engine/model/forward/slicing.py). Several go
+    one behind the other, before what stores matrices in fewer bits. Which heads stay is told. One that looks at a text is slow:
+    what it ends with is kept (`Calibration.shelf`), unless it changes what stays as well."""
+
+    finds: ClassVar[dict[str, Finding]] = {
+        "stays": Finding(
+            "grid", "Stays", what="whether a query head is in the model that was made", over="head"
+        )
+    }
+
+    def gates(self, model: Decoder, calibration: Calibration) -> Gates:
+        """Hard gates for `model`, whose matrices are plain rows of float32 or float64, so that gradients can be had."""
+        raise NotImplementedError
+
+    def fitted(self, model: Decoder, calibration: Calibration) -> tuple[Gates, Mapping[Place, Tensor]]:
+        """`gates` for the model as it is, and those matrices [out, in] that are others than its own, in its whole shape: what
+        stays was trained along, or makes up for what goes."""
+        return self.gates(widened(model), calibration), {}
+
+    def made(self, model: Decoder, calibration: Calibration) -> Decoder:
+        if any(isinstance(getattr(layer, name), Matrix) for layer in model.layers for name in MATRICES):
+            raise ParamError(
+                f"{self.name} cuts plain matrices: name it before what stores them in fewer bits."
+            )
+        spec, shelf, words = model.spec, calibration.shelf if self.reads else None, spelled([self])
+        others: Mapping[Place, Tensor] = {}
+        before = None if shelf is None else shelf.get(words, spec)
+        if before is None:
+            gates, others = self.fitted(model, calibration)
+        else:
+            gates = before[0]
+            calibration.again(before[1])
+        smaller = sliced(exchanged(model, others), gates).packed()
+        if shelf is not None and before is None and not others:
+            shelf.put(words, gates, calibration.findings)
+        left = [set(x) for x in kept(spec, gates)]
+        calibration.tell(
+            self, "stays", [[h in x for h in range(spec.heads_at(i))] for i, x in enumerate(left)]
+        )
+        return smaller
+
+
+def widened(model: Decoder) -> Decoder:
+    """The model in plain rows of float32, or float64 if it is that."""
+    return model.to(dtype=torch.float64 if model.dtype == torch.float64 else torch.float32)
+
+
+def exchanged(model: Decoder, others: Mapping[Place, Tensor]) -> Decoder:
+    """`model` with these matrices of its layers in the place of its own, cast to its type. They may carry a gradient."""
+    decoder = copy.copy(model)
+    decoder.costs = {}
+    decoder.layers = [
+        replace(layer, **{x: others[Place(i, x)].to(model.dtype) for x in MATRICES if Place(i, x) in others})
+        for i, layer in enumerate(model.layers)
+    ]
+    return decoder

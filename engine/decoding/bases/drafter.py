@@ -1,0 +1,94 @@
+"""Drafter: guesses the tokens after the root."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from decodescope.engine.core.activity import Activity, counted
+from decodescope.engine.core.component import Component
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.spec import ModelSpec
+
+from ..values.draft import Draft, Proposal
+from .context import Context, Outcome
+
+
+class Drafter(Component):
+    """Base of every drafter.
+
+    proposes: the kind of draft it makes when the sampler draws, and when the sampler is greedy
+    drafts:   whether it ever proposes anything
+    speaks:   the role of the model whose own tokens, one after another, are the draft, so that a page may show that model in
+              its place; empty: something else makes it, or a model that is no longer what it was
+    copies:   whether a draft is what followed the last tokens at their last occurrence in the text, and nothing else, so that
+              a report has no need to say what that would give
+    resumes:  whether its drafts run the first layers of the target, and the pass that verifies them begins behind those
+    """
+
+    kind = "drafter"
+    proposes: ClassVar[Proposal] = "onehot"
+    drafts: ClassVar[bool] = True
+    speaks: ClassVar[str] = ""
+    copies: ClassVar[bool] = False
+    resumes: ClassVar[bool] = False
+
+    @property
+    def branches(self) -> bool:
+        """Whether a draft, as set, may be a tree rather than a chain."""
+        return False
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether it, as set, asks the method's schedule how long to draft: token by token, from a model, as a chain."""
+        return False
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether it, as set, holds text that the target's tokenizer has to read (Context.encode)."""
+        return False
+
+    def says(self) -> dict[str, Any]:
+        return {"drafts": self.drafts, "speaks": self.speaks, **({"copies": True} if self.copies else {})}
+
+    def asks(self, spec: ModelSpec) -> Needs:
+        """What it asks of every pass of a target of this shape: `needs`, unless that depends on the shape."""
+        return self.needs
+
+    @property
+    def guessless(self) -> str:
+        """Why it may have no guess, in a few words."""
+        return "it had no guess"
+
+    def idle(self, did: Activity) -> str:
+        if not self.drafts or did.drafted or not did.steps:
+            return ""
+        if not did.could_draft:
+            return f"{self.name} drafted nothing: no step had room for a draft."
+        held = "the schedule held every draft back" if did.held_back == did.could_draft else self.guessless
+        return f"{self.name} drafted nothing in {counted(did.could_draft, 'step')}: {held}."
+
+    def begin(self, ctx: Context) -> None:
+        """Called once, when the prompt has been read up to the root."""
+
+    def propose(self, ctx: Context) -> Draft:
+        """A draft of at most ctx.room levels; empty to let the target go on alone."""
+        raise NotImplementedError
+
+    def observe(self, outcome: Outcome) -> None:
+        """Called after the commit: learn, recycle, adapt."""
+
+
+class DrawnDrafter(Drafter):
+    """Base of drafters whose nodes are drawn from a law: siblings one after the other from what the earlier ones left."""
+
+    @property
+    def proposes(self) -> Proposal:  # type: ignore[override] # depends on a knob
+        """How nodes are drawn when the sampler draws."""
+        return "without_replacement" if self.branches else "iid"
+
+
+def top_tokens(logits: Tensor, k: int) -> list[int]:
+    """The k most likely ids of logits [V] (all, if V is smaller), best first."""
+    return logits.topk(min(k, logits.shape[0])).indices.tolist()

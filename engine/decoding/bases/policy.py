@@ -1,0 +1,303 @@
+"""CachePolicy: which KV entries a lane keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.activity import Activity
+from decodescope.engine.core.component import Component, param
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.model.attention.segments import RopeMode
+from decodescope.engine.model.forward.feed import Band, Sinks
+from decodescope.engine.model.layers.column import Column
+from decodescope.engine.model.layers.vocabulary import Companion
+from decodescope.engine.model.stores.cache import KVCache, LayerStore
+from decodescope.engine.model.stores.reading import Board, Choice
+from decodescope.engine.trace.records.events import Piece
+from decodescope.engine.trace.records.parts import Zone, held_at
+from decodescope.engine.trace.records.planned import Plan
+
+from ..values.prompt import Prompt
+from ..values.ranked import leave
+
+Deed = Literal["evict", "merge", "pack", "select"]
+MOST = 65_536  # entries of a budget
+CHUNK = 512  # prompt tokens read in one pass
+LEAST = 16  # entries that a share of a short prompt comes to: with fewer the shipped model's text falls apart
+
+
+class CachePolicy(Component):
+    """Base of every policy. It sees attention of committed rows only, and acts after a commit, never before a verdict.
+
+    does:     what becomes of entries: some leave ("evict"), become one ("merge"), are stored in fewer bits ("pack"), or are
+              held and not read by every pass ("select"); nothing: all stay as they are
+    goes:     a sentence: which entries leave, and when, as views and explanations say it
+    columns:  name -> Column: what travels with each entry (engine/model/layers/column.py)
+    column:   the one of them that records and views show;  weighs: what it adds up, as people call it
+    rope:     where entries of the zone "first" stand once others have left: where they did in the text ("original"), right
+              before those that are held ("in_cache"), or just beyond the newest ("capped")
+    bounded:  positions stay below a bound however long the text: the context limit does not apply, if it is above that
+    banded:   what goes is known without attention, so a prompt is read as if token by token: each sees what would then be held
+    strict:   its band holds for drafts too: each row sees what it would see one by one, and drafts change no text
+    once:     it cuts when the prompt has ended and never again: what is written after stays, and the budget is the prompt's.
+              The prompt's last token is then read alone, without a draft behind it
+    shadowed: a full cache is kept beside the lane's, and it sees the attention of that one
+    asks:     it reads tokens behind the prompt when that has ended, to see what they look at, and forgets them
+    reads:    it is told the tokens of new entries (`read`)
+    share:    the budget as a share of the prompt, where a policy has the knob; 0: off
+    settled:  what it has settled for each KV head and nobody has taken yet
+    """
+
+    kind = "policy"
+    does: ClassVar[frozenset[Deed]] = frozenset({"evict"})
+    goes: ClassVar[str] = ""
+    columns: ClassVar[dict[str, Column]] = {}
+    column: ClassVar[str] = ""
+    weighs: ClassVar[str] = ""
+    rope: ClassVar[RopeMode] = "original"
+    bounded: ClassVar[bool] = False
+    banded: ClassVar[bool] = False
+    strict: ClassVar[bool] = False
+    once: ClassVar[bool] = False
+    asks: ClassVar[bool] = False
+    reads: ClassVar[bool] = False
+    share: float = 0.0
+    settled: Plan | None = None
+
+    @property
+    def shadowed(self) -> bool:
+        """Whether it goes by a full cache beside the lane's."""
+        return False
+
+    @property
+    def zones(self) -> tuple[Zone, ...]:
+        """Which entries of a layer and KV head it keeps for which reason, in the order of the text; none: it keeps all."""
+        return ()
+
+    @property
+    def budget(self) -> int | None:
+        """Entries that a layer and KV head holds after a commit, at most; None: no bound."""
+        return sum(zone.entries for zone in self.zones) if self.zones else None
+
+    @property
+    def band(self) -> Band | None:
+        """What a token of a prompt sees of those before it; None: all of them."""
+        return (
+            Band(held_at(self.zones, "first") or 0, held_at(self.zones, "newest") or 0)
+            if self.banded
+            else None
+        )
+
+    @property
+    def sink_places(self) -> Sinks | None:
+        """The entries whose distance is not that of the text; None: all stand where they stood."""
+        if self.rope == "original":
+            return None
+        first, newest = (held_at(self.zones, place) or 0 for place in ("first", "newest"))
+        if self.rope == "in_cache" and not first:
+            return None
+        return Sinks(first, newest + 1 if self.rope == "capped" else None)
+
+    @property
+    def selects(self) -> bool:
+        """Whether it is asked what a pass reads (`select`)."""
+        return "select" in self.does
+
+    def endless(self, spec: ModelSpec, prompt: int) -> bool:
+        """Whether a text with a prompt of `prompt` tokens may grow beyond the context of a model: the policy is `bounded`, and
+        what it keeps has places in that context, with one behind it."""
+        kept = entries(self, self.share, prompt) if self.share else self.budget
+        return self.bounded and (kept is None or kept < spec.max_positions)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the target's law is unchanged."""
+        return not self.does
+
+    def most(self, prompt: int, new: int) -> int:
+        """Entries per layer and KV head that a run needs room for: the prompt is read before anything goes, or in chunks; of
+        a full cache beside the lane's, too."""
+        beside = prompt + new if self.shadowed else 0
+        if self.budget is None:
+            return beside + prompt + new
+        read = min(prompt, self.budget + CHUNK) if self.banded else prompt
+        return beside + max(read, min(prompt + new, self.budget))
+
+    def says(self) -> dict[str, Any]:
+        zones = [zone.record() for zone in self.zones]
+        goes = {"goes": self.goes} if self.goes else {}
+        once = {"once": True} if self.once else {}
+        return {
+            "does": sorted(self.does),
+            "zones": zones,
+            "column": self.weighs if self.column else "",
+            **goes,
+            **once,
+        }
+
+    def equip(self, heads: Mapping[str, Companion]) -> None:
+        """Called once before `begin`, with what was trained on this model, by name."""
+
+    def begin(
+        self,
+        spec: ModelSpec,
+        prompt: int,
+        pieces: Callable[[int], Piece] | None = None,
+        marks: Container[int] = (),
+    ) -> None:
+        """Called once before the prompt of `prompt` tokens is read. A share of it becomes entries here, in the policy's knobs,
+        so that the trace's header tells both. With as many tokens a second call changes nothing. pieces: id -> piece of text,
+        where there is a tokenizer;  marks: ids of its special tokens."""
+        if self.share:
+            self.divide(entries(self, self.share, prompt))
+
+    def divide(self, budget: int) -> None:
+        """Set the knobs so that they come to `budget` entries."""
+
+    def read(self, cache: KVCache, tokens: Tensor) -> None:
+        """Called behind each commit, before all else, where the policy `reads`: tokens int64 [B, R] of the R newest entries."""
+
+    def select(self, layer: int, store: LayerStore, q: Tensor, board: Board) -> Choice | None:
+        """What the rows of a pass read of a layer, where the policy selects; None: everything. Asked in each pass behind the
+        prompt, layer by layer in their order, once the keys of the rows are pending in `store`; not for a layer that has a
+        window of its own. q: float [B, H_kv, g, T, D], rotated as the keys are. What is not chosen is not read."""
+        raise NotImplementedError
+
+    def observe_columns(self, layer: int, store: LayerStore, columns: Tensor) -> None:
+        """columns: float32 [B, H_kv, n], attention of the committed prompt rows summed over queries and group."""
+
+    def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
+        """rows: float32 [B, H_kv, g, R, n], weights of R newly committed queries over the n committed entries."""
+
+    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+        """Called once, behind the commit of the prompt's last token, and before the first `compress`: may evict, keep or
+        rewrite entries by what `prompt` knows, which is gone afterwards."""
+
+    def compress(self, cache: KVCache) -> None:
+        """Called after each commit, the first time after that of the prompt's last token, which has then read all of the
+        prompt and counts: may evict, keep or rewrite entries."""
+
+    def notes(self) -> dict[str, Any] | None:
+        """What it tells of the step that has ended (`tells`), once; None: nothing."""
+        return None
+
+    @property
+    def picks(self) -> int | None:
+        """Entries that a query head reads at most, where the policy selects; None: no number says it."""
+        return None
+
+    def idle(self, did: Activity) -> str:
+        if not self.does or did.evicted or did.packed or did.picked:
+            return ""
+        if self.does == {"select"}:
+            why = "" if self.picks is None else f": a query head may read {self.picks}"
+            return f"{self.name} let every pass read all {did.held} entries{why}."
+        why = "no head holds more than it may keep" if self.budget is None else f"its budget is {self.budget}"
+        return f"{self.name} kept all {did.held} entries: {why}."
+
+
+class Scored(CachePolicy):
+    """Base of policies that keep what is worth most: `score` says what an entry is worth, the rest stands here.
+
+    Once more than `budget` entries are held, those with the lowest scores leave, each KV head its own and of a layer all heads
+    as many. Zones that are "first" or "newest" never do; of entries with equal scores the lower position stays. Eviction
+    follows the commit, so under tree verification a score knows accepted nodes alone.
+    """
+
+    goes = "Over its budget each KV head gives up the entries that are worth least; what is protected never leaves."
+
+    def score(self, store: LayerStore) -> Tensor:
+        """What the committed entries of a layer are worth: float [B, H_kv, n], by slot (`store.positions` says which)."""
+        raise NotImplementedError
+
+    def surplus(self, store: LayerStore) -> int:
+        """Entries that each KV head of a layer has to give up; 0 or less: none."""
+        assert self.budget is not None
+        return store.n - self.budget
+
+    def compress(self, cache: KVCache) -> None:
+        alike: dict[
+            tuple[int, int], list[LayerStore]
+        ] = {}  # layers that hold as many and give up as many go together
+        for store in cache.layers:
+            if (gone := self.surplus(store)) > 0:
+                alike.setdefault((store.n, gone), []).append(store)
+        for (_, gone), stores in alike.items():
+            scores = torch.stack([self.score(store) for store in stores])  # [L', B, H_kv, n]
+            positions = torch.stack([store.positions().expand(scores.shape[1:]) for store in stores])
+            slots = self.victims(scores, positions, cache.length, gone)
+            for store, worth, chosen in zip(stores, scores, slots, strict=True):
+                self.rank(store, worth, cache.length)
+                self.discard(store, chosen)
+
+    def rank(self, store: LayerStore, worth: Tensor, length: int) -> None:
+        """Right before a cut: leave with `store` what its entries are worth (float [B, H_kv, n]), if somebody asked."""
+        if store.ranked is not None:
+            leave(store, self.shielded(worth, store.positions(), length), self.column)
+
+    def discard(self, store: LayerStore, slots: Tensor) -> None:
+        """Let the entries `slots` (int64 [B, H_kv, e]) go; a policy that merges overrides it."""
+        store.evict(slots)
+
+    def victims(self, scores: Tensor, positions: Tensor, length: int, gone: int) -> Tensor:
+        """int64 [..., gone]: the unprotected slots with the lowest scores; of equal ones the highest position. scores float,
+        positions int [..., n], -1 where a head has none; length: tokens of text so far."""
+        scores = self.shielded(scores, positions, length)
+        if gone == 1:
+            least = scores == scores.amin(-1, keepdim=True)
+            return positions.masked_fill(~least, -1).argmax(-1, keepdim=True)
+        latest = positions.argsort(dim=-1, descending=True)
+        order = scores.gather(-1, latest).argsort(dim=-1, stable=True)
+        return latest.gather(-1, order[..., :gone])
+
+    def shielded(self, scores: Tensor, positions: Tensor, length: int) -> Tensor:
+        """The scores, as in `victims`, with inf where an entry is protected."""
+        first, newest = (held_at(self.zones, place) or 0 for place in ("first", "newest"))
+        protected = (positions < first) | (positions >= length - newest)  # -1, no entry, is below any `first`
+        return scores.masked_fill(protected, torch.inf)
+
+
+def evict_oldest(cache: KVCache, protect: int, keep: int) -> None:
+    """Bring every layer and head to the first `protect` positions and the newest `keep` entries.
+
+    The heads of a layer must hold the same positions, as must layers that hold as many: so it is where nothing else evicts.
+    """
+    oldest: dict[
+        tuple[int, int], list[int]
+    ] = {}  # entries held, and the layer that lacks some -> slots that leave
+    for store in cache.layers:
+        gone = store.n - protect - keep
+        if gone <= 0:
+            continue
+        key = store.n, -1 if store.missing is None else store.layer
+        if key not in oldest:
+            pos = store.positions()[0, 0]
+            pos = pos.masked_fill(pos < protect, cache.length)
+            oldest[key] = pos.topk(gone, largest=False).indices.tolist()
+        store.evict_same(oldest[key])
+
+
+def share() -> Any:
+    """The knob `share` of a policy with a budget; `entries` says what it comes to."""
+    meaning = "entries kept as a share of the prompt, instead of a number; 0: off"
+    return param(0.0, low=0.0, high=1.0, step=0.01, unit="of the prompt", help=meaning)
+
+
+def entries(policy: CachePolicy, share: float, prompt: int) -> int:
+    """Entries per layer and KV head that `share` of a prompt of `prompt` tokens comes to: rounded down, at least LEAST.
+
+    Like the ratios of FMInference/H2O (h2o_hf/utils_hh) it is fixed once, by the prompt, and does not grow with the answer.
+    Raises ParamError for more than MOST.
+    """
+    count = int(share * prompt + 1e-9)  # 0.29 * 100 is 29, whatever floats say
+    if count > MOST:
+        raise ParamError(
+            f"{policy.name}.share = {share:g}: of the prompt's {prompt} tokens it is {count} entries, and a budget has at most "
+            f"{MOST}; choose a share of at most {int(100 * MOST / prompt) / 100:g}."
+        )
+    return max(LEAST, count)

@@ -1,0 +1,113 @@
+"""Sampler: from logits to the law that the next token is drawn from.
+
+A sampler is pure: its state goes in and comes out. Verification walks down a path that may be refused, so it must be
+able to ask "what would the law be after these tokens?" without changing anything.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.activity import Activity, counted
+from decodescope.engine.core.component import Component
+
+from ..values.alphabet import Alphabet
+
+
+class Sampler(Component):
+    """Base of every sampler. A chain applies several in a visible order.
+
+    stateful: whether `warp` reads the state; if not, many rows are warped at once
+    reads_logits: whether `update` reads the logits that entered `warp`
+    by_rank: whether what it removes depends on the order of the logits alone, not on how far apart they are
+    cuts: whether it may remove tokens
+    constrains: whether a text must obey it, so that it has to see every token: one that cuts stands behind it
+    departs: why the text is not the model's own, in a few words, where a sampler does more than shape the distribution as
+             usual; empty: it does not
+    reads_text: whether it has to know what ids stand for (`alphabet`)
+    """
+
+    kind = "sampler"
+    stateful: ClassVar[bool] = False
+    reads_logits: ClassVar[bool] = False
+    by_rank: ClassVar[bool] = False
+    cuts: ClassVar[bool] = True
+    constrains: ClassVar[bool] = False
+    departs: ClassVar[str] = ""
+    reads_text: ClassVar[bool] = False
+
+    @property
+    def in_order(self) -> list[Sampler]:
+        """The samplers that act, one after the other: itself, or the stages that it is made of."""
+        return [self]
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the law always has one token: the most likely one after the warps before."""
+        return False
+
+    @property
+    def heat(self) -> float | None:
+        """The temperature that it divides the logits by; None if it does something else."""
+        return None
+
+    def says(self) -> dict[str, Any]:
+        heats = [stage.heat for stage in self.in_order if stage.heat is not None]
+        departs = [stage.departs for stage in self.in_order if stage.departs]
+        return {
+            "greedy": self.greedy,
+            "heat": float(math.prod(heats)),
+            "cuts": any(stage.cuts for stage in self.in_order),
+            **({"departs": ", ".join(departs)} if departs else {}),
+        }
+
+    def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> Any:
+        """The state before the first generated token. alphabet: what the ids stand for; None: nobody knows."""
+        return None
+
+    def warp(self, logits: Tensor, state: Any) -> Tensor:
+        """logits float [V] (or [R, V], if not stateful) -> the same shape; -inf removes a token. Changes nothing."""
+        return logits
+
+    def update(self, state: Any, token: int, logits: Tensor) -> Any:
+        """The state after `token`; logits float [V] are those that `warp` was given."""
+        return state
+
+    def show(self, state: Any) -> dict[str, Any] | None:
+        """What of the state is worth recording before a step, as plain data."""
+        return None
+
+    def acts(self, before: Tensor, after: Tensor) -> bool:
+        """Whether `warp` made other logits [V] of those before; of what a text must obey: whether it refused the likeliest
+        token."""
+        return (
+            bool(after[before.argmax()] == -torch.inf) if self.constrains else not torch.equal(before, after)
+        )
+
+    def idle(self, did: Activity) -> str:
+        if did.blind or did.changed(self) or not did.steps:
+            return ""
+        if self.constrains:
+            return f"{self.name} refused nothing in {counted(did.steps, 'step')}: the likeliest token always fitted."
+        if did.samplers < 2:
+            return ""  # one alone is at least why tokens are drawn
+        return f"{self.name} changed no distribution in {counted(did.steps, 'step')} with {self.setting}."
+
+    def weighs(self, logits: Tensor, state: Any) -> dict[str, Any] | None:
+        """What it makes of logits [V] that is worth recording, as plain data; asked only where decisions are recorded."""
+        return None
+
+
+def softmax(logits: Tensor) -> Tensor:
+    """Probabilities of logits [..., V]; -inf becomes exactly 0."""
+    return torch.softmax(logits, -1)
+
+
+def one_token(logits: Tensor) -> Tensor:
+    """logits [..., V] with everything but the first largest removed."""
+    best = logits.argmax(-1, keepdim=True)
+    return torch.full_like(logits, -torch.inf).scatter_(-1, best, 0.0)

@@ -1,0 +1,183 @@
+"""State: everything that one decoding step reads and changes; Move: what a step did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from decodescope.engine.core.activity import Activity
+from decodescope.engine.trace.details.answered import Candidates
+from decodescope.engine.trace.details.drawn import Drawn
+from decodescope.engine.trace.details.edited import Edits
+from decodescope.engine.trace.details.labels import Labels
+from decodescope.engine.trace.details.lines import Lines
+from decodescope.engine.trace.details.searched import Search
+from decodescope.engine.trace.details.spans import Spans
+from decodescope.engine.trace.details.switched import Switch
+from decodescope.engine.trace.details.threads import Threads
+from decodescope.engine.trace.details.units import Unit
+from decodescope.engine.trace.records.chosen import Choice
+from decodescope.engine.trace.records.events import Beams, EndReason, Fill, Iteration, Joint, Piece
+
+from ..values.alphabet import Alphabet
+from ..values.chance import Chance
+from ..values.draft import Draft, Verdict
+from .acceptance import AcceptanceRule
+from .context import Context
+from .depth import Depth
+from .drafter import Drafter
+from .lane import Lane
+from .law import TargetLaw
+from .router import Router
+from .sampler import Sampler
+from .schedule import Schedule
+from .selector import Selector
+
+
+@dataclass
+class Stop:
+    """Where a text ends: at one of `tokens` (ids), or when it contains one of `texts`.
+
+    pieces: id -> bytes, needed for texts
+    """
+
+    tokens: frozenset[int] = frozenset()
+    texts: tuple[bytes, ...] = ()
+    pieces: Any = None
+
+    def at(self, before: list[int], new: list[int]) -> int | None:
+        """How many of the `new` tokens stand when the text ends with one of them; None if it goes on."""
+        for i, token in enumerate(new):
+            if token in self.tokens:
+                return i + 1
+            if self.texts:
+                longest = max(map(len, self.texts))
+                tail = b"".join(self.pieces(t) for t in [*before[-longest:], *new[: i + 1]])
+                fresh = len(self.pieces(token))
+                if any(text in tail[-(longest + fresh - 1) :] for text in self.texts):
+                    return i + 1
+        return None
+
+
+@dataclass
+class State:
+    """tokens: prompt and text, the last being the root, which the target has not read; prompt: how many were given.
+
+    limit: length of text and prompt at which the context is full;  limited_by: the model and the key that set it, in words
+    scratch: what the strategy keeps between its steps
+    encode: text -> its ids, nothing put in front;  piece: id -> its text, or bytes of one; None without a tokenizer
+    alphabet: what ids stand for, as samplers are told; None without a tokenizer
+    did: what the parts did so far
+    """
+
+    tokens: list[int]
+    prompt: int
+    max_new: int
+    limit: int
+    stop: Stop
+    target: Lane
+    lanes: dict[str, Lane]
+    drafter: Drafter
+    acceptance: AcceptanceRule
+    depth: Depth
+    sampler: Sampler
+    sampler_state: Any
+    chance: Chance
+    scratch: Any = None
+    encode: Callable[[str], list[int]] | None = None
+    schedule: Schedule = field(default_factory=Schedule)
+    selector: Selector = field(default_factory=Selector)
+    router: Router = field(default_factory=Router)
+    law: TargetLaw = field(default_factory=TargetLaw)
+    piece: Callable[[int], Piece] | None = None
+    alphabet: Alphabet | None = None
+    limited_by: str = ""
+    did: Activity = field(default_factory=Activity)
+
+    @property
+    def left(self) -> int:
+        """Tokens that may still be emitted."""
+        return min(self.max_new - (len(self.tokens) - self.prompt), self.limit - len(self.tokens))
+
+    @property
+    def room(self) -> int:
+        """Tokens that may be guessed in this step; none where a policy will cut behind the prompt's last token, which is then
+        read alone, so that all that is written reads the cut cache."""
+        return 0 if self.target.policy.once and self.target.prompt is not None else max(0, self.left - 1)
+
+    @property
+    def context(self) -> Context:
+        """What a drafter sees."""
+        return Context(
+            self.tokens,
+            self.target,
+            self.lanes,
+            self.sampler,
+            self.sampler_state,
+            self.chance,
+            self.room,
+            self.prompt,
+            self.encode,
+            self.schedule,
+        )
+
+    def between(self, role: str) -> Callable[[int, int], None]:
+        """What is told before each chunk of the prompt that the lane of `role` reads: how many tokens of it have been read, and
+        of how many. What it raises ends the reading."""
+        return lambda read, of: None
+
+    def filled(self, written: int) -> EndReason | None:
+        """Why a text ends that has `written` tokens more than the present one; None: it may go on."""
+        if written < self.left:
+            return None
+        return (
+            "max_new_tokens" if len(self.tokens) - self.prompt + written >= self.max_new else "context_full"
+        )
+
+    def cut(self, emitted: list[int]) -> tuple[int, EndReason | None]:
+        """How many of the `emitted` tokens stand, and why the text ends there, if it does."""
+        count = min(len(emitted), self.left)
+        reason = self.filled(count)
+        stop = self.stop.at(self.tokens[self.prompt :] if self.stop.texts else [], emitted[:count])
+        return (stop, "stop_token") if stop is not None else (count, reason)
+
+
+@dataclass
+class Move:
+    """What one step of a strategy did, before it becomes a record.
+
+    emitted, origins: tokens added to the text, and where each came from
+    logits: float [N + 1, V] of the step's target pass, for records that show laws
+    end:    why the text is complete, if it is
+    notes:  what the strategy tells of the step, where it drafts nothing (`tells`)
+    """
+
+    emitted: list[int]
+    origins: list[str]
+    end: EndReason | None = None
+    draft: Draft | None = None
+    verdict: Verdict | None = None
+    logits: Tensor | None = None
+    draft_us: float = 0.0
+    verify_us: float = 0.0
+    commit_us: float = 0.0
+    beams: Beams | None = None
+    threads: Threads | None = None
+    unit: Unit | None = None
+    labels: Labels | None = None
+    lines: Lines | None = None
+    iteration: Iteration | None = None
+    fill: Fill | None = None
+    edits: Edits | None = None
+    spans: Spans | None = None
+    search: Search | None = None
+    joint: Joint | None = None
+    switch: Switch | None = None
+    candidates: Candidates | None = None
+    choices: list[Choice] | None = None
+    drawn: Drawn | None = None
+    notes: dict[str, Any] | None = None
+    sampler_state: Any = field(default=None)

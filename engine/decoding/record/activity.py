@@ -1,0 +1,76 @@
+"""What a record adds to a run's Activity, and which samplers changed the distributions of a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from decodescope.engine.core.activity import Activity
+from decodescope.engine.core.roles import TARGET
+from decodescope.engine.trace.records.events import CacheChange, Prefill, Step
+
+from ..bases.sampler import Sampler
+from ..bases.state import Move, State
+
+
+def count(did: Activity, record: Prefill | Step, room: int = 0) -> None:
+    """Count what a record says. room: tokens that the step could have guessed."""
+    for one in record.passes:
+        if one.lane == TARGET and one.phase not in ("draft", "score"):
+            did.passes += isinstance(record, Step)
+            did.short += any(x is not None for x in (one.attn, one.ffn, one.rows, one.routed))
+            did.picked += one.read is not None
+    for change in record.cache:
+        if change.lane == TARGET:
+            _cache(did, change)
+    if isinstance(record, Step):
+        did.steps += 1
+        did.lanes |= {one.lane for one in record.passes}
+        did.drafts[room, record.drafted] += 1
+    elif record.cut is not None:
+        did.left_out = did.prompt - len(record.cut.kept)
+
+
+def _cache(did: Activity, change: CacheChange) -> None:
+    did.held = change.held
+    did.evicted += change.evicted_count
+    did.packed += 0 if change.packed is None else change.packed.stop - change.packed.first
+    did.added += len(change.augmented or ())
+
+
+def look(did: Activity, s: State, move: Move) -> None:
+    """Note the samplers that changed the distribution of a token just emitted. Each is looked at until it did so once. A single
+    one that constrains nothing is not looked at: it is why tokens are drawn, or it takes the likeliest, which costs no look."""
+    stages = s.sampler.in_order
+    if len(stages) < 2 and not any(stage.constrains for stage in stages):
+        return
+    if did.blind or not move.emitted or all(map(did.changed, stages)):
+        return
+    path = [] if move.verdict is None else move.verdict.path
+    rows = [0, *(node + 1 for node in path)] if move.verdict is not None else [*range(len(move.emitted))]
+    state = s.sampler_state if move.sampler_state is None and not s.sampler.stateful else move.sampler_state
+    missing = s.sampler.stateful and state is None
+    if (
+        missing
+        or move.logits is None
+        or len(move.logits) < len(move.emitted)
+        or len(rows) < len(move.emitted)
+    ):
+        did.blind = True
+        return
+    for row, token in zip(rows, move.emitted, strict=False):
+        logits = move.logits[row]
+        _stages(did, stages, logits, [state] if stages[0] is s.sampler else state)
+        if all(map(did.changed, stages)):
+            return
+        state = s.sampler.update(state, token, logits) if s.sampler.stateful else state
+
+
+def _stages(did: Activity, stages: list[Sampler], logits: Tensor, states: list[Any]) -> None:
+    """Note the stages that change logits [V]. states: of each stage."""
+    for stage, own in zip(stages, states, strict=True):
+        after = stage.warp(logits, own)
+        if not did.changed(stage) and stage.acts(logits, after):
+            did.acted.append(stage)
+        logits = after

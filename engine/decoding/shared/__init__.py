@@ -1,0 +1,1 @@
+"""What several strategies and drafters use: canvases, threads, branches, and how long passes take."""

@@ -1,0 +1,85 @@
+"""Cells: the places of a picture behind a text, settled in any order and emitted row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.spec import Picture
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.trace.details.pictured import begins
+from decodescope.engine.trace.records.events import EndReason, Fill
+
+from ..bases.state import State
+from .candidates import candidates
+from .inorder import OPEN, InOrder
+
+
+@dataclass
+class Cells:
+    """The cells of a picture that are written, so many as the text has room for. Cells are counted in raster order.
+
+    first: the first that is written: those before it stand in the text already;  begin: position of cell 0
+    """
+
+    picture: Picture
+    text: InOrder
+    first: int
+
+    @classmethod
+    def opened(cls, s: State) -> Cells:
+        """Those that the text of `s` lacks. Raises EngineFault where it lacks none."""
+        picture = s.target.decoder.spec.picture
+        assert picture is not None, "a model that writes no pictures was refused"
+        first = len(s.tokens) - begins(s.tokens[: s.prompt], picture.levels)
+        if first >= picture.size:
+            why = f"The prompt ends with {first} grey levels, and a picture has {picture.size}: leave some of them out."
+            raise EngineFault("bad_input", why)
+        return cls(picture, InOrder(len(s.tokens), [OPEN] * min(s.left, picture.size - first)), first)
+
+    @property
+    def begin(self) -> int:
+        """Position of the picture's first cell in the text."""
+        return self.text.start - self.first
+
+    @property
+    def behind(self) -> int:
+        """The cell behind the last that is written."""
+        return self.first + len(self.text.tokens)
+
+    @property
+    def full(self) -> bool:
+        """Whether all are settled."""
+        return OPEN not in self.text.tokens
+
+    def level(self, s: State, cell: int) -> int:
+        """The token of a cell, OPEN where none is settled; that of the token before the picture for cell -1."""
+        place = self.begin + cell
+        return s.tokens[place] if place < self.text.start else self.text.tokens[place - self.text.start]
+
+    def settle(self, s: State, cells: Sequence[int], logits: Tensor) -> Fill:
+        """Draw the tokens of `cells` from logits float [O, V], each with the coins of its own place, and settle them."""
+        drawn, probability = candidates(s, [self.begin + cell for cell in cells], logits)
+        order = np.argsort(np.array(cells), kind="stable")
+        places = (self.begin + np.array(cells, np.int32)[order]).astype(np.int32)
+        column, confidence = (
+            drawn.to(torch.int32).cpu().numpy()[order],
+            probability.float().cpu().numpy()[order],
+        )
+        for place, token in zip(places.tolist(), column.tolist(), strict=True):
+            self.text.settle(place, token)
+        span = [self.text.start, self.text.end]
+        return Fill(
+            self.text.start, len(self.text.tokens), span, places, column, confidence, places.tolist(), column.tolist(),
+            [], len(places), cache="kept",
+        )  # fmt: skip
+
+    def emit(self, s: State) -> tuple[list[int], EndReason | None]:
+        """What stands behind the text in one piece by now, and why it ends, if it does: a whole picture is the end."""
+        emitted, end = self.text.emit(s)
+        whole = self.full and self.behind == self.picture.size
+        return emitted, end or ("picture_full" if whole else None)

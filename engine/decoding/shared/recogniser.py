@@ -1,0 +1,199 @@
+"""Recogniser: which tokens may follow a text so that a text of a grammar can still be made of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.model.forward.executor import EngineFault
+
+from ..values.alphabet import Alphabet
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+DIALECTS = ("regex", "json", "lark")
+# how JSON is spaced: as Python writes it, since blanks at will are blanks without end; a schema's own "x-guidance" goes first
+SPACED = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+# every token that fits is allowed, also where the next characters are certain: else the longest alone would be
+WHOLE = '%llguidance {"no_forcing": true}\n'
+KEPT = 256  # paths whose matchers stay
+REASON = 120  # characters of what the parser says
+
+
+class Path:
+    """A text, token by token from the beginning: of each one object, so that equal paths are the same.
+
+    open: whether the grammar still decides here; not behind a stop token, nor behind one that it does not allow
+    mask: bool [V], the tokens that may follow, once somebody asked
+    """
+
+    def __init__(
+        self, recogniser: Recogniser, before: Path | None = None, token: int = -1, open: bool = True
+    ):
+        self.recogniser, self.before, self.token, self.open = recogniser, before, token, open
+        self.length: int = 0 if before is None else before.length + 1
+        self.mask: Tensor | None = None
+        self._after: dict[int, Path] = {}
+
+    def __deepcopy__(self, memo: object) -> Path:
+        return self
+
+    def after(self, token: int) -> Path:
+        """The same text with `token` behind it."""
+        if token not in self._after:
+            fits = (
+                self.open and token not in self.recogniser.stops and bool(self.recogniser.mask(self)[token])
+            )
+            self._after[token] = Path(self.recogniser, self, token, fits)
+        return self._after[token]
+
+
+class Recogniser:
+    """Matchers of llguidance, one for each path, copied from that of the path before, and the masks that they gave. Equal masks
+    are one tensor, and each path is asked about once; matchers stay for the last KEPT paths. Two threads may ask.
+
+    us: microseconds that masks took since they were last told
+    """
+
+    def __init__(self, text: str, dialect: str, alphabet: Alphabet):
+        """Raises ParamError for a grammar that cannot be read, or that no text of this alphabet obeys."""
+        if not alphabet.stops:
+            raise ParamError(
+                "a grammar ends its text with a stop token, and this run has none: let it end at its end token."
+            )
+        self.stops, self.vocab, self.us = alphabet.stops, alphabet.vocab, 0.0
+        self._grammar = readable(text, dialect)
+        bare = {
+            i for i, piece in enumerate(alphabet.pieces) if piece == b"<#%d>" % i
+        }  # ids that stand for no text
+        special = frozenset({*alphabet.marks, *alphabet.stops, *bare})
+        self._tokenizer = _tokenizer(tuple(alphabet.pieces), alphabet.stops, special)
+        self._lock, self._masks, self._matchers = threading.Lock(), dict[bytes, Tensor](), dict[Path, Any]()
+        self.root = Path(self)
+        try:
+            self.mask(self.root)
+        except EngineFault as fault:
+            raise ParamError(str(fault)) from None
+
+    def __deepcopy__(self, memo: object) -> Recogniser:
+        return self
+
+    def mask(self, path: Path) -> Tensor:
+        """bool [V]: the tokens that may follow an open `path`; a stop token where the text is one of the grammar's. Raises
+        EngineFault where none may, or where the grammar is too complex."""
+        if path.mask is None:
+            with self._lock:
+                began = time.perf_counter()
+                matcher = self._matcher(path)
+                bits = matcher.compute_bitmask()
+                if matcher.is_error() or not any(bits):
+                    why = matcher.get_error().partition("\n")[0][:REASON]
+                    raise EngineFault("bad_input", _stuck(why, path.length))
+                if bits not in self._masks:
+                    flags = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")[: self.vocab]
+                    self._masks[bits] = torch.from_numpy(flags.astype(bool))
+                path.mask = self._masks[bits]
+                self.us += (time.perf_counter() - began) * 1e6
+        return path.mask
+
+    def forced(self, path: Path, most: int) -> Iterator[int]:
+        """The tokens that follow because no other may, at most so many; not the one that ends the text."""
+        for _ in range(most if path.open else 0):
+            ids = self.mask(path).nonzero()[:, 0]
+            if len(ids) != 1 or int(ids[0]) in self.stops:
+                return
+            yield int(ids[0])
+            path = path.after(int(ids[0]))
+
+    def _matcher(self, path: Path) -> LLMatcher:
+        """The matcher behind a path. None goes back: one that did may still hold the mask of where it was."""
+        way, here = list[int](), path
+        while here not in self._matchers and here.before is not None:
+            way.append(here.token)
+            here = here.before
+        from llguidance import LLMatcher
+
+        known = self._matchers.get(here)
+        matcher = (
+            LLMatcher(self._tokenizer, self._grammar, log_level=0) if known is None else known.deep_copy()
+        )
+        fits = matcher.consume_tokens(way[::-1])
+        assert fits or not way, "every token of an open path was in the mask before it"
+        self._matchers[path] = matcher
+        if len(self._matchers) > KEPT:
+            del self._matchers[next(iter(self._matchers))]
+        return matcher
+
+
+@lru_cache(maxsize=32)
+def readable(text: str, dialect: str) -> str:
+    """The grammar as llguidance takes it. Raises ParamError for one that cannot be read."""
+    from llguidance import LLMatcher, regex_to_lark
+
+    if dialect == "json":
+        try:
+            schema: Any = json.loads(text)
+        except ValueError as error:
+            raise ParamError(
+                f'grammar.text is no JSON ({error}): write a schema such as {{"type": "object"}}.'
+            ) from None
+        schema = schema if isinstance(schema, dict) else {"allOf": [schema]}
+        body = (
+            f"start: %json {json.dumps({**schema, 'x-guidance': {**SPACED, **schema.get('x-guidance', {})}})}"
+        )
+    else:
+        body = f"start: /{regex_to_lark(text, '')}/" if dialect == "regex" else text
+    grammar = LLMatcher.grammar_from_lark(body if "%llguidance" in body else WHOLE + body)
+    if why := LLMatcher.validate_grammar(grammar):
+        lines = [x.strip() for x in why.splitlines() if x.strip()]
+        reason = next((x.removeprefix("error: ") for x in lines if x.startswith("error: ")), lines[0])[
+            :REASON
+        ]
+        ways = {
+            "regex": "without look-around and back-references",
+            "json": "a JSON schema",
+            "lark": "with a rule `start`",
+        }
+        raise ParamError(
+            f"grammar.text cannot be read as {dialect} ({reason.rstrip('.')}): write it {ways[dialect]}."
+        )
+    return grammar
+
+
+class _Vocabulary:
+    """Tokens as llguidance takes them. It asks for texts to be split only where a mark is named in a grammar."""
+
+    bos_token_id = None
+
+    def __init__(self, tokens: tuple[bytes, ...], stops: frozenset[int], special: frozenset[int]):
+        self.tokens, self.eos_token_id, self.special_token_ids = list(tokens), min(stops), sorted(special)
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        return []
+
+
+@lru_cache(maxsize=2)
+def _tokenizer(tokens: tuple[bytes, ...], stops: frozenset[int], special: frozenset[int]) -> LLTokenizer:
+    """The trie of all tokens, one for all runs of a model."""
+    from llguidance import LLTokenizer, TokenizerWrapper
+
+    made_of = TokenizerWrapper(_Vocabulary(tokens, stops, special))
+    return LLTokenizer(made_of, n_vocab=len(tokens), eos_token=sorted(stops))
+
+
+def _stuck(why: str, length: int) -> str:
+    """Why no token may follow, as a sentence."""
+    if "TooComplex" in why or "limit" in why:
+        return f"The grammar became too complex behind {length} tokens ({why}): shorten it."
+    where = f"behind {length} tokens of the text" if length else "at its beginning"
+    return f"No token of this model goes on as the grammar demands {where}: write it with characters that its tokens have."

@@ -1,0 +1,172 @@
+"""Writing: a run whose text is written by several threads at once, each pass a token of every one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from decodescope.engine.trace.details.threads import Begun, Ended, Strand, Threads, ThreadTree, Why
+from decodescope.engine.trace.records.events import EndReason
+
+from ..bases.state import Move, State
+from ..bases.strategy import Strategy
+from ..record.moved import moved
+from ..values.chance import Chance
+from .branches import Branch, Branches
+from .plain import drawn
+
+
+@dataclass(eq=False)
+class Thread:
+    """A text that is being written. most: tokens that it may write;  state: of the sampler"""
+
+    strand: Strand
+    branch: Branch
+    chance: Chance
+    state: Any
+    most: int
+
+    @property
+    def tokens(self) -> list[int]:
+        """What it has written."""
+        return self.strand.tokens
+
+    def end(self, why: Why) -> None:
+        """It writes no more, for the first reason that is given."""
+        self.strand.why = self.strand.why or why
+
+
+@dataclass
+class Writing:
+    """The threads of a run. Thread i has the coins of a run with the seed s + i, so what it writes is the text of a run whose
+    prompt is all that stands before it. Together they write at most `budget` tokens: where there is no room for a token of
+    each, those go that stand last in the text.
+
+    alive: those that go on
+    """
+
+    branches: Branches
+    order: ThreadTree
+    budget: int
+    alive: list[Thread] = field(default_factory=list)
+    begun: list[Begun] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, s: State) -> Writing:
+        """No thread yet, behind what the target has read of the prompt."""
+        return cls(Branches(s.target, s.tokens), ThreadTree(s.stop.tokens), s.left)
+
+    def begin(
+        self,
+        s: State,
+        branch: Branch,
+        *,
+        parent: int = -1,
+        at: int = 0,
+        given: int = 0,
+        most: int | None = None,
+    ) -> Thread:
+        """A thread that writes behind `branch`, whose last `given` tokens nobody wrote: behind the first `at` tokens of thread
+        `parent`, or -1, behind the prompt. most: tokens that it may write at most, None: as many as there is room for."""
+        strand = self.order.begin(parent, at, branch.tokens[len(branch.tokens) - given :])
+        first = strand.number == 0
+        thread = Thread(
+            strand,
+            branch,
+            s.chance if first else Chance(s.chance.seed + strand.number),
+            s.sampler.start(list(branch.tokens), s.target.decoder.vocab, s.alphabet),
+            self.budget if most is None else most,
+        )
+        self.alive.append(thread)
+        self.begun.append(Begun(strand.number, parent, at, strand.given))
+        return thread
+
+    def fork(self, s: State, parent: Thread, at: int, behind: list[int], most: int | None = None) -> Thread:
+        """A thread that goes on behind the first `at` tokens that `parent` wrote, and `behind`, which nobody wrote."""
+        length = len(parent.branch.tokens) - len(parent.tokens) + at
+        branch = self.branches.fork(parent.branch, length, behind)
+        return self.begin(s, branch, parent=parent.strand.number, at=at, given=len(behind), most=most)
+
+    def round(
+        self,
+        s: State,
+        then: Callable[[list[Thread]], None] = lambda wrote: None,
+        law: Callable[[Tensor, list[Thread]], Tensor] = lambda logits, writing: logits,
+    ) -> Move:
+        """One pass, a token of each thread, and what by now stands of the text.
+
+        then: told which threads have written, before those that ended leave: it may end some and begin others
+        law:  logits [B, V] of the threads as they are drawn from
+        """
+        clock, wrote = s.target.executor, list(self.alive)
+        started = clock.mark()
+        logits = law(self.branches.step(), wrote)
+        verified = clock.mark()
+        before = wrote[0].state
+        for i, (thread, best) in enumerate(zip(wrote, logits.argmax(-1).tolist(), strict=True)):
+            place = len(thread.branch.tokens)
+            token, thread.state = drawn(
+                logits[i : i + 1], best, s.sampler, thread.state, thread.chance, place
+            )
+            self._add(s, thread, token)
+        then(wrote)
+        self.budget -= len(wrote)
+        self._cut()
+        record = Threads([x.strand.number for x in wrote], [x.tokens[-1] for x in wrote], self.begun)
+        gone, self.begun = [x for x in self.alive if x.strand.why is not None], []
+        self.alive = [x for x in self.alive if x.strand.why is None]
+        for thread in gone:
+            freed = self.branches.end(thread.branch)
+            record.ended.append(Ended(thread.strand.number, thread.strand.why or "max_new_tokens", freed))
+        emitted = self.order.take()
+        s.tokens += emitted
+        return moved(
+            s,
+            emitted,
+            None if self.alive else self._why(),
+            started,
+            verified,
+            threads=record,
+            sampler_state=before,
+        )
+
+    def _add(self, s: State, thread: Thread, token: int) -> None:
+        stops = s.stop.at(thread.tokens, [token]) is not None
+        thread.tokens.append(token)
+        thread.branch.tokens.append(token)
+        if stops:
+            thread.end("stop_token")
+        elif len(thread.tokens) >= thread.most:
+            thread.end("max_new_tokens")
+        elif len(thread.branch.tokens) >= s.limit:
+            thread.end("context_full")
+
+    def _cut(self) -> None:
+        """End the threads for whose next token there is no room."""
+        going = sorted((x for x in self.alive if x.strand.why is None), key=lambda x: x.strand.place)
+        for thread in going[self.budget :]:
+            thread.end("max_new_tokens")
+
+    def _why(self) -> EndReason:
+        """Why the text ends: what ended the thread that stands last in it."""
+        last = max(self.order.strands, key=lambda x: x.place).why
+        return "max_new_tokens" if last is None or last == "outline" else last
+
+
+class Threaded(Strategy):
+    """Base of strategies that put text of their own behind the prompt before their threads begin; that is read with it."""
+
+    def prefill(self, s: State) -> None:
+        super().prefill(s)
+        self.open(s)
+
+    def begin(self, s: State) -> None:
+        if s.scratch is None:  # a run that had another strategy before goes on with this one
+            self.open(s)
+
+    def open(self, s: State) -> None:
+        """Read that text behind what the target has read, and begin the first threads; the strategy's scratch holds them."""
+        raise NotImplementedError

@@ -1,0 +1,1 @@
+"""Attention of one layer: at once, by head, or in segments."""

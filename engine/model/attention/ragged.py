@@ -1,0 +1,155 @@
+"""HeadStore: keys and values of a layer whose KV heads hold different numbers of entries, each in pages of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from ..layers.memory import Memory
+
+HEAD_PAGE = 16  # entries; a head's memory is a multiple of it
+
+
+class HeadStore:
+    """One buffer of all heads, in which the entries of a head stand together: its committed ones, behind them the m pending.
+
+    kv:      float [2, N, D]: keys, then values
+    lengths: committed entries of each head, the heads of one sequence behind those of the one before; counts: the same as
+             int64 [B, H_kv]
+    rooms:   slots of each head, in whole pages
+
+    A head reads a slice of the buffer, so nothing is copied to attend. For that, a head that is full moves all of them to a
+    new buffer, where each has a page to spare: with one row a pass this happens every sixteen passes.
+    """
+
+    def __init__(self, kv: Tensor, lengths: Tensor, memory: Memory, spare: int):
+        """From even heads: kv float [2, B, H_kv, S, D], of which `lengths` (int64 [B, H_kv]) stay, the first of each head; room
+        for `spare` pending rows."""
+        self._shape, self.memory = (lengths.shape[0], lengths.shape[1]), memory
+        self.lengths: list[int] = lengths.flatten().tolist()
+        self.kv = kv.flatten(1, 3)
+        self._place(
+            [kv.shape[3] * i for i in range(len(self.lengths))],
+            0,
+            [self.rounded(n + spare) for n in self.lengths],
+        )
+
+    @staticmethod
+    def rounded(entries: int) -> int:
+        """Slots of the pages that hold `entries`, one page at least."""
+        return max(1, -(-entries // HEAD_PAGE)) * HEAD_PAGE
+
+    def _place(self, starts: Sequence[int], m: int, rooms: list[int]) -> None:
+        """A new buffer in which the heads have `rooms`; in the present one they begin at `starts`, with m pending rows each."""
+        new = self.kv.new_zeros(2, sum(rooms), self.kv.shape[2])
+        self.memory.take(new)
+        begins = [0, *accumulate(rooms)][:-1]
+        for old, begin, n in zip(starts, begins, self.lengths, strict=True):
+            new[:, begin : begin + n + m] = self.kv[:, old : old + n + m]
+        self.kv, self.starts, self.rooms = new, begins, rooms
+        self._counted()
+
+    def _counted(self) -> None:
+        """Lengths or places have changed."""
+        self._free = min(room - n for room, n in zip(self.rooms, self.lengths, strict=True))
+        both = torch.tensor([self.lengths, self.starts], device=self.kv.device)
+        self.counts, self._starts = both.view(2, *self._shape)
+        self._ends = self._starts + self.counts
+        self._index: Tensor | None = None
+
+    def resize(self, m: int, rooms: list[int]) -> None:
+        """Hold `rooms` slots for the heads; moves what is there."""
+        old = self.kv
+        self._place(self.starts, m, rooms)
+        self.memory.give(old)
+
+    def append(self, kv: Tensor, m: int) -> None:
+        """Write T rows behind the m pending ones: kv float [2, B, H_kv, T, D]."""
+        rows = kv.shape[3]
+        if m + rows > self._free:
+            self.resize(m, [self.rounded(n + m + rows) + HEAD_PAGE for n in self.lengths])
+        at = self._ends[..., None] + torch.arange(m, m + rows, device=self._ends.device)
+        self.kv.index_copy_(1, at.flatten(), kv.flatten(1, 3))
+        self._index = None
+
+    def move_pending(self, source: Tensor, start: int) -> None:
+        """Copy the pending rows `source` (int64 [R]) to the pending places start, start + 1, ..."""
+        to = torch.arange(start, start + len(source), device=source.device)
+        self.move((self._ends[..., None] + source).flatten(), (self._ends[..., None] + to).flatten())
+
+    def move(self, source: Tensor, to: Tensor) -> None:
+        """Copy slots of the buffer, int64 [E] each."""
+        self.kv.index_copy_(1, to, self.kv.index_select(1, source))
+        self._index = None
+
+    def commit(self, count: int) -> None:
+        """The first `count` pending rows are committed."""
+        self.lengths = [n + count for n in self.lengths]
+        self._counted()
+
+    def keep(self, source: tuple[Tensor, ...], to: tuple[Tensor, ...], lengths: Tensor) -> None:
+        """Copy entries within their heads, (sequence, head, slot) int64 [E] each, of which `lengths` (int64 [B, H_kv]) then
+        count."""
+        self.move(self._starts[source[:2]] + source[2], self._starts[to[:2]] + to[2])
+        self.lengths = lengths.flatten().tolist()
+        self._counted()
+
+    def shrink(self, m: int, spare: int) -> bool:
+        """Return memory where more than a page a head is free beside `spare` pending rows; whether as much still is free."""
+        needed = [self.rounded(n + max(m, spare)) for n in self.lengths]
+        if sum(self.rooms) - sum(needed) > HEAD_PAGE * len(needed):
+            self.resize(m, needed)
+        return sum(self.rooms) - sum(self.rounded(n + m) for n in self.lengths) > HEAD_PAGE * len(needed)
+
+    def rows(self, order: Tensor, m: int) -> None:
+        """Make sequence b a copy of sequence order[b] (int64 [B']), with its m pending rows."""
+        heads = self._shape[1]
+        chosen = [b * heads + h for b in order.tolist() for h in range(heads)]
+        old, rooms = self.kv, [self.rooms[i] for i in chosen]
+        self._shape, self.lengths = (len(order), heads), [self.lengths[i] for i in chosen]
+        self._place([self.starts[i] for i in chosen], m, rooms)
+        self.memory.give(old)
+
+    def head(self, b: int, h: int, m: int) -> Tensor:
+        """float [2, n + m, D]: a view of the keys and values of one head."""
+        i = b * self._shape[1] + h
+        return self.kv[:, self.starts[i] : self.starts[i] + self.lengths[i] + m]
+
+    def padded(self, which: int, n: int, m: int) -> Tensor:
+        """float [B, H_kv, n + m, D]: a copy of the keys (which = 0) or values (1): the committed ones of a head, its last one
+        again up to slot n, then the pending ones."""
+        if self._index is None or self._index.shape[2] != n + m:
+            slots, last = torch.arange(max(n, m), device=self.kv.device), (self.counts - 1).clamp(min=0)
+            held = self._starts[..., None] + torch.minimum(slots[:n], last[..., None])
+            self._index = torch.cat([held, self._ends[..., None] + slots[:m]], 2)
+        return (
+            self.kv[which].index_select(0, self._index.flatten()).view(*self._index.shape, self.kv.shape[2])
+        )
+
+    def write(self, which: int, x: Tensor) -> None:
+        """Overwrite the committed keys (which = 0) or values (1) with x float [B, H_kv, n, D], as `padded` has them."""
+        head, slot = self.present(x.shape[2]).flatten(0, 1).nonzero(as_tuple=True)
+        self.kv[which, self._starts.flatten()[head] + slot] = x.flatten(0, 1)[head, slot].to(self.kv.dtype)
+
+    def present(self, n: int) -> Tensor:
+        """bool [B, H_kv, n]: whether a head has that many committed entries."""
+        return torch.arange(n, device=self.kv.device) < self.counts[..., None]
+
+    def aligned(self, seen: Tensor, before: int, rows: Sequence[int]) -> Tensor:
+        """What a pass gave to the entries that it saw (`seen` [B, H_kv, ..., S], as `padded` has them, `before` committed ones
+        first), by the slots of today, after the pending `rows` were committed: [B, H_kv, ..., n], 0 where a head has none."""
+        n, old = before + len(rows), self.counts[..., None] - len(rows)
+        slots, new = torch.arange(n, device=seen.device), before + torch.tensor(rows, device=seen.device)
+        at = torch.where(slots < old, slots, new[(slots - old).clamp(0, len(rows) - 1)])  # [B, H_kv, n]
+        wide = (*self._shape, *[1] * (seen.dim() - 3), n)
+        spread = seen.gather(seen.dim() - 1, at.view(wide).expand(*seen.shape[:-1], n))
+        return spread.masked_fill(~self.present(n).view(wide), 0)
+
+    def bytes_by_head(self) -> list[int]:
+        """Bytes of each head's pages, the sequences together."""
+        slot = 2 * self.kv.shape[2] * self.kv.element_size()
+        batch, heads = self._shape
+        return [slot * sum(self.rooms[b * heads + h] for b in range(batch)) for h in range(heads)]

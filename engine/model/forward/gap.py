@@ -1,0 +1,48 @@
+"""Gap: what the cache of a layer gets for rows whose attention does not run there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from torch import Tensor
+
+from ..layers.column import COPIED, PROPAGATED
+from ..layers.partial import Ran
+from ..layers.waiting import Waiting
+from ..stores.cache import KVCache
+from .feed import Feed
+
+
+def fill(
+    cache: KVCache | None,
+    feed: Feed,
+    layers: Iterable[int],
+    x: Tensor,
+    gap: str,
+    ran: Ran,
+    keys_values: Callable[[int, Tensor], Tensor],
+) -> None:
+    """Give `layers`, ascending, whose attention does not run what `gap` says, for rows whose state is x [B, T, d_model];
+    keys_values: what a layer makes of such a state."""
+    ran.gap = gap
+    for i in layers:
+        if gap == "propagate":
+            store = None if cache is None else cache.layers[i]
+            if store is not None:
+                store.append(keys_values(i, x), feed.positions)
+            ran.filled.append(i)
+        elif gap == "copy" and cache is not None:
+            if i == 0:
+                raise ValueError(
+                    "below layer 0 there is nothing to copy: let layer 0 run, or choose another gap."
+                )
+            store = cache.layers[i]
+            store.append(cache.layers[i - 1].newest(feed.length), feed.positions)
+            ran.copied.append(i)
+        else:
+            ran.pending[i] = []
+            if gap == "defer" and ran.left is None:
+                ran.left = Waiting(i, x, feed.tokens, feed.positions)
+            continue
+        if store is not None and "origin" in store.columns:
+            store.mark(PROPAGATED if gap == "propagate" else COPIED, feed.length)

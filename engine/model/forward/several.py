@@ -1,0 +1,151 @@
+"""Several: passes of one model over several feeds, each against a cache of its own, run as one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.probe import Probe
+
+from ..layers.matrix import linear
+from ..layers.partial import Ran, Rule, Skip
+from ..layers.rope import rotate_
+from ..stores.cache import KVCache
+from . import straight
+from .decoder import Decoder, _Pass
+from .feed import Feed
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A pass as `Decoder.forward` takes it."""
+
+    decoder: Decoder
+    feed: Feed
+    cache: KVCache | None
+    probe: Probe | None = None
+    skip: Skip | None = None
+    depth: Rule | None = None
+    ran: Ran | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows that it feeds, those of all its sequences."""
+        return self.feed.tokens.numel()
+
+    @property
+    def whole(self) -> bool:
+        """Whether it runs every layer for every row, from the tokens or from the layer on at which all rows enter: such passes
+        can be run as one. A decoder that adds to what a pass does is left alone."""
+        return type(self.decoder) is Decoder and self.feed.entries is None and self.skip is self.depth is None
+
+    @property
+    def model(self) -> Hashable:
+        """The same for decoders that share weights, gates and ids, so that one of them can read for the other, from the same
+        layer on."""
+        of = self.decoder
+        return (
+            *map(id, (of.layers, of.embed, of.norm, of.unembedding, of.gates, of.rope)),
+            of.usable,
+            self.feed.enter,
+        )
+
+    @property
+    def straight(self) -> bool:
+        """Whether it goes straight through its layers (`straight.py`), one sequence."""
+        if self.probe is not None or self.ran is not None or len(self.feed.tokens) > 1:
+            return False
+        return straight.fits(self.decoder.spec, self.decoder.gates, self.feed, self.cache)
+
+    def run(self) -> Tensor:
+        """Its logits, by a pass of its own."""
+        return self.decoder.forward(self.feed, self.cache, self.probe, self.skip, self.depth, self.ran)
+
+
+def forward(asked: Sequence[Asked]) -> list[Tensor]:
+    """The logits of passes that are `whole`, of one `model`: each as its own pass would give them, to rounding.
+
+    Their rows stand one behind the other, [1, R, d_model], through norms, products and activations: every weight is read once
+    for all. What a row sees is the affair of its own pass: that rotates, appends and attends, against its own cache, so lengths
+    may differ as they like and nothing is padded. What probes ask for is left in each. Where each would go straight through
+    its layers, the rows of all are rotated at once, and little else than appending and attending is left to each.
+    """
+    if all(one.straight for one in asked):
+        return _logits(_straight(asked), asked)
+    decoder, layers = asked[0].decoder, range(asked[0].feed.enter, asked[0].decoder.spec.n_layers)
+    jobs = [_Pass(one.decoder, one.feed, one.cache, one.probe) for one in asked]
+    x = torch.cat([_entering(one).flatten(0, 1) for one in asked])[None]
+    for i in layers:
+        for one, own in zip(asked, _split(x, asked), strict=True):
+            if one.probe is not None and i in one.probe.needs.hidden:
+                one.probe.hidden[i] = own
+        x = decoder._ffn(i, _attend(i, x, asked, jobs))
+    for one in asked:
+        if one.ran is not None:
+            one.ran.fed, one.ran.attn, one.ran.ffn = one.feed.length, [*layers], [*layers]
+    return _logits(x, asked)
+
+
+def _straight(asked: Sequence[Asked]) -> Tensor:
+    """The states [1, R, d_model] behind the last layer, of passes that go straight."""
+    decoder, feeds = asked[0].decoder, [one.feed for one in asked]
+    spec, x = decoder.spec, torch.cat([_entering(one) for one in asked], 1)
+    cos, sin = decoder.rope.at(
+        torch.cat([feed.positions for feed in feeds], 1), max(feed.highest for feed in feeds)
+    )
+    counts, rotated = [feed.length for feed in feeds], spec.n_heads + spec.n_kv_heads
+    stores = [one.cache.layers for one in asked if one.cache is not None]
+    masks = [straight.hidden(spec, feed, own[0], x.dtype) for feed, own in zip(feeds, stores, strict=True)]
+    for i, w in enumerate(decoder.layers):
+        qkv = w.queries_keys_values(x, spec, i)  # [1, R, H + 2 K, D]
+        rotate_(qkv.narrow(2, 0, rotated), cos, sin)
+        parts = zip(stores, qkv.split(counts, 1), feeds, masks, strict=True)
+        y = torch.cat(
+            [straight.contexts(spec, own[i], part, feed.positions, mask) for own, part, feed, mask in parts],
+            1,
+        )
+        x = linear(y, w.out, w.out_bias).add_(x)
+        x = linear(w.activations(x, spec), w.down, w.down_bias).add_(x)
+    return x
+
+
+def _entering(one: Asked) -> Tensor:
+    """The states [B, T, d_model] with which a pass begins."""
+    return one.decoder.embed_rows(one.feed) if one.feed.states is None else one.feed.states
+
+
+def _split(x: Tensor, asked: Sequence[Asked]) -> Iterator[Tensor]:
+    """The rows x [1, R, ...] by pass: [B, T, ...]."""
+    for part, one in zip(x[0].split([one.rows for one in asked]), asked, strict=True):
+        yield part.unflatten(0, tuple(one.feed.tokens.shape))
+
+
+def _attend(i: int, x: Tensor, asked: Sequence[Asked], jobs: Sequence[_Pass]) -> Tensor:
+    """x + attention block of layer i, x [1, R, d_model]."""
+    decoder = asked[0].decoder
+    w, s = decoder.layers[i], decoder.spec
+    if not s.kv_at(i):
+        for job, own in zip(jobs, _split(x, asked), strict=True):
+            job.store_kv(i, own.new_empty(*own.shape[:2], 0, s.head_dim))
+        return decoder.bare(x, w.out_bias, w.attn_post, i, 0)
+    qkv = w.queries_keys_values(x, s, i)
+    y = torch.cat(
+        [job.contexts(i, own).flatten(0, 1) for job, own in zip(jobs, _split(qkv, asked), strict=True)]
+    )[None]
+    return decoder.added(x, linear(y, w.out, w.out_bias), w.attn_post, i, 0)
+
+
+def _logits(x: Tensor, asked: Sequence[Asked]) -> list[Tensor]:
+    """Those that each pass asks for, [B, R, V], of the last states x [1, R, d_model]."""
+    feature = asked[0].decoder.normed(x)
+    parts = list(_split(feature, asked))
+    for one, part in zip(asked, parts, strict=True):
+        if one.probe is not None and "final" in one.probe.needs.hidden:
+            one.probe.hidden["final"] = part
+    wanted = [part[:, one.feed.rows] for one, part in zip(asked, parts, strict=True)]
+    logits = asked[0].decoder.unembed(torch.cat([part.flatten(0, 1) for part in wanted])[None])[0]
+    counts = [part.shape[0] * part.shape[1] for part in wanted]
+    return [own.unflatten(0, part.shape[:2]) for own, part in zip(logits.split(counts), wanted, strict=True)]

@@ -1,0 +1,137 @@
+"""Straight: the layers of a short pass in which nothing is asked of any and none is unlike the others, in few calls.
+
+A step of a small model is mostly launches: of the 330 operators of a pass over eight layers 140 only look at a tensor in
+another way, and Python walks between them. So where it is known before the pass that every layer goes the usual way, they all
+go it here: what they share is made once (the rotation, the mask in the form in which the kernel takes it), and what
+`_Pass.attend` asks in each layer is not asked. What is reckoned is the same, in the same order, on the same numbers: the answer
+has the same bits.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decodescope.engine.core.spec import ModelSpec
+
+from ..layers.gates import OPEN, Gates
+from ..layers.layer import Layer
+from ..layers.matrix import linear
+from ..layers.rope import RopeTable, rotate_
+from ..stores.cache import KVCache, LayerStore
+from .compiled import Compiled
+from .feed import Feed
+
+FEW = 64  # rows of a pass up to which launches matter, and its mask may be written out for every query head
+
+
+@lru_cache(maxsize=64)
+def usual(spec: ModelSpec) -> bool:
+    """Whether all layers of a model are alike: whole, rotated in one way, without windows, caps and norms behind blocks."""
+    unlike = (
+        any(spec.windows) or spec.no_rope or spec.local_rope or spec.groups or spec.widths or spec.post_norms
+    )
+    return spec.causal and spec.attn_cap is None and not unlike
+
+
+def fits(spec: ModelSpec, gates: Gates, feed: Feed, cache: KVCache | None) -> bool:
+    """Whether a pass over `feed` without a probe and without a rule may go straight."""
+    if (
+        cache is None
+        or feed.length > FEW
+        or feed.enter
+        or feed.shift
+        or feed.slots
+        or cache.outside
+        or gates is not OPEN
+    ):
+        return False
+    if any(x is not None for x in (feed.states, feed.embeds, feed.band, feed.sinks, feed.board, feed.seen)):
+        return False
+    n, m = cache.layers[0].n, cache.layers[0].m
+    if not usual(spec) or (n == 0 and feed.length > 1):
+        return False
+    return all(x.n == n and x.m == m and x.heads is None and type(x) is LayerStore for x in cache.layers)
+
+
+def run(
+    spec: ModelSpec,
+    layers: list[Layer],
+    rope: RopeTable,
+    feed: Feed,
+    cache: KVCache | None,
+    x: Tensor,
+    compiled: Compiled | None = None,
+) -> Tensor:
+    """The states [B, T, d_model] behind the last layer, of those that enter the first; each layer has T pending rows more.
+    compiled: what does the work between two attentions of one sequence; None: the operators one by one."""
+    assert cache is not None, "it fits"
+    if compiled is not None and compiled.layers is layers and len(x) == 1:
+        return _joined(spec, compiled, rope, feed, cache, x)
+    rotated, positions = spec.n_heads + spec.n_kv_heads, feed.positions
+    cos, sin = rope.at(positions, feed.highest)
+    mask = hidden(spec, feed, cache.layers[0], x.dtype)
+    for i, (w, store) in enumerate(zip(layers, cache.layers, strict=True)):
+        qkv = w.queries_keys_values(x, spec, i)  # [B, T, H + 2 K, D]
+        rotate_(qkv.narrow(2, 0, rotated), cos, sin)
+        y = contexts(spec, store, qkv, positions, mask)
+        x = linear(y, w.out, w.out_bias).add_(x)
+        x = linear(w.activations(x, spec), w.down, w.down_bias).add_(x)
+    return x
+
+
+def _joined(
+    spec: ModelSpec, compiled: Compiled, rope: RopeTable, feed: Feed, cache: KVCache, x: Tensor
+) -> Tensor:
+    """`run` by a package: the first layer as far as its attention and the last one from there on are the plain ones."""
+    T, K, D, g, layers = feed.length, spec.n_kv_heads, spec.head_dim, spec.group, compiled.layers
+    H, mask = g * K, hidden(spec, feed, cache.layers[0], x.dtype)
+    cos, sin = (part.contiguous() for part in rope.at(feed.positions, feed.highest))
+    qkv = layers[0].queries_keys_values(x, spec, 0)
+    rotate_(qkv.narrow(2, 0, H + K), cos, sin)
+    q = qkv.narrow(2, 0, H).view(1, T, K, g, D).permute(0, 2, 3, 1, 4).reshape(1, K, g * T, D)
+    kv = qkv.narrow(2, H, 2 * K).view(1, T, 2, K, D).permute(2, 0, 3, 1, 4)
+    for i, store in enumerate(cache.layers):
+        store.append(kv, feed.positions)
+        k, v = store.kv.narrow(3, 0, store.n + store.m).unbind(0)
+        y = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, scale=spec.score_scale
+        )  # [1, K, g * T, D]
+        if i + 1 < len(layers):
+            x, q, kv = compiled.between(i, x, y, cos, sin)
+    w = layers[-1]
+    y = y.view(1, K, g, T, D).permute(0, 3, 1, 2, 4).reshape(1, T, H * D)
+    x = linear(y, w.out, w.out_bias).add_(x)
+    return linear(w.activations(x, spec), w.down, w.down_bias).add_(x)
+
+
+def contexts(
+    spec: ModelSpec, store: LayerStore, qkv: Tensor, positions: Tensor, mask: Tensor | None
+) -> Tensor:
+    """What the heads make of queries, keys and values [B, T, H + 2 K, D], rotated, of which the latter two are appended to
+    `store`: [B, T, H * D]. mask: what `hidden` makes."""
+    (B, T), K, D, g = qkv.shape[:2], spec.n_kv_heads, spec.head_dim, spec.group
+    H = g * K
+    store.append(qkv.narrow(2, H, 2 * K).view(B, T, 2, K, D).permute(2, 0, 3, 1, 4), positions)
+    # the query heads of a group stand as further rows of one head: no key or value is repeated
+    q = qkv.narrow(2, 0, H)
+    q = q.view(B, K, g, D) if T == 1 else q.view(B, T, K, g, D).permute(0, 2, 3, 1, 4).reshape(B, K, g * T, D)
+    k, v = store.kv.narrow(3, 0, store.n + store.m).unbind(0)
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=spec.score_scale)  # [B, K, g * T, D]
+    y = y if T == 1 else y.view(B, K, g, T, D).permute(0, 3, 1, 2, 4)
+    return y.reshape(B, T, H * D)
+
+
+def hidden(spec: ModelSpec, feed: Feed, store: LayerStore, dtype: torch.dtype) -> Tensor | None:
+    """What is added to the scores, float [B or 1, 1, g * T, n + m + T]: 0, or -inf where a row may not see an entry; None: all
+    is seen."""
+    T, seen, before = feed.length, feed.visible, store.m
+    if seen is None:
+        if T == 1:
+            return None
+        seen = torch.ones(1, T, before + T, dtype=torch.bool, device=feed.tokens.device).tril(before)
+    away = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
+    return F.pad(away, (store.n, 0))[:, None].repeat(1, 1, spec.group, 1)

@@ -1,0 +1,1 @@
+"""The nets of draft heads, one file each."""

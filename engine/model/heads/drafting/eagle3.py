@@ -1,0 +1,177 @@
+"""EAGLE-3's drafter: one decoder layer on fused states of three depths, that says the next token itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ...layers.matrix import linear, pack, unpack
+from ...layers.vocabulary import Vocabulary
+from ...stores.cache import LayerStore
+from ..base import Linear, normed
+from .attention import THETA, Attention
+from .eagle import EPS, GatedBlock
+from .pairs import PairHead
+
+DEEP = 16  # layers from which on a target counts as deep
+
+
+def fused_layers(n_layers: int) -> tuple[int, int, int]:
+    """The layers of a target whose inputs are read: low, middle and high.
+
+    In targets of 16 layers and more those of the original, 2, M / 2 and M - 3. In smaller ones M - 3 would leave out a good
+    part of all layers (three of eight), so the high one is the last: 2, 4 and 7 of eight.
+    """
+    high = n_layers - 3 if n_layers >= DEEP else n_layers - 1
+    return min(2, n_layers // 4), n_layers // 2, high
+
+
+class Eagle3Layer(PairHead):
+    """Slot t holds the pair (f_t, e(t+1)) as in EAGLE, but f_t = W [low; middle; high] of the states of token t that enter
+    three layers of the target (`fused_layers`), and nothing asks the output g_t to be like f_{t+1}: it is fed back in its
+    place. x = [norm(e); norm(f)] is 2 d wide, y = f + attention(x), g = y + FFN(norm(y)). Of norm(g) the rows of the draft
+    vocabulary make the logits of token t + 2: the `kept` ids marked in `mask` (float [vocab]), commonly the most frequent,
+    in ascending order. The original writes the same as d2t, target id minus draft id. What is not kept has no probability.
+
+    rank > 0: W is the product of [d, rank] and [rank, 3 d], to keep the file small; 0: a whole matrix, as in the original.
+    own = 1: rows of the vocabulary of its own, as in the original; 0: the target's. theta: base of the rotation; eps: what
+    the norms add to the mean square, in 1e-9; own_embed: rows of an embedding of its own, 0: the target's.
+
+    What later layers of other authors do, each if 1 (vLLM, llama_eagle3.py; speculators, models/eagle3/core.py):
+    norm_before_residual: y = norm(f) + attention(x);  norm_before_fc: W reads norm([low; middle; high]);  fc_norm: W reads
+    [norm(low); norm(middle); norm(high)], each state with a norm of its own;  norm_output: norm(g), not g, is fed back.
+    """
+
+    kind = "eagle3"
+    works = ("logits", "enter")
+
+    def __init__(  # noqa: PLR0913
+        self, d: int, vocab: int, kept: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int,
+        rank: int = 0, own: int = 0, theta: int = THETA, eps: int = EPS, own_embed: int = 0,
+        norm_before_residual: int = 0, norm_before_fc: int = 0, fc_norm: int = 0, norm_output: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            d=d, vocab=vocab, kept=kept, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, d_ff=d_ff,
+            rank=rank, own=own, theta=theta, eps=eps, own_embed=own_embed, norm_before_residual=norm_before_residual,
+            norm_before_fc=norm_before_fc, fc_norm=fc_norm, norm_output=norm_output,
+        )  # fmt: skip
+        self.eps = eps * 1e-9
+        self.own_embed = nn.Parameter(torch.zeros(own_embed, d)) if own_embed else None
+        self.input_norm = (
+            nn.Parameter(torch.ones(3 * d)) if norm_before_fc else None
+        )  # of the three states together
+        self.state_norms = nn.Parameter(torch.ones(3, d)) if fc_norm else None  # of each of the three
+        self.down = Linear(3 * d, rank, bias=False) if rank else None
+        self.fuse = Linear(rank or 3 * d, d, bias=False)
+        self.first, self.second = nn.Parameter(torch.ones(d)), nn.Parameter(torch.ones(d))  # norms of e and f
+        self.attention = Attention(d, n_heads, n_kv_heads, head_dim, width=2 * d, theta=theta)
+        self.block = GatedBlock(d, d_ff, self.eps)
+        self.last = nn.Parameter(torch.ones(d))
+        self.words = nn.ModuleList([Linear(d, kept, bias=False)]) if own else None
+        self.mask: Tensor
+        self.register_buffer("mask", (torch.arange(vocab) < kept).float())
+        self._words: tuple[tuple[Tensor, int], Tensor, Tensor] | None = None
+
+    def keep(self, ids: Sequence[int]) -> None:
+        """Make `ids`, `kept` different ones, the draft vocabulary."""
+        self.mask.zero_()[list(ids)] = 1
+        assert int(self.mask.sum()) == self.shape["kept"], "the shape says how many ids are kept"
+
+    @property
+    def ids(self) -> Tensor:
+        """int64 [kept]: the draft vocabulary, ascending."""
+        return self.mask.nonzero()[:, 0]
+
+    def enter(self, states: Tensor) -> Tensor:
+        """The features [..., d] of states [..., 3 d], the low one first."""
+        if self.input_norm is not None:
+            states = normed(states, self.input_norm, self.eps)
+        if self.state_norms is not None:
+            apart = states.unflatten(-1, (3, -1))  # [..., 3, d]
+            states = (normed(apart, None, self.eps) * self.state_norms.to(apart.dtype)).flatten(-2)
+        return self.fuse(states if self.down is None else self.down(states))
+
+    def _pair(self, features: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
+        """x [..., 2 d] for features and embeddings [..., d], and what the attention's output is added to, [..., d]."""
+        f = normed(features, self.second, self.eps)
+        x = torch.cat([normed(embedded, self.first, self.eps), f], -1)
+        return x, f if self.shape["norm_before_residual"] else features
+
+    def _output(self, y: Tensor) -> Tensor:
+        """What is fed back, and says the next token, for y [..., d]."""
+        g = self.block(y)
+        return normed(g, self.last, self.eps) if self.shape["norm_output"] else g
+
+    def forward(
+        self,
+        features: Tensor,
+        embedded: Tensor,
+        start: int = 0,
+        store: LayerStore | None = None,
+        depth: int = 0,
+        visible: Tensor | None = None,
+    ) -> Tensor:
+        """The outputs [B, T, d] for features and embeddings [B, T, d]; the rest is `Attention.forward`'s."""
+        x, residual = self._pair(features, embedded)
+        return self._output(residual + self.attention(x, start, store, depth, visible))
+
+    def unrolled(self, features: Tensor, embedded: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs of every level of drafts that begin at all places of whole texts at once, as training sees them.
+
+        features: [B, T, d] of the texts;  embedded[k]: [B, rows_k, d], what slot t + k of the draft that begins at t reads,
+        rows_k falling.  -> per level [B, rows_k, d]. Level k goes on from level k - 1's output and sees the true features of
+        the slots up to t, and of its own draft what came before it ("training-time test").
+        """
+        states, keys, values, g = list[Tensor](), list[Tensor](), list[Tensor](), features
+        for level, e in enumerate(embedded):
+            B, R, _ = e.shape
+            g = g[:, :R]
+            positions = torch.arange(level, level + R, device=e.device)[None].expand(B, R)
+            x, residual = self._pair(g, e)
+            q, kv = self.attention.project(x, positions, level + R)
+            keys.append(kv[0])
+            values.append(kv[1])
+            sees = [torch.ones(R, keys[0].shape[2], dtype=torch.bool, device=e.device).tril()]
+            sees += [torch.eye(R, x.shape[2], dtype=torch.bool, device=e.device) for x in keys[1:]]
+            g = self._output(
+                residual + self.attention.mix(q, torch.cat(keys, 2), torch.cat(values, 2), torch.cat(sees, 1))
+            )
+            states.append(g)
+        return states
+
+    def choices(self, features: Tensor, words: Tensor) -> Tensor:
+        """Logits [..., kept] of outputs [..., d], words being rows of the unembedding [kept, d]."""
+        return linear(features if self.shape["norm_output"] else normed(features, self.last, self.eps), words)
+
+    def rows(self, decoder: Vocabulary) -> tuple[Tensor, Tensor]:
+        """int64 [K] and float [K, d]: the ids of the draft vocabulary that the target may write, and their rows of the
+        unembedding. Gathered once for a target."""
+        key = decoder.head, decoder.vocab
+        if self._words is None or self._words[0][0] is not key[0] or self._words[0][1] != key[1]:
+            ids = self.ids
+            usable = ids < decoder.vocab
+            table = unpack(decoder.head)[ids[usable]] if self.words is None else self.own[usable]
+            self._words = key, ids[usable], pack(table)
+        return self._words[1:]
+
+    @property
+    def own(self) -> Tensor:
+        """float [kept, d]: the rows of its own vocabulary matrix, if it has one."""
+        assert self.words is not None
+        return unpack(cast(Linear, self.words[0]).weight)
+
+    def _logits(self, features: Tensor, decoder: Vocabulary, first: int) -> Tensor:
+        """Logits [..., V] of outputs [..., d], -inf for what is not in the draft vocabulary; half types come out as float32."""
+        ids, words = self.rows(decoder)
+        logits = self.choices(features, words)
+        return spread(
+            logits if logits.dtype in (torch.float32, torch.float64) else logits.float(), ids, decoder.vocab
+        )
+
+
+def spread(logits: Tensor, ids: Tensor, vocab: int) -> Tensor:
+    """Logits [..., vocab] that are `logits` [..., K] at `ids` (int64 [K]) and -inf elsewhere."""
+    return logits.new_full((*logits.shape[:-1], vocab), -torch.inf).index_copy_(-1, ids, logits)

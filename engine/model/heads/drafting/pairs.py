@@ -1,0 +1,32 @@
+"""Pairs: what nets share whose slots hold a feature of the target and the token after it."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ...stores.cache import LayerStore
+from ..base import Head
+from .attention import Attention
+
+
+class PairHead(Head):
+    """Base of nets that read along: slot t holds what the target's state of token t comes to, and the embedding of the token
+    after it; `attention` has the cache of a text."""
+
+    attention: Attention
+
+    def enter(self, states: Tensor) -> Tensor:
+        """What a slot reads of the target's state [..., d]: the state itself."""
+        return states
+
+    def forward(
+        self,
+        features: Tensor,
+        embedded: Tensor,
+        start: int = 0,
+        store: LayerStore | None = None,
+        depth: int = 0,
+        visible: Tensor | None = None,
+    ) -> Tensor:
+        """The outputs [B, T, d] for features and embeddings [B, T, d]; the rest is `Attention.forward`'s."""
+        raise NotImplementedError

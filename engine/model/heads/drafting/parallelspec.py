@@ -1,0 +1,94 @@
+"""ParallelSpec's drafter: EAGLE's layer, behind whose slots masks guess further tokens in the same pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ...stores.cache import LayerStore
+from .attention import Attention
+from .eagle import EagleLayer
+from .pairs import PairHead
+
+
+class ParallelSpecLayer(PairHead):
+    """Slot t holds EAGLE's pair (f_t, e(t+1)) and says the feature of t + 1, of which the unembedding makes token t + 2. Behind
+    it stand masks, at positions t + 1, t + 2, ...: mask j (from 1) enters the layer as a trained vector [d] in the place of a
+    fused pair, sees the slots up to t and the masks before it, and says the feature of t + 1 + j. So one pass over slot and
+    k - 1 masks, a *group*, guesses k tokens; none is told what the others came to. No slot ever sees a mask.
+
+    The masks are the same behind every slot. With k = 1 there are none, and the net is the EAGLE that it holds. The paper
+    puts masks into Medusa and EAGLE; a vector for each place, instead of the fused pair, is how we read it [recalled].
+    """
+
+    kind = "parallelspec"
+    works = ("group", "further")
+
+    def __init__(self, d: int, masks: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int) -> None:
+        super().__init__(
+            d=d, masks=masks, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, d_ff=d_ff
+        )
+        self.layer = EagleLayer(d, n_heads, n_kv_heads, head_dim, d_ff)
+        self.masks = nn.Parameter(torch.randn(masks, d) * 0.1)
+
+    @property
+    def attention(self) -> Attention:  # type: ignore[override] # a property where the others have a net of their own
+        """The layer's attention, with the cache of a text."""
+        return self.layer.attention
+
+    def forward(
+        self,
+        features: Tensor,
+        embedded: Tensor,
+        start: int = 0,
+        store: LayerStore | None = None,
+        depth: int = 0,
+        visible: Tensor | None = None,
+    ) -> Tensor:
+        """EAGLE's: the next features [B, T, d] for features and embeddings [B, T, d], no mask behind them."""
+        return self.layer(features, embedded, start, store, depth, visible)
+
+    def group(self, features: Tensor, embedded: Tensor, store: LayerStore, k: int) -> Tensor:
+        """The outputs [k, d] after the last of the pairs float [T, d], which go on in the store; the rows of its k - 1 masks
+        stand in it behind theirs, all of them pending."""
+        x = torch.cat([self.layer.fused(features, embedded), self.masks[: k - 1]])
+        return self.layer.read(x[None], store.n, store)[0, len(features) - 1 :]
+
+    def further(
+        self,
+        features: Tensor,
+        embedded: Tensor,
+        leaves: int,
+        k: int,
+        store: LayerStore,
+        depth: Sequence[int],
+        visible: Tensor,
+    ) -> Tensor:
+        """The outputs [T, d] of pairs float [P, d], and behind them of k - 1 masks for each of `leaves` pairs, leaf by leaf: T
+        rows, which stand at `depth` behind the text and see the pending ones `visible` (bool [T, m + T])."""
+        x = torch.cat([self.layer.fused(features, embedded), self.masks[: k - 1].repeat(leaves, 1)])
+        return self.layer.read(x[None], store.n, store, depth, visible)[0]
+
+    def grouped(self, features: Tensor, embedded: Tensor, rows: Sequence[int]) -> list[Tensor]:
+        """The outputs of a group behind every slot of whole texts at once, as training sees them.
+
+        features, embedded: [B, rows[0], d], the pairs;  rows: of each place of a group, for how many slots, falling.
+        -> per place [B, rows_j, d]. Slots see the slots before them; the masks behind slot t see the slots up to t and
+        those before them in their own group, and nothing of another.
+        """
+        B, device = len(features), features.device
+        masks = [self.masks[j].expand(B, R, -1) for j, R in enumerate(rows[1:])]
+        x = torch.cat([self.layer.fused(features, embedded), *masks], 1)
+        slots = torch.cat([torch.arange(R, device=device) for R in rows])
+        place = torch.repeat_interleave(
+            torch.arange(len(rows), device=device), torch.tensor(rows, device=device)
+        )
+        text = (place == 0) & (slots <= slots[:, None])
+        own = (slots == slots[:, None]) & (
+            place <= place[:, None]
+        )  # its slot, the masks of its group up to it
+        q, kv = self.attention.project(x, (slots + place)[None].expand(B, -1), rows[0] + len(rows))
+        y = self.layer.block(x + self.attention.mix(q, kv[0], kv[1], text | own))
+        return list(y.split(list(rows), 1))

@@ -1,0 +1,313 @@
+"""The folder of draft heads, heads/NAME in the target's: config.json and model.safetensors. Written and read here."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from decodescope.engine.core.spec import ModelSpec, Rope
+
+from ..checkpoint.config import read_rope, rope_table
+from ..checkpoint.folder import LoadError, printable, read_json
+from ..checkpoint.keys import Config, remark
+from ..checkpoint.weights import Weights
+from .base import Head, Rotating
+from .block_transformer import BlockDecoder
+from .color import SentenceScorer
+from .correctness import CorrectnessHead
+from .cot_influx import ShotPolicies
+from .drafting.attention import THETA
+from .drafting.bita import MaskTokens
+from .drafting.blockwise import BlockwiseHeads
+from .drafting.cerberus import CerberusGate
+from .drafting.clover import CloverHeads
+from .drafting.eagle import EagleLayer
+from .drafting.eagle3 import Eagle3Layer
+from .drafting.fspad import FspadLayer
+from .drafting.hydra import HydraHeads
+from .drafting.kangaroo import KangarooAdapter
+from .drafting.look_ahead_tokens import LookAheadTokens
+from .drafting.medusa import MedusaHeads
+from .drafting.mlp_speculator import MLPSpeculator
+from .drafting.parallelspec import ParallelSpecLayer
+from .drafting.ppd import PromptTokens
+from .drafting.redrafter import ReDrafter
+from .drafting.specdec import AcceptanceHead
+from .duo_attention import HeadGates
+from .edit import EditTagger
+from .exits import ExitHeads
+from .judge import JudgeHead
+from .learn2pd import ParallelFilter
+from .past_future import PastFutureHeads
+from .prefix_state import PrefixState
+from .published.published import read_published
+from .skip_layer import SkipRouters
+from .soft_prompt import SoftPrompt
+from .trigrams import TrigramLayers
+
+DRAFTING: tuple[type[Head], ...] = (
+    MedusaHeads, HydraHeads, EagleLayer, Eagle3Layer, KangarooAdapter, BlockwiseHeads, MLPSpeculator, ReDrafter, FspadLayer,
+    ParallelSpecLayer, CloverHeads,
+)  # fmt: skip
+HEADS: dict[str, type[Head]] = {x.kind: x for x in DRAFTING}
+# on a draft model: they judge tokens, queries or answers and draft none
+GATES: dict[str, type[Head]] = {x.kind: x for x in (AcceptanceHead, CorrectnessHead)}
+# trained by scripts of their own
+OTHERS: dict[str, type[Head]] = {
+    x.kind: x
+    for x in (
+        PromptTokens, JudgeHead, ParallelFilter, EditTagger, ExitHeads, PastFutureHeads, SkipRouters, TrigramLayers,
+        BlockDecoder, CerberusGate, ShotPolicies, SentenceScorer,
+    )
+}  # fmt: skip
+# rows of the target's own pass, by slot_tokens.py
+SLOTTED: dict[str, type[Head]] = {x.kind: x for x in (LookAheadTokens, MaskTokens)}
+CACHE: dict[str, type[Head]] = {
+    x.kind: x for x in (PrefixState, SoftPrompt, HeadGates)
+}  # of the KV cache, by cacheparts.py
+NETS = HEADS | OTHERS | SLOTTED | GATES | CACHE
+LARGEST = 1 << 16  # of any size in a config
+MOST_HEADS = 16
+MOST = {
+    **dict.fromkeys(("heads", "masks", "gates", "blocks", "layers", "ensemble"), MOST_HEADS),
+    **dict.fromkeys(("vocab", "own_embed"), 1 << 24),
+    "theta": 1 << 31,
+}
+# what the training scripts write into config.json for people, and no net is made of
+NOTES = (
+    *(
+        "answers",
+        "auc",
+        "brier",
+        "calibration",
+        "constant",
+        "draft",
+        "fixed",
+        "held_out",
+        "judged",
+        "large",
+        "loss",
+    ),
+    *(
+        "made_with",
+        "measured",
+        "minutes",
+        "nats_a_byte",
+        "read_by",
+        "right",
+        "steps",
+        "thresholds",
+        "tokens",
+        "trigrams",
+    ),
+    *("trigrams_with_root", "unseen"),
+)
+
+
+def folders(model: Path, given: Mapping[str, Path] | None = None) -> dict[str, Path]:
+    """Name -> folder of the heads that lie in the model's folder; those of kinds we do not know are passed over. `given`
+    ones, from elsewhere, take their place. Raises LoadError for a name that is none of a kind of heads."""
+    homes = {kind: model / "heads" / kind for kind in NETS}
+    odd = next((kind for kind in given or {} if kind not in NETS), None)
+    if odd is not None:
+        raise LoadError(f"There are no heads called {odd[:40]!r}; the kinds are {', '.join(NETS)}.")
+    return {kind: path for kind, path in homes.items() if (path / "config.json").exists()} | dict(given or {})
+
+
+def unknown(model: Path) -> list[str]:
+    """A remark on the heads in the model's folder that are of no known kind; none where there are no such heads."""
+    home = model / "heads"
+    names = sorted(x.name for x in home.iterdir() if (x / "config.json").exists()) if home.is_dir() else []
+    odd = [x[:40] for x in names if x not in NETS]
+    return (
+        [printable(f"{home} holds heads of no known kind, which are not read: {', '.join(odd)}.")]
+        if odd
+        else []
+    )
+
+
+def missing(
+    kind: str, spec: ModelSpec, instead: str = "a drafter that needs no training, such as prompt_lookup"
+) -> str | None:
+    """Why heads of this kind cannot be read from the model, and what to choose `instead`; None if they can."""
+    if kind in spec.heads:
+        return None
+    script = f"{kind}.py" if kind in OTHERS else f"heads.py {kind}"
+    if kind in CACHE or kind in SLOTTED:
+        script = f"{'cacheparts' if kind in CACHE else 'slot_tokens'}.py {kind} --within {10 if kind in CACHE else 6}"
+    return (
+        f"{spec.name} has no heads/{kind}: train them with python assets/training/{script} (shipped models only), or choose "
+        f"{instead}."
+    )
+
+
+def read_heads(
+    model: Path,
+    spec: ModelSpec,
+    dtype: torch.dtype,
+    device: torch.device,
+    given: Mapping[str, Path] | None = None,
+    allow_pickle: bool = False,
+    embed: Tensor | None = None,
+) -> dict[str, Head]:
+    """All heads of the model's folder, and the `given` ones. Raises LoadError for those that are damaged or made for another
+    shape of model. allow_pickle: of published heads, see `stored.opened`;  embed: the model's embedding [V, d], which heads
+    read that bring the same numbers; None: they keep what they bring."""
+    heads = {}
+    for kind, path in folders(model, given).items():
+        if kind not in (given or {}) and not path.resolve().is_relative_to(model.resolve()):
+            raise LoadError(
+                f"{path} is a link that leads out of the model's folder; copy the heads into it instead."
+            )
+        head = read(path, spec, kind, allow_pickle).moved(dtype=dtype, device=device)
+        heads[kind] = (head if embed is None else head.share_embedding(embed, str(path))).packed()
+    return heads
+
+
+def read(folder: Path, spec: ModelSpec, wished: str, allow_pickle: bool = False) -> Head:
+    """The net of one heads folder, ours or a published one, of the kind `wished`, in float32 on the CPU."""
+    keys = read_json(folder, "config.json")
+    if keys is None:
+        raise LoadError(f"{folder} has no config.json; give the folder of trained heads.")
+    if "kind" not in keys:
+        return read_published(folder, keys, spec, wished, allow_pickle)
+    config = Config(keys)
+    kind = config["kind"]
+    if kind != wished:
+        raise LoadError(f"{folder} holds heads of the kind {str(kind)[:40]!r}, not {wished}.")
+    shape = _shape(config, folder, spec)
+    with torch.device("meta"):
+        wanted = {name: tuple(x.shape) for name, x in NETS[kind](**shape).state_dict().items()}
+    with Weights(folder) as weights:
+        if weights.shapes != wanted:
+            odd = sorted({*wanted.items()} ^ {*weights.shapes.items()})[0][0]
+            raise LoadError(
+                f"{folder}: {odd[:80]} is missing, unknown, or of another shape than config.json says; train the heads again."
+            )
+        cpu = torch.device("cpu")
+        head = NETS[kind].around(shape, {name: weights.read([name], torch.float32, cpu) for name in wanted})
+    head.rates, head.made_for = _rates(config, folder), config.get("target") or ""
+    if not isinstance(head.made_for, str):
+        raise LoadError(
+            f"{folder}: target = {str(head.made_for)[:40]} must be a model's fingerprint; train the heads again."
+        )
+    head.threshold = _threshold(config, folder)
+    _rotate(head, config, folder, spec)
+    head.remarks = remark(config, str(folder), "the heads are read all the same", NOTES)
+    return head
+
+
+def _rotate(head: Head, config: Config, folder: Path, spec: ModelSpec) -> None:
+    """Set the rotations that a config gives beside the shape, by the part of the net."""
+    given = config.get("rotations", Config({}))
+    parts = {name: part for name, part in head.named_modules() if isinstance(part, Rotating)}
+    if not isinstance(given, Config) or not set(given) <= set(parts):
+        raise LoadError(
+            f"{folder}: rotations must be tables for {', '.join(parts) or 'no part'}; train the heads again."
+        )
+    for name in given:
+        table = Config({"rope_parameters": given[name]}, f"rotations.{name}.")
+        config.join(table)
+        parts[name].rope = read_rope(
+            table, str(folder), parts[name].rope.theta, parts[name].rope.dim, spec.max_positions
+        )
+
+
+def _shape(config: Config, folder: Path, spec: ModelSpec) -> dict[str, int]:
+    """The sizes in a config, checked: whole, within bounds, and the target's."""
+    said, kind = config.get("shape"), str(config["kind"])
+    sizes = {
+        name: p.default
+        for name, p in inspect.signature(NETS[kind].__init__).parameters.items()
+        if name != "self"
+    }
+    needed = {name for name, usual in sizes.items() if usual is inspect.Parameter.empty}
+    if not isinstance(said, Config) or not needed <= said.keys() <= sizes.keys():
+        raise LoadError(
+            f"{folder}: the shape of {kind} heads says {', '.join(sorted(sizes))}; train the heads again."
+        )
+    said = dict(said)
+    for name, x in said.items():
+        most = MOST.get(name, LARGEST)
+        if type(x) is not int or not (0 if sizes[name] == 0 else 1) <= x <= most:
+            raise LoadError(
+                f"{folder}: {name} = {str(x)[:40]} must be a whole number up to {most}; train the heads again."
+            )
+    if said["d"] != spec.d_model:
+        raise LoadError(
+            f"{folder} reads states of width {said['d']}, those of {spec.name} have {spec.d_model}; train it anew."
+        )
+    for name in NETS[kind].of_target:
+        if said[name] != getattr(spec, name):
+            raise LoadError(
+                f"{folder} has {name} = {said[name]}, {spec.name} has {getattr(spec, name)}; train it anew."
+            )
+    for name, does in (("vocab", "writes"), ("own_embed", "reads")):
+        if said.get(name, 0) not in (0, spec.vocab):
+            raise LoadError(
+                f"{folder} {does} {said[name]} ids, {spec.name} knows {spec.vocab}; train it anew."
+            )
+    if not said.get("layer", 1) < spec.n_layers:
+        raise LoadError(
+            f"{folder} leaves after layer {said['layer']} of the {spec.n_layers} of {spec.name}; train it anew."
+        )
+    if (
+        said.get("n_heads", said.get("n_kv_heads", 1)) % said.get("n_kv_heads", 1)
+        or said.get("head_dim", 2) % 2
+    ):
+        raise LoadError(
+            f"{folder}: n_heads must be a multiple of n_kv_heads, and head_dim even; train the heads again."
+        )
+    return said
+
+
+def _rates(config: Mapping[str, Any], folder: Path) -> tuple[tuple[float, ...], ...]:
+    said = config.get("rates", [])
+    good = (
+        isinstance(said, list)
+        and len(said) <= MOST_HEADS
+        and all(isinstance(row, list) and row for row in said)
+    )
+    if not good or not all(isinstance(x, int | float) and 0 <= x <= 1 for row in said for x in row):
+        raise LoadError(
+            f"{folder}: rates must be lists of numbers from 0 to 1, one list a level; train the heads again."
+        )
+    return tuple(tuple(map(float, row)) for row in said)
+
+
+def _threshold(config: Mapping[str, Any], folder: Path) -> float | None:
+    """The value that a head was calibrated for, from 0 to 1; None where its file has none."""
+    chosen = config.get("threshold")
+    if chosen is None:
+        return None
+    if type(chosen) not in (int, float) or not 0 <= chosen <= 1:
+        raise LoadError(
+            f"{folder}: threshold = {str(chosen)[:40]} must be a number from 0 to 1; train the head again."
+        )
+    return float(chosen)
+
+
+def write(head: Head, folder: Path, notes: Mapping[str, Any] | None = None) -> None:
+    """Write the heads to `folder` (.../heads/KIND), each file whole under another name first; `notes` join the config."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config: dict[str, Any] = {"kind": head.kind, "shape": head.shape, "target": head.made_for}
+    config |= {"rates": [list(x) for x in head.rates]}
+    config |= {} if head.threshold is None else {"threshold": head.threshold}
+    parts = ((name, part.rope) for name, part in head.named_modules() if isinstance(part, Rotating))
+    plain = Rope(head.shape.get("theta", THETA))
+    if rotations := {name: rope_table(x) for name, x in parts if x != replace(plain, dim=x.dim)}:
+        config["rotations"] = rotations
+    tensors = {name: x.detach().to("cpu", torch.bfloat16).contiguous() for name, x in head.tensors().items()}
+    (folder / "model.safetensors.partial").write_bytes(save(tensors, {"format": "pt"}))
+    (folder / "config.json.partial").write_text(json.dumps({**config, **(notes or {})}, indent=2) + "\n")
+    for name in ("model.safetensors", "config.json"):
+        os.replace(folder / f"{name}.partial", folder / name)

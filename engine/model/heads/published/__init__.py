@@ -1,0 +1,1 @@
+"""Heads in the files of their authors."""

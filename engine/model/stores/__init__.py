@@ -1,0 +1,1 @@
+"""The KV cache and its stores, one layer each."""

@@ -1,0 +1,88 @@
+"""UnevenStore: a SharedStore whose sequences have read different numbers of tokens behind what they share."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.spec import ModelSpec
+
+from ..attention.segments import Dense, Segment
+from ..layers.memory import Memory
+from ..layers.moving import Moving
+from .cache import KVCache
+from .shared import Prefix, SharedStore
+from .store import LayerStore
+from .tail import cut
+
+
+class UnevenStore(SharedStore):
+    """The slots behind the prefix are as many as the longest sequence has; position -1 marks one that a shorter has not, which
+    nobody sees. `n` counts slots."""
+
+    def __init__(self, prefix: LayerStore, spec: ModelSpec, batch: int, memory: Memory):
+        super().__init__(prefix, spec, batch, memory)
+        self._places = torch.empty(batch, 0, dtype=torch.int64, device=prefix.kv.device)  # [B, n - before]
+
+    @property
+    def segmented(self) -> bool:
+        """Always: slots that a sequence has not are hidden."""
+        return True
+
+    def positions(self) -> Tensor:
+        """int64 [B, 1, n]: the position of each slot, -1 where a sequence has none."""
+        first = torch.arange(self.before, device=self._places.device).expand(self.batch, -1)
+        return torch.cat([first, self._places], 1)[:, None]
+
+    def segments(self, mask: Tensor | None) -> list[Segment]:
+        """As of any SharedStore, without the slots that a sequence has not."""
+        before, end = self.before, self.n + self.m
+        pending = self.pending_positions()
+        places = self._places if pending is None else torch.cat([self._places, pending], 1)
+        there = (places >= 0)[:, None, None]  # [B, 1, 1, S]
+        own = cut(mask, before, end)
+        k, v = self.kv[:, :, :, : end - before]
+        tails = Dense(k=k, v=v, mask=there if own is None else there & own, first=before)
+        if not before:
+            return [tails]
+        return [Prefix(k=self.prefix.k, v=self.prefix.v, mask=cut(mask, 0, before)), tails]
+
+    def keep(self, rows: Sequence[int], moving: Moving | None) -> None:
+        pending = self.pending_positions()
+        assert pending is not None
+        self._places = torch.cat([self._places, pending[:, list(rows)]], 1)
+        super().keep(rows, moving)
+
+    def truncate(self, length: int) -> None:
+        """Nothing to be forgotten but what is pending."""
+        assert length >= self.n, "sequences of different lengths only grow"
+        self.rollback()
+
+    def rows(self, order: Tensor) -> None:
+        super().rows(order)
+        self._places = self._places.index_select(0, order)
+
+
+def behind(prefix: KVCache, tails: Sequence[Sequence[Tensor]]) -> KVCache:
+    """A cache of sequences that go on behind the entries of `prefix`, which it reads: sequence b has read those of tails[b], by
+    layer float [2, 1, H_kv, t, D], as well."""
+    cache = copy.copy(prefix)  # its memory is the prefix's too
+    cache.layers, cache.shared = (
+        [UnevenStore(x, prefix.spec, len(tails), prefix.memory) for x in prefix.layers],
+        prefix.held,
+    )
+    longest = max(tail[0].shape[3] for tail in tails)
+    for i, store in enumerate(cache.layers):
+        if not longest:
+            break
+        kv = torch.cat(
+            [torch.nn.functional.pad(tail[i], (0, 0, 0, longest - tail[i].shape[3])) for tail in tails], 1
+        )
+        at = torch.arange(longest, device=kv.device)
+        counts = torch.tensor([tail[i].shape[3] for tail in tails], device=kv.device)[:, None]
+        store.append(kv, torch.where(at < counts, at + store.n, -1))
+        store.commit(range(longest))
+    return cache

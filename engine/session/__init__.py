@@ -1,0 +1,1 @@
+"""Decoding a text: load a model, compose a method, run it, alone, in a batch or once more."""

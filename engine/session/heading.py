@@ -1,0 +1,48 @@
+"""Fields of a trace's header that are known before a run: of its method, its prompt and the models beside the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+from decodescope import __version__
+from decodescope.engine.core.component import declared
+from decodescope.engine.core.roles import TARGET
+from decodescope.engine.decoding.record.record import Recorder
+from decodescope.engine.trace.records.events import Made
+
+from .load import Model
+from .method import Method
+
+
+def opening(method: Method, run: str, prompt: Sequence[int], recorder: Recorder) -> dict[str, Any]:
+    """The fields of a trace's header that need no models: of the method, the prompt, the run's id and the present time."""
+    return {
+        "method": method.record(),
+        "parts": method.said(),
+        "tellings": {method.acceptance.name: method.acceptance.telling},
+        "tells": declared(method.record()),
+        "prompt": torch.tensor(prompt, dtype=torch.int32).numpy(),
+        "pieces": recorder.pieces(prompt),
+        "levels": recorder.levels,
+        "project": __version__,
+        "run": run,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def further(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:
+    """Role -> what a trace's header tells of the model, of all but the target."""
+    return {
+        role: {**x.spec.record(), "fingerprint": x.fingerprint}
+        for role, x in models.items()
+        if role != TARGET
+    }
+
+
+def reports(models: Mapping[str, Model]) -> dict[str, list[Made]] | None:
+    """Role -> what the transforms of the model's weights found; None where no model was made of another."""
+    return {role: x.reports for role, x in models.items() if x.reports} or None

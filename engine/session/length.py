@@ -1,0 +1,101 @@
+"""Length: how many tokens of text the models of a run read, which model sets that, and what to do about a longer prompt."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from decodescope.engine.core.component import build
+from decodescope.engine.core.roles import TARGET, words
+from decodescope.engine.decoding.bases.policy import CachePolicy
+from decodescope.engine.decoding.shared.reading_time import reading
+
+from .method import Method, MethodError
+
+if TYPE_CHECKING:
+    from .load import Model
+
+ENDLESS = 1 << 40  # tokens: nothing limits a text but the number that was asked for
+
+
+@dataclass(frozen=True)
+class Length:
+    """tokens: of prompt and answer together;  limit: a sentence without its full stop, which names the model, the number and
+    the key that sets it."""
+
+    tokens: int
+    limit: str = ""
+
+    @property
+    def full(self) -> str:
+        """Why a text ended there."""
+        limit = self.limit[:1].upper() + self.limit[1:]
+        return f"{limit}, and so many are written: the text ends there."
+
+    def cut(self, prompt: int, asked: int) -> str:
+        """What becomes of the `asked` new tokens behind a prompt of so many tokens; empty: all of them fit."""
+        room = self.tokens - prompt
+        return "" if asked <= room else f"{self.limit}, which leaves {room} behind this prompt of {prompt}"
+
+
+def length(method: Method, models: Mapping[str, Model], prompt: int) -> Length:
+    """How many tokens all of the models of a run, by role, read. The target's own limit is none where the policy is endless.
+    Raises MethodError where a prompt of `prompt` tokens leaves no room for an answer."""
+    own, others = (
+        _of_target(method, models[TARGET]),
+        [_of(role, x) for role, x in models.items() if role != TARGET],
+    )
+    endless = method.policy.endless(models[TARGET].spec, prompt)
+    tightest = min([*([] if endless else [own]), *others], key=lambda x: x.tokens, default=Length(ENDLESS))
+    if prompt < tightest.tokens:
+        return tightest
+    what, ways = f"the prompt has {prompt} tokens, and {tightest.limit}", "shorten the prompt"
+    further = min(others, key=lambda x: x.tokens, default=Length(ENDLESS))
+    if prompt < further.tokens:
+        way = next(_ways(method, models, prompt), "take a model that reads more")
+    else:
+        role = next(role for role, x in models.items() if role != TARGET and _of(role, x) == further)
+        way = f"name a model that reads more with {' '.join(words(role))}"
+    raise MethodError(f"{what}: {ways}, or {way}.")
+
+
+def _of_target(method: Method, model: Model) -> Length:
+    """What the target reads of a text, less the entries that a context adds."""
+    aside = method.context.aside(model.decoder)
+    less = f", {aside} of them taken by {method.context.name}" if aside else ""
+    return Length(model.spec.max_positions - aside, f"the model {model.spec.reading_limit}{less}")
+
+
+def _of(role: str, model: Model) -> Length:
+    """What a further model reads."""
+    return Length(model.spec.max_positions, f"the {role} model {model.spec.reading_limit}")
+
+
+def _ways(method: Method, models: Mapping[str, Model], prompt: int) -> Iterator[str]:
+    """Policies with which the target reads a prompt of `prompt` tokens all the same; only such that go with the other parts."""
+    target = models[TARGET]
+    for policy, chosen in _narrower(method.policy, target.spec.max_positions):
+        if not policy.endless(target.spec, prompt):
+            continue
+        try:
+            replace(method, policy=policy).check(target.spec, models)
+        except MethodError:
+            continue
+        kept = prompt if policy.budget is None else policy.budget
+        says = f"which keeps {'all' if policy.budget is None else kept} entries: {reading(target.decoder, prompt, kept)}"
+        yield f"use the policy {policy.name}{chosen}, {says}"
+
+
+def _narrower(policy: CachePolicy, limit: int) -> Iterator[tuple[CachePolicy, str]]:
+    """Policies that keep a cache small, and how they are set where that is not the usual way: the method's own, then others."""
+    for one in (policy, cast(CachePolicy, build("policy", "streaming_llm"))):
+        if one is not policy:
+            yield one, ""
+        small, before = copy.copy(one), one.knobs()
+        small.share = 0.0
+        small.divide(limit // 2)
+        changed = {knob: x for knob, x in small.knobs().items() if x != before[knob]}
+        if one.bounded and changed:
+            yield small, " with " + " and ".join(f"{knob} = {x:g}" for knob, x in changed.items())

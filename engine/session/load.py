@@ -1,0 +1,470 @@
+"""load: a model by name, folder or hub id, ready to decode."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from decodescope.engine.core.arguments import shown
+from decodescope.engine.core.params import ParamError
+from decodescope.engine.core.paths import PathRefusal, expanded
+from decodescope.engine.core.paths import shown as path_shown
+from decodescope.engine.core.progress import Progress
+from decodescope.engine.core.reference import with_weights, without_weights
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.bases.weights import (
+    Calibration,
+    WeightTransform,
+    bits_of,
+    spelled,
+    transforms,
+)
+from decodescope.engine.decoding.values.alphabet import Alphabet
+from decodescope.engine.decoding.values.ended import Shelf, usual
+from decodescope.engine.model.checkpoint import adapter as adapters
+from decodescope.engine.model.checkpoint.config import key_remarks, length_remarks, spec_from_config
+from decodescope.engine.model.checkpoint.folder import LoadError, printable, read_ends, read_json
+from decodescope.engine.model.checkpoint.generation import generation_remarks
+from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
+from decodescope.engine.model.checkpoint.tokenizer_settings import beyond
+from decodescope.engine.model.checkpoint.weights import Weights, files, odd_frequencies, read_adapter
+from decodescope.engine.model.forward import straight
+from decodescope.engine.model.forward.compiled import CompileError, Unfit, compiled
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.executor import EngineFault, guarded
+from decodescope.engine.model.heads.base import Head
+from decodescope.engine.model.heads.files import GATES, folders, read_heads, unknown
+from decodescope.engine.model.layers.devices import DeviceRefusal, device_named
+from decodescope.engine.model.layers.gates import OPEN
+from decodescope.engine.model.layers.matrix import can_pack
+from decodescope.engine.trace.records.events import Made, Piece
+
+SHIPPED = Path(__file__).resolve().parents[2] / "assets" / "models"
+CALIBRATION = SHIPPED.parent / "calibration.npy"  # ids of SHIPPED_TEXT's tokenizer
+SHIPPED_TEXT = SHIPPED / "lab"
+DTYPES = {
+    str(x).removeprefix("torch."): x for x in (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+}
+WHOLE = 64 << 20  # files up to this size are hashed whole, larger ones by their ends and length
+EDGE = 1 << 20
+
+
+@dataclass
+class Model:
+    """A decoder and what belongs to it.
+
+    path: its folder;  spec.adapter: what of that folder is merged into the weights;  spec.weights: what was made of them
+    fingerprint: 16 hex digits over config and weights, the adapter's and the transforms' too; equal ones mean equal models
+    stop_tokens: ids that end a text, ascending
+    reports: what each of the transforms found
+    remarks: sentences about what was made of its files: keys of a config.json that are not read, of the model, its adapter and
+             its heads, what it says in two ways, and what was kept of transforms, or taken from what was
+    """
+
+    name: str
+    path: Path
+    spec: ModelSpec
+    decoder: Decoder
+    tokenizer: Tokenizer | None
+    fingerprint: str
+    stop_tokens: list[int]
+    reports: list[Made] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def reference(self) -> str:
+        """Folder, adapter and transforms, as `load` takes them."""
+        return str(with_weights(adapters.joined(self.path, self.spec.adapter), self.spec.weights))
+
+    @cached_property
+    def pieces(self) -> list[bytes]:
+        """id -> the bytes that it stands for; made when somebody first asks. There is a tokenizer."""
+        assert self.tokenizer is not None, "ids without a tokenizer stand for nothing"
+        return [self.tokenizer.bytes_of(x) for x in range(self.decoder.vocab)]
+
+    @property
+    def words(self) -> tuple[Callable[[int], Piece] | None, frozenset[int], list[int]]:
+        """What a context may ask of its words: pieces, marks, and what stands before a text: its own beginning, else what ends
+        texts. A stand-in for a tokenizer may only name ids."""
+        front = getattr(self.tokenizer, "front", []) or self.stop_tokens[:1]
+        return (
+            getattr(self.tokenizer, "piece", None),
+            getattr(self.tokenizer, "marks", frozenset()),
+            list(front),
+        )
+
+    def alphabet(self, vocab: int, stops: frozenset[int]) -> Alphabet | None:
+        """What a sampler is told of the first `vocab` ids, in a run that ends at `stops`; None without a tokenizer."""
+        if self.tokenizer is None:
+            return None
+        marks: frozenset[int] = getattr(self.tokenizer, "marks", frozenset())
+        stops, marks = (
+            frozenset(x for x in ids if x < vocab) for ids in (stops, marks)
+        )  # a second model may know fewer ids
+        return Alphabet(vocab, stops, marks, lambda: self.pieces)
+
+
+class Found(NamedTuple):
+    """A model's name, its folder, and the adapter and the transforms that were asked for with it; empty: none."""
+
+    name: str
+    folder: Path
+    adapter: str = ""
+    weights: str = ""
+
+
+def load(
+    name_or_path: str | Path,
+    dtype: str | torch.dtype | None = None,
+    device: str | None = None,
+    heads: Mapping[str, Path] | None = None,
+    allow_pickle: bool = False,
+    weights: str = "",
+    compile: bool = False,
+) -> Model:
+    """The model of that name: one of the shipped, a folder (written with a path separator), or a hub id; with +NAME behind it
+    the adapter in adapters/NAME of its folder is merged into the weights. `weights`: transforms that make another model of it,
+    in their order, "int4 group=64"; several are joined with +. They may also stand behind the name and an @.
+
+    Without `device` the first CUDA device is taken, else the CPU; without `dtype` bfloat16 on CUDA, float32 elsewhere.
+    `heads`: folders of draft heads by kind, ours or published ones, beside those in the model's own folder; `allow_pickle`:
+    published heads may be read from a pickle file, tensors only. `compile`: short passes run compiled (docs/cost.md); the
+    first load on a machine takes longer for it. Raises LoadError, whose message is one sentence.
+    """
+    place = _device(device)
+    kind = _dtype(dtype, place)
+    asked = find(with_weights(name_or_path, weights))
+    name, folder, adapter, made_by = asked
+    spec, parts = describe(folder, name, heads, adapter, made_by), transforms(made_by)
+    _fits(spec, kind, place)
+    with Progress(f"loading {name}", spec.n_layers, "layers") as progress, Weights(folder) as stored:
+        stored.check(spec)
+        stored.adapter = read_adapter(folder, spec, fingerprint(folder))
+        try:
+            decoder = guarded(lambda: stored.decoder(spec, kind, place, progress.add), place)
+        except EngineFault as error:
+            what = "memory ran out" if error.reason == "out_of_memory" else "the device failed"
+            raise LoadError(
+                f"{name} could not be read: {what} on {place}; use a smaller type or a smaller model."
+            ) from None
+    config = read_json(folder, "config.json") or {}
+    reports, remarks = list[Made](), key_remarks(config, name) + length_remarks(config, spec)
+    remarks += generation_remarks(folder, name) + odd_frequencies(
+        stored.frequencies, [spec.rope, spec.local_rope], name
+    )
+    remarks += [] if stored.adapter is None else stored.adapter.remarks
+    if parts:
+        decoder, reports, more = _transformed(decoder, parts, asked)
+        spec, remarks = decoder.spec, remarks + more
+    nets = read_heads(folder, spec, kind, place, heads, allow_pickle, decoder.embed)
+    decoder.heads = nets
+    remarks += (
+        [x for net in nets.values() for x in net.remarks] + _strangers(nets, folder, name) + unknown(folder)
+    )
+    tokenizer = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").exists() else None
+    stops, odd = read_ends(folder) if tokenizer is None else (set(tokenizer.stop_ids), tokenizer.remarks)
+    added = {} if tokenizer is None else tokenizer.added
+    odd = [*odd, *beyond(spec, added, stops, read_json(folder, "tokenizer_config.json") or {})]
+    remarks = [*(f"{name}: {x}" for x in odd), *remarks]
+    if tokenizer is not None and tokenizer.vocab < spec.vocab:
+        decoder.usable = tokenizer.vocab  # the rows above pad the matrix to a round size
+    if compile:
+        remarks += _compiled(decoder)
+    mark = fingerprint(folder, adapter, parts)
+    return Model(
+        name,
+        folder,
+        spec,
+        decoder,
+        tokenizer,
+        mark,
+        sorted(x for x in stops if x < spec.vocab),
+        reports,
+        remarks,
+    )
+
+
+def _strangers(nets: Mapping[str, Head], folder: Path, name: str) -> list[str]:
+    """Remarks on heads that were trained on another model than the one in `folder`, or an adapter of it. Those that judge the
+    drafts of this model were trained on its target."""
+    others = {kind: net.made_for for kind, net in nets.items() if net.made_for and kind not in GATES}
+    known = {fingerprint(folder)} if others else set()
+    if set(others.values()) - known:
+        known |= {fingerprint(folder, adapter) for adapter in adapters.names(folder)}
+    here = f"and {name} has {fingerprint(folder)}: their guesses may be worse."
+    return [
+        printable(f"The heads {kind} were trained on a model with the fingerprint {mark[:40]}, {here}")
+        for kind, mark in others.items()
+        if mark not in known
+    ]
+
+
+def _compiled(decoder: Decoder) -> list[str]:
+    """Let its short passes run compiled; what is to be said of that. Raises LoadError where no compiler can do it."""
+    if not straight.usual(decoder.spec) or decoder.gates is not OPEN:
+        return [
+            f"The layers of {decoder.spec.name} are not alike, and only such are compiled: it runs as without --compile."
+        ]
+    try:
+        decoder.compiled = compiled(decoder.spec, decoder.layers)
+    except Unfit as error:
+        return [str(error)]
+    except CompileError as error:
+        raise LoadError(str(error)) from None
+    return [decoder.compiled.remark(decoder.spec.name)]
+
+
+def _transformed(
+    decoder: Decoder, parts: Sequence[WeightTransform], asked: Found
+) -> tuple[Decoder, list[Made], list[str]]:
+    """The model that these make of it, one behind the other, what they found, and remarks on what was kept of them; its shape
+    says what its matrices take."""
+    text, reports, remarks = (
+        Calibration(lambda: calibration(asked.folder, asked.name)),
+        list[Made](),
+        list[str](),
+    )
+    with Progress(f"making {asked.name}", len(parts), "transforms") as progress:
+        for k, one in enumerate(parts):
+            text.shelf = shelf = _shelf(decoder, parts[: k + 1], asked, text) if one.reads else None
+            decoder = one.made(decoder, text)
+            reports.append(Made(spelled([one]), shelf is not None and shelf.taken, text.taken()))
+            remarks += [] if shelf is None else shelf.remarks
+            progress.add()
+    changed = copy.copy(decoder)
+    changed.spec = replace(decoder.spec, bits=bits_of(decoder))
+    return changed, reports, remarks
+
+
+def _shelf(decoder: Decoder, parts: Sequence[WeightTransform], asked: Found, text: Calibration) -> Shelf:
+    """Where the last of these leaves what it ends with: by the model that the others made, itself, and the text it reads."""
+    mark = fingerprint(asked.folder, asked.adapter, parts)
+    return Shelf(usual(), mark, str(decoder.dtype), hashlib.sha256(text.tokens.numpy().tobytes()).hexdigest())
+
+
+def calibration(folder: Path, name: str) -> torch.Tensor:
+    """The shipped text that transforms look at, int64 [n], in the ids of the model in `folder`. Raises LoadError where that has
+    no tokenizer."""
+    ids = torch.from_numpy(np.load(CALIBRATION).astype(np.int64))
+    own = folder / "tokenizer.json"
+    if not own.is_file():
+        raise LoadError(
+            f"{name} has no tokenizer.json, so no text can be read to calibrate it: add the file to its folder."
+        )
+    if own.read_bytes() == (SHIPPED_TEXT / own.name).read_bytes():
+        return ids
+    text = Tokenizer.from_folder(SHIPPED_TEXT).decode(ids.tolist())
+    return torch.tensor(Tokenizer.from_folder(folder).encode(text))
+
+
+def loaded(model: Model | str | Path, name: str = "model") -> Model:
+    """The model itself, or the one that a name or a folder stands for; `name` of the argument. Raises LoadError."""
+    if isinstance(model, Model):
+        return model
+    if not isinstance(model, str | Path):
+        raise LoadError(
+            f"{name} is {shown(model)}: give a model that was loaded, or what load takes; {_ways()}"
+        )
+    return load(model)
+
+
+def made_of(model: Model) -> Model:
+    """What the transforms made this model of, loaded in its type and onto its device; itself, where there were none. Raises
+    LoadError."""
+    if not model.spec.weights:
+        return model
+    return load(without_weights(model.reference)[0], model.decoder.dtype, str(model.decoder.device))
+
+
+def by_role(models: Mapping[str, Model | str | Path] | None) -> dict[str, Model | str | Path]:
+    """Role -> what is to play it, nothing of it loaded. Raises LoadError for what is no mapping."""
+    if models is not None and not isinstance(models, Mapping):
+        raise LoadError(
+            f"models is {shown(models)}: give the model of each role, such as {{'draft': 'lab-draft'}}."
+        )
+    return dict(models or {})
+
+
+def models() -> list[dict[str, Any]]:
+    """The shipped models, largest first, each with its adapters behind it: name, path, adapter, params, context. No weights are
+    read."""
+    rows = []
+    for folder in _shipped():
+        if (folder / "config.json").is_file() and (folder / "model.safetensors").is_file():
+            spec = describe(folder, folder.name)
+            row = {"path": folder, "params": spec.params, "context": spec.max_positions}
+            added = ["", *adapters.names(folder)]
+            rows += [{"name": adapters.joined(folder.name, x), "adapter": x, **row} for x in added]
+    return sorted(rows, key=lambda x: -x["params"])
+
+
+def _shipped() -> list[Path]:
+    """The folders of the models in the package."""
+    return sorted(x for x in SHIPPED.iterdir() if x.is_dir()) if SHIPPED.is_dir() else []
+
+
+def find(name_or_path: str | Path) -> Found:
+    """The model's name, its folder, fetched from the hub if it is neither shipped nor a folder, the adapter after its + and the
+    transforms after its @. Raises LoadError."""
+    if not isinstance(name_or_path, str | Path):
+        raise LoadError(f"A model is {shown(name_or_path)}; {_ways()}")
+    rest, weights = without_weights(name_or_path)
+    base, adapter = adapters.parted(rest)
+    name, folder = _found(base)
+    if adapter:
+        adapters.home(folder, name, adapter)
+    try:
+        weights = spelled(transforms(weights))
+    except ParamError as error:
+        raise LoadError(f"{name} cannot be made so: {error}") from None
+    return Found(str(with_weights(adapters.joined(name, adapter), weights)), folder, adapter, weights)
+
+
+def changes_of(reference: str | Path) -> dict[str, str]:
+    """The changed `weights` and the `adapter` that a model's reference asks for, as a header has them; nothing is looked up."""
+    rest, weights = without_weights(reference)
+    asked = {"weights": weights, "adapter": adapters.parted(rest)[1]}
+    return {name: value for name, value in asked.items() if value}
+
+
+def _found(name_or_path: str | Path) -> tuple[str, Path]:
+    """Name and folder of a model without an adapter."""
+    name = str(name_or_path)
+    try:
+        folder = expanded(name)
+    except PathRefusal as error:
+        raise LoadError(f"{path_shown(name)!r} is no name of a model: {error.why}; {_ways()}") from None
+    if isinstance(name_or_path, str) and re.fullmatch(r"[\w-]+", name) and (SHIPPED / name).is_dir():
+        return name, SHIPPED / name
+    if isinstance(name_or_path, Path) or folder.is_absolute() or re.search(r"[/\\]", name):
+        if folder.is_dir():
+            return folder.resolve().name, folder
+        hub = isinstance(name_or_path, str) and re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name)
+        if not hub:
+            raise LoadError(f"There is no folder {path_shown(name)}; {_ways()}")
+    elif not re.fullmatch(r"[\w-][\w.-]*", name):
+        raise LoadError(f"{path_shown(name)!r} is no name of a model; {_ways()}")
+    return name, fetch(name)
+
+
+def fetch(name: str) -> Path:
+    """The hub's snapshot of `name`, from the local cache where it lies there. Its config is judged before its weights
+    are downloaded; nothing but safetensors and the texts beside them is."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError
+
+    texts = ["*.json", "chat_template.jinja"]
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=texts, ignore_patterns=["*/*"]))
+        describe(folder, name)
+        return Path(
+            snapshot_download(name, allow_patterns=[*texts, "model*.safetensors"], ignore_patterns=["*/*"])
+        )
+    except LoadError:
+        raise
+    except GatedRepoError:
+        raise LoadError(
+            f"{name} is given only to those who accepted its licence; do so on its page of the hub, then log in there with "
+            "'hf auth login'."
+        ) from None
+    except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
+        what = type(error).__name__
+        raise LoadError(f"{name} could not be fetched from the hub ({what}); {_ways()}") from None
+
+
+def _ways() -> str:
+    names = ", ".join(x.name for x in _shipped()) or "none"
+    return f"use a shipped model ({names}), a folder written with a path separator (./model), or the id of a hub model."
+
+
+def describe(
+    folder: Path, name: str, heads: Mapping[str, Path] | None = None, adapter: str = "", weights: str = ""
+) -> ModelSpec:
+    """The spec of the model in `folder` with this adapter, and the names of the draft heads in it or given. What `weights` make
+    of its shape is known only when they have made it."""
+    config = read_json(folder, "config.json")
+    if config is None:
+        adapters.refuse_peft(folder)
+        raise LoadError(f"{folder} has no config.json; give the folder of a complete checkpoint.")
+    return replace(
+        spec_from_config(config, name), heads=tuple(folders(folder, heads)), adapter=adapter, weights=weights
+    )
+
+
+def _device(device: str | None) -> torch.device:
+    try:
+        return device_named(device)
+    except DeviceRefusal as error:
+        raise LoadError(str(error)) from None
+
+
+def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
+    if dtype is None:
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise LoadError(f"The type {name[:40]!r} is not supported; use one of {', '.join(DTYPES)}.")
+    return DTYPES[name]
+
+
+def _fits(spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> None:
+    """LoadError if the weights alone do not fit into the memory that is free."""
+    needed, free = spec.params * dtype.itemsize, free_bytes(device)
+    if spec.tied and can_pack(dtype, device):  # packed for the head, and plain for looking up
+        needed += spec.vocab * spec.d_model * dtype.itemsize
+    if free is not None and needed > free:
+        raise LoadError(
+            f"{spec.name} needs {needed / 2**30:.1f} GiB as {str(dtype).removeprefix('torch.')} and {free / 2**30:.1f} GiB are "
+            f"free on {device}; use a smaller type or a smaller model."
+        )
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Bytes of memory that are free on `device`; None where the system does not say."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        text = Path("/proc/meminfo").read_text()
+    except OSError:
+        return None  # not Linux: the operating system will say so itself
+    available = re.search(r"MemAvailable:\s+(\d+) kB", text)
+    return int(available[1]) << 10 if available else None
+
+
+def fingerprint(folder: Path, adapter: str = "", weights: Sequence[WeightTransform] = ()) -> str:
+    """16 hex digits over the config and the weight files, over those of an adapter in the folder, and over what transforms make
+    of them: their names and knobs, and the text that they look at."""
+    parts, read = [], [folder / "config.json", *files(folder)]
+    if adapter:
+        read += [folder / adapters.FOLDER / adapter / x for x in ("config.json", "model.safetensors")]
+    for path in read:
+        stat = path.stat()
+        parts.append(f"{path.name} {_digest(path.resolve(), stat.st_size, stat.st_mtime_ns)}")
+    parts += [f"weights {json.dumps(x.record(), sort_keys=True)}" for x in weights]
+    if any(x.reads for x in weights):
+        parts.append(f"calibration {hashlib.sha256(CALIBRATION.read_bytes()).hexdigest()}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=256)
+def _digest(path: Path, size: int, changed: int) -> str:
+    """sha256 of a file of `size` bytes; of one above WHOLE, its length, first and last MiB. `changed` keys the cache."""
+    digest = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        if size <= WHOLE:
+            digest.update(file.read())
+        else:
+            digest.update(file.read(EDGE))
+            file.seek(-EDGE, 2)
+            digest.update(file.read(EDGE))
+    return digest.hexdigest()

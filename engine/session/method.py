@@ -1,0 +1,456 @@
+"""Method: one part of each kind, and the check that they fit each other and the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, cast
+
+from decodescope.engine.core.activity import Activity
+from decodescope.engine.core.arguments import shown
+from decodescope.engine.core.component import KINDS, Component, build, recorded, registry
+from decodescope.engine.core.component import roles as all_roles
+from decodescope.engine.core.exactness import Exactness
+from decodescope.engine.core.params import nearest
+from decodescope.engine.core.probe import Needs, union
+from decodescope.engine.core.refusal import Refusal
+from decodescope.engine.core.roles import BOTH, SMALL, words
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.bases.acceptance import AcceptanceRule
+from decodescope.engine.decoding.bases.codec import Codec
+from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.bases.law import TargetLaw
+from decodescope.engine.decoding.bases.policy import CachePolicy
+from decodescope.engine.decoding.bases.prompt_context import PromptContext
+from decodescope.engine.decoding.bases.router import Router
+from decodescope.engine.decoding.bases.sampler import Sampler
+from decodescope.engine.decoding.bases.schedule import Schedule
+from decodescope.engine.decoding.bases.selector import Selector
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.methods.acceptance.lossless import Lossless
+from decodescope.engine.methods.codecs.unpacked import Unpacked
+from decodescope.engine.methods.contexts.whole_prompt import WholePrompt
+from decodescope.engine.methods.depth.all_layers import AllLayers
+from decodescope.engine.methods.drafters.none import NoDraft
+from decodescope.engine.methods.laws.own import Own
+from decodescope.engine.methods.policies.keep_all import KeepAll
+from decodescope.engine.methods.routers.entropy import Entropy
+from decodescope.engine.methods.samplers.chain import chained
+from decodescope.engine.methods.samplers.greedy import Greedy
+from decodescope.engine.methods.schedules.fixed import Fixed
+from decodescope.engine.methods.selectors.low_confidence import LowConfidence
+from decodescope.engine.methods.strategies.draft_verify import DraftVerify
+from decodescope.engine.trace.query.causes import causes_of_parts
+
+
+class MethodError(Refusal):
+    """The parts of a method do not fit together, or do not fit the model. One sentence: who, why, and the way out."""
+
+
+class _AllHeads(tuple[str, ...]):
+    """The heads of a model that has every kind; `kinds` are those that somebody asked for."""
+
+    def __init__(self) -> None:
+        self.kinds: set[str] = set()
+
+    def __contains__(self, kind: object) -> bool:
+        self.kinds.add(str(kind))
+        return True
+
+
+@dataclass
+class Method:
+    """A composition: a strategy, and the parts that it consults."""
+
+    strategy: Strategy = field(default_factory=DraftVerify)
+    drafter: Drafter = field(default_factory=NoDraft)
+    schedule: Schedule = field(default_factory=Fixed)
+    acceptance: AcceptanceRule = field(default_factory=Lossless)
+    context: PromptContext = field(default_factory=WholePrompt)
+    policy: CachePolicy = field(default_factory=KeepAll)
+    codec: Codec = field(default_factory=Unpacked)
+    depth: Depth = field(default_factory=AllLayers)
+    selector: Selector = field(default_factory=cast(Callable[[], Selector], LowConfidence))
+    router: Router = field(default_factory=cast(Callable[[], Router], Entropy))
+    law: TargetLaw = field(default_factory=Own)
+    sampler: Sampler = field(default_factory=Greedy)
+
+    def __post_init__(self) -> None:
+        for kind, part in self.parts().items():
+            if getattr(part, "kind", None) != kind:
+                way = f"Method.of({part!r})" if isinstance(part, str) else "what the family's files define"
+                raise MethodError(
+                    f"{kind} = {shown(part)}: must be a part of that kind; use {way}, or Method.named."
+                )
+
+    @classmethod
+    def of(cls, given: Method | str | Mapping[str, Any] | None) -> Method:
+        """The method itself; that of a part's name, "prompt_lookup" or "h2o", with the usual ones beside it; that of a mapping
+        from kinds to names, and from knobs, as {"drafter.length": 6}, to values; plain greedy decoding for None. Raises
+        ParamError or MethodError."""
+        if isinstance(given, Method):
+            return given
+        if isinstance(given, Mapping):
+            knobs = {name: value for name, value in given.items() if "." in str(name)}
+            return cls.named({kind: name for kind, name in given.items() if kind not in knobs}, knobs)
+        if given is None:
+            return cls.named()
+        if not isinstance(given, str):
+            raise MethodError(f"method is {shown(given)}: give a Method, or the name of one of its parts.")
+        shelves = {kind: [name for name, part in registry(kind).items() if part.listed] for kind in KINDS}
+        homes = [kind for kind, names in shelves.items() if given in names]
+        if len(homes) == 1:
+            return cls.named({homes[0]: given})
+        if not homes:
+            close = nearest(given, [name for names in shelves.values() for name in names])
+            raise MethodError(
+                f"no part is called {shown(given)}.{close} The command `decodescope methods` lists them."
+            )
+        kinds = " and ".join(f"a {kind}" for kind in homes)
+        raise MethodError(f"{given} is the name of {kinds}: say which, such as {{{homes[0]!r}: {given!r}}}.")
+
+    @classmethod
+    def named(
+        cls,
+        names: Mapping[str, str | Iterable[str]] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Method:
+        """Compose by name: names maps a kind to a component's name; for "sampler" a list of names makes a chain.
+
+        settings maps a kind, or the name of a chained sampler, to knobs; values may be text as typed on a command line, and
+        {"drafter.length": 6} is {"drafter": {"length": 6}}.
+        Raises ParamError for names, knobs or values that do not exist, MethodError for settings of a part not chosen.
+        """
+        names, settings = dict(names or {}), _knobs(settings or {})
+        parts: dict[str, Any] = {}
+        for kind in KINDS:
+            chosen = names.pop(kind, None)
+            if kind == "sampler" and chosen is not None:
+                stages = [chosen] if isinstance(chosen, str) else list(chosen)
+                knobs = settings.pop("sampler", {}) if len(stages) == 1 else {}
+                built = [build("sampler", stage, {**knobs, **settings.pop(stage, {})}) for stage in stages]
+                parts[kind] = chained(cast(list[Sampler], built))
+            elif chosen is not None or kind in settings:
+                parts[kind] = build(kind, str(chosen or usual(kind).name), settings.pop(kind, {}))
+        if names:
+            odd = next(iter(names))
+            raise MethodError(
+                f"there is no part {odd!r}.{nearest(odd, KINDS)} Parts are: {', '.join(KINDS)}."
+            )
+        if settings:
+            odd = next(iter(settings))
+            raise MethodError(
+                f"settings name {odd!r}, which is no part of this method. Use {', '.join(KINDS)}, or the name of a sampler "
+                "that was chosen."
+            )
+        return cls(**parts)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Mapping[str, Any]]) -> Method:
+        """The method of a trace's header. Raises ParamError where that names none of ours."""
+        parts: dict[str, Any] = {kind: recorded(kind, part) for kind, part in record.items()}
+        return cls(**parts)
+
+    def record(self) -> dict[str, dict[str, Any]]:
+        """kind -> {"name": ..., knob: value, ...}; a chain of samplers has "stages"."""
+        return {kind: part.record() for kind, part in self.parts().items()}
+
+    def said(self) -> dict[str, dict[str, Any]]:
+        """kind -> what the part says of itself in a trace's header, and whether it is the usual one."""
+        unnamed = "the text may differ"  # a part from elsewhere may give no reason
+        changes = {
+            "strategy": "" if self.strategy.lossless else self.strategy.changes or unnamed,
+            "acceptance": "" if self._exact else self.acceptance.changes or unnamed,
+        }
+        return {
+            kind: {
+                "usual": x.name == usual(kind).name,
+                **x.says(),
+                **({"changes": why} if (why := changes.get(kind)) else {}),
+                **(
+                    {"calibrated": {knob: one.told() for knob, one in x.calibrated.items()}}
+                    if x.calibrated
+                    else {}
+                ),
+            }
+            for kind, x in self.parts().items()
+        }
+
+    def parts(self) -> dict[str, Component]:
+        """kind -> part."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def mark_files(self) -> None:
+        """Let every knob that names a file hold its name and hash, as a record does. Raises FileRefusal."""
+        for part in self.parts().values():
+            part.mark_files()
+
+    def idle(self, did: Activity) -> list[str]:
+        """Of each part that is used and did nothing at all in a run, why, as a sentence."""
+        did.length, did.samplers = self.drafter.knobs().get("length"), len(self.sampler.in_order)
+        parts = [x for kind, x in self.used.items() if kind != "sampler"] + self.sampler.in_order * (
+            "sampler" in self.used
+        )
+        return [why for part in parts if (why := part.idle(did))]
+
+    @property
+    def needs(self) -> Needs:
+        """What the parts together ask of the target's passes."""
+        return union(part.needs for part in self.parts().values())
+
+    @property
+    def used(self) -> dict[str, Component]:
+        """kind -> part, of the strategy and of what it uses."""
+        return {
+            kind: part for kind, part in self.parts().items() if kind in ("strategy", *self.strategy.uses)
+        }
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The further models that it reads, by role: those that the parts in use ask for; no role twice."""
+        return tuple(dict.fromkeys(role for part in self.used.values() for role in part.lanes))
+
+    @property
+    def decoding_lanes(self) -> tuple[str, ...]:
+        """Those of them that are read while decoding: what a context or a policy asks for looks at the prompt, and then no
+        more."""
+        looking = ("context", "policy")
+        asked = {role for kind, part in self.used.items() if kind not in looking for role in part.lanes}
+        return tuple(role for role in self.lanes if role in asked)
+
+    def lane_needs(self, role: str) -> Needs:
+        """What the parts that ask for this model ask of its passes."""
+        return union(part.lane_needs for part in self.used.values() if role in part.lanes)
+
+    def target_heads(self, spec: ModelSpec) -> frozenset[str]:
+        """The kinds of heads that it reads of a target of shape `spec`: those without which a part in use would refuse it."""
+        asked = _AllHeads()
+        for part in self.used.values():
+            part.refuse(self, replace(spec, heads=asked))
+        return frozenset(asked.kinds)
+
+    @property
+    def exactness(self) -> Exactness:
+        """How the text relates to plain decoding of the model that the method runs on (`engine/core/exactness.py`). Changes of
+        that model's weights are not known here; the header of a run counts them in."""
+        return causes_of_parts(self.record(), self.said()).exactness
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the text is identical in distribution to plain decoding of the model under the same sampler."""
+        return self.exactness == "lossless"
+
+    @property
+    def exact(self) -> bool:
+        """Whether the text has the distribution that was asked for, with its guidance and constraints: no part changes it."""
+        return self.exactness in ("lossless", "exact_for_settings")
+
+    @property
+    def _exact(self) -> bool:
+        """Whether the rule, with these drafts and this sampler, changes nothing."""
+        exact = self.acceptance.lossless or (self.acceptance.matches and self.sampler.greedy)
+        return exact or (not self.drafter.drafts and self.acceptance.draws)
+
+    def check(self, spec: ModelSpec, roles: Iterable[str] = ()) -> None:
+        """Raise MethodError if a part is not used, not fitting, or lacks a model; `roles` are the further models given."""
+        self._check_reading(spec)
+        self._check_cut(spec)
+        for kind, part in self.parts().items():
+            if kind not in self.used and part != usual(kind):
+                uses = ", ".join(sorted(self.strategy.uses)) or "none"
+                raise MethodError(
+                    f"{self.strategy.name} uses no {kind}, so {part.name} would be ignored; leave the {kind} out"
+                    f"{self._another(kind, spec)}. ({self.strategy.name} uses: {uses}.)"
+                )
+            for other in self.parts().values():
+                why = part.conflicts.get(other.name)
+                if why:
+                    raise MethodError(f"{part.name} does not go with {other.name}: {why}")
+            reason = part.unreadable() or part.refuse(self, spec)
+            if reason:
+                raise MethodError(reason)
+        self._check_schedule()
+        self._check_proposal()
+        given = set(roles)
+        for part in self.used.values():
+            for role in (x for x in part.lanes if x not in given):
+                raise MethodError(
+                    f"{part.name} needs a model in the role {role!r}: give {' '.join(words(role))} (Python: "
+                    f"models={{{role!r}: model}}), e.g. the shipped {_shipped(role)}."
+                )
+
+    def _another(self, kind: str, spec: ModelSpec) -> str:
+        """The strategy that is recommended to those who want a part of `kind`: the first one that goes with all parts and the
+        model, else the first one where the model alone is in the way; empty: none does."""
+        shelf = registry("strategy")
+        for name in dict.fromkeys((using(kind), usual("strategy").name, *shelf)):
+            other = replace(self, strategy=cast(Strategy, shelf[name]()))
+            if any(part != usual(x) and x not in other.used for x, part in other.parts().items()):
+                continue
+            if other.strategy.sides != ("left" if spec.causal else "both"):
+                return f", or choose the strategy {name} and a model {'without' if spec.causal else 'with'} a causal mask"
+            try:
+                other.check(spec, all_roles())
+            except MethodError:
+                continue
+            return f", or choose the strategy {name}"
+        return ""
+
+    def _filling(self, spec: ModelSpec) -> str:
+        """A strategy for models that read both sides of a text: the first one that goes with all parts and the model."""
+        names = [name for name, cls in registry("strategy").items() if cls.sides == "both"]  # type: ignore[attr-defined] # a Strategy's
+        for name in names:
+            with suppress(MethodError):
+                replace(self, strategy=cast(Strategy, build("strategy", name))).check(spec, all_roles())
+                return name
+        return names[0]
+
+    def _check_reading(self, spec: ModelSpec) -> None:
+        """What the strategy writes must be what the model reads: from left to right, or places with text on both sides."""
+        if spec.causal and self.strategy.sides == "both":
+            raise MethodError(
+                f"{self.strategy.name} fills places with text on both sides, and {spec.name} reads from left to right only: "
+                "choose a model without a causal mask, or the strategy draft_verify."
+            )
+        if not spec.causal and self.strategy.sides == "left":
+            raise MethodError(
+                f"{self.strategy.name} writes from left to right, and {spec.name} reads its text in both directions: choose a "
+                f"model with a causal mask, or the strategy {self._filling(spec)}."
+            )
+        self._check_blocks(spec)
+        self._check_picture(spec)
+
+    def _check_cut(self, spec: ModelSpec) -> None:
+        """What keeps or packs entries by layer and KV head wants as many of them in each layer."""
+        for part in (self.context, self.policy, self.codec) if spec.groups else ():
+            if part != usual(part.kind):
+                raise MethodError(
+                    f"{part.name} works by layer and KV head, and {spec.name} was cut: its layers no longer have as many of "
+                    f"them. Choose the {part.kind} {usual(part.kind).name}, or the whole model."
+                )
+
+    def _check_blocks(self, spec: ModelSpec) -> None:
+        """A token decoder that sees its own block alone writes with what tells it of the others, and with nothing else."""
+        name, blocks = self.strategy.name, self.strategy.writes == "blocks"
+        if spec.block_length and not blocks:
+            raise MethodError(
+                f"{name} reads all of the text, and {spec.name} sees blocks of {spec.block_length} tokens: choose the strategy "
+                f"{_writing('blocks')}, or another model."
+            )
+        if blocks and not spec.block_length:
+            raise MethodError(
+                f"{name} writes with a Block Transformer, and {spec.name} is none: choose a model whose config.json gives "
+                "block_length, such as lab-blocks, or the strategy draft_verify."
+            )
+
+    def _check_picture(self, spec: ModelSpec) -> None:
+        """Rows and cells are those of a picture, and a model that waits to be told which cell comes next is told."""
+        name, writes = self.strategy.name, self.strategy.writes
+        if spec.picture is None and writes in ("rows", "cells"):
+            raise MethodError(
+                f"{name} writes pictures, and {spec.name} writes none: choose a model whose config.json has a picture, or the "
+                "strategy draft_verify."
+            )
+        if spec.picture is None:
+            return
+        if spec.picture.cells and writes != "cells":
+            raise MethodError(
+                f"{name} writes one token behind another, and {spec.name} waits to be told which cell comes next: choose the "
+                f"strategy {_writing('cells')}, or a model that writes pictures in raster order."
+            )
+        if not spec.picture.cells and writes == "cells":
+            raise MethodError(
+                f"{name} tells a model which cell comes next, and {spec.name} writes all in raster order: choose a model whose "
+                "config.json gives picture.cells, or the strategy draft_verify."
+            )
+
+    def check_models(self, specs: Mapping[str, ModelSpec]) -> None:
+        """Raise MethodError if a further model, given by role, lacks what a part needs of it."""
+        for role, spec in specs.items():
+            if spec.causal == (role in BOTH):
+                reads = "from left to right only" if spec.causal else "in both directions"
+                raise MethodError(
+                    f"{spec.name} reads its text {reads}, so it cannot be the {role} model: choose a model "
+                    f"{'without' if spec.causal else 'with'} a causal mask."
+                )
+            if spec.block_length:
+                why = f"{spec.name} sees blocks of {spec.block_length} tokens"
+                raise MethodError(f"{why}, so it cannot be the {role} model: choose another.")
+            for part in self.used.values():
+                if role in part.lanes and (reason := part.lacks(role, spec)):
+                    raise MethodError(reason)
+
+    def _check_schedule(self) -> None:
+        """Only a drafter that asks it may be given a schedule: any other would draft as if it were not there. One that only
+        says when to draft goes with all that draft."""
+        if self.schedule.gates and not self.drafter.drafts:
+            raise MethodError(
+                f"{self.drafter.name} drafts nothing, so the schedule {self.schedule.name} would be ignored; choose the "
+                "schedule fixed, or a drafter such as prompt_lookup."
+            )
+        if not self.schedule.adapts or self.drafter.scheduled:
+            return
+        why = "drafts a tree, as set" if self.drafter.branches else "does not ask how long to draft"
+        raise MethodError(
+            f"{self.drafter.name} {why}, so the schedule {self.schedule.name} would be ignored; choose the schedule fixed, or "
+            "a drafter that writes a chain from a model, such as draft_model with width = 1."
+        )
+
+    def _check_proposal(self) -> None:
+        """A rule must be exact for the kind of draft that comes, and able to read its shape."""
+        if not self.drafter.drafts or "acceptance" not in self.strategy.uses:
+            return
+        if self.acceptance.chain_only and self.drafter.branches:
+            raise MethodError(
+                f"{self.acceptance.name} reads chains only and {self.drafter.name}, as set, drafts a tree; choose the "
+                "acceptance lossless, or settings without branches."
+            )
+        if self.sampler.greedy:
+            return
+        kind = self.drafter.proposes
+        if kind not in self.acceptance.exact_for:
+            exact = ", ".join(sorted(self.acceptance.exact_for))
+            raise MethodError(
+                f"{self.acceptance.name} is exact for drafts that are {exact}; those of {self.drafter.name} are {kind}. "
+                "Choose the acceptance lossless."
+            )
+
+
+def usual(kind: str) -> Component:
+    """The part of this kind that a method has where none is named."""
+    factory = next(f.default_factory for f in fields(Method) if f.name == kind)
+    return cast(Callable[[], Component], factory)()
+
+
+def using(kind: str) -> str:
+    """The name of a strategy that uses this kind of part, the usual one if it does, or is of this kind."""
+    own = cast(Strategy, usual("strategy"))
+    if kind == own.kind or kind in own.uses:
+        return own.name
+    shelf = cast(dict[str, type[Strategy]], registry("strategy"))
+    return next(name for name, cls in shelf.items() if kind in cls.uses)
+
+
+def _shipped(role: str) -> str:
+    """A model that may have this role."""
+    return "lab-draft" if role in SMALL else "lab-mdm" if role in BOTH else "lab"
+
+
+def _writing(what: str) -> str:
+    """The name of a strategy that writes cells of a picture in any order, or a text by blocks."""
+    return next(name for name, cls in registry("strategy").items() if cls.writes == what)  # type: ignore[attr-defined] # a Strategy's
+
+
+def _knobs(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Part -> knob -> value, of settings by part or by part and knob."""
+    knobs: dict[str, dict[str, Any]] = {}
+    for key, value in settings.items():
+        part, dot, knob = str(key).partition(".")
+        if not dot and not isinstance(value, Mapping):
+            raise MethodError(
+                f"settings of {part} are {shown(value)}: give its knobs, such as {{'length': 6}}."
+            )
+        knobs.setdefault(part, {}).update({knob: value} if dot else value)
+    return knobs

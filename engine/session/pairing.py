@@ -1,0 +1,201 @@
+"""Pairing: which models a method reads, whether they go together, and what they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from decodescope.engine.core.arguments import Along
+from decodescope.engine.core.roles import TARGET, WHOLE
+
+from .load import made_of
+from .method import Method, MethodError
+
+if TYPE_CHECKING:
+    from decodescope.engine.core.spec import ModelSpec
+    from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
+    from decodescope.engine.model.forward.decoder import Decoder
+    from decodescope.engine.saved.file import SavedCache
+
+    from .load import Model
+
+
+class Reader(Protocol):
+    """What is asked of a model that need not be loaded yet."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def spec(self) -> ModelSpec:
+        """Its shape."""
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """What splits its text; None where it has none."""
+
+
+R = TypeVar("R", bound=Reader)
+
+
+def paired(method: Method, model: Model, models: Mapping[str, Model]) -> dict[str, Model]:
+    """Role -> model of all that `method` reads, the target first; `models` may hold more.
+
+    Raises MethodError if its parts do not fit each other or their models, if one of these is missing, or if the models do
+    not go together.
+    """
+    used = fitting(method, model, models)
+    _same_device(used)
+    calibrated(method, used)
+    return used
+
+
+def calibrated(method: Method, used: Mapping[str, Model]) -> None:
+    """Raise MethodError if a knob has a value that was found for another method, or on other models than these by role."""
+    record = method.record()
+    for kind, part in method.parts().items():
+        for knob, chosen in part.calibrated.items():
+            if why := chosen.unfit(kind, knob, record, used):
+                raise MethodError(why)
+
+
+def fitting(method: Method, model: R, models: Mapping[str, R]) -> dict[str, R]:
+    """The same of models that need not be loaded yet; so nothing is said of the devices that they lie on."""
+    method.check(model.spec, models)
+    used = {TARGET: model, **{role: models[role] for role in method.lanes}}
+    method.check_models({role: x.spec for role, x in used.items() if role != TARGET})
+    same_tokens(used)
+    reading: tuple[Any, ...] = (
+        method.drafter,
+        method.strategy,
+        *method.sampler.in_order,
+    )  # each family says it itself
+    for part in reading:
+        if part.reads_text and model.tokenizer is None:
+            raise MethodError(
+                f"{model.spec.name} has no tokenizer, so {part.name} cannot read its text; leave the text out."
+            )
+    return used
+
+
+def shadowable(method: Method, shadow: Along = True) -> None:
+    """Raise MethodError where a full cache beside the target's, or the whole model, would say nothing."""
+    strategy, policy = method.strategy, method.policy
+    if shadow and not strategy.uses & {"policy", "codec"}:
+        why = "does not read one text from its front to its end, so no model can read along"
+        cache = "keeps every entry as it is, so a shadow cache says nothing"
+        raise MethodError(f"{strategy.name} {why if shadow == 'model' else cache}: leave it out.")
+    if shadow == "model" and policy.shadowed:
+        own = "goes by the attention of a full cache beside the target's, and one of another model has other attention"
+        raise MethodError(f"{policy.name} {own}: choose other knobs, or let the full cache read along alone.")
+
+
+def reading_along(
+    method: Method, model: Model, shadow: Along, models: Mapping[str, Model]
+) -> dict[str, Model]:
+    """What reads along with the target, by its role: the model that it was made of, given in `models` or loaded; nothing
+    unless `shadow` asks for it. Raises MethodError where it would say nothing, LoadError."""
+    shadowable(method, shadow)
+    if shadow is True and model.spec.groups:
+        cut = f"{model.name} lacks heads, so a full cache beside tells no attention that was lost"
+        raise MethodError(
+            f'{cut}: let the model that it was made of read along, shadow="model", or leave it out.'
+        )
+    if shadow != "model":
+        return {}
+    used = {TARGET: model, WHOLE: models[WHOLE] if WHOLE in models else made_of(model)}
+    same_tokens(used)
+    _same_device(used)
+    return {WHOLE: used[WHOLE]}
+
+
+def reader(models: Mapping[str, Model]) -> tuple[Decoder | None, int]:
+    """Of a run's models by role what reads along, None: the target itself with a full cache; and bytes of weights that are
+    there for it alone."""
+    whole, own = models.get(WHOLE), models[TARGET]
+    if whole is None:
+        return None, 0
+    decoder = whole.decoder
+    return decoder.limited(vocabulary(models)), 0 if whole is own else whole.spec.weight_bytes(
+        decoder.dtype.itemsize
+    )
+
+
+def same_tokens(models: Mapping[str, Reader]) -> None:
+    """Raise MethodError if an id stands for other text in one of them than in the target. Ids that one of them lacks pad it
+    to a round size, and are never chosen."""
+    target = models[TARGET]
+    ours = target.tokenizer
+    for role, other in models.items():
+        theirs = other.tokenizer
+        if (ours is None) != (theirs is None):
+            raise MethodError(
+                f"{target.name} and {other.name} cannot be compared, since one of them has no tokenizer; add its "
+                "tokenizer.json."
+            )
+        if ours is None or theirs is None or ours is theirs:
+            continue
+        if differs := ours.same_ids(theirs, max(target.spec.vocab, other.spec.vocab)):
+            raise MethodError(
+                f"{other.name} cannot be the {role} model of {target.name}: their tokenizers differ at id "
+                f"{differs[0]} ({differs[1]!r} against {differs[2]!r}). Use a model with the same tokenizer."
+            )
+
+
+def _same_device(models: Mapping[str, Model]) -> None:
+    """Raise MethodError if they lie on several devices. Their types may differ."""
+    target = models[TARGET]
+    for role, other in models.items():
+        if other.decoder.device != target.decoder.device:
+            here, there = target.decoder.device, other.decoder.device
+            raise MethodError(
+                f"{other.name} cannot be the {role} model of {target.name}: it lies on {there}, and {target.name} on {here}. "
+                f"Load both with device={str(here)!r}."
+            )
+
+
+def vocabulary(models: Mapping[str, Model]) -> int:
+    """How many ids all of them have; what one has beyond is padding."""
+    return min(x.decoder.vocab for x in models.values())
+
+
+def continued(
+    method: Method, model: Model, saved: SavedCache | None, prompt: Sequence[int]
+) -> SavedCache | None:
+    """The `saved` cache, if there is one. Raise MethodError if a run of `method` over `prompt` cannot go on from it: it is
+    another model's, or a part needs the passes over its tokens, which nobody makes."""
+    if saved is None:
+        return None
+    if saved.head.fingerprint != model.fingerprint:
+        theirs = f"{saved.head.model} ({saved.head.fingerprint})"
+        raise MethodError(
+            f"the loaded cache is of {theirs}, and this is {model.name} ({model.fingerprint}): load that model."
+        )
+    if list(prompt[: len(saved.tokens)]) != saved.tokens:
+        begins = f"the prompt does not begin with the {len(saved.tokens)} tokens of the loaded cache"
+        raise MethodError(f"{begins}: leave the cache out, or give its prompt.")
+    usual = Method()
+    for part, other in (
+        (method.context, usual.context),
+        (method.policy, usual.policy),
+        (method.codec, usual.codec),
+    ):
+        if not part.lossless:
+            early = f"{part.name} works from the prompt's first pass on, and a loaded cache needs none"
+            raise MethodError(f"{early}: choose {other.name}.")
+    if method.depth.reads:
+        own = f"{method.depth.name} reads the prompt by its own rule, and for a loaded cache all layers ran"
+        raise MethodError(f"{own}: leave the cache out, or choose the depth all_layers.")
+    if method.needs | method.drafter.asks(model.spec):
+        asks = next((x for kind, x in method.used.items() if kind != "drafter" and x.needs), method.drafter)
+        reads = (
+            "a drafter that reads the text, such as prompt_lookup"
+            if asks is method.drafter
+            else f"another {asks.kind}"
+        )
+        raise MethodError(
+            f"{asks.name} wants what passes over the prompt leave behind, and a loaded cache has none: choose {reads}, or read "
+            "the prompt anew."
+        )
+    return saved

@@ -1,0 +1,349 @@
+"""Fork: a run made anew up to a step, checked against its record, which then goes on with something changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from decodescope.engine.core.exactness import worst
+from decodescope.engine.core.roles import TARGET, WHOLE
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.trace.encoding.forks import ANEW, Leg, forked, legs
+from decodescope.engine.trace.query.causes import causes_of
+from decodescope.engine.trace.records.events import Header, Level, Step
+from decodescope.engine.trace.records.parts import said
+
+from ..heading import further, reports
+from ..method import Method, MethodError
+from ..pairing import calibrated
+from ..session import Session
+from .forcing import Forced, kept
+
+if TYPE_CHECKING:
+    from ..load import Model
+
+
+class Fork(Session):
+    """A session that repeats the run of `header` up to `step`, then goes on with another method, seed or length, or with
+    forced verdicts in that step. With no change it goes on as that run did.
+
+    steps:  of the recorded run, at least those before `step`
+    forced: node -> whether it is accepted, of the step `step`;  story: what the header says of it, `fork`
+    The trace is a whole one: its first steps are those of the run, its header's `fork` tells where it left it. A part of the
+    method that is the same stays as it stands, with what it has learnt; one that is not begins there. Where strategy,
+    drafter, schedule, policy, codec or the models are others, the models read the text anew. A value that was calibrated keeps
+    the name of its calibration while method and models are those that it was found for.
+
+    Raises MethodError where the run cannot be repeated or the change does not fit; a step that comes out otherwise than
+    recorded ends the fork with the reason "bad_input".
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        model: Model,
+        header: Header,
+        steps: Sequence[Step],
+        step: int,
+        *,
+        models: Mapping[str, Model] | None = None,
+        method: Method | None = None,
+        seed: int | None = None,
+        max_new_tokens: int | None = None,
+        forced: Mapping[int, bool] | None = None,
+        name: str = "",
+        change: Mapping[str, Any] | None = None,
+        level: Level | None = None,
+    ):
+        forced = dict(forced or {})
+        if not 0 <= step < len(steps):
+            raise MethodError(
+                f"step = {step}: the run has {len(steps)} steps, counted from 0; choose one of them."
+            )
+        first, *later = (leg for leg in legs(header) if leg.first < step or leg.first == 0)
+        last = _last(header, step, method, seed, max_new_tokens, forced)
+        began = Method.from_record(first.method)
+        same_models(header, {"target": model, **(models or {})}, began.lanes)
+        _same_context(began, Method.from_record(last.method))
+        _can_be_forced(Method.from_record(last.method), steps[step], forced)
+        written = sum(len(x.emitted) for x in steps[:step])
+        if last.max_new <= written:
+            raise MethodError(
+                f"max_new_tokens = {last.max_new}: {written} are written before step {step}; allow more."
+            )
+        self._given = dict(models or {})
+        self._expected = [(x.emitted, x.path) for x in steps[:step]]
+        self.story = forked(header, step, name, dict(change or {}), forced)
+        super().__init__(
+            model,
+            began,
+            header.prompt.tolist(),
+            models=models,
+            max_new_tokens=first.max_new or 1,
+            seed=first.seed,
+            stop_tokens=header.stop_tokens,
+            stop_texts=header.stop_texts,
+            chat=header.chat,
+            turn=header.turn,
+            shadow=header.along,
+            level=level or header.levels[-1],  # type: ignore[arg-type]  # the levels of a header that was read
+        )
+        self._drawn_from = first.seed
+        self._plan([*later, last])
+        self._calibrated = self._calibrations(header, method)
+
+    def _plan(self, turns: Sequence[Leg]) -> None:
+        """Keep the legs after the first, and what the header says of all. Raises MethodError where the method of one does not
+        fit, so that it is refused now and not in the middle of the run."""
+        self._turns, methods, self._lanes_read = {}, [self.method], further(self._models)
+        self._reports = reports(self._models) or {}
+        self._used_last: Mapping[str, Model] = self._models
+        for leg in turns:
+            fresh = self._fresh(leg, self.tokens)
+            methods.append(fresh.method)
+            self._lanes_read |= further(fresh._models)
+            self._reports |= reports(fresh._models) or {}
+            self._turns[leg.first], self._used_last = (
+                replace(leg, method=fresh.method.record()),
+                fresh._models,
+            )
+        self._exactness = worst(m.exactness for m in methods)
+        self._tellings = {m.acceptance.name: m.acceptance.telling for m in methods}
+
+    def _calibrations(self, header: Header, method: Method | None) -> dict[str, dict[str, Any]]:
+        """kind -> knob -> what is known of the values of the last leg that were calibrated: the run's, where its method and its
+        models are the same, and those of `method`. Raises MethodError where one of these was found for others."""
+        last, used = self._turns[max(self._turns)].method, self._used_last
+        fingerprints = {TARGET: header.model, **header.lanes}
+        same = all(fingerprints.get(role, {}).get("fingerprint") == x.fingerprint for role, x in used.items())
+        runs = (
+            {kind: said(header, kind).get("calibrated", {}) for kind in last}
+            if same and last == header.method
+            else {}
+        )
+        if method is None:
+            return runs
+        calibrated(method, used)
+        return {
+            kind: {**runs.get(kind, {}), **part.get("calibrated", {})} for kind, part in method.said().items()
+        }
+
+    @property
+    def header(self) -> Header:
+        """The trace's first record: method, seed and length are those of the last leg, the models those of all."""
+        if self._header is None:
+            header, last = super().header, self._turns[max(self._turns)]
+            header.method, header.seed, header.max_new_tokens = last.method, last.seed, last.max_new
+            header.parts = self._said(Method.from_record(last.method))
+            for kind, values in self._calibrated.items():
+                header.parts[kind] |= {"calibrated": values} if values else {}
+            header.fork, header.lanes = self.story, self._lanes_read
+            header.tellings, header.reports = self._tellings, self._reports or None
+            header.forced = any(leg.forced for leg in self._turns.values())
+            header.exactness = worst((self._exactness, causes_of(header).exactness))
+        assert self._header is not None
+        return self._header
+
+    def step(self) -> Step:
+        """One step, of the recorded run or after it."""
+        if self.end is None:
+            self.start()
+        leg = self._turns.get(self.steps)
+        if leg is None or self.end is not None:
+            return super().step()
+        try:
+            self._turn(leg)
+        except (MethodError, EngineFault) as error:
+            self.finish("bad_input", f"The change could not be made at step {self.steps}: {error}")
+            raise EngineFault("bad_input", self.end.message if self.end else str(error)) from None
+        if not leg.forced:
+            return super().step()
+        rule, self.acceptance = self.acceptance, Forced(self.acceptance, leg.forced)
+        try:
+            return super().step()
+        finally:
+            self.acceptance = rule
+
+    def _keep(self, record: Any) -> None:
+        """Before a repeated step is kept, it must be the recorded one."""
+        if isinstance(record, Step) and record.step < len(self._expected):
+            emitted, path = self._expected[record.step]
+            if record.emitted != emitted or (path is not None and record.path != path):
+                raise EngineFault(
+                    "bad_input",
+                    f"Step {record.step} came out otherwise than it was recorded, so this would be no fork of that run: the "
+                    "record comes from another version, processor or number of threads, or its drafts depend on times.",
+                )
+        super()._keep(record)
+
+    def _fresh(self, leg: Leg, tokens: Sequence[int]) -> Session:
+        """A session of its own with the method of a leg, after these tokens."""
+        return Session(
+            self._models["target"],
+            Method.from_record(leg.method),
+            tokens,
+            models={**{role: x for role, x in self._models.items() if role == WHOLE}, **self._given},
+            max_new_tokens=leg.max_new,
+            seed=leg.seed,
+            stop_tokens=sorted(self.stop.tokens),
+            stop_texts=self._stop_texts,
+            chat=self._chat,
+            turn=self._user_turn,
+            level=self.recorder.level,
+            asked=len(self._whole),
+            shadow=self.along,
+        )
+
+    def _turn(self, leg: Leg) -> None:  # noqa: C901, PLR0915
+        """Put the parts of a leg in the place of those that were there, as far as they are others."""
+        fresh, old = self._fresh(leg, self.tokens), self.method
+        changed = {kind for kind, part in fresh.method.parts().items() if part != getattr(old, kind)}
+        anew = bool(changed & ANEW) or fresh.method.lanes != old.lanes
+        anew |= "depth" in changed and (fresh.depth.reads or old.depth.reads)
+        if anew:
+            self._read_anew(fresh)
+            self.drafter, self.schedule = fresh.drafter, fresh.schedule
+            changed |= ANEW | {"depth", "acceptance", "law"}
+        else:
+            self.target.ask(fresh.target.needs)
+        if "acceptance" in changed:
+            self.acceptance = fresh.acceptance
+        if "depth" in changed:
+            self.depth = fresh.depth
+        if "selector" in changed:
+            self.selector = fresh.selector
+            self.selector.begin(self.target.decoder)
+        if "router" in changed:
+            self.router = fresh.router
+        if "law" in changed:
+            self.law = fresh.law
+        if "sampler" in changed:
+            self.sampler, self.sampler_state = fresh.sampler, fresh.sampler_state
+        if leg.seed != self._drawn_from:
+            self.chance, self._drawn_from = Chance(leg.seed), leg.seed
+        parts = {
+            kind: part if kind in changed else getattr(old, kind)
+            for kind, part in fresh.method.parts().items()
+        }
+        self.method = Method(**parts)  # type: ignore[arg-type]  # parts by kind
+        self.max_new, self.length = leg.max_new, fresh.length
+        self.limit, self.limited_by = fresh.limit, fresh.limited_by
+        if anew:
+            self.scratch = None
+            self.method.strategy.begin(self)
+        else:
+            if "depth" in changed:
+                self.depth.meet(self.target)
+                self.depth.begin(self.target.decoder.spec)
+            if "acceptance" in changed:
+                self.acceptance.begin(self.target.decoder)
+            if "law" in changed:
+                self.law.begin(self.context)
+        self.target.policy_us = 0.0
+
+    def _read_anew(self, fresh: Session) -> None:
+        """The lanes of `fresh`, which read the text so far; from here on they are this session's. A policy or codec that
+        changes the cache acts where the run committed: it holds what it would hold had it acted from the first step."""
+        fresh.target.follow(self.target)
+        if fresh.method.policy.lossless and fresh.method.codec.lossless and len(self.tokens) > 1:
+            fresh.target.read(self.tokens[:-1])
+        elif len(self.tokens) > 1:
+            fresh.target.repeat(
+                self.tokens[:-1], [len(emitted) for emitted, _ in self._expected[: self.steps] if emitted]
+            )
+        fresh.target.put(len(self.tokens) - 1)
+        for role, lane in fresh.lanes.items():
+            text = fresh.law.text(role, self.tokens, self.prompt) if role in fresh.law.lanes else self.tokens
+            lane.read(text[:-1] or text)
+        if (
+            fresh.target.shadow is not None
+        ):  # what it saw of the past stands in the record of the steps before
+            fresh.target.shadow.took()
+            fresh.target.shadow.us = 0.0
+        self.target, self.lanes = fresh.target, fresh.lanes
+        self._models = fresh._models
+        self.recorder.attach(self.target)
+        self.recorder.count_anew(self)
+
+
+def same_models(header: Header, given: Mapping[str, Model], lanes: Sequence[str]) -> None:
+    """Raise MethodError if a model of the run is not there, or is another one than it was."""
+    wanted = {"target": header.model, **{role: header.lanes.get(role, {}) for role in lanes}}
+    for role, recorded in wanted.items():
+        name, model = str(recorded.get("name", "?"))[:80], given.get(role)
+        if model is None:
+            raise MethodError(f"The run's {role} model, {name}, is not loaded here: load it first.")
+        if model.fingerprint != recorded.get("fingerprint"):
+            raise MethodError(
+                f"The run was made with {name} ({recorded.get('fingerprint')}) as its {role} model, and here is {model.name} "
+                f"({model.fingerprint}), whose weights are others: load that model first."
+            )
+        dtype = str(model.decoder.dtype).removeprefix("torch.")
+        if role == "target" and dtype != header.dtype:
+            raise MethodError(
+                f"The run was made in {header.dtype}, and {name} is loaded in {dtype}: load it in {header.dtype}."
+            )
+    if header.loaded is not None:
+        raise MethodError(
+            "This run went on from a loaded cache, which its trace does not hold: load the cache again."
+        )
+    if header.parent is not None:
+        raise MethodError(
+            "This run was branched off another one in Python, whose past it does not hold: fork that run."
+        )
+
+
+def _last(
+    header: Header,
+    step: int,
+    method: Method | None,
+    seed: int | None,
+    max_new: int | None,
+    forced: dict[int, bool],
+) -> Leg:
+    """The leg from `step` on; what is None stays as the run had it: method and seed there, the length at its end."""
+    past = legs(header)
+    there = next(leg for leg in reversed(past) if leg.first <= step)
+    return Leg(
+        step,
+        (Method.from_record(there.method) if method is None else method).record(),
+        there.seed if seed is None else seed,
+        (past[-1].max_new or 1) if max_new is None else max_new,
+        forced,
+    )
+
+
+def _same_context(began: Method, last: Method) -> None:
+    """Raise MethodError if the prompt were to be read otherwise than the run read it."""
+    if began.context != last.context:
+        raise MethodError(
+            f"A fork goes on behind the prompt that its run read, so its context stays {began.context.name}, as it was set: "
+            f"choose that one, or run the prompt anew with {last.context.name}."
+        )
+
+
+def _can_be_forced(method: Method, step: Step, forced: Mapping[int, bool]) -> None:
+    """Raise MethodError if these verdicts cannot be forced in this step."""
+    if not forced:
+        return
+    if not method.strategy.verdicts:
+        raise MethodError(f"{method.strategy.name} has no verdicts that could be forced: use draft_verify.")
+    if step.draft is None:
+        raise MethodError(
+            f"Step {step.step} drafted nothing that was recorded, so no verdict can be forced there."
+        )
+    if aside := sorted(set(step.draft.passengers or ()) & set(forced)):
+        raise MethodError(
+            f"Node {aside[0] + 1} rode along for later drafts and is never tried: choose a drafted node."
+        )
+    try:
+        path = kept(step.draft.parents, forced)
+    except ValueError as error:
+        raise MethodError(str(error)) from None
+    reached = {-1, *(step.path or [])}
+    for node in (x for x, ok in forced.items() if not ok and not path):
+        if step.draft.parents[node] not in reached:
+            raise MethodError(
+                f"Node {node + 1} was not reached in step {step.step}: force the node before it to be accepted."
+            )

@@ -1,0 +1,251 @@
+"""run: decode a prompt with a method, and keep the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from decodescope.engine.core.arguments import SEEDS, choice, ids, shown, texts, whole
+from decodescope.engine.core.progress import Progress
+from decodescope.engine.core.roles import TARGET
+from decodescope.engine.model.checkpoint.prompt_notes import PYTHON, prompt_notes
+from decodescope.engine.model.forward.executor import Executor
+from decodescope.engine.trace import PARTIAL, Trace, TraceWriter
+from decodescope.engine.trace.query.summary import Summary, summarise
+from decodescope.engine.trace.records.events import LEVELS, Header, Level, Step
+
+from .load import Model, by_role, loaded
+from .method import Method, MethodError
+from .pairing import Reader
+from .session import Session
+
+
+class Run:
+    """A run, usually a finished one: its text, its tokens, its trace.
+
+    notes: gives its notes, when somebody first asks
+    """
+
+    def __init__(self, model: Model, session: Session, trace: Trace, notes: Callable[[], list[str]] = list):
+        self.session, self.trace = session, trace
+        self._model, self._notes = model, notes
+
+    @property
+    def prompt(self) -> list[int]:
+        """Token ids of the prompt, as it was given."""
+        return self.session.given
+
+    @property
+    def tokens(self) -> list[int]:
+        """Token ids of the text, without the prompt."""
+        return self.session.tokens[self.session.prompt :]
+
+    @property
+    def text(self) -> str:
+        """The text, without the prompt; token ids where the model has no tokenizer."""
+        if self._model.tokenizer is None:
+            return " ".join(map(str, self.tokens))
+        return self._model.tokenizer.decode(self.tokens)
+
+    @cached_property
+    def prompt_notes(self) -> list[str]:
+        """Sentences on special tokens in the prompt, and on how the chat template ends an answer."""
+        return self._notes()
+
+    @property
+    def notes(self) -> list[str]:
+        """Those on the prompt and, once the run has ended, a sentence on each part of the method that did nothing, and why."""
+        return [*self.prompt_notes, *([] if self.session.end is None else self.session.end.notes)]
+
+    @property
+    def summary(self) -> Summary:
+        """The figures of the run."""
+        return summarise(self.trace)
+
+
+def encode(model: Reader, text_or_ids: str | Sequence[int], chat: bool = False) -> list[int]:
+    """Token ids of a prompt: ids as they are, text through the tokenizer, or as a user's turn of a chat. Raises ParamError
+    for what is neither, MethodError for a text where there is no tokenizer."""
+    if not isinstance(text_or_ids, str):
+        return ids(text_or_ids, "the prompt")
+    if model.tokenizer is None:
+        raise MethodError(f"{model.name} has no tokenizer: give the prompt as token ids.")
+    if chat:
+        return model.tokenizer.chat([{"role": "user", "content": text_or_ids}])
+    return model.tokenizer.encode(text_or_ids)
+
+
+class Tee:
+    """A sink that passes every record to several."""
+
+    def __init__(self, *sinks: Any):
+        self.sinks = sinks
+        self._begun = 0  # sinks that took the header
+
+    def write(self, record: Any) -> None:
+        """Append to each, the file first: what is shown is kept."""
+        for i, sink in enumerate(self.sinks):
+            sink.write(record)
+            self._begun = max(self._begun, i + 1)
+
+    def seal(self, end: Any) -> None:
+        """Close each that has a header to close."""
+        for sink in self.sinks[: self._begun]:
+            sink.seal(end)
+
+
+def run(  # noqa: PLR0913
+    model: Model | str | Path,
+    method: Method | str | Mapping[str, str] | None = None,
+    text_or_ids: str | Sequence[int] = "",
+    *,
+    models: Mapping[str, Model | str | Path] | None = None,
+    draft: Model | str | Path | None = None,
+    max_new_tokens: int = 64,
+    seed: int = 0,
+    chat: bool = False,
+    ignore_eos: bool = False,
+    stop: str | Sequence[str] = (),
+    level: Level = "decisions",
+    layers: Sequence[int] | None = None,
+    shadow: bool | str = False,
+    path: str | Path | None = None,
+    on_step: Callable[[Step], None] | None = None,
+) -> Run:
+    """Decode `text_or_ids` with `method` (plain greedy decoding if None) and return text, tokens and trace.
+
+    A model may be given by what `load` takes, a method as `Method.of` takes it: run("lab", "prompt_lookup", text). draft is
+    short for models={"draft": draft}; chat puts the text as a user's turn, by the model's template; ignore_eos goes on after
+    its end token; `stop` is one text or several; shadow keeps a full cache beside, which says what a policy costs, or lets
+    the "model" that the target was made of read along. With a `path` the trace is also written there while the run goes. What
+    takes longer than a second shows its progress (`engine/core/progress.py`). Raises LoadError, MethodError or ParamError for
+    what cannot be run; what fails on the way ends the run with a reason in its trace and raises EngineFault.
+    """
+    asked = Asked(
+        models=models,
+        draft=draft,
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        chat=chat,
+        ignore_eos=ignore_eos,
+        stop=stop,
+        level=level,
+        layers=layers,
+        shadow=shadow,
+    )
+    opened = prepare(model, method, text_or_ids, path=path, **asked)
+    session = opened.session
+    read_prompt(session)
+    with Progress("decoding", session.left, "tokens") as progress:
+        for step in session.stream():
+            progress.add(len(step.emitted))
+            if on_step is not None:
+                on_step(step)
+    return opened
+
+
+class Asked(TypedDict, total=False):
+    """What `run` and `start` may be asked for beside model, method and prompt; `run` says what each is."""
+
+    models: Mapping[str, Model | str | Path] | None
+    draft: Model | str | Path | None
+    max_new_tokens: int
+    seed: int
+    chat: bool
+    ignore_eos: bool
+    stop: str | Sequence[str]
+    level: Level
+    layers: Sequence[int] | None
+    shadow: bool | str
+
+
+def prepare(
+    model: Model | str | Path,
+    method: Method | str | Mapping[str, str] | None,
+    text_or_ids: str | Sequence[int],
+    *,
+    path: str | Path | None = None,
+    executor: Executor | None = None,
+    **asked: Unpack[Asked],
+) -> Run:
+    """The run that is asked for, of which nothing was computed yet; its records go into its trace, and to `path`. Models are
+    loaded after all else was checked. executor: a Seat, where it goes with others. Raises what `run` does for what cannot be
+    run."""
+    draft, given = asked.get("draft"), by_role(asked.get("models"))
+    given |= {} if draft is None else {"draft": draft}
+    composed, stops = Method.of(method), texts(asked.get("stop", ()), "stop")
+    if path is not None and not isinstance(path, str | Path):
+        raise MethodError(f"path is {shown(path)}: give the path of the file that the trace is written to.")
+    chat, level, layers = asked.get("chat", False), asked.get("level", "decisions"), asked.get("layers")
+    count = whole(asked.get("max_new_tokens", 64), "max_new_tokens")
+    seed = whole(asked.get("seed", 0), "seed", 0, SEEDS)
+    choice(level, "level", LEVELS)
+    model, models = loaded(model), {role: loaded(x, role) for role, x in given.items()}
+    session = Session(
+        model,
+        composed,
+        encode(model, text_or_ids, chat),
+        models=models,
+        max_new_tokens=count,
+        seed=seed,
+        stop_tokens=[] if asked.get("ignore_eos") else None,
+        stop_texts=stops,
+        chat=chat,
+        turn=text_or_ids if chat and isinstance(text_or_ids, str) else "",
+        level=level,
+        layers=layers,
+        shadow=asked.get("shadow", False),
+        executor=executor,
+    )
+    trace = Trace()
+    session.sink = trace if path is None else Tee(LazyWriter(path), trace)
+    if not isinstance(text_or_ids, str):
+        return Run(model, session, trace)
+    turn, ends = [(text_or_ids, chat)], None if asked.get("ignore_eos") else model.stop_tokens
+    return Run(model, session, trace, partial(prompt_notes, model.tokenizer, turn, ends, stops, PYTHON))
+
+
+def read_prompt(session: Session) -> None:
+    """Read the prompt, and show how far that is. Raises what `session.start` does."""
+    with Progress("reading the prompt", unit="tokens") as progress:
+
+        def watched(role: str, read: int, of: int) -> None:
+            who = "" if role == TARGET else f" ({role})"
+            progress.at(read, of, f"reading the prompt{who}")
+
+        session.watched = watched
+        try:
+            session.start()
+        finally:
+            session.watched = None
+
+
+class LazyWriter:
+    """A TraceWriter that is opened by the header, the first record; it is made when the prompt has been read."""
+
+    def __init__(self, path: str | Path, overwrite: bool = False):
+        self.path, self.overwrite = path, overwrite
+        self.writer: TraceWriter | None = None
+
+    def announce(self, outline: Header) -> None:
+        """Leave PATH.partial with a header alone, for a run that waits: if its program ends meanwhile, that is what is left."""
+        TraceWriter(self.path, outline, overwrite=self.overwrite).close()
+        self.overwrite = True
+
+    def withdraw(self) -> None:
+        """Take away what was announced: the run will not come."""
+        Path(f"{self.path}{PARTIAL}").unlink(missing_ok=True)
+
+    def write(self, record: Any) -> None:
+        """Open the file with the header, append what follows."""
+        if self.writer is None:
+            self.writer = TraceWriter(self.path, record, overwrite=self.overwrite)
+        else:
+            self.writer.write(record)
+
+    def seal(self, end: Any) -> None:
+        """Close the file, if a header came."""
+        if self.writer is not None:
+            self.writer.seal(end)

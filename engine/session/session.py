@@ -1,0 +1,489 @@
+"""Session: one sequence being decoded. It can be stepped, streamed, branched, and dropped at any step."""
+
+from __future__ import annotations
+
+import copy
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from decodescope.engine.core.arguments import SEEDS, Along, along, choice, ids, texts, whole
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.core.roles import TARGET, WHOLE
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.prompt_context import SCORES, Reading
+from decodescope.engine.decoding.bases.state import State, Stop
+from decodescope.engine.decoding.record.activity import count, look
+from decodescope.engine.decoding.record.record import Recorder
+from decodescope.engine.decoding.shared.thread_count import Threads
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.methods.policies.keep_all import KeepAll
+from decodescope.engine.model.forward.executor import EngineFault, Executor
+from decodescope.engine.saved.file import SavedCache
+from decodescope.engine.timing.measure import measured_before
+from decodescope.engine.trace.query.causes import causes_of
+from decodescope.engine.trace.records.events import (
+    LEVELS,
+    Cut,
+    End,
+    EndReason,
+    Header,
+    Level,
+    Pass,
+    Prefill,
+    Step,
+)
+
+from .heading import further, opening, reports
+from .length import Length, length
+from .load import Model, by_role, loaded
+from .method import Method, MethodError
+from .pairing import continued, paired, reader, reading_along, vocabulary
+
+
+class Sink(Protocol):
+    """Where records go: a TraceWriter, or a Trace in memory."""
+
+    def write(self, record: Any) -> Any:
+        """Append one record; it is kept when this returns."""
+        ...
+
+    def seal(self, end: End) -> Any:
+        """Add the last record and close."""
+        ...
+
+
+class Stopped(Exception):
+    """The prompt was not read to its end, because the run was stopped meanwhile; the session has ended."""
+
+
+class Session(State):
+    """Decodes one prompt with one method.
+
+    header: the trace's first record, ready before anything was computed;  end: the last one, once there is one
+    length: how long prompt and text may become together, and the model that sets that
+    sink:   gets every record before it is shown to anybody; None: nobody keeps them
+    halted: asked between two chunks of the prompt whether to stop there, which ends the run; None: nobody may
+    threads: who has chosen the number of threads, watches it and may change it between two steps; None: nobody does
+    watched: told before each chunk of the prompt which lane reads, how many tokens it has read, and of how many
+    reading: while the prompt is read, the lane that reads, how many tokens it has read, and of how many
+    turn:   the user's turn that a chat template made the prompt of, as it was written; "": it is none
+    shadow: who reads along: a full cache beside the target's (True), which says what its policy and codec cost, or "model"
+    asked:  of how many tokens of `prompt` a policy or context takes its share, where a run wrote the others; None: of all
+    saved:  a cache that was read from a file, of the tokens with which `prompt` begins: no pass reads them
+    executor: what runs the passes of all its models; None: one of its own
+    """
+
+    sink: Sink | None = None
+    halted: Callable[[], bool] | None = None
+    threads: Threads | None = None
+    watched: Callable[[str, int, int], None] | None = None
+    reading: tuple[str, int, int] | None = None
+    end: End | None = None
+    prefilled: Prefill | None = None
+    steps = 0
+    _header: Header | None = None
+    _parent: dict[str, Any] | None = None
+    _opened = False
+    _started = 0.0
+
+    def __init__(  # noqa: PLR0913
+        self,
+        model: Model | str | Path,
+        method: Method | str | Mapping[str, str] | None,
+        prompt: Sequence[int],
+        *,
+        models: Mapping[str, Model | str | Path] | None = None,
+        max_new_tokens: int = 64,
+        seed: int = 0,
+        stop_tokens: Sequence[int] | None = None,
+        stop_texts: Sequence[str] = (),
+        chat: bool = False,
+        turn: str = "",
+        level: Level = "decisions",
+        layers: Sequence[int] | None = None,
+        asked: int | None = None,
+        saved: SavedCache | None = None,
+        shadow: bool | str = False,
+        executor: Executor | None = None,
+    ):
+        prompt, stop_texts = ids(prompt, "prompt"), texts(stop_texts, "stop_texts")
+        layers = layers if layers is None else ids(layers, "layers")
+        max_new_tokens, seed = whole(max_new_tokens, "max_new_tokens"), whole(seed, "seed", 0, SEEDS)
+        choice(level, "level", LEVELS)
+        self.method = m = copy.deepcopy(Method.of(method))
+        model, others = loaded(model), {role: loaded(x, role) for role, x in by_role(models).items()}
+        self._models = paired(m, model, others) | reading_along(m, model, along(shadow), others)
+        m.mark_files()
+        self._saved, self._loaded = (
+            continued(m, model, saved, prompt),
+            None if saved is None else saved.record(),
+        )
+        vocab = vocabulary(self._models)
+        self.recorder = Recorder(level, None if model.tokenizer is None else model.tokenizer.piece, layers)
+        lanes, stop, self.run_id = (
+            self._lanes(vocab, executor),
+            ending(model, stop_tokens, stop_texts),
+            secrets.token_hex(8),
+        )
+        alphabet, self.length = (
+            model.alphabet(vocab, stop.tokens),
+            self._length(prompt, max_new_tokens, vocab),
+        )
+        super().__init__(
+            tokens=prompt,
+            prompt=len(prompt),
+            max_new=max_new_tokens,
+            limit=self.length.tokens,
+            stop=stop,
+            target=lanes.pop(TARGET),
+            lanes=lanes,
+            drafter=m.drafter,
+            schedule=m.schedule,
+            acceptance=m.acceptance,
+            depth=m.depth,
+            selector=m.selector,
+            router=m.router,
+            law=m.law,
+            sampler=m.sampler,
+            sampler_state=m.sampler.start(list(prompt), vocab, alphabet),
+            chance=Chance(seed),
+            encode=getattr(
+                model.tokenizer, "plain", None
+            ),  # what stands in for a tokenizer may only name ids
+            piece=getattr(model.tokenizer, "piece", None),
+            alphabet=alphabet,
+        )
+        self._surround(bool(shadow))
+        self._prepare(model, len(prompt) if asked is None else asked)
+        self._seed, self._stop_texts, self._chat, self._user_turn = seed, stop_texts, chat, turn
+        self._whole, self._begin = (
+            list(prompt),
+            len(prompt),
+        )  # the prompt that is told, and where the trace begins behind it
+
+    def _length(self, prompt: Sequence[int], max_new: int, vocab: int) -> Length:
+        """How long text and prompt may become together; raises MethodError where the prompt leaves no room, or is none."""
+        if not prompt:
+            raise MethodError("the prompt has no tokens: give at least one.")
+        if max_new < 1:
+            raise MethodError(f"max_new_tokens = {max_new}: must be at least 1.")
+        bad = next((x for x in prompt if not 0 <= x < vocab), None)
+        if bad is not None:
+            names = " and ".join(x.spec.name for x in self._models.values())
+            raise MethodError(f"the prompt holds token id {bad}; the ids of {names} are 0 to {vocab - 1}.")
+        return length(self.method, self._models, len(prompt))
+
+    def _lanes(self, vocab: int, executor: Executor | None) -> dict[str, Lane]:
+        """Role -> the lane that its model reads in, on one executor; the models choose among the first `vocab` ids. Only the
+        target's cache has the method's policy and codec."""
+        target, m = self._models[TARGET], self.method
+        executor = executor or Executor(target.decoder.device)
+        asked = (
+            m.needs
+            | m.drafter.asks(target.spec)
+            | m.law.asks(target.spec)
+            | self.recorder.needs(target.spec.n_layers)
+        )
+        return {
+            role: Lane(
+                role,
+                x.decoder.limited(vocab),
+                m.policy if role == TARGET else KeepAll(),
+                codec=m.codec if role == TARGET else None,
+                needs=asked if role == TARGET else m.lane_needs(role),
+                executor=executor,
+            )
+            for role, x in self._models.items()
+            if role == TARGET or role in m.decoding_lanes
+        }
+
+    def _surround(self, shadow: bool) -> None:
+        """Watch the target's lane, tell it what its policy may use, and let read along who is to. Raises MethodError."""
+        self.recorder.attach(self.target)
+        self.limited_by = self.length.limit
+        if "depth" in self.method.used and self.depth.reads:
+            self.target.under(self.depth)
+        self.target.open = partial(_opened, self._models, self.target.decoder.vocab, self.target.executor)
+        self.target.encode = self.encode
+        if shadow:
+            self.target.keep_shadow(*reader(self._models))
+        context, decoder = self.method.context, self.target.decoder
+        if self.target.shadow is not None and (context.aside(decoder) or context.states(decoder)):
+            raise MethodError(
+                f"{context.name} puts something beside the text, which a full cache lacks: leave one out."
+            )
+        if self.target.shadow is not None and self._saved is not None:
+            raise MethodError(
+                "a full cache beside the target's knows no prompt that was loaded: leave one of the two out."
+            )
+
+    def _prepare(self, model: Model, count: int) -> None:
+        """Tell the parts that look at the prompt of how many tokens it is. Raises MethodError where what stands beside the text
+        would be further away than the policy lets anything be."""
+        policy, context = self.method.policy, self.method.context
+        policy.settled = None  # of another run
+        policy.equip(model.decoder.heads)
+        piece, marks = (
+            getattr(model.tokenizer, "piece", None),
+            getattr(model.tokenizer, "marks", frozenset[int]()),
+        )
+        policy.begin(model.spec, count, piece, marks)
+        context.begin(count)
+        sinks, aside = policy.sink_places, context.aside(model.decoder)
+        if sinks is not None and sinks.cap is not None and aside >= sinks.cap:
+            raise MethodError(
+                f"{context.name} puts {aside} entries before the text, and with {policy.name} nothing is further away than "
+                f"{sinks.cap}: choose a window of at least {aside}, or leave one out."
+            )
+
+    @property
+    def header(self) -> Header:
+        """The trace's first record. Made once, after the parts have settled what they leave open ("auto")."""
+        if self._header is None:
+            target, chosen = self._models[TARGET], self.threads
+            threads = torch.get_num_threads() if chosen is None else chosen.number
+            self._header = Header(
+                **opening(self.method, self.run_id, self._whole, self.recorder),
+                model={**target.spec.record(), "fingerprint": target.fingerprint},
+                seed=self._seed,
+                lanes=further(self._models),
+                reports=reports(self._models),
+                loaded=self._loaded,
+                dtype=str(target.decoder.dtype).removeprefix("torch."),
+                device=str(target.decoder.device),
+                threads=threads,
+                torch=torch.__version__,
+                max_new_tokens=self.max_new - (self._begin - self.prompt),
+                stop_tokens=sorted(self.stop.tokens),
+                stop_texts=self._stop_texts,
+                chat=self._chat,
+                turn=self._user_turn,
+                parent=self._parent,
+                machine=measured_before(target.decoder.dtype, target.decoder.device, threads),
+                shadow=self.target.shadow is not None,
+            )
+            self._header.parts = self._said(self.method)
+            self._header.exactness = causes_of(self._header).exactness
+        return self._header
+
+    def _said(self, method: Method) -> dict[str, dict[str, Any]]:
+        """What the parts of a method say of themselves in the header; codec and strategy of the target's cache and heads."""
+        parts, target = method.said(), self._models[TARGET].decoder
+        parts["codec"] |= method.codec.sizes(target.spec, torch.finfo(target.dtype).bits)
+        if shapes := method.strategy.decoders(target.heads, target.spec):
+            parts["strategy"]["decoders"] = {lane: spec.record() for lane, spec in shapes.items()}
+        return parts
+
+    @property
+    def outline(self) -> Header:
+        """The header of a run that has not begun: parts may still settle what they leave open, and then it is another one."""
+        header, self._header = self.header, None
+        self.recorder.forget()
+        return header
+
+    @property
+    def along(self) -> Along:
+        """Who reads along, as `shadow` asks for it."""
+        return "model" if WHOLE in self._models else self.target.shadow is not None
+
+    @property
+    def given(self) -> list[int]:
+        """The prompt as it was given; of `tokens` the context may have left out some before it was read."""
+        return self._whole
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has ended, for whatever reason."""
+        return self.end is not None
+
+    @torch.inference_mode()
+    def start(self) -> Prefill:
+        """Read the prompt up to the root; done by the first step if nobody did it before. The prompt ends with the root, so the
+        policy first acts when that is committed. Raises Stopped if it was stopped between two chunks."""
+        if self.prefilled is not None:
+            return self.prefilled
+        if self.threads is not None:
+            self.threads.begin(self._models[TARGET].decoder)
+        self._started = time.perf_counter()
+        with _Faults(self):
+            cut, passes = self._shorten()
+            if self._saved is not None:
+                self.target.hold(self._saved.tokens[:-1], self._saved.kv)
+                self._saved = None  # the lane has it
+            self.method.strategy.prefill(self)
+            passes += [one for lane in (self.target, *self.lanes.values()) for one in lane.take_passes()]
+            shadow_us = 0.0 if self.target.shadow is None else self.target.shadow.us
+            prefill_us = (time.perf_counter() - self._started) * 1e6 - shadow_us
+            self.method.strategy.begin(self)
+            self.target.policy_us = 0.0
+            self._leave_out_shadow()
+            change = self.recorder.cache(self)
+            self.prefilled = Prefill(len(self.target.tokens), passes, change, round(prefill_us, 1), cut)
+            self.did.prompt, self.did.layers = len(self._whole), self.target.decoder.spec.n_layers
+            count(self.did, self.prefilled)
+            self._keep(self.prefilled)
+        return self.prefilled
+
+    def _shorten(self) -> tuple[Cut | None, list[Pass]]:
+        """Let the method's context leave tokens of the prompt out; what it chose, and the passes that it took."""
+        context, decoder, lane = self.method.context, self.target.decoder, self.target.open
+        assert lane is not None
+        reading = Reading(list(self.tokens), lane, self.between, decoder, *self._models[TARGET].words)
+        cut = context.cut(reading)
+        if cut is not None:
+            cut.held_bytes = reading.held_bytes
+            if not self.recorder.decisions or len(self.tokens) > SCORES:
+                cut.scores = cut.worth = None
+            self.tokens[:] = [self.tokens[i] for i in cut.kept.tolist()]
+            self.prompt = self._begin = len(self.tokens)
+            self.sampler_state = self.sampler.start(
+                list(self.tokens), self.target.decoder.vocab, self.alphabet
+            )
+        self.target.vectors, self.target.cache.outside = context.vectors(reading), [*context.states(decoder)]
+        return cut, reading.passes
+
+    def between(self, role: str) -> Callable[[int, int], None]:
+        """Before each chunk: say how far the lane of `role` has read, and raise Stopped if the run is to end there."""
+
+        def between(read: int, of: int) -> None:
+            self.reading = (role, read, of)
+            if self.watched is not None:
+                self.watched(role, read, of)
+            if self.halted is not None and self.halted():
+                raise Stopped
+
+        return between
+
+    @torch.inference_mode()
+    def step(self) -> Step:
+        """One round of the strategy: decide, commit, record. Raises EngineFault when the run cannot go on, and
+        ValueError when it has ended."""
+        if self.end is not None:
+            raise ValueError(f"the run has ended: {self.end.reason}.")
+        if self.prefilled is None:
+            self.start()
+        if (threads := self.threads) is not None:
+            threads.step()
+        began, n, room = time.perf_counter(), len(self.tokens), self.room
+        with _Faults(self):
+            move = self.method.strategy.step(self)
+            wall, t_us = (time.perf_counter() - began) * 1e6, (began - self._started) * 1e6
+            self._leave_out_shadow()
+            record = self.recorder.step(self, move, self.steps, n, t_us, wall)
+            record.environment = (
+                None if threads is None else threads.look(self._models[TARGET].decoder, record.passes)
+            )
+            look(self.did, self, move)
+            count(self.did, record, room)
+            self._keep(record)
+        self.steps += 1
+        if move.end is not None:
+            self.finish(move.end, self.length.full if move.end == "context_full" else "")
+        return record
+
+    def stream(self) -> Iterator[Step]:
+        """Steps until the end. Pausing is not asking for the next one; closing the iterator stops the run."""
+        try:
+            while self.end is None:
+                yield self.step()
+        except GeneratorExit:
+            self.finish("stopped_by_user")
+            raise
+
+    def finish(self, reason: EndReason, message: str = "") -> End:
+        """End the run and seal its trace. The first reason counts."""
+        if self.end is None:
+            wall = (time.perf_counter() - self._started) * 1e6 if self._started else 0.0
+            self.end = End(reason, self.tokens[self._begin :], self.steps, message, wall_us=round(wall, 1))
+            self.end.notes = self.method.idle(self.did)
+            if self.sink is not None:
+                self._open(self.sink)
+                self.sink.seal(self.end)
+        return self.end
+
+    def _open(self, sink: Sink) -> None:
+        """Write the header, unless it is written."""
+        if not self._opened:
+            header = self.header  # an interrupt while it is made leaves the trace unopened
+            self._opened = True
+            sink.write(header)
+
+    def _leave_out_shadow(self) -> None:
+        """Let the run have begun later by what a full cache beside it took since the last record, which is not timed."""
+        if self.target.shadow is not None:
+            self._started += self.target.shadow.us / 1e6
+
+    def _keep(self, record: Any) -> None:
+        if self.sink is not None:
+            self._open(self.sink)
+            self.sink.write(record)
+
+    def branch(self) -> Session:
+        """An independent session with the same past and, if nobody touches it, the same future; weights are shared.
+
+        Its trace is a new one: the prompt is the text so far, the header names this run and step.
+        """
+        shared: list[Any] = [self._models, self.target.executor, self.threads, *self._models.values()]
+        shared += [x.tokenizer for x in self._models.values()]
+        memo = {id(x): x for x in shared if x is not None}
+        for own in (self.sink, self.halted, self.watched):  # the branch has its own, or none
+            memo[id(own)] = None  # type: ignore[assignment]
+        twin = copy.deepcopy(self, memo)
+        twin.sink, twin.run_id = None, secrets.token_hex(8)
+        twin._parent = {"run": self.run_id, "step": self.steps}
+        twin._header, twin._opened, twin._begin, twin.steps = None, False, len(twin.tokens), 0
+        twin._whole = list(twin.tokens)
+        twin.recorder.forget()
+        return twin
+
+
+def _opened(models: Mapping[str, Model], vocab: int, executor: Executor, role: str, needs: Needs) -> Lane:
+    """A lane of its own for the model of a role, which keeps everything."""
+    return Lane(role, models[role].decoder.limited(vocab), KeepAll(), needs=needs, executor=executor)
+
+
+def ending(model: Model, tokens: Sequence[int] | None, texts: Sequence[str]) -> Stop:
+    """Where a text of `model` ends: at these tokens, None: at its own, and at these texts. Raises MethodError."""
+    pieces = None if model.tokenizer is None else model.tokenizer.bytes_of
+    if texts and pieces is None:
+        raise MethodError(
+            f"{model.spec.name} has no tokenizer, so a text to stop at cannot be found; give stop_tokens."
+        )
+    return Stop(
+        frozenset(model.stop_tokens if tokens is None else tokens), tuple(t.encode() for t in texts), pieces
+    )
+
+
+class _Faults:
+    """Turns what goes wrong in a step into the run's end: the steps so far stay, the lanes are left without pending rows."""
+
+    def __init__(self, session: Session):
+        self.session, self.length = session, len(session.tokens)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        s = self.session
+        for lane in (s.target, *s.lanes.values()):
+            lane.rollback()
+        del s.tokens[self.length :]  # of a step that has no record nothing counts
+        if isinstance(error, EngineFault):
+            s.finish(error.reason, str(error))
+        elif isinstance(error, KeyboardInterrupt | Stopped):
+            s.finish("stopped_by_user")
+        elif isinstance(error, Exception):
+            from decodescope.engine.trace import StorageFull
+
+            if isinstance(error, StorageFull):
+                s.finish("storage_full", str(error))
+            else:
+                s.finish("internal_error", f"{type(error).__name__}: {error}")

@@ -1,0 +1,1 @@
+"""What a record claims, derived again from the rest of it."""

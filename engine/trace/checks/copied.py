@@ -1,0 +1,53 @@
+"""Copied: which drafted tokens are copies of tokens of the text, by what the parts told, and the check of that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from decodescope.engine.core.note import PLACE
+
+from ..records.events import Header, Prefill, Step
+from .notes import told
+
+
+def copied(header: Header, step: Step) -> list[int | None]:
+    """Per drafted node the place in prompt and text, as far as they were read, of the token that it is a copy of; None: nobody
+    told. Empty where no part tells of copies."""
+    nodes = 0 if step.draft is None else len(step.draft.tokens)
+    for part, values in told(header, step).items():
+        for name, value in values.items():
+            note = (header.tells or {})[part][name]
+            if note.kind == "node" and note.unit == PLACE:
+                own = list(value)[max(0, len(value) - nodes) :]
+                return own + [None] * (nodes - len(own))
+    return []
+
+
+def sources(header: Header, step: Step) -> list[int | None]:
+    """The same of each token that a step emitted; those of an answer that is a span of the prompt among them."""
+    places: list[int | None] = []
+    if step.spans is not None:
+        first = step.spans.start + step.spans.best[0]
+        places = [*range(first, first + step.spans.best[1])]
+    elif by := copied(header, step):
+        places = [by[node] for node in step.path or []]
+    known = places[: len(step.emitted)]
+    return known + [None] * (len(step.emitted) - len(known)) if any(x is not None for x in known) else []
+
+
+def read_of(header: Header, prefill: Prefill | None) -> list[int]:
+    """The tokens of the prompt that the target read."""
+    cut = None if prefill is None else prefill.cut
+    return (header.prompt if cut is None else header.prompt[cut.kept]).tolist()
+
+
+def copied_problems(header: Header, step: Step, text: Sequence[int]) -> Iterator[str]:
+    """What is wrong with what was told of copies in a step behind this text, a phrase each."""
+    draft = step.draft
+    for node, place in enumerate(copied(header, step)):
+        if place is None or draft is None:
+            continue
+        if type(place) is not int or not 0 <= place < len(text):
+            yield f"node {node} is a copy of what stands at {place}, in a text of {len(text)} tokens"
+        elif text[place] != draft.tokens[node]:
+            yield f"node {node} holds {draft.tokens[node]} as a copy of what stands at {place}, and there stands {text[place]}"

@@ -1,0 +1,111 @@
+"""Notes: what the parts of a method told in a step, by part and name, wherever the record keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from decodescope.engine.core.note import Note
+
+from ..encoding.forks import method_at
+from ..records.events import Exit, Header, Packed, Step
+
+Told = dict[str, dict[str, Any]]  # kind of part -> name -> value
+
+
+def said(step: Step, method: Mapping[str, Any]) -> Told:
+    """All that the parts of `method` told in a step, declared or not.
+
+    A drafter's notes are those of the draft; in them stand a schedule's under "schedule", and a strategy's under its name; of
+    one that drafts nothing they are the step's `notes`. A sampler's are what it showed of its state, a law's are the step's
+    `law`, a policy's stand with the target's cache, a codec's are what that says of what was packed (`range`, `key_error`,
+    `value_error`), a depth rule's are the step's last exit but those of drafts: `depth`, or the blocks left out `ffn`, or what
+    it looked up (`known` by row, `hits`, `misses`, bytes of the `table`); its `tests` (layer -> confidence), and of the last
+    one `sure` and `threshold`; of rows that chose alone the share of sub-layers that ran, `open`, and the `scores` of the
+    first row by block (a0, f0, ...).
+    """
+    drafter = dict((step.draft.notes if step.draft is not None else None) or {})
+    change = next((x for x in step.cache if x.lane == "target"), None)
+    by = {
+        "schedule": drafter.pop("schedule", None),
+        "strategy": drafter.pop(_name(method.get("strategy")), step.notes),
+        "drafter": drafter,
+        "law": step.law,
+        "sampler": step.sampler,
+        "policy": None if change is None else change.notes,
+        "codec": None if change is None or change.packed is None else _packed(change.packed),
+        "depth": next((_exit(x) for x in reversed(step.exits or []) if not x.drafted), None),
+    }
+    return {kind: notes for kind, notes in by.items() if isinstance(notes, dict) and notes}
+
+
+def told(header: Header, step: Step) -> Told:
+    """Of that what the header declares and what has the shape that it declares. In the steps of a fork that are those of
+    another method, what parts told that this one has too. "dropped.nodes" stands in the object "dropped"."""
+    if not header.tells:
+        return {}
+    method, nodes = method_at(header, step.step), 0 if step.draft is None else len(step.draft.tokens)
+    notes: Told = {}
+    for kind, values in said(step, method).items():
+        if kind in header.tells and _name(method.get(kind)) == _name(header.method.get(kind)):
+            held = {name: (note, value_of(values, name)) for name, note in header.tells[kind].items()}
+            fitting = {name: x for name, (note, x) in held.items() if x is not None and note.fits(x, nodes)}
+            if fitting:
+                notes[kind] = fitting
+    return notes
+
+
+def value_of(values: Mapping[str, Any], name: str) -> Any:
+    """The value under a name; None if there is none."""
+    first, _, rest = name.partition(".")
+    inner = values.get(first)
+    return inner if not rest else value_of(inner, rest) if isinstance(inner, dict) else None
+
+
+def singles(note: Note, value: Any, nodes: int) -> Iterator[tuple[Any, Any]]:
+    """The single values of a note's value in a step of so many drafted nodes, each with the node (-1: the root) or the row of a
+    grid that it is of, where there are several."""
+    if note.kind == "node":
+        yield from enumerate(value, nodes - len(value) if len(value) > nodes else 0)
+    elif note.kind == "grid":
+        rows = (
+            value.items()
+            if isinstance(value, dict)
+            else zip(note.rows or range(len(value)), value, strict=False)
+        )
+        yield from rows
+    elif note.kind in ("set", "track") or (note.kind == "span" and isinstance(value[0], list)):
+        yield from ((None, one) for one in ([value] if isinstance(value, str) else value))
+    else:
+        yield None, value
+
+
+def _name(part: Any) -> str:
+    name = part.get("name") if isinstance(part, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _packed(packed: Packed) -> dict[str, Any]:
+    own = {
+        "range": [packed.first, packed.stop - 1],
+        "key_error": packed.key_error,
+        "value_error": packed.value_error,
+    }
+    return {**(packed.notes or {}), **own}
+
+
+def _exit(left: Exit) -> dict[str, Any]:
+    tests = [x for x in left.tests if len(x) == 3]
+    if left.scores is not None:
+        first = {f"{'af'[k % 2]}{k // 2}": x for k, x in enumerate(left.scores[0] if left.scores else [])}
+        return {"open": round(left.opened, 4), "scores": first}
+    deep: dict[str, Any] = {"depth": left.depth} if left.closed is None else {"ffn": left.closed}
+    if left.known is not None:
+        deep = {
+            "known": left.known,
+            "hits": sum(left.known),
+            "misses": left.known.count(False),
+            "table": left.table,
+        }
+    note: dict[str, Any] = {**deep, "tests": {f"{layer:g}": sure for layer, sure, _ in tests}}
+    return {**note, "sure": tests[-1][1], "threshold": tests[-1][2]} if tests else note

@@ -1,0 +1,199 @@
+"""Pictures derived again: which cells a pass had to settle, the rows that it fed, and what stood in for cells to come."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from ..details.filled import Fill
+from ..details.pictured import begins, group_sizes, waves
+from ..encoding.forks import method_at
+from ..records.events import Header, Step
+from ..records.parts import said
+from ..records.phases import decides
+from ..values.limits import TraceError
+
+KEPT = "kept"  # the cache of a fill whose places are cells
+
+
+def consistent_standins(fill: Fill, vocab: int) -> None:
+    """Stand-ins are a position and an id each. Raises TraceError."""
+    for row in fill.standins or []:
+        if not (type(row) is list and len(row) == 2 and all(type(x) is int for x in row)):
+            raise TraceError("fill.standins has a row that is no position and id")
+        if not (0 <= row[0] < fill.start + fill.length and 0 <= row[1] < vocab):
+            raise TraceError(
+                f"fill.standins has the position {row[0]} and the id {row[1]}, one of which is none"
+            )
+
+
+def standing(tokens: Mapping[int, int], place: int) -> list[int]:
+    """The tokens that stand in one piece from the position `place` on."""
+    piece: list[int] = []
+    while (token := tokens.get(place + len(piece))) is not None:
+        piece.append(token)
+    return piece
+
+
+class PictureBooks:
+    """Follows the picture of a run, pass by pass. `derived`: whether the header tells what each pass has to settle."""
+
+    def __init__(self, header: Header):
+        self._header = header
+        self._whole = header.parent is None  # a branch begins in the midst of a picture
+        self._picture: _Picture | None = None
+        self.derived = False
+
+    def lose(self) -> None:
+        """Another strategy goes on from here."""
+        self._picture = None
+
+    def problems(self, step: Step, fill: Fill) -> Iterator[str]:
+        """What is wrong with a fill, a phrase each."""
+        if self._picture is None or len(self._picture.tokens) == self._picture.length:
+            self._picture = self._begun(step, fill)
+            if self._whole and fill.start != step.n:
+                yield f"its picture begins at {fill.start}, behind a text of {step.n} tokens"
+        picture = self._picture
+        self.derived = picture.sizes is not None
+        if (fill.start, fill.length) != (picture.start, picture.length):
+            was = f"{picture.length} from {picture.start} on"
+            yield f"its picture has {fill.length} cells from {fill.start} on, and had {was}"
+            return
+        if (
+            fill.places != fill.open.tolist()
+            or fill.tokens != fill.candidate.tolist()
+            or fill.bars is not None
+            or fill.stale
+        ):
+            yield "it does not settle each cell that it draws"
+        again = set(fill.places) & set(picture.tokens)
+        if again:
+            yield f"it settles the positions {sorted(again)} a second time"
+        if self.derived:
+            yield from picture.due(fill)
+            yield from picture.fed(step, fill)
+        picture.tokens |= dict(zip(fill.places, fill.tokens, strict=True))
+        picture.passes += 1
+        if self._whole:
+            due = standing(picture.tokens, picture.start + picture.emitted)
+            if step.emitted != due[: len(step.emitted)]:
+                yield f"it emitted {step.emitted}, and what stands behind the text is {due}"
+            picture.emitted += len(step.emitted)
+
+    def _begun(self, step: Step, fill: Fill) -> _Picture:
+        """The picture that begins with a fill, as the header tells of it."""
+        settles, knobs = (
+            said(self._header, "strategy").get("settles"),
+            method_at(self._header, step.step).get("strategy"),
+        )
+        number = knobs.get("window" if settles == "rows" else "steps") if isinstance(knobs, dict) else None
+        width, first = self._shape(fill)
+        small = 0 < fill.length <= 1 << 16
+        if not (
+            self._whole
+            and settles in ("rows", "cells")
+            and type(number) is int
+            and number > 0
+            and first >= 0
+            and small
+        ):
+            return _Picture(fill, 0, 0, None)
+        if settles == "cells":
+            assert isinstance(knobs, dict)
+            return _Picture(
+                fill, first, width, group_sizes(fill.length, number), raster=knobs.get("order") == "raster"
+            )
+        passes = waves(first, first + fill.length, width, min(number, width))
+        return _Picture(fill, first, width, [len(cells) for cells in passes], passes)
+
+    def _shape(self, fill: Fill) -> tuple[int, int]:
+        """The width of the header's picture, and which of its cells is the first of a fill; -1: the header does not tell."""
+        shape = self._header.model.get("picture")
+        width, levels = (shape.get("width"), shape.get("levels")) if isinstance(shape, dict) else (None, None)
+        if not (
+            type(width) is int
+            and width > 0
+            and isinstance(levels, list)
+            and all(type(x) is int for x in levels)
+        ):
+            return 1, -1
+        return width, fill.start - begins(self._header.prompt.tolist(), levels)
+
+
+class _Picture:
+    """A picture as its fills have left it so far.
+
+    first: the cell at its first place;  sizes: cells of each pass, None: not known;  rows: these cells, where rows are written
+    raster: whether groups come in raster order;  tokens: position -> token;  waiting: cells for which another token stands
+    """
+
+    def __init__(
+        self,
+        fill: Fill,
+        first: int,
+        width: int,
+        sizes: list[int] | None,
+        rows: list[list[int]] | None = None,
+        raster: bool = False,
+    ):
+        self.start, self.length, self.first, self.width = fill.start, fill.length, first, width
+        self.sizes, self.rows, self.raster = sizes, rows, raster
+        self.tokens: dict[int, int] = {}
+        self.waiting: set[int] = set()
+        self.passes = self.emitted = 0
+
+    def due(self, fill: Fill) -> Iterator[str]:
+        """The cells of a pass follow from the knobs; those of a group that comes by chance, how many they are."""
+        assert self.sizes is not None
+        if self.passes >= len(self.sizes):
+            yield f"it is pass {self.passes} over a picture that is whole behind {len(self.sizes)}"
+            return
+        begin, size = self.start - self.first, self.sizes[self.passes]
+        cells = [place - begin for place in fill.open.tolist()]
+        done = self.first + len(self.tokens)
+        due: Collection[int] | None = list(range(done, done + size)) if self.raster else None
+        due = self.rows[self.passes] if self.rows is not None else due
+        if due is not None and cells != due:
+            yield f"it draws the cells {cells}, and {due} are due"
+        if len(cells) != size:
+            yield f"it draws {len(cells)} cells, and {size} are due"
+        ranks = None if fill.order is None else fill.order.tolist()
+        if (ranks is None) != (self.rows is not None) or (
+            ranks is not None and sorted(ranks) != list(range(len(cells)))
+        ):
+            yield "its order is no order of its cells"
+        elif self.raster and ranks != list(range(len(cells))):
+            yield "its order is not that of the raster"
+
+    def fed(self, step: Step, fill: Fill) -> Iterator[str]:
+        """The rows that a pass fed, and the tokens that stood in for cells to come."""
+        assert self.sizes is not None
+        begin, size = self.start - self.first, len(fill.open)
+        ready = {cell for cell in self.waiting if begin + cell in self.tokens}
+        if self.rows is not None:
+            due = size + len(ready)
+        else:
+            due = size + (
+                2 * self.sizes[self.passes - 1] - 1
+                if 0 < self.passes <= len(self.sizes)
+                else 2 * self.first + 1
+            )
+        rows = [one.tokens for one in step.passes if decides(one)]
+        if rows != [due]:
+            yield f"its passes fed {rows} rows, and {due} are due"
+        self.waiting -= ready
+        early = [place - 1 for place in fill.open.tolist() if self.rows is not None and self._before(place)]
+        own = [[place, self.tokens[max(x for x in self.tokens if x < place)]] for place in early]
+        self.waiting |= {place - begin for place in early}
+        if (fill.standins or []) != own:
+            yield f"its rows begin behind the stand-ins {fill.standins}, and {own} are due"
+
+    def _before(self, place: int) -> bool:
+        """Whether the cell at `place` begins a row, and the cell before it is to come."""
+        begins = (place - self.start + self.first) % self.width == 0
+        return (
+            begins
+            and place > self.start
+            and place - 1 not in self.tokens
+            and any(x < place for x in self.tokens)
+        )

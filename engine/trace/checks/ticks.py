@@ -1,0 +1,132 @@
+"""The books of a simulated clock of layers: ticks and guesses of a pipeline, derived again from passes and verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ..encoding.forks import method_at
+from ..records.events import Header, Pass, Step
+from ..records.parts import said
+from ..records.passed import which_of
+from ..records.phases import decides
+from .notes import said as told_by
+
+Runs = list[tuple[int, int]]  # of each token beside the first, the layers from which and up to which it ran
+NAMES = ("exit", "head", "ticks", "clock", "plain", "work")
+
+
+class TickBooks:
+    """Follows the notes of a strategy that says that it tells `ticks`; `checked` counts the steps that were derived again.
+
+    In a tick each token in flight runs one of M layers. When the token that is read has run d of them, guesses of the next
+    begin. "branches" run the first M - d while it runs its last. In a "chain" there is one, which has a guess begin in its
+    turn when it has run d, and so on. The guess that was right goes on, so that its token has M - d layers behind it. T tokens
+    of which a share r had begun take T (M - r (M - d)) ticks.
+    """
+
+    def __init__(self, header: Header):
+        self._header, self._layers = header, int(header.model.get("n_layers", 1))
+        self._ticks, self.checked = said(header, "strategy").get("ticks"), 0
+        self._due: int | None = (
+            0 if header.parent is None else None
+        )  # layers that the next root has behind it
+        self._counted = header.parent is None  # whether all tokens since the clock began were seen
+        self._tokens = self._ahead = 0  # tokens read, and layers that they had run before
+
+    def lose(self) -> None:
+        """Another method goes on from here."""
+        self._due, self._counted = None, False
+
+    def problems(self, step: Step) -> Iterator[str]:
+        """What is wrong with the ticks of a step, a phrase each."""
+        notes = (
+            told_by(step, method_at(self._header, step.step)).get("strategy")
+            if self._ticks in AHEAD
+            else None
+        )
+        if notes is None:
+            return self.lose()
+        if step.draft is None or any(type(notes.get(name)) is not int for name in NAMES):
+            yield f"its strategy tells of ticks, and not of {', '.join(NAMES)} in whole numbers"
+            return self.lose()
+        layers, d, head = self._layers, notes["exit"], notes["head"]
+        beyond = layers - d
+        if not 0 < beyond < layers or (self._ticks == "branches" and beyond > d):
+            yield f"its exit stands behind layer {d} of {layers}, where no guess could end with the token that it follows"
+            return self.lose()
+        if self._due is not None and head != self._due:
+            yield f"its token is said to be {head} layers ahead, and by the step before it is {self._due}"
+        beside = AHEAD[self._ticks](layers, d, head, len(step.draft.tokens))
+        yield from self._layered(step, head, beside, d)
+        yield from self._clocked(notes, beside, bool(step.path))
+        self._due = beyond if step.path else 0
+        self.checked += 1
+
+    def _layered(self, step: Step, head: int, beside: Runs, d: int) -> Iterator[str]:
+        """The passes ran what the notes say: the root from where it stood, and each of the others its own layers."""
+        layers, own = self._layers, [x for x in step.passes if decides(x)]
+        if [_from(x, layers) for x in own] not in (
+            [head],
+            [0] if any(x.instrumented for x in own) else [head],
+        ):
+            yield f"its token was {head} layers ahead, and its passes did not run the others"
+        ran = [(x.tokens, _ran(x, layers)) for x in step.passes if x.lane == "target" and x.phase == "draft"]
+        cut = [
+            (a, b)
+            for run in beside
+            for a, b in (((run[0], d), (d, run[1])) if run[0] < d < run[1] else (run,))
+        ]
+        due = [(1, [*range(a, b)]) for a, b in cut]
+        if self._ticks == "branches":
+            due = [(len(beside), [*range(layers - d)])]
+        if ran != due:
+            yield f"guesses run the layers {_named(due)} in its passes, and these ran {_named(ran)}"
+
+    def _clocked(self, notes: Mapping[str, Any], beside: Runs, right: bool) -> Iterator[str]:
+        """The clock by the closed form, and who ran when."""
+        layers, head, clock = self._layers, notes["head"], notes["clock"]
+        ticks, others = layers - head, [b - a for a, b in beside]
+        self._tokens, self._ahead = self._tokens + 1, self._ahead + head
+        if notes["ticks"] != ticks:
+            yield f"it took {notes['ticks']} ticks, and {ticks} of {layers} layers were left to run"
+        if self._counted and (clock, notes["plain"]) != (
+            due := (layers * self._tokens - self._ahead, layers * self._tokens)
+        ):
+            yield f"its clocks stand at {clock} and {notes['plain']}, and {self._tokens} tokens give {due[0]} and {due[1]}"
+        if notes["work"] != ticks + sum(others):
+            yield f"it is said to have run {notes['work']} layers, and {ticks} and {sum(others)} of guesses are due"
+        bars = [bar[1:3] for bar in notes.get("flight") or ()]
+        if bars != (spans := [[clock - n, clock] for n in (ticks, *others)]):
+            yield f"its tokens ran in the ticks {bars}, and {spans} are due"
+        if any(bar[4] == "goes on" for bar in notes.get("flight") or ()) is not (right and bool(others)):
+            yield "what goes on in its pipeline is not what its verdict took"
+
+
+def _branches(layers: int, d: int, head: int, guesses: int) -> Runs:
+    """The first layers of each, from 0 to as many as the token had left at its exit."""
+    return [(0, layers - d)] * guesses
+
+
+def _chain(layers: int, d: int, head: int, guesses: int) -> Runs:
+    """Each d layers behind the one before it, from where it stood, which is where the one behind it comes to."""
+    return [(max(0, end - d) if head else 0, end) for end in range(layers - d, 0, -d)]
+
+
+AHEAD: dict[Any, Callable[[int, int, int, int], Runs]] = {"branches": _branches, "chain": _chain}
+
+
+def _named(runs: list[tuple[int, list[int]]]) -> str:
+    return ", ".join(f"{n} x {x[0]} to {x[-1]}" if x else f"{n} x none" for n, x in runs) or "none"
+
+
+def _ran(one: Pass, layers: int) -> list[int]:
+    """The layers whose both sub-layers a pass ran."""
+    return sorted(which_of(one.attn, range(layers)) & which_of(one.ffn, range(layers)))
+
+
+def _from(one: Pass, layers: int) -> int | None:
+    """The layer from which a pass ran all; None: it ran others."""
+    ran = which_of(one.attn, range(layers))
+    first = min(ran, default=layers)
+    return first if ran == which_of(one.ffn, range(layers)) == {*range(first, layers)} else None

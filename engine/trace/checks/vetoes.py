@@ -1,0 +1,88 @@
+"""Vetoes derived again: what a grammar left of a canvas at each pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..details.filled import Fill, chosen
+from ..details.vetoed import turns
+from ..records.events import Header
+from ..values.grammar import OPEN, PLACES, GrammarError, Language, grammar
+
+_VOCAB = 1 << 22  # ids of the largest vocabulary that is looked at
+
+
+class Vetoes:
+    """Follows a canvas under a grammar, which the header's strategy names and whose tokens the first fill tells."""
+
+    def __init__(self, header: Header):
+        self._header = header
+        self._language: Language | None = None
+
+    def problems(self, fill: Fill, before: Sequence[int], text: Any) -> Iterator[str]:
+        """What is wrong with the vetoes of a fill, a phrase each. before: the canvas before the pass, OPEN where nothing
+        stands;  text: the grammar, or nothing."""
+        if not isinstance(text, str) or not text.strip():
+            if fill.vetoes is not None or fill.witness is not None:
+                yield "it tells of a grammar, and its strategy has none"
+            return
+        if fill.vetoes is None or fill.witness is None or fill.length > PLACES:
+            yield f"it lacks what its grammar refused, or a witness, or has more than {PLACES} places"
+            return
+        if fill.terminals is not None:
+            try:
+                read = grammar(text)
+            except GrammarError as error:
+                yield f"its grammar cannot be read ({error})"
+                return
+            if [*fill.terminals] != read.names:
+                yield f"its terminals are {[*fill.terminals][:8]}, and those of the grammar {read.names[:8]}"
+                return
+            self._language = Language(read, [*fill.terminals.values()], self._header.stop_tokens)
+        if self._language is None:
+            yield "it does not say which tokens are the grammar's terminals"
+            return
+        yield from self._alone(fill, [*before], self._language)
+        yield from _together(fill, [*before], self._language)
+        yield from _witness(fill, [*before], self._language)
+
+    def _alone(self, fill: Fill, canvas: list[int], language: Language) -> Iterator[str]:
+        """Candidates fit, each alone, and what was refused alone does not."""
+        tried = fill.explored_at
+        if fill.explored is not None and tried is not None:
+            canvas[fill.explored.place - fill.start] = int(fill.candidate[tried])
+        rows = {int(place): i for i, place in enumerate(fill.open) if i != tried}
+        vocab = min(_VOCAB, max([int(self._header.model.get("vocab", 0)), *(x + 1 for x in fill.ids)]))
+        may = language.allowed(canvas, [place - fill.start for place in rows], vocab)
+        allowed = dict(zip(rows, may, strict=True))
+        for place, i in rows.items():
+            if not allowed[place][fill.candidate[i]]:
+                yield f"its candidate {fill.candidate[i]} at {place} leaves no text of the grammar"
+        for veto in fill.vetoes or ():
+            if not veto.together and (veto.place not in allowed or allowed[veto.place][veto.token]):
+                yield f"it refuses token {veto.token} at {veto.place}, with which there is a text of the grammar"
+
+
+def _together(fill: Fill, canvas: list[int], language: Language) -> Iterator[str]:
+    """Of what was to be committed, exactly that was refused which leaves no text beside the others."""
+    taken = chosen(fill.count, fill.confidence, fill.bars, fill.order).nonzero()[0].tolist()
+    order = turns(taken, fill.confidence, fill.order, fill.explored_at)
+    refused = language.together(
+        canvas, [(int(fill.open[i]) - fill.start, int(fill.candidate[i])) for i in order]
+    )
+    due = {int(fill.open[order[k]]) for k in refused}
+    if due != fill.refused:
+        yield f"it leaves {sorted(fill.refused)} open as what does not go together, and {sorted(due)} are due"
+
+
+def _witness(fill: Fill, canvas: list[int], language: Language) -> Iterator[str]:
+    """The witness is a text of the grammar, and the canvas behind the pass can become it."""
+    for place, token in zip(fill.places, fill.tokens, strict=True):
+        canvas[place - fill.start] = token
+    text = fill.witness or []
+    ends = len(text) == len(canvas) or (len(text) < len(canvas) and language.may_end(canvas[len(text)]))
+    same = all(x in (OPEN, y) for x, y in zip(canvas, text, strict=False))
+    words = all(any(x in ids for ids in language.terminals) for x in text)
+    if not (ends and same and words and language.fits(text)):
+        yield f"its witness {text[:8]} is no text of the grammar that its canvas can become"

@@ -1,0 +1,1 @@
+"""Records of a step that belong to some strategies alone."""

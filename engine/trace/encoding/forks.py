@@ -1,0 +1,117 @@
+"""Forks: a run that was made anew up to a step of another one, and then went on otherwise, as its header tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from ..records.events import Header
+from ..records.parts import UNNAMED
+from ..values.limits import TraceError
+from .typed import read
+
+MOST = 16  # legs of a run
+ANEW = frozenset(
+    {"strategy", "drafter", "schedule", "policy", "codec"}
+)  # another: the models read the text anew
+
+
+@dataclass(frozen=True)
+class Leg:
+    """A part of a run that was made with one method. first: its first step;  forced: node -> verdict, of that step"""
+
+    first: int
+    method: dict[str, Any]
+    seed: int
+    max_new: int
+    forced: dict[int, bool]
+
+
+@dataclass(frozen=True)
+class _Before:
+    """How the run went on that was left."""
+
+    method: dict[str, Any]
+    seed: int
+    max_new_tokens: int
+    fork: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """What a header says of a fork, as far as it tells how to make the run anew."""
+
+    step: int
+    forced: list[list[Any]]
+    base: _Before
+
+
+def legs(header: Header) -> list[Leg]:
+    """The parts of the run in order, one if it is no fork. Raises TraceError for a header that tells no such story."""
+    method, seed, max_new, fork = header.method, header.seed, header.max_new_tokens, header.fork
+    later: list[Leg] = []
+    try:
+        while fork is not None:
+            turn = read(_Turn, fork)
+            later.insert(0, Leg(turn.step, method, seed, max_new, _forced(turn)))
+            if len(later) > MOST or turn.step < 0 or (len(later) > 1 and turn.step >= later[1].first):
+                raise TraceError("its turns do not follow each other")
+            base = turn.base
+            method, seed, max_new, fork = base.method, base.seed, base.max_new_tokens, base.fork
+        if min(seed, max_new, *(n for leg in later for n in (leg.seed, leg.max_new))) < 0:
+            raise TraceError("a count below 0")
+    except TraceError:
+        raise TraceError(
+            "The header's word on where this run was forked off makes no sense: open an intact copy."
+        ) from None
+    return [Leg(0, method, seed, max_new, {}), *later]
+
+
+def read_anew(header: Header, kinds: Collection[str] = ANEW) -> set[int]:
+    """The steps before which the models read the text anew, so that their caches are others, for the sake of another part of
+    these kinds. Raises TraceError."""
+    return {
+        b.first for a, b in pairwise(legs(header)) if any(_part(a, kind) != _part(b, kind) for kind in kinds)
+    }
+
+
+def _part(leg: Leg, kind: str) -> Any:
+    """The record of a part of the method that a leg was made with."""
+    return leg.method.get(kind, UNNAMED.get(kind))
+
+
+def forked(
+    header: Header, step: int, name: str, change: dict[str, Any], forced: dict[int, bool]
+) -> dict[str, Any]:
+    """What the header of a fork says of the run with this `header`, from whose `step` on it goes its own way."""
+    method, seed, max_new, fork = header.method, header.seed, header.max_new_tokens, header.fork
+    while fork is not None and fork["step"] >= step:  # that turn is not taken
+        base = fork["base"]
+        method, seed, max_new, fork = base["method"], base["seed"], base["max_new_tokens"], base.get("fork")
+    base = {
+        "method": method,
+        "seed": seed,
+        "max_new_tokens": max_new,
+        **({"fork": fork} if fork is not None else {}),
+    }
+    record = {"of": header.run, "step": step, "name": name, "change": change}
+    return {**record, "forced": [[node, ok] for node, ok in sorted(forced.items())], "base": base}
+
+
+def method_at(header: Header, step: int) -> dict[str, Any]:
+    """The method that `step` was made with; the header's own where it tells no story that can be read."""
+    if header.fork is None:
+        return header.method
+    try:
+        return [leg for leg in legs(header) if leg.first <= step][-1].method
+    except TraceError:
+        return header.method
+
+
+def _forced(turn: _Turn) -> dict[int, bool]:
+    """node -> verdict."""
+    if not all(len(entry) == 2 and type(entry[0]) is int for entry in turn.forced):
+        raise TraceError("a verdict is no pair of a node and true or false")
+    return {node: bool(accepted) for node, accepted in turn.forced}

@@ -1,0 +1,283 @@
+"""Bytes to typed records: every declared field is checked against its type in events.py.
+
+A field that the schema does not know is held to the limits and left out: the file keeps it, we ignore it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from ..records.events import End, Header, Prefill, Record, Step
+from ..values.limits import BIGGEST, OWN, Limits, TraceError
+from ..values.strict import parse
+from .frame import array_of, split
+
+KINDS: dict[str, type] = {kind.kind: kind for kind in (Header, Prefill, Step, End)}
+
+
+class Wrong(TraceError):
+    """A field does not hold what it must; `path` names it, innermost first, and grows on the way out."""
+
+    def __init__(self, message: str):
+        super().__init__(message)
+        self.path: list[str] = []
+
+    def __str__(self) -> str:
+        where = ".".join(reversed(self.path))
+        return f"{where} {self.args[0]}" if where else str(self.args[0])
+
+
+@dataclass
+class Reading:
+    """The record being read: its bytes, where its arrays begin, the limits, and what it has expanded to so far."""
+
+    body: bytes
+    base: int
+    limits: Limits
+    expanded: int
+
+
+Convert = Callable[[Any, Reading], Any]
+T = TypeVar("T")
+
+
+def read(kind: type[T], value: Any) -> T:
+    """An object of one of our dataclasses from plain data, as `asdict` and JSON have it. Raises TraceError."""
+    typed: T = _dataclass(cast(Any, kind))(value, Reading(b"", 0, OWN, 0))
+    return typed
+
+
+def decode(body: bytes, limits: Limits) -> tuple[Record | None, int, int]:
+    """The record in `body`, its `seq`, and the bytes it takes when expanded; None for a kind that we do not know."""
+    head, base = split(body)
+    plain = parse(head, limits)
+    reading = Reading(body, base, limits, len(head))
+    seq, kind = plain.pop("seq", None), plain.pop("kind", None)
+    if type(seq) is not int or type(kind) is not str:
+        raise TraceError("its head lacks 'kind' or 'seq'")
+    if kind not in KINDS:
+        _any(plain, reading)
+        return None, seq, reading.expanded
+    return _dataclass(KINDS[kind])(plain, reading), seq, reading.expanded
+
+
+@cache
+def _dataclass(kind: type) -> Convert:
+    """Objects of one of our dataclasses."""
+    hints = get_type_hints(kind)
+    converters = {f.name: converter(hints[f.name]) for f in fields(kind)}
+    required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+
+    def to_dataclass(value: Any, reading: Reading) -> Any:
+        if type(value) is not dict:
+            raise Wrong("must be an object")
+        values = {}
+        for name, inner in value.items():
+            try:
+                convert = converters.get(name)
+                if convert is None:
+                    _any(inner, reading)
+                else:
+                    values[name] = (
+                        inner if type(inner) is float and convert is _float else convert(inner, reading)
+                    )
+            except Wrong as wrong:
+                wrong.path.append(name[:40])
+                raise
+        for name in required:
+            if name not in values:
+                raise Wrong(f"lacks the field {name!r}")
+        return kind(**values)
+
+    return to_dataclass
+
+
+def converter(hint: Any) -> Convert:
+    """The function that checks a value against a type of events.py, and returns it as that type."""
+    origin, inside = get_origin(hint), get_args(hint)
+    if hint in _SIMPLE:
+        return _SIMPLE[hint]
+    if origin is Literal:
+        return _text
+    if origin in (Union, UnionType):
+        if NoneType not in inside:
+            return (
+                _number_or_mapping(inside[1])
+                if inside[0] is float
+                else _nested
+                if inside[0] is int
+                else _piece
+            )
+        left = [one for one in inside if one is not NoneType]
+        return _optional(converter(Union[tuple(left)]))  # noqa: UP007  # built at run time
+    if origin is list:
+        return _list(inside[0])
+    if origin in (tuple, frozenset):
+        return _group(origin, inside[0])
+    if origin in (dict, Mapping):
+        return _mapping(converter(inside[1]))
+    return _dataclass(hint)
+
+
+def _int(value: Any, reading: Reading) -> int:
+    if type(value) is not int or not -BIGGEST <= value <= BIGGEST:
+        raise Wrong(f"must be a whole number within {BIGGEST:,}")
+    return value
+
+
+def _float(value: Any, reading: Reading) -> float:
+    if type(value) is float:
+        return value
+    if type(value) is not int:
+        raise Wrong("must be a number")
+    return float(_int(value, reading))
+
+
+def _bool(value: Any, reading: Reading) -> bool:
+    if type(value) is not bool:
+        raise Wrong("must be true or false")
+    return value
+
+
+def _text(value: Any, reading: Reading) -> str:
+    if type(value) is not str:
+        raise Wrong("must be text")
+    if len(value) > reading.limits.string_bytes and len(value.encode()) > reading.limits.string_bytes:
+        raise Wrong(
+            f"has {len(value):,} characters, above the limit of {reading.limits.string_bytes:,} bytes"
+        )
+    return value
+
+
+def _piece(value: Any, reading: Reading) -> Any:
+    limit = reading.limits.piece_bytes
+    if type(value) is str:
+        if len(value.encode()) > limit:
+            raise Wrong(
+                f"has {len(value.encode()):,} bytes, above the limit of {limit:,} for the text of a token"
+            )
+    elif (
+        type(value) is not list
+        or len(value) > limit
+        or not all(type(c) is str and c in _CODES for c in value)
+    ):
+        raise Wrong("must be text, or a list of bytes as two hex digits each")
+    return value
+
+
+def _array(value: Any, reading: Reading) -> np.ndarray:
+    if type(value) is not dict or "$array" not in value:
+        raise Wrong("must be an array")
+    try:
+        array = array_of(value, reading.body, reading.base, reading.limits)
+    except TraceError as error:
+        raise Wrong(f"cannot be read: {error}") from None
+    _expand(reading, array.nbytes)
+    return array
+
+
+def _any(value: Any, reading: Reading) -> Any:
+    """A value of no declared type, arrays in it included."""
+    kind = type(value)
+    if kind is int:
+        return _int(value, reading)
+    if kind is str:
+        return _text(value, reading)
+    if kind is list:
+        return [_any(inner, reading) for inner in value]
+    if kind is dict:
+        return _array(value, reading) if "$array" in value else _mapping(_any)(value, reading)
+    return value
+
+
+def _mapping(convert: Convert) -> Convert:
+    def to_dict(value: Any, reading: Reading) -> Any:
+        if type(value) is not dict:
+            raise Wrong("must be an object")
+        mapping = {}
+        for key, inner in value.items():
+            try:
+                mapping[_text(key, reading)] = convert(inner, reading)
+            except Wrong as wrong:
+                wrong.path.append(key[:40])
+                raise
+        return mapping
+
+    return to_dict
+
+
+def _optional(convert: Convert) -> Convert:
+    return lambda value, reading: None if value is None else convert(value, reading)
+
+
+def _list(inner: Any) -> Convert:
+    """Lists; those of plain numbers are checked as a whole, since most of a record is made of them."""
+    convert, kinds = converter(inner), _NUMBERS.get(inner, frozenset())
+
+    def to_list(value: Any, reading: Reading) -> Any:
+        if type(value) is not list:
+            raise Wrong("must be a list")
+        if len(value) > reading.limits.array_numbers:
+            raise Wrong(f"has {len(value):,} entries, above the limit of {reading.limits.array_numbers:,}")
+        if kinds and kinds.issuperset(map(type, value)) and (float in kinds or not value or _small(value)):
+            return value
+        items = []
+        for i, one in enumerate(value):
+            try:
+                items.append(convert(one, reading))
+            except Wrong as wrong:
+                wrong.path.append(str(i))
+                raise
+        return items
+
+    return to_list
+
+
+def _group(kind: type[tuple[Any, ...]] | type[frozenset[Any]], inner: Any) -> Convert:
+    """Tuples and sets, which plain data hold as lists."""
+    listed = _list(inner)
+    return lambda value, reading: kind(listed(list(value) if isinstance(value, kind) else value, reading))
+
+
+def _number_or_mapping(hint: Any) -> Convert:
+    """A number for all, or one each by name."""
+    mapping = converter(hint)
+    return lambda value, reading: (mapping if type(value) is dict else _float)(value, reading)
+
+
+def _nested(value: Any, reading: Reading) -> Any:
+    """A whole number for all, one for each, or a list of them for each, as many everywhere."""
+    if type(value) is not list:
+        return _int(value, reading)
+    rows = _list(list[int] if value and type(value[0]) is list else int)(value, reading)
+    if not rows or (type(rows[0]) is list and {len(row) for row in rows} != {max(1, len(rows[0]))}):
+        raise Wrong("must have a number for each, and as many everywhere")
+    return rows
+
+
+def _small(value: list[int]) -> bool:
+    return min(value) >= -BIGGEST and max(value) <= BIGGEST
+
+
+def _expand(reading: Reading, nbytes: int) -> None:
+    reading.expanded += nbytes
+    if reading.expanded > reading.limits.expanded_bytes:
+        raise Wrong(f"expands the trace beyond the limit of {reading.limits.expanded_bytes:,} bytes")
+
+
+_CODES = frozenset(f"{i:02x}" for i in range(256)) | frozenset(f"{i:02X}" for i in range(256))
+_SIMPLE: dict[Any, Convert] = {
+    Any: _any, int: _int, float: _float, bool: _bool, str: _text, np.ndarray: _array,
+}  # fmt: skip
+_NUMBERS: dict[Any, frozenset[type]] = {
+    int: frozenset([int]),
+    float: frozenset([float]),
+    float | None: frozenset([float, NoneType]),
+    bool: frozenset([bool]),
+}

@@ -1,0 +1,1 @@
+"""Trace files: written, read, recovered, and opened as one run."""

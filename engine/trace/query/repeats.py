@@ -1,0 +1,122 @@
+"""Repeats: where a text goes back to what stands in it already, how far, and how much of it is said again."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..records.events import Step
+
+GRAM = 4  # tokens that have to be the same before anything counts as said again
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A stretch of a text that stands in it a second time.
+
+    at:     where it begins, as an index of the text;  period: how far behind its like
+    lasts:  tokens of it; where they are `period` or more the text goes round
+    ending: whether it goes on to the end of the text
+    """
+
+    at: int
+    period: int
+    lasts: int
+    ending: bool
+
+    @property
+    def loop(self) -> bool:
+        """Whether a whole period is said again, so that what follows is a second round or a further one."""
+        return self.lasts >= self.period
+
+
+class Following:
+    """A text as it grows, and the stretch that it is in."""
+
+    def __init__(self, n: int = GRAM):
+        self.text: list[Hashable] = []
+        self.now: Repeat | None = None
+        self._n = n
+        self._seen: dict[tuple[Hashable, ...], int] = {}  # n-gram -> where it began last
+
+    def take(self, token: Hashable) -> Repeat | None:
+        """The text goes on with this token; the stretch that it belongs to, as far as it goes by now: its first n-gram stands
+        further in front, the latest of those being its like, and both agree since. What lies within one is no other."""
+        self.text.append(token)
+        last, at = len(self.text) - 1, len(self.text) - self._n
+        like = None
+        if at >= 0:
+            gram = tuple(self.text[at:])
+            like, self._seen[gram] = self._seen.get(gram), at
+        now = self.now
+        if now is not None and token == self.text[last - now.period]:
+            self.now = replace(now, lasts=now.lasts + 1)
+        else:
+            self.now = None if like is None else Repeat(at, at - like, self._n, True)
+        return self.now
+
+
+def repeats(text: Iterable[Hashable], n: int = GRAM) -> Iterator[Repeat]:
+    """Every stretch of a text, whole, in order."""
+    following = Following(n)
+    before: Repeat | None = None
+    for token in text:
+        now = following.take(token)
+        if before is not None and (now is None or now.at != before.at):
+            yield replace(before, ending=False)
+        before = now
+    if before is not None:
+        yield before
+
+
+def said_again(text: Sequence[Hashable], n: int = GRAM) -> float:
+    """The share of a text's n-grams that stand further in front already; 0 where it has none."""
+    grams = [tuple(text[at : at + n]) for at in range(len(text) - n + 1)]
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+@dataclass(frozen=True)
+class Round:
+    """One time that a text goes through its loop. n: which, from 1; tp, ip, wr: the mean probability of a token, the share of
+    tokens more likely than in the first round, and the share that were the likeliest; None where the record lacks it"""
+
+    n: int
+    tp: float | None
+    ip: float | None
+    wr: float | None
+
+
+def rounds(loop: Repeat, laws: Sequence[tuple[float, bool] | None], first: int = 1) -> Iterator[Round]:
+    """The rounds of a loop that are whole, from number `first` on. laws: of each token of the text its probability where it was
+    written, and whether none was likelier; None where that is not known."""
+    begin = loop.at - loop.period
+    start = laws[begin : begin + loop.period]
+    for n in range(first, 2 + loop.lasts // loop.period if loop.loop else 1):
+        pairs = list(zip(laws[begin + (n - 1) * loop.period :][: loop.period], start, strict=False))
+        known = [(now, then) for now, then in pairs if now is not None and then is not None]
+        if len(known) < loop.period:
+            yield Round(n, None, None, None)
+            continue
+        p = [now[0] for now, _ in known]
+        more = [now[0] > then[0] for now, then in known]
+        yield Round(n, sum(p) / len(p), sum(more) / len(p), sum(now[1] for now, _ in known) / len(p))
+
+
+def written_laws(step: Step) -> list[tuple[float, bool] | None]:
+    """Of each token that a step wrote the probability that the recorded law gives it, and whether none is likelier."""
+    places = range(-1, len(step.emitted) - 1) if step.path is None else [-1, *step.path]
+    known = (
+        {}
+        if step.tops is None
+        else {int(x): row for row, x in reversed([*enumerate(step.tops.places.tolist())])}
+    )
+    laws: list[tuple[float, bool] | None] = []
+    for token, place in zip(step.emitted, places, strict=False):
+        row = known.get(place)
+        if step.tops is None or row is None:
+            laws.append(None)
+            continue
+        ids, p = step.tops.ids[row], step.tops.p[row]
+        here = p[ids == token]
+        laws.append((float(here[0]), bool(here[0] >= p.max())) if len(here) else None)
+    return laws + [None] * (len(step.emitted) - len(laws))

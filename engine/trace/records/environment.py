@@ -1,0 +1,67 @@
+"""Environment: what else the machine had to do, as far as passes show it, and what was done about that between two steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..values.limits import TraceError
+
+AS_GOOD = 1.05  # times as long as the fastest: as good, and leaves processors to others
+STAYS = 1.1  # times as long as the fastest: no reason to change
+
+
+@dataclass
+class Environment:
+    """Threads were chosen anew behind a step. The step's own times, and those of its passes, are from before.
+
+    before, after: threads of the passes up to here, and from here on
+    slower:   so many times as long as when they were timed the last passes took, while other programs had the processors, and
+              at most as long as a thread with so little of one takes; None: it was time to see if more threads are of use
+    rows:     how many rows those passes had, at most
+    timed_us: threads (as text) -> what a pass of 1 row and one of 16 took with them, microseconds, as timed here; where passes
+              were slow, as timed last, with those of before so many times longer
+    spent_us: what the choice took; it is in no step
+    """
+
+    before: int
+    after: int
+    timed_us: dict[str, list[float]]
+    spent_us: float = 0.0
+    slower: float | None = None
+    rows: int | None = None
+
+
+def cost(took: Sequence[float]) -> float:
+    """What counts of the times of passes of several numbers of rows: their geometric mean."""
+    return math.prod(took) ** (1 / len(took))
+
+
+def threads_of(took: Mapping[int, Sequence[float]], now: int | None = None) -> int:
+    """In how many threads passes are to run, by what passes took in each number: the fewest that are as good as the fastest.
+    now: in how many they run, which stays where little would be gained."""
+    costs = {threads: cost(times) for threads, times in took.items()}
+    least = min(costs.values())
+    if now in costs and costs[now] <= STAYS * least:
+        return now
+    return min(threads for threads, x in costs.items() if x <= AS_GOOD * least)
+
+
+def consistent_environment(one: Environment | None) -> None:
+    """What must agree inside the record, if there is one. Raises TraceError."""
+    if one is None:
+        return
+    if not one.timed_us or not all(
+        key.isdecimal() and int(key) > 0 and key.isascii() for key in one.timed_us
+    ):
+        raise TraceError("environment.timed_us names no numbers of threads")
+    if not all(times and all(math.isfinite(x) and x > 0 for x in times) for times in one.timed_us.values()):
+        raise TraceError("environment.timed_us holds what is no time of a pass")
+    due = threads_of({int(key): times for key, times in one.timed_us.items()}, one.before)
+    if one.after != due:
+        raise TraceError(f"environment goes on in {one.after} threads, and by its times {due} are due")
+    if one.slower is not None and not one.slower > 1:
+        raise TraceError(
+            f"environment.slower is {one.slower:g}, and passes that took no longer are no reason"
+        )

@@ -1,0 +1,456 @@
+"""The records of a trace: one dataclass per kind. This file is the schema; docs/trace.md is checked against it.
+
+Units stand in names: `_us` microseconds, `_bytes` bytes. What ends in `_us`, and `created`, is a time and stays out of
+the content hash. Probabilities are doubles; a token is an id; -1 is the root (the last committed token before the
+step), 0 the first drafted node. A field that is None was not recorded at the trace's level and is not written.
+Levels: "counts" (always) < "decisions" < "fields".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from decodescope.engine.core.arguments import Along
+from decodescope.engine.core.exactness import Exactness
+from decodescope.engine.core.note import Finding as Finding
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.roles import WHOLE
+
+from ..details.answered import Candidates as Candidates
+from ..details.drawn import Drawn as Drawn
+from ..details.drawn import Text as Text
+from ..details.edited import Edits as Edits
+from ..details.edited import Tagged as Tagged
+from ..details.explored import Explored as Explored
+from ..details.filled import Fill as Fill
+from ..details.joined import Joint as Joint
+from ..details.labels import Labels as Labels
+from ..details.labels import Mention as Mention
+from ..details.lines import Infill as Infill
+from ..details.lines import Lines as Lines
+from ..details.looked import Look as Look
+from ..details.searched import Search as Search
+from ..details.spans import Spans as Spans
+from ..details.switched import Switch as Switch
+from ..details.threads import Begun as Begun
+from ..details.threads import Ended as Ended
+from ..details.threads import Threads as Threads
+from ..details.units import Unit as Unit
+from ..details.vetoed import Veto as Veto
+from .chosen import Choice as Choice
+from .environment import Environment as Environment
+from .exited import Exit as Exit
+from .made import Made as Made
+from .passed import Pass as Pass
+from .planned import Plan as Plan
+from .scored import Scores as Scores
+from .shadowed import Shadowed
+from .shortened import Cut as Cut
+from .stored import Augmented as Augmented
+from .stored import Packed as Packed
+from .telling import Telling
+
+SCHEMA = "1.2"
+Level = Literal["counts", "decisions", "fields"]
+LEVELS: tuple[Level, ...] = ("counts", "decisions", "fields")
+EndReason = Literal[
+    "stop_token", "max_new_tokens", "stopped_by_user", "context_full", "out_of_memory", "non_finite_logits", "device_lost",
+    "storage_full", "bad_input", "internal_error", "interrupted", "picture_full",
+]  # fmt: skip
+Origin = Literal["accepted", "bonus", "residual", "correction", "target", "draft"]
+# A piece of text: the string a token stands for, or the hex codes of its bytes where they are not UTF-8 alone.
+Piece = str | list[str]
+
+
+@dataclass
+class Header:
+    """The first record: everything needed to repeat the run, and to read the others.
+
+    model:   the target: ModelSpec.record() and `fingerprint` (hash of config and weights)
+    lanes:   role -> the same for further models ("draft": ...)
+    method:  kind -> {"name": ..., knob: value, ...}; a chain of samplers has "stages": [...]
+    parts:   kind -> what that part says of itself (`engine/trace/records/parts.py`); empty in files from before it was there
+    tellings: name of an acceptance rule -> what it says of itself; of a fork also that of the run before it
+    exactness: "lossless", "exact_for_settings", "lossy" or "unknown", as `engine/core/exactness.py` defines them
+    shadow:  whether a full cache was kept beside the target's, which is then no part of what the run measures. Where `lanes`
+             has the role "whole" it is that model's: what the target was made of, or the target itself
+    prompt:  int32 [n] token ids
+    pieces:  token id (as text) -> its piece, for the tokens of the prompt
+    parent:  {"run": id, "step": k} where this run was branched off, or None
+    fork:    where this run was made anew up to a step of another one and then went on otherwise: `of` (its id), `step` (the
+             first that is not its), `name`, `change` (settings, as they were asked for), `forced` ([[node, accepted], ...] of
+             that step), and `base`: `method`, `seed`, `max_new_tokens` and `fork` of that other run. The header's own are
+             those from the step on
+    chat:    whether the prompt is a user's turn, put by the model's chat template
+    turn:    that turn, as it was before; "" where there is none, or it was not recorded
+    forced:  whether verdicts were forced on the way: the text then has no law's word behind it
+    machine: the measured profile of the target's device (HardwareProfile.record()), or None where none was kept
+    tells:   kind of part -> name -> note: what the parts of the method tell of a step; None: written before they said so
+    reports: role -> findings of each transform of the model's weights, in order; None: there are none, or they were not kept
+    loaded:  what of the prompt came from a file and was read by no pass: `entries`, its `bytes`, `bits` of a number, `sha256`
+    """
+
+    kind: ClassVar[str] = "header"
+    model: dict[str, Any]
+    method: dict[str, Any]
+    prompt: np.ndarray
+    seed: int
+    schema: str = SCHEMA
+    project: str = ""
+    run: str = ""
+    created: str = ""
+    lanes: dict[str, Any] = field(default_factory=dict)
+    exactness: Exactness = "unknown"
+    dtype: str = "float32"
+    device: str = "cpu"
+    threads: int = 1
+    torch: str = ""
+    levels: list[str] = field(default_factory=lambda: ["counts"])
+    max_new_tokens: int = 0
+    stop_tokens: list[int] = field(default_factory=list)
+    stop_texts: list[str] = field(default_factory=list)
+    chat: bool = False
+    turn: str = ""
+    forced: bool = False
+    tellings: dict[str, Telling] = field(default_factory=dict)
+    pieces: dict[str, Piece] = field(default_factory=dict)
+    parent: dict[str, Any] | None = None
+    fork: dict[str, Any] | None = None
+    machine: dict[str, Any] | None = None
+    tells: dict[str, dict[str, Note]] | None = None
+    parts: dict[str, Any] = field(default_factory=dict)
+    loaded: dict[str, Any] | None = None
+    shadow: bool = False
+    reports: dict[str, list[Made]] | None = None
+
+    @property
+    def along(self) -> Along:
+        """Who read along, as `shadow` of a run asks for it."""
+        return "model" if self.shadow and WHOLE in self.lanes else self.shadow
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the text is that of plain decoding of the original model, greedily or in distribution."""
+        return self.exactness == "lossless"
+
+    @property
+    def exact(self) -> bool:
+        """Whether runs with these settings have one distribution."""
+        return self.lossless or self.exactness == "exact_for_settings"
+
+    @property
+    def where(self) -> str:
+        """Type, device and threads, in words."""
+        return f"{self.dtype} on {self.device}, {self.threads} thread{'' if self.threads == 1 else 's'}"
+
+
+@dataclass
+class DraftTree:
+    """What was proposed. Siblings stand in draw order; a parent stands before its children.
+
+    proposal: "onehot", "iid", "without_replacement" or "mixed": how the nodes were drawn
+    q:       per node, the probability it had when it was drawn, given the siblings drawn before it; 1 if one-hot
+    u:       per node, the uniform that drew it; None: chosen without chance
+    source:  what proposed it, in the drafter's words; notes: further figures by name (matched span, template, ...)
+    passengers: ascending, the nodes that rode the pass and were never to be accepted; they are not counted as drafted
+    """
+
+    tokens: list[int]
+    parents: list[int]
+    q: list[float]
+    proposal: str = "onehot"
+    u: list[float | None] | None = None
+    source: str = ""
+    notes: dict[str, Any] | None = None
+    passengers: list[int] | None = None
+
+
+@dataclass
+class Trials:
+    """The acceptance tests of one step, as columns, in the order in which they were made.
+
+    p: the target's probability of the node's token after the sampler, 1 or 0 under a greedy one (`Tops` then has the one before
+    it); r: what was left of it after earlier siblings were refused; q: the proposal's; u: the uniform (None: no draw was
+    needed); threshold: what u had to stay below, or the rule's own bound
+    num, den: what decided: ok is exactly `u * den < num`, in doubles, or, without a draw, `den < num`. A num that is not
+    recorded is r, a den that is not recorded q; without a draw and a den ok is `0 < num`
+    ok: the verdict, which a rule may also give by something else that it tells of (`also`)
+    """
+
+    node: list[int]
+    p: list[float]
+    r: list[float]
+    q: list[float]
+    u: list[float | None]
+    threshold: list[float]
+    ok: list[bool]
+    num: list[float | None] | None = None
+    den: list[float | None] | None = None
+
+
+@dataclass
+class Extra:
+    """The token that the target added after the accepted path. It has probability high - low under the law it was drawn
+    from, and `low <= u < high`; u is None when it was chosen without chance."""
+
+    token: int
+    origin: Origin
+    u: float | None = None
+    low: float = 0.0
+    high: float = 1.0
+
+
+TOP = 5  # tokens of each distribution that tops list at least, the likeliest ones, where there are so many
+
+
+@dataclass
+class Tops:
+    """The most likely tokens at each visited place, for people and for the residual's picture.
+
+    places: int32 [P]; -1 the root, else the node reached
+    ids:    int32 [P, K]; the union of the top tokens of p and q and of the tokens tried; -1 pads
+    p, q:   float32 [P, K]; p before a greedy sampler, else after the sampler; q is 0 where nothing was proposed by chance
+    rest:   float32 [P, 3]; over all other tokens the sums of p, q and max(0, p - q)
+    entropy: float32 [P]; of p, in nats
+    """
+
+    places: np.ndarray
+    ids: np.ndarray
+    p: np.ndarray
+    q: np.ndarray
+    rest: np.ndarray
+    entropy: np.ndarray
+
+
+@dataclass
+class CacheChange:
+    """What happened to one lane's KV cache in a step.
+
+    appended:    tokens committed beyond the furthest so far; held: entries of the KV head that holds most afterwards
+    lacks:       by layer, of how many of the tokens it got no entry, where layers differ; below 0: it got entries of so many
+                 more that had waited
+    by_head:     int32 [L, H_kv] entries of each layer and KV head afterwards, where they differ
+    held_bytes:  bytes of all storages (keys, values, positions, columns); full_bytes: those that keeping every entry
+                 would need
+    peak_bytes:  the most that its storages had at once so far, where that has grown: what moves stands twice for a moment
+    head_bytes:  int64 [L, H_kv] bytes of each layer and KV head, its part of what heads share included, where heads differ
+    evicted_count: entries that left the KV head that lost most;  evicted_all: int32 [E] positions that left every head
+    evicted:     int32 [E, 3] (layer, KV head, position), where layers or heads differ
+    merged:      int32 [M, 4] (layer, KV head, position, other position): what left, and the entry that it became part of, -1
+                 where it was dropped
+    merged_by:   float32 [M, 2] (similarity, weight) of each of them
+    scores:      by what they were judged, where the policy ranks entries and there is one text (level "fields")
+    plan:        what the policy has settled for each KV head, in the step in which it was;  notes: what it told of the step
+    mass:        uint8 [L, H_kv, n] share of accumulated attention by original position, where a policy keeps it and the
+                 map has at most 16,384 numbers (level "decisions") or 1,048,576 ("fields"); 0 where evicted, else
+                 1 + 254 * sqrt(mass / largest of the layer)
+    shared:      int32 [N, 4] (node before it or -1, first position, the one behind the last, texts that read it) of texts
+                 that hold no entry twice; shared_bytes: what a cache of its own for each text would need beyond that
+    shadow:      what a full cache beside this one says, where the header has `shadow`
+    read:        uint8 [L, H_kv, n], where its last pass did not read all: 1 what that has read or written; kept as `mass` is
+    packed:      what a codec packed;  kept_packed: where it packs, bytes of the entries that are held, packed ones as they are
+    augmented:   what stands beside the entries of the text from here on; no other number but `held_bytes` counts it
+    """
+
+    lane: str
+    appended: int
+    held: int
+    held_bytes: int
+    full_bytes: int
+    evicted_count: int = 0
+    evicted_all: np.ndarray | None = None
+    evicted: np.ndarray | None = None
+    mass: np.ndarray | None = None
+    packed: Packed | None = None
+    kept_packed: int | None = None
+    by_head: np.ndarray | None = None
+    peak_bytes: int | None = None
+    head_bytes: np.ndarray | None = None
+    merged: np.ndarray | None = None
+    merged_by: np.ndarray | None = None
+    notes: dict[str, Any] | None = None
+    read: np.ndarray | None = None
+    shared: np.ndarray | None = None
+    shared_bytes: int | None = None
+    shadow: Shadowed | None = None
+    augmented: list[Augmented] | None = None
+    scores: Scores | None = None
+    plan: Plan | None = None
+    lacks: list[int] | None = None
+
+    def kept_bytes(self, read: int) -> int:
+        """Bytes of the entries that are held, counted as `full_bytes` counts those of all `read` tokens, or as packed."""
+        if self.kept_packed is not None:
+            return self.kept_packed
+        if self.by_head is None:
+            return self.full_bytes * self.held // read - (self.shared_bytes or 0) if read else 0
+        return self.full_bytes * int(self.by_head.sum()) // (read * self.by_head.size) if read else 0
+
+
+@dataclass
+class Beams:
+    """One step of beam search: the hypotheses kept, best first. parents: index into the step before; score: sum of
+    log-probabilities (nats); finished: [[tokens..., ] scores] of those that ended in this step; candidates: rows of (index
+    into the step before, token, the model's probability, the n-grams', score) that could be kept, where n-grams mix in;
+    pruned: rows of (index into the step before, token, score), the next best that were not kept, best first. groups: of several
+    searches side by side the number of each hypothesis's own, ascending: each has its best first, by score less penalty, and
+    those that ended have their `group`; penalties: what its text was fined (nats) for tokens that groups before had chosen."""
+
+    tokens: list[int]
+    parents: list[int]
+    scores: list[float]
+    finished: list[dict[str, Any]] = field(default_factory=list)
+    candidates: list[list[float]] | None = None
+    pruned: list[list[float]] | None = None
+    groups: list[int] | None = None
+    penalties: list[float] | None = None
+
+
+@dataclass
+class Iteration:
+    """One pass of a fixed-point method over a block: start is the position of the block's first token.
+
+    tokens: the block after the pass; fixed: how many leading tokens are final
+    before: the guesses that it read;  p: per token of the block, the model's probability of it after the guesses before it
+    """
+
+    start: int
+    tokens: list[int]
+    fixed: int
+    before: list[int] | None = None
+    p: list[float] | None = None
+
+
+@dataclass
+class Fields:
+    """Level "fields": what attention and residual stream looked like, for the rows that were committed.
+
+    layers: of those that were asked for (all, if none were named) as many, from the first on, as fit into 524,288 weights
+    attention: float16 [L', H_kv, g, R, n], softmax weights of `layers` over what was held when the rows were committed
+    positions: int32 [L', H_kv, n] original positions; -1 pads where layers hold different numbers
+    hidden_norm: float32 [L + 1, R]; the norm of the residual stream entering each layer, and after the final norm; NaN: the
+            pass did not come there
+    logits: float32 [N + 1, V] of the step's target pass, before the sampler: after the root, then after each drafted node
+    laws:   float32 [M, V]; what the drafted nodes were drawn from; law_of: int32 [N], the row of each, -1: without chance.
+            These three only where they have at most 262,144 numbers together
+    """
+
+    layers: list[int] | None = None
+    attention: np.ndarray | None = None
+    positions: np.ndarray | None = None
+    hidden_norm: np.ndarray | None = None
+    logits: np.ndarray | None = None
+    laws: np.ndarray | None = None
+    law_of: np.ndarray | None = None
+
+
+@dataclass
+class Prefill:
+    """The prompt was read. n: tokens now in the target's cache; cut: what of it was read, None: all of it."""
+
+    kind: ClassVar[str] = "prefill"
+    n: int
+    passes: list[Pass] = field(default_factory=list)
+    cache: list[CacheChange] = field(default_factory=list)
+    wall_us: float = 0.0
+    cut: Cut | None = None
+
+
+@dataclass
+class Step:
+    """One round of a strategy.
+
+    step: from 0; n: committed tokens before it, prompt included; t_us: its beginning, from the start of the run
+    emitted: ids that this step added to the text; origins: one per id
+    drafted: nodes proposed, without passengers; accepted: of them emitted
+    path:  accepted nodes from the root down (those emitted)
+    draft_us, verify_us, commit_us, policy_us: durations by phase; wall_us: the whole step
+    labels: what was found of each label, at the end of a run that writes them side by side
+    drawn: whole texts that a strategy drew, one of which becomes the run's
+    notes: what the strategy told of the step, where it drafts nothing
+    unit:  of lexical units: the tokens that the pass gave, with their probabilities, and how many were taken
+    choices: of each emitted token the candidates that stood beside it, where another law than the target's chose, or, without a
+            `path`, the strategy itself, which takes the best;  law: what another law than the target's told of the step
+    rule:  what the acceptance rule adds so that its verdict can be re-derived, by the names that its telling gives
+    sampler: what the sampler's state was before the step (mu, ...), where it has one worth showing; of a chain also what each
+            stage made of the step's first distribution
+    pieces: id (as text) -> piece, for ids that the trace shows for the first time
+    forced: nodes whose verdict was settled beforehand, not tested; accepted or refused, as the trials say
+    environment: what was done behind the step about other programs on this machine; no part of the content hash
+    tie:   positions (in the step) at which the two best logits were closer than the tie bound, with their gap
+    """
+
+    kind: ClassVar[str] = "step"
+    step: int
+    n: int
+    t_us: float
+    wall_us: float
+    emitted: list[int]
+    origins: list[str]
+    drafted: int = 0
+    accepted: int = 0
+    draft_us: float = 0.0
+    verify_us: float = 0.0
+    commit_us: float = 0.0
+    policy_us: float = 0.0
+    passes: list[Pass] = field(default_factory=list)
+    cache: list[CacheChange] = field(default_factory=list)
+    path: list[int] | None = None
+    draft: DraftTree | None = None
+    trials: Trials | None = None
+    extra: Extra | None = None
+    tops: Tops | None = None
+    rule: dict[str, Any] | None = None
+    sampler: dict[str, Any] | None = None
+    exits: list[Exit] | None = None
+    beams: Beams | None = None
+    threads: Threads | None = None
+    lines: Lines | None = None
+    iteration: Iteration | None = None
+    unit: Unit | None = None
+    labels: Labels | None = None
+    fill: Fill | None = None
+    joint: Joint | None = None
+    switch: Switch | None = None
+    candidates: Candidates | None = None
+    edits: Edits | None = None
+    drawn: Drawn | None = None
+    notes: dict[str, Any] | None = None
+    spans: Spans | None = None
+    search: Search | None = None
+    choices: list[Choice] | None = None
+    law: dict[str, Any] | None = None
+    fields: Fields | None = None
+    pieces: dict[str, Piece] | None = None
+    tie: list[list[float]] | None = None
+    forced: list[int] | None = None
+    environment: Environment | None = None
+
+
+@dataclass
+class End:
+    """The last record of a sealed trace.
+
+    reason: why the run ended; message: one sentence where it was not the plain end
+    notes: a sentence on each part of the method that did nothing in the run, and why
+    tokens: ids of the whole text that counts, prompt excluded (a beam search's best, say)
+    records: how many records stand before this one; sha256: of all their bodies in order (hex)
+    content_hash: the same over the records without times, so that equal runs have equal hashes
+    """
+
+    kind: ClassVar[str] = "end"
+    reason: EndReason
+    tokens: list[int]
+    steps: int
+    message: str = ""
+    records: int = 0
+    sha256: str = ""
+    content_hash: str = ""
+    wall_us: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+
+Record = Header | Prefill | Step | End

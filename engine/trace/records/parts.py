@@ -1,0 +1,240 @@
+"""Parts: what the parts of a run's method say of themselves, so that who reads a trace knows none of them by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from .events import Header
+
+PLACES = ("first", "chosen", "newest")
+MOST_ZONES, LONGEST, MOST = (
+    8,
+    64,
+    1 << 40,
+)  # zones of a policy, characters of a word, entries: what a view draws
+MOST_WORDS = 16  # of a list
+SENTENCE = 200  # characters
+
+
+@dataclass(frozen=True)
+class Zone:
+    """Entries that a policy keeps for one reason, per layer and KV head.
+
+    word: as people call them;  place: the "first" of the text, its "newest", or "chosen" among the others
+    """
+
+    word: str
+    place: str
+    entries: int
+
+    def record(self) -> list[Any]:
+        """As it stands in a header: [word, place, entries]."""
+        return list(astuple(self))
+
+
+def said(header: Header, kind: str) -> dict[str, Any]:
+    """What the part of `kind` says of itself (`says` of its base class), of the words below those that make sense.
+
+    usual:    it is the one that a method has where nothing is chosen
+    uses, verdicts: of a strategy;  places: of one that fills a canvas, how many a block has;  settles: of one that writes a
+            picture, how its passes follow from its knobs, "rows" or "cells" (engine/trace/details/pictured.py);
+            ticks: of one whose
+            notes tell a simulated clock of layers, which tokens run beside the first, "branches" or a "chain"
+            (engine/trace/checks/ticks.py)
+    drafts, speaks, copies: of a drafter;  exact: of a depth rule
+    commits: of a selector: how its choice follows from its knobs (engine/trace/checks/fills.py)
+    greedy: of a sampler;  heat: the temperature that it divides the logits by;  cuts: whether it may remove tokens
+    does: of a policy or codec;  column: of a policy;  goes: which of its entries leave, and when, as a sentence
+    once: of a policy that cuts when the prompt has been read: its zones are the prompt's, and what is written stays
+    bits, whole: of a codec that packs: bits of a number once it is packed, scales and all that belongs to it included; and how
+            many entries are packed at a time, which are whole until then;  reads: bits that a pass reads of a packed
+            number, where that is another: two layers read what is stored once
+    decoders: of a strategy: lane -> the shape (ModelSpec.record()) of a decoder that it makes of the target's trained heads
+    changes: of a strategy, rule or context: why the text may differ from the target's
+    departs: of guidance or a sampler: why the text is not the original model's, although nothing else changes it
+    calibrated: knob -> what is known of a value that was chosen for a risk: the `name` of its file, `eps`, `n`;
+            and `risk`, `delta`, or of thresholds by exit `how`, `tokens`
+    """
+    older = _older(header, kind)
+    whole = header.parts.get(kind, older)
+    words = (
+        {**{word: older[word] for word in _LATER if word in older}, **whole}
+        if isinstance(whole, dict)
+        else {}
+    )
+    return {word: words[word] for word, fits in _WORDS.items() if word in words and fits(words[word])}
+
+
+def zones(header: Header) -> list[Zone]:
+    """The zones of the run's cache policy; none for one that keeps all."""
+    whole = header.parts.get("policy", _older(header, "policy"))
+    rows = whole.get("zones") if isinstance(whole, dict) else None
+    return [Zone(*row) for row in rows[:MOST_ZONES] if _is_zone(row)] if isinstance(rows, list) else []
+
+
+def held_at(zones: Sequence[Zone], place: str) -> int | None:
+    """Entries of the zones at one place together; None where there is no such zone."""
+    held = [zone.entries for zone in zones if zone.place == place]
+    return sum(held) if held else None
+
+
+def called(header: Header) -> str:
+    """The parts of the method that are not the usual ones, in short."""
+    parts = {kind: part for kind, part in header.method.items() if isinstance(part, dict)}
+    unusual = [
+        part for kind, part in parts.items() if kind == "sampler" or not said(header, kind).get("usual")
+    ]
+    names = [
+        str(stage.get("name", "")).replace("_", " ")
+        for part in unusual
+        for stage in part.get("stages") or [part]
+    ]
+    return " + ".join(names) or "plain decoding"
+
+
+def _is_word(x: Any) -> bool:
+    return type(x) is str and len(x) <= LONGEST
+
+
+def _is_sentence(x: Any) -> bool:
+    return type(x) is str and len(x) <= SENTENCE
+
+
+def _are_words(x: Any) -> bool:
+    return type(x) is list and len(x) <= MOST_WORDS and all(map(_is_word, x))
+
+
+def _is_switch(x: Any) -> bool:
+    return type(x) is bool
+
+
+def _is_heat(x: Any) -> bool:
+    return type(x) is float and 0 <= x < MOST
+
+
+def _is_count(x: Any) -> bool:
+    return type(x) is int and 0 < x < MOST
+
+
+def _are_shapes(x: Any) -> bool:
+    return (
+        type(x) is dict
+        and len(x) <= MOST_ZONES
+        and all(_is_word(lane) and type(y) is dict for lane, y in x.items())
+    )
+
+
+def _is_calibrated(x: Any) -> bool:
+    return (
+        type(x) is dict
+        and len(x) <= MOST_ZONES
+        and all(type(y) is dict and _is_word(y.get("name")) for y in x.values())
+    )
+
+
+def _is_zone(row: Any) -> bool:
+    if type(row) is not list or len(row) != 3:
+        return False
+    word, place, entries = row
+    return _is_word(word) and place in PLACES and type(entries) is int and 0 <= entries < MOST
+
+
+_WORDS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("usual", "verdicts", "drafts", "copies", "exact", "greedy", "cuts", "once"), _is_switch),
+    **dict.fromkeys(("heat", "bits", "reads"), _is_heat),
+    **dict.fromkeys(("whole", "places"), _is_count),
+    **dict.fromkeys(("uses", "does"), _are_words),
+    **dict.fromkeys(("speaks", "column", "changes", "departs", "commits", "settles", "ticks"), _is_word),
+    "goes": _is_sentence,
+    "calibrated": _is_calibrated,
+    "decoders": _are_shapes,
+}
+
+_LATER = (
+    "heat",
+    "cuts",
+)  # words that came after the first ones: a header that lacks them is read by the table
+
+# ---- traces from before the parts spoke for themselves. The table is closed: what came later says it in the header
+
+_ALL = ["acceptance", "codec", "context", "depth", "drafter", "law", "policy", "sampler", "schedule"]
+_OLDER: dict[str, dict[str, dict[str, Any]]] = {
+    "strategy": {
+        "draft_verify": {"usual": True, "uses": _ALL, "verdicts": True},
+        "pearl": {"uses": ["codec", "context", "drafter", "policy", "sampler"]},
+        "jacobi": {"uses": ["codec", "context", "policy", "sampler"]},
+        "beam": {"uses": ["codec", "context", "policy"]},
+    },
+    "drafter": {
+        "none": {"usual": True, "drafts": False},
+        "draft_model": {"speaks": "draft"},
+        "prompt_lookup": {"copies": True},
+    },
+    "schedule": {"fixed": {"usual": True}},
+    "acceptance": {"lossless": {"usual": True}},
+    "policy": {
+        "keep_all": {"usual": True, "does": []},
+        "window": {
+            "does": ["evict"],
+            "zones": [("window", "newest", "size")],
+            "goes": "Once more entries than the window are held the oldest leave, in all layers and KV heads alike.",
+        },
+        "streaming_llm": {
+            "does": ["evict"],
+            "zones": [("sinks", "first", "sinks"), ("window", "newest", "recent")],
+            "goes": "Once more than sinks and window are held the oldest behind "
+            "the sinks leave, in all layers and KV heads alike.",
+        },
+        "h2o": {
+            "does": ["evict"],
+            "zones": [("heavy hitters", "chosen", "heavy"), ("recent", "newest", "recent")],
+            "column": "attention",
+            "goes": "Over its budget each KV head gives up the entries that drew "
+            "the least attention so far; the newest never leave.",
+        },
+    },
+    "context": {"whole_prompt": {"usual": True}},
+    "codec": {"unpacked": {"usual": True, "does": []}},
+    "depth": {"all_layers": {"usual": True, "exact": True}},
+    "selector": {"low_confidence": {"usual": True, "commits": "schedule"}},
+    "router": {"entropy": {"usual": True}},
+    "law": {"own": {"usual": True}},
+    "sampler": {
+        "greedy": {"usual": True, "greedy": True, "cuts": True},
+        "temperature": {"cuts": False},
+        "repetition_penalty": {"cuts": False},
+    },
+}
+
+
+UNNAMED: dict[str, dict[str, Any]] = {
+    "codec": {"name": "unpacked"}
+}  # parts of kinds that an older record does not name
+
+
+def _older(header: Header, kind: str) -> Mapping[str, Any]:
+    """What a part would have said."""
+    part = header.method.get(kind)
+    if not isinstance(part, dict):
+        return {}
+    stages = part.get("stages")
+    records = [x for x in (stages if isinstance(stages, list) else [part]) if isinstance(x, dict)]
+    table = _OLDER.get(kind, {})
+    known = [table.get(x["name"], {}) for x in records if type(x.get("name")) is str]
+    if kind == "sampler":
+        heats = [
+            float(x) for x in (record.get("temperature") for record in records) if isinstance(x, int | float)
+        ]
+        heat = {"heat": float(math.prod(heats)), "cuts": any(x.get("cuts", True) for x in known)}
+        return {
+            **(known[0] if len(known) == 1 else {}),
+            "greedy": any(x.get("greedy") for x in known) or 0.0 in heats,
+            **heat,
+        }
+    if len(known) != 1:
+        return {}
+    zones = [[word, place, part.get(knob)] for word, place, knob in known[0].get("zones", ())]
+    return {**known[0], "zones": zones} if zones else known[0]

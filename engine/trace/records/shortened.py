@@ -1,0 +1,178 @@
+"""Cut: what a context left of a prompt, why, and the one rule by which contexts leave tokens out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..values.limits import TraceError
+from ..values.numbers import counts, known, lengths, shaped
+
+LEFT, SCORE, NEAR, STAYS, OUT = range(5)
+READ = (SCORE, NEAR, STAYS)  # of a token that the target read
+
+
+@dataclass
+class Cut:
+    """What a context left of the prompt: the target read these tokens of it and no others.
+
+    kept:    int32 [k], ascending: where in the header's prompt the tokens stand that were read, its last among them
+    unit:    what was chosen: single "token"s, a "phrase" or a "sentence" at a time
+    positions: "compact": token i of `kept` was read at position i, and the text goes on at k; `n` of steps, evictions, and
+             all else that counts positions counts these
+    layers:  those by which it was chosen, of the lane that looked
+    scores:  float32 [n], what each token of the prompt was worth (level "decisions", at most 65,536 of them)
+    lookahead: ids that a draft model wrote behind the prompt, where those looked at it too
+    held_bytes: bytes of the cache of the passes that looked, at most, from its storages; it was gone before the target read
+    reason:  uint8 [n]: 0 the token was left out for its score, 1 it was read for its score, 2 as a neighbour of such a one, 3
+             it stays in any case (the question, marks of a chat, the last tokens), 4 it went before tokens were scored
+    budget:  tokens that were to be read, those that stay included
+    units:   int32 [u], the first token of each unit, where they are no single tokens;  worth: float32 [u], what each was worth
+    parts:   int32 [s], the first token of each part of the prompt that keeps its share of the budget, where there are several
+    near:    tokens that a chosen one brings, itself counted, the nearest first
+    """
+
+    kept: np.ndarray
+    unit: str = "token"
+    positions: str = "compact"
+    layers: list[int] | None = None
+    scores: np.ndarray | None = None
+    lookahead: list[int] | None = None
+    held_bytes: int = 0
+    reason: np.ndarray | None = None
+    budget: int | None = None
+    units: np.ndarray | None = None
+    worth: np.ndarray | None = None
+    parts: np.ndarray | None = None
+    near: int = 1
+
+
+def shorten(
+    scores: np.ndarray, stays: np.ndarray, budget: int, *, out: np.ndarray | None = None, **more: Any
+) -> Cut:
+    """The cut of a prompt whose tokens are worth `scores` (float32 [n]). stays: bool [n], what is read in any case; out: bool
+    [n], what never is;  more: further fields of the cut."""
+    settled = np.where(stays, STAYS, LEFT).astype(np.uint8)
+    if out is not None:
+        settled[out & ~stays] = OUT
+    cut = Cut(np.zeros(0, np.int32), scores=scores, reason=settled, budget=budget, **more)
+    cut.reason = recut(cut, budget)
+    cut.kept = read(cut.reason)
+    return cut
+
+
+def read(reason: np.ndarray) -> np.ndarray:
+    """int32 [k]: the tokens that these reasons let be read."""
+    return np.flatnonzero(np.isin(reason, READ)).astype(np.int32)
+
+
+def reasons(cut: Cut, n: int) -> np.ndarray:
+    """uint8 [n]: the reasons of a prompt of `n` tokens; where none are recorded, what was read counts as read for its score."""
+    if cut.reason is not None:
+        return cut.reason
+    plain = np.full(n, LEFT, np.uint8)
+    plain[cut.kept] = SCORE
+    return plain
+
+
+def recut(cut: Cut, budget: int) -> np.ndarray:
+    """uint8 [n]: why each token would be read or not under another budget, by what is recorded: in each part the units that are
+    worth most, of equals the first, with their neighbours, until they are as many tokens as are due there. A unit is read as a
+    whole; neighbours are, as far as there is room."""
+    assert cut.reason is not None and cut.scores is not None
+    n = len(cut.reason)
+    reason = np.where(cut.reason >= STAYS, cut.reason, LEFT).astype(np.uint8)
+    starts = [*range(n)] if cut.units is None else cut.units.tolist()
+    worth = cut.scores if cut.worth is None else cut.worth
+    stops, bounds = [*starts[1:], n], [0] if cut.parts is None else cut.parts.tolist()
+    dues = shares(reason == LEFT, bounds, budget - int((reason == STAYS).sum()))
+    order = np.argsort(-worth, kind="stable")
+    for first, behind, due in zip(bounds, [*bounds[1:], n], dues, strict=True):
+        for u in (u for u in order.tolist() if first <= starts[u] < behind):
+            if due <= 0:
+                break
+            due -= _take(reason, starts[u], stops[u], cut.near, due)
+    return reason
+
+
+def shares(free: np.ndarray, bounds: Sequence[int], due: int) -> list[int]:
+    """How many of `due` tokens fall on each part, whose first tokens are `bounds`: its share of the `free` ones (bool [n]),
+    less than one away from it, and `due` in all."""
+    before = [0, *np.cumsum(free).tolist()]
+    at = [max(0, due) * before[x] // max(1, before[-1]) for x in (*bounds, len(free))]
+    return [b - a for a, b in pairwise(at)]
+
+
+def _take(reason: np.ndarray, start: int, stop: int, near: int, due: int) -> int:
+    """Take the unit from `start` to `stop`, of a single token also its neighbours: how many came that had not."""
+    if stop - start > 1 or near == 1:
+        new = np.flatnonzero(reason[start:stop] == LEFT) + start
+        reason[new] = SCORE
+        return len(new)
+    taken = 0
+    for at in _around(start, near, len(reason)):
+        if taken < due and reason[at] == LEFT:
+            reason[at] = SCORE if at == start else NEAR
+            taken += 1
+    return taken
+
+
+def _around(at: int, near: int, n: int) -> list[int]:
+    """The `near` places around one of n, the nearest first, of two as near the left one; an end stands for what lies behind."""
+    reach = sorted(range(-((near - 1) // 2), near // 2 + 1), key=lambda x: (abs(x), x))
+    return [min(max(at + x, 0), n - 1) for x in reach]
+
+
+def consistent_cut(cut: Cut, n: int, vocab: int) -> None:
+    """Refuse a cut of a prompt of `n` tokens whose numbers cannot be."""
+    shaped(cut.kept, "cut.kept", 1, "iu")
+    if (
+        not cut.kept.size
+        or int(cut.kept[-1]) != n - 1
+        or cut.kept[0] < 0
+        or (np.diff(cut.kept.astype(np.int64)) <= 0).any()
+    ):
+        raise TraceError(f"cut.kept does not rise within a prompt of {n} tokens up to its last")
+    if cut.positions != "compact":
+        raise TraceError(
+            f"cut.positions is {cut.positions[:20]!r}, which this version does not know: open it with a newer one"
+        )
+    for name, x, kind, length in (
+        ("scores", cut.scores, "f", n),
+        ("reason", cut.reason, "iu", n),
+        ("worth", cut.worth, "f", 0 if cut.units is None else len(cut.units)),
+    ):
+        if x is not None:
+            shaped(x, f"cut.{name}", 1, kind)
+            lengths(length, "cut", **{name: x.tolist()})
+    for name, x in (("units", cut.units), ("parts", cut.parts)):
+        if x is not None:
+            shaped(x, f"cut.{name}", 1, "iu")
+            if not x.size or x[0] != 0 or x[-1] >= n or (np.diff(x.astype(np.int64)) <= 0).any():
+                raise TraceError(f"cut.{name} does not rise from 0 within a prompt of {n} tokens")
+    if cut.reason is not None and cut.reason.max() > 4:
+        raise TraceError(
+            f"cut.reason is {cut.reason.max()}, which this version does not know: open it with a newer one"
+        )
+    if not 1 <= cut.near <= 1 << 16:
+        raise TraceError(f"cut.near is {cut.near}: a token brings 1 to {1 << 16}")
+    counts([cut.budget or 0], "cut.budget")
+    counts([cut.held_bytes, *(cut.layers or [])], "cut")
+    known(cut.lookahead or [], vocab, "cut.lookahead")
+
+
+def check_cut(cut: Cut) -> Iterator[str]:
+    """What is wrong with a cut whose arrays have their due lengths: the rule, again, from what is recorded."""
+    if cut.reason is None:
+        return
+    if not np.array_equal(read(cut.reason), cut.kept):
+        yield f"the prompt's cut reads {len(cut.kept)} tokens, and by their reasons it would be {len(read(cut.reason))}"
+    if cut.scores is None or cut.budget is None or (cut.units is not None and cut.worth is None):
+        return
+    wrong = np.flatnonzero(recut(cut, cut.budget) != cut.reason)
+    if wrong.size:
+        yield f"by its scores and a budget of {cut.budget}, token {wrong[0]} of the prompt has another reason than is recorded"

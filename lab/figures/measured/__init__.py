@@ -1,0 +1,1 @@
+"""Figures of measurements over many runs."""

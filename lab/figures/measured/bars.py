@@ -1,0 +1,28 @@
+"""Bars: one number for each of several things, under several names, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import cycle
+
+import plotly.graph_objects as go
+
+from ..chart import ACCEPT, INK, MUTED, REJECT, TARGET, chart, plain
+
+
+def figure(values: Mapping[str, Mapping[str, float]], title: str, x: str, y: str) -> go.Figure:
+    """values: name (a colour) -> thing (a place along x) -> number; what a name has no number for is left out. x, y: what
+    stands along the axes, units included. Things stand in the order in which they first appear."""
+    things = list(dict.fromkeys(thing for numbers in values.values() for thing in numbers))
+    places = list(range(len(things)))
+    bars = [
+        go.Bar(
+            x=places, y=[numbers.get(thing) for thing in things], name=plain(name), marker=dict(color=colour)
+        )
+        for (name, numbers), colour in zip(
+            values.items(), cycle([INK, ACCEPT, TARGET, MUTED, REJECT]), strict=False
+        )
+    ]
+    return chart(title, x, y, *bars).update_xaxes(
+        tickvals=places, ticktext=[plain(thing) for thing in things]
+    )
