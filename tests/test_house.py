@@ -15,7 +15,15 @@ from source import ROOMS, ROOT, broken, families, imported, imports, method_modu
 # The rooms from the ground up: a module imports from its own room and from those before it, whenever the import runs, also
 # for types alone. What lies in no folder is a room by itself. Below `engine`: a user's words.
 FLOORS = (
-    *("engine.core", "engine.trace", "engine.model", "engine.cost", "engine.saved", "engine.timing"),
+    *(
+        "engine.core",
+        "engine.trace",
+        "engine.model",
+        "engine.checkpoint",
+        "engine.cost",
+        "engine.saved",
+        "engine.timing",
+    ),
     *("engine.decoding", "engine.methods", "engine.session", "engine", "engine.bench"),
     *(
         "lab.words",
@@ -205,6 +213,68 @@ def test_no_import_goes_up() -> None:
     assert not (bad := upwards(python_graph(), floor) + upwards(script_graph(scripts()), web_floor)), broken(
         bad
     )
+
+
+MOST_LAYERS = 11  # of rooms, one above the other
+
+
+def rooms_of(graph: Graph, deep: int) -> Graph:
+    """room -> rooms that its modules import. deep: 2 for rooms, 3 for sub-rooms; what lies loose in a room counts as one."""
+    graph = {m: n for m, n in graph.items() if m.count(".") or modules()[m].name != "__init__.py"}
+
+    def home(module: str) -> str:
+        names = module.split(".") if modules()[module].name == "__init__.py" else module.split(".")[:-1]
+        return ".".join(names[:deep])
+
+    rooms: Graph = {home(m): set() for m in graph}
+    for module, targets in graph.items():
+        rooms[home(module)] |= {home(n) for n in targets if n in graph} - {home(module)}
+    return rooms
+
+
+def layers(rooms: Graph) -> int:
+    """How many rooms lie on the longest way down."""
+    height: dict[str, int] = {}
+
+    def measure(room: str) -> int:
+        if room not in height:
+            height[room] = 1 + max((measure(x) for x in sorted(rooms[room])), default=0)
+        return height[room]
+
+    return max(measure(room) for room in rooms)
+
+
+@pytest.mark.parametrize("deep", [2, 3], ids=["rooms", "sub-rooms"])
+def test_rooms_form_no_circle(deep: int) -> None:
+    assert not (bad := circles(rooms_of(python_graph(), deep))), broken(bad)
+
+
+def test_rooms_lie_in_few_layers() -> None:
+    rooms = rooms_of(python_graph(), 2)
+    assert len(rooms) > 20, "rooms were not read"
+    assert layers(rooms) <= MOST_LAYERS
+
+
+def test_a_planted_circle_of_rooms_is_found() -> None:
+    """No two modules form a circle, their rooms do: what cost imports imports trace, and a check would import cost."""
+    graph = python_graph()
+    graph["engine.trace.checks.rules"] = graph["engine.trace.checks.rules"] | {"engine.cost.roofline"}
+    assert any("engine.cost" in circle and "engine.trace" in circle for circle in circles(rooms_of(graph, 2)))
+
+
+# Folders with more files: families of methods, and what the next steps divide.
+MOST_FILES = 25
+FULL = {"lab/web": 35, "lab/web/debugger": 27, "lab/web/scope": 74}
+
+
+def test_no_folder_holds_too_many_files() -> None:
+    counted: dict[str, int] = {}
+    for path in [*modules().values(), *scripts().values()]:
+        place = path.parent.relative_to(ROOT).as_posix()
+        if path.name != "__init__.py" and not place.startswith("engine/methods"):
+            counted[place] = counted.get(place, 0) + 1
+    bad = {place: f"{n} files" for place, n in counted.items() if n > FULL.get(place, MOST_FILES)}
+    assert not bad, broken(bad)
 
 
 def test_imports_form_no_circle() -> None:

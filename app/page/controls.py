@@ -11,9 +11,9 @@ from typing import Any
 import gradio as gr
 
 from decodescope.app.basis.refusal import Refused
-from decodescope.app.routes.catalogue import TITLES
 from decodescope.app.runs.catalogue import knobs as declarations
 from decodescope.app.runs.catalogue.presets import PRESETS
+from decodescope.app.runs.catalogue.titles import TITLES
 from decodescope.app.runs.play import Choice
 from decodescope.app.runs.recipe import kinds_of
 from decodescope.engine.core.component import KINDS, registry

@@ -13,6 +13,7 @@ from decodescope.app.runs.asked import prompted
 from decodescope.app.runs.catalogue.commands import commands
 from decodescope.app.runs.catalogue.parts import book, heads, parts, transforms
 from decodescope.app.runs.catalogue.presets import PRESETS
+from decodescope.app.runs.catalogue.titles import TITLES
 from decodescope.app.runs.chosen import taken
 from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.recipe import opening, recipe, using
@@ -23,22 +24,6 @@ from decodescope.engine.core.roles import DRAFTS, TARGET
 from decodescope.engine.session.load import changes_of
 from decodescope.engine.session.method import usual
 from decodescope.engine.trace.query.causes import causes_of_parts
-
-TITLES = {
-    "strategy": "Strategy",
-    "drafter": "Drafter",
-    "schedule": "Schedule",
-    "acceptance": "Acceptance",
-    "context": "Prompt compression",
-    "policy": "Cache policy",
-    "codec": "Cache codec",
-    "depth": "Depth",
-    "selector": "Selector",
-    "router": "Router",
-    "law": "Law",
-    "sampler": "Sampler chain",
-    "weights": "Weights",
-}
 
 
 def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
