@@ -36,7 +36,7 @@ from decodescope.app.routes import hardware as pricing
 from decodescope.app.routes import library as files
 from decodescope.app.routes import recipe as recipes
 from decodescope.app.routes import report as reports
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.run_service import RunService
 from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.refusal import Refusal
 
@@ -53,7 +53,7 @@ class ServeError(Refusal):
     """The server cannot be started like this. One sentence."""
 
 
-def app(play: Play, *, page: bool = True) -> FastAPI:
+def app(play: RunService, *, page: bool = True) -> FastAPI:
     """The application over `play`, without its guard. page=False leaves the mounted page out."""
     os.environ.update(UNCOUNTED)
     api = FastAPI(title="DecodeScope", docs_url=None, redoc_url=None, openapi_url=None)
@@ -93,7 +93,7 @@ def _errors(api: FastAPI) -> None:
         return refused(500, f"{what}: load the page again, and please report it if that does not help.")
 
 
-def _page(api: FastAPI, play: Play) -> None:
+def _page(api: FastAPI, play: RunService) -> None:
     """Mount the page behind the routes."""
     with spared():
         import gradio as gr
@@ -192,7 +192,7 @@ def serve(  # noqa: PLR0913, PLR0915
     if token:
         address += f"?token={token}"
 
-    play = Play(model, draft, kept, folder, limits, further)
+    play = RunService(model, draft, kept, folder, limits, further)
     play.choose_threads(threads)
     play.compile = compile
 

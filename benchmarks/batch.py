@@ -46,10 +46,10 @@ from decodescope.engine.bench.models import random_decoder
 from decodescope.engine.bench.questions.questions import read_questions
 from decodescope.engine.cost.speedup import expected_tokens
 from decodescope.engine.decoding.bases.state import Stop
+from decodescope.engine.model.forward.batched import Asked as Pass
+from decodescope.engine.model.forward.batched import forward
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.forward.several import Asked as Pass
-from decodescope.engine.model.forward.several import forward
 from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.session.batch.decode import Asked, decode
 from decodescope.engine.session.batch.together import Figures, Seat, Served, together

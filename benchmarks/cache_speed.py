@@ -30,7 +30,7 @@ from decodescope.engine.core.spec import ModelSpec, Rope
 from decodescope.engine.cost.cost import pass_cost
 from decodescope.engine.cost.roofline import HardwareProfile
 from decodescope.engine.decoding.bases.lane import Lane
-from decodescope.engine.model.attention.ragged import HEAD_PAGE
+from decodescope.engine.model.attention.per_head import HEAD_PAGE
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.timing.measure import measure

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from presets import model, weights
 
-from decodescope.app.runs.asked import MOST, OWN, Asked
+from decodescope.app.runs.preset_prompts import MOST, OWN, Asked
 from decodescope.engine import Method, run
 from decodescope.engine.trace.query.repeats import said_again
 

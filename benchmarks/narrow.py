@@ -10,8 +10,8 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
+from decodescope.engine.model.layers.compressed_matrices import Int4, Int8
 from decodescope.engine.model.layers.matrix import linear, pack
-from decodescope.engine.model.layers.narrow import Int4, Int8
 
 ROWS = (1, 8, 16, 32, 128)
 

@@ -42,8 +42,8 @@ import uvicorn
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.routes.compare import SPARED
-from decodescope.app.runs.channel import Channel
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.run_service import RunService
 from decodescope.app.server import app
 from decodescope.engine import Method, load
 from decodescope.engine.session.run import LazyWriter, Tee, encode
@@ -177,7 +177,7 @@ def stretch(trace: Trace, path: Path, steps: int) -> None:
 
 
 @contextmanager
-def served(play: Play) -> Iterator[str]:
+def served(play: RunService) -> Iterator[str]:
     """The address of the page."""
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
@@ -209,7 +209,7 @@ def browser() -> Iterator[Any]:
         launched.close()
 
 
-def opened(steps: int, path: Path, play: Play) -> list[tuple[str, str]]:
+def opened(steps: int, path: Path, play: RunService) -> list[tuple[str, str]]:
     """Rows of the table, for a recorded run of many steps."""
     chance, place = random.Random(0), ".ds-places"
     with served(play) as address, browser() as page:
@@ -253,7 +253,7 @@ def exported(trace: Trace, folder: Path) -> list[tuple[str, str]]:
     ]
 
 
-def visited(play: Play) -> list[tuple[str, str]]:
+def visited(play: RunService) -> list[tuple[str, str]]:
     """Rows of the table, for a page that is opened."""
     times, spent, sizes = [], [], []
     with served(play) as address, browser() as page:
@@ -298,7 +298,7 @@ def played(feeds: list[Feed]) -> float:
     return time.perf_counter() - start
 
 
-def slowed(traces: list[Trace], channels: list[Channel], play: Play) -> list[tuple[str, str]]:
+def slowed(traces: list[Trace], channels: list[Channel], play: RunService) -> list[tuple[str, str]]:
     """Rows of the table, for a browser that is too slow for what arrives."""
     feeds = [Feed(trace, channel, SLOW_RATE) for trace, channel in zip(traces, channels, strict=True)]
     with served(play) as address, browser() as page:
@@ -340,7 +340,7 @@ def slowed(traces: list[Trace], channels: list[Channel], play: Play) -> list[tup
 
 
 def measured(
-    traces: list[Trace], channels: list[Channel], play: Play, rate: float, down: bool
+    traces: list[Trace], channels: list[Channel], play: RunService, rate: float, down: bool
 ) -> list[tuple[str, str]]:
     """Rows of the table, for one to four runs; down: with the window at the trees, below the clocks of a comparison."""
     feeds = [Feed(trace, channel, rate) for trace, channel in zip(traces, channels, strict=True)]
@@ -458,12 +458,12 @@ def main() -> None:
     tables = {}
     if "first" in args.parts:
         with tempfile.TemporaryDirectory() as folder:
-            tables["a page that is opened"] = visited(Play("lab", "lab-draft", Path(folder)))
+            tables["a page that is opened"] = visited(RunService("lab", "lab-draft", Path(folder)))
     for part, panes in [*(("live", n) for n in args.panes), ("slow", SLOW_PANES)]:
         if part not in args.parts:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            play = Play("lab", None, Path(folder))
+            play = RunService("lab", None, Path(folder))
             channels = [Channel(str(k) * 16, Path(folder) / f"{str(k) * 16}.dstrace") for k in range(panes)]
             traces = [record(args.steps, args.nodes, x.path, seed) for seed, x in enumerate(channels, 1)]
             play._channels.update((x.run, x) for x in channels)
@@ -478,7 +478,7 @@ def main() -> None:
             path = Path(folder) / f"{'1' * 16}.dstrace"
             stretch(record(args.steps, args.nodes, Path(folder) / "short.dstrace", 1, level), path, steps)
             tables[f"a trace of {steps:,} steps, level {level}"] = opened(
-                steps, path, Play("lab", None, Path(folder))
+                steps, path, RunService("lab", None, Path(folder))
             )
     if "export" in args.parts:
         with tempfile.TemporaryDirectory() as folder:

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from decodescope.app.runs.asked import OWN, Asked
 from decodescope.app.runs.catalogue.presets import PRESETS
+from decodescope.app.runs.preset_prompts import OWN, Asked
 from decodescope.app.runs.recipe import opening
 from decodescope.engine import Method, load, run
 from decodescope.engine.core.reference import without_weights

@@ -20,7 +20,7 @@ from decodescope.engine.bench.speculation import Speculation
 from decodescope.engine.cost.passes import Passes
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.trace.records.events import Pass, Step
-from decodescope.engine.trace.records.passed import which_of
+from decodescope.engine.trace.records.passes import which_of
 from decodescope.engine.trace.records.phases import decides
 
 VERSION = 1

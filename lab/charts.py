@@ -11,7 +11,7 @@ from decodescope.engine.core.arguments import choice
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.file.given import trace_of
+from decodescope.engine.trace.file.named_trace import trace_of
 from decodescope.lab.cost.elsewhere import Pricer, Run, off
 from decodescope.lab.figures import (
     attention,

@@ -9,8 +9,8 @@ from decodescope.engine.core.arguments import whole
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import frame
-from decodescope.engine.trace.file.given import open_named as open_trace
-from decodescope.engine.trace.file.given import trace_of
+from decodescope.engine.trace.file.named_trace import open_named as open_trace
+from decodescope.engine.trace.file.named_trace import trace_of
 from decodescope.lab.decision.explain import Explanation, decisions, explain
 from decodescope.lab.reports.report import Report
 from decodescope.lab.reports.shown import report

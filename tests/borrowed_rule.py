@@ -8,7 +8,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, left_over, match
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import Draft, Origin, Trial, Verdict
-from decodescope.engine.trace.records.telling import Column, Quantity, Relation, Telling, line
+from decodescope.engine.trace.records.evidence import Column, Quantity, Relation, Telling, line
 
 
 @component

@@ -13,7 +13,7 @@ from decodescope.engine.decoding.bases.depth import Depth
 from decodescope.engine.model.forward.decoder import Decoder, _Pass
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.partial import NOTHING, Block, Skip
-from decodescope.engine.trace.records.exited import Exit
+from decodescope.engine.trace.records.exits import Exit
 
 
 def runs(tokens: Tensor, positions: Tensor, layer: int, block: Block, share: int) -> Tensor:

@@ -8,7 +8,7 @@ import toys
 from decodescope.engine.core.component import build
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.trace.records.exited import Exit
+from decodescope.engine.trace.records.exits import Exit
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
 

@@ -26,7 +26,7 @@ FLOORS = (
     ),
     *("engine.decoding", "engine.methods", "engine.session", "engine", "engine.bench"),
     *(
-        "lab.words",
+        "lab.formatting",
         "lab.cost",
         "lab.cache",
         "lab.decision",

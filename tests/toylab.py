@@ -13,8 +13,8 @@ import toys
 from waiting import eventually
 
 from decodescope.app.http.guard import Guard
-from decodescope.app.runs.channel import Channel
-from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.run_service import Choice, RunService
 from decodescope.app.server import app
 from decodescope.engine import Session
 from decodescope.engine.session.load import Model
@@ -60,7 +60,7 @@ class Words:
         return None
 
 
-class ToyPlay(Play):
+class ToyPlay(RunService):
     """pausing: whether a run is paused before its first step, so that a test can look at it while it goes."""
 
     pausing = False
@@ -117,13 +117,13 @@ def speculative(prompt: str = "hello", max_new: int = 32, **more: Any) -> Choice
     )
 
 
-def finished(play: Play, **more: Any) -> Any:
+def finished(play: RunService, **more: Any) -> Any:
     """A run that is over."""
     channel = play.start(speculative(**more))
     assert play._jobs[channel.run].wait(300)
     return channel
 
 
-def guarded(play: Play, page: bool = False, **more: Any) -> Guard:
+def guarded(play: RunService, page: bool = False, **more: Any) -> Guard:
     """What the server serves, here on the port PORT."""
     return Guard(app(play, page=page), **{"port": PORT, **more})

@@ -15,7 +15,7 @@ from decodescope.app.runs.processors import decided
 from decodescope.app.runs.prompts import BEGINS, JSON_LINES, Prompt, of_text
 from decodescope.engine.core.activity import idle_in_several
 from decodescope.engine.core.refusal import Refusal
-from decodescope.lab.words.asked import how_asked
+from decodescope.lab.formatting.asked import how_asked
 
 from .batch_method import Together, asked_for, shared
 from .shared.output import free_file, load_model, note, say_json, size

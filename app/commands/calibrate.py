@@ -23,7 +23,7 @@ from decodescope.engine.core.calibrated import (
 )
 from decodescope.engine.core.paths import PathRefusal, expanded, shown
 from decodescope.engine.core.refusal import Refusal
-from decodescope.lab.words.asked import how_asked
+from decodescope.lab.formatting.asked import how_asked
 
 from .shared.output import note, say_json, table
 from .shared.run import compose, ignored, models, prompt_ids, remarks

@@ -15,7 +15,7 @@ from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, Prompt, of_kinds,
 from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS
-from decodescope.lab.words.asked import left_out_of
+from decodescope.lab.formatting.asked import left_out_of
 
 from .shared.output import note, say_json, size, table
 from .shared.run import PARTS, compose, ignored, interrupts, models, on_prompts, remarks

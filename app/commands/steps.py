@@ -16,7 +16,7 @@ from .shared.output import load_model, say_json
 from .shared.run import carried_out, free_place, further, given
 
 if TYPE_CHECKING:
-    from decodescope.app.runs.composed import Choice
+    from decodescope.app.runs.composition import Choice
     from decodescope.engine.session.load import Model
     from decodescope.engine.session.method import Method
     from decodescope.engine.trace import Header

@@ -14,7 +14,7 @@ from decodescope.app.runs.prompts import JSON_LINES, Prompt, of_text
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.session.answers import Answer, Answers, Totals, served, totals, zipf
 from decodescope.engine.trace.records.lookups import EVICTS, Lookup, replayed
-from decodescope.lab.words.asked import how_asked
+from decodescope.lab.formatting.asked import how_asked
 
 from .shared.output import free_file, note, say_json, table
 from .shared.run import compose, ignored, models, on_prompts, prompt_ids, remarks, typed

@@ -14,8 +14,8 @@ from decodescope.app.basis.refusal import Refused
 from decodescope.app.runs.catalogue import knobs as declarations
 from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.catalogue.titles import TITLES
-from decodescope.app.runs.play import Choice
 from decodescope.app.runs.recipe import kinds_of
+from decodescope.app.runs.run_service import Choice
 from decodescope.engine.core.component import KINDS, registry
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.reference import with_weights, without_weights

@@ -9,15 +9,15 @@ from typing import Any
 import gradio as gr
 
 from decodescope.app.basis.refusal import Refused, told
-from decodescope.app.runs.asked import prompted
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.chosen import preset_of, taken
-from decodescope.app.runs.compare.aside import has_chat, notes
-from decodescope.app.runs.composed import Composed
-from decodescope.app.runs.given import no_template
-from decodescope.app.runs.play import MOST_NEW, Choice, Play, Still
+from decodescope.app.runs.compare.settings_diff import has_chat, notes
+from decodescope.app.runs.composition import Composed
+from decodescope.app.runs.model_pool import Offer, title
+from decodescope.app.runs.preset_choice import preset_of, taken
+from decodescope.app.runs.preset_prompts import prompted
+from decodescope.app.runs.prompt_reading import no_template
 from decodescope.app.runs.recipe import as_json, from_json, opening, using
-from decodescope.app.runs.shelf import Offer, title
+from decodescope.app.runs.run_service import MOST_NEW, Choice, RunService, Still
 from decodescope.engine.core.arguments import Along
 from decodescope.engine.core.component import registry, roles
 from decodescope.engine.core.reference import without_weights
@@ -83,7 +83,7 @@ MOST_KEPT = 4 << 20  # characters of settings that are read
 PRIVATE: Any = dict(api_visibility="private", show_progress="hidden", preprocess=False)
 
 
-def page(play: Play) -> gr.Blocks:
+def page(play: RunService) -> gr.Blocks:
     """The page over `play`."""
     begin = opening()
     with gr.Blocks(title="DecodeScope", fill_width=True, analytics_enabled=False) as demo:
@@ -236,7 +236,7 @@ def _ticked(shadow: Along) -> tuple[bool, bool]:
     return shadow is True, shadow == "model"
 
 
-def _rows(play: Play, offers: Sequence[Offer], causal: bool | None = None) -> list[tuple[str, str]]:
+def _rows(play: RunService, offers: Sequence[Offer], causal: bool | None = None) -> list[tuple[str, str]]:
     """The rows of a list of models: those that are offered, and those of the command line even where they are not. causal: only
     those with a causal mask, or without one, as a role beside a target asks for."""
     rows = [(x.label, x.key) for x in offers if causal in (None, x.spec.causal)]
@@ -244,14 +244,14 @@ def _rows(play: Play, offers: Sequence[Offer], causal: bool | None = None) -> li
     return rows + [(name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1], name) for name in sorted(others)]
 
 
-def _bare(play: Play, role: str) -> str:
+def _bare(play: RunService, role: str) -> str:
     """The model that the page begins with in a role, without what is made of it; empty where there is none. A list without a
     box for that has it whole."""
     name = play.names.get(role, "")
     return str(without_weights(name)[0]) if role in (TARGET, *SHOWN) else name
 
 
-def _beside(play: Play, offers: Sequence[Offer], role: str) -> list[tuple[str, str]]:
+def _beside(play: RunService, offers: Sequence[Offer], role: str) -> list[tuple[str, str]]:
     """The rows of a list of models for a role beside the target."""
     return [("none", ""), *_rows(play, offers, role not in BOTH)]
 
@@ -265,7 +265,7 @@ def _models(
     return gr.Dropdown(rows, value=name, label=label, filterable=many, interactive=True, **more)
 
 
-def _weights(play: Play) -> dict[str, gr.Dropdown]:
+def _weights(play: RunService) -> dict[str, gr.Dropdown]:
     """By role, what is made of a model before a run; what is not in the list may be typed."""
     rows = [("as they are", ""), *((cls.title, name) for name, cls in registry("weights").items())]
     more: Any = dict(min_width=120, filterable=True, allow_custom_value=True, interactive=True)
@@ -283,7 +283,7 @@ def _weights(play: Play) -> dict[str, gr.Dropdown]:
 
 
 def _runs(
-    play: Play,
+    play: RunService,
     table: controls.Controls,
     run: gr.Button,
     started: gr.HTML,
@@ -312,7 +312,7 @@ def _runs(
 
 
 def _settings(  # noqa: PLR0913
-    play: Play,
+    play: RunService,
     table: controls.Controls,
     demo: gr.Blocks,
     said: list[Any],
@@ -402,7 +402,9 @@ def _settings(  # noqa: PLR0913
     given.input(restored, [given, *everything], put, **quiet).then(checked, everything, said, **quiet)
 
 
-def _preset(name: str, table: controls.Controls, play: Play, values: Sequence[Any], count: int) -> list[Any]:
+def _preset(
+    name: str, table: controls.Controls, play: RunService, values: Sequence[Any], count: int
+) -> list[Any]:
     """What prompt, chat template, the lists of models (now `values`), the controls and the place of a refusal, `count` in
     all, become for a preset; where a model that it is for is not here they stay. What the preset does not change is left alone:
     another model may have been chosen there meanwhile."""
@@ -426,7 +428,7 @@ def _preset(name: str, table: controls.Controls, play: Play, values: Sequence[An
     return [*written, *models, *table.put(choice), gr.skip()]
 
 
-def _said(play: Play, composed: Composed) -> dict[str, Any]:
+def _said(play: RunService, composed: Composed) -> dict[str, Any]:
     """What the page shows of settings: what a run takes of the memory, what a chat template makes of the prompt, notes on it,
     and why they cannot run; and the settings, to be kept."""
     choice = composed.choice
@@ -441,7 +443,7 @@ def _said(play: Play, composed: Composed) -> dict[str, Any]:
     return {**said, "refused": composed.why} if composed.why else said
 
 
-def _chat(play: Play, choice: Choice) -> dict[str, Any]:
+def _chat(play: RunService, choice: Choice) -> dict[str, Any]:
     """What becomes of the switch for the chat template: off and disabled, with the reason, where the target has none."""
     reader, there = play.reader(play.named(choice).get(TARGET, "")), has_chat(play, play.named(choice))
     if there or reader is None:
@@ -449,7 +451,7 @@ def _chat(play: Play, choice: Choice) -> dict[str, Any]:
     return gr.update(value=False, interactive=False, info=controls.plain(f"{no_template(reader)}."))
 
 
-def _wanted(text: str, table: controls.Controls, play: Play, values: Sequence[Any]) -> Choice:
+def _wanted(text: str, table: controls.Controls, play: RunService, values: Sequence[Any]) -> Choice:
     """The settings of a text, or the present ones (those of `values`) with one part in the place of another: "use KIND
     NAME"."""
     word, _, part = text.partition(" ")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gradio as gr
 
-from decodescope.lab.words.style import DARK, LIGHT, MONO, SANS
+from decodescope.lab.formatting.style import DARK, LIGHT, MONO, SANS
 
 # variable of the library -> our colour of that name, the same in its light and its dark theme
 COLOURS = {

@@ -22,10 +22,10 @@ from fastapi.responses import Response
 from decodescope.app.basis.refusal import Refused
 from decodescope.app.http.body import body_of
 from decodescope.app.runs.compare.batch import MOST, Batches
-from decodescope.app.runs.compare.lineup import choice_of, models_of
-from decodescope.app.runs.play import RUN, Choice, Play
+from decodescope.app.runs.compare.comparison import choice_of, models_of
 from decodescope.app.runs.prompts import asked, offered
 from decodescope.app.runs.recipe import recorded
+from decodescope.app.runs.run_service import RUN, Choice, RunService
 from decodescope.engine.bench.questions.questions import kinds
 
 from .hardware import answer
@@ -33,7 +33,7 @@ from .hardware import answer
 BODY = 16 << 20  # bytes of a set of prompts
 
 
-def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
     batches = Batches(play)
 
@@ -68,7 +68,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         return answer(await asyncio.to_thread(batches.record, name))
 
 
-def _choice(play: Play, said: dict[str, Any]) -> Choice:
+def _choice(play: RunService, said: dict[str, Any]) -> Choice:
     """The method of a question, with its seed and new tokens. Raises Refused."""
     method, numbers = said.get("method"), [said.get(x) for x in ("seed", "new")]
     if not isinstance(method, str) or not all(type(x) is int for x in numbers):

@@ -14,10 +14,10 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from decodescope.app.basis.refusal import Refused
-from decodescope.app.runs.channel import Channel
-from decodescope.app.runs.compare.alike import Headers
+from decodescope.app.runs.compare.comparable_runs import Headers
 from decodescope.app.runs.forks import admit_files
-from decodescope.app.runs.play import MOST_NEW, Play, further
+from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.run_service import MOST_NEW, RunService, further
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace.records.events import Step
 from decodescope.lab.cache.attention import drawn, rows_of, shares
@@ -68,7 +68,7 @@ class _Known:
         return lives
 
 
-def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:  # noqa: C901
+def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:  # noqa: C901
     """Add the routes; refused(status, sentence) makes a refusal."""
     known, headers = _Known(), Headers(play)
 
@@ -357,7 +357,7 @@ VIEWS: dict[str, Callable[[Request, Channel, Lives], dict[str, Any]]] = {
 }
 
 
-def _again(play: Play, lives: Lives, layers: Any) -> Channel:
+def _again(play: RunService, lives: Lives, layers: Any) -> Channel:
     """Start the run anew, with the attention of these layers recorded. Raises Refused."""
     if (
         not isinstance(layers, list)

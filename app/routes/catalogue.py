@@ -9,15 +9,15 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
-from decodescope.app.runs.asked import prompted
 from decodescope.app.runs.catalogue.commands import commands
 from decodescope.app.runs.catalogue.parts import book, heads, parts, transforms
 from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.catalogue.titles import TITLES
-from decodescope.app.runs.chosen import taken
-from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.model_pool import title
+from decodescope.app.runs.preset_choice import taken
+from decodescope.app.runs.preset_prompts import prompted
 from decodescope.app.runs.recipe import opening, recipe, using
-from decodescope.app.runs.shelf import title
+from decodescope.app.runs.run_service import Choice, RunService
 from decodescope.engine.core.component import registry
 from decodescope.engine.core.exactness import MEANINGS
 from decodescope.engine.core.roles import DRAFTS, TARGET
@@ -26,7 +26,7 @@ from decodescope.engine.session.method import usual
 from decodescope.engine.trace.query.causes import causes_of_parts
 
 
-def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """Add the route to the application; refused(status, sentence) makes a refusal."""
 
     @api.get("/ds/catalogue")
@@ -49,7 +49,7 @@ def models_of(request: Request) -> dict[str, str]:
     return asked if TARGET in asked else {}
 
 
-def told(part: dict[str, Any], play: Play, chosen: Mapping[str, str]) -> dict[str, Any]:
+def told(part: dict[str, Any], play: RunService, chosen: Mapping[str, str]) -> dict[str, Any]:
     """A part as the list shows it. why: what stands against it, as it comes, beside the page's models (role -> model); empty:
     nothing."""
     names = ("kind", "name", "title", "idea", "source", "exactness", "headline", "measured")
@@ -79,7 +79,7 @@ def models(roles: Iterable[str]) -> list[str]:
     return list(dict.fromkeys("draft model" if role in DRAFTS else title(role).lower() for role in roles))
 
 
-def presets(play: Play, beside: Mapping[str, str]) -> list[dict[str, Any]]:
+def presets(play: RunService, beside: Mapping[str, str]) -> list[dict[str, Any]]:
     """The compositions with a name, beside the page's models (role -> model): what they are made of, and the part of a link
     behind the address."""
     begin, nothing, rows = opening(), usual("drafter").name, []

@@ -14,13 +14,13 @@ from decodescope.app.basis.refusal import Refused
 from decodescope.app.http.body import body_of
 from decodescope.app.http.watchers import Watchers
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.channel import Channel
-from decodescope.app.runs.chosen import taken
-from decodescope.app.runs.compare.lineup import FEWEST_RUNS, MOST_RUNS, begin_all, choices_of
+from decodescope.app.runs.compare.comparison import FEWEST_RUNS, MOST_RUNS, begin_all, choices_of
+from decodescope.app.runs.compare.comparison_table import Figures, as_csv
 from decodescope.app.runs.compare.repeats import MOST, Repeats
-from decodescope.app.runs.compare.standings import Figures, as_csv
-from decodescope.app.runs.play import GONE, PROMPT, Play
+from decodescope.app.runs.preset_choice import taken
 from decodescope.app.runs.recipe import opening
+from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.run_service import GONE, PROMPT, RunService
 from decodescope.app.runs.stream import Reader, stream
 
 from .catalogue import models_of
@@ -33,7 +33,7 @@ SPARED = ("laws", "passes")  # of a step: no pane shows them, whatever is chosen
 AFTER = re.compile(r"-?[0-9]{1,11}(,-?[0-9]{1,11}){0,3}")
 
 
-def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
 
     @api.get("/ds/compare")
@@ -59,7 +59,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     _repeats(api, play, repeats)
 
 
-def _named(play: Play, runs: str, fewest: int = FEWEST_RUNS) -> list[Channel]:
+def _named(play: RunService, runs: str, fewest: int = FEWEST_RUNS) -> list[Channel]:
     """The runs of a question. Raises Refused."""
     names = list(dict.fromkeys(x for x in runs.split(",") if x))
     if not fewest <= len(names) <= MOST_RUNS:
@@ -70,7 +70,7 @@ def _named(play: Play, runs: str, fewest: int = FEWEST_RUNS) -> list[Channel]:
     return [x for x in channels if x is not None]
 
 
-def _events(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def _events(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """The route of the events of several runs."""
     watchers = Watchers(WATCHED, refused)
 
@@ -89,12 +89,14 @@ def _events(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -
         return watchers.answer(lambda: stream(*readers))
 
 
-async def _compared(play: Play, runs: str, work: Callable[[list[Channel]], Response]) -> Response:
+async def _compared(play: RunService, runs: str, work: Callable[[list[Channel]], Response]) -> Response:
     """The answer of `work` on the runs of a question, made in a thread."""
     return await asyncio.to_thread(lambda: work(_named(play, runs)))
 
 
-def _figures(api: FastAPI, play: Play, repeats: Repeats, refused: Callable[[int, str], Response]) -> None:
+def _figures(
+    api: FastAPI, play: RunService, repeats: Repeats, refused: Callable[[int, str], Response]
+) -> None:
     """The routes of the figures of compared runs."""
     figures = Figures()
 
@@ -118,7 +120,7 @@ def _figures(api: FastAPI, play: Play, repeats: Repeats, refused: Callable[[int,
         return await _compared(play, runs, work)
 
 
-def _repeats(api: FastAPI, play: Play, repeats: Repeats) -> None:
+def _repeats(api: FastAPI, play: RunService, repeats: Repeats) -> None:
     """The routes of repeats."""
 
     def told(name: str) -> Response:

@@ -32,9 +32,9 @@ from fastapi.responses import Response
 from decodescope.app.basis.refusal import Refused, told
 from decodescope.app.http.body import body_of
 from decodescope.app.runs.breaks import MOST, Breaks
-from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.forks import Branches, drafter_knobs, fork
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.run_service import RunService
 from decodescope.engine.trace.query.condition_grammar import FUNCTIONS, LONGEST, ConditionError
 from decodescope.engine.trace.query.conditions import Condition, Found
 from decodescope.engine.trace.query.facts import FACTS
@@ -60,7 +60,7 @@ WATCHES = {
 }  # names that a page watches to begin with -> how
 
 
-def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
 
     async def of(run: str, work: Callable[[Channel], Any]) -> Response:
@@ -71,7 +71,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     _elsewise(api, play, of)
 
 
-def _conditions(api: FastAPI, play: Play, refused: Callable[[int, str], Response], of: Of) -> None:
+def _conditions(api: FastAPI, play: RunService, refused: Callable[[int, str], Response], of: Of) -> None:
     """Conditions: what they may ask for, whether a text is one, and those that stop a run."""
 
     @api.get("/ds/conditions")
@@ -102,7 +102,7 @@ def _conditions(api: FastAPI, play: Play, refused: Callable[[int, str], Response
         return await of(run, lambda channel: {"conditions": arm(play, channel, texts)})
 
 
-def arm(play: Play, channel: Channel, texts: list[str]) -> list[str]:
+def arm(play: RunService, channel: Channel, texts: list[str]) -> list[str]:
     """Let a run pause where one of these conditions holds; none: nowhere. Raises Refused, ConditionError."""
     conditions = [Condition(x) for x in texts]
     if not channel.going:
@@ -146,7 +146,7 @@ def _record(api: FastAPI, refused: Callable[[int, str], Response], of: Of) -> No
         return await of(run, work)
 
 
-def _elsewise(api: FastAPI, play: Play, of: Of) -> None:
+def _elsewise(api: FastAPI, play: RunService, of: Of) -> None:
     """What would have been: decisions judged again, and runs that go on in another way."""
     branches = Branches(play)
 

@@ -10,11 +10,11 @@ from fastapi.responses import JSONResponse, Response
 
 from decodescope.app.http.body import bytes_of
 from decodescope.app.runs.files import knob_of
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.run_service import RunService
 from decodescope.engine.core.files import FileRefusal
 
 
-def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """Add the route to the application; refused(status, sentence) makes a refusal."""
 
     @api.post("/ds/files/{kind}/{name}/{knob}")

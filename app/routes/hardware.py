@@ -13,8 +13,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from decodescope.app.basis.refusal import Refused, told
-from decodescope.app.runs.channel import Channel
-from decodescope.app.runs.play import GONE, Play
+from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.run_service import GONE, RunService
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.spec import ModelSpec
@@ -30,7 +30,7 @@ FIGURES = {  # of one's own device: name in the question -> what it is, unit, fa
 }
 
 
-def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
     prices = Prices(play)
 
@@ -86,7 +86,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
 class Prices:
     """The prices of runs, elsewhere and here; the latest KEPT answers are kept."""
 
-    def __init__(self, play: Play):
+    def __init__(self, play: RunService):
         self._play = play
         self._known: OrderedDict[tuple[Any, ...], dict[str, Any]] = OrderedDict()
         self._lock = threading.Lock()
@@ -127,7 +127,7 @@ class Prices:
 
 
 async def about(
-    play: Play,
+    play: RunService,
     refused: Callable[[int, str], Response],
     run: str,
     work: Callable[[Channel], Any],

@@ -17,17 +17,17 @@ from decodescope.app.basis.places import UPLOAD
 from decodescope.app.http.guard import TOO_LARGE
 from decodescope.app.runs.catalogue.examples import Example, examples
 from decodescope.app.runs.catalogue.tours import tours
-from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.library import Library
-from decodescope.app.runs.play import GONE, Play
 from decodescope.app.runs.recipe import as_json, as_turn, recorded
+from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.run_service import GONE, RunService
 from decodescope.engine.trace import Trace, TraceError, open_trace
 
 LARGEST = 64 << 20  # bytes of a trace that is made into one HTML file
 GOING = "The run is still going: stop it, or wait for its end."
 
 
-def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
 
     @api.get("/ds/examples")
@@ -62,7 +62,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
 class Sealed:
     """The finished runs, and their files in other forms."""
 
-    def __init__(self, play: Play, refused: Callable[[int, str], Response]):
+    def __init__(self, play: RunService, refused: Callable[[int, str], Response]):
         self._play, self._refused = play, refused
 
     def channel(self, run: str) -> Channel | Response:
@@ -94,7 +94,7 @@ class Sealed:
         )
 
 
-def _forms(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def _forms(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """The routes of a finished run's file and of its other forms."""
     sealed = Sealed(play, refused)
 

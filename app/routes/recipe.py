@@ -16,10 +16,10 @@ from fastapi.responses import Response
 
 from decodescope.app.basis.refusal import Refused, told
 from decodescope.app.http.body import body_of
-from decodescope.app.runs.channel import Channel
-from decodescope.app.runs.compare.aside import differences, made_with
-from decodescope.app.runs.play import PROMPT, Choice, Play
+from decodescope.app.runs.compare.settings_diff import differences, made_with
 from decodescope.app.runs.recipe import WAYS, as_json, from_json, recipe
+from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.run_service import PROMPT, Choice, RunService
 
 from .hardware import about, answer
 
@@ -31,7 +31,7 @@ TEMPLATED = (
 )
 
 
-def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
 
     async def of(run: str, work: Callable[[Channel], Any]) -> Response:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 from decodescope.app.basis.refusal import Refused
-from decodescope.app.runs.channel import BATCH, Channel
+from decodescope.app.runs.record_stream import BATCH, Channel
 from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.records.events import Step
 

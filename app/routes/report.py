@@ -12,9 +12,9 @@ from fastapi import FastAPI
 from fastapi.responses import Response
 
 from decodescope.app.basis.refusal import Refused, sentence
-from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.compare.batch import MOST, later_turns
-from decodescope.app.runs.play import GONE, Play
+from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.run_service import GONE, RunService
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import Trace, open_trace
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from decodescope.lab.reports.report import Report
 
 
-def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """Add the routes; refused(status, sentence) makes a refusal."""
 
     @api.get("/ds/report")
@@ -75,7 +75,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
         return Response(page, media_type=kind, headers={**FRESH, **headers})
 
 
-def _named(play: Play, runs: str) -> list[Channel]:
+def _named(play: RunService, runs: str) -> list[Channel]:
     """The runs of a question, all over and not too large together. Raises Refused."""
     names = list(dict.fromkeys(x for x in runs.split(",") if x))
     if not 0 < len(names) <= MOST:
@@ -97,9 +97,9 @@ def _json(data: Any) -> bytes:
     return json.dumps(data, allow_nan=False).encode("utf-8", "replace")
 
 
-def _report(play: Play, channels: list[Channel]) -> Report:
+def _report(play: RunService, channels: list[Channel]) -> Report:
+    from decodescope.lab.formatting.asked import left_out_of
     from decodescope.lab.reports.report import report
-    from decodescope.lab.words.asked import left_out_of
 
     tally = report(_opened(channels))
     later = later_turns(play.folder, [x.run for x in channels])
@@ -115,8 +115,8 @@ def _opened(channels: list[Channel]) -> Iterator[Trace]:
 
 def told(report: Report) -> dict[str, Any]:
     """The report as the page draws it: sentences, tables of words with bars, and the rejections one by one."""
+    from decodescope.lab.formatting.tokens import shown
     from decodescope.lab.reports.tables import headline, tables
-    from decodescope.lab.words.tokens import shown
 
     return {
         "lead": headline(report),

@@ -10,9 +10,9 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from decodescope.app.http.watchers import Watchers
-from decodescope.app.runs.channel import BATCH
-from decodescope.app.runs.play import GONE, Play
 from decodescope.app.runs.recipe import smaller
+from decodescope.app.runs.record_stream import BATCH
+from decodescope.app.runs.run_service import GONE, RunService
 from decodescope.app.runs.stream import Reader, stream
 
 from .hardware import answer
@@ -22,7 +22,7 @@ NUMBER = re.compile(r"-?[0-9]{1,11}")
 STREAMS = 200  # open event streams in all
 
 
-def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:  # noqa: C901
+def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:  # noqa: C901
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
 
     @api.get("/ds/run/{run}")
@@ -65,7 +65,7 @@ def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> No
     _events(api, play, refused)
 
 
-def _events(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def _events(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """The route of a run's events."""
     watchers = Watchers(STREAMS, refused)
 

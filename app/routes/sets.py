@@ -17,10 +17,10 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from decodescope.app.http.body import body_of
-from decodescope.app.runs.compare.lineup import choices_of
+from decodescope.app.runs.compare.comparison import choices_of
 from decodescope.app.runs.compare.sets import MOST, Sets, as_csv
-from decodescope.app.runs.play import Play
 from decodescope.app.runs.prompts import asked
+from decodescope.app.runs.run_service import RunService
 from decodescope.lab.reports.prompts import page
 
 from .hardware import answer
@@ -29,7 +29,7 @@ from .library import FRESH
 BODY = 16 << 20  # bytes of a set of prompts
 
 
-def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
     sets = Sets(play)
 

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, Response
 
 from decodescope.app.runs.catalogue.knobs import declared
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.run_service import RunService
 from decodescope.lab.views.bundle import PARTS, core, part
 
 from .catalogue import models_of
@@ -24,7 +24,7 @@ FILES = {name: kind for name, kind in FILES.items() if not name.startswith("scop
 FILES |= dict.fromkeys(("scope.js", *SCRIPTS), KINDS[".js"])
 
 
-def add(api: FastAPI, play: Play, refused: Callable[[int, str], Response]) -> None:
+def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
     fresh = {"cache-control": "no-cache"}
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from decodescope.app.basis.refusal import Refused
 from decodescope.app.runs.catalogue.parts import knob
-from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.forks import admit_files
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.run_service import RunService
 from decodescope.engine.trace.records.events import Step
 from decodescope.engine.trace.records.prompt import prompt_read
+from decodescope.lab.formatting.style import STATUS_OF_ORIGIN
 from decodescope.lab.wire.wire import Wire
-from decodescope.lab.words.style import STATUS_OF_ORIGIN
 
 if TYPE_CHECKING:
     from decodescope.engine.decoding.values.draft import Trial
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PAST = 512  # steps before one in which its positions may have been drawn at already
 
 
-def whatif(play: Play, channel: Channel, body: dict[str, Any]) -> dict[str, Any]:
+def whatif(play: RunService, channel: Channel, body: dict[str, Any]) -> dict[str, Any]:
     """A verdict derived again with something changed, or why that takes a run."""
     from decodescope.engine.session.replay.whatif import Change, NeedsRun, derive
 

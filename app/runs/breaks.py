@@ -9,7 +9,7 @@ from decodescope.engine.trace.query.conditions import Condition, ConditionError,
 from decodescope.engine.trace.records.events import Step
 
 if TYPE_CHECKING:
-    from .channel import Channel
+    from .record_stream import Channel
 
 MOST = 32  # conditions of one run
 

@@ -19,9 +19,9 @@ from decodescope.lab.wire.wire import drafted
 
 from .catalogue.parts import knob
 from .catalogue.presets import GREEDY, WARMED, at
-from .channel import Channel
-from .play import MOST_NEW, Choice, Play, further
 from .recipe import recorded
+from .record_stream import Channel
+from .run_service import MOST_NEW, Choice, RunService, further
 
 if TYPE_CHECKING:
     from decodescope.engine.session.load import Model
@@ -32,7 +32,7 @@ CHANGES = ("names", "settings", "seed", "new", "temperature", "rule", "rule_sett
 SUFFIX = ".dstrace"
 
 
-def fork(play: Play, channel: Channel, body: Mapping[str, Any]) -> Channel:
+def fork(play: RunService, channel: Channel, body: Mapping[str, Any]) -> Channel:
     """Queue a fork of the run. body: step, and name, change, force as the page sends them. Raises Refused."""
     number, name, change = body.get("step"), body.get("name", ""), body.get("change") or {}
     if type(number) is not int or not 0 <= number < channel.count:
@@ -101,7 +101,7 @@ def forced_nodes(step: Step, asked: Any) -> dict[int, bool]:
     return forced
 
 
-def admit_files(play: Play, header: Header) -> None:
+def admit_files(play: RunService, header: Header) -> None:
     """Raise Refused if the recorded method reads a file that was not brought here: a trace may come from anywhere."""
     from decodescope.engine.session.method import Method
 
@@ -109,7 +109,7 @@ def admit_files(play: Play, header: Header) -> None:
         play.files.admit(Method.from_record(leg.method).parts().values())
 
 
-def changed(play: Play, header: Header, step: int, change: Any) -> Method | None:
+def changed(play: RunService, header: Header, step: int, change: Any) -> Method | None:
     """The method of a fork; None: that of the run. Raises Refused, ParamError or MethodError."""
     if not isinstance(change, dict) or (
         odd := next((x for x in change if x not in (*CHANGES, "prompt")), None)
@@ -192,7 +192,7 @@ def _numbers(change: Mapping[str, Any]) -> dict[str, int]:
 class Branches:
     """The forks that are known here: of the runs in memory, and of the traces in the folder, whose headers are read once."""
 
-    def __init__(self, play: Play):
+    def __init__(self, play: RunService):
         self.play = play
         self._read: dict[Path, tuple[float, dict[str, Any] | None]] = {}
 

@@ -9,8 +9,8 @@ from decodescope.app.basis.refusal import Refused
 from decodescope.engine.core.reference import without_weights
 from decodescope.engine.core.roles import DRAFTS, TARGET, WHOLE
 
-from .composed import Choice
-from .shelf import title
+from .composition import Choice
+from .model_pool import title
 
 if TYPE_CHECKING:
     from decodescope.engine.model.forward.executor import Executor

@@ -17,15 +17,15 @@ from decodescope.app.basis.refusal import Refused, sentence, told
 from decodescope.engine.trace import PARTIAL, SUFFIX, UPLOADED, Trace, TraceError, open_trace
 from decodescope.engine.trace import Limits as TraceLimits
 from decodescope.engine.trace.encoding import disk
+from decodescope.engine.trace.query.comparable import away, is_plain, setting, text_mark
 from decodescope.engine.trace.query.summary import summarise
 from decodescope.engine.trace.query.titles import title
-from decodescope.engine.trace.query.whose import away, is_plain, setting, text_mark
 from decodescope.engine.trace.records import parts
 from decodescope.engine.trace.records.events import Step
 from decodescope.lab.wire.wire import Wire, encode
 
 from .catalogue.examples import examples
-from .play import RUN, Play
+from .run_service import RUN, RunService
 from .stream import UPDATE
 
 BIN = "deleted"  # folder inside: what was deleted, until it is erased
@@ -48,7 +48,7 @@ class Library:
     A recording that a run left behind, because its program ended, is listed too, as far as it is whole.
     """
 
-    def __init__(self, play: Play):
+    def __init__(self, play: RunService):
         self.play = play
         self._known: dict[
             Path, tuple[tuple[int, int], dict[str, Any]]

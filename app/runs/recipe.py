@@ -27,11 +27,11 @@ from decodescope.engine.trace.encoding.typed import read
 from decodescope.engine.trace.records.events import Header
 from decodescope.engine.trace.values.limits import TraceError
 
-from .asked import prompted
 from .catalogue.examples import examples
 from .catalogue.presets import GREEDY, PRESETS, SMALLER
-from .chosen import matching, taken
-from .play import Choice
+from .preset_choice import matching, taken
+from .preset_prompts import prompted
+from .run_service import Choice
 
 FURTHER = (
     "chat",

@@ -10,7 +10,7 @@ from typing import Any
 from decodescope.engine.trace.records.events import End
 from decodescope.lab.wire.wire import Wire, encode, end_message
 
-from .channel import BATCH, Channel
+from .record_stream import BATCH, Channel
 
 TICK = 1 / 30  # seconds between two steps of a run that are sent in full
 BEAT = 10.0  # seconds after which a silent stream says that it is alive

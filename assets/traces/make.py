@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from decodescope.app.runs.asked import MOST, NEEDLE, NESTED, RECORD, RENAMED, SUM
+from decodescope.app.runs.preset_prompts import MOST, NEEDLE, NESTED, RECORD, RENAMED, SUM
 from decodescope.engine import Method, load
 from decodescope.engine.session.run import LazyWriter, encode
 from decodescope.engine.session.session import Session

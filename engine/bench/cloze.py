@@ -21,7 +21,7 @@ from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method
 from decodescope.engine.timing.energy import joules, used
 from decodescope.engine.trace.records.events import Pass
-from decodescope.engine.trace.records.passed import which_of
+from decodescope.engine.trace.records.passes import which_of
 
 from .questions.columns import Answer, Spent, columns, peak_here, resident
 from .questions.questions import LabBenchError

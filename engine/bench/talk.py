@@ -10,8 +10,8 @@ from typing import Protocol
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.session.method import MethodError
 from decodescope.engine.session.session import Session
+from decodescope.engine.trace.records.auxiliary_nodes import levels
 from decodescope.engine.trace.records.events import Pass, Prefill, Step
-from decodescope.engine.trace.records.passengers import levels
 from decodescope.engine.trace.records.phases import decides
 
 from .questions.columns import Meter, Spent

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from . import calibrated, files
 from .activity import Activity
-from .company import Company
+from .method_view import MethodView
 from .note import Note
 from .params import TYPES, Param, ParamError, nearest, param
 from .paths import shown
@@ -155,7 +155,7 @@ class Component:
         it is there to do nothing, or the counts do not say."""
         return ""
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         """Why this component, as set, cannot work in `method` on a model of shape `spec`; None if it can."""
         return None
 

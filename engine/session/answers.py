@@ -13,7 +13,7 @@ from random import Random
 from typing import Generic, TypeVar
 
 from decodescope.engine.core.arguments import choice, whole
-from decodescope.engine.trace.records.lookups import EVICTS, Evicts, Lookup, Query, Shelf
+from decodescope.engine.trace.records.lookups import EVICTS, Evicts, HeldAnswers, Lookup, Query
 
 T = TypeVar("T")
 
@@ -28,12 +28,13 @@ class Answer(Generic[T]):
 
 
 class Answers(Generic[T]):
-    """A cache that holds answers of `capacity` in all, in the unit of their sizes. `evicts`: "lec", "gdsf" or "lru", as `Shelf`
+    """A cache that holds answers of `capacity` in all, in the unit of their sizes. `evicts`: "lec", "gdsf" or "lru",
+    as `HeldAnswers`
     says them. lookups: of every request so far."""
 
     def __init__(self, capacity: int, evicts: Evicts = "lec"):
         choice(evicts, "evicts", EVICTS)
-        self.shelf = Shelf(evicts, whole(capacity, "capacity", 1))
+        self.shelf = HeldAnswers(evicts, whole(capacity, "capacity", 1))
         self.lookups: list[Lookup] = []
         self._values: dict[Query, T] = {}
 

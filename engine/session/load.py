@@ -30,7 +30,7 @@ from decodescope.engine.decoding.bases.weights import (
     transforms,
 )
 from decodescope.engine.decoding.values.alphabet import Alphabet
-from decodescope.engine.decoding.values.ended import Shelf, usual
+from decodescope.engine.decoding.values.transform_result import TransformCache, usual
 from decodescope.engine.model.checkpoint import adapter as adapters
 from decodescope.engine.model.checkpoint.config import key_remarks, length_remarks, spec_from_config
 from decodescope.engine.model.checkpoint.folder import LoadError, printable, read_ends, read_json
@@ -38,7 +38,7 @@ from decodescope.engine.model.checkpoint.generation import generation_remarks
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.model.checkpoint.tokenizer_settings import beyond
 from decodescope.engine.model.checkpoint.weights import Weights, files, odd_frequencies, read_adapter
-from decodescope.engine.model.forward import straight
+from decodescope.engine.model.forward import plain
 from decodescope.engine.model.forward.compiled import CompileError, Unfit, compiled
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.executor import EngineFault, guarded
@@ -211,7 +211,7 @@ def _strangers(nets: Mapping[str, Head], folder: Path, name: str) -> list[str]:
 
 def _compiled(decoder: Decoder) -> list[str]:
     """Let its short passes run compiled; what is to be said of that. Raises LoadError where no compiler can do it."""
-    if not straight.usual(decoder.spec) or decoder.gates is not OPEN:
+    if not plain.usual(decoder.spec) or decoder.gates is not OPEN:
         return [
             f"The layers of {decoder.spec.name} are not alike, and only such are compiled: it runs as without --compile."
         ]
@@ -246,10 +246,14 @@ def _transformed(
     return changed, reports, remarks
 
 
-def _shelf(decoder: Decoder, parts: Sequence[WeightTransform], asked: Found, text: Calibration) -> Shelf:
+def _shelf(
+    decoder: Decoder, parts: Sequence[WeightTransform], asked: Found, text: Calibration
+) -> TransformCache:
     """Where the last of these leaves what it ends with: by the model that the others made, itself, and the text it reads."""
     mark = fingerprint(asked.folder, asked.adapter, parts)
-    return Shelf(usual(), mark, str(decoder.dtype), hashlib.sha256(text.tokens.numpy().tobytes()).hexdigest())
+    return TransformCache(
+        usual(), mark, str(decoder.dtype), hashlib.sha256(text.tokens.numpy().tobytes()).hexdigest()
+    )
 
 
 def calibration(folder: Path, name: str) -> torch.Tensor:

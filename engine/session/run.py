@@ -16,9 +16,9 @@ from decodescope.engine.trace import PARTIAL, Trace, TraceWriter
 from decodescope.engine.trace.query.summary import Summary, summarise
 from decodescope.engine.trace.records.events import LEVELS, Header, Level, Step
 
+from .compatibility import Reader
 from .load import Model, by_role, loaded
 from .method import Method, MethodError
-from .pairing import Reader
 from .session import Session
 
 

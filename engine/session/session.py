@@ -39,11 +39,11 @@ from decodescope.engine.trace.records.events import (
     Step,
 )
 
-from .heading import further, opening, reports
+from .compatibility import continued, paired, reader, reading_along, vocabulary
+from .header import further, opening, reports
 from .length import Length, length
 from .load import Model, by_role, loaded
 from .method import Method, MethodError
-from .pairing import continued, paired, reader, reading_along, vocabulary
 
 
 class Sink(Protocol):

@@ -6,41 +6,41 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .checks.beamed import SearchBooks
-from .checks.copied import copied, copied_problems, read_of
-from .checks.decided import decided, rule_at
-from .checks.entries import CacheBooks
-from .checks.fills import FillBooks
-from .checks.freed import contradicts
-from .checks.gapped import check_gaps, check_prompt, check_scores
-from .checks.linebooks import LineBooks
+from .checks.beam_search import SearchValidator
+from .checks.copies import copied, copied_problems, read_of
+from .checks.decisions import decided, rule_at
+from .checks.entries import CacheValidator
+from .checks.fills import FillValidator
+from .checks.freed_entries import contradicts
+from .checks.linebooks import LineValidator
+from .checks.pipeline import TickValidator
 from .checks.rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
 from .checks.sharing import Texts
-from .checks.ticks import TickBooks
-from .checks.turns import SwitchBooks
+from .checks.skipped_layers import check_gaps, check_prompt, check_scores
+from .checks.turns import SwitchValidator
 from .checks.verdicts import check_extra, check_iteration, check_tops, check_verdicts
 from .details.answered import candidates_problems
-from .details.drawn import DrawnBooks
+from .details.drawn import DrawnTextValidator
 from .details.edited import check_edits
 from .details.joined import joint_problems
 from .details.labels import check_labels
 from .details.searched import Search, search_problems
 from .details.spans import spans_problems
-from .details.threads import ThreadBooks, ThreadTree
+from .details.threads import ThreadTree, ThreadValidator
 from .details.units import check_unit
 from .encoding.forks import method_at, read_anew
 from .encoding.frame import encode
 from .file.file import sum_up
 from .file.trace import Trace
 from .query.causes import overstated
-from .records.chosen import Choice, choices_problems
+from .records.auxiliary_nodes import drafted
+from .records.choices import Choice, choices_problems
 from .records.events import End, Header, Prefill, Step
-from .records.exited import check_ahead, check_exit
+from .records.exits import check_ahead, check_exit
 from .records.parts import said
-from .records.passengers import drafted
 from .records.pieces import join
 from .records.prompt import prompt_read
-from .records.shortened import check_cut
+from .records.prompt_cut import check_cut
 from .values.limits import TraceError
 
 _SHOWN = 100
@@ -92,7 +92,7 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
     try:
         _check_header(report, trace.header)
         vocab = vocabulary(trace.header)
-        books = CacheBooks(trace.header, report.add)
+        books = CacheValidator(trace.header, report.add)
         if trace.prefill is not None:
             consistent_prefill(trace.prefill, trace.header)
         prompt = prompt_read(trace.header, trace.prefill)
@@ -102,12 +102,15 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
         texts, threads, fills = (
             Texts(trace.header, read),
             _threads(trace.header, read),
-            FillBooks(trace.header),
+            FillValidator(trace.header),
         )
-        lines, switches = LineBooks(trace.header, prompt), SwitchBooks(trace.header, trace.prefill)
-        drawn, searches = DrawnBooks(trace.header), SearchBooks(trace.header, trace.prefill is not None)
+        lines, switches = LineValidator(trace.header, prompt), SwitchValidator(trace.header, trace.prefill)
+        drawn, searches = (
+            DrawnTextValidator(trace.header),
+            SearchValidator(trace.header, trace.prefill is not None),
+        )
         n: int | None = read
-        anew, grown, ticks = read_anew(trace.header), 0, TickBooks(trace.header)
+        anew, grown, ticks = read_anew(trace.header), 0, TickValidator(trace.header)
         for index, step in enumerate(trace.steps):
             where = f"step {index}"
             consistent_step(step, index, vocab)
@@ -171,7 +174,9 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
     return report
 
 
-def _check_prefill(report: Report, prefill: Prefill, header: Header, books: CacheBooks, read: int) -> None:
+def _check_prefill(
+    report: Report, prefill: Prefill, header: Header, books: CacheValidator, read: int
+) -> None:
     """Open the books with a prompt of which `read` tokens were to be read, and see what a rule left out of it."""
     books.begin(prefill, read)
     for problem in check_prompt(prefill.passes, prefill.cache, int(header.model.get("n_layers", 1))):
@@ -180,9 +185,9 @@ def _check_prefill(report: Report, prefill: Prefill, header: Header, books: Cach
         report.add("prefill", problem)
 
 
-def _threads(header: Header, prompt: int) -> ThreadBooks:
+def _threads(header: Header, prompt: int) -> ThreadValidator:
     """Books of threads behind a prompt of so many tokens."""
-    return ThreadBooks(
+    return ThreadValidator(
         header.stop_tokens, lambda ended, freed, others: contradicts(ended, freed, others, prompt)
     )
 
@@ -207,7 +212,7 @@ def _check_copies(report: Report, trace: Trace, step: Step, emitted: list[int]) 
         report.counts["copied tokens"] += sum(x is not None for x in places)
 
 
-def _check_labels(report: Report, trace: Trace, step: Step, threads: ThreadBooks) -> Iterator[str]:
+def _check_labels(report: Report, trace: Trace, step: Step, threads: ThreadValidator) -> Iterator[str]:
     """What a step says of labels, by the threads so far, and of what is told of it alone."""
     yield from _check_told(report, trace, step)
     if step.labels is not None and threads.tree is not None and trace.prefill:
@@ -233,11 +238,11 @@ def _text_of(trace: Trace, tree: ThreadTree) -> Callable[[list[int]], str] | Non
 
 def _counted(
     report: Report,
-    books: CacheBooks,
-    threads: ThreadBooks,
-    fills: FillBooks,
-    lines: LineBooks,
-    ticks: TickBooks,
+    books: CacheValidator,
+    threads: ThreadValidator,
+    fills: FillValidator,
+    lines: LineValidator,
+    ticks: TickValidator,
 ) -> None:
     """Enter what the books have derived again."""
     report.counts["cache changes"] = books.checked

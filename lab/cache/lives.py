@@ -11,8 +11,8 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.encoding.forks import read_anew
 from decodescope.engine.trace.records.events import CacheChange, Header, Prefill, Step
+from decodescope.engine.trace.records.head_plan import Plan
 from decodescope.engine.trace.records.parts import PLACES, held_at, said, zones
-from decodescope.engine.trace.records.planned import Plan
 from decodescope.engine.trace.records.prompt import prompt_read
 
 from .fates import Fates

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from decodescope.engine.trace.records.shadowed import Shadowed
+from decodescope.engine.trace.records.reference import Shadowed
 
 
 class Missed:

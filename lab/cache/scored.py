@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from decodescope.engine.trace.records.entry_scores import Scores
 from decodescope.engine.trace.records.events import Prefill, Step
-from decodescope.engine.trace.records.scored import Scores
 
 Below = tuple[
     int, float, float | None

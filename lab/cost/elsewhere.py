@@ -19,9 +19,9 @@ from decodescope.engine.cost.cost import DTYPE_BITS, expected_tokens, ops_of, sp
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.cost.passes import Passes
 from decodescope.engine.cost.worked import Worked, of_pass, of_steps
+from decodescope.engine.trace.records.auxiliary_nodes import drafted, levels
 from decodescope.engine.trace.records.events import DraftTree, Header, Pass, Prefill, Step
 from decodescope.engine.trace.records.parts import said
-from decodescope.engine.trace.records.passengers import drafted, levels
 from decodescope.engine.trace.records.phases import DECIDES, READS, decides
 
 STEPS = 4000  # of a run, from its beginning, that are priced

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from decodescope.lab.words.tokens import escaped
+from decodescope.lab.formatting.tokens import escaped
 
 RIGHT = "Right."
 OTHERWISE = "Not yet."

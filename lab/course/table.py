@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from decodescope.lab.words.numbers import f
-from decodescope.lab.words.tokens import escaped
+from decodescope.lab.formatting.numbers import f
+from decodescope.lab.formatting.tokens import escaped
 
 
 class Table:

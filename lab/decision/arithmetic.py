@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Step, Trace, TraceError
-from decodescope.engine.trace.checks.decided import Decided, decided, rule_at, telling_at
+from decodescope.engine.trace.checks.decisions import Decided, decided, rule_at, telling_at
 from decodescope.engine.trace.records import parts
+from decodescope.engine.trace.records.auxiliary_nodes import drafted
 from decodescope.engine.trace.records.events import Trials
-from decodescope.engine.trace.records.passengers import drafted
-from decodescope.engine.trace.records.telling import Also, Telling, is_given
-from decodescope.lab.words.numbers import f, guesses, of_100, said
-from decodescope.lab.words.tokens import shown_id
+from decodescope.engine.trace.records.evidence import Also, Telling, is_given
+from decodescope.lab.formatting.numbers import f, guesses, of_100, said
+from decodescope.lab.formatting.tokens import shown_id
 
 from .chosen import added, summed
 from .explanation import Explanation, Line

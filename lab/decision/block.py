@@ -8,8 +8,8 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.core.tree import height
 from decodescope.engine.trace import Step, Trace, TraceError
 from decodescope.engine.trace.checks.notes import singles, told
-from decodescope.lab.words.numbers import f, said
-from decodescope.lab.words.tokens import shown_id
+from decodescope.lab.formatting.numbers import f, said
+from decodescope.lab.formatting.tokens import shown_id
 
 from .explanation import Explanation, Line
 from .undrafted import undrafted

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from decodescope.lab.words.style import DARK, LIGHT, MONO, SANS
-from decodescope.lab.words.tokens import escaped
+from decodescope.lab.formatting.style import DARK, LIGHT, MONO, SANS
+from decodescope.lab.formatting.tokens import escaped
 
 from .explanation import Explanation
 from .residual import Row

@@ -11,8 +11,8 @@ from decodescope.engine.trace import Step, Trace, TraceError
 from decodescope.engine.trace.records.parts import said as says
 from decodescope.engine.trace.records.parts import zones
 from decodescope.lab.cache.lives import KEPT, WORDS, Lives, shares_of
-from decodescope.lab.words.numbers import f
-from decodescope.lab.words.tokens import shown_id
+from decodescope.lab.formatting.numbers import f
+from decodescope.lab.formatting.tokens import shown_id
 
 from .explanation import Explanation, Line
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from decodescope.engine.trace import Step, Trace, TraceError
 from decodescope.engine.trace.records.events import Exit, Pass
 from decodescope.engine.trace.records.parts import said
-from decodescope.engine.trace.records.passed import which_of
+from decodescope.engine.trace.records.passes import which_of
 from decodescope.engine.trace.records.phases import decides
-from decodescope.lab.words.numbers import f
-from decodescope.lab.words.tokens import shown_id
+from decodescope.lab.formatting.numbers import f
+from decodescope.lab.formatting.tokens import shown_id
 
 from .explanation import Explanation, Line
 

@@ -8,7 +8,7 @@ from typing import Any
 from decodescope.engine.core.arguments import choice, whole
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.trace import TraceError
-from decodescope.engine.trace.file.given import trace_of
+from decodescope.engine.trace.file.named_trace import trace_of
 
 from .arithmetic import Case
 from .block import block

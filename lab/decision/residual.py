@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from decodescope.engine.trace import Step, Trace
-from decodescope.lab.words.tokens import shown_id
+from decodescope.lab.formatting.tokens import shown_id
 
 SHOWN = 5  # tokens in a table, besides the one that was tried and the rest
 SMALL = 1e-4  # tops are float32: a smaller sum is rounding

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Step, Trace
 from decodescope.engine.trace.checks.shares import Shares
-from decodescope.lab.words.style import PASSENGER, WORDS, word_of
-from decodescope.lab.words.tokens import shown_id
+from decodescope.lab.formatting.style import PASSENGER, WORDS, word_of
+from decodescope.lab.formatting.tokens import shown_id
 
 COLUMNS = (
     *(

@@ -8,8 +8,8 @@ from decodescope.engine.trace.details.filled import chosen
 from decodescope.engine.trace.details.joined import joint_problems
 from decodescope.engine.trace.details.threads import schedule
 from decodescope.engine.trace.records.pieces import join
-from decodescope.lab.words.numbers import f, said
-from decodescope.lab.words.tokens import shown, shown_id
+from decodescope.lab.formatting.numbers import f, said
+from decodescope.lab.formatting.tokens import shown, shown_id
 
 from .explanation import Explanation, Line
 from .tally import tally

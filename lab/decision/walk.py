@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from decodescope.engine.trace import Header, Step
-from decodescope.engine.trace.checks.decided import decided, texts
+from decodescope.engine.trace.checks.decisions import decided, texts
 from decodescope.engine.trace.records.events import Tops
 
 ROOT = -1

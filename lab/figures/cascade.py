@@ -10,8 +10,8 @@ from decodescope.engine.cost.passes import Passes
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.records.pieces import join
 from decodescope.lab.decision.routed import BITS, MEANS
+from decodescope.lab.formatting.style import count
 from decodescope.lab.wire.cascaded import own_score
-from decodescope.lab.words.style import count
 
 from .chart import ACCEPT, INK, MUTED, REJECT, chart, literal, plain
 

@@ -8,8 +8,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from decodescope.engine.trace.records.events import Piece
-from decodescope.lab.words.style import LIGHT, SANS
-from decodescope.lab.words.tokens import shown
+from decodescope.lab.formatting.style import LIGHT, SANS
+from decodescope.lab.formatting.tokens import shown
 
 INK, MUTED, LINE, ACCEPT, REJECT, TARGET = (
     LIGHT[x] for x in ("ink", "muted", "line", "accept", "reject", "target")

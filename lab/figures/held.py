@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from decodescope.engine.core.arguments import whole
 from decodescope.engine.trace import Trace
 from decodescope.lab.cache.lives import Lives
-from decodescope.lab.words.style import LIGHT
+from decodescope.lab.formatting.style import LIGHT
 
 from .chart import INK, MUTED, REJECT, chart
 

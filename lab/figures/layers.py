@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.records.events import Exit, Step
 from decodescope.engine.trace.records.pieces import shown_id
+from decodescope.lab.formatting.style import LIGHT
 from decodescope.lab.wire.depths import letters, partial, places, went_on
-from decodescope.lab.words.style import LIGHT
 
 from .chart import INK, chart, literal
 

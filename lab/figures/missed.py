@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from decodescope.engine.trace import Trace
 from decodescope.lab.cache.lives import Lives
-from decodescope.lab.wire.beside import along, beside
+from decodescope.lab.wire.reference import along, beside
 
 from .chart import INK, LINE, MUTED, TARGET, chart
 from .held import POINTS

@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 
 from decodescope.engine.core.arguments import choice
 from decodescope.engine.trace import Trace
-from decodescope.lab.wire.built import built
-from decodescope.lab.words.style import LIGHT, count, size
+from decodescope.lab.formatting.style import LIGHT, count, size
+from decodescope.lab.wire.model_build import built
 
 from .chart import INK, MUTED, REJECT, chart, literal
 

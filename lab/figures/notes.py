@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from decodescope.engine.core.note import Kind, Note
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.checks.notes import singles, told
-from decodescope.lab.words.tokens import escaped
+from decodescope.lab.formatting.tokens import escaped
 
 from .chart import ACCEPT, INK, MUTED, TARGET, chart, plain
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from decodescope.engine.trace import Trace
-from decodescope.lab.wire.pictured import picture_shown
+from decodescope.lab.wire.picture_shape import picture_shown
 
 from .chart import chart
 

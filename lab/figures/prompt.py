@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.records.pieces import join
-from decodescope.engine.trace.records.shortened import LEFT, NEAR, OUT, SCORE, STAYS, reasons
+from decodescope.engine.trace.records.prompt_cut import LEFT, NEAR, OUT, SCORE, STAYS, reasons
 
 from .chart import ACCEPT, INK, MUTED, REJECT, chart, plain
 

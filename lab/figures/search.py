@@ -11,8 +11,8 @@ from decodescope.engine.core.arguments import whole
 from decodescope.engine.trace import Step, Trace
 from decodescope.engine.trace.details.searched import DONE, Planner, Search
 from decodescope.engine.trace.encoding.forks import method_at
-from decodescope.lab.words.style import LIGHT
-from decodescope.lab.words.tokens import shown_id
+from decodescope.lab.formatting.style import LIGHT
+from decodescope.lab.formatting.tokens import shown_id
 
 from .chart import ACCEPT, INK, MUTED, chart, literal
 from .tree import ROW, rows

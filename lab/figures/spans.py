@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from decodescope.engine.trace import Trace
-from decodescope.lab.words.tokens import shown_id
+from decodescope.lab.formatting.tokens import shown_id
 
 from .chart import ACCEPT, REJECT, chart, literal
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from decodescope.engine.trace import Trace
-from decodescope.lab.words.style import LIGHT
+from decodescope.lab.formatting.style import LIGHT
 
 from .chart import chart
 

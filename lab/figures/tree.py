@@ -6,8 +6,8 @@ import plotly.graph_objects as go
 
 from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Step, Trace, TraceError
-from decodescope.lab.words.style import LIGHT, PASSENGER, WORDS
-from decodescope.lab.words.tokens import shown_id
+from decodescope.lab.formatting.style import LIGHT, PASSENGER, WORDS
+from decodescope.lab.formatting.tokens import shown_id
 
 from .chart import ACCEPT, INK, MUTED, REJECT, chart, literal
 

@@ -14,7 +14,7 @@ from decodescope.engine.cost.cost import DTYPE_BITS, PassOptions, expected_tree_
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.trace import Header
-from decodescope.engine.trace.checks.decided import telling_at
+from decodescope.engine.trace.checks.decisions import telling_at
 from decodescope.engine.trace.records.parts import said
 
 SEEN = 20  # passes of one size whose median counts as measured

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decodescope.lab.words.style import percent
+from decodescope.lab.formatting.style import percent
 
 from .report import Report
 from .tables import FEW, Table

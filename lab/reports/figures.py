@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from decodescope.lab.figures.chart import ACCEPT, INK, MUTED, REJECT, chart
 from decodescope.lab.figures.time import PHASES
-from decodescope.lab.words.style import LIGHT
+from decodescope.lab.formatting.style import LIGHT
 
 from .report import Report
 from .tables import FEW

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from decodescope.lab.formatting.style import DARK, LIGHT, MONO, SANS
+from decodescope.lab.formatting.tokens import escaped
 from decodescope.lab.views.document import document
-from decodescope.lab.words.style import DARK, LIGHT, MONO, SANS
-from decodescope.lab.words.tokens import escaped
 
 from .report import Report
 from .tables import Table, headline, tables

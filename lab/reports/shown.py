@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from decodescope.engine.trace.file.given import trace_of
+from decodescope.engine.trace.file.named_trace import trace_of
 from decodescope.lab.views.export import Frozen
 
 from .page import page

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from decodescope.engine.core.exactness import label
-from decodescope.lab.words.asked import put_as
-from decodescope.lab.words.style import percent
-from decodescope.lab.words.tokens import shown
+from decodescope.lab.formatting.asked import put_as
+from decodescope.lab.formatting.style import percent
+from decodescope.lab.formatting.tokens import shown
 
 from .report import Report
 from .tally import Share

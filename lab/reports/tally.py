@@ -11,13 +11,13 @@ from typing import Any
 from decodescope.engine.core.roles import WHOLE
 from decodescope.engine.trace import Header, Step, Trace, TraceError
 from decodescope.engine.trace.encoding.forks import legs
+from decodescope.engine.trace.records.auxiliary_nodes import levels as levels_of
 from decodescope.engine.trace.records.parts import said
-from decodescope.engine.trace.records.passengers import levels as levels_of
 from decodescope.engine.trace.records.phases import decides
 from decodescope.engine.trace.records.pieces import join
 from decodescope.lab.decision.walk import Guess, Place, places
-from decodescope.lab.words.kinds import KINDS, LOOKED_AT, kind_of
-from decodescope.lab.words.tokens import shown_id
+from decodescope.lab.formatting.kinds import KINDS, LOOKED_AT, kind_of
+from decodescope.lab.formatting.tokens import shown_id
 
 from .advice import Cycle, Seen, looked_up
 from .deaths import LISTED, Death

@@ -10,13 +10,13 @@ import anywidget
 import traitlets
 
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.file.given import trace_of
+from decodescope.engine.trace.file.named_trace import trace_of
+from decodescope.engine.trace.query.comparable import text_mark
 from decodescope.engine.trace.query.summary import summarise
-from decodescope.engine.trace.query.whose import text_mark
+from decodescope.lab.formatting.style import percent, size
+from decodescope.lab.formatting.tokens import shown_id
 from decodescope.lab.wire.messages import messages, wire_of
 from decodescope.lab.wire.wire import Wire
-from decodescope.lab.words.style import percent, size
-from decodescope.lab.words.tokens import shown_id
 
 from .bundle import WEB, bundle, needed
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from decodescope.engine.core.exactness import label, worst
 from decodescope.engine.trace import Trace
+from decodescope.engine.trace.query.comparable import law
 from decodescope.engine.trace.query.summary import Summary, summarise
-from decodescope.engine.trace.query.whose import law
 from decodescope.engine.trace.records.events import Header, Piece, Step
 from decodescope.engine.trace.records.parts import said
-from decodescope.lab.words.tokens import shown
+from decodescope.lab.formatting.tokens import shown
 
 Due = Literal["same", "law", "free"]  # the texts: must be equal; have one law; may differ
 Verdict = Literal["same", "so far", "tied", "differs", "unknown", "free"]

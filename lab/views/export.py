@@ -7,14 +7,14 @@ from typing import Any
 
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.file.given import trace_of
+from decodescope.engine.trace.file.named_trace import trace_of
+from decodescope.engine.trace.query.comparable import text_mark
 from decodescope.engine.trace.query.summary import summarise
-from decodescope.engine.trace.query.whose import text_mark
 from decodescope.engine.trace.records.parts import called
+from decodescope.lab.formatting.style import count, percent, word_of
+from decodescope.lab.formatting.tokens import escaped, shown_id
 from decodescope.lab.wire.messages import PLENTY, messages
 from decodescope.lab.wire.wire import encode as as_json
-from decodescope.lab.words.style import count, percent, word_of
-from decodescope.lab.words.tokens import escaped, shown_id
 
 from .bundle import WEB, bundle, needed
 from .document import document

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from decodescope.engine.trace import Trace
+from decodescope.engine.trace.query.comparable import text_mark
 from decodescope.engine.trace.query.summary import summarise
-from decodescope.engine.trace.query.whose import text_mark
 from decodescope.engine.trace.records.parts import called
 from decodescope.engine.trace.values.limits import TraceError
+from decodescope.lab.formatting.style import count, percent
+from decodescope.lab.formatting.tokens import escaped, shown_id
 from decodescope.lab.wire.messages import messages
 from decodescope.lab.wire.wire import encode
-from decodescope.lab.words.style import count, percent
-from decodescope.lab.words.tokens import escaped, shown_id
 
 from .bundle import WEB, bare, classic, needed
 from .chapter import Chapter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.trace.file.given import trace_of
+from decodescope.engine.trace.file.named_trace import trace_of
 from decodescope.engine.trace.records.events import Pass
 from decodescope.engine.trace.records.phases import DECIDES
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import ceil, sqrt
 from typing import Any
 
-from decodescope.lab.words.tokens import escaped
+from decodescope.lab.formatting.tokens import escaped
 
 WIDE, HIGH = 240, 120  # of the picture
 FRAMES = 8  # at most; the sheet web/gallery.css moves as many

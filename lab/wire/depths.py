@@ -8,7 +8,7 @@ from typing import Any
 
 from decodescope.engine.cost.passes import SPENT, Passes
 from decodescope.engine.trace.records.events import Exit, Header, Pass, Piece, Step
-from decodescope.engine.trace.records.passed import which_of
+from decodescope.engine.trace.records.passes import which_of
 
 
 def letters(one: Pass, layers: int) -> str:

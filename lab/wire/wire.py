@@ -17,38 +17,38 @@ import orjson
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.cost.passes import Passes
-from decodescope.engine.trace.checks.decided import decided, telling_at
+from decodescope.engine.trace.checks.decisions import decided, telling_at
 from decodescope.engine.trace.checks.notes import told as noted
 from decodescope.engine.trace.encoding.forks import method_at
+from decodescope.engine.trace.query.comparable import is_plain, mark, setting
 from decodescope.engine.trace.query.titles import title
-from decodescope.engine.trace.query.whose import is_plain, mark, setting
 from decodescope.engine.trace.records.events import End, Header, Iteration, Piece, Prefill, Step
 from decodescope.engine.trace.records.parts import called, said, zones
 from decodescope.engine.trace.records.phases import decides
 from decodescope.lab.cost.machine import machine_of
-from decodescope.lab.words.style import STATUS_OF_ORIGIN
+from decodescope.lab.formatting.style import STATUS_OF_ORIGIN
 
 from . import notes
 from .again import Again
-from .beside import along, beside
-from .built import built
 from .cache import cache_row, mapped, maps
 from .canvas import filled
 from .cascaded import cascaded
 from .copies import copies
 from .depths import deep, left_by
 from .drafts import drafted_as
+from .evidence import told
+from .machine_load import surrounded
 from .mixed import beamed
-from .pictured import picture_shown
+from .model_build import built
+from .picture_shape import picture_shown
 from .prompt import prompt_shown
+from .prompt_cut import shortened
+from .reference import along, beside
 from .searched import searched
-from .shortened import shortened
 from .single import single as _single
-from .surrounded import surrounded
 from .surveyed import surveyed
 from .tallied import tallied
 from .threaded import threaded
-from .told import told
 from .turned import turned
 
 BUDGET = 4096  # bytes of one step on the wire; what was never reached is left out of larger ones
@@ -74,14 +74,15 @@ class Wire:
     row (layer x KV head). A run of positions is [first, last]. With step 0 come those that the prompt's reading lost.
     forced: nodes whose verdict was settled beforehand, in a fork; by: the acceptance rule of a step that was made with
     another method than the head's, before the run was forked; sampler: what the sampler of that method says of itself.
-    What a rule says of itself stands in the head, `telling`, its formulas worked into lists (`lab/wire/told.py`); a step of a
+    What a rule says of itself stands in the head, `telling`, its formulas worked into lists
+    (`lab/wire/evidence.py`); a step of a
     rule that says something else has its own.
     depth: which layers ran, and by which tests (`lab/wire/depths.py`).
     passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`engine/cost/passes.py`).
     tally: what a strategy tried by itself (`lab/wire/tallied.py`).
-    along, in the head, and beside, in a step: who read along, and what that says of each token (`lab/wire/beside.py`).
+    along, in the head, and beside, in a step: who read along, and what that says of each token (`lab/wire/reference.py`).
     again, rounds: what of the text was said before, and the rounds of a text that goes round (`lab/wire/again.py`).
-    built, in the head: what the models are made of, matrix by matrix (`lab/wire/built.py`).
+    built, in the head: what the models are made of, matrix by matrix (`lab/wire/model_build.py`).
     search: a tree of beginnings of texts, as it was searched (`lab/wire/searched.py`).
     survey: all spans of a passage, or texts that voted, held against each other (`lab/wire/surveyed.py`).
     from: where in prompt and text the tokens stand that a step's are copies of (`lab/wire/copies.py`).
@@ -89,7 +90,7 @@ class Wire:
     tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
     of nodes only with the tree. Of what has no room the notes of nodes go first, and those of series last; "few" says so.
     exactness, in the head: one of four values; text: its label, and why it is not lossless; plain: it is plain decoding;
-    setting: exact runs with an equal one have one text (`engine/trace/query/whose.py`).
+    setting: exact runs with an equal one have one text (`engine/trace/query/comparable.py`).
     The head names the machine that the run was made on: `profile`, or what the header kept; else nothing is said of it.
     """
 

@@ -14,11 +14,11 @@ from toylab import HERE, guarded, toy_play
 
 from decodescope.app.cli import main
 from decodescope.app.http.guard import Guard
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.run_service import RunService
 from decodescope.app.server import app
 
 
-def opened(driver: Any, play: Play) -> Iterator[Lab]:
+def opened(driver: Any, play: RunService) -> Iterator[Lab]:
     """The lab of this play, until its tests are over; a page of it had no trouble meanwhile."""
     with served(lambda port: Guard(app(play), port)) as address:
         made = Lab(driver, address, play)
@@ -36,7 +36,7 @@ def lab(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture(scope="module")
 def shipped(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab over the shipped models, none of which is loaded."""
-    yield from opened(driver, Play("lab", "lab-draft", tmp_path_factory.mktemp("traces")))
+    yield from opened(driver, RunService("lab", "lab-draft", tmp_path_factory.mktemp("traces")))
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def paused(lab: Lab) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Iterator[Play]:
+def play(tmp_path: Path) -> Iterator[RunService]:
     """What the server serves, over toy models."""
     made = toy_play(tmp_path)
     yield made
@@ -58,7 +58,7 @@ def play(tmp_path: Path) -> Iterator[Play]:
 
 
 @pytest.fixture
-def client(play: Play) -> Iterator[TestClient]:
+def client(play: RunService) -> Iterator[TestClient]:
     """A visitor of the page, without a browser."""
     with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as made:
         yield made

@@ -12,8 +12,8 @@ import torch
 
 from decodescope.app.basis.refusal import Refused
 from decodescope.app.cli import main
-from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.recipe import from_json, recipe
+from decodescope.app.runs.run_service import Choice, RunService
 from decodescope.engine.model.checkpoint.adapter import write
 from decodescope.engine.session.load import SHIPPED, fingerprint
 from decodescope.engine.trace import check, open_trace
@@ -38,7 +38,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_both_are_offered_and_loaded_as_two_models(mine: Path, tmp_path: Path) -> None:
-    play = Play("lab-draft", None, tmp_path, more=mine.parent)
+    play = RunService("lab-draft", None, tmp_path, more=mine.parent)
     keys = {x.name: x.key for x in play.offers() if x.source == "folder"}
     assert keys == {"mine": str(mine.resolve()), "mine+more": f"{mine.resolve()}+more"}
     runs = [

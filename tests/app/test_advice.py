@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from decodescope.engine.trace.file.given import EXAMPLES
+from decodescope.engine.trace.file.named_trace import EXAMPLES
 
 Said = Callable[..., tuple[int, str, str]]
 RUN = ("run", "--model", "lab-draft", "--prompt", "one two one two", "--max-new-tokens", "2", "--json")

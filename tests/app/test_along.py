@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from decodescope.app.basis.refusal import Refused
-from decodescope.app.runs.compare.aside import differences, made_with
-from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.compare.settings_diff import differences, made_with
 from decodescope.app.runs.recipe import as_json, from_json, recipe
+from decodescope.app.runs.run_service import Choice, RunService
 from decodescope.engine.core.roles import WHOLE
 from decodescope.engine.trace import open_trace
 
@@ -19,7 +19,7 @@ CHOICE = Choice("The old man", {"drafter": "none"}, max_new=4, shadow="model")
 
 
 def test_the_page_loads_what_its_target_was_made_of_and_lets_it_read_along(tmp_path: Path) -> None:
-    play = Play("lab-draft@int8", None, tmp_path)
+    play = RunService("lab-draft@int8", None, tmp_path)
     try:
         alone = replace(CHOICE, shadow=False)
         names = play.lanes(CHOICE, play.method(CHOICE))

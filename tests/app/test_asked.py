@@ -11,11 +11,11 @@ from scripted import script
 from toylab import toy_play
 
 from decodescope.app.page import layout
-from decodescope.app.runs.asked import MOST, OWN, RENAMED, SHUFFLED, prompted
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.chosen import taken
-from decodescope.app.runs.play import Choice
+from decodescope.app.runs.preset_choice import taken
+from decodescope.app.runs.preset_prompts import MOST, OWN, RENAMED, SHUFFLED, prompted
 from decodescope.app.runs.recipe import opening, using
+from decodescope.app.runs.run_service import Choice
 from decodescope.engine import run
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace.query.repeats import said_again
@@ -38,7 +38,7 @@ def test_no_preset_is_shown_on_a_prompt_behind_which_its_model_goes_round(preset
     old = [name for name in PRESETS if name not in rows or rows[name]["settings"] != presets.settings(name)]
     assert not old and rows.keys() == PRESETS.keys(), f"run python benchmarks/presets.py --write: {old}"
     bad = {name: row["text"] for name, row in rows.items() if row["again"] > MOST and name not in ROUND}
-    assert not bad, f"choose another prompt in app/runs/asked.py: {bad}"
+    assert not bad, f"choose another prompt in app/runs/preset_prompts.py: {bad}"
 
 
 def test_what_was_measured_is_what_is_written(presets: ModuleType) -> None:

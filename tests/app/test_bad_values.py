@@ -16,7 +16,7 @@ from sizes import sizes
 from decodescope.app.basis.arguments import PATHS, device, model, named, role, where
 from decodescope.app.basis.parser import parser
 from decodescope.engine.core.paths import shown
-from decodescope.engine.trace.file.given import EXAMPLES
+from decodescope.engine.trace.file.named_trace import EXAMPLES
 
 Said = Callable[..., tuple[int, str, str]]
 MODEL = ("--model", "lab-draft")

@@ -12,7 +12,7 @@ from browser import Lab
 from starlette.testclient import TestClient
 from toylab import finished, toy_play
 
-from decodescope.app.runs.play import Choice
+from decodescope.app.runs.run_service import Choice
 from decodescope.engine import Method
 from decodescope.engine.core import calibrated
 from decodescope.engine.core.calibrated import Calibration, Conformal, Point, without, write

@@ -15,10 +15,10 @@ from toylab import Words
 from decodescope.engine import Session
 from decodescope.engine.trace import Trace
 from decodescope.lab.decision import residual as left
+from decodescope.lab.formatting import style
 from decodescope.lab.views.bundle import bundle
 from decodescope.lab.wire.messages import messages
 from decodescope.lab.wire.wire import encode
-from decodescope.lab.words import style
 
 from ..lab.runs import known
 

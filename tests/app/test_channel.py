@@ -7,7 +7,7 @@ from pathlib import Path
 
 import toys
 
-from decodescope.app.runs.channel import Channel
+from decodescope.app.runs.record_stream import Channel
 
 
 def test_a_file_from_before_parts_declared_their_notes_has_those_of_the_parts_that_there_are(

@@ -14,10 +14,10 @@ from toylab import speculative
 
 from decodescope.app.page import controls, layout
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.chosen import preset_of
-from decodescope.app.runs.compare.lineup import begin_all
-from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.compare.comparison import begin_all
+from decodescope.app.runs.preset_choice import preset_of
 from decodescope.app.runs.recipe import recorded
+from decodescope.app.runs.run_service import Choice, RunService
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import open_trace
 
@@ -37,7 +37,7 @@ def composed(monkeypatch: pytest.MonkeyPatch) -> list[Method]:
     return methods
 
 
-def handler(play: Play, name: str) -> tuple[Callable[..., Any], list[Any]]:
+def handler(play: RunService, name: str) -> tuple[Callable[..., Any], list[Any]]:
     """What the page calls, and what its inputs hold when it opens."""
     with layout.page(play) as page:
         event = next(x for x in page.fns.values() if getattr(x.fn, "__name__", "") == name)
@@ -45,7 +45,7 @@ def handler(play: Play, name: str) -> tuple[Callable[..., Any], list[Any]]:
 
 
 @pytest.mark.parametrize("name", ["checked", "chosen"])
-def test_a_change_of_the_page_makes_one_method(name: str, play: Play, composed: list[Method]) -> None:
+def test_a_change_of_the_page_makes_one_method(name: str, play: RunService, composed: list[Method]) -> None:
     changed, values = handler(play, name)
     composed.clear()
     answers = changed(*values)
@@ -53,7 +53,7 @@ def test_a_change_of_the_page_makes_one_method(name: str, play: Play, composed: 
     assert controls.FIRST in answers, "the preset that the page opens with is known again by it"
 
 
-def test_a_preset_leaves_lists_of_models_alone_that_it_does_not_change(play: Play) -> None:
+def test_a_preset_leaves_lists_of_models_alone_that_it_does_not_change(play: RunService) -> None:
     """What it sent back would take the place of a model that was chosen while it was on its way."""
     composed, (_, *now) = handler(play, "composed")
     answers = composed("plain", *now)
@@ -62,14 +62,14 @@ def test_a_preset_leaves_lists_of_models_alone_that_it_does_not_change(play: Pla
     assert any("value" in x for x in knobs if isinstance(x, dict)), "all else becomes the preset's"
 
 
-def test_a_box_more_is_no_listener_more(play: Play) -> None:
+def test_a_box_more_is_no_listener_more(play: RunService) -> None:
     """Each listener says the list of all boxes, and the page library looks through all of them for each of its components."""
     with layout.page(play) as page:
         assert len(page.fns) < 20, f"{len(page.fns)} listeners on a page of {len(page.blocks)} components"
     assert len(page.blocks) < 120, "all knobs of a kind are one input"
 
 
-def test_a_run_makes_one_method_and_a_comparison_one_each(play: Play, composed: list[Method]) -> None:
+def test_a_run_makes_one_method_and_a_comparison_one_each(play: RunService, composed: list[Method]) -> None:
     run, (_, *values) = handler(play, "start")  # the first says what to compare with
     composed.clear()
     assert "run" in run(SimpleNamespace(session_hash="one"), "", *values) and len(composed) == 1
@@ -80,7 +80,7 @@ def test_a_run_makes_one_method_and_a_comparison_one_each(play: Play, composed: 
     assert len(composed) == 3
 
 
-def test_a_method_that_was_refused_is_named_by_the_same_sentence_when_it_is_run(play: Play) -> None:
+def test_a_method_that_was_refused_is_named_by_the_same_sentence_when_it_is_run(play: RunService) -> None:
     odd = Choice("x", {"drafter": "nothing"})
     refused = play.compose(odd)
     assert refused.method is None and refused.wants == () and "no drafter is called 'nothing'" in refused.why
@@ -89,7 +89,7 @@ def test_a_method_that_was_refused_is_named_by_the_same_sentence_when_it_is_run(
 
 
 def test_a_preset_whose_model_is_not_here_is_refused_in_a_sentence(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+    play: RunService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put, _ = handler(play, "composed")
     monkeypatch.setattr(type(play), "nearest", lambda self, name: None)
@@ -129,7 +129,7 @@ def test_the_controls_make_the_method_of_a_preset_that_is_put_into_them(name: st
     assert preset_of(Method.named(chosen.names, chosen.settings), preset.models) == name and chosen.shadow
 
 
-def test_the_level_of_a_choice_is_what_its_run_records(play: Play) -> None:
+def test_the_level_of_a_choice_is_what_its_run_records(play: RunService) -> None:
     channel = play.start(Choice("hello", {"drafter": "none"}, max_new=3, level="fields"))
     assert play._jobs[channel.run].wait(300)
     with closing(open_trace(channel.path)) as trace:

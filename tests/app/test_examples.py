@@ -7,8 +7,8 @@ from types import ModuleType
 import pytest
 from scripted import script
 
-from decodescope.app.runs.asked import MOST
 from decodescope.app.runs.catalogue.examples import examples
+from decodescope.app.runs.preset_prompts import MOST
 from decodescope.engine.session.load import SHIPPED, fingerprint
 
 

@@ -18,9 +18,9 @@ from toylab import speculative
 from decodescope.app.http.guard import Guard
 from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.composed import Composed
-from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.composition import Composed
 from decodescope.app.runs.recipe import recipe
+from decodescope.app.runs.run_service import Choice, RunService
 from decodescope.app.server import app
 from decodescope.engine.session.load import SHIPPED
 
@@ -38,7 +38,7 @@ def bare(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]
     words = {place: word for word, place in table["model"]["vocab"].items()}
     table["model"]["vocab"] |= {words[300]: 301, words[301]: 300}
     (more / "other" / "tokenizer.json").write_text(json.dumps(table))
-    play = Play("lab", "lab-draft", tmp_path_factory.mktemp("traces"), more)
+    play = RunService("lab", "lab-draft", tmp_path_factory.mktemp("traces"), more)
     with served(lambda port: Guard(app(play), port)) as address:
         made = Lab(driver, address, play)
         yield made

@@ -14,9 +14,9 @@ from toylab import Words
 
 from decodescope.app.basis.refusal import Refused
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.runs.compare.aside import differences, made_with, notes
-from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.compare.settings_diff import differences, made_with, notes
 from decodescope.app.runs.recipe import as_json, from_json, recipe, recorded
+from decodescope.app.runs.run_service import Choice, RunService
 from decodescope.engine import Method, load, run
 from decodescope.engine.session.replay.fork import Fork
 
@@ -41,7 +41,7 @@ def test_the_text_goes_on_after_the_end_token_where_that_is_asked_for() -> None:
 
 
 def test_the_page_runs_what_it_shows(tmp_path: Any) -> None:
-    play = Play("lab", None, tmp_path)
+    play = RunService("lab", None, tmp_path)
     try:
         choice = Choice(ASKED, max_new=4, chat=True, ignore_eos=True)
         read = play.given(choice)
@@ -63,7 +63,7 @@ def test_the_page_runs_what_it_shows(tmp_path: Any) -> None:
         play.close()
 
 
-def test_an_example_that_was_a_user_s_turn_is_put_back_as_one(play: Play) -> None:
+def test_an_example_that_was_a_user_s_turn_is_put_back_as_one(play: RunService) -> None:
     turns = [x for x in examples() if x.turn]
     assert len(turns) >= 4
     tokenizer = load("lab").tokenizer
@@ -74,7 +74,7 @@ def test_an_example_that_was_a_user_s_turn_is_put_back_as_one(play: Play) -> Non
         assert tokenizer.chat([{"role": "user", "content": choice.prompt}]) == due
 
 
-def test_a_model_without_a_template_refuses_a_turn(play: Play) -> None:
+def test_a_model_without_a_template_refuses_a_turn(play: RunService) -> None:
     with pytest.raises(
         Refused, match=r"^toy has no chat template: leave it out, or choose a model that has one\.$"
     ):
@@ -83,8 +83,8 @@ def test_a_model_without_a_template_refuses_a_turn(play: Play) -> None:
     assert not header.chat and header.turn == "" and isinstance(play.models["target"].tokenizer, Words)
 
 
-def test_the_page_has_notes_on_special_tokens_in_a_prompt(play: Play, tmp_path: Path) -> None:
-    shipped = Play("lab-draft", None, tmp_path)
+def test_the_page_has_notes_on_special_tokens_in_a_prompt(play: RunService, tmp_path: Path) -> None:
+    shipped = RunService("lab-draft", None, tmp_path)
     try:
         what = "the prompt holds the text of special tokens ('<|end|>'), which is read as plain text"
         assert notes(shipped, Choice("a<|end|>")) == [f"{what}: the switch Chat template writes them."]

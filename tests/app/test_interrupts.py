@@ -18,7 +18,7 @@ from decodescope.engine.bench import repetition as repetition_bench
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.session.batch import together
 from decodescope.engine.timing import measure
-from decodescope.engine.trace.file.given import EXAMPLES
+from decodescope.engine.trace.file.named_trace import EXAMPLES
 from decodescope.lab.views import export
 from decodescope.lab.views import gallery as pages
 

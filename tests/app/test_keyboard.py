@@ -13,8 +13,8 @@ from waiting import eventually
 
 from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.channel import Channel
 from decodescope.app.runs.recipe import as_json, recorded
+from decodescope.app.runs.record_stream import Channel
 from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.records.events import Step
 

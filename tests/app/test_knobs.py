@@ -19,8 +19,8 @@ from decodescope.app.http.guard import Guard
 from decodescope.app.page import controls
 from decodescope.app.runs.catalogue import knobs
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.recipe import as_json, from_json, recorded
+from decodescope.app.runs.run_service import Choice, RunService
 from decodescope.app.server import app
 from decodescope.engine import Method
 from decodescope.engine.core import files
@@ -84,7 +84,7 @@ def test_a_number_that_may_be_auto_is_declared_so_and_goes_into_a_recipe_and_a_c
         assert made.schedule.record()["h"] == value
 
 
-def test_the_page_holds_no_declaration_and_asks_for_all_of_them_once(play: Play) -> None:
+def test_the_page_holds_no_declaration_and_asks_for_all_of_them_once(play: RunService) -> None:
     with TestClient(Guard(app(play), 7860), base_url="http://127.0.0.1:7860") as client:
         page, told = client.get("/"), client.get("/ds/knobs.json", headers={"accept-encoding": "identity"})
         helps = [x["help"] for part in told.json()["drafter"].values() for x in part["knobs"] if "help" in x]

@@ -25,10 +25,10 @@ from decodescope.app.cli import main
 from decodescope.app.commands.doctor import FREE_BYTES
 from decodescope.app.http.guard import BODY
 from decodescope.app.routes.runs import STREAMS
-from decodescope.app.runs import play as plays
-from decodescope.app.runs.channel import RING
+from decodescope.app.runs import run_service as plays
 from decodescope.app.runs.library import Library, uploaded
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.record_stream import RING
+from decodescope.app.runs.run_service import RunService
 from decodescope.app.runs.stream import UPDATE
 from decodescope.engine.trace import UPLOADED, open_trace
 from decodescope.engine.trace.values.limits import BIGGEST
@@ -331,10 +331,10 @@ def test_run_and_check_answer_what_no_page_sends_in_a_sentence(
 
 
 def test_a_recorded_run_that_is_still_being_read_is_not_going(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+    play: RunService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from decodescope.app.runs import channel as events
-    from decodescope.app.runs.channel import Channel
+    from decodescope.app.runs import record_stream as events
+    from decodescope.app.runs.record_stream import Channel
 
     source = finished(play, max_new=24)
     play.let_go(source.run)

@@ -28,10 +28,10 @@ from waiting import awaited, eventually
 from decodescope.app.basis.refusal import Refused
 from decodescope.app.http.guard import Guard
 from decodescope.app.routes.runs import STREAMS
-from decodescope.app.runs import channel as events
 from decodescope.app.runs import forks
-from decodescope.app.runs.channel import BATCH, RING, Channel
-from decodescope.app.runs.play import Play
+from decodescope.app.runs import record_stream as events
+from decodescope.app.runs.record_stream import BATCH, RING, Channel
+from decodescope.app.runs.run_service import RunService
 from decodescope.app.runs.stream import Reader, stream
 from decodescope.app.server import app
 from decodescope.engine.session.session import Session
@@ -42,7 +42,7 @@ BUSY = 2 * RING  # steps that are made while nobody reads
 
 
 @pytest.fixture
-def address(play: Play) -> Iterator[tuple[str, int]]:
+def address(play: RunService) -> Iterator[tuple[str, int]]:
     """Host and port of a real server over `play`, without the page."""
     with served(lambda port: Guard(app(play, page=False), port)) as url:
         parts = urlsplit(url)
@@ -71,7 +71,7 @@ class Going:
 # ---- slow readers
 
 
-def busy(play: Play, folder: Path) -> tuple[Channel, list[Step]]:
+def busy(play: RunService, folder: Path) -> tuple[Channel, list[Step]]:
     """A channel of a run that goes, and a step of a tree that it is told again and again, under new numbers."""
     models = dict(target=play.models["target"], draft=play.models["draft"])
     method = toys.method(drafter=("draft_model", {"length": 3, "width": 2}))
@@ -92,7 +92,7 @@ def _at(steps: list[Step], i: int) -> Step:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of a process is read from /proc")
 def test_a_reader_that_does_not_read_costs_no_memory_and_finds_the_newest(
-    play: Play, address: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    play: RunService, address: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, made = busy(play, tmp_path)
     steps, asked_for = channel.steps, []
@@ -127,7 +127,7 @@ def test_a_reader_that_does_not_read_costs_no_memory_and_finds_the_newest(
 
 
 def test_a_slow_reader_gets_every_step_of_a_run_that_does_not_wait_for_it(
-    play: Play, address: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    play: RunService, address: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More steps than memory holds, to a reader of a few KB at a time: what it comes too late for is in the trace."""
     monkeypatch.setattr(events, "RING", 64)
@@ -170,7 +170,7 @@ def test_a_slow_reader_gets_every_step_of_a_run_that_does_not_wait_for_it(
     trace.close()
 
 
-def test_a_writer_waits_for_no_reader(play: Play, address: tuple[str, int], tmp_path: Path) -> None:
+def test_a_writer_waits_for_no_reader(play: RunService, address: tuple[str, int], tmp_path: Path) -> None:
     channel, made = busy(play, tmp_path)
     play._channels[channel.run] = channel
     with ExitStack() as open_:
@@ -229,7 +229,7 @@ def test_a_long_run_is_shown_from_its_beginning_while_the_rest_is_read(
 
 
 def test_a_thousand_streams_are_refused_above_the_limit_and_the_server_recovers(
-    play: Play, address: tuple[str, int]
+    play: RunService, address: tuple[str, int]
 ) -> None:
     run = play.start(speculative()).run
     play.act(play._channels[run], "pause")
@@ -339,7 +339,9 @@ def test_of_two_hundred_paths_none_leads_out(address: tuple[str, int]) -> None:
 @pytest.mark.parametrize(
     "span", ["from=0&to=99999999999", "from=5&to=1", "from=-1&to=2", "from=1e3&to=2", "from=&to=", "to=4"]
 )
-def test_ranges_past_the_end_and_none_are_bounded(play: Play, address: tuple[str, int], span: str) -> None:
+def test_ranges_past_the_end_and_none_are_bounded(
+    play: RunService, address: tuple[str, int], span: str
+) -> None:
     run = finished(play).run
     answer = asked(address, f"/ds/run/{run}/range?{span}")
     body = json.loads(answer.read())
@@ -352,7 +354,7 @@ def test_ten_gigabytes_are_refused_unread(address: tuple[str, int]) -> None:
     assert asked(address, "/ds/state").status == 200
 
 
-def test_an_upload_that_breaks_off_leaves_nothing(play: Play, address: tuple[str, int]) -> None:
+def test_an_upload_that_breaks_off_leaves_nothing(play: RunService, address: tuple[str, int]) -> None:
     head = "POST /ds/library?name=x.dstrace HTTP/1.1\r\nHost: {0}:{1}\r\nOrigin: http://{0}:{1}\r\nContent-Length: 5000\r\n\r\n"
     with socket.create_connection(address, timeout=30) as made:
         made.sendall(head.format(*address).encode() + b"x" * 100)
@@ -415,7 +417,7 @@ CHANGES = ["/ds/library", "/ds/library/RUN/delete", "/ds/run/RUN/stop", "/ds/run
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
 @pytest.mark.parametrize("path", CHANGES)
 def test_another_page_changes_nothing(
-    play: Play, address: tuple[str, int], path: str, headers: dict[str, str]
+    play: RunService, address: tuple[str, int], path: str, headers: dict[str, str]
 ) -> None:
     run = finished(play).run
     there = sorted(play.folder.iterdir())

@@ -12,14 +12,14 @@ from toylab import finished, speculative
 
 from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.compare.aside import made_with
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.compare.settings_diff import made_with
 from decodescope.app.runs.recipe import as_json, recipe
+from decodescope.app.runs.run_service import RunService
 
 PLAIN = {"drafter": "none", "sampler": ["greedy"]}
 
 
-def test_what_differs_is_told_part_by_part(play: Play, client: TestClient) -> None:
+def test_what_differs_is_told_part_by_part(play: RunService, client: TestClient) -> None:
     run = finished(play, prompt="hello", max_new=6, seed=3)
 
     def differs(**change: Any) -> list[str]:
@@ -44,7 +44,7 @@ def test_what_differs_is_told_part_by_part(play: Play, client: TestClient) -> No
     assert client.post(f"/ds/run/{run.run}/differs", json={"settings": "x"}).status_code == 422
 
 
-def test_copies_are_of_the_run(play: Play, client: TestClient) -> None:
+def test_copies_are_of_the_run(play: RunService, client: TestClient) -> None:
     run = finished(play, prompt="hello", max_new=6, seed=3)
     for way in ("command", "python", "link"):
         said = client.get(f"/ds/run/{run.run}/recipe?way={way}").json()

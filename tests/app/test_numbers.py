@@ -8,7 +8,7 @@ import pytest
 from browser import Lab
 
 from decodescope.app.basis.refusal import Refused
-from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.run_service import Choice, RunService
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from decodescope.app.runs.play import Choice, Play
     ],
 )
 def test_a_number_outside_its_limits_is_refused_by_name(
-    play: Play, wanted: dict[str, Any], says: str
+    play: RunService, wanted: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(Refused) as refused:
         play.start(Choice("abc", **wanted))

@@ -10,7 +10,7 @@ from browser import STEP, Lab
 from toylab import occupied, speculative
 from waiting import eventually
 
-from decodescope.app.runs.channel import Channel
+from decodescope.app.runs.record_stream import Channel
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 LAST = "Number(document.querySelector('.ds .scrub').max)"

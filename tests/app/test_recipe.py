@@ -15,10 +15,10 @@ import toys
 from decodescope.app.basis.refusal import Refused
 from decodescope.app.cli import main
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.chosen import matching, taken
-from decodescope.app.runs.compare.lineup import choices_of
-from decodescope.app.runs.play import Choice
+from decodescope.app.runs.compare.comparison import choices_of
+from decodescope.app.runs.preset_choice import matching, taken
 from decodescope.app.runs.recipe import WAYS, as_json, declared, from_json, opening, recipe, recorded, smaller
+from decodescope.app.runs.run_service import Choice
 from decodescope.engine import Method, load, run
 from decodescope.engine.bench.answers import COMPOSITIONS
 from decodescope.engine.bench.questions.prompts import PROMPTS

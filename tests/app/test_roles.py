@@ -16,8 +16,8 @@ from toylab import toy_play
 from decodescope.app.http.guard import Guard
 from decodescope.app.page import layout
 from decodescope.app.runs.forks import fork
-from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.recipe import recipe
+from decodescope.app.runs.run_service import Choice, RunService
 from decodescope.app.server import app
 from decodescope.engine.trace import open_trace
 
@@ -60,7 +60,7 @@ def test_the_command_line_says_what_is_missing_too_much_or_given_twice(said: Any
 
 
 def test_the_page_asks_for_the_model_estimates_it_runs_with_it_and_forks(tmp_path: Path) -> None:
-    play = Play("lab-draft", None, tmp_path / "traces")
+    play = RunService("lab-draft", None, tmp_path / "traces")
     asked = play.check(CHOICE)
     assert asked == "Second opinion needs a large model: choose one under Large model."
     assert play.wants(CHOICE) == ("large",)
@@ -82,7 +82,7 @@ def test_the_page_asks_for_the_model_estimates_it_runs_with_it_and_forks(tmp_pat
 
 
 def test_a_model_may_be_given_to_a_role_from_the_start(tmp_path: Path) -> None:
-    play = Play("lab", None, tmp_path, further={"large": "lab-draft"})
+    play = RunService("lab", None, tmp_path, further={"large": "lab-draft"})
     assert play.names == {"target": "lab", "large": "lab-draft"}
     boxes = {x.elem_id: x for x in layout.page(play).blocks.values()}
     assert (
@@ -94,7 +94,7 @@ def test_a_model_may_be_given_to_a_role_from_the_start(tmp_path: Path) -> None:
 
 
 def test_only_a_model_with_a_causal_mask_can_be_chosen_beside_the_target(tmp_path: Path) -> None:
-    play = Play("lab", "lab-draft", tmp_path)
+    play = RunService("lab", "lab-draft", tmp_path)
     boxes = {
         x.elem_id: [key for _, key in x.choices]
         for x in layout.page(play).blocks.values()

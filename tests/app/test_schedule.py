@@ -13,8 +13,8 @@ import pytest
 
 from decodescope.app.cli import main
 from decodescope.app.page import controls
-from decodescope.app.runs.play import Choice
 from decodescope.app.runs.recipe import from_json, recipe, recorded
+from decodescope.app.runs.run_service import Choice
 from decodescope.engine import Method, load, run
 from decodescope.engine.core.component import registry
 from decodescope.engine.trace import check, open_trace

@@ -13,10 +13,10 @@ from toylab import HERE, PORT, ToyPlay, finished, guarded, occupied, speculative
 
 from decodescope.app.basis.refusal import Refused
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.channel import BATCH
-from decodescope.app.runs.chosen import matching
-from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.preset_choice import matching
 from decodescope.app.runs.recipe import from_json
+from decodescope.app.runs.record_stream import BATCH
+from decodescope.app.runs.run_service import Choice, RunService
 from decodescope.app.server import ServeError, bind, loopback, names_of
 
 
@@ -57,7 +57,7 @@ def test_foreign_host_is_refused(client: TestClient, host: str) -> None:
 @pytest.mark.parametrize(
     "host", [f"127.0.0.1:{PORT}", f"localhost:{PORT}", f"[::1]:{PORT}", f"LOCALHOST:{PORT}"]
 )
-def test_own_names_are_answered(play: Play, host: str) -> None:
+def test_own_names_are_answered(play: RunService, host: str) -> None:
     with TestClient(guarded(play), base_url=HERE) as client:
         assert client.get("/ds/state", headers={"host": host}).status_code == 200
 
@@ -77,7 +77,7 @@ READS = ("GET", "HEAD")
 
 @pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("host", [f"127.0.0.1:{PORT}", f"[::1]:{PORT}"])
-def test_a_request_of_another_page_changes_nothing(play: Play, origin: str | None, host: str) -> None:
+def test_a_request_of_another_page_changes_nothing(play: RunService, origin: str | None, host: str) -> None:
     channel = play.start(speculative(max_new=4))
     headers = {"host": host} | ({"origin": origin} if origin else {})
     with TestClient(guarded(play), base_url=HERE) as client:
@@ -93,7 +93,7 @@ def test_a_request_of_another_page_changes_nothing(play: Play, origin: str | Non
     assert play._jobs[channel.run].wait(300) and channel.end.reason == "max_new_tokens"
 
 
-def test_no_route_that_changes_anything_answers_another_page(play: Play) -> None:
+def test_no_route_that_changes_anything_answers_another_page(play: RunService) -> None:
     """Every one that there is, with every foreign origin, on every name of this server, and under a name that is none."""
     channel, guard = finished(play), guarded(play)
     there = sorted(play.folder.iterdir())
@@ -121,7 +121,7 @@ def test_no_route_that_changes_anything_answers_another_page(play: Play) -> None
 
 
 def test_what_goes_wrong_inside_is_told_without_a_stack_trace(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+    play: RunService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(play, "state", lambda names: 1 / 0)
     with TestClient(guarded(play), base_url=HERE, raise_server_exceptions=False) as client:
@@ -141,7 +141,7 @@ def test_a_websocket_needs_its_own_page_too(client: TestClient) -> None:
             pass
 
 
-def test_a_named_host_is_answered_and_another_is_not(play: Play) -> None:
+def test_a_named_host_is_answered_and_another_is_not(play: RunService) -> None:
     with TestClient(guarded(play, names=["lab.example", "other.example:443"]), base_url=HERE) as client:
         for host, status in [
             ("lab.example", 200),
@@ -187,7 +187,7 @@ def test_every_answer_carries_the_headers(client: TestClient, path: str) -> None
         )
 
 
-def test_a_token_works_once_and_then_its_cookie(play: Play) -> None:
+def test_a_token_works_once_and_then_its_cookie(play: RunService) -> None:
     with TestClient(guarded(play, token="secret"), base_url=HERE, headers={"origin": HERE}) as client:
         assert client.get("/ds/state").status_code == 401
         assert client.get("/?token=wrong").status_code == 401
@@ -272,7 +272,7 @@ def test_no_path_leads_out(client: TestClient, path: str) -> None:
         assert b"import" not in answer.content and b"root:" not in answer.content
 
 
-def test_a_run_is_found_by_its_whole_id_only(play: Play, client: TestClient) -> None:
+def test_a_run_is_found_by_its_whole_id_only(play: RunService, client: TestClient) -> None:
     run = finished(play).run
     assert len(run) == 16 and client.get(f"/ds/run/{run}").json()["status"] == "done"
     for wrong in (
@@ -285,7 +285,7 @@ def test_a_run_is_found_by_its_whole_id_only(play: Play, client: TestClient) -> 
         assert client.get(f"/ds/run/{wrong}").status_code == 404
 
 
-def test_range_gives_whole_steps_from_the_trace(play: Play, client: TestClient) -> None:
+def test_range_gives_whole_steps_from_the_trace(play: RunService, client: TestClient) -> None:
     channel = finished(play)
     live = client.get(f"/ds/run/{channel.run}/range?from=2&to=5").json()
     assert [step["i"] for step in live["steps"]] == [2, 3, 4] and live["next"] == 5
@@ -294,7 +294,7 @@ def test_range_gives_whole_steps_from_the_trace(play: Play, client: TestClient) 
     assert disk["steps"] == live["steps"], "the trace on disk says the same as memory did"
 
 
-def test_range_keeps_to_its_bounds(play: Play, client: TestClient) -> None:
+def test_range_keeps_to_its_bounds(play: RunService, client: TestClient) -> None:
     channel = finished(play, max_new=150)
     ask = f"/ds/run/{channel.run}/range"
     assert channel.count > 24
@@ -315,8 +315,10 @@ def test_range_keeps_to_its_bounds(play: Play, client: TestClient) -> None:
         assert answer.status_code == status and answer.json()["error"].endswith("."), query
 
 
-def test_steps_older_than_memory_come_from_the_trace(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("decodescope.app.runs.channel.RING", 4)
+def test_steps_older_than_memory_come_from_the_trace(
+    play: RunService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("decodescope.app.runs.record_stream.RING", 4)
     channel = finished(play)
     assert channel.count > 8
     assert [step.step for step in channel.steps(0, 6)] == [0, 1, 2, 3, 4, 5]
@@ -329,7 +331,7 @@ def test_steps_older_than_memory_come_from_the_trace(play: Play, monkeypatch: py
 # ---- the stream
 
 
-def test_stream_tells_every_step_and_the_end(play: Play, client: TestClient) -> None:
+def test_stream_tells_every_step_and_the_end(play: RunService, client: TestClient) -> None:
     channel = finished(play)
     answer = client.get(f"/ds/run/{channel.run}/events")
     assert (
@@ -346,7 +348,7 @@ def test_stream_tells_every_step_and_the_end(play: Play, client: TestClient) -> 
 
 
 @pytest.mark.parametrize("by", ["header", "query"])
-def test_stream_goes_on_after_the_last_step_that_came(play: Play, client: TestClient, by: str) -> None:
+def test_stream_goes_on_after_the_last_step_that_came(play: RunService, client: TestClient, by: str) -> None:
     channel = finished(play)
     url, headers = f"/ds/run/{channel.run}/events", {}
     if by == "header":
@@ -358,12 +360,12 @@ def test_stream_goes_on_after_the_last_step_that_came(play: Play, client: TestCl
 
 
 @pytest.mark.parametrize("last", ["x", "1e9", "9" * 30, "1.5", "--1"])
-def test_stream_refuses_a_number_that_is_none(play: Play, client: TestClient, last: str) -> None:
+def test_stream_refuses_a_number_that_is_none(play: RunService, client: TestClient, last: str) -> None:
     channel = finished(play)
     assert client.get(f"/ds/run/{channel.run}/events", headers={"last-event-id": last}).status_code == 400
 
 
-def test_stream_of_a_run_that_is_only_on_disk(play: Play, client: TestClient, tmp_path: Path) -> None:
+def test_stream_of_a_run_that_is_only_on_disk(play: RunService, client: TestClient, tmp_path: Path) -> None:
     channel = finished(play)
     other = toy_play(tmp_path)
     with TestClient(guarded(other), base_url=HERE) as later:
@@ -374,7 +376,7 @@ def test_stream_of_a_run_that_is_only_on_disk(play: Play, client: TestClient, tm
     )
 
 
-def test_what_goes_over_the_wire_re_derives(play: Play, client: TestClient) -> None:
+def test_what_goes_over_the_wire_re_derives(play: RunService, client: TestClient) -> None:
     channel, refused = finished(play, max_new=120), 0
     first = 0
     while first < channel.count:
@@ -391,7 +393,7 @@ def test_what_goes_over_the_wire_re_derives(play: Play, client: TestClient) -> N
 # ---- runs
 
 
-def test_stop_ends_a_run_and_a_second_stop_is_told_so(play: Play, client: TestClient) -> None:
+def test_stop_ends_a_run_and_a_second_stop_is_told_so(play: RunService, client: TestClient) -> None:
     channel = play.start(speculative(max_new=400))
     assert client.post(f"/ds/run/{channel.run}/pause").status_code == 200
     assert client.post(f"/ds/run/{channel.run}/step").status_code == 200
@@ -432,14 +434,14 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("choice", "words"), REFUSALS)
-def test_a_refusal_is_one_sentence(play: Play, choice: Choice, words: str) -> None:
+def test_a_refusal_is_one_sentence(play: RunService, choice: Choice, words: str) -> None:
     with pytest.raises(Refused, match=words) as no:
         play.start(choice)
     assert "\n" not in str(no.value) and "Traceback" not in str(no.value)
     assert not list(play.folder.glob("*")), "nothing was written"
 
 
-def test_an_unreadable_folder_is_told(play: Play) -> None:
+def test_an_unreadable_folder_is_told(play: RunService) -> None:
     play.folder = play.folder / "file"
     play.folder.write_text("")
     with pytest.raises(Refused, match="file system"):
@@ -449,7 +451,7 @@ def test_an_unreadable_folder_is_told(play: Play) -> None:
 # ---- what can be taken away
 
 
-def test_a_finished_run_is_given_as_trace_and_as_page(play: Play, client: TestClient) -> None:
+def test_a_finished_run_is_given_as_trace_and_as_page(play: RunService, client: TestClient) -> None:
     channel = finished(play)
     trace = client.get(f"/ds/run/{channel.run}/trace")
     assert (
@@ -463,7 +465,7 @@ def test_a_finished_run_is_given_as_trace_and_as_page(play: Play, client: TestCl
     assert "default-src 'none'" in page.text
 
 
-def test_a_run_that_goes_or_is_gone_is_not_given(play: Play, client: TestClient) -> None:
+def test_a_run_that_goes_or_is_gone_is_not_given(play: RunService, client: TestClient) -> None:
     channel = play.start(speculative(max_new=400))
     play.act(channel, "pause")
     for what in ("trace", "export.html"):
@@ -476,7 +478,7 @@ def test_a_run_that_goes_or_is_gone_is_not_given(play: Play, client: TestClient)
     assert client.get(f"/ds/run/{channel.run}/trace").status_code == 404
 
 
-def test_a_report_says_what_was_run_and_not_the_prompt(play: Play, client: TestClient) -> None:
+def test_a_report_says_what_was_run_and_not_the_prompt(play: RunService, client: TestClient) -> None:
     channel = finished(play, prompt="zyxwvu")
     told = client.get(f"/ds/run/{channel.run}/report")
     assert told.headers["content-type"].startswith("text/plain") and "ended: max_new_tokens" in told.text
@@ -484,7 +486,9 @@ def test_a_report_says_what_was_run_and_not_the_prompt(play: Play, client: TestC
     assert client.get(f"/ds/run/{'0' * 16}/report").status_code == 404
 
 
-def test_a_trace_that_is_none_is_refused_in_one_sentence_everywhere(play: Play, client: TestClient) -> None:
+def test_a_trace_that_is_none_is_refused_in_one_sentence_everywhere(
+    play: RunService, client: TestClient
+) -> None:
     run = "00000000000000cc"
     (play.folder / f"{run}.dstrace").write_bytes(b"no trace " * 20)
     for what in ("", "/events", "/range?from=0&to=1", "/trace", "/export.html", "/report"):
@@ -493,7 +497,7 @@ def test_a_trace_that_is_none_is_refused_in_one_sentence_everywhere(play: Play, 
         assert "Traceback" not in answer.text and "\n" not in answer.json()["error"]
 
 
-def test_after_memory_ran_out_less_is_offered(play: Play, client: TestClient) -> None:
+def test_after_memory_ran_out_less_is_offered(play: RunService, client: TestClient) -> None:
     channel = finished(play)
     assert "smaller" not in client.get(f"/ds/run/{channel.run}").json()
     channel.end.reason = "out_of_memory"
@@ -505,9 +509,9 @@ def test_after_memory_ran_out_less_is_offered(play: Play, client: TestClient) ->
 
 
 def test_a_cache_that_does_not_fit_is_refused_with_the_way_out(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+    play: RunService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("decodescope.app.runs.shelf.free", lambda: 1000)
+    monkeypatch.setattr("decodescope.app.runs.model_pool.free", lambda: 1000)
     with pytest.raises(
         Refused, match=r"^The cache of \d+ tokens would take .*B and 1\.0 kB are free: ask for fewer"
     ):

@@ -13,7 +13,7 @@ from toylab import HERE, guarded
 from waiting import eventually
 
 from decodescope.app.runs.compare.sets import MOST
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.run_service import RunService
 from decodescope.engine.bench.clock.contest import agreement
 from decodescope.engine.bench.questions.bootstrap import interval
 from decodescope.engine.trace import open_trace
@@ -35,7 +35,7 @@ def ended(client: TestClient, name: str) -> dict[str, Any]:
 
 
 def test_ratios_are_paired_by_prompt_and_their_interval_is_over_the_prompts(
-    client: TestClient, play: Play
+    client: TestClient, play: RunService
 ) -> None:
     record = ended(client, begun(client).json()["id"])
     assert (record["of"], record["done"], record["stopped"]) == (15, 15, False) and len(record["lines"]) == 5
@@ -76,7 +76,7 @@ def test_a_set_says_how_prompts_were_put_and_which_turns_were_not(client: TestCl
     assert raw in page and left in page
 
 
-def test_who_begins_moves_on_with_the_prompts(client: TestClient, play: Play) -> None:
+def test_who_begins_moves_on_with_the_prompts(client: TestClient, play: RunService) -> None:
     record = ended(client, begun(client).json()["id"])
     ends = [
         [(play.folder / f"{run}.dstrace").stat().st_mtime_ns for run in x["runs"]]
@@ -85,7 +85,7 @@ def test_who_begins_moves_on_with_the_prompts(client: TestClient, play: Play) ->
     assert [x.index(min(x)) for x in ends] == [0, 1, 2]
 
 
-def test_a_set_is_kept_and_saved_as_csv_and_as_one_page(client: TestClient, play: Play) -> None:
+def test_a_set_is_kept_and_saved_as_csv_and_as_one_page(client: TestClient, play: RunService) -> None:
     name = begun(client).json()["id"]
     record = ended(client, name)
     eventually(lambda: (play.folder / "sets" / f"{name}.json").is_file())

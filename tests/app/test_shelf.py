@@ -24,7 +24,7 @@ from decodescope.app.runs import memory
 from decodescope.app.runs.catalogue import examples as shown
 from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.run_service import Choice, RunService
 from decodescope.engine.session.load import SHIPPED
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import check, open_trace
@@ -37,7 +37,7 @@ def test_shipped_models_and_those_of_the_folder_are_offered(tmp_path: Path) -> N
     (tmp_path / "broken" / "config.json").write_text("{")
     (tmp_path / "broken" / "model.safetensors").write_text("")
     (tmp_path / "broken" / "tokenizer.json").write_text("{}")
-    offers = {x.name: x for x in Play("lab", None, tmp_path, more=tmp_path).offers()}
+    offers = {x.name: x for x in RunService("lab", None, tmp_path, more=tmp_path).offers()}
     assert {"lab", "lab-draft", "mine"} <= offers.keys() and not {"empty", "broken"} & offers.keys()
     assert "M" in offers["lab"].label and "(folder)" in offers["mine"].label
     assert offers["mine"].size >= offers["mine"].spec.params * 2
@@ -50,13 +50,13 @@ def test_a_link_that_leads_out_of_the_folder_is_not_offered(tmp_path: Path) -> N
     shutil.copytree(SHIPPED / "lab-draft", other)
     (root / "out").symlink_to(other)
     (root / "in").symlink_to(root / "mine")
-    play = Play("lab", None, tmp_path, more=root)
+    play = RunService("lab", None, tmp_path, more=root)
     assert {x.name for x in play.offers() if x.source == "folder"} == {"mine", "in"}
     with pytest.raises(Refused, match="not offered here"):
         play.start(Choice("Once", models={"target": str(other)}))
 
 
-def named(play: Play) -> list[str]:
+def named(play: RunService) -> list[str]:
     """The names of the models that are loaded, the one that was wanted last at the end."""
     return [model.name for model in play.present.values()]
 
@@ -64,7 +64,7 @@ def named(play: Play) -> list[str]:
 def test_a_run_reads_the_models_that_it_names_whatever_another_named(tmp_path: Path) -> None:
     shutil.copytree(SHIPPED / "lab-draft", tmp_path / "mine")
     mine = str((tmp_path / "mine").resolve())
-    play = Play("lab-draft", None, tmp_path / "traces", more=tmp_path)
+    play = RunService("lab-draft", None, tmp_path / "traces", more=tmp_path)
     usual = play.start(Choice("Once", max_new=4))
     other = play.start(
         Choice("Once", PRESETS["chain"].names, models={"target": "lab", "draft": mine}, max_new=4)
@@ -87,14 +87,14 @@ def test_a_run_reads_the_models_that_it_names_whatever_another_named(tmp_path: P
 def test_models_that_no_run_needs_go_where_others_have_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    play = Play("lab-draft", None, tmp_path)
+    play = RunService("lab-draft", None, tmp_path)
     first = play.start(Choice("Once", max_new=2))
     assert play._jobs[first.run].wait(300)
     size = {x.key: x.size for x in play.offers()}
     gone = weakref.ref(play.present["lab-draft"])
     room = size["lab"] * 1.15  # for one of them
     monkeypatch.setattr(
-        "decodescope.app.runs.shelf.free", lambda: int(room - sum(size[key] for key in play.present))
+        "decodescope.app.runs.model_pool.free", lambda: int(room - sum(size[key] for key in play.present))
     )
     second = play.start(Choice("Once", max_new=2, models={"target": "lab"}))
     assert play._jobs[second.run].wait(300) and second.status == "done", second.state()
@@ -103,7 +103,7 @@ def test_models_that_no_run_needs_go_where_others_have_no_room(
 
 
 def test_further_draft_models_are_loaded_for_a_method_that_reads_several(tmp_path: Path) -> None:
-    play = Play("lab-draft", None, tmp_path / "traces")
+    play = RunService("lab-draft", None, tmp_path / "traces")
     several = Choice("Once", {"drafter": "specinfer"}, {"drafter": {"models": 2}}, max_new=6)
     assert (
         play.wants(several) == ("draft", "draft2") and play.wants(Choice("x", {"strategy": "jacobi"})) == ()
@@ -128,7 +128,7 @@ def test_further_draft_models_are_loaded_for_a_method_that_reads_several(tmp_pat
 def test_a_model_that_is_not_offered_or_does_not_fit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    play = Play("lab", None, tmp_path)
+    play = RunService("lab", None, tmp_path)
     for wrong in ("/etc", "../lab", "nobody/nothing"):
         with pytest.raises(Refused, match="not offered here"):
             play.start(Choice("Once", models={"target": wrong}))
@@ -143,7 +143,7 @@ def test_a_model_that_is_not_offered_or_does_not_fit_is_refused(
 
 
 def test_the_estimate_counts_weights_and_whole_pages_of_cache(tmp_path: Path) -> None:
-    play = Play("lab", "lab-draft", tmp_path)
+    play = RunService("lab", "lab-draft", tmp_path)
     specs = {x.name: x.spec for x in play.offers() if x.name in play.names.values()}
     before = play.estimate(play.names, 100)
     assert (
@@ -174,7 +174,7 @@ def test_a_draft_with_other_tokens_is_refused_before_it_is_loaded(tmp_path: Path
     words = {place: word for word, place in table["model"]["vocab"].items()}
     table["model"]["vocab"] |= {words[300]: 301, words[301]: 300}
     (other / "tokenizer.json").write_text(json.dumps(table))
-    play = Play("lab", None, tmp_path, more=tmp_path)
+    play = RunService("lab", None, tmp_path, more=tmp_path)
     names = {"target": "lab", "draft": str(other.resolve())}
     why = play.check(Choice("Once", PRESETS["chain"].names, models=names))
     assert why.startswith("other cannot be the draft model of lab: their tokenizers differ at id 300 ")
@@ -201,7 +201,7 @@ def test_a_model_says_of_itself_that_its_tokenizer_is_damaged(
     shutil.copytree(SHIPPED / "lab-draft", bad)
     spoil(bad / "tokenizer.json")
     key = str(bad.resolve())
-    play = Play(key, None, tmp_path, more=tmp_path)
+    play = RunService(key, None, tmp_path, more=tmp_path)
     assert key in [x.key for x in play.offers()]
     assert play.memory(Choice("Once")).sentence, "a page that opens asks for it"
     (row,) = play.state()["models"]
@@ -221,7 +221,7 @@ def test_the_page_is_told_what_of_a_models_files_is_not_read(tmp_path: Path) -> 
 def test_the_page_opens_where_its_model_has_a_damaged_tokenizer(tmp_path: Path) -> None:
     shutil.copytree(SHIPPED / "lab-draft", tmp_path / "bad")
     (tmp_path / "bad" / "tokenizer.json").write_text("{")
-    play = Play(str((tmp_path / "bad").resolve()), None, tmp_path, more=tmp_path)
+    play = RunService(str((tmp_path / "bad").resolve()), None, tmp_path, more=tmp_path)
     with layout.page(play) as page:
         event = next(x for x in page.fns.values() if getattr(x.fn, "__name__", "") == "checked")
     answer, *_ = event.fn(*(getattr(x, "value", None) for x in event.inputs))
@@ -232,7 +232,7 @@ def test_a_model_that_cannot_be_read_leaves_the_present_ones(tmp_path: Path) -> 
     bad = tmp_path / "bad"
     shutil.copytree(SHIPPED / "lab-draft", bad)
     (bad / "model.safetensors").write_bytes(b"\0" * 64)
-    play = Play("lab-draft", None, tmp_path, more=tmp_path)
+    play = RunService("lab-draft", None, tmp_path, more=tmp_path)
     play.load()
     channel = play.start(Choice("Once", max_new=2, models={"target": str(bad.resolve())}))
     assert play._jobs[channel.run].wait(300) and channel.over and channel.end is not None
@@ -250,7 +250,7 @@ def test_a_hub_snapshot_keeps_its_name(tmp_path: Path, monkeypatch: pytest.Monke
     shutil.copytree(SHIPPED / "lab-draft", tmp_path / "models--some--tiny" / "snapshots" / "0123abc")
     (tmp_path / "models--no--thing").mkdir()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    play = Play("lab", None, tmp_path)
+    play = RunService("lab", None, tmp_path)
     (offer,) = [x for x in play.offers() if x.source == "hub"]
     assert offer.name == "some/tiny"
     play.bring({"target": offer.key})
@@ -275,7 +275,7 @@ def test_examples_open_agree_with_themselves_and_are_small() -> None:
 
 
 def test_an_example_is_found_like_a_run_and_needs_no_model(tmp_path: Path) -> None:
-    play = Play("lab", "lab-draft", tmp_path)
+    play = RunService("lab", "lab-draft", tmp_path)
     channel = play.find(examples()[0].run)
     assert channel is not None and channel.over and channel.count > 3 and not play.models
     assert not play.act(channel, "stop")
@@ -321,7 +321,7 @@ def test_sizes_are_short() -> None:
 
 
 def test_the_estimate_of_a_run_knows_what_is_packed_and_who_looks_at_the_prompt(tmp_path: Path) -> None:
-    spec = next(x.spec for x in Play("lab", None, tmp_path).offers() if x.name == "lab")
+    spec = next(x.spec for x in RunService("lab", None, tmp_path).offers() if x.name == "lab")
 
     def held(role: str, **names: Any) -> int:
         return memory.tokens_held(Method.named(names), 1000, 600, 0, role, spec, 4)

@@ -14,12 +14,12 @@ from decodescope.app.page.library import spared
 STARTED = """
 import ast, sys
 from pathlib import Path
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.run_service import RunService
 from decodescope.app.server import app
 read = []
 walk, ast.walk = ast.walk, lambda tree: read.append(tree) or walk(tree)  # stubs are compared by walking each source
 finders = list(sys.meta_path)
-app(Play("lab", None, Path(sys.argv[1])))
+app(RunService("lab", None, Path(sys.argv[1])))
 ast.walk = walk
 print(len(read), *(x in sys.modules for x in ("IPython", "transformers", "pandas.core")), sys.meta_path == finders)
 import gradio.caching, gradio.component_meta as meta

@@ -13,7 +13,7 @@ import toys
 from waiting import awaited
 
 from decodescope.app.runs import stream as streams
-from decodescope.app.runs.channel import Channel
+from decodescope.app.runs.record_stream import Channel
 from decodescope.app.runs.stream import Reader, event, stream
 from decodescope.engine.trace import Trace
 

@@ -9,7 +9,7 @@ from browser import Lab, option
 from starlette.testclient import TestClient
 from toylab import finished, occupied, speculative
 
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.run_service import RunService
 from decodescope.engine.trace.query.titles import LETTERS, title, titled
 
 METHOD = "draft model + temperature"
@@ -24,7 +24,7 @@ def test_a_title_holds_the_method_and_whole_first_words() -> None:
     assert titled("x", "<|user|>\nSay hello.<|end|>\n<|assistant|>") == "x: Say hello.<|end|>"
 
 
-def test_a_run_has_one_title_before_it_begins_and_after(play: Play, client: TestClient) -> None:
+def test_a_run_has_one_title_before_it_begins_and_after(play: RunService, client: TestClient) -> None:
     with occupied(play):
         waits = play.start(speculative(prompt="hello there", max_new=3))
         rows = {row["run"]: row["named"] for row in client.get("/ds/going").json()["rows"]}
@@ -37,7 +37,7 @@ def test_a_run_has_one_title_before_it_begins_and_after(play: Play, client: Test
     assert library[waits.run]["named"] == title(header) and title(header).startswith(f"{METHOD}: ")
 
 
-def test_a_fork_is_named_after_itself(play: Play, client: TestClient) -> None:
+def test_a_fork_is_named_after_itself(play: RunService, client: TestClient) -> None:
     run = finished(play, max_new=8)
     body = {"step": 1, "name": "other seed", "change": {"seed": 5}}
     fork = client.post(f"/ds/run/{run.run}/fork", json=body).json()["run"]

@@ -11,7 +11,7 @@ import pytest
 from browser import Lab, option, served
 
 from decodescope.app.http.guard import Guard
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.run_service import RunService
 from decodescope.app.server import app
 from decodescope.engine.session.load import SHIPPED
 
@@ -24,7 +24,7 @@ def lab(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab over the shipped models, one of them again in a folder, without heads."""
     more = tmp_path_factory.mktemp("models")
     shutil.copytree(SHIPPED / "lab", more / "bare", ignore=shutil.ignore_patterns("heads", "adapters"))
-    play = Play("lab", "lab-draft", tmp_path_factory.mktemp("traces"), more)
+    play = RunService("lab", "lab-draft", tmp_path_factory.mktemp("traces"), more)
     with served(lambda port: Guard(app(play), port)) as address:
         yield Lab(driver, address, play)
         play.close()

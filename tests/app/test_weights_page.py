@@ -8,9 +8,9 @@ import pytest
 from decodescope.app.basis.refusal import Refused
 from decodescope.app.page import controls
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.chosen import matching, taken
-from decodescope.app.runs.play import Choice
-from decodescope.app.runs.shelf import Shelf
+from decodescope.app.runs.model_pool import ModelPool
+from decodescope.app.runs.preset_choice import matching, taken
+from decodescope.app.runs.run_service import Choice
 
 
 def test_boxes_and_choice_say_the_same() -> None:
@@ -45,14 +45,14 @@ def test_a_preset_sets_the_boxes_and_the_next_one_empties_them(name: str, boxes:
     target, draft, *said = [x.get("value") for x in table.choose(taking.models, lambda x: x)]
     assert (target, draft) == ("lab", "lab" if boxes[1] else "lab-draft") and said == [*boxes]
     assert table.named([target, draft, *said]) == taking.models and matching(taking) == name
-    shelf = Shelf("lab", None)
+    shelf = ModelPool("lab", None)
     assert all(shelf.key(x) == x for x in PRESETS[name].models.values()), "the shelf has them"
     back = [x.get("value") for x in table.choose(taken(taking, "chain", begin).models, lambda x: x)]
     assert back == ["lab", "lab-draft", "", ""]
 
 
 def test_the_shelf_offers_what_can_be_made_of_a_model() -> None:
-    shelf = Shelf("lab", None)
+    shelf = ModelPool("lab", None)
     plain, offer = shelf.offer("lab"), shelf.offer("lab@int4  group=32")
     assert plain is not None and offer is not None and offer is shelf.offer("lab@int4  group=32")
     assert (offer.name, offer.spec.weights, offer.size) == ("lab@int4 group=32", "int4 group=32", plain.size)

@@ -15,7 +15,7 @@ from decodescope.engine import Session
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.policy import CachePolicy
-from decodescope.engine.model.attention.ragged import HEAD_PAGE
+from decodescope.engine.model.attention.per_head import HEAD_PAGE
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.column import beside

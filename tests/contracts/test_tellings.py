@@ -11,7 +11,7 @@ from entries import entry
 
 from decodescope.engine.core.component import registry
 from decodescope.engine.trace import Step, Trace, check
-from decodescope.engine.trace.checks.decided import decided
+from decodescope.engine.trace.checks.decisions import decided
 
 CHAIN, TREE = ("draft_model", {"length": 3}), ("draft_model", {"length": 3, "width": 2})
 DRAFTERS = {

@@ -14,7 +14,14 @@ from toys import PROMPT, decoder, model
 from decodescope.engine import run
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.session.answers import Answer, Answers, served, totals, zipf
-from decodescope.engine.trace.records.lookups import EVICTS, Evicts, Lookup, Shelf, check_lookups, replayed
+from decodescope.engine.trace.records.lookups import (
+    EVICTS,
+    Evicts,
+    HeldAnswers,
+    Lookup,
+    check_lookups,
+    replayed,
+)
 
 
 def workload(
@@ -59,7 +66,7 @@ def test_least_expected_cost_evicts_the_smallest_product_of_a_hand_made_example(
     sizes = {"a": 1, "b": 1, "c": 4, "d": 1, "e": 1}
 
     def last(evicts: Evicts, asked: str, capacity: int) -> Lookup:
-        shelf = Shelf(evicts, capacity)
+        shelf = HeldAnswers(evicts, capacity)
         return [shelf.hit(q) or shelf.miss(q, costs[q], sizes[q]) for q in asked][-1]
 
     kept_out = last("lec", "aabbbcd", 6)
@@ -129,7 +136,7 @@ def test_going_through_again_finds_what_was_changed(evicts: Evicts) -> None:
 
 
 def test_what_never_fits_and_what_cannot_be_asked_for() -> None:
-    shelf = Shelf("gdsf", 3)
+    shelf = HeldAnswers("gdsf", 3)
     assert shelf.miss("a", 1.0, 4).victims == ["a"] and not shelf.held
     with pytest.raises(ParamError, match="evicts"):
         Answers(4, "fifo")  # type: ignore[arg-type] # the point

@@ -7,7 +7,7 @@ import torch
 import toys
 
 from decodescope.engine.decoding.bases.lane import Lane
-from decodescope.engine.model.attention.beside import Vectors
+from decodescope.engine.model.attention.extra_kv import Vectors
 from decodescope.engine.session.method import Method, MethodError
 from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Trace, check

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.values.draft import ROOT, Draft
-from decodescope.engine.model.attention.ragged import HEAD_PAGE
+from decodescope.engine.model.attention.per_head import HEAD_PAGE
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.column import Column
 from decodescope.engine.model.stores.cache import PAGE, KVCache, LayerStore

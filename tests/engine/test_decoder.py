@@ -17,7 +17,7 @@ from decodescope.engine.model.attention import attention
 from decodescope.engine.model.forward import decoder as decoding
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed, Sinks
-from decodescope.engine.model.forward.straight import fits
+from decodescope.engine.model.forward.plain import fits
 from decodescope.engine.model.layers.gates import Gates
 from decodescope.engine.model.layers.partial import Ran, Skip
 from decodescope.engine.model.stores.cache import KVCache

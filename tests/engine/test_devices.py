@@ -52,7 +52,7 @@ HERE = {
         "methods/weights/width_gates.py:WidthGates.trained.objective",
     ),
     "gates are few: they are found on the CPU, and `gated` moves them": (
-        "decoding/values/ended.py:Ended.gates",
+        "decoding/values/transform_result.py:Ended.gates",
         "methods/weights/cut_layers.py:block_gates",
         "methods/weights/evopress.py:EvoPress.gates",
         "methods/weights/head_gates.py:HeadGates.trained",
@@ -100,7 +100,7 @@ HERE = {
         "bench/models.py:ModelsBench.laws",
         "session/load.py:calibration",
     ),
-    "a product of the CPU's own, which no other device reaches": ("model/layers/narrow.py:Int4.numbers",),
+    "a product of the CPU's own, which no other device reaches": ("model/layers/compressed_matrices.py:Int4.numbers",),
 }  # fmt: skip
 
 # Functions of the pass that wait for the device, by the reason why they may.
@@ -113,17 +113,17 @@ WAITING = {
     "rows of a pass that leave between layers, which the record names": (
         "model/forward/decoder.py:_Pass.attend_some",
         "model/layers/partial.py:Ran.left_out",
-        "model/layers/passing.py:chosen",
-        "model/layers/passing.py:without",
+        "model/layers/row_routing.py:chosen",
+        "model/layers/row_routing.py:without",
     ),
     "heads that hold different numbers of entries": (
-        "model/attention/ragged.py:HeadStore.__init__",
-        "model/attention/ragged.py:HeadStore.keep",
-        "model/attention/ragged.py:HeadStore.rows",
-        "model/attention/ragged.py:HeadStore.write",
+        "model/attention/per_head.py:HeadStore.__init__",
+        "model/attention/per_head.py:HeadStore.keep",
+        "model/attention/per_head.py:HeadStore.rows",
+        "model/attention/per_head.py:HeadStore.write",
         "model/stores/store.py:LayerStore.keep_where",
     ),
-    "which entries the layers read, for the record": ("model/stores/reading.py:Board.read",),
+    "which entries the layers read, for the record": ("model/stores/sparse_read.py:Board.read",),
     "the tokens of rows that are kept, where nobody said what was fed": ("model/forward/feed.py:Feed.read",),
     "tables of the CPU": (
         "model/forward/slicing.py:_Cut.__init__",

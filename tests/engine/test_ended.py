@@ -12,8 +12,8 @@ import toys
 
 from decodescope.engine.core.note import Finding
 from decodescope.engine.decoding.bases.weights import transforms
-from decodescope.engine.decoding.values import ended
-from decodescope.engine.decoding.values.ended import Shelf
+from decodescope.engine.decoding.values import transform_result
+from decodescope.engine.decoding.values.transform_result import TransformCache
 from decodescope.engine.model.layers.gates import Gates
 from decodescope.engine.model.layers.matrix import unpack
 from decodescope.engine.session.load import Model, load
@@ -66,7 +66,7 @@ def test_another_model_text_or_knob_is_another_file(folder: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"ended": 1}', "bit", "place", "name", "finding"])
 def test_a_damaged_file_is_a_sentence_and_done_anew(tmp_path: Path, damage: str) -> None:
-    shelf = Shelf(tmp_path, "a")
+    shelf = TransformCache(tmp_path, "a")
     head = torch.ones(toys.SPEC.n_layers, toys.SPEC.n_heads)
     head[1, 0] = 0
     shelf.put("x", Gates(head=head), FINDINGS)
@@ -80,13 +80,13 @@ def test_a_damaged_file_is_a_sentence_and_done_anew(tmp_path: Path, damage: str)
             plain["findings"]["score"]["values"] = [[1]]
         else:
             plain["closed"] = {"head": [[0, 99]]} if damage == "place" else {"all": []}
-        damage = json.dumps({"ended": 1, **plain, "sha256": ended._sum(plain)})
+        damage = json.dumps({"ended": 1, **plain, "sha256": transform_result._sum(plain)})
     assert (
-        Shelf(tmp_path, "a").get("x", toys.SPEC) is not None
-        and Shelf(tmp_path, "b").get("x", toys.SPEC) is None
+        TransformCache(tmp_path, "a").get("x", toys.SPEC) is not None
+        and TransformCache(tmp_path, "b").get("x", toys.SPEC) is None
     )
     shelf.path.write_text(damage)
-    later = Shelf(tmp_path, "a")
+    later = TransformCache(tmp_path, "a")
     assert later.get("x", toys.SPEC) is None and not later.taken
     assert (
         len(later.remarks) == 1
@@ -94,7 +94,7 @@ def test_a_damaged_file_is_a_sentence_and_done_anew(tmp_path: Path, damage: str)
         and later.remarks[0].endswith("so x was done anew.")
     )
     later.put("x", Gates(head=head), FINDINGS)
-    kept = Shelf(tmp_path, "a").get("x", toys.SPEC)
+    kept = TransformCache(tmp_path, "a").get("x", toys.SPEC)
     assert (
         kept is not None
         and kept[0].head is not None
@@ -106,13 +106,13 @@ def test_a_damaged_file_is_a_sentence_and_done_anew(tmp_path: Path, damage: str)
 
 def test_where_nothing_can_be_written_it_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    shelf = Shelf(tmp_path / "file", "a")
+    shelf = TransformCache(tmp_path / "file", "a")
     shelf.put("x", Gates(), {})
     assert len(shelf.remarks) == 1 and shelf.remarks[0].startswith(f"x is not kept in {tmp_path / 'file'}")
 
 
 def test_the_oldest_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ended, "FILES", 2)
+    monkeypatch.setattr(transform_result, "FILES", 2)
     for key in "abc":
-        Shelf(tmp_path, key).put("x", Gates(), {})
-    assert {x.name for x in tmp_path.iterdir()} == {Shelf(tmp_path, key).path.name for key in "bc"}
+        TransformCache(tmp_path, key).put("x", Gates(), {})
+    assert {x.name for x in tmp_path.iterdir()} == {TransformCache(tmp_path, key).path.name for key in "bc"}

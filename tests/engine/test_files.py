@@ -141,7 +141,7 @@ def test_all_that_is_kept_lies_in_one_folder_of_the_user(
     from decodescope.app.basis import places
     from decodescope.engine.core import calibrated
     from decodescope.engine.cost.hardware import profile_path
-    from decodescope.engine.decoding.values import ended
+    from decodescope.engine.decoding.values import transform_result
     from decodescope.engine.model.forward import compiled
 
     monkeypatch.setattr(
@@ -149,7 +149,7 @@ def test_all_that_is_kept_lies_in_one_folder_of_the_user(
     )
     mine = tmp_path / "decodescope False"
     assert files.data_folder() == places.data_folder() == mine and places.traces() == mine / "traces"
-    assert [x.usual() for x in (calibrated, ended, compiled)] == [
+    assert [x.usual() for x in (calibrated, transform_result, compiled)] == [
         mine / x for x in ("calibrated", "ended", "compiled")
     ]
     assert profile_path({"machine": "m"}).parent == mine / "profiles"

@@ -22,7 +22,7 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.column import COMPUTED, COPIED, ORIGIN, PROPAGATED, Column
 from decodescope.engine.model.layers.partial import Skip
 from decodescope.engine.trace import check
-from decodescope.engine.trace.checks.gapped import check_gaps
+from decodescope.engine.trace.checks.skipped_layers import check_gaps
 
 LAYERS = 5
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=LAYERS), 3, torch.float64))

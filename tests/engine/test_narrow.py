@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from decodescope.engine.model.layers.compressed_matrices import Codes, Int4, Int8, Sparse, joined, planes
 from decodescope.engine.model.layers.matrix import Matrix, bits, linear, lower, moved, pack, unpack
-from decodescope.engine.model.layers.narrow import Codes, Int4, Int8, Sparse, joined, planes
 
 G = torch.Generator().manual_seed(0)
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]

@@ -16,8 +16,8 @@ from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.partial import Ran, Skip
 from decodescope.engine.trace import check
-from decodescope.engine.trace.records.exited import Exit, check_exit
-from decodescope.engine.trace.records.passed import Pass
+from decodescope.engine.trace.records.exits import Exit, check_exit
+from decodescope.engine.trace.records.passes import Pass
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
 

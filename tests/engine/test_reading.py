@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from decodescope.engine.model.stores.reading import best
+from decodescope.engine.model.stores.sparse_read import best
 
 NOT = -torch.inf
 

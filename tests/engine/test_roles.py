@@ -15,8 +15,8 @@ from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.roles import BOTH, DRAFTS, TARGET, words
 from decodescope.engine.methods.samplers.chain import Chain
 from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.session.compatibility import paired
 from decodescope.engine.session.load import Model
-from decodescope.engine.session.pairing import paired
 from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
 

@@ -23,7 +23,7 @@ from decodescope.engine.session.method import MethodError
 from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Trace, check, open_trace
-from decodescope.engine.trace.query.whose import setting
+from decodescope.engine.trace.query.comparable import setting
 
 PROMPT, TEXT = 24, toys.prompts(1, 40, seed=5)[0]
 

@@ -15,9 +15,9 @@ from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.component import registry
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.model.forward import executor
+from decodescope.engine.model.forward.batched import Asked, forward
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.forward.several import Asked, forward
 from decodescope.engine.model.layers.partial import Ran
 from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.session.batch import together as going

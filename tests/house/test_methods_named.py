@@ -13,7 +13,7 @@ from source import ROOT, WEB, broken, families, method_modules, modules, parsed,
 NAMES_METHODS = {
     "engine/bench/": "what is measured",
     "app/runs/catalogue/presets.py": "what the page offers",
-    "app/runs/asked.py": "the prompts of what the page offers",
+    "app/runs/preset_prompts.py": "the prompts of what the page offers",
     "engine/trace/encoding/older.py": "records of 1.0, whose rules said nothing of themselves",
     "engine/trace/records/parts.py": "records from before the parts did",
     "engine/session/method.py": "what a method has where nothing is chosen",

@@ -12,7 +12,7 @@ from decodescope.engine.core.roles import WHOLE
 from decodescope.engine.decoding.bases.weights import Calibration, transforms
 from decodescope.engine.trace import Trace
 from decodescope.lab.charts import figure
-from decodescope.lab.wire.beside import beside
+from decodescope.lab.wire.reference import beside
 
 from .drawn import Drawn, told
 

@@ -13,7 +13,7 @@ from decodescope import lab
 from decodescope.engine import Run, run
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.trace import Trace, TraceError, open_trace
-from decodescope.engine.trace.file.given import EXAMPLES
+from decodescope.engine.trace.file.named_trace import EXAMPLES
 
 CALLS: dict[str, Callable[[Any], Any]] = {
     "show": lambda x: lab.show(x, step=-1).step,

@@ -16,12 +16,12 @@ from decodescope.engine.decoding.bases.weights import MATRICES, Calibration, bit
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.layers.matrix import Matrix, unpack
 from decodescope.engine.trace import Trace, TraceError
-from decodescope.engine.trace.records.made import Made
+from decodescope.engine.trace.records.weight_reports import Made
 from decodescope.lab import show
 from decodescope.lab.charts import CHARTS
 from decodescope.lab.figures.model import cells
 from decodescope.lab.views.bundle import needed
-from decodescope.lab.wire.built import built
+from decodescope.lab.wire.model_build import built
 
 from .drawn import Drawn, told
 from .runs import known

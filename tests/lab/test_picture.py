@@ -13,7 +13,7 @@ from decodescope.engine import Session
 from decodescope.engine.core.spec import Picture
 from decodescope.engine.trace import Trace
 from decodescope.lab.wire.messages import wire_of
-from decodescope.lab.wire.pictured import picture_shown
+from decodescope.lab.wire.picture_shape import picture_shown
 
 from .drawn import Drawn, told
 

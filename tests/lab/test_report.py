@@ -22,10 +22,10 @@ from decodescope.lab import report
 from decodescope.lab.charts import figure
 from decodescope.lab.decision import walk
 from decodescope.lab.decision.table import export_csv
+from decodescope.lab.formatting.kinds import KINDS, kind_of
 from decodescope.lab.reports import advice, tally
 from decodescope.lab.reports.report import Report
 from decodescope.lab.reports.tables import headline, tables
-from decodescope.lab.words.kinds import KINDS, kind_of
 
 from .runs import METHODS, known, run
 

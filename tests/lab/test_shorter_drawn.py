@@ -13,7 +13,7 @@ from toylab import Words
 
 from decodescope.engine import Session
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.records.shortened import LEFT, STAYS, recut
+from decodescope.engine.trace.records.prompt_cut import LEFT, STAYS, recut
 from decodescope.lab.charts import CHARTS
 
 from .drawn import Drawn, told

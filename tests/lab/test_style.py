@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from decodescope.lab.formatting import style
 from decodescope.lab.views.bundle import bundle
-from decodescope.lab.words import style
 
 CSS = (Path(style.__file__).parent.parent / "web" / "scope.css").read_text(encoding="utf-8")
 

@@ -10,7 +10,7 @@ import torch
 import toys
 
 from decodescope.engine.cost.passes import Passes
-from decodescope.engine.trace.records.passed import Pass
+from decodescope.engine.trace.records.passes import Pass
 from decodescope.lab.decision.exits import leaving
 from decodescope.lab.wire.depths import letters, went_on
 from decodescope.lab.wire.messages import messages

@@ -20,7 +20,7 @@ from law.walk import Walk, distance
 from decodescope.engine import Session
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.bases.lane import Lane
-from decodescope.engine.decoding.record import settle
+from decodescope.engine.decoding.record import commit_verdict
 from decodescope.engine.methods.acceptance import lossless
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.drafters.draft_model.dyspec import DySpec
@@ -126,7 +126,7 @@ POINTS: dict[int, list[Bug]] = {
         Bug("the bonus comes from the law without temperature", *RULE, "chance.draw(r, at.position)",
             "chance.draw(r if children else torch.softmax(at.logits, -1), at.position)", siblings),
     ],
-    5: [Bug("the id 0 that fills a short branch counts as a match", settle, "told", PATH, PATH + SHORT, tree)],
+    5: [Bug("the id 0 that fills a short branch counts as a match", commit_verdict, "told", PATH, PATH + SHORT, tree)],
     6: [
         Bug("only the draft is warped", *RULE, "p = r = at.probs", "p = r = torch.softmax(at.logits, -1)", siblings),
         Bug("only the target is warped", *TREE, "(rest.law,", "(torch.softmax(logits, -1),", siblings),

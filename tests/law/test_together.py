@@ -16,7 +16,7 @@ from torch import Tensor
 from decodescope.engine.methods.drafters.own_layers.early_exit import EarlyExit
 from decodescope.engine.methods.drafters.own_layers.propd import ProPD
 from decodescope.engine.methods.drafters.own_layers.s2d import S2D
-from decodescope.engine.model.forward import several
+from decodescope.engine.model.forward import batched
 from decodescope.engine.session.batch.together import Figures, Seat, together
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method
@@ -99,14 +99,14 @@ def test_three_that_go_together_have_each_the_targets_law(name: str, length: int
 
 def test_rows_that_are_given_to_another_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two passes of as many rows change places."""
-    honest = several._split
+    honest = batched._split
 
-    def crossed(x: Tensor, asked: list[several.Asked]) -> Iterator[Tensor]:
+    def crossed(x: Tensor, asked: list[batched.Asked]) -> Iterator[Tensor]:
         parts = list(honest(x, asked))
         if len(parts) > 1 and parts[0].shape == parts[1].shape:
             parts[:2] = parts[1], parts[0]
         return iter(parts)
 
     assert max(difference for difference, _ in walked("chain", 2)[1]) <= CLOSE
-    monkeypatch.setattr(several, "_split", crossed)
+    monkeypatch.setattr(batched, "_split", crossed)
     assert max(difference for difference, _ in walked("chain", 2)[1]) > 0.01

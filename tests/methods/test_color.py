@@ -23,7 +23,7 @@ from decodescope.engine.model.heads.color import SentenceScorer
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
 from decodescope.engine.trace.file.trace import Trace
-from decodescope.engine.trace.records.shortened import LEFT, SCORE, STAYS
+from decodescope.engine.trace.records.prompt_cut import LEFT, SCORE, STAYS
 
 COUNT = 5
 

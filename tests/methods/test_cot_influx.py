@@ -23,7 +23,7 @@ from decodescope.engine.model.heads.cot_influx import ShotPolicies
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
 from decodescope.engine.trace.file.trace import Trace
-from decodescope.engine.trace.records.shortened import OUT, SCORE, STAYS
+from decodescope.engine.trace.records.prompt_cut import OUT, SCORE, STAYS
 
 SHOTS = 5
 BREAK = needles.END

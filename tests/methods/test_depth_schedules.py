@@ -19,7 +19,7 @@ from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import load
 from decodescope.engine.trace import check
-from decodescope.engine.trace.records.passed import Pass
+from decodescope.engine.trace.records.passes import Pass
 
 LAYERS = 6
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=LAYERS), 3, torch.float64))

@@ -18,7 +18,7 @@ from decodescope.engine.methods.drafters.shared.exits import Watched
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.records.passed import Pass
+from decodescope.engine.trace.records.passes import Pass
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
 CRITERIA = {

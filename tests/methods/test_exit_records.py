@@ -11,7 +11,7 @@ from leaving import DEEP, asked, reader
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.records.exited import check_exit
+from decodescope.engine.trace.records.exits import check_exit
 
 LEAVING = {
     "confidence_exit": dict(threshold=0.7, first=1),

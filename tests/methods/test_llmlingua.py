@@ -15,7 +15,7 @@ from decodescope.engine import Session
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 from decodescope.engine.trace.records.events import Prefill
-from decodescope.engine.trace.records.shortened import OUT, STAYS
+from decodescope.engine.trace.records.prompt_cut import OUT, STAYS
 
 BREAK, END = 11, 12
 LONG = [*toys.prompts(1, length=60, seed=4)[0]]

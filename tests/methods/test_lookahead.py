@@ -14,7 +14,7 @@ from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.replay.whatif import Change, derive
 from decodescope.engine.trace import check
-from decodescope.engine.trace.records.passengers import levels
+from decodescope.engine.trace.records.auxiliary_nodes import levels
 from decodescope.lab.reports.report import report
 
 COUNT = 40

@@ -17,7 +17,7 @@ from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import ops_of
 from decodescope.engine.decoding.bases.selector import Open
-from decodescope.engine.decoding.shared.inorder import InOrder
+from decodescope.engine.decoding.shared.in_order import InOrder
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.methods.selectors.local_leap import LocalLeap
 from decodescope.engine.methods.selectors.threshold import Threshold

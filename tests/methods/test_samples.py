@@ -14,7 +14,7 @@ from decodescope.engine.cost.cost import ops_of
 from decodescope.engine.cost.operators import Cost
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import KVCache
-from decodescope.engine.model.stores.shared import share
+from decodescope.engine.model.stores.shared_prefix import share
 from decodescope.engine.trace import check
 
 HOT = {"sampler": ("temperature", {"temperature": 0.9})}

@@ -17,7 +17,7 @@ from decodescope.engine.methods.contexts.shared.units import Text
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 from decodescope.engine.trace.file.trace import Trace
-from decodescope.engine.trace.records.shortened import LEFT, STAYS, recut
+from decodescope.engine.trace.records.prompt_cut import LEFT, STAYS, recut
 
 TEXTS = [" Who", " ran", ".", " the", " cat", " of", ",", " Bob", "\n", "?", " sat", "<|user|>", "<|end|>"]
 USER, END = 11, 12

@@ -18,7 +18,7 @@ from law.verdicts import rows
 from law.walk import Walk, distance
 from sizes import thinned
 
-from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.run_service import Choice, RunService
 from decodescope.engine import Session
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.decoding.bases.acceptance import Cursor
@@ -239,7 +239,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(settings: dict, more: dict, w
 
 
 def test_the_page_which_has_one_draft_model_says_where_there_are_more(tmp_path: Path) -> None:
-    play = Play("lab", "lab-draft", tmp_path)
+    play = RunService("lab", "lab-draft", tmp_path)
     assert not play.check(Choice("x", {"drafter": "specinfer"}, {"drafter": {"models": 1}}))
     said = play.check(Choice("x", {"drafter": "specinfer"}, {"drafter": {"models": 3}}))
     what = "SpecInfer (several draft models), as set, needs 3 draft models and the page has 1: "

@@ -17,7 +17,7 @@ from decodescope.engine.trace.details.joined import Joint
 from decodescope.engine.trace.details.searched import Rollout, Search
 from decodescope.engine.trace.details.spans import Spans
 from decodescope.engine.trace.details.switched import Block, Switch
-from decodescope.engine.trace.records.chosen import Choice
+from decodescope.engine.trace.records.choices import Choice
 from decodescope.engine.trace.records.events import (
     Beams,
     Begun,

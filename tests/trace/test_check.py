@@ -21,7 +21,7 @@ from decodescope.engine.trace.records.events import (
     Tops,
     Trials,
 )
-from decodescope.engine.trace.records.shadowed import Shadowed
+from decodescope.engine.trace.records.reference import Shadowed
 
 
 def memory(toy: Any, made: list[Step], rule: str = "lossless", **end: Any) -> Trace:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from decodescope.engine.trace import UPLOADED, TraceError, open_trace
-from decodescope.engine.trace.records.telling import Quantity, Relation, Telling
+from decodescope.engine.trace.records.evidence import Quantity, Relation, Telling
 from decodescope.engine.trace.values.formula import FormulaError, formula, relation, sentence, work_out
 
 NAMES = {"p": 0.25, "q": 0.5, "w": 0.75, "before(w)": 0.5, "alive": 3.0, "zero": 0.0}

@@ -12,7 +12,7 @@ from decodescope.engine.core.note import ROUNDS, Finding, thinned
 from decodescope.engine.trace import Header, check
 from decodescope.engine.trace.checks.rules import consistent_header
 from decodescope.engine.trace.file.trace import open_trace
-from decodescope.engine.trace.records.made import MOST, Made
+from decodescope.engine.trace.records.weight_reports import MOST, Made
 from decodescope.engine.trace.values.limits import TraceError
 
 HEADS = Finding("grid", "Score", "nats", "of a head", over="head", values=[[0.5, None], [0.25, 2.0]])

@@ -25,7 +25,7 @@ from decodescope.engine.trace import (
 )
 from decodescope.engine.trace.encoding.frame import MAGIC, frame
 from decodescope.engine.trace.encoding.typed import KINDS
-from decodescope.engine.trace.records.shadowed import Shadowed
+from decodescope.engine.trace.records.reference import Shadowed
 
 GOLDEN = Path(__file__).parent / "golden-1.0.dstrace"
 

@@ -11,9 +11,9 @@ import pytest
 from decodescope.engine.trace.details.threads import (
     Begun,
     Ended,
-    ThreadBooks,
     Threads,
     ThreadTree,
+    ThreadValidator,
     schedule,
     strands,
 )
@@ -29,7 +29,7 @@ RUN: list[tuple[Threads, list[int]]] = [
 
 
 def problems(run: list[tuple[Threads | None, list[int]]]) -> list[str]:
-    books = ThreadBooks([STOP])
+    books = ThreadValidator([STOP])
     return [problem for record, emitted in run for problem in books.problems(record, emitted)]
 
 

@@ -13,7 +13,7 @@ from decodescope.engine.session.method import Method
 from decodescope.engine.trace import Header, TraceError
 from decodescope.engine.trace.checks.rules import consistent_header
 from decodescope.engine.trace.query.causes import causes_of
-from decodescope.engine.trace.query.whose import away, is_plain, setting, text_mark
+from decodescope.engine.trace.query.comparable import away, is_plain, setting, text_mark
 
 LOSSY = {
     "beam": ({"strategy": "beam"}, "the continuation with the best sum is kept (beam)"),

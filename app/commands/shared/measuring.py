@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from decodescope.app.basis.refusal import sentence
 from decodescope.engine.core.paths import expanded
 from decodescope.engine.core.refusal import Refusal
-from decodescope.lab.words.asked import left_out, put_as
+from decodescope.lab.formatting.asked import left_out, put_as
 
 from .output import note, say_json, size, table
 from .run import compose

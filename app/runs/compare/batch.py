@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Self
 from decodescope.app.basis.limits import SEEDS
 from decodescope.app.basis.refusal import Refused
 from decodescope.engine.trace.records.parts import called
-from decodescope.lab.words.asked import how_asked
+from decodescope.lab.formatting.asked import how_asked
 
-from ..channel import Channel
-from ..composed import Choice, admit_numbers
-from ..play import Full, Play
+from ..composition import Choice, admit_numbers
 from ..prompts import Prompt
-from .aside import has_chat
-from .instep import InStep
-from .kept import Kept, Works
+from ..record_stream import Channel
+from ..run_service import Full, RunService
+from .lockstep import InStep
+from .measurements import Kept, Works
+from .settings_diff import has_chat
 
 if TYPE_CHECKING:
     from decodescope.engine.session.method import Method
@@ -64,7 +64,7 @@ class Row:
         return {**row, "status": status, "tokens": tokens, "why": self.why}
 
 
-def row_of(play: Play, prompt: Prompt, choice: Choice, i: int) -> Row:
+def row_of(play: RunService, prompt: Prompt, choice: Choice, i: int) -> Row:
     """Prompt number i of a set, with the i-th seed behind the choice's; a user's turn where it is one and the target has a
     chat template, or where the choice says so."""
     seed = (choice.seed + i) % (SEEDS + 1)
@@ -75,7 +75,7 @@ def row_of(play: Play, prompt: Prompt, choice: Choice, i: int) -> Row:
 class Turns:
     """Runs that are queued one after the other, each when the one before it is over; the record is kept with every one."""
 
-    def __init__(self, play: Play, rows: Sequence[Row], kept: Kept):
+    def __init__(self, play: RunService, rows: Sequence[Row], kept: Kept):
         self.id, self.play, self.rows, self.kept = secrets.token_hex(8), play, [*rows], kept
         self.over = False
         self._halt = threading.Event()
@@ -168,7 +168,9 @@ class Batch(Turns):
     """The runs of one choice on prompts, at most `most` in step; number i has the i-th seed behind the choice's. Raises Refused
     for numbers out of range, and for a method that cannot run here or that drafts nothing."""
 
-    def __init__(self, play: Play, choice: Choice, prompts: Sequence[Prompt], kept: Kept, most: int = 1):
+    def __init__(
+        self, play: RunService, choice: Choice, prompts: Sequence[Prompt], kept: Kept, most: int = 1
+    ):
         if not 1 <= most <= ABREAST:
             raise Refused(f"Prompts at a time = {most}: must lie in [1, {ABREAST}].")
         admit_numbers(choice)
@@ -266,7 +268,7 @@ def later_turns(folder: Path, runs: Sequence[str]) -> list[int]:
 class Batches:
     """The batches of a lab."""
 
-    def __init__(self, play: Play):
+    def __init__(self, play: RunService):
         self._play, self._works = play, Works[Batch](Kept(play.folder / BATCHES), REMEMBERED)
 
     def start(self, choice: Choice, prompts: Sequence[Prompt], most: int = 1) -> Batch:

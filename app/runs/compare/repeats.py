@@ -14,10 +14,10 @@ from decodescope.engine.bench.questions.bootstrap import interval
 from decodescope.engine.core.roles import TARGET
 from decodescope.lab.views.contrast import prompts_equal
 
-from ..channel import Channel
-from ..play import MOST_NEW, Play, further
 from ..recipe import recorded
-from .kept import Kept, Works
+from ..record_stream import Channel
+from ..run_service import MOST_NEW, RunService, further
+from .measurements import Kept, Works
 
 if TYPE_CHECKING:
     from decodescope.engine.bench.clock.contest import Contestant, Written
@@ -52,7 +52,7 @@ class Repeat:
     kept: where the record goes when they are over. Raises Refused for what cannot be repeated.
     """
 
-    def __init__(self, play: Play, channels: Sequence[Channel], times: int, kept: Kept | None = None):
+    def __init__(self, play: RunService, channels: Sequence[Channel], times: int, kept: Kept | None = None):
         if not FEWEST <= times <= MOST:
             raise Refused(f"Repeats = {times}: must lie in [{FEWEST}, {MOST}].")
         headers = [_header(channel) for channel in channels]
@@ -145,7 +145,7 @@ class Repeat:
         """Raises RuntimeError: rounds are no run."""
         raise RuntimeError("repeats have no branches.")
 
-    def begin(self, play: Play) -> Repeat:
+    def begin(self, play: RunService) -> Repeat:
         """Queue the rounds behind the runs that wait."""
         self.job = play.work(self)
         return self
@@ -200,7 +200,7 @@ class Repeat:
 class Repeats:
     """The repeats of a lab."""
 
-    def __init__(self, play: Play):
+    def __init__(self, play: RunService):
         self._play, self._works = play, Works[Repeat](Kept(play.folder / "repeats"), REMEMBERED)
 
     def start(self, channels: Sequence[Channel], times: int) -> Repeat:
@@ -239,7 +239,7 @@ def _header(channel: Channel) -> Header:
     return header
 
 
-def _names(play: Play, header: Header, name: str) -> dict[str, str]:
+def _names(play: RunService, header: Header, name: str) -> dict[str, str]:
     """Role -> key of the models of a run, for which there is room. Raises Refused."""
     try:
         names = play.recorded_with(header)
@@ -249,7 +249,7 @@ def _names(play: Play, header: Header, name: str) -> dict[str, str]:
     return names
 
 
-def _models(play: Play, header: Header, name: str) -> dict[str, Model]:
+def _models(play: RunService, header: Header, name: str) -> dict[str, Model]:
     """Role -> model of a run, with the very weights that it had. Raises Refused."""
     try:
         models = play.bring(_names(play, header, name))
@@ -267,7 +267,7 @@ def _models(play: Play, header: Header, name: str) -> dict[str, Model]:
 
 
 def _contestants(
-    play: Play, header: Header, name: str, models: dict[str, Model]
+    play: RunService, header: Header, name: str, models: dict[str, Model]
 ) -> tuple[Contestant, Contestant]:
     """Who repeats a run: for the warm-up, and for the rounds. Raises Refused."""
     from decodescope.engine.bench.clock.contest import ours

@@ -17,13 +17,13 @@ from decodescope.engine.trace.query.summary import summarise
 from decodescope.engine.trace.records.parts import called
 from decodescope.lab.decision.table import safe
 
-from ..channel import Channel
-from ..composed import Choice, admit_numbers
-from ..play import Play
+from ..composition import Choice, admit_numbers
 from ..prompts import Prompt
+from ..record_stream import Channel
+from ..run_service import RunService
 from .batch import Row, Turns, row_of
-from .kept import Kept, Works
-from .lineup import LETTERS
+from .comparison import LETTERS
+from .measurements import Kept, Works
 from .repeats import SURE
 
 MOST = 128  # prompts of a set
@@ -49,7 +49,7 @@ class PromptSet(Turns):
     """The runs of several choices on prompts: on each prompt all of them with one seed, and who begins moves on, so that what
     else the machine does meets them all. Raises Refused."""
 
-    def __init__(self, play: Play, choices: Sequence[Choice], prompts: Sequence[Prompt], kept: Kept):
+    def __init__(self, play: RunService, choices: Sequence[Choice], prompts: Sequence[Prompt], kept: Kept):
         for letter, choice in zip(LETTERS, choices, strict=False):
             admit_numbers(choice)
             if why := play.compose(choice).why:
@@ -152,7 +152,7 @@ def summed(lines: Sequence[dict[str, Any]], count: int) -> dict[str, Any]:
 class Sets:
     """The sets of a lab."""
 
-    def __init__(self, play: Play):
+    def __init__(self, play: RunService):
         self._play, self._works = play, Works[PromptSet](Kept(play.folder / "sets"), REMEMBERED)
 
     def start(self, choices: Sequence[Choice], prompts: Sequence[Prompt]) -> PromptSet:

@@ -11,9 +11,9 @@ from typing import Any
 from decodescope.engine.core.calibrated import Calibration, Point, without
 from decodescope.engine.core.params import Param, nearest
 from decodescope.engine.cost.risk import binomial, fixed_sequence, hoeffding_bentkus
+from decodescope.engine.session.compatibility import paired
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method, MethodError
-from decodescope.engine.session.pairing import paired
 from decodescope.engine.session.session import Session
 
 from ..answers import answer_text

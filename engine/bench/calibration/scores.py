@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from decodescope.engine.core.calibrated import Conformal
+from decodescope.engine.session.compatibility import paired
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method, MethodError
-from decodescope.engine.session.pairing import paired
 from decodescope.engine.session.session import Session
 
 from .calibrate import Aim, Text, foundation, under

@@ -11,7 +11,7 @@ from torch import Tensor
 from decodescope.engine.core.activity import Activity, counted
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.lazy import lazy
-from decodescope.engine.trace.records.telling import Telling
+from decodescope.engine.trace.records.evidence import Telling
 
 from ..values.chance import Chance
 from ..values.draft import ROOT, Draft, Origin, Proposal, Trial, Verdict, read

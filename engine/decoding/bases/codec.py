@@ -8,8 +8,8 @@ from typing import Any, ClassVar, cast
 from torch import Tensor
 
 from decodescope.engine.core.activity import Activity
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import Component
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
@@ -83,7 +83,7 @@ class Packing(Codec):
         ),
     }
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if not method.policy.does:
             return None
         deed = "take single ones out" if "evict" in method.policy.does else "read single ones"

@@ -9,8 +9,8 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.forward.feed import Feed
@@ -18,7 +18,7 @@ from decodescope.engine.model.heads.exits import ExitHeads
 from decodescope.engine.model.heads.files import missing
 from decodescope.engine.model.layers.partial import NOTHING, Answer, Skip
 from decodescope.engine.trace.records.events import Exit
-from decodescope.engine.trace.records.exited import Price
+from decodescope.engine.trace.records.exits import Price
 
 from .depth import Depth, Reads
 
@@ -30,7 +30,7 @@ CAUTION = (
 )
 
 
-def unfit(rule: Depth, method: Company) -> str | None:
+def unfit(rule: Depth, method: MethodView) -> str | None:
     """Why a rule under whose gap layers lack entries does not go with its neighbours; None: it does."""
     if rule.gap not in LACKING:
         return None
@@ -46,7 +46,7 @@ def unfit(rule: Depth, method: Company) -> str | None:
     return None
 
 
-def unrouted(rule: Depth, method: Company) -> str | None:
+def unrouted(rule: Depth, method: MethodView) -> str | None:
     """Why a rule that lets rows choose what they run does not go with its neighbours; None: it does."""
     policy = method.policy
     if "select" in policy.does:
@@ -87,7 +87,7 @@ class ExitRule(Depth):
     )
     gap: str = param("propagate", choices=FILLS, help=FILLED)
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.heads != "none" and (no := missing("exits", spec, f"{self.name}.heads = none")):
             return no
         if self.first < spec.n_layers:

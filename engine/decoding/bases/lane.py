@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.model.attention.beside import Vectors
+from decodescope.engine.model.attention.extra_kv import Vectors
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.executor import Executor, guarded, not_finite
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.partial import Ran, Skip
 from decodescope.engine.model.stores.cache import KVCache
-from decodescope.engine.model.stores.reading import Board
+from decodescope.engine.model.stores.sparse_read import Board
 from decodescope.engine.trace.records.events import Pass
 
+from ..values.pass_record import entered, note_pending, note_read, shrinking, told
 from ..values.prompt import Prompt
 from ..values.shadow import Shadow
-from ..values.told import entered, note_pending, note_read, shrinking, told
 from .codec import Codec
 from .depth import Depth, Onward
 from .policy import CachePolicy

@@ -10,7 +10,7 @@ from decodescope.engine.core.activity import Activity, counted
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.trace.records.chosen import Choice
+from decodescope.engine.trace.records.choices import Choice
 
 from ..values.draft import Draft
 from .context import Context, Outcome

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from decodescope.engine.core.activity import Activity
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
-from decodescope.engine.trace.records.planned import plan
+from decodescope.engine.trace.records.head_plan import plan
 
 from ..values.prompt import Prompt
 from .policy import Scored

@@ -17,13 +17,13 @@ from decodescope.engine.model.forward.feed import Band, Sinks
 from decodescope.engine.model.layers.column import Column
 from decodescope.engine.model.layers.vocabulary import Companion
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
-from decodescope.engine.model.stores.reading import Board, Choice
+from decodescope.engine.model.stores.sparse_read import Board, Choice
 from decodescope.engine.trace.records.events import Piece
+from decodescope.engine.trace.records.head_plan import Plan
 from decodescope.engine.trace.records.parts import Zone, held_at
-from decodescope.engine.trace.records.planned import Plan
 
 from ..values.prompt import Prompt
-from ..values.ranked import leave
+from ..values.ranking import leave
 
 Deed = Literal["evict", "merge", "pack", "select"]
 MOST = 65_536  # entries of a budget

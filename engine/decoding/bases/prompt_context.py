@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from decodescope.engine.core.activity import Activity
 from decodescope.engine.core.component import Component, param
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.model.attention.beside import State, Vectors
+from decodescope.engine.model.attention.extra_kv import State, Vectors
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.trace.records.events import Cut, Pass, Piece
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from decodescope.engine.core.prefix import common_prefix
 from decodescope.engine.core.probe import Probe
-from decodescope.engine.model.attention.beside import Vectors
+from decodescope.engine.model.attention.extra_kv import Vectors
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.executor import Executor, guarded
 from decodescope.engine.model.forward.feed import Feed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from decodescope.engine.core.activity import Activity, counted
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import Component
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 
 from .context import Context, Lengths, Outcome
@@ -26,7 +26,7 @@ class Schedule(Component, Lengths):
     gates: ClassVar[bool] = False
     looks_at: ClassVar[str] = ""
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if method.drafter.scheduled and not {*self.lanes} <= {*method.drafter.lanes}:
             return (
                 f"{self.name} {self.looks_at} a draft model and {method.drafter.name} drafts without one; choose the drafter "

@@ -19,7 +19,7 @@ from decodescope.engine.trace.details.spans import Spans
 from decodescope.engine.trace.details.switched import Switch
 from decodescope.engine.trace.details.threads import Threads
 from decodescope.engine.trace.details.units import Unit
-from decodescope.engine.trace.records.chosen import Choice
+from decodescope.engine.trace.records.choices import Choice
 from decodescope.engine.trace.records.events import Beams, EndReason, Fill, Iteration, Joint, Piece
 
 from ..values.alphabet import Alphabet

@@ -16,7 +16,7 @@ from decodescope.engine.core.note import Finding, thinned
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.layers.matrix import Matrix, bits, pack, unpack
 
-from ..values.ended import Shelf
+from ..values.transform_result import TransformCache
 
 MATRICES = ("qkv", "out", "gate_up", "down")  # of a layer, in the order of ModelSpec.bits
 
@@ -30,7 +30,7 @@ class Calibration:
     shelf: where a slow one leaves what it ends with; None: nothing is kept
     """
 
-    shelf: Shelf | None = None
+    shelf: TransformCache | None = None
 
     def __init__(self, read: Callable[[], Tensor]):
         self._read = read
@@ -81,7 +81,8 @@ def _rounded(x: Any) -> Any:
 class WeightTransform(Component):
     """Base of what makes a model of another. The other is not changed; weights that stay as they are are shared.
 
-    What is made is real: matrices in fewer bytes are stored in these (engine/model/layers/narrow.py), what is cut is
+    What is made is real: matrices in fewer bytes are stored in these (engine/model/layers/compressed_matrices.py),
+    what is cut is
     neither computed
     nor cached. It is another model: a method that is lossless on it has its law, not that of the model that it was made of.
 

@@ -30,7 +30,7 @@ from decodescope.engine.trace.records.events import (
 
 from ..bases.lane import Lane
 from ..bases.state import Move, State
-from ..values import ranked
+from ..values import ranking
 from ..values.draft import Draft, Verdict
 from ..values.tops import share, ties, tops, tops_alone
 
@@ -239,7 +239,7 @@ class Recorder:
             logs, merged, scores = (
                 [taken(store) for store in cache.layers],
                 mergers(cache),
-                ranked.taken(cache),
+                ranking.taken(cache),
             )
             if alike(logs):
                 change.evicted_all, change.evicted = gone(logs)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Chooses
+from decodescope.engine.core.method_view import Chooses
 from decodescope.engine.core.spec import ModelSpec
 
 from ..bases.sampler import softmax

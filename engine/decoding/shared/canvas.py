@@ -17,7 +17,7 @@ from ..bases.selector import Choice, Open
 from ..bases.state import State
 from .candidates import candidates
 from .grammatical import Grammatical
-from .inorder import OPEN, InOrder
+from .in_order import OPEN, InOrder
 from .tries import Tries
 
 

@@ -16,7 +16,7 @@ from decodescope.engine.trace.records.events import EndReason, Fill
 
 from ..bases.state import State
 from .candidates import candidates
-from .inorder import OPEN, InOrder
+from .in_order import OPEN, InOrder
 
 
 @dataclass

@@ -13,7 +13,7 @@ from decodescope.engine.trace.records.events import EndReason
 
 from ..bases.state import Move, State
 from ..bases.strategy import Strategy
-from ..record.moved import moved
+from ..record.plain_move import moved
 from ..values.chance import Chance
 from .branches import Branch, Branches
 from .plain import drawn

@@ -13,7 +13,7 @@ from torch import Tensor
 from decodescope.engine.core.lazy import lazy
 from decodescope.engine.core.tree import depths
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.trace.records.exited import Exit
+from decodescope.engine.trace.records.exits import Exit
 
 ROOT = -1
 Proposal = Literal["onehot", "iid", "without_replacement", "mixed"]

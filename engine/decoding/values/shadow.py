@@ -11,7 +11,7 @@ from decodescope.engine.model.forward.executor import Executor
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.faults import require_finite
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
-from decodescope.engine.trace.records.shadowed import Shadowed
+from decodescope.engine.trace.records.reference import Shadowed
 
 
 class Shadow:

@@ -8,7 +8,7 @@ from decodescope.engine.core.component import component
 from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, NotRecorded, match
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import Draft, Origin, Trial, Verdict, read
-from decodescope.engine.trace.records.telling import DRAFT, TARGET, Column, Quantity, Relation, Telling, line
+from decodescope.engine.trace.records.evidence import DRAFT, TARGET, Column, Quantity, Relation, Telling, line
 
 
 @component

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, NotRecorded, left_over
@@ -17,7 +17,7 @@ from decodescope.engine.decoding.values.draft import Draft, Origin, Trial, Verdi
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.heads.files import missing
 from decodescope.engine.model.heads.judge import JudgeHead
-from decodescope.engine.trace.records.telling import Also, Column, Telling
+from decodescope.engine.trace.records.evidence import Also, Column, Telling
 
 
 @component
@@ -64,7 +64,7 @@ class Judge(AcceptanceRule):
         0.5, low=0.0, high=1.0, step=0.05, help="t; j above it is enough; 1 spares nothing"
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return missing("judge", spec, "the acceptance lossless")
 
     def begin(self, decoder: Decoder) -> None:

@@ -20,7 +20,7 @@ from decodescope.engine.decoding.bases.acceptance import (
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import Draft, Verdict
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.trace.records.telling import (
+from decodescope.engine.trace.records.evidence import (
     DRAFT,
     DRAW,
     TARGET,

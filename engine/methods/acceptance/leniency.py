@@ -8,7 +8,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, match, one_by_one
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import Draft, Verdict
-from decodescope.engine.trace.records.telling import (
+from decodescope.engine.trace.records.evidence import (
     DRAFT,
     DRAW,
     TARGET,

@@ -6,7 +6,7 @@ from decodescope.engine.core.component import component
 from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, match, one_by_one
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import Draft, Verdict
-from decodescope.engine.trace.records.telling import Telling
+from decodescope.engine.trace.records.evidence import Telling
 
 
 @component

@@ -10,7 +10,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, match
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import ROOT, Draft, Origin, Trial, Verdict
-from decodescope.engine.trace.records.telling import TARGET, Column, Quantity, Relation, Telling, line
+from decodescope.engine.trace.records.evidence import TARGET, Column, Quantity, Relation, Telling, line
 
 
 @component

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.codec import Packing
 from decodescope.engine.model.attention.attention import widened
@@ -64,7 +64,7 @@ class Gear(Packing):
         "last", choices=("last", "first"), help="put back behind the low-rank part, or before it"
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return unfit(self.name, "buffer", self.buffer, self.group, int(self.bits), spec) or super().refuse(
             method, spec
         )

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.codec import Packing
 from decodescope.engine.model.stores.cache import LayerStore
-from decodescope.engine.model.stores.directions import Directions, DirectionStore
+from decodescope.engine.model.stores.low_rank import Directions, DirectionStore
 
 
 @component
@@ -46,7 +46,7 @@ class HeadSVD(Packing):
         16, low=1, high=1024, unit="entries", help="that are packed at a time; until then they stay whole"
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if spec.n_kv_heads % self.together:
             fits = ", ".join(str(n) for n in range(1, spec.n_kv_heads + 1) if spec.n_kv_heads % n == 0)
             heads = f"the {spec.n_kv_heads} KV heads of {spec.name}"

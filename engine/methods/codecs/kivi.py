@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.codec import Packing
 from decodescope.engine.model.stores.packed import Parts, Side
@@ -51,7 +51,7 @@ class Kivi(Packing):
         help="that are packed at a time; until then they stay whole",
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return unfit(
             self.name, "residual", self.residual, self.group, int(self.bits), spec
         ) or super().refuse(method, spec)

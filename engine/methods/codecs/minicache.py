@@ -9,15 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.codec import Packing
 from decodescope.engine.model.attention.attention import widened
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
+from decodescope.engine.model.stores.cross_layer import Merged, PairedStore
 from decodescope.engine.model.stores.packed import Parts, Side
-from decodescope.engine.model.stores.paired import Merged, PairedStore
 
 
 @component
@@ -71,7 +71,7 @@ class MiniCache(Packing):
         ),
     }
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if not self.pairs(spec):
             most = spec.n_layers - 2
             way = "choose the codec unpacked" if most < 0 else f"choose 0 to {most}"

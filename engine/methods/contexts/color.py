@@ -6,8 +6,8 @@ from typing import cast
 
 import numpy as np
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.prompt_context import PromptContext, Reading
 from decodescope.engine.model.forward.feed import Feed
@@ -15,7 +15,7 @@ from decodescope.engine.model.heads.color import SentenceScorer
 from decodescope.engine.model.heads.files import missing
 from decodescope.engine.model.heads.relevance import meant
 from decodescope.engine.trace.records.events import Cut
-from decodescope.engine.trace.records.shortened import shorten
+from decodescope.engine.trace.records.prompt_cut import shorten
 
 from .shared.units import Text, budget, question
 
@@ -43,7 +43,7 @@ class Color(PromptContext):
     unit: str = param("sentence", choices=("sentence", "phrase"), help="what is chosen at a time")
     question: str = question()
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return missing("color", spec, "the context selective_context")
 
     def cut(self, reading: Reading) -> Cut | None:

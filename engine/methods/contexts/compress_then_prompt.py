@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.prompt_context import PromptContext, Reading
-from decodescope.engine.model.attention.beside import Vectors
+from decodescope.engine.model.attention.extra_kv import Vectors
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.heads.files import missing
 from decodescope.engine.model.heads.soft_prompt import SoftPrompt
@@ -33,7 +33,7 @@ class CompressThenPrompt(PromptContext):
 
     use: bool = param(True, help="whether they are put there")
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return missing("compress_then_prompt", spec, "the context whole_prompt") if self.use else None
 
     def aside(self, decoder: Decoder) -> int:

@@ -6,8 +6,8 @@ from typing import cast
 
 import numpy as np
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.prompt_context import PromptContext, Reading
 from decodescope.engine.model.forward.feed import Feed
@@ -15,7 +15,7 @@ from decodescope.engine.model.heads.cot_influx import ShotPolicies
 from decodescope.engine.model.heads.files import missing
 from decodescope.engine.model.heads.relevance import meant
 from decodescope.engine.trace.records.events import Cut
-from decodescope.engine.trace.records.shortened import shorten
+from decodescope.engine.trace.records.prompt_cut import shorten
 
 from .shared.shots import shots
 from .shared.units import Text, budget
@@ -47,7 +47,7 @@ class CoTInflux(PromptContext):
     instruction: bool = param(False, help="whether the first paragraph is no example and stays")
     all_tokens: bool = param(False, help="whether an example that stays is read as a whole")
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return missing("cot_influx", spec, "the context llmlingua")
 
     def cut(self, reading: Reading) -> Cut | None:

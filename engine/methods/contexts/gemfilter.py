@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.prompt_context import PromptContext, Reading, portion, share
 from decodescope.engine.trace.records.events import Cut
-from decodescope.engine.trace.records.shortened import shorten
+from decodescope.engine.trace.records.prompt_cut import shorten
 
 from .shared.pooling import pooled
 
@@ -43,7 +43,7 @@ class GemFilter(PromptContext):
     )
     share: float = share()
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.layer >= spec.n_layers:
             return f"gemfilter.layer = {self.layer}: {spec.name} has the layers 0 to {spec.n_layers - 1}; choose one of them."
         return (

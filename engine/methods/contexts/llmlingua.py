@@ -8,7 +8,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.prompt_context import Reading
 from decodescope.engine.trace.records.events import Cut
-from decodescope.engine.trace.records.shortened import shares, shorten
+from decodescope.engine.trace.records.prompt_cut import shares, shorten
 
 from .shared.scoring import Scoring, scorer
 from .shared.surprise import by_pieces, surprise

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.prompt_context import PromptContext
-from decodescope.engine.model.attention.beside import State
+from decodescope.engine.model.attention.extra_kv import State
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.heads.files import missing
 from decodescope.engine.model.heads.prefix_state import PrefixState
@@ -38,7 +38,7 @@ class NTKAttention(PromptContext):
 
     strength: float = param(1.0, low=0.0, high=2.0, step=0.05, help="factor on Z and k; 0: the model alone")
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return missing("ntk_attention", spec, "the context whole_prompt") if self.strength else None
 
     def states(self, decoder: Decoder) -> Sequence[State]:

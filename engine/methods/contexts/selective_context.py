@@ -7,7 +7,7 @@ import numpy as np
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.prompt_context import Reading
 from decodescope.engine.trace.records.events import Cut
-from decodescope.engine.trace.records.shortened import shorten
+from decodescope.engine.trace.records.prompt_cut import shorten
 
 from .shared.scoring import Scoring, scorer
 from .shared.surprise import by_pieces

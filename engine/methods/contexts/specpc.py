@@ -6,15 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.prompt_context import PromptContext, Reading, portion, share
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.records.events import Cut
-from decodescope.engine.trace.records.shortened import shorten
+from decodescope.engine.trace.records.prompt_cut import shorten
 
 from .shared.pooling import pooled
 
@@ -54,7 +54,7 @@ class SpecPC(PromptContext):
     )
     share: float = share()
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.share or self.window <= self.keep:
             return None
         return f"specpc.window = {self.window} stays, and specpc.keep is {self.keep}: choose a window of at most {self.keep}."

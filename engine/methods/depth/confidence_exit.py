@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.exits import ExitRule, cosine
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.partial import Skip
 from decodescope.engine.trace.records.events import Exit
-from decodescope.engine.trace.records.exited import Price
+from decodescope.engine.trace.records.exits import Price
 
 from .shared.best_two import best_two
 
@@ -59,7 +59,7 @@ class ConfidenceExit(ExitRule):
         "own", choices=("own", "full"), help="of layers above an exit: from its state, or run for them"
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.criterion == "meta" and self.heads == "none":
             return (
                 f"{self.name}.criterion = meta asks trained exits: set heads = exits, or choose softmax_max."

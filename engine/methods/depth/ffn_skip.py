@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.depth import Depth
@@ -51,7 +51,7 @@ class FfnSkip(Depth):
         0, low=0, high=64, unit="blocks", help="left out before one runs and is asked again; 0: never again"
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if spec.n_layers - max(self.cold_start, 1) - self.cold_end > 0:
             return None
         way = "smaller ones" if spec.n_layers > 1 else "the depth all_layers"

@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.depth import Depth
@@ -44,7 +44,7 @@ class HashExit(Depth):
     seed: int = param(0, low=0, high=2**31 - 1, help="of random buckets")
     gap: str = param("propagate", choices=FILLS, help=FILLED)
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.first <= spec.n_layers:
             return unfit(self, method)
         return f"{self.name}.first = {self.first}: {spec.name} has {spec.n_layers} layers; choose at most so many."

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.depth import Depth
 from decodescope.engine.decoding.bases.exits import unfit
@@ -30,7 +30,7 @@ class LayerPlan(Depth):
         help="left out of every pass, e.g. a2,f3,l5 (attention 2, feed-forward 3, both of layer 5); empty: nothing",
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         try:
             plan = self._plan(spec)
         except ValueError as e:

@@ -7,8 +7,8 @@ from typing import cast
 
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.exits import ExitRule
 from decodescope.engine.model.forward.feed import Feed
@@ -16,7 +16,7 @@ from decodescope.engine.model.heads.base import normed
 from decodescope.engine.model.heads.files import missing
 from decodescope.engine.model.heads.past_future import PastFutureHeads
 from decodescope.engine.model.layers.partial import Skip
-from decodescope.engine.trace.records.exited import Exit, Price
+from decodescope.engine.trace.records.exits import Exit, Price
 
 
 @component
@@ -41,7 +41,7 @@ class PastFuture(ExitRule):
         0.9, low=0.0, high=1.01, step=0.01, help="what the classifier says, from which the pass leaves"
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return missing("past_future", spec, "the depth confidence_exit") or super().refuse(method, spec)
 
     def begin(self, spec: ModelSpec) -> None:

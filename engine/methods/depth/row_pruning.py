@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.depth import Depth
@@ -48,7 +48,7 @@ class RowPruning(Depth):
     )
     at: tuple[int, ...] = param((2,), low=1, high=511, unit="layers", help="in front of which rows leave")
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return misplaced(self.name, self.at, spec) or (unrouted(self, method) if self.keep < 1 else None)
 
     @property

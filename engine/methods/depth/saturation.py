@@ -11,7 +11,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.exits import ExitRule
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.partial import Skip
-from decodescope.engine.trace.records.exited import Price
+from decodescope.engine.trace.records.exits import Price
 
 
 @component

@@ -7,8 +7,8 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Probe
 from decodescope.engine.core.spec import ModelSpec
@@ -62,7 +62,7 @@ class SkipLayer(Depth):
         help="keys and values of tokens left out: of the passing state, or none",
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return missing("skip_layer", spec, "the depth confidence_exit, which needs no training") or unrouted(
             self, method
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.depth import Depth
@@ -57,7 +57,7 @@ class SkipDecode(Depth):
         """The fewest layers and the most that a token runs."""
         return self.least or -(-spec.n_layers // 2), self.most or spec.n_layers
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         least, most = self.bounds(spec)
         if not self.warmup <= least <= most <= spec.n_layers:
             return (

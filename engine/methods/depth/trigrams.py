@@ -7,8 +7,8 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.depth import Depth, Reads
@@ -72,7 +72,7 @@ class Trigrams(Depth):
         "none", choices=("none", "trigrams"), help="what the layers are told: nothing, or trained matrices"
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.heads != "none" and (no := missing("trigrams", spec, f"{self.name}.heads = none")):
             return no
         if self.layers < spec.n_layers:

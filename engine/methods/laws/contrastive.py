@@ -11,7 +11,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.context import Context, Outcome
 from decodescope.engine.decoding.bases.law import TargetLaw
 from decodescope.engine.decoding.values.draft import Draft
-from decodescope.engine.trace.records.chosen import Choice
+from decodescope.engine.trace.records.choices import Choice
 
 from .shared.beside import read_beside
 

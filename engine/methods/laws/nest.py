@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
@@ -18,7 +18,7 @@ from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.law import TargetLaw
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.methods.drafters.shared.datastore import HELP, LARGEST, datastore
-from decodescope.engine.trace.records.chosen import Choice
+from decodescope.engine.trace.records.choices import Choice
 
 from .shared.states import states_of
 
@@ -83,7 +83,7 @@ class Nest(TargetLaw):
     def asks(self, spec: ModelSpec) -> Needs:
         return Needs(hidden=frozenset({spec.n_layers - 1}))
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if not method.depth.exact:
             return f"nest compares states before the last layer, which {method.depth.name} may leave out: choose all_layers."
         return None

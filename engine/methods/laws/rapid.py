@@ -6,15 +6,15 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context, Outcome
 from decodescope.engine.decoding.bases.law import TargetLaw
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.methods.drafters.shared.retrieval import retrieved
-from decodescope.engine.trace.records.chosen import Choice
+from decodescope.engine.trace.records.choices import Choice
 
 from .shared.beside import read_beside
 
@@ -66,7 +66,7 @@ class Rapid(TargetLaw):
         0.1, low=0.0, high=1.0, step=0.05, help="a token with less than this share of max q stays as it is"
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.query >= self.budget:
             return f"rapid.query = {self.query}: must be below rapid.budget, which is {self.budget}."
         return None

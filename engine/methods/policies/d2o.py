@@ -21,8 +21,8 @@ from decodescope.engine.model.layers.column import TOKEN, Column
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
 from decodescope.engine.model.stores.merge import merge
 from decodescope.engine.trace.records.events import Piece
+from decodescope.engine.trace.records.head_plan import plan
 from decodescope.engine.trace.records.parts import Zone
-from decodescope.engine.trace.records.planned import plan
 
 
 @component

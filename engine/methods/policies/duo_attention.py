@@ -9,8 +9,8 @@ from typing import Any, ClassVar, cast
 
 import torch
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.policy import MOST, CachePolicy, entries, share
@@ -21,8 +21,8 @@ from decodescope.engine.model.heads.files import missing
 from decodescope.engine.model.layers.vocabulary import Companion
 from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.trace.records.events import Piece
+from decodescope.engine.trace.records.head_plan import plan
 from decodescope.engine.trace.records.parts import Zone
-from decodescope.engine.trace.records.planned import plan
 
 NAMED = re.compile(r"(\d+)\.(\d+)")
 
@@ -93,7 +93,7 @@ class DuoAttention(CachePolicy):
         """What a row sees of the text before it, in the heads that stream; None: nothing streams."""
         return Band(self.sinks, self.recent, self._streams) if any(map(any, self._streams)) else None
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.gated:
             return missing(
                 "duo_attention",

@@ -15,12 +15,12 @@ from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.policy import MOST, CachePolicy
 from decodescope.engine.decoding.values.prompt import Prompt
-from decodescope.engine.decoding.values.ranked import leave
+from decodescope.engine.decoding.values.ranking import leave
 from decodescope.engine.model.layers.column import Column
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
 from decodescope.engine.trace.records.events import Piece
+from decodescope.engine.trace.records.head_plan import plan
 from decodescope.engine.trace.records.parts import Zone
-from decodescope.engine.trace.records.planned import plan
 
 from .shared.profiles import PUNCTUATION, SPECIAL, TEXT, Sorts, by_head, own_part
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.policy import MOST, Scored, share
 from decodescope.engine.model.layers.column import Column
@@ -39,7 +39,7 @@ class KeyNorm(Scored):
     def zones(self) -> tuple[Zone, ...]:
         return Zone("short keys", "chosen", self.short), Zone("recent", "newest", self.recent)
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return (
             None if self.short + self.recent else "key_norm keeps nothing: let short or recent be at least 1."
         )

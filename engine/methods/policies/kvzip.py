@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
@@ -20,8 +20,8 @@ from decodescope.engine.decoding.bases.policy import MOST, share
 from decodescope.engine.decoding.values.prompt import Behind, Prompt
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
 from decodescope.engine.trace.records.events import Piece
+from decodescope.engine.trace.records.head_plan import plan
 from decodescope.engine.trace.records.parts import Zone
-from decodescope.engine.trace.records.planned import plan
 
 FIRST = "\n\nRepeat the previous context exactly."
 LATER = "\n\nRepeat the part of the previous context exactly, starting with "
@@ -74,7 +74,7 @@ class KVzip(Once):
     )
     share: float = share()
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if method.depth.gap not in LACKING:
             return None
         return (

@@ -6,13 +6,13 @@ from typing import Any
 
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.policy import MOST, CachePolicy, Deed, entries, evict_oldest, share
 from decodescope.engine.model.forward.feed import Band, Middle, Sinks
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
-from decodescope.engine.model.stores.reading import Board, Choice
+from decodescope.engine.model.stores.sparse_read import Board, Choice
 from decodescope.engine.trace.records.parts import Zone
 
 
@@ -80,7 +80,7 @@ class LMInfinite(CachePolicy):
         )
         return Sinks(self.start, self.window + 1, between)
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if not self.middle or self.above < spec.n_layers:
             return None
         return (

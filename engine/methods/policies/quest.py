@@ -8,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.policy import MOST, CachePolicy
 from decodescope.engine.model.attention.attention import widened
 from decodescope.engine.model.stores.cache import PAGE, LayerStore
 from decodescope.engine.model.stores.pages import bound
-from decodescope.engine.model.stores.reading import Board, Choice, best
+from decodescope.engine.model.stores.sparse_read import Board, Choice, best
 from decodescope.engine.trace.records.events import Piece
 
 DENSE = 2  # first layers that read everything, unless somebody says otherwise
@@ -53,7 +53,7 @@ class Quest(CachePolicy):
     def picks(self) -> int:
         return self.entries
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.dense < spec.n_layers or self.dense == DENSE:
             return None
         return (

@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.policy import MOST, CachePolicy
 from decodescope.engine.model.attention.attention import capped, widened
 from decodescope.engine.model.stores.cache import LayerStore
-from decodescope.engine.model.stores.reading import Board, Choice, best
+from decodescope.engine.model.stores.sparse_read import Board, Choice, best
 from decodescope.engine.trace.records.events import Piece
 
 START, AGAIN = 2, 4  # the defaults
@@ -69,7 +69,7 @@ class TidalDecode(CachePolicy):
     def picks(self) -> int:
         return self.k
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if method.drafter.resumes:
             return (
                 f"{method.drafter.name} lets a pass begin behind the layers that its draft has run, and {self.name} chooses in "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.decoding.bases.router import Router
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Fallback(Router):
     def bar(self) -> float:
         return self.rollback
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if method.router.name != self.name or (method.sampler.greedy and not method.sampler.stateful):
             return None
         return "fallback hands over greedy choices and cannot draw: choose the sampler greedy alone, or the router entropy."

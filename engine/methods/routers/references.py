@@ -7,8 +7,8 @@ from typing import Any, ClassVar, TypeGuard
 
 import torch
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.router import Judged, Question, Router
 from decodescope.engine.model.forward.executor import EngineFault
@@ -53,7 +53,7 @@ class References(Router):
         help="of an answer above, beside, below a right reference, then of one above, beside, below a wrong one",
     )  # fmt: skip
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         lines = [x for x in self.pairs.splitlines() if x.strip()]
         if len(lines) > MOST:
             return f"references.pairs has {len(lines)} lines, more than {MOST}, the limit: give fewer."

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, recorded
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.probe import Needs, union
@@ -76,7 +76,7 @@ class Chain(Sampler):
         """Whether any stage does."""
         return any(stage.reads_text for stage in self.stages)
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         before: Sampler | None = None
         for stage in self.stages:
             if stage.constrains and before is not None:

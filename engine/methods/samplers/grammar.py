@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
@@ -57,7 +57,7 @@ class Grammar(Sampler):
         "regex", choices=DIALECTS, help="a regular expression, a JSON schema, or rules as Lark writes them"
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if not method.acceptance.keeps_law:
             return (
                 f"{method.acceptance.name} may keep a token that the grammar refuses; choose the acceptance lossless, or leave "

@@ -15,7 +15,7 @@ from decodescope.engine.model.layers.faults import require_finite
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from decodescope.engine.core.company import Company
+    from decodescope.engine.core.method_view import MethodView
     from decodescope.engine.core.spec import ModelSpec
     from decodescope.engine.decoding.bases.context import Context, Outcome
 
@@ -50,7 +50,7 @@ class Cerberus(Schedule):
         0.4, low=0.0, high=1.0, step=0.05, help="chance under which a step drafts nothing; 1: never drafts"
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return missing("cerberus", spec, "the schedule fixed")
 
     def begin(self, ctx: Context) -> None:

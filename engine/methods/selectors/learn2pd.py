@@ -7,8 +7,8 @@ from typing import cast
 import numpy as np
 import torch
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.selector import Choice, Open, Selector
 from decodescope.engine.decoding.values.chance import Chance
@@ -45,7 +45,7 @@ class Learn2PD(Selector):
     )
     cut: bool = param(True, help="drop the places behind a predicted end")
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return missing(ParallelFilter.kind, spec, "the selector threshold")
 
     @property

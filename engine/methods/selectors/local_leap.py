@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.selector import Choice, Open, Selector
 from decodescope.engine.decoding.values.chance import Chance
@@ -32,7 +32,7 @@ class LocalLeap(Selector):
     )
     radius: int = param(4, low=0, high=256, unit="places", help="how far from an anchor near is")
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.relaxed <= self.tau:
             return None
         return (

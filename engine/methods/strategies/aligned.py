@@ -5,14 +5,14 @@ from __future__ import annotations
 from math import exp
 from typing import Any, ClassVar, cast
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.details.drawn import Drawn, Text
@@ -73,7 +73,7 @@ class Aligned(Strategy):
         8, low=1, high=256, unit="texts", help="drawn one after another; the last is the run's text"
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         stages = method.sampler.in_order
         if not any(stage.constrains for stage in stages):
             return "aligned weighs what a grammar allows, and no sampler constrains the text: choose grammar as the first one."

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
@@ -56,7 +56,7 @@ class Apar(Strategy):
         help="written at once; where there are as many, a fork begins none",
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if bool(self.fork) != bool(self.child):
             return "apar.fork and apar.child belong together: give both, or neither and nothing forks."
         if self.fork and self.fork == self.child:

@@ -8,14 +8,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.policy import CHUNK, CachePolicy
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.decoding.shared.passed_over import emptied, passed_over
 from decodescope.engine.decoding.shared.plain import drawn
 from decodescope.engine.model.forward.executor import EngineFault
@@ -50,7 +50,7 @@ class BlockTransformer(Strategy):
     uses = frozenset({"sampler"})
     writes = "blocks"
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         # a model of another sort is refused as such
         return missing(KIND, spec, "the shipped model lab-blocks") if spec.block_length else None
 

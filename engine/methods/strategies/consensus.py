@@ -7,7 +7,7 @@ from typing import cast
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.trace.details.drawn import MEASURES, By, Text, elected
 from decodescope.engine.trace.records.events import EndReason
 

@@ -15,9 +15,9 @@ from decodescope.engine.core.probe import Needs
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.trace.records.chosen import Choice
+from decodescope.engine.trace.records.choices import Choice
 
 MAP = 128  # tokens of a text up to which a record has the cosines with all of them
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
@@ -46,7 +46,7 @@ class DiverseBeam(Strategy):
     plan: str = param("dense", choices=PLANS, help="how a pass reads entries that hypotheses have in common")
     block: int = param(128, low=16, high=4096, unit="entries", help="of a block, where the plan is flatten")
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.width % self.groups:
             return f"diverse_beam.width = {self.width} is not a multiple of groups = {self.groups}: choose one that is."
         return None

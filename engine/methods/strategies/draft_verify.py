@@ -9,7 +9,7 @@ from decodescope.engine.decoding.bases.acceptance import Cursor
 from decodescope.engine.decoding.bases.context import Outcome
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.settle import settle
+from decodescope.engine.decoding.record.commit_verdict import settle
 
 
 @component

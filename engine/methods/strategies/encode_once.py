@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
@@ -52,7 +52,7 @@ class EncodeOnce(Threaded):
     def reads_text(self) -> bool:
         return bool(self.asked)
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if ASKED not in self.form:
             return f"encode_once.form does not say where a question stands, so all would be the same: put {ASKED} into it."
         return None

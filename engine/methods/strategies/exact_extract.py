@@ -10,7 +10,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.details.spans import MOST, Spans, ranked
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.records.events import Iteration
 
@@ -46,7 +46,7 @@ class Jacobi(Strategy):
         0, low=0, high=65536, unit="tokens", help="guessed length of the answer, plain behind it; 0: none"
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.guess == "pad" and spec.pad_token is None:
             return f"{spec.name} names no padding token: let jacobi guess last, random, zero or prompt."
         if method.sampler.greedy and not method.sampler.stateful:

@@ -9,14 +9,14 @@ from typing import cast
 import numpy as np
 import torch
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.sampler import softmax
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.decoding.shared.plain import drawn
 from decodescope.engine.methods.drafters.shared.datastore import HELP, LARGEST, datastore
 from decodescope.engine.methods.drafters.shared.followers import lift, unigrams
@@ -109,7 +109,7 @@ class JointTokens(Strategy):
     )
     datastore: str = param("", file=True, most=LARGEST, help=HELP)
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if method.sampler.stateful:
             remembers = f"{method.sampler.name} remembers what was written before a token"
             return f"joint_tokens draws tokens together, and {remembers}: choose the sampler temperature."

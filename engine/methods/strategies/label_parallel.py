@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
@@ -78,7 +78,7 @@ class LabelParallel(Threaded):
         """The labels, each once."""
         return [x for x in dict.fromkeys(line.strip() for line in self.labels.splitlines()) if x]
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if LABEL not in self.count or INDEX not in self.mention:
             return f"label_parallel.count and mention are the same for all: put {LABEL} into the one, {INDEX} into the other."
         return None

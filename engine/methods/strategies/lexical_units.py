@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.decoding.shared.plain import drawn
 from decodescope.engine.decoding.values.tops import share
 from decodescope.engine.model.forward.feed import Feed
@@ -46,7 +46,7 @@ class LexicalUnits(Strategy):
     repeats: bool = param(False, help="let a token behind the first be the same as the one before it")
     placeholder: str = param("", help="a token, as its text or its id; empty: the model's padding token")
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if not self.placeholder and spec.pad_token is None:
             return f"{spec.name} names no padding token: name another token as lexical_units.placeholder."
         if method.sampler.constrains:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.cost.hardware import DEVICES
 from decodescope.engine.decoding.bases.acceptance import Cursor
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.settle import settle
+from decodescope.engine.decoding.record.commit_verdict import settle
 from decodescope.engine.decoding.shared.pass_time import Linear
 from decodescope.engine.model.forward.feed import Feed
 
@@ -81,7 +81,7 @@ class Pearl(Strategy):
     )
     overlap: bool = param(False, help="let both models really work at once, in two threads (CPU)")
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         drafter = method.drafter
         if not drafter.drafts or (drafter.speaks and not drafter.branches):
             return None

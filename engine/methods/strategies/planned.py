@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from decodescope.engine.core.arithmetic import cases_in, passed
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.decoding.shared.linewise import said as written
 from decodescope.engine.trace.details.searched import Planner, Rollout, Search, said
 
@@ -59,7 +59,7 @@ class Planned(Strategy):
         10.0, low=0.1, high=1e6, step=0.1, help="c_base, in how that weight grows with visits"
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         try:
             cases_in(self.tests)
         except ValueError as error:

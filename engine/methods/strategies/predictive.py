@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.acceptance import Cursor
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.settle import settle
+from decodescope.engine.decoding.record.commit_verdict import settle
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.files import missing
@@ -64,7 +64,7 @@ class Predictive(Strategy):
     def says(self) -> dict[str, Any]:
         return {**super().says(), "ticks": "branches"}
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.heads != "none" and (no := missing("exits", spec, f"{self.name}.heads = none")):
             return no
         count, d = spec.n_layers, self.exit(spec)

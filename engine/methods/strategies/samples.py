@@ -5,7 +5,7 @@ from __future__ import annotations
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.model.stores.tree import PLANS
 from decodescope.engine.trace.records.events import EndReason
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.prefix import common_prefix
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
@@ -72,7 +72,7 @@ class Skeleton(Threaded):
     points: int = param(10, low=2, high=32, unit="points", help="written at once, at most")
     length: int = param(64, low=1, high=1024, unit="tokens", help="of a point, at most")
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if NUMBER not in self.expand and POINT not in self.expand:
             return f"skeleton.expand is the same for all points: put {NUMBER} or {POINT} into it."
         return None

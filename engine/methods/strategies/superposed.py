@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.methods.drafters.shared.datastore import HELP, LARGEST, datastore
 from decodescope.engine.methods.drafters.shared.followers import interpolated
 from decodescope.engine.methods.drafters.shared.suffix_array import SuffixArray
@@ -83,7 +83,7 @@ class Superposed(Strategy):
     penalty: float = param(200.0, low=0.0, high=1000.0, unit="nats", help="for a draft that no n-gram knows")
     datastore: str = param("", file=True, most=LARGEST, help=HELP)
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if 2 * self.drafts > spec.vocab:
             room = spec.vocab // 2
             way = f"choose at most {room}" if room else "choose the strategy draft_verify"

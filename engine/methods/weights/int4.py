@@ -6,7 +6,7 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.weights import Place, Rewriting
-from decodescope.engine.model.layers.narrow import Int4
+from decodescope.engine.model.layers.compressed_matrices import Int4
 
 from .shared.rounding import by_groups, checked
 

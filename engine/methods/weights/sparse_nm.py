@@ -7,7 +7,7 @@ from torch import Tensor
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.decoding.bases.weights import Place, Rewriting
-from decodescope.engine.model.layers.narrow import Sparse
+from decodescope.engine.model.layers.compressed_matrices import Sparse
 
 
 @component

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from decodescope.engine.core.probe import Probe
 
-from .ragged import HeadStore
+from .per_head import HeadStore
 
 TILE = 128  # query rows whose attention is held at a time when only column sums are wanted
 

@@ -17,21 +17,21 @@ from ..attention.attention import by_head, capped, explicit, fused, square, wide
 from ..attention.groups import by_size, narrowed_from, widened_to
 from ..attention.segments import RopeMode, Segment, attended
 from ..layers.column import PROPAGATED
+from ..layers.deferred import Waiting
 from ..layers.gates import OPEN
 from ..layers.layer import Layer as Layer
 from ..layers.matrix import linear, moved, pack
 from ..layers.norm import doubled, rms_norm, single
 from ..layers.partial import NOTHING, Answer, Ran, Rule, Skip
-from ..layers.passing import Passing, chosen, without
 from ..layers.rope import RopeTable, rotate_
+from ..layers.row_routing import Passing, chosen, without
 from ..layers.vocabulary import Companion
-from ..layers.waiting import Waiting
 from ..stores.cache import KVCache, LayerStore
-from . import straight
+from . import plain as straight
 from .compiled import Compiled
 from .feed import Feed
-from .gap import fill
-from .sight import Sight
+from .masks import Sight
+from .skipped_kv import fill
 
 
 class Decoder:

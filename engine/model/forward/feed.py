@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..stores.reading import Board
+from ..stores.sparse_read import Board
 
 
 class Band(NamedTuple):

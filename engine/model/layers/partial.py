@@ -11,8 +11,8 @@ from torch import Tensor
 from decodescope.engine.core.probe import Probe
 from decodescope.engine.core.spec import ModelSpec
 
+from .deferred import Waiting
 from .faults import require_finite
-from .waiting import Waiting
 
 Block = Literal["attn", "ffn"]
 

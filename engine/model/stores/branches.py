@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..attention.segments import Part, Segment
 from .cache import KVCache
-from .shared import Prefix
+from .shared_prefix import Prefix
 from .store import LayerStore
 from .tree import Group, Tree, TreePlan
 

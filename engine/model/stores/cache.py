@@ -11,12 +11,12 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 
-from ..attention.beside import Aside, Beside, Kind, pending
+from ..attention.extra_kv import Aside, Beside, Kind, pending
 from ..layers.column import Column
+from ..layers.commit_plan import Moving, among
+from ..layers.deferred import Waiting
 from ..layers.memory import Memory
-from ..layers.moving import Moving, among
 from ..layers.partial import Ran
-from ..layers.waiting import Waiting
 from .store import PAGE, LayerStore
 from .tree import Shared, Tree
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from decodescope.engine.core.spec import ModelSpec
 
 from ..attention.segments import Dense, Part, Segment
-from .tail import TailStore, cut
+from .two_part import TailStore, cut
 
 BLOCK = 512  # entries that a block grows to: so many are unpacked at a time
 

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 
-from ..attention.ragged import HeadStore
+from ..attention.per_head import HeadStore
 from ..attention.segments import Dense, Segment
 from ..layers.column import Column, beside
+from ..layers.commit_plan import Moving, among
 from ..layers.memory import Memory
-from ..layers.moving import Moving, among
 from .pages import PageBounds
 
 PAGE = 16  # entries; capacities are multiples of it

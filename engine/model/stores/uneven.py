@@ -11,12 +11,12 @@ from torch import Tensor
 from decodescope.engine.core.spec import ModelSpec
 
 from ..attention.segments import Dense, Segment
+from ..layers.commit_plan import Moving
 from ..layers.memory import Memory
-from ..layers.moving import Moving
 from .cache import KVCache
-from .shared import Prefix, SharedStore
+from .shared_prefix import Prefix, SharedStore
 from .store import LayerStore
-from .tail import cut
+from .two_part import cut
 
 
 class UnevenStore(SharedStore):

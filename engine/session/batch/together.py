@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.probe import Probe
+from decodescope.engine.model.forward.batched import Asked, forward
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.executor import Executor, guarded, highest
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.forward.several import Asked, forward
 from decodescope.engine.model.layers.partial import Ran, Rule, Skip
 from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.trace.records.events import Step
@@ -276,7 +276,7 @@ def together(
     rounding, whatever the others do: with its own method, seed, caches and trace, so their methods may differ too.
 
     The sessions run by turns until all wait for a pass; those over one model are then run as one
-    (`engine/model/forward/several.py`),
+    (`engine/model/forward/batched.py`),
     over all layers for every row. Passes that leave out layers are run one by one.
 
     each: told every step of every session;  over: told of a session that has ended, and why where something was raised: it

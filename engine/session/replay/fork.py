@@ -15,9 +15,9 @@ from decodescope.engine.trace.query.causes import causes_of
 from decodescope.engine.trace.records.events import Header, Level, Step
 from decodescope.engine.trace.records.parts import said
 
-from ..heading import further, reports
+from ..compatibility import calibrated
+from ..header import further, reports
 from ..method import Method, MethodError
-from ..pairing import calibrated
 from ..session import Session
 from .forcing import Forced, kept
 

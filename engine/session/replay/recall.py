@@ -22,8 +22,8 @@ from decodescope.engine.decoding.bases.sampler import Sampler
 from decodescope.engine.decoding.values.chance import Chance, Draw, Purpose, invert
 from decodescope.engine.decoding.values.draft import ROOT, Draft, Verdict
 from decodescope.engine.trace.encoding.forks import legs
+from decodescope.engine.trace.records.auxiliary_nodes import acceptable
 from decodescope.engine.trace.records.events import Header, Step, Tops
-from decodescope.engine.trace.records.passengers import acceptable
 
 HIDDEN = (
     -1e-300

@@ -10,7 +10,7 @@ from decodescope.engine.core.component import build
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, NotRecorded
 from decodescope.engine.decoding.bases.sampler import Sampler
-from decodescope.engine.decoding.record.settle import told
+from decodescope.engine.decoding.record.commit_verdict import told
 from decodescope.engine.decoding.values.draft import ROOT, Draft, Trial, Verdict
 from decodescope.engine.methods.samplers.chain import chained
 from decodescope.engine.methods.samplers.temperature import heated

@@ -15,7 +15,7 @@ FOLLOWED = 500_000
 LANE = "target"  # a draft's lane forgets what was refused, so its books do not add up by commits alone
 
 
-class CacheBooks:
+class CacheValidator:
     """Counts the entries of every layer and KV head of the target from the changes that a trace records.
 
     `report(where, what)` is told of each contradiction; `checked` counts the changes that could be followed: none where

@@ -17,7 +17,7 @@ from ..records.phases import decides
 from ..values.grammar import OPEN
 from ..values.limits import TEXTS, TraceError
 from .explorations import consistent_explored, explorations
-from .pictures import KEPT, PictureBooks, consistent_standins, standing
+from .pictures import KEPT, PictureValidator, consistent_standins, standing
 from .vetoes import Vetoes
 
 _LAST = 1 << 53  # behind every step
@@ -78,7 +78,7 @@ class _Canvas:
     last: Fill | None = None
 
 
-class FillBooks:
+class FillValidator:
     """Follows the canvases of a run. `checked` counts the fills that were derived again, `underived` those of them whose count
     and bars could not be: of a selector that is not known, of a branch, or of a fork before another selector's turn."""
 
@@ -86,7 +86,7 @@ class FillBooks:
         self._header = header
         self._canvas: _Canvas | None = None
         self._whole = header.parent is None  # a branch begins in the midst of a canvas
-        self._pictures = PictureBooks(header)
+        self._pictures = PictureValidator(header)
         self._vetoes: Vetoes | None = None
         self.checked = self.underived = 0
 

@@ -27,7 +27,7 @@ def consistent_lines(record: Lines | None, vocab: int) -> None:
         raise TraceError("lines holds a score that is no number")
 
 
-class LineBooks:
+class LineValidator:
     """Follows the lines of a run, to hold its records against each other. `checked` counts the lines that were proposed and
     judged again; `unread` those of them whose text could not be told, so that only scores were."""
 

@@ -34,7 +34,7 @@ def standing(tokens: Mapping[int, int], place: int) -> list[int]:
     return piece
 
 
-class PictureBooks:
+class PictureValidator:
     """Follows the picture of a run, pass by pass. `derived`: whether the header tells what each pass has to settle."""
 
     def __init__(self, header: Header):

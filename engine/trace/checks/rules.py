@@ -17,7 +17,7 @@ from ..details.searched import consistent_search
 from ..details.spans import consistent_spans
 from ..details.switched import consistent_switch
 from ..details.threads import consistent_threads
-from ..records.chosen import consistent_choices
+from ..records.choices import consistent_choices
 from ..records.environment import consistent_environment
 from ..records.events import (
     SCHEMA,
@@ -36,11 +36,11 @@ from ..records.events import (
     Tops,
     Trials,
 )
-from ..records.made import consistent_made
-from ..records.passed import SIGNS
-from ..records.shadowed import Shadowed
-from ..records.shortened import consistent_cut
-from ..records.telling import Telling
+from ..records.evidence import Telling
+from ..records.passes import SIGNS
+from ..records.prompt_cut import consistent_cut
+from ..records.reference import Shadowed
+from ..records.weight_reports import consistent_made
 from ..values.formula import FormulaError, formula, relation, sentence
 from ..values.limits import TEXTS, TraceError
 from ..values.numbers import EPS, counts, known, lengths, probabilities, shaped, within

@@ -14,7 +14,7 @@ from ..records.events import Header, Prefill, Step
 ROUNDING = 1e-9  # of a mean of doubles
 
 
-class SwitchBooks:
+class SwitchValidator:
     """Follows the turns of two models through a run; `checked` counts the steps that were derived again."""
 
     def __init__(self, header: Header, prefill: Prefill | None):

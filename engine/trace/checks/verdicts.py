@@ -10,7 +10,7 @@ import numpy as np
 
 from ..records.events import TOP, DraftTree, Step, Tops, Trials
 from ..values.formula import relation
-from .decided import Decided
+from .decisions import Decided
 
 # Tops are float32: what is compared with them may differ by their rounding.
 TOLERANCE = 1e-4

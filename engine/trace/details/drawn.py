@@ -127,7 +127,7 @@ def consistent_drawn(record: Drawn | None, vocab: int) -> None:
         raise TraceError("drawn has a logarithm that is of no probability")
 
 
-class DrawnBooks:
+class DrawnTextValidator:
     """Follows the texts of a run; `checked` counts those that were derived again."""
 
     def __init__(self, header: Any):

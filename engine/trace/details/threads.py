@@ -197,7 +197,7 @@ def consistent_threads(threads: Threads, vocab: int) -> None:
         raise TraceError(f"threads holds the negative count {min(counts)}")
 
 
-class ThreadBooks:
+class ThreadValidator:
     """Follows the threads of a run, to hold its records against each other.
 
     stops: tokens that end a thread

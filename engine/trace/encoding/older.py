@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..records.events import Step, Trials
-from ..records.telling import Telling
+from ..records.evidence import Telling
 from ..values.limits import OWN
 from .typed import Reading, converter
 

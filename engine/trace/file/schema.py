@@ -11,14 +11,14 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from ..records import events, telling
+from ..records import events, evidence
 
 BEGIN, END = "<!-- fields: made from engine/trace/records/events.py -->\n", "<!-- end of fields -->\n"
 
 
 def tables() -> str:
     """Every record and part of a record: its docstring, then its fields with type and default, as Markdown."""
-    named = [*vars(events).values(), *vars(telling).values()]
+    named = [*vars(events).values(), *vars(evidence).values()]
     kinds = [x for x in named if isinstance(x, type) and dataclasses.is_dataclass(x)]
     own = [x for x in kinds if x.__module__ == events.__name__]
     return "\n".join(map(_table, dict.fromkeys([*own, *kinds])))

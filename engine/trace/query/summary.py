@@ -10,7 +10,7 @@ from decodescope.engine.core.exactness import Exactness
 from ..file.trace import Trace
 from ..records.phases import decides
 from .causes import causes_shown
-from .whose import law
+from .comparable import law
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from decodescope.engine.core.tree import depths
 
 from ..checks.notes import singles, told
 from ..checks.shares import Shares
-from ..file.given import trace_of
+from ..file.named_trace import trace_of
 from ..file.trace import Trace
 
 if TYPE_CHECKING:

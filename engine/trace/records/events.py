@@ -40,18 +40,18 @@ from ..details.threads import Ended as Ended
 from ..details.threads import Threads as Threads
 from ..details.units import Unit as Unit
 from ..details.vetoed import Veto as Veto
-from .chosen import Choice as Choice
+from .cache_change import Augmented as Augmented
+from .cache_change import Packed as Packed
+from .choices import Choice as Choice
+from .entry_scores import Scores as Scores
 from .environment import Environment as Environment
-from .exited import Exit as Exit
-from .made import Made as Made
-from .passed import Pass as Pass
-from .planned import Plan as Plan
-from .scored import Scores as Scores
-from .shadowed import Shadowed
-from .shortened import Cut as Cut
-from .stored import Augmented as Augmented
-from .stored import Packed as Packed
-from .telling import Telling
+from .evidence import Telling
+from .exits import Exit as Exit
+from .head_plan import Plan as Plan
+from .passes import Pass as Pass
+from .prompt_cut import Cut as Cut
+from .reference import Shadowed
+from .weight_reports import Made as Made
 
 SCHEMA = "1.2"
 Level = Literal["counts", "decisions", "fields"]

@@ -50,7 +50,7 @@ class _Known:
         return sum(self.costs) / len(self.costs)
 
 
-class Shelf:
+class HeldAnswers:
     """Which answers are held, without the answers: `capacity` in the unit of their sizes, one number for each query.
 
     lec:  least expected cost: (n_q / sum n) c_q, of all requests so far, also of queries that are not held; a new answer that
@@ -137,7 +137,7 @@ def replayed(lookups: Sequence[Lookup], evicts: Evicts, capacity: int) -> list[L
 
     ValueError for a query that no lookup has a cost of."""
     first = {x.query: (x.cost, x.size) for x in reversed(lookups) if not x.hit}
-    shelf, out = Shelf(evicts, capacity), []
+    shelf, out = HeldAnswers(evicts, capacity), []
     for one in lookups:
         if one.query not in first:
             raise ValueError(f"query {one.query!r} was never answered, so nothing says what it costs.")
@@ -149,7 +149,7 @@ def replayed(lookups: Sequence[Lookup], evicts: Evicts, capacity: int) -> list[L
 
 def check_lookups(lookups: Sequence[Lookup], evicts: Evicts, capacity: int) -> Iterator[str]:
     """What is wrong with the requests before a cache, which is gone through again."""
-    shelf = Shelf(evicts, capacity)
+    shelf = HeldAnswers(evicts, capacity)
     for one in lookups:
         due = shelf.hit(one.query)
         if due is None and (one.hit or one.size < 1 or one.cost < 0):

@@ -43,7 +43,7 @@ def said(header: Header, kind: str) -> dict[str, Any]:
             picture, how its passes follow from its knobs, "rows" or "cells" (engine/trace/details/pictured.py);
             ticks: of one whose
             notes tell a simulated clock of layers, which tokens run beside the first, "branches" or a "chain"
-            (engine/trace/checks/ticks.py)
+            (engine/trace/checks/pipeline.py)
     drafts, speaks, copies: of a drafter;  exact: of a depth rule
     commits: of a selector: how its choice follows from its knobs (engine/trace/checks/fills.py)
     greedy: of a sampler;  heat: the temperature that it divides the logits by;  cuts: whether it may remove tokens

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import plotly.graph_objects as go
 
-from decodescope.lab.words.style import LIGHT
+from decodescope.lab.formatting.style import LIGHT
 
 from ..chart import MUTED, chart, plain
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
 
-from decodescope.lab.words.style import LIGHT, percent
+from decodescope.lab.formatting.style import LIGHT, percent
 
 from ..chart import ACCEPT, INK, LINE, MUTED, chart, plain
 

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import Trace
 from decodescope.lab.cost.elsewhere import Pricer, Run
-from decodescope.lab.words.style import LIGHT
+from decodescope.lab.formatting.style import LIGHT
 
 from ..chart import INK, REJECT, TARGET, chart
 

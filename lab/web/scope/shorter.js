@@ -19,7 +19,7 @@ function placesAround(at, near, n) {
   return reach.map((x) => Math.min(Math.max(at + x, 0), n - 1));
 }
 
-/** Why each token would be read or not under another budget: by the rule of engine/trace/records/shortened.py. */
+/** Why each token would be read or not under another budget: by the rule of engine/trace/records/prompt_cut.py. */
 export function recut({ reason, scores, units, worth, parts, near }, budget) {
   const n = reason.length, fates = reason.map((x) => (x >= SETTLED ? x : OUTSIDE));
   const starts = units ?? reason.map((_, i) => i), value = worth ?? scores, bounds = parts ?? [0];

@@ -21,8 +21,8 @@ from decodescope.app.cli import main
 from decodescope.app.commands.bench.bench import USUAL
 from decodescope.app.commands.bench.decode import page
 from decodescope.app.commands.shared.measuring import how_questions_were_put, method_of
-from decodescope.app.runs.play import Choice
 from decodescope.app.runs.recipe import as_json, recipe
+from decodescope.app.runs.run_service import Choice
 from decodescope.engine.bench.answers import about, compositions
 from decodescope.engine.bench.clock import speed as bench
 from decodescope.engine.bench.clock.contest import Contestant, Written, agreement, take_turns

@@ -15,8 +15,8 @@ from waiting import eventually
 from decodescope.app.cli import main
 from decodescope.app.commands import report as reporting
 from decodescope.app.runs.compare.batch import Batch
-from decodescope.app.runs.compare.kept import Kept
-from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.compare.measurements import Kept
+from decodescope.app.runs.run_service import Choice, RunService
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.session.load import load
 from decodescope.engine.trace import open_trace
@@ -195,7 +195,7 @@ TIMED = {"tokens_per_s", "spent", "advice", "curve", "clock"}  # figures of a re
 
 def on_the_page(folder: Path, file: Path, batch: int) -> dict[str, Any]:
     """The report over what the page makes of the same numbers."""
-    model, play = load("lab-draft"), Play("lab-draft", "lab-draft", folder)
+    model, play = load("lab-draft"), RunService("lab-draft", "lab-draft", folder)
     play.put(target=model, draft=model)
     names, knobs = {"drafter": "draft_model", "sampler": ["temperature"]}, {"drafter": {"length": 3}}
     choice = Choice("", names, knobs, seed=5, max_new=12)

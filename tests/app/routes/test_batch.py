@@ -14,9 +14,9 @@ from toylab import HERE, Words, finished, guarded, occupied, speculative
 from waiting import eventually
 
 from decodescope.app.basis.refusal import Refused
+from decodescope.app.runs.batch_member import ONLY_STOPPED
 from decodescope.app.runs.compare.batch import MOST
-from decodescope.app.runs.compare.instep import InStep
-from decodescope.app.runs.place import ONLY_STOPPED
+from decodescope.app.runs.compare.lockstep import InStep
 from decodescope.app.runs.recipe import as_json
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.trace import check, open_trace
@@ -223,7 +223,7 @@ def test_one_waits_until_there_is_room_for_its_caches(
 ) -> None:
     """As much is free as the caches of one run and a half take."""
     need = play.memory(speculative("one", max_new=12))
-    monkeypatch.setattr("decodescope.app.runs.shelf.free", lambda: int(1.5 * need.cache / 0.9))
+    monkeypatch.setattr("decodescope.app.runs.model_pool.free", lambda: int(1.5 * need.cache / 0.9))
     record = ended(client, begun(client, text="one\ntwo\nsix", batch=3).json()["id"])
     traces = [open_trace(play.folder / f"{run}.dstrace") for run in record["runs"]]
     assert len(traces) == 3 and {

@@ -18,11 +18,11 @@ from waiting import eventually
 
 from decodescope.app.basis.refusal import Refused
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.runs.compare.kept import Kept
-from decodescope.app.runs.compare.lineup import choices_of
+from decodescope.app.runs.compare.comparison import choices_of
+from decodescope.app.runs.compare.comparison_table import COLUMNS, Figures
+from decodescope.app.runs.compare.measurements import Kept
 from decodescope.app.runs.compare.repeats import Repeat
-from decodescope.app.runs.compare.standings import COLUMNS, Figures
-from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.run_service import Choice, RunService
 from decodescope.engine.bench.clock.contest import agreement
 from decodescope.engine.bench.questions.bootstrap import interval
 from decodescope.engine.trace import open_trace
@@ -31,7 +31,7 @@ PLAIN = {"drafter": "none", "sampler": ["greedy"]}
 CHAIN = {"drafter": "draft_model", "sampler": ["greedy"]}
 
 
-def greedy(play: Play, names: dict[str, Any], **more: Any) -> Any:
+def greedy(play: RunService, names: dict[str, Any], **more: Any) -> Any:
     """A greedy run that is over."""
     channel = play.start(Choice("hello there", names, **{"max_new": 24, **more}))
     assert play._jobs[channel.run].wait(300)
@@ -61,7 +61,7 @@ def test_a_fault_of_ours_is_not_taken_for_a_run_that_is_gone(
 # ---- starting
 
 
-def test_methods_are_started_on_one_prompt(play: Play, client: TestClient) -> None:
+def test_methods_are_started_on_one_prompt(play: RunService, client: TestClient) -> None:
     said = {"prompt": "hello", "seed": 5, "new": 12, "methods": ["plain", "chain", "lookup"]}
     found = client.post("/ds/compare/start", json=said)
     assert found.status_code == 200, found.text
@@ -119,7 +119,7 @@ def test_one_sampler_is_given_to_all_where_it_is_asked_for() -> None:
     ],
 )
 def test_what_cannot_be_started_is_refused_and_nothing_is_queued(
-    play: Play, client: TestClient, change: dict[str, Any], word: str
+    play: RunService, client: TestClient, change: dict[str, Any], word: str
 ) -> None:
     said = {"prompt": "hello", "seed": 1, "new": 8, "methods": ["plain", "chain"], **change}
     found = client.post("/ds/compare/start", json=said)
@@ -136,7 +136,7 @@ def test_requests_that_are_no_object_or_too_large_are_refused(client: TestClient
     )
 
 
-def test_the_choices_say_which_presets_cannot_run_here_and_why(play: Play, client: TestClient) -> None:
+def test_the_choices_say_which_presets_cannot_run_here_and_why(play: RunService, client: TestClient) -> None:
     del play.names["draft"]
     rows = {x["key"]: x for x in client.get("/ds/compare").json()["presets"]}
     assert rows["plain"]["why"] == "" and "draft" in rows["chain"]["why"]
@@ -146,7 +146,7 @@ def test_the_choices_say_which_presets_cannot_run_here_and_why(play: Play, clien
 
 
 def test_lossless_greedy_runs_are_said_to_be_the_same_and_figures_are_those_of_the_traces(
-    play: Play, client: TestClient
+    play: RunService, client: TestClient
 ) -> None:
     a, b = greedy(play, PLAIN), greedy(play, CHAIN)
     found = asked(client, a, b)
@@ -166,7 +166,7 @@ def test_lossless_greedy_runs_are_said_to_be_the_same_and_figures_are_those_of_t
 
 
 def test_a_run_whose_text_may_differ_says_why_and_where_it_parts_from_the_plain_one(
-    play: Play, client: TestClient
+    play: RunService, client: TestClient
 ) -> None:
     heavy = greedy(play, {"policy": "h2o"}, settings={"policy": {"heavy": 2, "recent": 2}})
     plain = greedy(play, PLAIN)
@@ -184,7 +184,7 @@ def test_a_run_whose_text_may_differ_says_why_and_where_it_parts_from_the_plain_
 
 
 def test_sampled_runs_part_and_share_the_uniforms_of_the_target_s_own_tokens(
-    play: Play, client: TestClient
+    play: RunService, client: TestClient
 ) -> None:
     plain = play.start(
         Choice(
@@ -220,7 +220,7 @@ def test_sampled_runs_part_and_share_the_uniforms_of_the_target_s_own_tokens(
     assert two["shared"] == 0 and "Other seeds" in two["chance"] and "luck" in three["chance"]
 
 
-def test_other_prompts_models_and_lossy_methods_need_not_agree(play: Play, client: TestClient) -> None:
+def test_other_prompts_models_and_lossy_methods_need_not_agree(play: RunService, client: TestClient) -> None:
     a, b = greedy(play, PLAIN), play.start(Choice("another one", PLAIN, max_new=8))
     c = greedy(play, {**PLAIN, "policy": "streaming_llm"}, settings={"policy": {"sinks": 1, "recent": 8}})
     assert play._jobs[b.run].wait(300)
@@ -247,7 +247,7 @@ def test_a_run_that_has_not_begun_has_a_row_and_no_figures(play: Any, client: Te
         play.act(second, "stop")
 
 
-def test_the_table_is_a_file_with_ratios_and_no_formulas(play: Play, client: TestClient) -> None:
+def test_the_table_is_a_file_with_ratios_and_no_formulas(play: RunService, client: TestClient) -> None:
     a, b = greedy(play, PLAIN), greedy(play, CHAIN)
     runs = f"{a.run},{b.run}"
     found = client.get("/ds/compare/table.csv", params={"runs": runs, "base": "0"})
@@ -291,7 +291,9 @@ def wait(client: TestClient, name: str) -> dict[str, Any]:
     return eventually(over, "the repeats did not end")
 
 
-def test_repeats_give_every_ratio_an_interval_and_record_nothing(play: Play, client: TestClient) -> None:
+def test_repeats_give_every_ratio_an_interval_and_record_nothing(
+    play: RunService, client: TestClient
+) -> None:
     channels = [greedy(play, PLAIN), greedy(play, CHAIN), finished(play, prompt="hello there")]
     before = sorted(play.folder.iterdir())
     begun = client.post("/ds/compare/repeat", json={"runs": [x.run for x in channels], "times": 4})
@@ -316,7 +318,7 @@ def test_repeats_give_every_ratio_an_interval_and_record_nothing(play: Play, cli
     ]
 
 
-def test_repeats_are_kept_and_told_by_another_server(play: Play, client: TestClient) -> None:
+def test_repeats_are_kept_and_told_by_another_server(play: RunService, client: TestClient) -> None:
     channels = [greedy(play, PLAIN), greedy(play, CHAIN)]
     begun = client.post("/ds/compare/repeat", json={"runs": [x.run for x in channels], "times": 3}).json()
     ended = wait(client, begun["id"])
@@ -335,7 +337,7 @@ def test_repeats_are_kept_and_told_by_another_server(play: Play, client: TestCli
 def test_what_is_kept_is_bounded_and_a_damaged_record_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("decodescope.app.runs.compare.kept.MOST", 3)
+    monkeypatch.setattr("decodescope.app.runs.compare.measurements.MOST", 3)
     kept = Kept(tmp_path / "kept")
     for i in range(5):
         kept.write(f"{i:016x}", {"i": i})
@@ -345,7 +347,7 @@ def test_what_is_kept_is_bounded_and_a_damaged_record_is_none(
     assert kept.read(f"{4:016x}") is None and kept.read("../kept") is None
 
 
-def test_a_ratio_is_that_of_the_rates_of_one_round(play: Play) -> None:
+def test_a_ratio_is_that_of_the_rates_of_one_round(play: RunService) -> None:
     made = Repeat(play, [greedy(play, PLAIN), greedy(play, CHAIN)], 3)
     for _ in range(3):
         made.step()
@@ -356,7 +358,7 @@ def test_a_ratio_is_that_of_the_rates_of_one_round(play: Play) -> None:
     assert found["median"] == sorted(each)[1] and found["interval"] == interval(each, sure=0.95)
 
 
-def test_stopped_repeats_keep_the_rounds_that_were_made(play: Play) -> None:
+def test_stopped_repeats_keep_the_rounds_that_were_made(play: RunService) -> None:
     made = Repeat(play, [greedy(play, PLAIN), greedy(play, CHAIN)], 9)
     for _ in range(2):
         made.step()
@@ -420,7 +422,7 @@ def test_what_cannot_be_repeated_is_refused_in_a_sentence(play: Any, client: Tes
 # ---- one stream
 
 
-def test_a_stream_of_two_runs_has_every_step_of_both_from_where_a_reader_was(play: Play) -> None:
+def test_a_stream_of_two_runs_has_every_step_of_both_from_where_a_reader_was(play: RunService) -> None:
     a, b = greedy(play, PLAIN), greedy(play, CHAIN)
     with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as client:
         text = client.get("/ds/compare/events", params={"runs": f"{a.run},{b.run}", "after": "-1,1"}).text
@@ -444,7 +446,7 @@ def test_a_stream_of_two_runs_has_every_step_of_both_from_where_a_reader_was(pla
 
 
 def test_a_refused_line_up_is_stopped_again(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decodescope.app.runs.compare import lineup
+    from decodescope.app.runs.compare import comparison
 
     started = []
     real = play.start
@@ -458,5 +460,5 @@ def test_a_refused_line_up_is_stopped_again(play: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr(play, "start", start)
     said = {"prompt": "hello", "seed": 1, "new": 4000, "methods": ["plain", "chain"]}
     with pytest.raises(Refused, match="16 runs"):
-        lineup.begin_all(play, choices_of(said))
+        comparison.begin_all(play, choices_of(said))
     assert play._jobs[started[0].run].wait(60) and play._jobs[started[0].run].status in ("cancelled", "done")

@@ -13,8 +13,8 @@ from toylab import finished, speculative
 from waiting import eventually
 
 from decodescope.app.routes import debugger as debugging
-from decodescope.app.runs.channel import Channel
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.run_service import RunService
 from decodescope.engine.core.component import registry
 from decodescope.engine.trace import open_trace
 from decodescope.lab import explain
@@ -48,7 +48,7 @@ def standing(channel: Channel) -> None:
     eventually(lambda: channel.status in ("paused", "done", "failed", "cancelled"))
 
 
-def over(play: Play, run: str) -> Channel:
+def over(play: RunService, run: str) -> Channel:
     assert play._jobs[run].wait(120)
     found = play.find(run)
     assert found is not None
@@ -76,7 +76,7 @@ def test_the_language_is_told_and_a_text_is_checked(client: TestClient) -> None:
     refusal(client, "conditions", text=3)
 
 
-def test_a_search_finds_steps_in_both_directions(play: Play, client: TestClient) -> None:
+def test_a_search_finds_steps_in_both_directions(play: RunService, client: TestClient) -> None:
     channel = finished(play, max_new=40)
     steps = channel.steps(0, channel.count)
     due = [x.step for x in steps if x.accepted == 0]
@@ -105,7 +105,7 @@ def test_a_search_finds_steps_in_both_directions(play: Play, client: TestClient)
 
 
 def test_a_long_search_says_where_to_go_on(
-    play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch
+    play: RunService, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = finished(play, max_new=40)
     monkeypatch.setattr(debugging, "SEARCH_S", -1.0)
@@ -188,7 +188,7 @@ def test_breaks_that_cannot_be_are_refused(play: Any, client: TestClient) -> Non
 # ---- what if
 
 
-def test_a_verdict_is_derived_again_with_another_draw(play: Play, client: TestClient) -> None:
+def test_a_verdict_is_derived_again_with_another_draw(play: RunService, client: TestClient) -> None:
     channel = finished(play, max_new=40)
     path = f"run/{channel.run}/whatif"
     step = next(x for x in channel.steps(0, 40) if x.trials and not x.trials.ok[0] and x.trials.p[0] > 1e-6)
@@ -212,7 +212,7 @@ def test_a_verdict_is_derived_again_with_another_draw(play: Play, client: TestCl
     )
 
 
-def test_what_makes_no_question_is_refused(play: Play, client: TestClient) -> None:
+def test_what_makes_no_question_is_refused(play: RunService, client: TestClient) -> None:
     channel = finished(play, max_new=12)
     path = f"run/{channel.run}/whatif"
     for body in [
@@ -236,7 +236,7 @@ def test_what_makes_no_question_is_refused(play: Play, client: TestClient) -> No
 # ---- forks
 
 
-def test_a_fork_is_queued_named_and_known(play: Play, client: TestClient) -> None:
+def test_a_fork_is_queued_named_and_known(play: RunService, client: TestClient) -> None:
     channel = finished(play, max_new=40)
     at = next(x for x in channel.steps(2, 40) if x.path == [] and x.draft is not None)
     said = post(
@@ -290,7 +290,7 @@ CHANGES: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
 ]
 
 
-def test_a_fork_goes_on_with_its_change(play: Play, client: TestClient) -> None:
+def test_a_fork_goes_on_with_its_change(play: RunService, client: TestClient) -> None:
     channel = finished(play, max_new=30)
     for change, kind, due in CHANGES:
         made = over(play, post(client, f"run/{channel.run}/fork", step=3, change=change)["run"])
@@ -304,7 +304,7 @@ def test_a_fork_goes_on_with_its_change(play: Play, client: TestClient) -> None:
     assert sum(len(x.emitted) for x in longer.steps(0, 99)) == 44 and longer.wire.header.seed == 5
 
 
-def test_every_kind_of_knob_of_the_drafter_is_offered_to_a_fork(play: Play, client: TestClient) -> None:
+def test_every_kind_of_knob_of_the_drafter_is_offered_to_a_fork(play: RunService, client: TestClient) -> None:
     names = {"drafter": "rsd_c", "sampler": ["temperature"]}
     choice = replace(speculative(max_new=8), names=names, settings={"drafter": {"branching": "3,1"}})
     channel = over(play, play.start(choice).run)
@@ -349,7 +349,7 @@ def test_a_fork_of_a_paused_run_does_not_wait_for_it(play: Any, client: TestClie
 
 
 def test_what_cannot_be_forked_is_refused(
-    play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch
+    play: RunService, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = finished(play, max_new=20)
     path = f"run/{channel.run}/fork"
@@ -384,7 +384,7 @@ def test_what_cannot_be_forked_is_refused(
 
 
 def test_a_trace_that_names_a_file_is_not_forked_by_the_page(
-    play: Play, client: TestClient, tmp_path: Path
+    play: RunService, client: TestClient, tmp_path: Path
 ) -> None:
     channel = finished(play, max_new=12)
     assert channel.wire is not None
@@ -394,7 +394,7 @@ def test_a_trace_that_names_a_file_is_not_forked_by_the_page(
     assert "names a file" in refusal(client, f"run/{channel.run}/whatif", step=1, node=1, u=0.5)
 
 
-def test_no_nesting_of_a_request_is_kept_in_a_trace(play: Play, client: TestClient) -> None:
+def test_no_nesting_of_a_request_is_kept_in_a_trace(play: RunService, client: TestClient) -> None:
     channel = finished(play, max_new=12)
     deep: Any = 1
     for _ in range(80):

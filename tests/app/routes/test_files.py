@@ -11,8 +11,8 @@ from starlette.testclient import TestClient
 
 from decodescope.app.runs import files as kept_files
 from decodescope.app.runs.forks import fork
-from decodescope.app.runs.play import Choice, Play
 from decodescope.app.runs.recipe import as_json, from_json, recipe, recorded
+from decodescope.app.runs.run_service import Choice, RunService
 from decodescope.engine.core import files
 
 PLACE = "/ds/files/drafter/rest/datastore"
@@ -35,7 +35,9 @@ def bring(client: TestClient, content: bytes = TEXT, place: str = PLACE, name: s
     return client.post(place, params={"name": name}, content=content)
 
 
-def test_a_file_that_was_brought_is_run_recorded_forked_and_copied(play: Play, client: TestClient) -> None:
+def test_a_file_that_was_brought_is_run_recorded_forked_and_copied(
+    play: RunService, client: TestClient
+) -> None:
     value = bring(client).json()["value"]
     assert value.startswith("notes.txt@") and [x.name for x in play.files.folder.iterdir()] == [
         files.hash_of(value)
@@ -59,7 +61,7 @@ def test_a_file_that_was_brought_is_run_recorded_forked_and_copied(play: Play, c
 
 
 def test_a_file_that_is_not_here_and_a_path_are_refused_alike_before_anything_is_opened(
-    play: Play, tmp_path: Path
+    play: RunService, tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("1 2 3")
@@ -91,7 +93,7 @@ def test_a_file_that_is_not_here_and_a_path_are_refused_alike_before_anything_is
     ],
 )
 def test_what_cannot_serve_is_refused_and_not_kept(
-    play: Play, client: TestClient, content: bytes, why: str
+    play: RunService, client: TestClient, content: bytes, why: str
 ) -> None:
     answer = bring(client, content)
     assert answer.status_code == 422 and why in answer.json()["error"] and "\n" not in answer.json()["error"]
@@ -101,7 +103,9 @@ def test_what_cannot_serve_is_refused_and_not_kept(
 @pytest.mark.parametrize(
     "place", ["drafter/rest/nodes", "drafter/none/datastore", "models/rest/datastore", "drafter/rest/x"]
 )
-def test_a_file_is_taken_only_for_a_knob_that_reads_one(play: Play, client: TestClient, place: str) -> None:
+def test_a_file_is_taken_only_for_a_knob_that_reads_one(
+    play: RunService, client: TestClient, place: str
+) -> None:
     answer = bring(client, place=f"/ds/files/{place}")
     assert answer.status_code == 422 and "taken for a knob that reads one" in answer.json()["error"]
     assert not play.files.folder.exists()
@@ -111,7 +115,7 @@ def test_a_file_is_taken_only_for_a_knob_that_reads_one(play: Play, client: Test
     "name", ["../../etc/passwd", "..", "a/b\\c:d", "<script>", "x" * 900, "\0", "\u202egnp.exe", ""]
 )
 def test_no_name_leads_out_of_the_folder_or_into_markup(
-    play: Play, client: TestClient, name: str, tmp_path: Path
+    play: RunService, client: TestClient, name: str, tmp_path: Path
 ) -> None:
     before = {x for x in tmp_path.rglob("*") if x.is_file()}
     value = bring(client, name=name).json()["value"]
@@ -120,13 +124,13 @@ def test_no_name_leads_out_of_the_folder_or_into_markup(
     assert not set(value) & set("/\\<>:\0\u202e") and play.check(chosen(value)) == ""
 
 
-def test_another_site_brings_nothing(play: Play, client: TestClient) -> None:
+def test_another_site_brings_nothing(play: RunService, client: TestClient) -> None:
     answer = client.post(PLACE, content=TEXT, headers={"origin": "http://elsewhere"})
     assert answer.status_code == 403 and not play.files.folder.exists()
 
 
 def test_the_oldest_files_go_when_there_are_too_many(
-    play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch
+    play: RunService, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_files, "HELD", 25)
     values = [bring(client, b"%d" % i * 10).json()["value"] for i in range(4)]

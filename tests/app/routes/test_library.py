@@ -19,9 +19,9 @@ from decodescope.app.basis.places import NAME, STAR, tidy
 from decodescope.app.basis.refusal import Refused
 from decodescope.app.runs import library as shelves
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.runs.composed import Choice
+from decodescope.app.runs.composition import Choice
 from decodescope.app.runs.library import BIN, Library
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.run_service import RunService
 from decodescope.app.runs.stream import Reader, stream
 from decodescope.engine.trace import PARTIAL, TraceWriter, open_trace
 from decodescope.engine.trace.encoding import disk
@@ -33,7 +33,7 @@ def listed(client: TestClient) -> dict[str, Any]:
     return {row["run"]: row for row in client.get("/ds/library").json()["rows"] if not row.get("example")}
 
 
-def test_a_row_tells_what_its_trace_holds(play: Play, client: TestClient) -> None:
+def test_a_row_tells_what_its_trace_holds(play: RunService, client: TestClient) -> None:
     first, second = finished(play, max_new=12), finished(play, prompt="another one", max_new=30)
     found = client.get("/ds/library").json()
     own = [row for row in found["rows"] if not row.get("example")]
@@ -60,7 +60,7 @@ def test_many_steps_make_few_columns_of_the_same_mean() -> None:
 
 
 def test_a_long_list_is_read_bit_by_bit(
-    play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch
+    play: RunService, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = {finished(play, max_new=4).run for _ in range(3)}
     monkeypatch.setattr(shelves, "AT_ONCE_S", -1.0)
@@ -72,7 +72,7 @@ def test_a_long_list_is_read_bit_by_bit(
 
 
 def test_what_was_read_is_read_again_only_when_the_file_changes(
-    play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch
+    play: RunService, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = finished(play, max_new=6)
     before = listed(client)[channel.run]
@@ -86,7 +86,7 @@ def test_what_was_read_is_read_again_only_when_the_file_changes(
     assert read == [channel.path] and torn["damage"] and str(channel.path.parent) not in json.dumps(torn)
 
 
-def test_a_file_that_is_no_trace_is_listed_with_the_reason(play: Play, client: TestClient) -> None:
+def test_a_file_that_is_no_trace_is_listed_with_the_reason(play: RunService, client: TestClient) -> None:
     path = play.folder / f"{'ab' * 8}.dstrace"
     path.write_bytes(b"something else")
     (play.folder / "notes.dstrace").write_bytes(b"not one of our names")
@@ -97,12 +97,12 @@ def test_a_file_that_is_no_trace_is_listed_with_the_reason(play: Play, client: T
 
 
 def test_a_trace_is_named_starred_and_found_like_that_after_a_restart(
-    play: Play, client: TestClient, tmp_path: Path
+    play: RunService, client: TestClient, tmp_path: Path
 ) -> None:
     run = finished(play).run
     assert client.post(f"/ds/library/{run}/name", json={"value": "  first \n try "}).status_code == 200
     assert client.post(f"/ds/library/{run}/star", json={"value": True}).status_code == 200
-    again = {row["run"]: row for row in Library(Play("toy", None, tmp_path)).listed()["rows"]}[run]
+    again = {row["run"]: row for row in Library(RunService("toy", None, tmp_path)).listed()["rows"]}[run]
     assert again["title"] == "first try" and again["star"]
     client.post(f"/ds/library/{run}/star", json={"value": False})
     client.post(f"/ds/library/{run}/name", json={"value": ""})
@@ -123,7 +123,7 @@ def test_a_trace_is_named_starred_and_found_like_that_after_a_restart(
     ],
 )
 def test_a_change_that_makes_no_sense_is_refused_in_a_sentence(
-    play: Play, client: TestClient, action: str, body: Any, status: int
+    play: RunService, client: TestClient, action: str, body: Any, status: int
 ) -> None:
     run = finished(play, max_new=3).run
     answer = client.post(f"/ds/library/{run}/{action}", json=body)
@@ -132,7 +132,7 @@ def test_a_change_that_makes_no_sense_is_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize("run", ["..%2f..%2fx", "zz", "0" * 16, "%00"])
-def test_only_traces_of_the_folder_can_be_changed(play: Play, client: TestClient, run: str) -> None:
+def test_only_traces_of_the_folder_can_be_changed(play: RunService, client: TestClient, run: str) -> None:
     for action in ("name", "star", "delete", "restore"):
         answer = client.post(f"/ds/library/{run}/{action}", json={"value": "x" if action == "name" else True})
         assert answer.status_code in (404, 422) and "error" in answer.json()
@@ -146,7 +146,7 @@ def test_only_traces_of_the_folder_can_be_changed(play: Play, client: TestClient
 
 
 def test_a_deleted_trace_can_be_brought_back_with_name_and_star(
-    play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch
+    play: RunService, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = finished(play)
     run, data = channel.run, channel.path.read_bytes()
@@ -181,7 +181,7 @@ def test_a_run_that_goes_cannot_be_deleted(play: Any, client: TestClient) -> Non
 
 
 def test_what_a_run_left_behind_is_listed_opened_deleted_and_brought_back(
-    play: Play, client: TestClient
+    play: RunService, client: TestClient
 ) -> None:
     channel = finished(play, max_new=40)
     whole, count = channel.path.read_bytes(), channel.count
@@ -220,7 +220,7 @@ def test_a_run_that_waited_when_its_server_ended_is_listed_as_not_begun(
         left = waiting.path.with_name(waiting.path.name + PARTIAL)
         assert not listed(client), "here they are going"
         shelf = TestClient(
-            guarded(Play("toy", None, play.folder)), base_url=HERE
+            guarded(RunService("toy", None, play.folder)), base_url=HERE
         )  # what the next server finds
         row = listed(shelf)[waiting.run]
         assert row["damage"] == "not begun: its program ended while the run waited" and row["steps"] == 0
@@ -241,15 +241,15 @@ def test_so_is_one_whose_models_were_still_to_be_loaded(
 ) -> None:
     asked = Event()
 
-    def bring(self: Play, names: dict[str, str]) -> dict[str, Any]:
+    def bring(self: RunService, names: dict[str, str]) -> dict[str, Any]:
         assert asked.wait(60)
         raise Refused("There is no room for lab-draft.")
 
-    monkeypatch.setattr(Play, "bring", bring)
-    play = Play("lab-draft", None, tmp_path)
+    monkeypatch.setattr(RunService, "bring", bring)
+    play = RunService("lab-draft", None, tmp_path)
     try:
         waiting = play.start(Choice("Say hello.", {"drafter": "prompt_lookup"}, {}, max_new=4, chat=True))
-        row = listed(TestClient(guarded(Play("toy", None, tmp_path)), base_url=HERE))[waiting.run]
+        row = listed(TestClient(guarded(RunService("toy", None, tmp_path)), base_url=HERE))[waiting.run]
         assert row["damage"].startswith("not begun") and row["steps"] == 0 and row["model"] == "lab-draft"
         assert row["named"] == "prompt lookup + greedy: Say hello." == waiting.named
         asked.set()
@@ -268,7 +268,7 @@ def test_a_run_that_finds_no_room_in_the_queue_leaves_nothing(play: ToyPlay) -> 
     assert [x.suffix for x in play.folder.iterdir()] == [".dstrace"]
 
 
-def test_nothing_is_changed_for_another_page_s_request(play: Play) -> None:
+def test_nothing_is_changed_for_another_page_s_request(play: RunService) -> None:
     run = finished(play).run
     with TestClient(guarded(play), base_url=HERE) as client:
         for headers in ({}, {"origin": "http://evil.example"}, {"origin": "null"}):
@@ -302,7 +302,7 @@ def sent(client: TestClient, data: bytes, name: str = "mine.dstrace") -> Any:
 
 
 def test_a_trace_of_another_machine_is_added_and_shown(
-    play: Play, client: TestClient, tmp_path_factory: Any
+    play: RunService, client: TestClient, tmp_path_factory: Any
 ) -> None:
     other = toy_play(tmp_path_factory.mktemp("other"))
     channel = finished(other)
@@ -321,7 +321,7 @@ def test_a_trace_of_another_machine_is_added_and_shown(
 
 
 def test_a_torn_trace_is_added_as_far_as_it_is_whole(
-    play: Play, client: TestClient, tmp_path_factory: Any
+    play: RunService, client: TestClient, tmp_path_factory: Any
 ) -> None:
     other = toy_play(tmp_path_factory.mktemp("other"))
     channel = finished(other)
@@ -360,7 +360,7 @@ def hostile(data: bytes) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", list(hostile(b"x" * 100)))
 def test_a_hostile_file_is_refused_in_one_sentence_and_leaves_nothing(
-    play: Play, client: TestClient, kind: str
+    play: RunService, client: TestClient, kind: str
 ) -> None:
     answer = sent(client, hostile(examples()[0].path.read_bytes())[kind], "<img src=x>.dstrace")
     told = answer.json()["error"]
@@ -370,7 +370,7 @@ def test_a_hostile_file_is_refused_in_one_sentence_and_leaves_nothing(
     assert not list(play.folder.iterdir())
 
 
-def written(play: Play, many: int, piece: str, steps: int = 1) -> bytes:
+def written(play: RunService, many: int, piece: str, steps: int = 1) -> bytes:
     """A trace of well-formed steps of `many` accepted nodes, each the same token, which stands for `piece`."""
     source = open_trace(finished(play, max_new=4).path)
     path = play.folder / "made.dstrace"
@@ -409,7 +409,7 @@ def written(play: Play, many: int, piece: str, steps: int = 1) -> bytes:
     ],
 )
 def test_a_small_file_that_would_fill_the_memory_is_refused(
-    play: Play, client: TestClient, many: int, piece: str, steps: int, says: str
+    play: RunService, client: TestClient, many: int, piece: str, steps: int, says: str
 ) -> None:
     """Every record keeps to its limit, and yet one token of a long text is there thousands of times."""
     data = written(play, many, piece, steps)
@@ -419,7 +419,7 @@ def test_a_small_file_that_would_fill_the_memory_is_refused(
     assert not list(play.folder.iterdir())
 
 
-def test_what_is_sent_at_once_is_bounded(play: Play, client: TestClient) -> None:
+def test_what_is_sent_at_once_is_bounded(play: RunService, client: TestClient) -> None:
     assert sent(client, written(play, 100, "x" * 4000, 60)).status_code == 200
     channel = play.find("f" * 16)
 
@@ -432,7 +432,7 @@ def test_what_is_sent_at_once_is_bounded(play: Play, client: TestClient) -> None
     assert len(client.get(f"/ds/run/{channel.run}/range?from=0&to=60").content) < 6 << 20
 
 
-def test_a_file_above_the_limit_is_refused_before_it_is_kept(play: Play, client: TestClient) -> None:
+def test_a_file_above_the_limit_is_refused_before_it_is_kept(play: RunService, client: TestClient) -> None:
     answer = client.post("/ds/library", headers={"content-length": str((64 << 20) + 1)})
     assert answer.status_code == 413 and "64 MiB" in answer.json()["error"]
     assert not list(play.folder.iterdir())
@@ -441,7 +441,7 @@ def test_a_file_above_the_limit_is_refused_before_it_is_kept(play: Play, client:
 # ---- saved in other forms
 
 
-def test_a_run_is_saved_as_perfetto_events(play: Play, client: TestClient) -> None:
+def test_a_run_is_saved_as_perfetto_events(play: RunService, client: TestClient) -> None:
     channel = finished(play)
     answer = client.get(f"/ds/run/{channel.run}/perfetto.json")
     events = answer.json()["traceEvents"]
@@ -451,7 +451,7 @@ def test_a_run_is_saved_as_perfetto_events(play: Play, client: TestClient) -> No
 
 
 def test_a_library_without_its_folder_is_empty(tmp_path: Path) -> None:
-    library = Library(Play("lab", None, tmp_path / "none"))
+    library = Library(RunService("lab", None, tmp_path / "none"))
     assert [row["run"] for row in library.listed()["rows"]] == [x.run for x in examples()]
     with pytest.raises(Refused, match="not here any more"):
         library.star("0" * 16, True)

@@ -17,8 +17,8 @@ from waiting import eventually
 from decodescope.app.basis.refusal import Refused
 from decodescope.app.routes import cache as caching
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.runs.channel import RING
-from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.record_stream import RING
+from decodescope.app.runs.run_service import Choice, RunService
 from decodescope.engine.session.method import Method
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace import End, TraceError, TraceWriter, open_trace, read_header
@@ -49,14 +49,14 @@ BEAMS = Choice(PROMPT, {"strategy": "beam"}, {"strategy": {"width": 5}}, max_new
 OTHER = "another text, which no other test reads"
 
 
-def ran(play: Play, choice: Choice) -> Any:
+def ran(play: RunService, choice: Choice) -> Any:
     """A finished run of the choice."""
     channel = play.start(choice)
     assert play._jobs[channel.run].wait(300)
     return channel
 
 
-def counting(play: Play) -> Session:
+def counting(play: RunService) -> Session:
     """A run that keeps counts alone."""
     window = Method.named({"policy": "window"}, {"policy": {"size": 8}})
     return Session(play.models["target"], window, Words().encode(PROMPT), max_new_tokens=6, level="counts")
@@ -83,7 +83,7 @@ def bytes_of(text: str) -> np.ndarray:
 # ---- answers
 
 
-def test_the_map_says_what_the_last_pass_did_not_read(play: Play, client: TestClient) -> None:
+def test_the_map_says_what_the_last_pass_did_not_read(play: RunService, client: TestClient) -> None:
     text = f"{PROMPT}, and sees another dog asleep in the sun"
     channel = ran(play, Choice(text, {"policy": "quest"}, {"policy": {"entries": 48, "dense": 1}}, max_new=6))
     answer = told(client, channel.run, step=4)
@@ -95,7 +95,7 @@ def test_the_map_says_what_the_last_pass_did_not_read(play: Play, client: TestCl
     assert told(client, ran(play, ALL).run, step=4)["read"] is None
 
 
-def test_the_map_and_one_head_are_those_of_the_records(play: Play, client: TestClient) -> None:
+def test_the_map_and_one_head_are_those_of_the_records(play: RunService, client: TestClient) -> None:
     channel = ran(play, H2O)
     lives = lives_of(channel)
     found = told(client, channel.run, step=9)
@@ -130,7 +130,7 @@ def test_the_map_and_one_head_are_those_of_the_records(play: Play, client: TestC
     assert all(lives.kept(9)[2, x[0]] for x in one["rows"])
 
 
-def test_the_life_of_an_entry_ends_where_the_record_says(play: Play, client: TestClient) -> None:
+def test_the_life_of_an_entry_ends_where_the_record_says(play: RunService, client: TestClient) -> None:
     channel = ran(play, H2O)
     lives = lives_of(channel)
     p = int(np.argmax((lives.left(23) < 24).sum(0) * (np.arange(lives.length[23]) > 40)))
@@ -160,7 +160,7 @@ def test_the_life_of_an_entry_ends_where_the_record_says(play: Play, client: Tes
 
 
 def test_what_a_full_cache_says_is_told_of_each_step_and_over_all(
-    play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch
+    play: RunService, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = ran(play, SHADOWED)
     series, shadows = (
@@ -208,7 +208,7 @@ def test_what_a_full_cache_says_is_told_of_each_step_and_over_all(
         play.start(Choice(PROMPT, {"strategy": "samples"}, shadow=True))
 
 
-def test_a_lost_text_is_found_and_two_runs_are_compared(play: Play, client: TestClient) -> None:
+def test_a_lost_text_is_found_and_two_runs_are_compared(play: RunService, client: TestClient) -> None:
     sinks, all_, h2o = (ran(play, x) for x in (SINKS, ALL, H2O))
     other = finished(play, prompt="something else")
     found = told(client, sinks.run, "/find", text=" i j k l", step=23)
@@ -231,7 +231,7 @@ def test_a_lost_text_is_found_and_two_runs_are_compared(play: Play, client: Test
 
 
 def test_attention_is_shown_where_it_was_recorded_and_can_be_recorded_again(
-    play: Play, client: TestClient
+    play: RunService, client: TestClient
 ) -> None:
     channel = ran(play, ALL)
     assert told(client, channel.run, "/attention", step=3)["layers"] == []
@@ -255,7 +255,7 @@ def test_attention_is_shown_where_it_was_recorded_and_can_be_recorded_again(
     assert heavy["measured"] == "step" and heavy["recorded"] == [0, 1, 4, 5]
 
 
-def test_a_long_run_is_answered_in_parts(play: Play, client: TestClient, tmp_path: Path) -> None:
+def test_a_long_run_is_answered_in_parts(play: RunService, client: TestClient, tmp_path: Path) -> None:
     """Steps that are no longer in memory, more positions than a map has columns, more steps than a series has points."""
     count, run = RING + 600, "ab" * 8
     path = play.folder / f"{run}.dstrace"
@@ -309,7 +309,7 @@ def test_a_long_run_is_answered_in_parts(play: Play, client: TestClient, tmp_pat
     ],
 )
 def test_a_question_that_makes_no_sense_is_refused_in_a_sentence(
-    client: TestClient, play: Play, path: str, asked: Any
+    client: TestClient, play: RunService, path: str, asked: Any
 ) -> None:
     channel = ran(play, Choice(PROMPT, max_new=3))
     found = client.get(f"/ds/run/{channel.run}/cache{path}", params=asked)
@@ -319,7 +319,7 @@ def test_a_question_that_makes_no_sense_is_refused_in_a_sentence(
 
 
 def test_runs_that_cannot_be_compared_and_records_without_evictions_are_refused(
-    play: Play, client: TestClient
+    play: RunService, client: TestClient
 ) -> None:
     one, two = ran(play, ALL), ran(play, Choice("another prompt", max_new=3))
 
@@ -347,7 +347,7 @@ def test_runs_that_cannot_be_compared_and_records_without_evictions_are_refused(
     play.act(play.channels()[found.json()["run"]], "stop")
 
 
-def test_a_header_is_read_without_the_rest(play: Play, tmp_path: Path) -> None:
+def test_a_header_is_read_without_the_rest(play: RunService, tmp_path: Path) -> None:
     path = ran(play, Choice(PROMPT, max_new=3)).path
     whole = open_trace(path)
     assert (

@@ -15,9 +15,9 @@ from decodescope.app.basis.refusal import Refused
 from decodescope.app.runs.catalogue.commands import COMMANDS
 from decodescope.app.runs.catalogue.parts import book
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.chosen import matching
-from decodescope.app.runs.play import Choice, Play
+from decodescope.app.runs.preset_choice import matching
 from decodescope.app.runs.recipe import from_json, using
+from decodescope.app.runs.run_service import Choice, RunService
 from decodescope.engine.core.component import KINDS, OF_MODEL, registry
 from decodescope.engine.core.roles import TARGET
 
@@ -26,7 +26,7 @@ CHOSEN = f"document.querySelector('{OPEN} [aria-selected=true]')?.dataset.name"
 METHOD = "document.querySelector('#ds-preset input')?.value"
 
 
-def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, play: Play) -> None:
+def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, play: RunService) -> None:
     found = client.get("/ds/catalogue").json()
     told = {(x["kind"], x["name"]): x for x in found["parts"]}
     assert set(told) == {
@@ -123,7 +123,7 @@ def test_every_preset_has_a_link_that_brings_it_back(client: TestClient) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_part_is_used_in_the_place_of_the_one_of_its_kind(play: Play, kind: str) -> None:
+def test_a_part_is_used_in_the_place_of_the_one_of_its_kind(play: RunService, kind: str) -> None:
     before = Choice("words", PRESETS["tree"].names, PRESETS["tree"].settings, seed=3, max_new=9)
     for name in set(registry(kind)) - {"chain"}:
         made = using(before, kind, name, play.check)
@@ -143,7 +143,7 @@ def test_a_part_is_used_in_the_place_of_the_one_of_its_kind(play: Play, kind: st
         assert why in said and bool(said) is bool(why), f"{name}: what can be used is put so that it runs"
 
 
-def test_a_transform_of_weights_goes_behind_the_target(play: Play) -> None:
+def test_a_transform_of_weights_goes_behind_the_target(play: RunService) -> None:
     before = Choice(
         "words", PRESETS["tree"].names, models={**play.names, TARGET: f"{play.names[TARGET]}@int4 group=64"}
     )
@@ -155,7 +155,7 @@ def test_a_transform_of_weights_goes_behind_the_target(play: Play) -> None:
         )
 
 
-def test_a_rule_brings_a_drafter_that_it_can_judge_and_samplers_stand_in_a_row(play: Play) -> None:
+def test_a_rule_brings_a_drafter_that_it_can_judge_and_samplers_stand_in_a_row(play: RunService) -> None:
     tree = Choice("x", PRESETS["tree"].names, PRESETS["tree"].settings)
     assert using(tree, "acceptance", "spectr", play.check).names["drafter"] == "chains"
     chain = using(tree, "schedule", "goodput", play.check)

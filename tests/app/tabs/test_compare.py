@@ -12,8 +12,8 @@ from toylab import HOSTILE, finished, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.runs.compare.kept import Kept
-from decodescope.app.runs.play import Choice
+from decodescope.app.runs.compare.measurements import Kept
+from decodescope.app.runs.run_service import Choice
 from decodescope.app.server import app
 from decodescope.engine.bench.clock.contest import agreement
 from decodescope.engine.trace import Trace, open_trace

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from toylab import finished
 
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.run_service import RunService
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.cost import DTYPE_BITS, cost_of, ops_of, speedup
 from decodescope.engine.cost.hardware import DEVICES, HardwareProfile
@@ -230,7 +230,7 @@ def test_a_question_that_makes_no_sense_is_refused_in_a_sentence(
     )
 
 
-def test_a_run_without_its_machine_is_priced_on_a_device_only(play: Play, client: TestClient) -> None:
+def test_a_run_without_its_machine_is_priced_on_a_device_only(play: RunService, client: TestClient) -> None:
     channel = finished(play, max_new=8)
     channel.wire.profile = None
     found = client.get(f"/ds/run/{channel.run}/hardware").json()

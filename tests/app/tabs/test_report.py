@@ -15,17 +15,17 @@ from toylab import HOSTILE, finished, toy_play
 
 from decodescope.app.routes import report as reports
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.runs.compare.kept import Kept
-from decodescope.app.runs.play import Play
+from decodescope.app.runs.compare.measurements import Kept
+from decodescope.app.runs.run_service import RunService
 from decodescope.engine.trace import open_trace
 from decodescope.lab import report
+from decodescope.lab.formatting.style import percent
+from decodescope.lab.formatting.tokens import shown
 from decodescope.lab.reports.changes import change
 from decodescope.lab.reports.tables import headline, tables
-from decodescope.lab.words.style import percent
-from decodescope.lab.words.tokens import shown
 
 
-def test_the_tables_are_those_of_the_report_over_the_named_runs(play: Play, client: TestClient) -> None:
+def test_the_tables_are_those_of_the_report_over_the_named_runs(play: RunService, client: TestClient) -> None:
     channels = [finished(play, max_new=20), finished(play, prompt="another", max_new=24)]
     found = client.get("/ds/report", params={"runs": ",".join(x.run for x in channels)})
     due = report([open_trace(x.path) for x in channels])
@@ -46,7 +46,7 @@ def test_the_tables_are_those_of_the_report_over_the_named_runs(play: Play, clie
 
 
 def test_what_cannot_be_counted_is_refused_in_a_sentence(
-    play: Play, client: TestClient, tmp_path: Path
+    play: RunService, client: TestClient, tmp_path: Path
 ) -> None:
     one, shown = finished(play, max_new=12), {x.title: x.run for x in examples()}
 
@@ -75,7 +75,7 @@ def test_a_run_that_still_goes_is_refused(play: Any, client: TestClient) -> None
 
 
 def test_a_trace_that_makes_no_sense_is_refused(
-    play: Play, client: TestClient, monkeypatch: pytest.MonkeyPatch
+    play: RunService, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = finished(play, max_new=12)
     monkeypatch.setattr(reports, "told", lambda made: {"bars": [float("nan")]})
@@ -359,7 +359,7 @@ def changed(client: TestClient, a: list[str], b: list[str]) -> dict[str, dict[st
 
 
 def test_every_figure_of_two_reports_has_an_interval_that_is_paired_by_prompt(
-    play: Play, client: TestClient
+    play: RunService, client: TestClient
 ) -> None:
     a = [finished(play, prompt=f"p{i}", max_new=16, seed=i).run for i in range(6)]
     b = [finished(play, prompt=f"p{i}", max_new=16, seed=50 + i).run for i in range(6)]
@@ -386,7 +386,9 @@ def test_every_figure_of_two_reports_has_an_interval_that_is_paired_by_prompt(
     ]
 
 
-def test_figures_of_two_reports_are_over_the_prompts_that_both_have(play: Play, client: TestClient) -> None:
+def test_figures_of_two_reports_are_over_the_prompts_that_both_have(
+    play: RunService, client: TestClient
+) -> None:
     a = [finished(play, prompt=f"p{i}", max_new=12, seed=i).run for i in range(7)]
     b = [finished(play, prompt=f"p{i}", max_new=12, seed=9 + i).run for i in range(1, 6)]
     both = changed(client, a, b)["What changed"]

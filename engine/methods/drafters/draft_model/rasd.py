@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context
@@ -76,7 +76,7 @@ class RASD(Drafter):
     def branches(self) -> bool:
         return self.nodes + self.retrieved > 1
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.shortest > self.longest:
             return (
                 f"rasd.shortest = {self.shortest}: must not be above rasd.longest, which is {self.longest}."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context
@@ -47,7 +47,7 @@ class RSDC(DrawnDrafter):
     def branches(self) -> bool:
         return any(x > 1 for x in self.branching)
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return unfit(self.branching, "rsd_c.branching")
 
     def propose(self, ctx: Context) -> Draft:

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.roles import DRAFTS
 from decodescope.engine.core.spec import ModelSpec
@@ -79,7 +79,7 @@ class SpecInfer(Drafter):
     def branches(self) -> bool:
         return self.models > 1 or any(x > 1 for x in self.branching)
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return unfit(self.branching, "specinfer.branching", self.models)
 
     def propose(self, ctx: Context) -> Draft:

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
@@ -57,7 +57,7 @@ class Eagle(DrawnDrafter):
     def branches(self) -> bool:
         return self.nodes > 1
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return missing("eagle", spec)
 
     def begin(self, ctx: Context) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.heads.drafting.eagle3 import fused_layers
@@ -31,7 +31,7 @@ class Eagle3(BeamTree):
     needs = Needs()
     reads: ClassVar[str] = "eagle3"
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if not method.depth.exact:
             return f"eagle3 reads states of all depths, {method.depth.name} may leave before; choose the depth all_layers."
         return super().refuse(method, spec)

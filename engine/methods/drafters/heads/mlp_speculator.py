@@ -7,8 +7,8 @@ from typing import ClassVar, cast
 import torch
 import torch.nn.functional as F
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context
@@ -55,7 +55,7 @@ class MLPSpeculator(HeadState):
     def branches(self) -> bool:
         return self.kept > 1
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return unfit(self.branching, "mlp_speculator.branching") or super().refuse(method, spec)
 
     def propose(self, ctx: Context) -> Draft:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context
@@ -51,7 +51,7 @@ class LLMA(Drafter):
     def reads_text(self) -> bool:
         return bool(self.reference)
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.trigger > self.ngram:
             return f"llma.trigger = {self.trigger} is above llma.ngram = {self.ngram}, so nothing matches; lower the trigger."
         return None

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context
@@ -57,7 +57,7 @@ class Rest(Drafter):
     def branches(self) -> bool:
         return self.nodes > 1
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.shortest > self.longest:
             return (
                 f"rest.shortest = {self.shortest}: must not be above rest.longest, which is {self.longest}."

@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context, Drafted
@@ -19,7 +19,7 @@ from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.trace.records.exited import Exit
+from decodescope.engine.trace.records.exits import Exit
 
 from ..shared.exits import Watched, rule_of
 
@@ -79,7 +79,7 @@ class EarlyExit(Drafter):
         """The criterion; None: a fixed layer. Raises ParamError if there is no such rule or knob."""
         return rule_of(self.criterion, "early_exit.criterion") if self.criterion.strip(" ,") else None
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if not method.depth.exact:
             return (
                 f"early_exit checks from its exit layer on, {method.depth.name} may leave before; choose the depth all_layers, "

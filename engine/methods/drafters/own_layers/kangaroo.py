@@ -7,8 +7,8 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context, Outcome
@@ -48,7 +48,7 @@ class Kangaroo(Drafter):
     length: int = param(6, low=1, high=16, unit="tokens", help="gamma, longest draft")
     stop: float = param(0.6, low=0.0, high=1.0, step=0.05, help="eta, probability under which the draft ends")
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if not method.depth.exact:
             return f"kangaroo checks from its exit layer on, {method.depth.name} may leave before; choose the depth all_layers."
         return missing("kangaroo", spec)

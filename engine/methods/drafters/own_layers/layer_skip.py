@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context, Lengths
@@ -52,7 +52,7 @@ class LayerSkip(Drafter):
     def scheduled(self) -> bool:
         return not self.siblings
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         try:
             self.skip_set(spec)
         except ValueError as e:

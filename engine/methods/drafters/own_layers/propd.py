@@ -6,8 +6,8 @@ from typing import ClassVar, cast
 
 import torch
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param, written
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
@@ -75,7 +75,7 @@ class ProPD(Drafter):
     def asks(self, spec: ModelSpec) -> Needs:
         return self._tree().asks(spec)
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         tree = self._tree()
         if tree.proposes != "onehot" or tree.lanes or not tree.branches or tree.name == self.name:
             return (

@@ -8,8 +8,8 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context, Drafted
@@ -18,7 +18,7 @@ from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.exits import ExitHeads
 from decodescope.engine.model.heads.files import missing
-from decodescope.engine.trace.records.exited import Exit
+from decodescope.engine.trace.records.exits import Exit
 
 from ..shared.nested import Nested
 
@@ -82,7 +82,7 @@ class S2D(Drafter):
     def scheduled(self) -> bool:
         return True
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if not method.depth.exact:
             return f"s2d checks from its exits on, {method.depth.name} may leave before; choose the depth all_layers."
         if "select" in method.policy.does:

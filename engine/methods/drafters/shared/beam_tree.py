@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context, Outcome
@@ -53,7 +53,7 @@ class BeamTree(Drafter):
     def branches(self) -> bool:
         return self.nodes > 1 and self.width > 1
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return missing(self.reads, spec)
 
     def places(self, spec: ModelSpec) -> Sequence[int | str]:

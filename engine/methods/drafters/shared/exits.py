@@ -12,7 +12,7 @@ from decodescope.engine.core.probe import Probe
 from decodescope.engine.decoding.bases.depth import Depth
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.partial import Block, Skip
-from decodescope.engine.model.layers.passing import chosen
+from decodescope.engine.model.layers.row_routing import chosen
 from decodescope.engine.trace.records.events import Exit
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar, cast
 
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
@@ -24,7 +24,7 @@ class HeadState(Drafter):
     needs = Needs(hidden=frozenset({"final"}))
     reads: ClassVar[str]
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return missing(self.reads, spec)
 
     def begin(self, ctx: Context) -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar, cast
 
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context, Outcome
@@ -31,7 +31,7 @@ class Slotted(Drafter):
 
     reads: ClassVar[str]
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if not method.depth.exact:
             return (
                 f"{self.name} puts trained tokens into the check, and {method.depth.name} would ask them too before it leaves; "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.decoding.bases.router import Question
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
@@ -37,7 +37,7 @@ class Cascade(Strategy):
     lossless = False
     changes = "a smaller model's answer may be kept"
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return misrouted(self.name, method, "answer")
 
     def prefill(self, s: State) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.decoding.values.draft import Draft
@@ -46,7 +46,7 @@ class SwitchModels(Strategy):
     lossless = False
     changes = "a smaller model writes tokens of it"
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return misrouted(self.name, method, "token")
 
     def prefill(self, s: State) -> None:

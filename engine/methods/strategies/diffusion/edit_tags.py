@@ -7,13 +7,13 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.decoding.shared.candidates import candidates, cannot_fill, remembers
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.edit import EditTagger, Places
@@ -67,7 +67,7 @@ class EditTags(Strategy):
         help="what is edited first (ids for a model without a tokenizer); empty: the model's own",
     )
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         untrained = missing(EditTagger.kind, spec, "the strategy masked")
         return cannot_fill(self.name, spec) or untrained or remembers(self.name, method.sampler)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.decoding.shared.candidates import cannot_fill, remembers
 from decodescope.engine.decoding.shared.canvas import Canvas
 from decodescope.engine.trace.records.events import Fill
@@ -69,7 +69,7 @@ class Masked(Strategy):
     def says(self) -> dict[str, Any]:
         return {**super().says(), "places": self.block}
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if (no := cannot_fill(self.name, spec)) is not None:
             return no
         if self.cache == "dual" and method.selector.drops:
@@ -77,7 +77,7 @@ class Masked(Strategy):
             return f"{dropped}: choose strategy.cache = prefix, or set selector.cut = false."
         return remembers(self.name, method.sampler) or self._unreadable(method)
 
-    def _unreadable(self, method: Company) -> str | None:
+    def _unreadable(self, method: MethodView) -> str | None:
         """Why the grammar cannot be obeyed; None if it can."""
         if not self.grammar.strip():
             return None

@@ -8,13 +8,13 @@ from itertools import accumulate
 import numpy as np
 import torch
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.core.spec import MOST_CELLS, ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.decoding.shared.candidates import remembers
 from decodescope.engine.decoding.shared.cells import Cells
 from decodescope.engine.model.forward.executor import EngineFault
@@ -69,7 +69,7 @@ class Randar(Strategy):
     def says(self) -> dict[str, object]:
         return {**super().says(), "settles": "cells"}
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return remembers(self.name, method.sampler)
 
     def prefill(self, s: State) -> None:

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
 from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import MOST_CELLS, ModelSpec
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.decoding.shared.candidates import remembers
 from decodescope.engine.decoding.shared.cells import Cells
-from decodescope.engine.decoding.shared.inorder import OPEN
+from decodescope.engine.decoding.shared.in_order import OPEN
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.details.pictured import waves
 
@@ -61,7 +61,7 @@ class Zipar(Strategy):
     def says(self) -> dict[str, object]:
         return {**super().says(), "settles": "rows"}
 
-    def refuse(self, method: Company, spec: ModelSpec) -> str | None:
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return remembers(self.name, method.sampler)
 
     def begin(self, s: State) -> None:

@@ -32,7 +32,7 @@ TICKS = {
     "plain": Note("series", "plain decoding", "ticks", "of as many tokens, one layer after another"),
     "work": Note("series", "work", "layers", "run in the step by the token and by all guesses"),
     "simulated": Note("set", "a tick", what="what the ticks of this simulated clock are"),
-}  # what a strategy with a simulated clock of layers tells (engine/trace/checks/ticks.py)
+}  # what a strategy with a simulated clock of layers tells (engine/trace/checks/pipeline.py)
 
 
 class Guess(Depth):

@@ -13,7 +13,7 @@ from decodescope.engine.decoding.shared.plain import drawn
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.branches import branch
-from decodescope.engine.model.stores.shared import share
+from decodescope.engine.model.stores.shared_prefix import share
 from decodescope.engine.model.stores.tree import TreePlan
 from decodescope.engine.trace.records.events import Beams
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.decoding.bases.state import Move, State
-from decodescope.engine.decoding.record.moved import moved
+from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.model.stores.branches import branch
 from decodescope.engine.model.stores.tree import TreePlan
 from decodescope.engine.trace.records.events import Beams, EndReason

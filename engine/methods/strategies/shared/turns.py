@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from decodescope.engine.core.company import Company
+from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.decoding.bases.acceptance import Cursor, match, one_by_one
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.state import State
@@ -85,7 +85,7 @@ def ahead(s: State) -> tuple[list[int], list[float], int]:
     return tokens, sure, before
 
 
-def misrouted(name: str, method: Company, what: str) -> str | None:
+def misrouted(name: str, method: MethodView, what: str) -> str | None:
     """Why a router cannot decide for the strategy `name` about a token or an answer; None if it can."""
     router = method.router
     if what in router.of:

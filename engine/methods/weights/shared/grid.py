@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.decoding.bases.weights import Place
+from decodescope.engine.model.layers.compressed_matrices import Codes, Int4
 from decodescope.engine.model.layers.matrix import Matrix
-from decodescope.engine.model.layers.narrow import Codes, Int4
 
 from .rounding import by_groups
 

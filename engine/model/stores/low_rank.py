@@ -15,7 +15,7 @@ from ..attention.attention import widened
 from ..attention.segments import Dense, Part, Segment, plain
 from ..layers.rope import RopeTable, rotate_, unrotated
 from .packed import SIDES, Block, Packed, PackedStore, Parts, Side
-from .tail import cut
+from .two_part import cut
 
 
 class Directions:

@@ -16,13 +16,13 @@ from decodescope.app.basis.refusal import Refused, told
 from decodescope.engine.bench.questions.bootstrap import interval
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import Trace, open_trace
-from decodescope.engine.trace.query.whose import away, is_plain, setting, text_mark
+from decodescope.engine.trace.query.comparable import away, is_plain, setting, text_mark
 from decodescope.engine.trace.records.parts import called
 from decodescope.lab.decision.table import safe
 from decodescope.lab.views.contrast import Side, chance, contrast
 
-from ..channel import Channel
-from .lineup import LETTERS
+from ..record_stream import Channel
+from .comparison import LETTERS
 from .repeats import SURE
 
 KEPT = 16  # runs whose figures are in memory

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .exited import Exit, Price
+from .exits import Exit, Price
 
 Layers = int | list[int] | None  # a number: so many, from the first on
 SIGNS = "raf-"  # what a row ran of a layer: both sub-layers, its attention alone, its feed-forward block alone, neither

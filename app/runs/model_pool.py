@@ -1,4 +1,4 @@
-"""Shelf: the models that the page offers, and those that are loaded."""
+"""ModelPool: the models that the page offers, and those that are loaded."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Offer:
         )
 
 
-class Shelf:
+class ModelPool:
     """The models behind the page: offered, loading, loaded. Every run names its own, by role; those that are not loaded are
     when its turn comes.
 

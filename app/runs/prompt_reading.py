@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from decodescope.app.basis.refusal import sentence
 
-from .composed import Choice
+from .composition import Choice
 
 if TYPE_CHECKING:
     from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
     from decodescope.engine.session.load import Model
 
-    from .shelf import Offer
+    from .model_pool import Offer
 
 KEPT = 16  # turns that a template was run for
 

@@ -66,7 +66,7 @@ class Ended:
         return Gates(**tables)
 
 
-class Shelf:
+class TransformCache:
     """What one transform of one model ended with, if a load before this one left it.
 
     key: all that it depends on: the model that is given, the transform's knobs, the text

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
-from decodescope.engine.trace.records.scored import Scores
+from decodescope.engine.trace.records.entry_scores import Scores
 
 ENTRIES = 1 << 19  # numbers of a map of scores; a larger one is left out
 

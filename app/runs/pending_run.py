@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from decodescope.app.basis.refusal import told
 from decodescope.engine.core.roles import TARGET
 
-from .composed import Choice
+from .composition import Choice
 
 if TYPE_CHECKING:
+    from decodescope.engine.session.compatibility import Reader
     from decodescope.engine.session.method import Method
-    from decodescope.engine.session.pairing import Reader
     from decodescope.engine.session.session import Session
     from decodescope.engine.trace.records.events import End, EndReason, Header, Step
 
@@ -24,7 +24,7 @@ def outline(
     """The header of a run whose models (role -> key) are still to be loaded, as far as it can be told: nothing of the weights,
     and of a model that is not here yet its key alone."""
     from decodescope.engine.decoding.record.record import Recorder
-    from decodescope.engine.session.heading import opening
+    from decodescope.engine.session.header import opening
     from decodescope.engine.session.load import changes_of
     from decodescope.engine.session.run import encode
     from decodescope.engine.trace.query.causes import causes_of

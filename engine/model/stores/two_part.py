@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from ..layers.moving import Moving
+from ..layers.commit_plan import Moving
 from .store import LayerStore
 
 

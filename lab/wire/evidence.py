@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodescope.engine.trace.records.telling import Telling
+from decodescope.engine.trace.records.evidence import Telling
 from decodescope.engine.trace.values.formula import formula, relation, sentence
 
 

@@ -11,7 +11,7 @@ from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.trace.records.events import Header
 from decodescope.engine.trace.values.limits import TraceError
 
-from .reported import reported
+from .weight_reports import reported
 
 
 def built(header: Header) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from decodescope.engine.core.note import Finding
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.trace.records.made import Made
+from decodescope.engine.trace.records.weight_reports import Made
 
 MOST = 4096  # values of a finding that are sent; of one with more nothing is
 

@@ -9,7 +9,7 @@ from functools import cache
 from decodescope.engine.session.method import Method
 
 from .catalogue.presets import NONE, PRESETS, Preset
-from .play import Choice
+from .run_service import Choice
 
 
 def matching(choice: Choice) -> str | None:

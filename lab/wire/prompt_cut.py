@@ -10,7 +10,7 @@ import numpy as np
 from decodescope.engine.cost.passes import Passes
 from decodescope.engine.trace.records.events import Header, Pass, Piece, Prefill
 from decodescope.engine.trace.records.parts import said
-from decodescope.engine.trace.records.shortened import reasons
+from decodescope.engine.trace.records.prompt_cut import reasons
 
 MOST = 4096  # tokens of a prompt that are drawn; of a longer one nothing is
 

@@ -10,7 +10,7 @@ from decodescope.engine.trace import TraceError, read_header
 from decodescope.engine.trace.records.events import Header
 
 from ..catalogue.examples import examples
-from ..play import RUN, Play
+from ..run_service import RUN, RunService
 
 OTHERS = 64  # runs that are named
 
@@ -18,7 +18,7 @@ OTHERS = 64  # runs that are named
 class Headers:
     """The headers of the traces at hand, read once each."""
 
-    def __init__(self, play: Play):
+    def __init__(self, play: RunService):
         self.play = play
         self._known: dict[Path, tuple[tuple[int, int], Header | None]] = {}
 

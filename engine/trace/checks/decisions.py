@@ -9,7 +9,7 @@ from typing import Any
 from ..encoding.forks import method_at
 from ..encoding.older import renewed, told_of
 from ..records.events import DraftTree, Header, Step, Trials
-from ..records.telling import Telling, is_given
+from ..records.evidence import Telling, is_given
 from ..values.formula import Formula, Names, formula, sentence, work_out
 
 ROOT = -1

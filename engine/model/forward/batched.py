@@ -14,7 +14,7 @@ from ..layers.matrix import linear
 from ..layers.partial import Ran, Rule, Skip
 from ..layers.rope import rotate_
 from ..stores.cache import KVCache
-from . import straight
+from . import plain as straight
 from .decoder import Decoder, _Pass
 from .feed import Feed
 

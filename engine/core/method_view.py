@@ -1,4 +1,4 @@
-"""Company: what a part may ask of its neighbours, before a run, to see whether it fits among them. No torch."""
+"""MethodView: what a part may ask of its neighbours, before a run, to see whether it fits among them. No torch."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class Stands(Protocol):
         """Whether it may remove tokens."""
 
 
-class Company(Protocol):
+class MethodView(Protocol):
     """The parts of a method that others ask about. Method is one; a part never sees more of it than this."""
 
     @property

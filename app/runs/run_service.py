@@ -1,4 +1,4 @@
-"""Play: turns what the controls say into a run, and keeps the runs. No page library."""
+"""RunService: start, find and stop runs. It knows nothing of the user interface."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from decodescope.app.basis.places import Tidy
 from decodescope.app.basis.refusal import Refused, sentence, told
 from decodescope.engine.core.roles import TARGET
 
+from .batch_member import Place
 from .catalogue.examples import examples
-from .channel import Channel
-from .composed import (
+from .composition import (
     MOST_NEW,
     PROMPT,
     Choice,
@@ -29,12 +29,12 @@ from .composed import (
     method_of,
 )
 from .files import Files
-from .given import Given, given
 from .lanes import further, has_roles, session_of, whole
-from .later import Later, outline
 from .memory import BYTES_A_TOKEN, Estimate, all_held, caches, short
-from .place import Place
-from .shelf import Shelf, title
+from .model_pool import ModelPool, title
+from .pending_run import Later, outline
+from .prompt_reading import Given, given
+from .record_stream import Channel
 
 if TYPE_CHECKING:
     from decodescope.engine.session.load import Model
@@ -64,10 +64,10 @@ class Still(Refused):
         self.run = run
 
 
-class Play(Shelf):
+class RunService(ModelPool):
     """Models, worker and runs behind the page.
 
-    folder: where traces go;  limits: what a run may take;  the other arguments are the Shelf's
+    folder: where traces go;  limits: what a run may take;  the other arguments are those of ModelPool
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class Play(Shelf):
 
     def compose(self, choice: Choice) -> Composed:
         """The method of a choice, and why it cannot run, if it cannot and there are models to ask."""
+        from decodescope.engine.session.compatibility import fitting
         from decodescope.engine.session.method import Method
-        from decodescope.engine.session.pairing import fitting
 
         method = None
         try:
@@ -475,4 +475,4 @@ class Play(Shelf):
             self._loading.join(15)
 
 
-__all__ = ["GONE", "MOST_NEW", "PROMPT", "Choice", "Play", "Refused", "further", "told"]
+__all__ = ["GONE", "MOST_NEW", "PROMPT", "Choice", "Refused", "RunService", "further", "told"]

@@ -61,7 +61,7 @@ def method_of(choice: Choice) -> Method | None:
 
 def admit_shadow(choice: Choice, method: Method) -> None:
     """Raise Refused or MethodError where something is asked to read along of which nothing would be recorded."""
-    from decodescope.engine.session.pairing import shadowable
+    from decodescope.engine.session.compatibility import shadowable
 
     shadowable(method, choice.shadow)
     if choice.shadow and choice.level == "counts":

@@ -8,7 +8,7 @@ from typing import Any
 from ..encoding.forks import method_at
 from ..records.events import Header, Pass, Step
 from ..records.parts import said
-from ..records.passed import which_of
+from ..records.passes import which_of
 from ..records.phases import decides
 from .notes import said as told_by
 
@@ -16,7 +16,7 @@ Runs = list[tuple[int, int]]  # of each token beside the first, the layers from 
 NAMES = ("exit", "head", "ticks", "clock", "plain", "work")
 
 
-class TickBooks:
+class TickValidator:
     """Follows the notes of a strategy that says that it tells `ticks`; `checked` counts the steps that were derived again.
 
     In a tick each token in flight runs one of M layers. When the token that is read has run d of them, guesses of the next

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from decodescope.app.basis.refusal import Refused, told
 from decodescope.engine.core.roles import TARGET
 
-from ..channel import Channel
-from ..composed import Choice
+from ..batch_member import Place
+from ..composition import Choice
 from ..lanes import session_of
-from ..place import Place
-from ..play import Play
+from ..record_stream import Channel
+from ..run_service import RunService
 
 if TYPE_CHECKING:
     from decodescope.engine.session.batch.together import Seat
@@ -64,7 +64,7 @@ class InStep(Generic[Row]):
 
     def __init__(
         self,
-        play: Play,
+        play: RunService,
         names: Mapping[str, str],
         rows: Sequence[Row],
         most: int,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .play import Choice
+from .run_service import Choice
 
 MOST = 0.25  # the share of the 4-grams of a text that may be said again, behind a preset's prompt and in an example
 

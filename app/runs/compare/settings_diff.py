@@ -13,17 +13,17 @@ from decodescope.engine.session.method import Method
 from decodescope.engine.trace.records.events import Header
 
 from ..catalogue.examples import examples
-from ..channel import Channel
-from ..given import notes_on
-from ..play import Choice, Play
+from ..model_pool import Offer, title
+from ..prompt_reading import notes_on
 from ..recipe import as_turn, recorded
-from ..shelf import Offer, title
+from ..record_stream import Channel
+from ..run_service import Choice, RunService
 
 if TYPE_CHECKING:
     from decodescope.engine.session.load import Model
 
 
-def made_with(play: Play, channel: Channel) -> Choice:
+def made_with(play: RunService, channel: Channel) -> Choice:
     """The settings that the run of a channel was made with, its models by the keys that they have here. Raises Refused for a
     run that has not begun, MethodError or ParamError for a record from elsewhere whose method is none of ours."""
     if channel.wire is None:
@@ -36,31 +36,31 @@ def made_with(play: Play, channel: Channel) -> Choice:
     return replace(choice, models=models, ignore_eos=choice.ignore_eos and has_end(play, models))
 
 
-def has_end(play: Play, models: Mapping[str, str]) -> bool:
+def has_end(play: RunService, models: Mapping[str, str]) -> bool:
     """Whether the target of these models (role -> model) has an end token; True where nothing is known of it."""
     reader = _target(play, models)
     return reader is None or bool(reader.stop_tokens)
 
 
-def has_chat(play: Play, models: Mapping[str, str]) -> bool:
+def has_chat(play: RunService, models: Mapping[str, str]) -> bool:
     """The same of a chat template."""
     reader = _target(play, models)
     return reader is None or (reader.tokenizer is not None and reader.tokenizer.has_chat)
 
 
-def notes(play: Play, choice: Choice) -> list[str]:
+def notes(play: RunService, choice: Choice) -> list[str]:
     """Notes on the prompt of a choice; none where nothing is known of the target."""
     reader = _target(play, play.named(choice))
     return [] if reader is None else notes_on(reader, choice)
 
 
-def _target(play: Play, models: Mapping[str, str]) -> Model | Offer | None:
+def _target(play: RunService, models: Mapping[str, str]) -> Model | Offer | None:
     """What is known of the target; None also where its tokenizer cannot be read."""
     key = models.get(TARGET, "")
     return None if play.trouble_of(key) else play.reader(key)
 
 
-def differences(play: Play, header: Header, run: Choice, now: Choice) -> list[str]:
+def differences(play: RunService, header: Header, run: Choice, now: Choice) -> list[str]:
     """In what the settings `now` differ from those of a run, each in words; empty: in nothing that counts."""
     words = _reading(run, now) if not _same_tokens(play, header, now) else []
     words += [f"{'going on after' if now.ignore_eos else 'ending at'} the end token"] * (
@@ -87,7 +87,7 @@ def _reading(run: Choice, now: Choice) -> list[str]:
     return words + [f"{'with' if now.chat else 'without'} the chat template"] * (now.chat != run.chat)
 
 
-def _same_tokens(play: Play, header: Header, now: Choice) -> bool:
+def _same_tokens(play: RunService, header: Header, now: Choice) -> bool:
     """Whether the prompt is read as the run's was, in the tokens of the target."""
     read = play.given(now)
     return read is not None and not read.why and [*read.ids] == header.prompt.tolist()

@@ -12,7 +12,7 @@ from ..records.events import Beams, Header, Step
 CLOSE = 1e-6  # nats between two sums that are one
 
 
-class SearchBooks:
+class SearchValidator:
     """What the hypotheses of the step before were worth, from which those of the next follow. Only steps that say what was
     pruned are searches by sums of log-probabilities; `checked` counts their hypotheses. begins: whether the trace holds the
     beginning of the run; a branch goes on in the midst of its hypotheses."""

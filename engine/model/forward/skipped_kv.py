@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from torch import Tensor
 
 from ..layers.column import COPIED, PROPAGATED
+from ..layers.deferred import Waiting
 from ..layers.partial import Ran
-from ..layers.waiting import Waiting
 from ..stores.cache import KVCache
 from .feed import Feed
 

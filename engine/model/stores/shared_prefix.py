@@ -12,7 +12,7 @@ from ..attention.segments import Dense, Part, Segment
 from ..layers.memory import Memory
 from .cache import KVCache
 from .store import LayerStore
-from .tail import TailStore, cut
+from .two_part import TailStore, cut
 
 
 @dataclass(frozen=True, kw_only=True)

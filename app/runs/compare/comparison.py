@@ -9,10 +9,10 @@ from typing import Any
 from decodescope.app.basis.refusal import Refused
 
 from ..catalogue.presets import GREEDY, PRESETS, WARMED, WARMTH, at
-from ..channel import Channel
-from ..chosen import taken
-from ..play import Choice, Play
+from ..preset_choice import taken
 from ..recipe import from_json
+from ..record_stream import Channel
+from ..run_service import Choice, RunService
 
 LETTERS = "ABCD"
 FEWEST_RUNS, MOST_RUNS = 2, 4
@@ -90,7 +90,7 @@ def _sampled(choice: Choice, sampler: str, warm: float) -> Choice:
     return replace(choice, names={**choice.names, "sampler": [sampler]}, settings=settings)
 
 
-def begin_all(play: Play, asked: Sequence[Choice]) -> list[Channel]:
+def begin_all(play: RunService, asked: Sequence[Choice]) -> list[Channel]:
     """Queue runs one behind the other; raises Refused, and then none of them is queued."""
     composed = []
     for letter, choice in zip(LETTERS, asked, strict=False):

@@ -12,11 +12,11 @@ from torch import Tensor
 from decodescope.engine.core.spec import ModelSpec
 
 from ..attention.attention import widened
-from ..attention.beside import Beside, Untold
+from ..attention.extra_kv import Beside, Untold
 from ..attention.segments import Dense, RopeMode, Segment
 from ..layers.rope import RopeTable, unrotated
 from ..stores.cache import LayerStore
-from ..stores.reading import best, gathered
+from ..stores.sparse_read import best, gathered
 from .feed import Feed, Middle
 
 
