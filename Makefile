@@ -45,18 +45,18 @@ nightly release:
 	@$(IN) -m pytest --timeout 0 -n auto --dist loadgroup -m nightly $(ARGS)
 
 # from nothing; ARGS="--tokens 8 --cooldown 3" is a run that two cores finish in a few hours, without ARGS it takes a day
-models: TRAIN = $(IN) assets/training/train.py
+models: TRAIN = $(IN) -m decodescope.training.train
 models: AMOUNT = $(or $(ARGS),--tokens 60 --cooldown 20)
 models:
-	@$(IN) assets/training/corpus.py
+	@$(IN) -m decodescope.training.corpus
 	@$(TRAIN) lab $(AMOUNT)
 	@$(TRAIN) lab-draft --teacher assets/models/lab $(AMOUNT)
 	@$(TRAIN) lab-draft-plain $(AMOUNT)
-	@$(IN) assets/training/infill.py --stage lists --tokens 4 --fresh
-	@$(IN) assets/training/infill.py --within 120
-	@$(IN) assets/training/heads.py medusa hydra eagle eagle3 kangaroo blockwise mlp_speculator
-	@$(IN) assets/training/evaluate.py
-	@$(IN) assets/training/infill_card.py
+	@$(IN) -m decodescope.training.infill --stage lists --tokens 4 --fresh
+	@$(IN) -m decodescope.training.infill --within 120
+	@$(IN) -m decodescope.training.heads medusa hydra eagle eagle3 kangaroo blockwise mlp_speculator
+	@$(IN) -m decodescope.training.evaluate
+	@$(IN) -m decodescope.training.infill_card
 
 # build/training stays: it holds the checkpoints of trainings that were interrupted
 clean:

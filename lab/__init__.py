@@ -35,7 +35,7 @@ _HOME = {  # name -> its module, and its name there
     "export_perfetto": (_LAB + "views.perfetto", "export_perfetto"),
     "figure": (_LAB + "charts", "figure"),
     "frame": (_ENGINE + "trace", "frame"),
-    "open_trace": (_ENGINE + "trace.file.given", "open_named"),
+    "open_trace": (_ENGINE + "trace.file.named_trace", "open_named"),
     "report": (_LAB + "reports.shown", "report"),
     "show": (_LAB + "notebook", "show"),
 }

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
-from pathlib import Path
 
 import torch
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "assets" / "training"))
-from net import Net, Shape
+from decodescope.training.net import Net, Shape
 
 V, D = 13, 32
 NEXT = [5, 0, 7, 1, 9, 3, 11, 4, 12, 2, 6, 8, 10]  # one cycle through all ids

@@ -33,7 +33,7 @@ SAID = [
     "     2 test_counted: even",
     "     1 test_counted: odd",
     "0.0002 distance",
-    "     1 skipped, no judge is shipped; run where assets/models/lab/heads/judge lies: assets/training/heads.py trains it",
+    "     1 skipped, no judge is shipped; run where assets/models/lab/heads/judge lies: training/heads.py trains it",
     "       test_these.py::test_skipped",
     "     1 gpu: pytest -m gpu",
 ]

@@ -4,24 +4,12 @@ jump, the base stays, and what is written is the net that was trained."""
 from __future__ import annotations
 
 import copy
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from cyclic import sharp
 from torch import Tensor
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
-import adapted
-import cllm
-import ditto
-import hyperfit
-import lud
-import skipdecode
-from cacheparts import train
-from lowrank import stored, switched, wrapped
-from net import Net
 
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.depth.skipdecode import SkipDecode
@@ -30,6 +18,10 @@ from decodescope.engine.methods.strategies.jacobi import Jacobi
 from decodescope.engine.model.checkpoint.adapter import write
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import fingerprint, load
+from decodescope.training import adapted, cllm, ditto, hyperfit, lud, skipdecode
+from decodescope.training.cacheparts import train
+from decodescope.training.lowrank import stored, switched, wrapped
+from decodescope.training.net import Net
 
 PROMPT, NEW, BLOCK = 6, 12, 4
 NEVER = 99  # an id that is not there

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,11 @@ from tokenizers import Tokenizer
 from decodescope.engine import Session
 from decodescope.engine.model.checkpoint.folder import LoadError
 from decodescope.engine.session.load import load
+from decodescope.training import block_transformer as b
+from decodescope.training import data
+from decodescope.training.net import Shape
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-sys.path.append(str(ASSETS / "training"))
-
-import block_transformer as b  # noqa: E402
-import data  # noqa: E402
-from net import Shape  # noqa: E402
 
 
 def tiny() -> b.BlockNet:
@@ -81,6 +78,6 @@ def test_the_shipped_model_knows_how_stories_go_on() -> None:
         pass
     words = model.tokenizer.decode(session.end.tokens).split()
     known = {"the", "a", "and", "was", "to"} | set(
-        (ASSETS / "training" / "tale.py").read_text().replace('"', " ").split()
+        (ASSETS.parent / "training" / "tale.py").read_text().replace('"', " ").split()
     )
     assert len(words) > 12 and sum(x in known for x in words) > len(words) / 4, words

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from cyclic import sharp as net
 
+from decodescope.engine.methods.codecs.kivi import Kivi
 from decodescope.engine.model.heads.files import read
 from decodescope.engine.session.load import load
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
-import cacheparts as training
-from cachenet import features
-from heads import write
-from prefix_state import Prefix
-from soft_prompt import Soft
-
-from decodescope.engine.methods.codecs.kivi import Kivi
+from decodescope.training import cacheparts as training
+from decodescope.training.cachenet import features
+from decodescope.training.heads import write
+from decodescope.training.prefix_state import Prefix
+from decodescope.training.soft_prompt import Soft
 
 
 def text(rows: int, length: int, seed: int = 0) -> torch.Tensor:

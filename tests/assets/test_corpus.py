@@ -5,18 +5,15 @@ from __future__ import annotations
 import ast
 import json
 import re
-import sys
 from pathlib import Path
 from random import Random
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "assets" / "training"))
+from decodescope.training import corpus, drills
+from decodescope.training.tasks import KINDS, Task, split_of
 
-import corpus  # noqa: E402
-import drills  # noqa: E402
-from tasks import KINDS, Task, split_of  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 CODE = '''"""A queue."""
 
@@ -165,7 +162,8 @@ def test_no_task_that_is_held_out_is_in_the_corpus(monkeypatch):
 def test_no_story_that_is_held_out_is_in_the_corpus(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "corpus.story", lambda r, split, story=corpus.story: (asked.append(split), story(r, split))[1]
+        "decodescope.training.corpus.story",
+        lambda r, split, story=corpus.story: (asked.append(split), story(r, split))[1],
     )
     texts = list(corpus.generated("story", 0.05, "0", corpus.tale))
     assert len(texts) > 20 and set(asked) == {"train", "valid"}

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 from decodescope.engine.methods.drafters.shared.datastore import BETWEEN, SHIPPED, shipped_texts
+from decodescope.training import datastore
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-sys.path.append(str(ASSETS / "training"))
-
-import datastore  # noqa: E402
 
 
 def test_the_file_is_what_its_script_writes_now() -> None:

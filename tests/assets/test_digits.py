@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,12 @@ import torch
 
 from decodescope.engine import MethodError, run
 from decodescope.engine.session.load import load
+from decodescope.training import digits, train
+from decodescope.training import digits_data as d
+from decodescope.training.digits_data import Pictures
+from decodescope.training.net import Net, Shape
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-sys.path.append(str(ASSETS / "training"))
-
-import digits  # noqa: E402
-import digits_data as d  # noqa: E402
-import train  # noqa: E402
-from digits_data import Pictures  # noqa: E402
-from net import Net, Shape  # noqa: E402
 
 MODELS = [name for name in digits.SHAPES if (ASSETS / "models" / name).exists()]
 TINY = dict(layers=1, width=16, heads=2, kv_heads=2, head_width=8, inner=16, context=256)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
-from draft_laws import Law, body, main, table, told, unseen_errors
+from decodescope.training.draft_laws import Law, body, main, table, told, unseen_errors
 
 
 def test_a_law_is_found_again_and_foretells_what_it_has_not_seen() -> None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import product
-from pathlib import Path
 from random import Random
 
 import torch
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
-
-import edit
-
 from decodescope.engine.model.heads.edit import EditTagger, Places
 from decodescope.engine.trace.details.edited import applied
+from decodescope.training import edit
 
 
 def changed(draft: list[int], tags: edit.Tags) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,9 @@ from cyclic import cyclic
 
 from decodescope.engine.model.checkpoint.folder import read_json
 from decodescope.engine.session.load import fingerprint
+from decodescope.training import exits as training
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-sys.path.append(str(ASSETS / "training"))
-import exits as training  # noqa: E402
 
 SHIPPED = ASSETS / "models" / "lab" / "heads" / "exits"
 

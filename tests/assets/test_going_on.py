@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from decodescope.training import adapters, cacheparts, skip_layer
+
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 LAB = ASSETS / "models" / "lab"
-sys.path.append(str(ASSETS / "training"))
-import adapters  # noqa: E402
-import cacheparts  # noqa: E402
-import skip_layer  # noqa: E402
 
 HERE = [x.name for x in sorted((LAB / "adapters").iterdir()) if x.name in adapters.ADAPTERS]
 WORDS = ["--within", "1", "--steps", "0", "--threads", "1"]

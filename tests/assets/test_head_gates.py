@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from itertools import islice
 from pathlib import Path
 
@@ -11,11 +10,10 @@ import pytest
 import torch
 
 from decodescope.engine.session.load import fingerprint
+from decodescope.training import head_gates as training
+from decodescope.training.net import Net, Shape
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-sys.path.append(str(ASSETS / "training"))
-import head_gates as training  # noqa: E402
-from net import Net, Shape  # noqa: E402
 
 SHIPPED = ASSETS / "models" / "lab" / "heads" / "duo_attention"
 

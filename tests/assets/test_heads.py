@@ -4,7 +4,6 @@ heads trained one token off never do; and the shipped ones fit their models."""
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +19,10 @@ from decodescope.engine.model.checkpoint.folder import read_json
 from decodescope.engine.model.heads.drafting.shift import shifts
 from decodescope.engine.model.heads.files import CACHE, HEADS, folders, write
 from decodescope.engine.session.load import fingerprint, load
+from decodescope.training import heads as training
+from decodescope.training.adversary import Adversary
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-sys.path.append(str(ASSETS / "training"))
-import heads as training  # noqa: E402
-from adversary import Adversary  # noqa: E402
 
 SHAPES = {
     "medusa": dict(heads=3),

@@ -15,16 +15,11 @@ import torch.nn.functional as F
 from decodescope.engine.bench.questions.parallel_tasks import SETTLED, question, questions, score
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import load as load_model
+from decodescope.training import data, infill, infill_data, train
+from decodescope.training.infill_data import Rows, Source
+from decodescope.training.net import MASK, Net, Shape
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-sys.path.append(str(ASSETS / "training"))
-
-import data  # noqa: E402
-import infill  # noqa: E402
-import infill_data  # noqa: E402
-import train  # noqa: E402
-from infill_data import Rows, Source  # noqa: E402
-from net import MASK, Net, Shape  # noqa: E402
 
 TINY = Shape(layers=2, width=16, heads=2, kv_heads=1, head_width=8, inner=24, context=64, causal=False)
 
@@ -225,11 +220,11 @@ def test_the_shipped_model_answers_lists_one_token_a_pass(source):
 
 
 def test_the_card_is_of_the_shipped_model():
-    import infill_card
+    from decodescope.training import infill_card
 
     page = (ASSETS / "models" / "MDM.md").read_text()
     made = Net.from_folder(ASSETS / "models" / infill.NAME)
-    runs = json.loads((ASSETS / "training" / "records" / f"{infill.NAME}.json").read_text())
+    runs = json.loads((ASSETS.parent / "training" / "records" / f"{infill.NAME}.json").read_text())
     assert f"{sum(w.numel() for w in made.parameters()):,} numbers" in page
     assert f"{sum(r['tokens'] for r in runs) / 1e6:.2f} M tokens" in page
     assert all(f"| `{task}` |" in page for task in infill_card.TASKS)

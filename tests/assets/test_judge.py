@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +13,9 @@ from cyclic import V, cyclic
 from decodescope.engine.model.checkpoint.folder import read_json
 from decodescope.engine.model.heads.files import write
 from decodescope.engine.session.load import fingerprint, load
+from decodescope.training import judge as training
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-sys.path.append(str(ASSETS / "training"))
-import judge as training  # noqa: E402
 
 SHIPPED = ASSETS / "models" / "lab" / "heads" / "judge"
 

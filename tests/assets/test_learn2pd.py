@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import torch
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
-
-import learn2pd
-from infill import SHAPE
-from net import MASK, Net
+from decodescope.training import learn2pd
+from decodescope.training.infill import SHAPE
+from decodescope.training.net import MASK, Net
 
 
 def test_an_oracle_writes_the_reference_in_fewer_passes_and_labels_its_candidates() -> None:

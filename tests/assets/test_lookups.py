@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -12,19 +11,12 @@ from random import Random
 import pytest
 import torch
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
-
-import answered
-import data
-import losses
-import recall
-import train
-from lookups import LEAST, LOOKUPS, WINDOWS
-from losses import Objective
-from mixtures import mixture_of, windows_of
-from net import Net, Shape, size
-
 from decodescope.engine import Method, load, run
+from decodescope.training import answered, data, losses, recall, train
+from decodescope.training.lookups import LEAST, LOOKUPS, WINDOWS
+from decodescope.training.losses import Objective
+from decodescope.training.mixtures import mixture_of, windows_of
+from decodescope.training.net import Net, Shape, size
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
 TINY = Shape(layers=2, width=16, heads=2, kv_heads=1, head_width=8, inner=24, context=512)

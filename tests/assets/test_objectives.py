@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
-from pathlib import Path
 
 import pytest
 import torch
 from cyclic import sharp
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
-import objectives
-from acceptance import overlap
-from adversary import Adversary
-from losses import divergence, teacher_of
-from net import Net, Shape
-from objectives import GOALS, PROMPT, Taught, fit, loss_of, taught, teach
+from decodescope.training import objectives
+from decodescope.training.acceptance import overlap
+from decodescope.training.adversary import Adversary
+from decodescope.training.losses import divergence, teacher_of
+from decodescope.training.net import Net, Shape
+from decodescope.training.objectives import GOALS, PROMPT, Taught, fit, loss_of, taught, teach
 
 SMALL = Shape(layers=1, width=16, heads=2, kv_heads=1, head_width=8, inner=24, vocabulary=13, context=128)
 

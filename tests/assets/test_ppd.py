@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,10 @@ from cyclic import sharp as net
 
 from decodescope.engine.model.heads.files import write
 from decodescope.engine.session.load import load
+from decodescope.training import ppd as training
+from decodescope.training.net import Net
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-sys.path.append(str(ASSETS / "training"))
-import ppd as training  # noqa: E402
-from net import Net  # noqa: E402
 
 
 def text(rows: int, length: int, seed: int) -> torch.Tensor:

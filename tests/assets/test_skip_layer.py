@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import copy
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from cyclic import sharp
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
-import skip_layer as training
-from lowrank import stored
-from net import Net
 
 from decodescope.engine.core.component import build
 from decodescope.engine.decoding.bases.lane import Lane
@@ -22,6 +16,9 @@ from decodescope.engine.model.checkpoint.adapter import write as write_adapter
 from decodescope.engine.model.checkpoint.folder import read_json
 from decodescope.engine.model.heads.files import write
 from decodescope.engine.session.load import fingerprint, load
+from decodescope.training import skip_layer as training
+from decodescope.training.lowrank import stored
+from decodescope.training.net import Net
 
 LAB = Path(__file__).resolve().parents[2] / "assets" / "models" / "lab"
 LENGTH = 16

@@ -3,7 +3,6 @@ off it never does; it sees what a check sees, goes on where it was cut off, and 
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +14,10 @@ from cyclic import sharp as net
 
 from decodescope.engine.model.heads.files import SLOTTED, write
 from decodescope.engine.session.load import load
+from decodescope.training import slot_tokens as training
+from decodescope.training.net import Net
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-sys.path.append(str(ASSETS / "training"))
-import slot_tokens as training  # noqa: E402
-from net import Net  # noqa: E402
 
 SHAPES = {"look_ahead_tokens": dict(heads=3), "bita": dict(heads=3, tokens=4)}
 DRAFTS = {

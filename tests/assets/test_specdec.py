@@ -4,7 +4,6 @@ known tokens, the trained head stops every draft where it goes wrong."""
 from __future__ import annotations
 
 import json
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -16,11 +15,10 @@ from cyclic import D, V, cyclic
 
 from decodescope.engine.model.heads.files import write
 from decodescope.engine.session.load import load
+from decodescope.training import specdec as training
+from decodescope.training.net import Net
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-sys.path.append(str(ASSETS / "training"))
-import specdec as training  # noqa: E402
-from net import Net  # noqa: E402
 
 WRONG = (3, 8, 11)  # after these ids the draft says what another of them is followed by
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
-from pathlib import Path
 from random import Random
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
-
-import plots
-from stories import Story, talk, tell
-from tale import phrase
-from troubles import TROUBLES
-from words import NUMBERS, VOWEL, article, counted, joined, plural
+from decodescope.training import plots
+from decodescope.training.stories import Story, talk, tell
+from decodescope.training.tale import phrase
+from decodescope.training.troubles import TROUBLES
+from decodescope.training.words import NUMBERS, VOWEL, article, counted, joined, plural
 
 COUNT = 3000
 REPEATED = 0.015  # of all rows of 20 words in so many stories
@@ -85,7 +81,8 @@ def test_every_answer_stands_in_the_text_and_every_question_is_one(told):
 def test_no_fact_is_lost_between_plot_and_story(monkeypatch):
     tales = []
     monkeypatch.setattr(
-        "stories.begin", lambda t, begin=tell.__globals__["begin"]: (tales.append(t), begin(t))
+        "decodescope.training.stories.begin",
+        lambda t, begin=tell.__globals__["begin"]: (tales.append(t), begin(t)),
     )
     for seed in range(400):
         story = tell(Random(seed))
@@ -149,9 +146,10 @@ def test_every_plot_and_every_trouble_comes(monkeypatch):
         spy.__name__ = tell_it.__name__
         return spy
 
-    monkeypatch.setattr("stories.PLOTS", [spied(p) for p in plots.PLOTS])
+    monkeypatch.setattr("decodescope.training.stories.PLOTS", [spied(p) for p in plots.PLOTS])
     monkeypatch.setattr(
-        "troubles.TROUBLES", [(fits, helps, spied(tell_it)) for fits, helps, tell_it in TROUBLES]
+        "decodescope.training.troubles.TROUBLES",
+        [(fits, helps, spied(tell_it)) for fits, helps, tell_it in TROUBLES],
     )
     for seed in range(600):
         tell(Random(seed))

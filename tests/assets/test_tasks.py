@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import sys
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -15,12 +14,10 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from decodescope.engine.bench.questions.score import score
+from decodescope.training import bench
+from decodescope.training.tasks import KINDS, SPLITS, Task, render, split_of, translation
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-sys.path.append(str(ASSETS / "training"))
-
-import bench  # noqa: E402
-from tasks import KINDS, SPLITS, Task, render, split_of, translation  # noqa: E402
 
 LAB = ASSETS / "models" / "lab"
 DRAWS = 200
@@ -411,7 +408,7 @@ RIGHT = {
 
 
 def test_labbench_is_what_its_script_writes():
-    assert bench.FILE.read_text(encoding="utf-8") == bench.text(), "run: python assets/training/bench.py"
+    assert bench.FILE.read_text(encoding="utf-8") == bench.text(), "run: python -m decodescope.training.bench"
 
 
 def test_labbench_has_all_kinds_and_fits(tokenizer):

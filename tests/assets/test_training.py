@@ -19,21 +19,12 @@ from transformers import AutoModelForCausalLM
 
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import load as load_model
+from decodescope.training import acceptance, data, evaluate, losses, mixtures, pack, parts, train
+from decodescope.training.losses import Objective
+from decodescope.training.net import Net, Shape, in_blocks
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 LAB = ASSETS / "models" / "lab"
-sys.path.append(str(ASSETS / "training"))
-
-import acceptance  # noqa: E402
-import data  # noqa: E402
-import evaluate  # noqa: E402
-import losses  # noqa: E402
-import mixtures  # noqa: E402
-import pack  # noqa: E402
-import parts  # noqa: E402
-import train  # noqa: E402
-from losses import Objective  # noqa: E402
-from net import Net, Shape, in_blocks  # noqa: E402
 
 TINY = Shape(layers=4, width=16, heads=2, kv_heads=1, head_width=8, inner=24, vocabulary=64, context=64)
 PLAN = train.Plan(96, {16: 0.5, 32: 0.5}, {32: 1.0}, warmup=2, check=1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import torch
@@ -12,10 +11,9 @@ from decodescope.engine.bench.cloze import ClozeBench, questions
 from decodescope.engine.core.component import build
 from decodescope.engine.model.checkpoint.folder import read_json
 from decodescope.engine.session.load import fingerprint, load
+from decodescope.training import trigrams as training
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-sys.path.append(str(ASSETS / "training"))
-import trigrams as training  # noqa: E402
 
 MODEL = ASSETS / "models" / "lab-mdm"
 SHIPPED = MODEL / "heads" / "trigrams"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,10 +12,8 @@ from drafting import feature_of
 
 from decodescope.engine.model.heads.drafting.cerberus import CerberusGate
 from decodescope.engine.trace import check
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
-import cerberus as training
-import heads
+from decodescope.training import cerberus as training
+from decodescope.training import heads
 
 
 def run(least: float | None, drafter: str = "hydra"):

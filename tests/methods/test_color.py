@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -14,16 +12,14 @@ import torch
 import toys
 from toylab import Words
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
-import color
-from cot_influx import Episode, embedded, nats
-
 from decodescope.engine import MethodError, Session
 from decodescope.engine.model.heads.color import SentenceScorer
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
 from decodescope.engine.trace.file.trace import Trace
 from decodescope.engine.trace.records.prompt_cut import LEFT, SCORE, STAYS
+from decodescope.training import color
+from decodescope.training.cot_influx import Episode, embedded, nats
 
 COUNT = 5
 
@@ -96,7 +92,7 @@ def test_what_is_read_are_the_sentences_above_0_the_highest_first(learnt: Model,
 def test_nothing_is_run_before_the_target_reads(learnt: Model) -> None:
     prefill = run(learnt, episode(Random(1))[0]).prefill
     assert {x.phase for x in prefill.passes} == {"prefill"} and prefill.cut.held_bytes == 0
-    with pytest.raises(MethodError, match=r"python assets/training/color.py"):
+    with pytest.raises(MethodError, match=r"python -m decodescope.training.color"):
         Session(toys.model(toys.decoder(toys.shaped(heads=()))), toys.method(context="color"), toys.PROMPT)
 
 

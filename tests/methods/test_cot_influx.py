@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -14,16 +12,14 @@ import torch
 import toys
 from toylab import Words
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
-import cot_influx
-from cot_influx import Episode
-
 from decodescope.engine import MethodError, Session
 from decodescope.engine.model.heads.cot_influx import ShotPolicies
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
 from decodescope.engine.trace.file.trace import Trace
 from decodescope.engine.trace.records.prompt_cut import OUT, SCORE, STAYS
+from decodescope.training import cot_influx
+from decodescope.training.cot_influx import Episode
 
 SHOTS = 5
 BREAK = needles.END
@@ -112,7 +108,7 @@ def test_nothing_is_run_before_the_target_reads(learnt: Model) -> None:
 def test_a_prompt_without_examples_is_read_whole(learnt: Model) -> None:
     one = episode(Random(2))[0]
     assert run(learnt, replace(one, prompt=[x for x in one.prompt if x != BREAK])).prefill.cut is None
-    with pytest.raises(MethodError, match=r"python assets/training/cot_influx.py"):
+    with pytest.raises(MethodError, match=r"python -m decodescope.training.cot_influx"):
         Session(
             toys.model(toys.decoder(toys.shaped(heads=()))), toys.method(context="cot_influx"), toys.PROMPT
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -17,10 +16,8 @@ from decodescope.engine import MethodError, Session
 from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers, spread
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.replay.exact_law import law
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
-import heads as training
-from net import Net, Shape
+from decodescope.training import heads as training
+from decodescope.training.net import Net, Shape
 
 
 def test_which_layers_are_read() -> None:

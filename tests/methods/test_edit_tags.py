@@ -238,7 +238,7 @@ def test_a_model_without_masks_or_without_the_head_is_refused() -> None:
         edited(model=bare)
     headless = toys.model(toys.decoder(toys.shaped(causal=False, heads=(), mask_token=12), 5))
     with pytest.raises(
-        MethodError, match=r"has no heads/edit: train them with python assets/training/edit\.py"
+        MethodError, match=r"has no heads/edit: train them with python -m decodescope\.training\.edit"
     ):
         edited(model=headless)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 import toys
@@ -12,9 +9,7 @@ from cyclic import D, V, cyclic
 from drafting import drafts, feature_of, path_of, read_alone
 
 from decodescope.engine.model.heads.drafting.fspad import FspadLayer
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
-import heads as training
+from decodescope.training import heads as training
 
 LATE = ("factor.weight", "shift.weight", "words_only.weight")
 TREE = dict(nodes=12, depth=4, width=3)

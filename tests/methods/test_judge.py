@@ -197,6 +197,7 @@ def test_trees_and_models_without_a_judge_are_refused() -> None:
     with pytest.raises(MethodError, match=r"^judge reads chains only and eagle2.*\.$"):
         Session(toys.pair()[0], toys.method(drafter="eagle2", acceptance="judge"), toys.PROMPT)
     with pytest.raises(
-        MethodError, match=r"no heads/judge: train them with python assets/training/judge\.py .*lossless\.$"
+        MethodError,
+        match=r"no heads/judge: train them with python -m decodescope\.training\.judge .*lossless\.$",
     ):
         Method.named({"acceptance": "judge"}).check(toys.shaped(heads=()))

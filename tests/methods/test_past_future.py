@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,9 +13,7 @@ from decodescope.engine.cost.cost import exit_test, ops_of
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.base import normed
 from decodescope.engine.trace import check
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "assets" / "training"))
-import past_future as training
+from decodescope.training import past_future as training
 
 
 def text(rows: int) -> torch.Tensor:

@@ -367,7 +367,7 @@ def test_draft_model_without_the_head_is_refused_in_one_sentence() -> None:
         Session(target, method, toys.PROMPT, models={"draft": bare})
     assert str(refusal.value) == (
         "specdec_pp needs an acceptance head and small has no heads/specdec: train it with python "
-        "assets/training/specdec.py (shipped models only), or choose the schedule confidence, which needs no training."
+        "-m decodescope.training.specdec (shipped models only), or choose the schedule confidence, which needs no training."
     )
 
 

@@ -35,7 +35,7 @@ class SkipLayer(Depth):
     As `early_exit.criterion` the routed model drafts and all layers check; there the prompt is read whole.
 
     Deviations: the paper trains router and model from the beginning; the shipped routers and the adapter `lab+skip_layer`
-    learnt on a frozen model (assets/training/skip_layer.py). The form of gate, noise and budget is [recalled]; a router here
+    learnt on a frozen model (training/skip_layer.py). The form of gate, noise and budget is [recalled]; a router here
     reads the state at unit mean square.
     """
 

@@ -32,7 +32,7 @@ class DuoAttention(CachePolicy):
     """Split the KV heads once and for all: a retrieval head keeps every entry, a streaming head the first `sinks` and the last
     `recent`, all at their places in the text.
 
-    Each KV head has a gate alpha, trained while the model is frozen (assets/training): its output is alpha * full + (1 - alpha)
+    Each KV head has a gate alpha, trained while the model is frozen (training): its output is alpha * full + (1 - alpha)
     * streaming attention, and what is lost is the squared distance from the full model's states where something from far
     back is said again, plus a price on every open gate. The `streaming` share of all KV heads, those with the lowest gates,
     stream. With none of them the cache is full, bit for bit.

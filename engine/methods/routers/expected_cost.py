@@ -43,7 +43,8 @@ class ExpectedCost(Router):
             return None
         return (
             f"expected_cost needs a head and {spec.name} has no heads/correctness: train it with python "
-            "assets/training/correctness.py (shipped models only), or choose the router answer_confidence, which needs none."
+            "-m decodescope.training.correctness (shipped models only), "
+            "or choose the router answer_confidence, which needs none."
         )
 
     def forms(self, question: Question) -> list[list[int]]:

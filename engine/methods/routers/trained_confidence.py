@@ -45,7 +45,8 @@ class TrainedConfidence(Router):
             return None
         return (
             f"trained_confidence needs a head and {spec.name} has no heads/correctness: train it with python "
-            "assets/training/correctness.py (shipped models only), or choose the router answer_confidence, which needs none."
+            "-m decodescope.training.correctness (shipped models only), "
+            "or choose the router answer_confidence, which needs none."
         )
 
     def judge(self, answers: list[Candidate], question: Question) -> Judged:

@@ -62,7 +62,7 @@ class SpecDecPP(Schedule):
             return None
         return (
             f"specdec_pp needs an acceptance head and {spec.name} has no heads/specdec: train it with python "
-            "assets/training/specdec.py (shipped models only), or choose the schedule confidence, which needs no training."
+            "-m decodescope.training.specdec (shipped models only), or choose the schedule confidence, which needs no training."
         )
 
     def begin(self, ctx: Context) -> None:

@@ -141,11 +141,14 @@ def missing(
     """Why heads of this kind cannot be read from the model, and what to choose `instead`; None if they can."""
     if kind in spec.heads:
         return None
-    script = f"{kind}.py" if kind in OTHERS else f"heads.py {kind}"
+    script = kind if kind in OTHERS else f"heads {kind}"
     if kind in CACHE or kind in SLOTTED:
-        script = f"{'cacheparts' if kind in CACHE else 'slot_tokens'}.py {kind} --within {10 if kind in CACHE else 6}"
+        script = (
+            f"{'cacheparts' if kind in CACHE else 'slot_tokens'} {kind} --within {10 if kind in CACHE else 6}"
+        )
     return (
-        f"{spec.name} has no heads/{kind}: train them with python assets/training/{script} (shipped models only), or choose "
+        f"{spec.name} has no heads/{kind}: train them with python -m decodescope.training.{script} "
+        "(shipped models only), or choose "
         f"{instead}."
     )
 

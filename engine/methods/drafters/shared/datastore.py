@@ -13,7 +13,7 @@ from decodescope.engine.core.params import ParamError
 
 from .suffix_array import SuffixArray
 
-# 240 KB of stories, talks and tasks made by rule, as the shipped models were trained on: assets/training/datastore.py makes
+# 240 KB of stories, talks and tasks made by rule, as the shipped models were trained on: training/datastore.py makes
 # the file. Nothing that a model wrote is in it, a draft from there would be the answer itself, and no question of the bench.
 SHIPPED = Path(__file__).resolve().parents[4] / "assets" / "datastore.txt"
 BETWEEN = "\n\f\n"  # between its documents

@@ -1,0 +1,154 @@
+"""LUD: an adapter under which rows of padding behind a text foresee its tokens, for the strategy `lexical_units`.
+
+Sun et al. 2024, arXiv:2405.15208; of the authors' code no more than a readme was published. One pass reads texts [L] and,
+beside them, groups of PADS rows of padding: a group stands behind a place, sees the text up to there and itself up to each
+row, and its rows learn the tokens after the next one. So a pass trains on many beginnings of a text, each as decoding has it.
+
+Two things differ from the paper. It hides runs of tokens of which the model is sure (lexical units) in the input, and learns
+at these places alone; here all places learn, so that what a row gives is the chance of a token whatever stands there, as a
+bar for probabilities takes it to be. And half of the texts are the frozen model's own greedy ones, since their tokens are what
+decoding writes. As in the paper ordinary text is trained on, too: there the model is to stay what it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .adapted import Adapted, beginnings, lengths, logits_of, states
+from .data import load
+from .lowrank import switched
+from .net import Net
+
+PAD = 1  # the id of <|pad|>
+PROMPT, NEW, PADS = (
+    96,
+    96,
+    4,
+)  # tokens: before the text that the model writes, of that text, and rows of padding in a group
+EVERY = 3  # places from one group to the next
+WINDOWS, PLAIN, ROWS = (
+    6,
+    3,
+    64,
+)  # the model's texts and windows of the training text a step; texts that are written together
+KEEP = 6.0  # weight of staying the model
+HELD_OUT = 48  # texts for measuring
+BARS = (0.9, 0.8, 0.7, 0.6)
+
+
+def groups(first: int) -> Tensor:
+    """int64 [M]: the places, of a text of PROMPT + NEW tokens, behind which a group stands; `first` < EVERY shifts them."""
+    return torch.arange(PROMPT - 1 + first, PROMPT + NEW - 2, EVERY)
+
+
+def mask(at: Tensor) -> Tensor:
+    """bool [L + M PADS, L + M PADS], L = PROMPT + NEW: the text is causal; a row of the group behind at[m] sees the text up
+    to that place, and its group up to itself."""
+    length, rows = PROMPT + NEW, len(at) * PADS
+    seen = torch.zeros(length + rows, length + rows, dtype=torch.bool)
+    seen[:length, :length] = torch.ones(length, length, dtype=torch.bool).tril()
+    seen[length:, :length] = torch.arange(length) <= at.repeat_interleave(PADS)[:, None]
+    group = torch.arange(rows) // PADS
+    seen[length:, length:] = (group[:, None] == group) & torch.ones(rows, rows, dtype=torch.bool).tril()
+    return seen
+
+
+def foreseen(net: Net, texts: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits of the text [B, L, V], and of the groups' rows [B, M PADS, V], for texts int64 [B, L]."""
+    behind = (at[:, None] + torch.arange(1, PADS + 1)).flatten()
+    places = torch.cat((torch.arange(texts.shape[1]), behind))
+    padding = torch.full((len(texts), len(behind)), PAD)
+    features, _ = states(net, torch.cat((texts, padding), 1), places, mask(at))
+    return logits_of(net, features[:, : texts.shape[1]]), logits_of(net, features[:, texts.shape[1] :])
+
+
+def due(at: Tensor) -> Tensor:
+    """int64 [M PADS]: the place of the token that each row of the groups foresees; it may lie behind the text."""
+    return (at[:, None] + torch.arange(2, PADS + 2)).flatten()
+
+
+class Units(Adapted):
+    """The adapter as adapters.py trains it."""
+
+    only = ("q_proj", "v_proj", "up_proj", "down_proj")
+    rows = (PAD,)
+    lr = 3e-3
+
+    def __init__(self, net: Net, seed: int, texts: int) -> None:
+        super().__init__(net, seed, texts)
+        self.length = PROMPT + NEW
+        self.known: tuple[Tensor, Tensor] | None = (
+            None  # texts [N, L] and how many of their own tokens count [N]
+        )
+
+    def written(self, split: str, count: int, seed: int) -> tuple[Tensor, Tensor]:
+        """Greedy texts of the net as it is, int64 [count, L], behind beginnings of a split; how many tokens of each count."""
+        with torch.no_grad():
+            parts = beginnings(load(split), count, PROMPT, seed).split(ROWS)
+            texts = torch.cat([self.net.write(part, NEW, 0.0) for part in parts])
+        return texts, lengths(texts[:, PROMPT:])
+
+    def gather(self) -> str:
+        """Let the frozen model write."""
+        switched(self.head, False)
+        self.known = self.written("train", self.texts, self.seed)
+        switched(self.head, True)
+        return f"the model wrote {self.texts} texts"
+
+    def losses(self, texts: Tensor, counted: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+        """Nats of the tokens that the groups behind `at` foresee, and nats of the text's distributions against the frozen
+        model's, in texts [B, L] of which `counted` tokens behind the prompt are used."""
+        base, upto = self.base(texts), PROMPT + counted
+        text, rows = foreseen(self.net, texts, at)
+        used = torch.arange(texts.shape[1]) < upto[:, None]
+        stay = -(base.softmax(2) * text.log_softmax(2)).sum(2)[used].mean()
+        place = due(at)
+        inside = place < upto[:, None]
+        truth = texts[:, place.clamp(max=texts.shape[1] - 1)]
+        return F.cross_entropy(rows[inside], truth[inside]), stay
+
+    def loss(self) -> Tensor:
+        """Of a batch of its own."""
+        if self.known is None:
+            self.gather()
+        assert self.known is not None
+        chosen = torch.randint(len(self.known[0]), (WINDOWS,), generator=self.draw)
+        texts = torch.cat((self.known[0][chosen], self.window(PLAIN)))
+        counted = torch.cat((self.known[1][chosen], torch.full((PLAIN,), NEW)))
+        at = groups(int(torch.randint(EVERY, (), generator=self.draw)))
+        ahead, stay = self.losses(texts, counted, at)
+        self.count(len(texts) * (self.length + PADS * len(at)), foreseen=ahead, stays=stay)
+        return ahead + KEEP * stay
+
+    @torch.no_grad()
+    def measured(self) -> dict[str, Any]:
+        """Of units of its own greedy text behind prompts of unseen text: how long they are at each bar, and how many of the
+        tokens behind the first are the text's; with the adapter and without. And nats of unseen text."""
+        figures: dict[str, Any] = {"prompts": HELD_OUT, "rows": PADS}
+        for name, on in (("base", False), ("adapted", True)):
+            switched(self.head, on)
+            texts, counted = self.written("valid", HELD_OUT, self.seed + 2)
+            for bar in BARS:
+                figures.setdefault(f"units at {bar}", {})[name] = units(self.net, texts, counted, bar)
+        return figures | {"nats": self.nats()}
+
+
+def units(net: Net, texts: Tensor, counted: Tensor, bar: float) -> dict[str, float]:
+    """Mean length of the unit behind every place of texts [N, L], and the share of its tokens behind the first that are the
+    text's; of places behind which PADS + 1 tokens count."""
+    total = extra = right = places = 0
+    for first in range(EVERY):
+        at = groups(first)
+        p, best = foreseen(net, texts, at)[1].softmax(2).max(2)
+        taken = (p >= bar).unflatten(1, (-1, PADS)).cumprod(2).bool()  # [N, M, PADS]
+        truth = texts[:, due(at).clamp(max=texts.shape[1] - 1)]
+        same = (best == truth).unflatten(1, (-1, PADS))
+        whole = at + PADS + 2 <= PROMPT + counted[:, None]  # [N, M]
+        taken = taken & whole[..., None]
+        total, places = total + int(whole.sum()) + int(taken.sum()), places + int(whole.sum())
+        extra, right = extra + int(taken.sum()), right + int((taken & same).sum())
+    return {"tokens": round(total / max(1, places), 3), "right": round(right / max(1, extra), 3)}
