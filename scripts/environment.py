@@ -233,17 +233,12 @@ def browser_for_tests() -> tuple[str, str]:
     ci = bool(os.environ.get("CI"))
     if os.environ.get("BROWSER") == "none" and not ci:
         return "", "Not run, because BROWSER=none: the browser tests."
-    found = find_browser()
-    if not found and root_on_debian():
-        print("Installing Chromium for the browser tests.", flush=True)
-        found = find_browser() if apt_install("chromium", "fonts-liberation", "fonts-dejavu-core") else ""
-    if not found:
-        way_out = "" if ci else ", or set BROWSER=none to leave the browser tests out"
-        raise Refusal(
-            "The browser tests need Chromium or Chrome, and none was found. Install one "
-            f"(with Playwright: {shlex.quote(str(PYTHON))} -m playwright install chromium){way_out}."
-        )
-    return found, ""
+    if found := find_browser():
+        return found, ""
+    install = f"Install one with: {shlex.quote(str(PYTHON))} -m playwright install chromium"
+    if ci:
+        raise Refusal(f"The browser tests need Chromium or Chrome, and none was found. {install}")
+    return "", f"Not run, because no Chromium or Chrome was found: the browser tests. {install}"
 
 
 def find_browser() -> str:
