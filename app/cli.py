@@ -14,7 +14,9 @@ from decodescope.app.basis.refusal import sentence
 from decodescope.app.runs.processors import given_back
 from decodescope.engine.core.refusal import Refusal
 
-FAILED, INTERRUPTED, PIPE_CLOSED = 1, 130, 141
+FAILED = 1
+INTERRUPTED = 130
+PIPE_CLOSED = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:

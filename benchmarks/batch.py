@@ -71,7 +71,9 @@ class Bench:
     """The contestants. passes: what those of sessions took, by model;  judged, accepted: drafted tokens of draft_model"""
 
     def __init__(self, model: Model, draft: Model, most: int, new: int, cut: int | None):
-        self.model, self.draft, self.new = model, draft, new
+        self.model = model
+        self.draft = draft
+        self.new = new
         assert model.tokenizer is not None
         questions, _ = read_questions(QUESTIONS)
         step = max(1, len(questions) // most)
@@ -89,7 +91,9 @@ class Bench:
 
     def sessions(self, name: str, count: int) -> float:
         """Seconds for so many prompts as sessions that go together."""
-        began, made, traces = time.perf_counter(), [], []
+        began = time.perf_counter()
+        made = []
+        traces = []
         for prompt in self.prompts[:count]:
             session = Session(
                 self.model,

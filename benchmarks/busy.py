@@ -63,7 +63,9 @@ def child(arm: dict[str, Any]) -> dict[str, Any]:
     threads.choose(model.decoder)
     prompt, speeds = encode(model, PROMPT), {}
     for name, method in METHODS.items():
-        tokens, spent, runs = 0, 0.0, 0
+        tokens = 0
+        spent = 0.0
+        runs = 0
         while spent < arm["seconds"]:
             models = {"draft": draft} if name == "draft_model" else {}
             session = Session(

@@ -87,7 +87,9 @@ def main(job: dict[str, Any], found: Path) -> None:
     rows: dict[str, Any] = {"version": kvpress.__file__}
     for p, (name, arguments, wrapper) in enumerate(job["presses"]):
         for i, prompt in enumerate(job["prompts"]):
-            ids, seen, scores = torch.tensor([prompt]), [], []
+            ids = torch.tensor([prompt])
+            seen = []
+            scores = []
             press = press_of(name, arguments, wrapper)
             watched(press, seen, scores)
             read(model, ids, press)

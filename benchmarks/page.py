@@ -111,7 +111,10 @@ JUMP = """async ([place, at]) => { const a = performance.now(), box = document.q
   await new Promise((f) => requestAnimationFrame(() => setTimeout(f, 0)));
   return performance.now() - a; }"""
 TIMEOUT_MS = 600_000
-SLOWED, SLOW_RATE, SLOW_PANES = 6, 60.0, 4  # of the part "slow": times, steps per second, runs
+# of the part "slow": times, steps per second, runs
+SLOWED = 6
+SLOW_RATE = 60.0
+SLOW_PANES = 4
 LOOKED_MS = 4000
 PARTS = ("first", "live", "slow", "long", "export")
 VISITS = 7
@@ -124,7 +127,9 @@ class Feed:
     status = "running"
 
     def __init__(self, trace: Trace, channel: Channel, rate: float):
-        self.trace, self.channel, self.rate = trace, channel, rate
+        self.trace = trace
+        self.channel = channel
+        self.rate = rate
         self.written: list[float] = []  # when each step was there, s since the epoch
         channel.job = self
         channel.write(trace.header)
@@ -166,7 +171,9 @@ def stretch(trace: Trace, path: Path, steps: int) -> None:
     writer = TraceWriter(path, replace(trace.header, max_new_tokens=10 * steps))
     assert trace.prefill is not None and trace.end is not None
     writer.write(trace.prefill)
-    n, t_us, tokens = len(trace.header.prompt), 0.0, []
+    n = len(trace.header.prompt)
+    t_us = 0.0
+    tokens = []
     for i in range(steps):
         step = trace.steps[i % len(trace.steps)]
         caches = [replace(x, held=x.held + n - step.n) for x in step.cache]  # nothing is evicted
@@ -255,7 +262,9 @@ def exported(trace: Trace, folder: Path) -> list[tuple[str, str]]:
 
 def visited(play: RunService) -> list[tuple[str, str]]:
     """Rows of the table, for a page that is opened."""
-    times, spent, sizes = [], [], []
+    times = []
+    spent = []
+    sizes = []
     with served(play) as address, browser() as page:
         for _ in range(VISITS + 1):
             visitor = page.context.browser.new_context(reduced_motion="reduce").new_page()

@@ -67,7 +67,9 @@ def main() -> None:
         "--classes", type=int, default=10, choices=range(1, 11), metavar="N", help="the first so many"
     )
     args = parser.parse_args()
-    model, other, lines = load(args.model, "float32", "cpu"), load(args.any, "float32", "cpu"), []
+    model = load(args.model, "float32", "cpu")
+    other = load(args.any, "float32", "cpu")
+    lines = []
     todo = [
         (name, f"`{rule}`", model, drafting(window, rule))
         for name, window in WINDOWS.items()

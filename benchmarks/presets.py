@@ -52,7 +52,9 @@ def weights(name: str) -> str:
 
 def settings(name: str) -> str:
     """A digest of all that a preset's text depends on, but for the program itself."""
-    preset, prompt, models = PRESETS[name], asked(name), models_of(name)
+    preset = PRESETS[name]
+    prompt = asked(name)
+    models = models_of(name)
     said = [
         dict(preset.names),
         {k: dict(v) for k, v in preset.settings.items()},

@@ -153,7 +153,9 @@ def called(
     steps: Mapping[str, Any], big: Mapping[str, Decoder], rounds: int, say: Callable[[str], None]
 ) -> dict[str, float]:
     """Call -> microseconds, the median of some rounds, by random heads in the width of the `big` models."""
-    calls, us, nets = sorted({x for row in steps["rows"] for x in row["parts"]["heads"]}), {}, {}
+    calls = sorted({x for row in steps["rows"] for x in row["parts"]["heads"]})
+    us = {}
+    nets = {}
     say(f"{len(calls)} different calls of heads")
     for call in calls:
         role, kind, name, given = json.loads(call)

@@ -80,7 +80,9 @@ class ReplayResult(SpecResult):
 class Recording(Speculation):
     """Lets every method write the answer to each first turn `repeats` times, and keeps what the steps did."""
 
-    clock, result, turns = Heard, ReplayResult, "first"
+    clock = Heard
+    result = ReplayResult
+    turns = "first"
 
     def settings(self) -> dict[str, Any]:
         """With the sizes of what may be made larger."""

@@ -73,15 +73,23 @@ def replayed(steps: Mapping[str, Any], costs: Costs) -> dict[str, Any]:
 
 
 COLUMNS = (
-    *("tokens per pass", "times plain, shipped models", "times plain, 300 M", "90 %"),
-    *("passes", "heads", "books", "step, ms"),
+    "tokens per pass",
+    "times plain, shipped models",
+    "times plain, 300 M",
+    "90 %",
+    "passes",
+    "heads",
+    "books",
+    "step, ms",
 )
 BEST = 3  # methods of a kind that are named
 
 
 def page(steps: Mapping[str, Any], costs: Costs, beside: bool = False) -> str:
     """The section in Markdown. beside: other programs ran when it was measured."""
-    found, s, c = replayed(steps, costs), steps["settings"], costs.settings
+    found = replayed(steps, costs)
+    s = steps["settings"]
+    c = costs.settings
     order, kinds = quickest(found), found["kinds"]
     lines = [[f"`{name}`", *_cells(found["methods"][name], steps["methods"][name])] for name in order]
     for words, times in costs.bits.items():

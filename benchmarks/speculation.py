@@ -67,7 +67,9 @@ def command(found: Mapping[str, Any]) -> str:
 
 def page(found: Mapping[str, Any]) -> str:
     """The section in Markdown: how it was taken, the figures by method and by kind, and the goals."""
-    methods, kinds, order = found["methods"], found["kinds"], quickest(found)
+    methods = found["methods"]
+    kinds = found["kinds"]
+    order = quickest(found)
     deep = max((len(x["offered_by_position"]) for x in methods.values()), default=0)
     drafted = [name for name in order if methods[name]["offered_by_position"]]
     places = [[_code(name), *by_position(methods[name])] for name in drafted]

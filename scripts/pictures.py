@@ -30,8 +30,13 @@ PICTURES = ROOT / "docs" / "pictures"
 PORT = 8197
 HERE = f"http://127.0.0.1:{PORT}"
 COLOURS = 128
-FIRST, H2O, RECYCLING = "4a176db871b086ad", "30ade275141f6ca8", "eaa7158be636f047"  # the shipped examples
-FLUSH, LANES, CASCADE = "e21ee66e8a39377d", "6c5945fec845b654", "76e14c805de10784"
+# the shipped examples
+FIRST = "4a176db871b086ad"
+H2O = "30ade275141f6ca8"
+RECYCLING = "eaa7158be636f047"
+FLUSH = "e21ee66e8a39377d"
+LANES = "6c5945fec845b654"
+CASCADE = "76e14c805de10784"
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",

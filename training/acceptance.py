@@ -28,7 +28,9 @@ DRAFTED = 5
 @torch.no_grad()
 def overlap(target: Net, draft: Net, rows: Tensor) -> tuple[float, float]:
     """Share of positions with the same first choice, and mean overlap of the laws, on windows int64 [N, T]."""
-    same, shared, count = 0, 0.0, 0
+    same = 0
+    shared = 0.0
+    count = 0
     for part in rows.split(4):
         p, q = (teacher_of(n, part).exp() for n in (target, draft))  # [B, T - 1, V]
         same += int((p.argmax(2) == q.argmax(2)).sum())
@@ -63,7 +65,9 @@ def tau(chance: Tensor, seed: int = 0, drafted: int = DRAFTED) -> float:
         at = 0
         while at + drafted < len(row):
             run = next((i for i in range(drafted) if not row[at + i]), drafted)
-            at, tokens, passes = at + run + 1, tokens + run + 1, passes + 1
+            at = at + run + 1
+            tokens = tokens + run + 1
+            passes = passes + 1
     return tokens / passes
 
 

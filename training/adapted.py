@@ -21,11 +21,10 @@ from .net import Net, turned
 ALPHA = 16.0
 SAME = 10  # equal tokens in a row that end a text's use (the CLLM authors' cleaning)
 CHATS = 0.6  # share of texts that answer
-OPENINGS, OPENING, WRITTEN = (
-    48,
-    32,
-    256,
-)  # openings of plain text, their tokens, and the greedy text behind each
+# openings of plain text, their tokens, and the greedy text behind each
+OPENINGS = 48
+OPENING = 32
+WRITTEN = 256
 
 KV = list[tuple[Tensor, Tensor]]
 
@@ -35,7 +34,9 @@ def states(net: Net, ids: Tensor, places: Tensor, seen: Tensor, past: KV | None 
 
     seen: bool [T, S + T], what each row sees of `past` (S entries a layer) and of these rows.
     """
-    x, s, kv = net.model.embed_tokens(ids), net.shape, KV()
+    x = net.model.embed_tokens(ids)
+    s = net.shape
+    kv = KV()
     turn = net.cosine[places], net.sine[places]
     for i, layer in enumerate(net.model.layers):
         y, a = layer.input_layernorm(x), layer.self_attn
@@ -132,7 +133,9 @@ class Adapted:
     corpus_windows = 6
 
     def __init__(self, net: Net, seed: int, texts: int) -> None:
-        self.net, self.seed, self.texts = net, seed, texts
+        self.net = net
+        self.seed = seed
+        self.texts = texts
         self.head: nn.ModuleDict = wrapped(net, self.rank, ALPHA, seed, self.only, self.rows)
         self.draw = torch.Generator().manual_seed(seed)
         self.corpus: np.ndarray | None = None

@@ -34,7 +34,9 @@ from decodescope.engine.session.load import fingerprint
 from . import data, train
 from .net import Layer, Net, Norm, Shape
 
-NAME, BLOCK, LAYERS = "lab-blocks", 4, 2
+NAME = "lab-blocks"
+BLOCK = 4
+LAYERS = 2
 VOCABULARY = 512
 SHAPE = Shape(
     layers=2, width=64, heads=4, kv_heads=4, head_width=16, inner=144, vocabulary=VOCABULARY, context=1024

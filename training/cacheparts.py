@@ -61,7 +61,9 @@ def train(part: CachePart, seconds: float, steps: int = 1_000_000, say: Callable
     """Adam until so many seconds have passed or so many steps are done; how many there were. Then the part holds what its file
     will: numbers of bfloat16."""
     weights = list(part.head.requires_grad_(True).parameters())
-    optimizer, began, recent = torch.optim.Adam(weights, lr=part.lr), time.monotonic(), list[float]()
+    optimizer = torch.optim.Adam(weights, lr=part.lr)
+    began = time.monotonic()
+    recent = list[float]()
     step = 0
     while step < steps and (passed := time.monotonic() - began) < seconds:
         for group in optimizer.param_groups:

@@ -25,7 +25,10 @@ from .data import load
 from .lowrank import switched
 from .net import Net
 
-PROMPT, NEW, BLOCK = 96, 96, 16  # tokens: before the text that the model writes, of that text, of a block
+# tokens: before the text that the model writes, of that text, of a block
+PROMPT = 96
+NEW = 96
+BLOCK = 16
 WINDOWS, ROWS = 8, 64  # texts a step, and texts that are written or iterated together
 TEXTS = 320  # written for training
 KEEP = 10.0  # weight of staying the model
@@ -63,7 +66,9 @@ class Trajectories:
 @torch.no_grad()
 def collected(net: Net, prompts: Tensor, seed: int, block: int = BLOCK, new: int = NEW) -> Trajectories:
     """The model's greedy text after each prompt [N, P], and how Jacobi reaches it block by block from tokens of the prompt."""
-    draw, made, size = torch.Generator().manual_seed(seed), [], prompts.shape[1]
+    draw = torch.Generator().manual_seed(seed)
+    made = []
+    size = prompts.shape[1]
     seen = mask(size, new, block)
     length = size + new
     for part in prompts.split(ROWS):

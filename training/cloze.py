@@ -112,12 +112,16 @@ class Questions:
     def batch(self, r: Random) -> tuple[Tensor, Tensor]:
         """Windows of one sort, int64 [B, T], and the token at each mask, int64 [B]."""
         sort = r.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-        rows, due, longest = list[list[int]](), list[int](), 0
+        rows = list[list[int]]()
+        due = list[int]()
+        longest = 0
         while not rows or max(longest, len(rows[-1])) * (len(rows) + 1) <= BATCH:
             q = self.ask(sort, r)
             row = self.ids(q)
             if len(row) <= LONGEST:
-                rows, due, longest = [*rows, row], [*due, self.token(q.answer)], max(longest, len(row))
+                rows = [*rows, row]
+                due = [*due, self.token(q.answer)]
+                longest = max(longest, len(row))
         return torch.tensor([row + [data.END] * (longest - len(row)) for row in rows]), torch.tensor(due)
 
 
@@ -172,7 +176,9 @@ def read() -> list[Question]:
 
 def main() -> None:
     """Write the file of questions."""
-    asked, r, chosen = Questions("valid", 1, 200), Random(1), list[Question]()
+    asked = Questions("valid", 1, 200)
+    r = Random(1)
+    chosen = list[Question]()
     for sort in LABELS:
         some: list[Question] = []
         while len(some) < ASKED:

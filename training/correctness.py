@@ -190,7 +190,9 @@ def calibration(said: Tensor, so: Tensor) -> list[tuple[float, int, float, float
 
 def measured(head: CorrectnessHead, unseen: Examples) -> dict[str, object]:
     """The figures on unseen tasks."""
-    sure, wrong, right = head.sure(unseen.mean, unseen.logp), head.wrong(unseen.prompt), unseen.right
+    sure = head.sure(unseen.mean, unseen.logp)
+    wrong = head.wrong(unseen.prompt)
+    right = unseen.right
     base = float(right.double().mean())
     return {
         "answers": len(right),
@@ -232,7 +234,9 @@ def main(words: Sequence[str] | None = None) -> None:
     from decodescope.engine.session.load import fingerprint
 
     folder = MODELS / args.model
-    small, large, net = load(folder), load(MODELS / args.large), Net.from_folder(folder).requires_grad_(False)
+    small = load(folder)
+    large = load(MODELS / args.large)
+    net = Net.from_folder(folder).requires_grad_(False)
     found = examples(small, large, net, "train", args.prompts, args.seed)
     print(f"{len(found.right)} answers, {float(found.right.double().mean()):.0%} right", flush=True)
     unseen = examples(small, large, net, "held_out", args.unseen, args.seed + 1)

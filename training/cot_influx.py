@@ -96,7 +96,9 @@ def step(
         head.shots(e, e[one.first :], one.spans).float(),
         head.tokens(e, e[one.first :], one.spans),
     )
-    may_go, rewards, logs = sum(b - a for a, b in one.spans), [], []
+    may_go = sum(b - a for a, b in one.spans)
+    rewards = []
+    logs = []
     for _ in range(DRAWS):
         shots = torch.rand(len(by_shot), generator=draw) < by_shot.detach().sigmoid()
         tokens = [torch.rand(len(x), generator=draw) < x.detach().sigmoid() for x in by_token]

@@ -22,7 +22,10 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-END, USER, ASSISTANT, SYSTEM = 0, 2, 3, 4
+END = 0
+USER = 2
+ASSISTANT = 3
+SYSTEM = 4
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "training"
 TOKENIZER = ROOT / "assets" / "models" / "lab" / "tokenizer.json"
@@ -231,7 +234,9 @@ class Source:
 
     def go_on(self, epoch: int, cursor: int, offset: int, taken: int) -> None:
         """Stand where `Mixer.state` says; in a unit that is another one since, at its beginning."""
-        self.epoch, self.cursor, self.taken = epoch, cursor, taken
+        self.epoch = epoch
+        self.cursor = cursor
+        self.taken = taken
         self.offset = offset if offset < len(self.open()) else 0
 
 
@@ -356,7 +361,9 @@ class Mixer:
 
 def by_length(text: Text, lengths: Sequence[int]) -> list[tuple[str, np.ndarray, int]]:
     """Name, units and longest unit by the shortest window that a document fits; documents longer than all are left out."""
-    sizes, out, below = np.diff(text.bounds, axis=1)[:, 0], [], 0
+    sizes = np.diff(text.bounds, axis=1)[:, 0]
+    out = []
+    below = 0
     for length in sorted(lengths):
         some = text.bounds[(sizes > below) & (sizes <= length + 1)]
         if len(some):

@@ -20,9 +20,13 @@ from torch import Tensor
 
 from .data import BUILD
 
-SIDE, LEVELS, CLASSES = 8, 16, 10
+SIDE = 8
+LEVELS = 16
+CLASSES = 10
 CELLS = SIDE * SIDE
-END, PAD, UNKNOWN = "<|end|>", "<|pad|>", "<|unknown|>"
+END = "<|end|>"
+PAD = "<|pad|>"
+UNKNOWN = "<|unknown|>"
 GLYPHS = ".,-~:;!+=*o%&#MW"  # of the levels, from the background on
 FIRST_CLASS, FIRST_LEVEL = 3, 3 + CLASSES
 FIRST_CELL = FIRST_LEVEL + LEVELS

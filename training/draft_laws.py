@@ -66,7 +66,9 @@ def unseen_errors(points: Sequence[tuple[float, float]]) -> list[float]:
 
 def told(name: str, points: Sequence[tuple[float, float]]) -> str:
     """A row: the law, its largest and mean error on points that it has not seen, and whether the points rise or fall."""
-    law, errors, ys = Law.of(points), [abs(x) for x in unseen_errors(points)], [y for _, y in sorted(points)]
+    law = Law.of(points)
+    errors = [abs(x) for x in unseen_errors(points)]
+    ys = [y for _, y in sorted(points)]
     steps = [b - a for a, b in pairwise(ys)]
     course = "rises" if min(steps) > 0 else "falls" if max(steps) < 0 else "neither"
     fitted = f"{law.a:+.3f} log10 x {law.b:+.3f}"

@@ -106,7 +106,9 @@ def counting(r: Random) -> str:
     if r.random() < 0.15:
         k = r.randint(2, 99)
         return "".join(f"{i} x {k} = {i * k}\n" for i in range(1, 11))
-    start, by, n = r.randint(0, 300), r.choice([1, 1, 2, 3, 4, 5, 7, 10, 25]), r.randint(10, 30)
+    start = r.randint(0, 300)
+    by = r.choice([1, 1, 2, 3, 4, 5, 7, 10, 25])
+    n = r.randint(10, 30)
     numbers = [start + by * i for i in range(n)]
     if r.random() < 0.3:
         numbers.reverse()

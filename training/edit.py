@@ -46,7 +46,9 @@ from .infill_data import WEIGHTS
 from .net import Net
 from .train import MODELS
 
-LAYER, WIDTH, HIDDEN = 3, 48, 64
+LAYER = 3
+WIDTH = 48
+HIDDEN = 64
 CANVAS, LONGEST = 8, 8  # places that the model drafts; words of a draft
 MISTAKES = (0.3, 0.25, 0.2, 0.15, 0.1)  # of 0, 1, ... mistakes, the chance
 OWN, BOTH = 0.4, 0.3  # drafts that the model writes, and of these with mistakes besides

@@ -35,25 +35,22 @@ NAMES = ("lab", "lab-draft", "lab-draft-plain")
 ROLES = {"lab": "the target", "lab-draft": "its draft", "lab-draft-plain": "the draft without a teacher"}
 ANSWER = 192  # tokens of an answer at most
 DRAFTERS = (
-    *(
-        "prompt_lookup",
-        "medusa",
-        "hydra",
-        "blockwise",
-        "mlp_speculator",
-        "redrafter",
-        "eagle",
-        "eagle2",
-        "eagle3",
-        "kangaroo",
-    ),
+    "prompt_lookup",
+    "medusa",
+    "hydra",
+    "blockwise",
+    "mlp_speculator",
+    "redrafter",
+    "eagle",
+    "eagle2",
+    "eagle3",
+    "kangaroo",
 )
 AGAIN = ""  # in the place of a drafter: how much of what was written stood in its text before
-BEGINNING, WRITTEN, DECODED = (
-    96,
-    128,
-    4,
-)  # tokens of a prompt, tokens decoded after it, prompts of a kind of text
+# tokens of a prompt, tokens decoded after it, prompts of a kind of text
+BEGINNING = 96
+WRITTEN = 128
+DECODED = 4
 OLD = "first-"  # origins of the trainings that came before records were kept; their command lines are of an earlier script
 
 CODE_PROMPT = '''class Stack:

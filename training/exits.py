@@ -191,7 +191,9 @@ def main(words: Sequence[str] | None = None) -> None:
     net = Net.from_folder(folder).requires_grad_(False)
     held_out: Tensor | list[Tensor]
     if args.adapter:
-        head, steps, judge = new_head(net), int(args.tokens * 1e6) // cloze.BATCH, JUDGED // 5
+        head = new_head(net)
+        steps = int(args.tokens * 1e6) // cloze.BATCH
+        judge = JUDGED // 5
         text, held_out = asked(net, folder / "adapters" / args.adapter, args.seed)
     else:
         held_out, judge = held_out_windows(LENGTH, 64), JUDGED

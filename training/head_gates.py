@@ -140,7 +140,9 @@ class Gates:
         how often the token is the likeliest."""
         alpha = torch.ones(self.head.alpha.numel())
         alpha[list(streams)] = 0
-        answer, nats, hits = attend(alpha.view_as(self.head.alpha), streamed(LENGTH, SINKS, recent)), [], []
+        answer = attend(alpha.view_as(self.head.alpha), streamed(LENGTH, SINKS, recent))
+        nats = []
+        hits = []
         for ids, marks in texts:
             x = features(self.net, self.net.model.embed_tokens(ids[None]), answer)[0, marks]
             logits, due = F.linear(x, self.net.model.embed_tokens.weight), ids.roll(-1)[marks]

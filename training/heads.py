@@ -352,7 +352,9 @@ class Trigrams:
     def __init__(self, text: np.ndarray, distance: int, vocabulary: int) -> None:
         self.vocabulary = vocabulary
         text = text.astype(np.int64)
-        a, b, c = text[:, : -1 - distance], text[:, 1:-distance], text[:, 1 + distance :]
+        a = text[:, : -1 - distance]
+        b = text[:, 1:-distance]
+        c = text[:, 1 + distance :]
         self.pairs = self._best((a * vocabulary + b).ravel(), c.ravel())
         self.singles = self._best(b.ravel(), c.ravel())
 

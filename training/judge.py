@@ -81,12 +81,10 @@ def replaced(law: Tensor, token: int, right: bool, draw: torch.Generator) -> int
 def altered(net: Net, ids: Tensor, marks: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
     """(ids, labels, put) of conversations int64 [B, T] whose answers are `marks`, some with a token replaced. labels: 1 right,
     0 wrong, -1 nothing to learn; put: bool [B, T], the replacements."""
-    laws, ids, labels, put = (
-        net(ids).float().softmax(-1),
-        ids.clone(),
-        torch.where(marks, 1, -1),
-        torch.zeros_like(marks),
-    )
+    laws = net(ids).float().softmax(-1)
+    ids = ids.clone()
+    labels = torch.where(marks, 1, -1)
+    put = torch.zeros_like(marks)
     for row in range(len(ids)):
         kind, places = int(torch.randint(3, (), generator=draw)), marks[row].nonzero()[:, 0]
         places = places[places > 0]

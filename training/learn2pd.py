@@ -110,7 +110,9 @@ def fitted(
     """The filter with the least loss on `valid` of those that `steps` steps of all examples come by."""
     torch.manual_seed(seed)
     head = ParallelFilter(width, BLOCK, HIDDEN)
-    optimizer, best, least = torch.optim.AdamW(head.parameters(), lr=0.003), deepcopy(head), float("inf")
+    optimizer = torch.optim.AdamW(head.parameters(), lr=0.003)
+    best = deepcopy(head)
+    least = float("inf")
     for step in range(steps):
         optimizer.zero_grad()
         loss_of(head, train).backward()  # type: ignore[arg-type]

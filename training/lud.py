@@ -24,11 +24,10 @@ from .lowrank import switched
 from .net import Net
 
 PAD = 1  # the id of <|pad|>
-PROMPT, NEW, PADS = (
-    96,
-    96,
-    4,
-)  # tokens: before the text that the model writes, of that text, and rows of padding in a group
+# tokens: before the text that the model writes, of that text, and rows of padding in a group
+PROMPT = 96
+NEW = 96
+PADS = 4
 EVERY = 3  # places from one group to the next
 WINDOWS, PLAIN, ROWS = (
     6,

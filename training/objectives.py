@@ -137,7 +137,9 @@ def teach(
 def fit(target: Net, draft: Net, text: Taught, heat: float) -> dict[str, float]:
     """Behind the first `PROMPT` tokens of the target's text at temperature `heat`: overlap of the laws, share of places with
     the same first choice, and tokens that a pass of the target gives with five drafted ones (see acceptance.py)."""
-    came, shared, same = [], [], []
+    came = []
+    shared = []
+    same = []
     for ids, features in zip(text.ids.split(ROWS), text.features.split(ROWS), strict=True):
         with torch.autocast("cpu", torch.bfloat16):
             logits = unembed(target, features[:, PROMPT - 1 :]), draft(ids[:, :-1])[:, PROMPT - 1 :]

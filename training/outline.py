@@ -35,7 +35,10 @@ from .tasks import split_of
 from .words import CITIES, COLOURS, JOBS, NAMES, THINGS, article, joined
 
 FORK, CHILD = 6, 7  # the ids of <|reserved_0|> and <|reserved_1|>
-ROWS, BATCH, KEEP = 4000, 14, 4.0  # texts that are made, texts a step, weight of staying the model
+# texts that are made, texts a step, weight of staying the model
+ROWS = 4000
+BATCH = 14
+KEEP = 4.0
 HELD_OUT = 40  # texts for measuring
 LIST = "\n\nAll of them, one by one.\n"
 COUNT, MENTION = "\n\nLabel: {label}\nCount:", "\nMention {index}:"

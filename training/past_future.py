@@ -178,11 +178,9 @@ def main(words: Sequence[str] | None = None) -> None:
     else:
         held_out = [*held_out_windows(LENGTH, 16).split(ROWS)]
         corpus = windows_of(training_stream(), max(ROWS, int(args.tokens * 1e6) // LENGTH), args.seed + 1)
-        text, steps, judge = (
-            shuffled(corpus, args.seed + 2, "cpu", WINDOWS),
-            len(corpus) // WINDOWS,
-            args.judged,
-        )
+        text = shuffled(corpus, args.seed + 2, "cpu", WINDOWS)
+        steps = len(corpus) // WINDOWS
+        judge = args.judged
     reading, how = reading_of(net, folder, args.adapter or "", describe(folder, args.model))
     print(
         f"{sum(p.numel() for p in head.parameters()):,} parameters; {steps} steps; states read by {how}",

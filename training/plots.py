@@ -821,7 +821,9 @@ PLANTS = [
 def grow(t: Tale) -> None:
     """A seed, a long wait, a pest, and a friend who was wrong."""
     seed, plant = t.r.choice(PLANTS)
-    t.season, t.sky, t.hour = "spring", "sunny", 1
+    t.season = "spring"
+    t.sky = "sunny"
+    t.hour = 1
     t.cast("e")
     t.put(
         seed=seed,

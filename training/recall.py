@@ -24,7 +24,9 @@ from .net import Net, size
 from .tasks import Task, render, retrieval
 from .train import RECORDS, SHAPES
 
-NAME, SEED, SIZES = "lab-recall", 9_000_000, (128, 512, 1500)
+NAME = "lab-recall"
+SEED = 9_000_000
+SIZES = (128, 512, 1500)
 FORMS = {
     "passkey": "a pass key in a story",
     "needle": "a needle among sentences (up to four)",

@@ -49,13 +49,17 @@ def gated(
 ) -> tuple[Tensor, Tensor]:
     """Logits float32 [B, T, V] of ids int64 [B, T], and the gates [2 L, B, T]. gate: states [B, T, D] in front of a sub-layer,
     and its number -> what its output is multiplied with, [B, T]. absent: rows with a gate of 0 leave no keys and values."""
-    x, s, gates = net.model.embed_tokens(ids), net.shape, list[Tensor]()
+    x = net.model.embed_tokens(ids)
+    s = net.shape
+    gates = list[Tensor]()
     turn, before = (
         (net.cosine[: ids.shape[1]], net.sine[: ids.shape[1]]),
         torch.ones(ids.shape[1], ids.shape[1]).bool().tril(),
     )
     for i, layer in enumerate(net.model.layers):
-        g, y, a = gate(x, 2 * i), layer.input_layernorm(x), layer.self_attn
+        g = gate(x, 2 * i)
+        y = layer.input_layernorm(x)
+        a = layer.self_attn
         q, k, v = (
             p(y).unflatten(2, (n, s.head_width)).transpose(1, 2)
             for p, n in ((a.q_proj, s.heads), (a.k_proj, s.kv_heads), (a.v_proj, s.kv_heads))
@@ -110,7 +114,9 @@ class SkipLayer(Adapted):
     def calibrated(self, windows: int = 32) -> float:
         """Move all biases by the number that lets a share RHO of the sub-layers of training text run; how far."""
         switched(self.head, True)
-        texts, low, high = self.window(windows), -2.0, 2.0
+        texts = self.window(windows)
+        low = -2.0
+        high = 2.0
         first = self.routers.bias.clone()
         for _ in range(9):
             middle = (low + high) / 2

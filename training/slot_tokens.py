@@ -49,7 +49,9 @@ KEEPS = 25  # steps between two files of what was reached, and two lines
 def guessed(net: Net, head: SlotTokens, past: Past, places: Tensor) -> Tensor:
     """float [B, P, K, V]: the logits of all K slots behind each of P places int64 [P] of the text that `past` holds, the same
     places in every window; each sees the text up to its place, its line of slots, and the prefix if there is one."""
-    P, K, E = len(places), head.shape["heads"], head.embeds.shape[1]
+    P = len(places)
+    K = head.shape["heads"]
+    E = head.embeds.shape[1]
     rows = head.rows([K] * P).to(places.device)  # [3, S]
     stand = places[rows[0]] + 1 + rows[1]
     before = torch.arange(past.length, device=places.device) <= places[rows[0]][:, None]
@@ -168,7 +170,9 @@ def train(  # noqa: PLR0913
     what it would have read. half: products in bfloat16."""
     net.requires_grad_(False)
     optimizer = torch.optim.Adam(head.requires_grad_(True).parameters(), lr=lr)
-    step, spent, recent = 0, 0.0, list[float]()
+    step = 0
+    spent = 0.0
+    recent = list[float]()
     if kept is not None and kept.exists():
         state = torch.load(kept, weights_only=True)
         head.load_state_dict(state["head"])

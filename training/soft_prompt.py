@@ -47,14 +47,15 @@ class Soft:
 
     def attend(self, soft: int, packs: bool = True) -> Attend:
         """Attention of a causal text behind `soft` tokens that are never packed; packs: whether anything is."""
-        kv_heads, scale, block = self.net.shape.kv_heads, self.net.shape.head_width**-0.5, self.codec.whole
+        kv_heads = self.net.shape.kv_heads
+        scale = self.net.shape.head_width**-0.5
+        block = self.codec.whole
 
         def attend(i: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            q, k, v = (
-                grouped(q.float(), kv_heads),
-                k.float()[:, :, None],
-                v.float()[:, :, None],
-            )  # [B, G, g or 1, T, d]
+            # [B, G, g or 1, T, d]
+            q = grouped(q.float(), kv_heads)
+            k = k.float()[:, :, None]
+            v = v.float()[:, :, None]
             T = q.shape[3]
             scores = q @ k.mT
             if packs:

@@ -237,7 +237,9 @@ class Tale:
 
     def line(self, who: str, text: str, bare: bool = False) -> None:
         """Somebody says something; `bare` leaves out by whom, where only one can have spoken."""
-        r, said, name = self.r, self.draw("^" + text), self.fields[who]
+        r = self.r
+        said = self.draw("^" + text)
+        name = self.fields[who]
         if self.airy or self.speaker not in ("", who):
             self.rest()
         self.speaker = who
@@ -303,7 +305,9 @@ class Tale:
         """Let people walk along; `{who}`, `{they}`, `{their}`, `{i}`, `{my}` ... speak of all who do."""
         self.party += keys
         names = [self.fields[k] for k in self.party]
-        one, f, h = len(names) == 1, self.fields, self.party[0]
+        one = len(names) == 1
+        f = self.fields
+        h = self.party[0]
         f |= {
             "who": joined(names),
             "they": f[f"{h}.she"] if one else "they",

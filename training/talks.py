@@ -73,13 +73,11 @@ def seen(t: Tale) -> Lines:
 @topic
 def price(t: Tale) -> Lines:
     """Somebody buys something; the sums are right."""
-    count, each, off, back, what = (
-        t.r.randint(2, 9),
-        t.r.randint(2, 12),
-        t.r.randint(1, 4),
-        t.r.randint(2, 9),
-        t.r.choice(THINGS),
-    )
+    count = t.r.randint(2, 9)
+    each = t.r.randint(2, 12)
+    off = t.r.randint(1, 4)
+    back = t.r.randint(2, 9)
+    what = t.r.choice(THINGS)
     t.fields |= {
         "what": what,
         "n": counted(count, what),
@@ -277,7 +275,9 @@ def cooking(t: Tale) -> Lines:
 def guess(t: Tale) -> Lines:
     """A guessing game that ends when it is guessed or given up."""
     low = t.r.randint(1, 80)
-    high, secret, asked = low + 20, low + t.r.randint(2, 18), 0
+    high = low + 20
+    secret = low + t.r.randint(2, 18)
+    asked = 0
     lines: Lines = [
         ("h", f"I am thinking of a number between {low} and {high}. [Can you guess it|What is it]?")
     ]
@@ -321,11 +321,9 @@ def choice(t: Tale) -> Lines:
 @topic
 def pets(t: Tale) -> Lines:
     """How they have become so many."""
-    animal, n, more = (
-        t.r.choice(["cat", "dog", "hen", "duck", "rabbit", "goat", "mouse", "snail", "goose", "sheep"]),
-        t.r.randint(1, 5),
-        t.r.randint(2, 6),
-    )
+    animal = t.r.choice(["cat", "dog", "hen", "duck", "rabbit", "goat", "mouse", "snail", "goose", "sheep"])
+    n = t.r.randint(1, 5)
+    more = t.r.randint(2, 6)
     t.fields |= {
         "animals": plural(animal),
         "n": counted(n, animal),

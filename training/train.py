@@ -156,7 +156,10 @@ class Steps:
     FIGURES: tuple[str, ...] = ("loss",)  # what the figures of `loss` are called
 
     def __init__(self, net: Net, plan: Plan, rates: tuple[float, float], seed: int = 0) -> None:
-        self.net, self.plan, self.rates, self.seed = net, plan, rates, seed
+        self.net = net
+        self.plan = plan
+        self.rates = rates
+        self.seed = seed
         self.device = next(net.parameters()).device
         self.optimizers = optimizers(net, *rates)
         self.place: object = None
@@ -269,7 +272,10 @@ class Training(Steps):
 
     def loss(self, rows: Tensor) -> tuple[Tensor, Tensor, int]:
         """The loss of windows, figures of `loss_of`, and the tokens that were predicted."""
-        objective, shape, wanted, own = self.objective, self.net.shape, None, 0
+        objective = self.objective
+        shape = self.net.shape
+        wanted = None
+        own = 0
         if self.teacher is not None:
             chance = self.chance if self.device.type == "cpu" else None
             rows = target_text(self.teacher, rows, objective, self.plan.prompt, self.chance, chance)
@@ -338,7 +344,10 @@ def look(training: Steps, check: dict) -> None:
 
 def run(training: Steps, args: argparse.Namespace, file: Path | None, check: dict) -> bool:
     """Train until tokens, minutes, cooldown or a signal end it, with checkpoints in `file`; whether the end was reached."""
-    stop, begun, saved, checked = Stop(), time.time(), time.time(), training.tokens
+    stop = Stop()
+    begun = time.time()
+    saved = time.time()
+    checked = training.tokens
     durations, recent = [], []
     look(training, check)
     while True:

@@ -106,7 +106,9 @@ def measured(
     """Of questions: `agrees`, the share whose likeliest token is the whole model's; `diverges`, nats; `right`, the share whose
     likeliest label is the right one. head: None for the layers as they are, in the whole text."""
     layer, told = (0, decoder) if head is None else (head.shape["layer"], head.applied(decoder))
-    agrees, nats, right = 0.0, 0.0, 0
+    agrees = 0.0
+    nats = 0.0
+    right = 0
     for _, some in groupby(sorted(asked, key=lambda q: len(by.ids(q))), key=lambda q: len(by.ids(q))):
         group = list(some)
         ids = torch.tensor([by.ids(q) for q in group])

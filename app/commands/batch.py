@@ -129,7 +129,9 @@ def _try(out: Path) -> None:
 def _kept(out: Path, answers: list[dict[str, Any]]) -> bool:
     """Whether all texts could be written, a line each; where the disk fills the file has those that had room as a whole, and
     the user is told so."""
-    whole, lines, error = 0, 0, None
+    whole = 0
+    lines = 0
+    error = None
     try:
         with out.open("wb", buffering=0) as file:
             for answer in answers:

@@ -28,8 +28,19 @@ if TYPE_CHECKING:
 State = Literal["good", "note", "bad"]
 Rows = Mapping[int, float]  # number of rows -> microseconds
 NEEDED = (
-    *("torch", "transformers", "tokenizers", "safetensors", "huggingface_hub", "jinja2", "numpy"),
-    *("orjson", "bm25s", "lark", "llguidance", "platformdirs", "tqdm"),
+    "torch",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "huggingface_hub",
+    "jinja2",
+    "numpy",
+    "orjson",
+    "bm25s",
+    "lark",
+    "llguidance",
+    "platformdirs",
+    "tqdm",
 )
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "microsoft-edge", "firefox", "safari")
 WORTH = 1.2  # times as fast as in float32, from which bfloat16 is recommended
@@ -132,11 +143,9 @@ def say_bfloat16(has: Instructions, float32: Rows, bfloat16: Rows) -> Finding:
             else "torch does not say whether products run in hardware"
         )
     one, many = min(bfloat16), max(bfloat16)
-    times, usual, gain = (
-        bfloat16[many] / bfloat16[one],
-        float32[many] / float32[one],
-        float32[many] / bfloat16[many],
-    )
+    times = bfloat16[many] / bfloat16[one]
+    usual = float32[many] / float32[one]
+    gain = float32[many] / bfloat16[many]
     speed = f"{gain:.1f} times as fast as" if gain >= 1 else f"{1 / gain:.1f} times as long as"
     said += f". Measured: a product of {many} rows takes {times:.1f} times as long as one of {one} row (float32: {usual:.1f}), "
     said += f"{speed} in float32. "

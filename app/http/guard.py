@@ -68,7 +68,9 @@ class Guard:
     def __init__(
         self, app: App, port: int, names: Iterable[str] = (), token: str | None = None, body: int = BODY
     ):
-        self.app, self.body, self.token = app, body, token
+        self.app = app
+        self.body = body
+        self.token = token
         self.exact = {f"{name}:{port}" for name in LOOPBACK}
         if port == 80:
             self.exact |= set(LOOPBACK)

@@ -82,7 +82,9 @@ def models(roles: Iterable[str]) -> list[str]:
 def presets(play: RunService, beside: Mapping[str, str]) -> list[dict[str, Any]]:
     """The compositions with a name, beside the page's models (role -> model): what they are made of, and the part of a link
     behind the address."""
-    begin, nothing, rows = opening(), usual("drafter").name, []
+    begin = opening()
+    nothing = usual("drafter").name
+    rows = []
     for name, x in PRESETS.items():
         choice = prompted(
             taken(Choice(begin.prompt, seed=begin.seed, max_new=begin.max_new), name), name, begin

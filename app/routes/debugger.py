@@ -120,7 +120,9 @@ def _record(api: FastAPI, refused: Callable[[int, str], Response], of: Of) -> No
     @api.get("/ds/run/{run}/find")
     async def find(run: str, request: Request) -> Response:
         asked = request.query_params
-        text, way, every = asked.get("condition", ""), asked.get("way", "1"), asked.get("all") == "1"
+        text = asked.get("condition", "")
+        way = asked.get("way", "1")
+        every = asked.get("all") == "1"
         if way not in ("1", "-1"):
             return refused(400, "way is 1, forward, or -1, backward.")
 
@@ -198,7 +200,9 @@ def offered() -> list[dict[str, Any]]:
 
 def nearest_hit(channel: Channel, condition: Condition, first: int, way: int) -> dict[str, Any]:
     """The first step from `first` on, that one included, where the condition holds."""
-    count, until, searched = channel.count, time.monotonic() + SEARCH_S, 0
+    count = channel.count
+    until = time.monotonic() + SEARCH_S
+    searched = 0
     if way < 0:
         first = min(first, count - 1)
     best: tuple[Step, Found] | None = None
@@ -234,7 +238,9 @@ def _none(condition: Condition, searched: int) -> dict[str, Any]:
 
 def listed(channel: Channel, condition: Condition) -> dict[str, Any]:
     """All steps where the condition holds: the first LISTED, and how many there are."""
-    until, count, searched = time.monotonic() + SEARCH_S, 0, 0
+    until = time.monotonic() + SEARCH_S
+    count = 0
+    searched = 0
     steps: list[int] = []
     for step, hit in seen(channel, condition, 0, 1):
         searched += 1
@@ -265,7 +271,9 @@ def seen(channel: Channel, condition: Condition, first: int, way: int) -> Iterat
     0 and goes forward."""
     if channel.wire is None:
         return
-    watch, pieces, count = condition.over(channel.wire.header), channel.wire.pieces, channel.count
+    watch = condition.over(channel.wire.header)
+    pieces = channel.wire.pieces
+    count = channel.count
     at, way = (0, 1) if condition.running else (first, way)
     while 0 <= at < count:
         chunk = (

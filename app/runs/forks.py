@@ -34,7 +34,9 @@ SUFFIX = ".dstrace"
 
 def fork(play: RunService, channel: Channel, body: Mapping[str, Any]) -> Channel:
     """Queue a fork of the run. body: step, and name, change, force as the page sends them. Raises Refused."""
-    number, name, change = body.get("step"), body.get("name", ""), body.get("change") or {}
+    number = body.get("step")
+    name = body.get("name", "")
+    change = body.get("change") or {}
     if type(number) is not int or not 0 <= number < channel.count:
         raise Refused(
             f"step = {str(number)[:20]}: the run has {channel.count} steps, counted from 0; choose one of them."

@@ -62,7 +62,9 @@ class Library:
         """
         self._erase_old()
         paths = sorted(self._paths(), key=_written, reverse=True)
-        until, rows, held = time.monotonic() + AT_ONCE_S, [], 0
+        until = time.monotonic() + AT_ONCE_S
+        rows = []
+        held = 0
         with self._lock:
             for path in paths:
                 with contextlib.suppress(OSError):  # taken away meanwhile

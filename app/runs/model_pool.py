@@ -305,12 +305,16 @@ class ModelPool:
         (role, shape, bytes of a number) these come to, None: all tokens, up to the context. Models that are loaded count as
         taken, those of others too."""
         holds: Holds = held or (lambda role, spec, itemsize: min(tokens, spec.max_positions))
-        weights, there, cache = {}, 0, 0
+        weights = {}
+        there = 0
+        cache = 0
         counted: set[str] = (
             set()
         )  # a model that plays two roles has one copy of its weights, and a cache for each
         for role, key in names.items():
-            model, offer, again = self.present.get(key), self.offer(key), key in counted
+            model = self.present.get(key)
+            offer = self.offer(key)
+            again = key in counted
             counted.add(key)
             if model is not None:
                 there += 0 if again else _held(model)

@@ -103,7 +103,9 @@ def asked(said: dict[str, Any], most: int) -> list[Prompt]:
 
 def offered(said: dict[str, Any]) -> list[Prompt]:
     """All prompts of the text, file or bench of such a question, before kinds are chosen. Raises Refused."""
-    bench, text, file = said.get("bench") or "", said.get("text") or "", said.get("file") or ""
+    bench = said.get("bench") or ""
+    text = said.get("text") or ""
+    file = said.get("file") or ""
     if not all(isinstance(x, str) for x in (bench, text, file)):
         raise Refused('Send {"text": "..."}, {"text": "...", "file": "NAME"} or {"bench": "labbench"}.')
     if bench and bench != LABBENCH:

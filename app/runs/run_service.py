@@ -356,7 +356,9 @@ class RunService(ModelPool):
     def has_room(self, session: Session, names: Mapping[str, str]) -> Estimate:
         """What the run of these models (role -> key) will take. Raises Refused if its caches do not fit; a policy with a budget
         counts with that, or with the prompt, a codec with what it packs, and a model that looks at the prompt with that."""
-        method, prompt, new = session.method, session.prompt, session.max_new
+        method = session.method
+        prompt = session.prompt
+        new = session.max_new
         wanted = self.estimate(names, *caches(method, prompt, new, session.along is True))
         if not wanted.fits:
             raise Refused(

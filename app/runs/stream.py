@@ -37,7 +37,10 @@ class Reader:
         spared: Collection[str] = (),
         word: str = "",
     ):
-        self.channel, self.ahead, self.spared, self.word = channel, ahead, spared, word
+        self.channel = channel
+        self.ahead = ahead
+        self.spared = spared
+        self.word = word
         self.far: asyncio.Future[list[bytes]] | None = None
         self.ended = False
         self._sent, self._headed = after + 1, False
@@ -75,7 +78,9 @@ class Reader:
         return [event("head", encode(wire.head()), self.word)]
 
     def _steps(self) -> list[bytes]:
-        wire, first, count = self.channel.wire, self._sent, self.channel.count
+        wire = self.channel.wire
+        first = self._sent
+        count = self.channel.count
         if self.far is not None:
             if not self.far.done():
                 return []

@@ -46,7 +46,9 @@ def compare(args: argparse.Namespace) -> None:
     scores, agrees = exit_scores(
         texts.model, Method.of("confidence_exit"), prompts, args.new_tokens, args.seed
     )
-    known, tried, rows = (scores[::2], agrees[::2]), scores[1::2], []
+    known = (scores[::2], agrees[::2])
+    tried = scores[1::2]
+    rows = []
     for how, theirs in zip(PROCEDURES, taken, strict=True):
         for eps in (0.02, 0.1, 0.3):
             ours = leaves(how, tried, *known, eps)

@@ -63,7 +63,9 @@ def asked(step: Any, residual: Any, outcome: Outcome, temperature: float) -> Cou
         draft_logits=torch.stack([plain if law is None else law.log() * temperature for law in laws]),
         r=torch.tensor([0.0, *(uniforms.get(node, 0.0) for node in range(len(draft)))], dtype=torch.float64),
     )
-    path, place, left = list[int](), 0, None
+    path = list[int]()
+    place = 0
+    left = None
     while left is None:
         place, left = step(tree, place)
         path += [place - 1] if left is None else []

@@ -138,7 +138,9 @@ def compare(args: argparse.Namespace) -> None:
     """Decode with both, and print."""
     code = Code(args.checkout, "evaluation/inference_recycling.py")
     (template,) = Code(args.checkout, "model/recycling/tree_template_.py").take("choose_tree_template")
-    texts, rows, new = Texts(args), [], args.new_tokens
+    texts = Texts(args)
+    rows = []
+    new = args.new_tokens
     if args.time:
         return timed(texts, args.rounds)
     for size, tree in (("24, ours", ranks(best_tree(RATES, 24))), ("80, theirs", template("2.2.2"))):

@@ -93,7 +93,10 @@ class Bench:
         further: Mapping[str, Model] | None = None,
     ):
         must_read(model)
-        self.model, self.draft, self.seed, self.new_tokens = model, draft, seed, new_tokens
+        self.model = model
+        self.draft = draft
+        self.seed = seed
+        self.new_tokens = new_tokens
         self.temperature, self.further = temperature, dict(further or {})
         self.methods = under(compositions(draft is not None) if methods is None else methods, temperature)
         for method in self.methods.values():

@@ -148,7 +148,9 @@ class ClozeBench:
     def measure(self, name: str, rule: Depth, most: int | None = None) -> ClozeRow:
         """Put all questions, or the first `most`, to the model under one rule: one pass each, whose mask row decides when it
         ends."""
-        row, decoder, fresh = ClozeRow(name), self.model.decoder, not rule.exact
+        row = ClozeRow(name)
+        decoder = self.model.decoder
+        fresh = not rule.exact
         rule.meet(self.lane)
         rule.begin(decoder.spec)
         self.lane.ask(rule.needs)

@@ -112,7 +112,9 @@ class ModelsBench(Bench):
             encode(self.model, question.references[0]) if question.references else []
         )
         ids = ids[: self.model.spec.max_positions]
-        due, sums, dense = torch.tensor(ids[1:]), dict[str, dict[str, float]](), None
+        due = torch.tensor(ids[1:])
+        sums = dict[str, dict[str, float]]()
+        dense = None
         for name, model in self.variants.items():
             lane = Lane("target", model.decoder, CachePolicy())
             logits = lane.forward(Feed.causal(ids[:-1], 0, model.decoder.device), "score")[0]  # [T, V]
@@ -158,7 +160,10 @@ def random_of(
 ) -> Decoder:
     """A decoder of random weights of that shape, which are made where they stay."""
     chance = torch.Generator(device).manual_seed(seed)
-    d, q, kv, f = spec.d_model, spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim, spec.d_ff
+    d = spec.d_model
+    q = spec.n_heads * spec.head_dim
+    kv = spec.n_kv_heads * spec.head_dim
+    f = spec.d_ff
 
     def matrix(rows: int, columns: int) -> torch.Tensor:
         return (torch.randn(rows, columns, generator=chance, device=device) * columns**-0.5).to(dtype)

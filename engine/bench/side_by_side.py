@@ -108,7 +108,10 @@ class Ahead:
     """
 
     def __init__(self, bench: Several, questions: Sequence[Question], batch: int, say: Callable[[str], None]):
-        self.bench, self.questions, self.batch, self.say = bench, questions, batch, say
+        self.bench = bench
+        self.questions = questions
+        self.batch = batch
+        self.say = say
         self.ready: dict[object, list[Row]] = {}
 
     def rows(self, question: Question, number: int) -> list[Row]:

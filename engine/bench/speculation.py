@@ -138,7 +138,10 @@ class Speculation:
         seed: int = 0,
     ):
         self.model, self.drafts, self.reference = model, dict(drafts or {}), reference
-        self.new_tokens, self.repeats, self.temperature, self.seed = new_tokens, repeats, temperature, seed
+        self.new_tokens = new_tokens
+        self.repeats = repeats
+        self.temperature = temperature
+        self.seed = seed
         self.greedy = self._bench(0.0)
         self.left_out: dict[str, str] = {}
         self.entries: dict[str, Entry] = {}

@@ -11,8 +11,16 @@ from .refusal import Refusal
 EXTRAS = {
     "app": ("gradio", "fastapi", "uvicorn", "plotly"),
     "notebooks": (
-        *("jupyterlab", "nbconvert", "nbclient", "nbformat", "jupyter_client"),
-        *("ipywidgets", "anywidget", "traitlets", "plotly", "pandas"),
+        "jupyterlab",
+        "nbconvert",
+        "nbclient",
+        "nbformat",
+        "jupyter_client",
+        "ipywidgets",
+        "anywidget",
+        "traitlets",
+        "plotly",
+        "pandas",
     ),
     "bench": ("plotly", "pandas"),
 }

@@ -38,7 +38,10 @@ class Progress:
 
     def __init__(self, phase: str, total: float | None = None, unit: str = ""):
         self.done: float
-        self.phase, self.total, self.unit, self.done = phase, total, unit, 0
+        self.phase = phase
+        self.total = total
+        self.unit = unit
+        self.done = 0
         self._began = time.perf_counter()
         self._bar: Any = None
         self._output: Any = None  # where a notebook shows it

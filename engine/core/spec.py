@@ -197,7 +197,9 @@ class ModelSpec:
 
     def matrices_at(self, layer: int) -> tuple[tuple[int, int], ...]:
         """Rows and columns of the matrices of `layer`, in the order of `bits`: qkv, out, gate_up, down."""
-        d, h, f = self.d_model, self.heads_at(layer) * self.head_dim, self.ff_at(layer)
+        d = self.d_model
+        h = self.heads_at(layer) * self.head_dim
+        f = self.ff_at(layer)
         return (h + 2 * self.kv_at(layer) * self.head_dim, d), (d, h), (2 * f, d), (d, f)
 
     def params_at(self, layer: int) -> int:

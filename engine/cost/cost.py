@@ -191,7 +191,9 @@ def pass_cost(spec: ModelSpec, tokens: int, held: Held, **options: Unpack[PassOp
         spec, tokens, tuple((name, options.get(name)) for name in SIZES if name in options)
     )
     scored, read = _reads(spec, 0, tokens, held, tokens, pairs)
-    fused, bits, again = options.get("fused", True), options.get("read_bits"), options.get("again", 0)
+    fused = options.get("fused", True)
+    bits = options.get("read_bits")
+    again = options.get("again", 0)
     one, layers = (
         price.scores(0, spec.n_heads, spec.n_kv_heads, scored, read, fused, bits, again),
         spec.n_layers,

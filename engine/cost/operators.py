@@ -106,8 +106,13 @@ class Prices:
         kv_bits: float,
         dequant: bool,
     ) -> None:
-        self.spec, self.n, self.batch = spec, n, batch
-        self.w, self.a, self.k, self.dequant = weight_bits, act_bits, kv_bits, dequant
+        self.spec = spec
+        self.n = n
+        self.batch = batch
+        self.w = weight_bits
+        self.a = act_bits
+        self.k = kv_bits
+        self.dequant = dequant
         self._around: dict[Any, tuple[list[Op], list[Op]]] = {}  # by sub-layer: before scores, behind
         self._ffn: dict[int, list[Op]] = {}
 

@@ -135,11 +135,9 @@ class Passes:
     def read_bits(self, one: Pass) -> float | None:
         """Bits of a number of the entries that a pass reads, on average, where a codec has packed the older ones of its cache;
         None: nothing is packed. The prompt is read before that."""
-        bits, whole, held = (
-            self._packs.get("reads", self._packs.get("bits")),
-            self._packs.get("whole"),
-            one.held,
-        )
+        bits = self._packs.get("reads", self._packs.get("bits"))
+        whole = self._packs.get("whole")
+        held = one.held
         if (
             not bits
             or not whole

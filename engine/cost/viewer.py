@@ -106,7 +106,10 @@ class _Table:
         )
 
     def attention(self, layer: int) -> list[Op]:
-        d, heads, kv, a = self.spec.head_dim, self.spec.n_heads, self.spec.n_kv_heads, self.bits.acts
+        d = self.spec.head_dim
+        heads = self.spec.n_heads
+        kv = self.spec.n_kv_heads
+        a = self.bits.acts
         pairs = self.n * self.s * heads * self.batch  # a prefill's too: the whole square
         rows, scores = d * self.n * self.batch, size(pairs, a)
         read = size(self.s * d * kv * self.batch, self.bits.cache)
@@ -230,7 +233,9 @@ def _why(part: str, spec: ModelSpec, n: int, batch: int, fused: bool) -> tuple[s
         return ("One of two summands is read; ours reads both.",)
     if part != "attention":
         return ()
-    heads, kv, blocks = spec.n_heads, spec.n_kv_heads, math.ceil(n / spec.head_dim)
+    heads = spec.n_heads
+    kv = spec.n_kv_heads
+    blocks = math.ceil(n / spec.head_dim)
     reasons = {
         "A prefill scores the whole square of pairs; causal attention scores half of it.": n > 1
         and spec.causal,

@@ -79,7 +79,9 @@ def restored(codes: Codes, shape: Shape, level: str, dtype: type = np.float32) -
     lead, others = _places(shape)
     x: np.ndarray = np.empty((shape.layers, 2, shape.entries, shape.channels), dtype)
     for i in range(shape.layers):  # what is worked out on the way takes as much as a layer does, not as all
-        one, each, largest = slice(i, i + 1), fine[i : i + 1], codes.largest[i : i + 1]
+        one = slice(i, i + 1)
+        each = fine[i : i + 1]
+        largest = codes.largest[i : i + 1]
         x[one, :, lead] = _restored(
             codes.anchors[one], largest[:, :, lead], np.full_like(each, ANCHOR), dtype
         )

@@ -75,7 +75,9 @@ def encode(symbols: np.ndarray, contexts: np.ndarray, table: np.ndarray) -> Code
     starts = _starts(table)
     states, words = np.full(lanes(len(symbols)), _LOW, np.uint64), []
     for part, width in reversed(list(_steps(len(symbols)))):
-        symbol, context, x = symbols[part], contexts[part], states[:width]
+        symbol = symbols[part]
+        context = contexts[part]
+        x = states[:width]
         share, start = table[context, symbol].astype(np.uint64), starts[context, symbol]
         full = x >= share << _ROOM
         words.append((x[full] & _MASK).astype(np.uint32))
@@ -88,7 +90,9 @@ def encode(symbols: np.ndarray, contexts: np.ndarray, table: np.ndarray) -> Code
 def decode(coded: Coded, contexts: np.ndarray, table: np.ndarray) -> np.ndarray:
     """uint8 [n]: the symbols that were coded in these contexts (integer [n]). Raises EntropyError if words are missing or left
     over, or states do not end as they began, or a context that occurs has no frequencies."""
-    count, starts, at = len(contexts), _starts(table), 0
+    count = len(contexts)
+    starts = _starts(table)
+    at = 0
     if len(coded.states) != lanes(count) or not (starts[np.unique(contexts), -1] == 1 << PRECISION).all():
         raise EntropyError
     symbols, states = np.empty(count, np.uint8), coded.states.copy()

@@ -229,11 +229,9 @@ def _transformed(
 ) -> tuple[Decoder, list[Made], list[str]]:
     """The model that these make of it, one behind the other, what they found, and remarks on what was kept of them; its shape
     says what its matrices take."""
-    text, reports, remarks = (
-        Calibration(lambda: calibration(asked.folder, asked.name)),
-        list[Made](),
-        list[str](),
-    )
+    text = Calibration(lambda: calibration(asked.folder, asked.name))
+    reports = list[Made]()
+    remarks = list[str]()
     with Progress(f"making {asked.name}", len(parts), "transforms") as progress:
         for k, one in enumerate(parts):
             text.shelf = shelf = _shelf(decoder, parts[: k + 1], asked, text) if one.reads else None

@@ -178,7 +178,9 @@ def prepare(
     composed, stops = Method.of(method), texts(asked.get("stop", ()), "stop")
     if path is not None and not isinstance(path, str | Path):
         raise MethodError(f"path is {shown(path)}: give the path of the file that the trace is written to.")
-    chat, level, layers = asked.get("chat", False), asked.get("level", "decisions"), asked.get("layers")
+    chat = asked.get("chat", False)
+    level = asked.get("level", "decisions")
+    layers = asked.get("layers")
     count = whole(asked.get("max_new_tokens", 64), "max_new_tokens")
     seed = whole(asked.get("seed", 0), "seed", 0, SEEDS)
     choice(level, "level", LEVELS)

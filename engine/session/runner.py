@@ -81,7 +81,9 @@ class Job:
     the oldest, and never slows the engine."""
 
     def __init__(self, session: Stepped, label: str = "", kept: bool = True):
-        self.session, self.label, self._kept = session, label, kept
+        self.session = session
+        self.label = label
+        self._kept = kept
         self.id = session.run_id
         self.status: Status = "queued"
         self.message = ""
@@ -227,7 +229,10 @@ class Runner:
     kept: whether a run that is over keeps its session, and with it the caches, so that it can be branched."""
 
     def __init__(self, queue: int = 16, longest_s: float | None = None, advice: str = "", kept: bool = True):
-        self.queue, self.longest_s, self.advice, self.kept = queue, longest_s, advice, kept
+        self.queue = queue
+        self.longest_s = longest_s
+        self.advice = advice
+        self.kept = kept
         self.jobs: dict[str, Job] = {}
         self._waiting: deque[Job] = deque()
         self._news = threading.Condition()

@@ -161,7 +161,10 @@ class Session(State):
         )
         self._surround(bool(shadow))
         self._prepare(model, len(prompt) if asked is None else asked)
-        self._seed, self._stop_texts, self._chat, self._user_turn = seed, stop_texts, chat, turn
+        self._seed = seed
+        self._stop_texts = stop_texts
+        self._chat = chat
+        self._user_turn = turn
         self._whole, self._begin = (
             list(prompt),
             len(prompt),
@@ -332,7 +335,9 @@ class Session(State):
 
     def _shorten(self) -> tuple[Cut | None, list[Pass]]:
         """Let the method's context leave tokens of the prompt out; what it chose, and the passes that it took."""
-        context, decoder, lane = self.method.context, self.target.decoder, self.target.open
+        context = self.method.context
+        decoder = self.target.decoder
+        lane = self.target.open
         assert lane is not None
         reading = Reading(list(self.tokens), lane, self.between, decoder, *self._models[TARGET].words)
         cut = context.cut(reading)
@@ -370,7 +375,9 @@ class Session(State):
             self.start()
         if (threads := self.threads) is not None:
             threads.step()
-        began, n, room = time.perf_counter(), len(self.tokens), self.room
+        began = time.perf_counter()
+        n = len(self.tokens)
+        room = self.room
         with _Faults(self):
             move = self.method.strategy.step(self)
             wall, t_us = (time.perf_counter() - began) * 1e6, (began - self._started) * 1e6

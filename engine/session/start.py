@@ -26,7 +26,9 @@ class Running:
 
     def __init__(self, opened: Run, job: Job, anew: Callable[[Method], Running]):
         self.trace: Trace = opened.trace
-        self._run, self._job, self._anew = opened, job, anew
+        self._run = opened
+        self._job = job
+        self._anew = anew
 
     @property
     def method(self) -> Method:

@@ -172,11 +172,9 @@ class Pricer:
         for one, draft in self._all():
             if one.lane not in self.passes.specs or one.wall_us <= 0:
                 continue
-            estimate, cost, key = (
-                self._estimate(one, draft),
-                self.passes.cost(one, draft),
-                (one.lane, one.phase),
-            )
+            estimate = self._estimate(one, draft)
+            cost = self.passes.cost(one, draft)
+            key = (one.lane, one.phase)
             zero = {
                 "lane": key[0],
                 "phase": key[1],

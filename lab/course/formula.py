@@ -16,7 +16,9 @@ class Code:
     """A formula in LaTeX, and the source of what computes it; shown as Markdown, which a notebook sets as mathematics."""
 
     def __init__(self, formula: str, source: str, place: str):
-        self.formula, self.source, self.place = formula, source, place
+        self.formula = formula
+        self.source = source
+        self.place = place
 
     def _repr_markdown_(self) -> str:
         above = f"$$ {self.formula} $$\n\n" if self.formula else ""

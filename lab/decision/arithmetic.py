@@ -60,7 +60,11 @@ class Case:
     def _plain(self, node: int, i: int) -> Explanation:
         """u * q against what is left of the target's probability, and what a rejection leaves of that."""
         t, why = self._trials(), self._begin(node, i)
-        p, r, q, u, ok = t.p[i], t.r[i], t.q[i], t.u[i], t.ok[i]
+        p = t.p[i]
+        r = t.r[i]
+        q = t.q[i]
+        u = t.u[i]
+        ok = t.ok[i]
         before = self._refused_before(i)
         why.numbers = [("target", "p(x)", p)]
         if before:
@@ -122,7 +126,9 @@ class Case:
             why.lines.append(Line("What was left after that many rejections is not in the record."))
 
     def _exact(self, node: int, i: int) -> Explanation:
-        t, why, ok = self._trials(), self._begin(node, i), self._trials().ok[i]
+        t = self._trials()
+        why = self._begin(node, i)
+        ok = self._trials().ok[i]
         assert self.step.draft is not None, "a trial is of a draft"
         why.agrees = ok == (t.p[i] == 1.0)
         rows, token = laws(self.trace, self.step, self._place(node), plain=True), self.step.draft.tokens[node]
@@ -150,7 +156,9 @@ class Case:
 
     def _told(self, tests: Decided, node: int, i: int) -> Explanation:
         """A test with the numbers and sentences that its rule gives: against a draw, against a bound, or of a whole chain."""
-        t, why, telling = self._trials(), self._begin(node, i), tests.telling
+        t = self._trials()
+        why = self._begin(node, i)
+        telling = tests.telling
         num, den, u, ok, kept = tests.num(i), tests.den(i), t.u[i], t.ok[i], node in (self.step.path or [])
         bounded, whole = tests.bounded(i), tests.path == "last"
         why.numbers = self._numbers(tests, i)
@@ -195,13 +203,17 @@ class Case:
 
     def _of_a_whole(self, why: Explanation, tests: Decided, i: int, kept: bool) -> None:
         """Of a chain on which the tests decide together."""
-        last, many, num = tests.last, len(tests), tests.telling.num
+        last = tests.last
+        many = len(tests)
+        num = tests.telling.num
         why.status, why.title = ("accept", "Accepted") if kept else ("reject", "Rejected")
         why.agrees = kept == (i < last) or (not kept and self.step.extra is None)
         why.test = f"the last success is at {last} of {many}"
         rows = []
         for k, u in enumerate(self._trials().u):
-            a, b, ok = tests.den(k) * (u or 0), tests.num(k), tests.passed(k)
+            a = tests.den(k) * (u or 0)
+            b = tests.num(k)
+            ok = tests.passed(k)
             rows.append(
                 f"{k + 1}:  u = {f(a)} {'<' if ok else '≥'} {f(b)} = {num}" + ("   success" if ok else "")
             )
@@ -226,8 +238,14 @@ class Case:
 
     def _asked(self, tests: Decided, also: Also, node: int, i: int) -> Explanation:
         """The usual test, and what else may keep a token that it refuses."""
-        t, why, telling = self._trials(), self._begin(node, i), tests.telling
-        num, den, u, ok, kept = tests.num(i), tests.den(i), t.u[i], t.ok[i], tests.passed(i)
+        t = self._trials()
+        why = self._begin(node, i)
+        telling = tests.telling
+        num = tests.num(i)
+        den = tests.den(i)
+        u = t.u[i]
+        ok = t.ok[i]
+        kept = tests.passed(i)
         value, bound = tests.value(i, also.value), tests.value(i, also.bound)
         why.agrees = None if tests.stays(i) is None else ok == tests.stays(i)
         why.numbers = [("target", "p(x)", t.p[i]), ("draft", "q(x)", t.q[i])]

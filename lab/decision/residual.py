@@ -95,9 +95,13 @@ def _later(
 ) -> tuple[list[Row], float | None]:
     """After several drawn siblings: taken off one by one. What the rest keeps then is no longer in the record, but the
     next number that was recorded (a later sibling's r, or the extra token's interval) gives the scale."""
-    draft, t, extra = step.draft, step.trials, step.extra
+    draft = step.draft
+    t = step.trials
+    extra = step.extra
     assert draft is not None and t is not None
-    r, q, ids = law.p.copy(), law.q.copy(), law.ids
+    r = law.p.copy()
+    q = law.q.copy()
+    ids = law.ids
     for k, j in enumerate(refused):
         token = draft.tokens[t.node[j]]
         over = np.maximum(r - q, 0.0)

@@ -15,23 +15,23 @@ from decodescope.lab.formatting.style import PASSENGER, WORDS, word_of
 from decodescope.lab.formatting.tokens import shown_id
 
 COLUMNS = (
-    *(
-        "step",
-        "node",
-        "parent",
-        "depth",
-        "position",
-        "tried",
-        "token",
-        "text",
-        "p",
-        "p_model",
-        "entropy_nats",
-        "r",
-        "q",
-        "u",
-    ),
-    *("threshold", "verdict", "emitted"),
+    "step",
+    "node",
+    "parent",
+    "depth",
+    "position",
+    "tried",
+    "token",
+    "text",
+    "p",
+    "p_model",
+    "entropy_nats",
+    "r",
+    "q",
+    "u",
+    "threshold",
+    "verdict",
+    "emitted",
 )
 # what a spreadsheet may take for the beginning of a formula, at the beginning of a cell or behind what it may take for its end
 _FORMULA = re.compile(r"(^|[,;|\"])(?=[=+\-@\uff1d\uff0b\uff0d\uff20])")
@@ -58,13 +58,18 @@ def export_csv(trace: Trace) -> Iterator[str]:
 
 def rows(trace: Trace, step: Step) -> Iterator[list[object]]:
     """The rows of one step under COLUMNS."""
-    draft, trials, path, pieces = step.draft, step.trials, step.path or [], trace.pieces
+    draft = step.draft
+    trials = step.trials
+    path = step.path or []
+    pieces = trace.pieces
     shares = Shares(trace.header, step)
     if draft is not None:
         at = {} if trials is None else {node: i for i, node in enumerate(trials.node)}
         deep = depths(draft.parents)
         for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
-            i, numbers, refused = at.get(node), [None, None, draft.q[node], None, None], False
+            i = at.get(node)
+            numbers = [None, None, draft.q[node], None, None]
+            refused = False
             if i is not None and trials is not None:
                 numbers, refused = (
                     [trials.p[i], trials.r[i], trials.q[i], trials.u[i], trials.threshold[i]],

@@ -102,7 +102,9 @@ def joint(j: Joint, text: Text) -> Tally:
             else "too unlikely"
         )
         card.rows.append(Row(f"best of {n}", best, j.threshold if tested else None, n <= j.level, word))
-    bar, total, before = max([j.threshold, *(j.share * x for x in j.joint[:1])]), sum(j.joint), 0.0
+    bar = max([j.threshold, *(j.share * x for x in j.joint[:1])])
+    total = sum(j.joint)
+    before = 0.0
     for k, (ids, both, alone) in enumerate(zip(j.texts, j.joint, j.alone, strict=True)):
         drawn = "" if j.u is None else f", u in {before / total:.3f} to {(before + both) / total:.3f}"
         before += both

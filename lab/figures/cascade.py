@@ -26,7 +26,11 @@ def figure(trace: Trace) -> go.Figure:
             "No step of this run holds answers of a small model: take a run of the strategy cascade."
         )
     number = MEANS[record.by][0] if record.by in MEANS else BITS[0].lstrip("−")
-    names, scores, colours, shapes, said = [], [], [], [], []
+    names = []
+    scores = []
+    colours = []
+    shapes = []
+    said = []
     for k, one in enumerate(record.answers):
         text = plain(join(one.tokens, trace.pieces), 40)
         fate = ("kept" if record.kept else "not kept") if k == record.chosen else "another answer"
@@ -36,13 +40,11 @@ def figure(trace: Trace) -> go.Figure:
         shapes.append("/" if k == record.chosen and not record.kept else "")
         said.append(f"{text}<br>{len(one.tokens)} tokens, form {one.form + 1}, {fate}")
     if not record.answers:
-        names, scores, colours, shapes, said = (
-            ["not asked"],
-            [record.score],
-            [REJECT],
-            ["/"],
-            ["by what was bet before"],
-        )
+        names = ["not asked"]
+        scores = [record.score]
+        colours = [REJECT]
+        shapes = ["/"]
+        said = ["by what was bet before"]
     bars = go.Bar(
         y=names,
         x=scores,

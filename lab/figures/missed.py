@@ -54,7 +54,9 @@ def figure(trace: Trace) -> go.Figure:
 
 
 def _whole(trace: Trace) -> go.Figure:
-    name, rows, count = along(trace.header), list[tuple[int, float, str, Any]](), 0
+    name = along(trace.header)
+    rows = list[tuple[int, float, str, Any]]()
+    count = 0
     for step in trace.steps:
         said = beside(step, trace.piece).get("beside", [])
         for k, (kl, other) in enumerate(said):

@@ -96,11 +96,9 @@ def _nodes(trace: Trace, part: str, name: str) -> list[Any]:
 
 def _spans(trace: Trace, part: str, name: str) -> list[Any]:
     note, rows = _told(trace, part, name)
-    x, base, high = (
-        [step for step, _, _ in rows],
-        [a for _, _, (a, _) in rows],
-        [b - a for _, _, (a, b) in rows],
-    )
+    x = [step for step, _, _ in rows]
+    base = [a for _, _, (a, _) in rows]
+    high = [b - a for _, _, (a, b) in rows]
     ends = [f"{a:g} to {b:g}" for _, _, (a, b) in rows]
     outline = dict(color=INK, line=dict(color=INK, width=1))  # a span of no length is seen too
     look = dict(marker=outline, customdata=ends, hovertemplate="step %{x}: %{customdata}<extra></extra>")

@@ -29,7 +29,9 @@ def figure(record: Mapping[str, Any], sentence: int = 0) -> go.Figure:
         raise ValueError(
             NOTHING if not record["sentences"] else f"sentence is 0 to {len(record['sentences']) - 1}."
         )
-    curve, one, settings = record["curve"], record["sentences"][sentence], record["settings"]
+    curve = record["curve"]
+    one = record["sentences"][sentence]
+    settings = record["settings"]
     lines = [
         go.Scatter(
             x=[x["n"] for x in curve],

@@ -82,7 +82,9 @@ def _texts(trace: Trace, step: Step, count: int | None) -> go.Figure:
         at = again.parents[at]
     nodes = [
         Drawn(
-            *(again.tokens[k], again.parents[k] - 1, len(again.path(k))),
+            again.tokens[k],
+            again.parents[k] - 1,
+            len(again.path(k)),
             "best" if k in way else "closed" if again.closed[k] else "open",
             terms[k] + _now(again, k),
         )

@@ -82,7 +82,9 @@ def rows(parents: list[int]) -> list[int]:
     children: dict[int, list[int]] = {}
     for node, parent in enumerate(parents):
         children.setdefault(parent, []).append(node)
-    rows, free, waiting = [0] * (len(parents) + 1), 0, [(-1, False)]
+    rows = [0] * (len(parents) + 1)
+    free = 0
+    waiting = [(-1, False)]
     while waiting:
         node, below = waiting.pop()
         free += below

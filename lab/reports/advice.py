@@ -196,7 +196,10 @@ def lengths(seen: Seen, clock: Clock) -> list[Point]:
 
 def _of_length(n: int, deep: int, seen: Seen, clock: Clock) -> tuple[float, float]:
     """(tokens of a step, microseconds) with drafts of at most `n` levels, where the present ones have up to `deep`."""
-    cycles, count, within, more = seen.cycles, len(seen.cycles), min(n, deep), max(0, n - deep)
+    cycles = seen.cycles
+    count = len(seen.cycles)
+    within = min(n, deep)
+    more = max(0, n - deep)
     reached = [sum(x.path >= k for x in cycles) / count for k in range(1, within + 1)]
     rows = 1 + sum(sum(x.nodes[:within]) for x in cycles) / count
     levels = sum(min(x.depth, within) for x in cycles) / count
@@ -273,7 +276,9 @@ def _second_chain(seen: Seen, clock: Clock, now: Point, plain: bool, notes: list
             "What a second branch would gain is unknown: no distribution is recorded where first guesses fell."
         )
         return []
-    shares, deep, levels = _shares(seen, [x.accepted for x in seen.rates]), len(seen.rates), _levels(seen)
+    shares = _shares(seen, [x.accepted for x in seen.rates])
+    deep = len(seen.rates)
+    levels = _levels(seen)
     refused = (seen.rates[0].tested - seen.rates[0].accepted) / len(seen.cycles)
     rescue = statistics.fmean(seen.rescue)
     both = [*range(-1, deep - 1), -1, *range(deep, 2 * deep - 1)]
@@ -386,7 +391,9 @@ def looked_up(text: Sequence[int], prompt: int, room: int) -> tuple[int, int, Co
     that the run might have had, behind the prompt.
     """
     ends: dict[tuple[int, ...], int] = {}
-    entered, at, steps = 0, prompt, 0
+    entered = 0
+    at = prompt
+    steps = 0
     sizes: Counter[int] = Counter()
     while at < len(text):
         while entered < at - 1:

@@ -43,7 +43,9 @@ class Pair:
     def of(cls, a: Report, b: Report) -> Pair:
         """Two reports, their runs counted together by prompt."""
         one, two = _by_prompt(a), _by_prompt(b)
-        shared, alike, left = [x for x in one if x in two], one.keys() == two.keys(), 0
+        shared = [x for x in one if x in two]
+        alike = one.keys() == two.keys()
+        left = 0
         if len(shared) >= ENOUGH:
             left = sum(run.prompt not in shared for report in (a, b) for run in report.by_run)
             one, two = ({prompt: side[prompt] for prompt in shared} for side in (one, two))

@@ -141,7 +141,9 @@ class Tally:
             self.notes.append(f"{name} is damaged; counted are the steps before the damage.")
         text = trace.prompt_read
         read = len(text)
-        parts, left, counted = legs(head), 0, self.counts()
+        parts = legs(head)
+        left = 0
+        counted = self.counts()
         self.kept = []
         for step in trace.steps:
             part = [x for x in parts if x.first <= step.step][-1]
@@ -218,7 +220,9 @@ class Tally:
 
     def place(self, trace: Trace, step: Step, place: Place, text: list[int]) -> None:
         """Count the guesses of one place."""
-        law, row, first = place.law, self.depths[place.depth - 1], place.guesses[0]
+        law = place.law
+        row = self.depths[place.depth - 1]
+        first = place.guesses[0]
         row.add(place.passed)
         row.first += first.ok
         if law is not None:

@@ -107,7 +107,9 @@ def _apart() -> tuple[str, dict[str, str]]:
     """The core, and the parts by name."""
     modules = _Modules(WEB / "scope", ENTRY)
     modules.take(ENTRY)
-    base, kit, parts = list(modules.texts), set(modules.passed), {}
+    base = list(modules.texts)
+    kit = set(modules.passed)
+    parts = {}
     for name in PARTS:
         before = set(modules.texts)
         modules.take(f"{name}.js")

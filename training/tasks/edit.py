@@ -32,7 +32,10 @@ ASK = {
 def lines(r: Random) -> tuple[str, str, str, str]:
     """Three to five sentences; and the name, colour and thing that they speak of."""
     name, friend = r.sample(NAMES, 2)
-    colour, thing, place, food = r.choice(SHADES), r.choice(GOODS), r.choice(PLACES), r.choice(FOODS)
+    colour = r.choice(SHADES)
+    thing = r.choice(GOODS)
+    place = r.choice(PLACES)
+    food = r.choice(FOODS)
     said = [
         f"{name} went to the {place} with {article(colour)} {thing}.",
         f"There {name} met {friend}.",
@@ -105,7 +108,10 @@ def make(r: Random, split: str) -> Task:
     form = r.choice(list(ASK))
     if form == "grammar":
         answer = pick(split, lambda: right(r))
-        text, old, new, content = wrong(r, answer), "", "", answer
+        text = wrong(r, answer)
+        old = ""
+        new = ""
+        content = answer
     elif form == "variable":
         text, old = content = pick(split, lambda: code(r))
         new = r.choice([t for t in THINGS if t not in text])

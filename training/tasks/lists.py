@@ -65,7 +65,9 @@ def mixed(given: list[str], r: Random) -> list[str]:
 def order(r: Random, form: str, given: list[str]) -> tuple[str, list[str]]:
     """What to do with a list, in words, and the list after it."""
     same = next(([*g] for g in GROUPS if given[0] in g and given[-1] in g), [str(x) for x in range(100)])
-    old, new, n = r.choice(given), r.choice([x for x in same if x not in given]), r.randint(2, len(given) - 1)
+    old = r.choice(given)
+    new = r.choice([x for x in same if x not in given])
+    n = r.randint(2, len(given) - 1)
     result = done(form, given, old, new, n, r)
     return r.choice(ASK[form]).format(old=old, new=new, n=n), result
 

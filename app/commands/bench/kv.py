@@ -25,17 +25,15 @@ def kv(args: argparse.Namespace) -> int:
 
 
 COLUMNS = (
-    *(
-        "budget",
-        "entries held",
-        "bytes held",
-        "nats a word",
-        "KL to full",
-        "same choice",
-        "copying: nats",
-        "KL",
-        "same",
-    ),
+    "budget",
+    "entries held",
+    "bytes held",
+    "nats a word",
+    "KL to full",
+    "same choice",
+    "copying: nats",
+    "KL",
+    "same",
     "pass keys",
 )
 

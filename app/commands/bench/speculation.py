@@ -66,8 +66,18 @@ def chosen(words: list[str]) -> dict[str, Method]:
 
 
 COLUMNS = (
-    *("tokens per pass", "times plain", "90 %", "whole call", "times assisted", "times their lookup"),
-    *("drafting", "passes", "heads", "overhead", "step, ms", "as plain decoding"),
+    "tokens per pass",
+    "times plain",
+    "90 %",
+    "whole call",
+    "times assisted",
+    "times their lookup",
+    "drafting",
+    "passes",
+    "heads",
+    "overhead",
+    "step, ms",
+    "as plain decoding",
 )
 
 
@@ -181,7 +191,9 @@ GOALS = ("goal", "at least", "reached", "", "by")
 
 def told(record: Mapping[str, Any]) -> str:
     """The figures as text."""
-    methods, kinds, order = record["methods"], record["kinds"], quickest(record)
+    methods = record["methods"]
+    kinds = record["kinds"]
+    order = quickest(record)
     deep = max((len(x["offered_by_position"]) for x in methods.values()), default=0)
     places = [[name, *by_position(methods[name])] for name in order if methods[name]["offered_by_position"]]
     parts = [

@@ -90,7 +90,9 @@ def how_questions_were_put(settings: Mapping[str, Any], first_turns: bool) -> li
     asked = settings.get("questions") or {}
     if "chat" not in settings or "later_turns" not in asked:
         return []
-    count, later, having = asked["count"], asked["later_turns"], asked["with_later"]
+    count = asked["count"]
+    later = asked["later_turns"]
+    having = asked["with_later"]
     turns = "All turns were asked; a method's own answers stand in its later prompts." if later else ""
     turns = left_out(later, having, count) if first_turns else turns
     return [" ".join(x for x in (put_as(count if settings["chat"] else 0, count), turns) if x)]

@@ -31,8 +31,20 @@ if TYPE_CHECKING:
     from decodescope.engine.trace.records.events import Header
 
 FIGURES = (
-    *("steps", "target_passes", "tau", "accepted", "drafted", "prefill_s", "wall_s", "tokens_per_s"),
-    *("kv_bytes_held", "kv_bytes_peak", "kv_bytes_kept", "kv_bytes_full", "exactness", "end"),
+    "steps",
+    "target_passes",
+    "tau",
+    "accepted",
+    "drafted",
+    "prefill_s",
+    "wall_s",
+    "tokens_per_s",
+    "kv_bytes_held",
+    "kv_bytes_peak",
+    "kv_bytes_kept",
+    "kv_bytes_full",
+    "exactness",
+    "end",
 )
 PARTS = (
     "strategy",

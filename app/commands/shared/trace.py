@@ -23,7 +23,9 @@ def show(args: argparse.Namespace) -> int:
 
     trace = open_trace(args.file)
     try:
-        summary, head, notes = summarise(trace), trace.header, [] if trace.end is None else trace.end.notes
+        summary = summarise(trace)
+        head = trace.header
+        notes = [] if trace.end is None else trace.end.notes
         tokens = trace.tokens[len(head.prompt) :]
         text = trace.text(tokens) if all(x in trace.pieces for x in tokens) else None
     except TraceError as error:

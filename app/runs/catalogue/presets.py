@@ -35,7 +35,10 @@ WARMTH, RECORD = 0.8, r'\{"name": "[A-Z][a-z]{1,9}", "city": "[A-Z][a-z]{1,9}", 
 NARROW, NARROW_DRAFT = {TARGET: "lab@int8"}, {TARGET: "lab", "draft": "lab@int4"}
 # what a search for one block of each kind ended with, on the weights of `lab` before its last training (`ae0fb9df92df3434`)
 PRUNED = {TARGET: "lab@cut_layers skip=a6,f4"}
-WARM, MASKED, CLLM, DIGITS = at(WARMTH), {TARGET: "lab-mdm"}, {TARGET: "lab+cllm"}, {TARGET: "lab-digits"}
+WARM = at(WARMTH)
+MASKED = {TARGET: "lab-mdm"}
+CLLM = {TARGET: "lab+cllm"}
+DIGITS = {TARGET: "lab-digits"}
 RECALL = {TARGET: "lab-recall"}  # it looks things up
 PRESETS: dict[str, Preset] = {
     "plain": Preset(
@@ -277,12 +280,16 @@ PRESETS: dict[str, Preset] = {
     "needle_kept": Preset(
         "A pass key, Ada-KV 25 %",
         "A story says a number once; of the cache a quarter stays, what the question looks at. The text may differ.",
-        *({"drafter": "none", "policy": "adakv", "sampler": ["greedy"]}, {"policy": {"share": 0.25}}, RECALL),
+        {"drafter": "none", "policy": "adakv", "sampler": ["greedy"]},
+        {"policy": {"share": 0.25}},
+        RECALL,
     ),
     "needle_lost": Preset(
         "A pass key, H2O 25 %",
         "The same question; a quarter stays, what all tokens looked at, and the number is not among it. The text may differ.",
-        *({"drafter": "none", "policy": "h2o", "sampler": ["greedy"]}, {"policy": {"share": 0.25}}, RECALL),
+        {"drafter": "none", "policy": "h2o", "sampler": ["greedy"]},
+        {"policy": {"share": 0.25}},
+        RECALL,
     ),
     "adakv": Preset(
         "Ada-KV, 25 %",
@@ -403,7 +410,8 @@ PRESETS: dict[str, Preset] = {
     "planned": Preset(
         "A search by a test",
         "A tree of beginnings is searched for a text that is worth 24: ask for an expression, with the chat template.",
-        *({"strategy": "planned"}, {"strategy": {"tests": "24"}}),
+        {"strategy": "planned"},
+        {"strategy": {"tests": "24"}},
     ),
     "aligned": Preset(
         "Records weighed whole (ASAp)",

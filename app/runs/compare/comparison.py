@@ -23,7 +23,9 @@ HOTTEST = 5.0
 def choices_of(said: dict[str, Any]) -> list[Choice]:
     """The runs of a question: {"prompt", "seed", "new", "models": {role: model}, "methods": [preset or settings as text, ...],
     "sampler", "temperature", "chat", "ignore_eos"}; the last two are off where they are not there. Raises Refused."""
-    methods, sampler, warm = said.get("methods"), said.get("sampler", ""), said.get("temperature", WARMTH)
+    methods = said.get("methods")
+    sampler = said.get("sampler", "")
+    warm = said.get("temperature", WARMTH)
     if not isinstance(methods, list) or not FEWEST_RUNS <= len(methods) <= MOST_RUNS:
         raise Refused(f"Choose {FEWEST_RUNS} to {MOST_RUNS} methods to run on one prompt.")
     for name, what in (("seed", "The seed"), ("new", "New tokens")):

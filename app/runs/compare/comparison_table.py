@@ -70,7 +70,9 @@ class Figures:
         rows = [{"letter": letter, **row} for letter, (_, row) in zip(LETTERS, sides, strict=False)]
         pairs = []
         for i, j in combinations(range(len(sides)), 2):
-            a, b, names = sides[i][0], sides[j][0], (LETTERS[i], LETTERS[j])
+            a = sides[i][0]
+            b = sides[j][0]
+            names = (LETTERS[i], LETTERS[j])
             if a is not None and b is not None:
                 contrasted = contrast(a, b, names)
                 texts = [a.text_of(contrasted.at), b.text_of(contrasted.at)]
@@ -150,7 +152,9 @@ def _side(channel: Channel) -> Side:
 
 
 def _figures(side: Side) -> dict[str, Any]:
-    s, h, kept = side.summary, side.header, side.kept
+    s = side.summary
+    h = side.header
+    kept = side.kept
     low, high = interval(kept, sure=SURE, of=statistics.fmean) if kept else (None, None)
     return {
         "method": called(h),

@@ -73,7 +73,11 @@ class InStep(Generic[Row]):
         self.run_id = secrets.token_hex(8)
         self.halted: Callable[[], bool] | None = None
         self.end: End | None = None
-        self._play, self._names, self._rows, self._most, self._report = play, names, rows, most, over
+        self._play = play
+        self._names = names
+        self._rows = rows
+        self._most = most
+        self._report = over
         self._models: dict[str, Model] = {}
         self._going: dict[int, _Going] = {}  # by id of a row
         self._next: tuple[Row, Method, Estimate] | None = None  # the one that begins next, looked at once

@@ -274,7 +274,9 @@ def _contestants(
     from decodescope.engine.session.session import Session
 
     try:
-        method, target, others = play.method(recorded(header)), models[TARGET], further(models)
+        method = play.method(recorded(header))
+        target = models[TARGET]
+        others = further(models)
         prompt, names = header.prompt.tolist(), play.recorded_with(header)
         session = Session(
             target, method, prompt, models=others, max_new_tokens=header.max_new_tokens, seed=header.seed

@@ -88,7 +88,9 @@ def question_of(line: bytes) -> Question:
     if not isinstance(said, dict):
         raise LabBenchError('it is no object: write {"question_id": 1, "category": "qa", "turns": ["..."]}.')
     get: Callable[[str], Any] = said.get
-    name, kind, turns = get("question_id"), get("category"), get("turns")
+    name = get("question_id")
+    kind = get("category")
+    turns = get("turns")
     _check(
         isinstance(name, (int, str)) and not isinstance(name, bool),
         "question_id",
@@ -103,7 +105,9 @@ def question_of(line: bytes) -> Question:
     )
     _check(_texts(turns) and 0 < len(turns) <= TURNS and all(x.strip() for x in turns), "turns", turns,
            f"a list of 1 to {TURNS} texts that are not empty")  # fmt: skip
-    scorer, references, tags = get("scorer"), get("reference"), said.get("tags", {})
+    scorer = get("scorer")
+    references = get("reference")
+    tags = said.get("tags", {})
     _check(
         scorer is None or (isinstance(scorer, str) and scorer in SCORERS),
         "scorer",
@@ -185,7 +189,9 @@ def even_of_each(
 ) -> list[Question]:
     """`count` questions of every kind (all, if there are fewer), spread evenly over those of the kind, in their order."""
     whole = list(questions)
-    sizes, seen, chosen = Counter(map(kind_of, whole)), Counter[str](), []
+    sizes = Counter(map(kind_of, whole))
+    seen = Counter[str]()
+    chosen = []
     for x in whole:
         kind = kind_of(x)
         size, at = sizes[kind], seen[kind]

@@ -76,7 +76,10 @@ def distance(a: str, b: str) -> int:
     rows_of: dict[str, int] = {}
     for i, letter in enumerate(a):
         rows_of[letter] = rows_of.get(letter, 0) | 1 << i
-    up, down, count = all_rows, 0, len(a)  # rows where the column grows by one, or falls by one
+    # rows where the column grows by one, or falls by one
+    up = all_rows
+    down = 0
+    count = len(a)
     for letter in b:
         same = rows_of.get(letter, 0)
         free = ((same & up) + up) ^ up | same | down

@@ -43,7 +43,11 @@ class Cursor:
         hidden: Tensor | None = None,
         laws: list[Tensor] | None = None,
     ):
-        self.draft, self.sampler, self.state, self.position, self.node = draft, sampler, state, position, node
+        self.draft = draft
+        self.sampler = sampler
+        self.state = state
+        self.position = position
+        self.node = node
         self.hidden = hidden
         self._logits, self._best = logits, best  # float [N + 1, V], and its argmax by row
         self.greedy = sampler.greedy

@@ -46,7 +46,9 @@ class Cutting(WeightTransform):
             raise ParamError(
                 f"{self.name} cuts plain matrices: name it before what stores them in fewer bits."
             )
-        spec, shelf, words = model.spec, calibration.shelf if self.reads else None, spelled([self])
+        spec = model.spec
+        shelf = calibration.shelf if self.reads else None
+        words = spelled([self])
         others: Mapping[Place, Tensor] = {}
         before = None if shelf is None else shelf.get(words, spec)
         if before is None:

@@ -353,7 +353,9 @@ class Lane(Reader):
         """float32 [B, H_kv, g, R, n]: what the last pass's `rows` gave to the entries of `layer` that survived its commit,
         `before[layer]` of which stood there already; of rows that did not run its attention, nothing."""
         assert self.probe is not None and self._feed is not None
-        seen, heads, asked = self.probe.rows[layer], self.cache.layers[layer].heads, rows
+        seen = self.probe.rows[layer]
+        heads = self.cache.layers[layer].heads
+        asked = rows
         if self._ran is not None:
             some = self._ran.some.get((layer, "attn"))
             rows = self._ran.kept(layer, rows)

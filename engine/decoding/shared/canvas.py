@@ -93,7 +93,9 @@ class Canvas:
         """One pass: the open positions among those that are being filled, ascending, and logits float [K, O, V] of the token at
         each, minus infinity for the mask token; K: of each canvas that is tried, without the place where they differ, else 1.
         Of the rows fed those stay that the next passes of the block read."""
-        mask, device, fed = s.target.decoder.spec.mask_token, s.target.decoder.device, self.fed
+        mask = s.target.decoder.spec.mask_token
+        device = s.target.decoder.device
+        fed = self.fed
         assert mask is not None, "a model without a mask token was refused"
         if self.stale == 0:
             s.target.truncate(0)

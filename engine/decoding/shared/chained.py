@@ -35,11 +35,15 @@ def write_on(lane: Lane, token: int, count: int) -> list[int]:
 
     What a pass chose is fed to the next where it was made; the CPU asks once, when the last has ended.
     """
-    executor, cache, at = lane.executor, lane.cache, len(lane.tokens)
+    executor = lane.executor
+    cache = lane.cache
+    at = len(lane.tokens)
     fed, positions = torch.tensor([[token], [at]], device=lane.decoder.device).chunk(2)
     chosen: list[Tensor] = []
     peaks: list[Tensor] = []
-    held, together, marks = [], [], [executor.mark()]
+    held = []
+    together = []
+    marks = [executor.mark()]
     try:
         for i in range(count):
             held.append(cache.lengths())

@@ -40,7 +40,10 @@ class Path:
     def __init__(
         self, recogniser: Recogniser, before: Path | None = None, token: int = -1, open: bool = True
     ):
-        self.recogniser, self.before, self.token, self.open = recogniser, before, token, open
+        self.recogniser = recogniser
+        self.before = before
+        self.token = token
+        self.open = open
         self.length: int = 0 if before is None else before.length + 1
         self.mask: Tensor | None = None
         self._after: dict[int, Path] = {}

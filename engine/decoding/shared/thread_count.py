@@ -73,7 +73,9 @@ def timed(decoder: Decoder, threads: Sequence[int], budget_s: float) -> Times:
     seen: dict[int, list[list[float]]] = {n: [[] for _ in ROWS] for n in threads}
     if decoder.spec.causal:
         lane.read([0] * min(HELD, decoder.spec.max_positions // 2))
-    end, tried, longest = time.perf_counter() + budget_s, [*threads], math.inf
+    end = time.perf_counter() + budget_s
+    tried = [*threads]
+    longest = math.inf
     while True:
         for n in tried:
             torch.set_num_threads(n)

@@ -55,7 +55,12 @@ class Tries:
         confidence = best.values.float().cpu().numpy()
         sure, scores = selector.judge(open, edge, self.chance, candidate, confidence, ends)
         return Explored(
-            *(self.place, self.tokens, self.chance, open, candidate, confidence),
+            self.place,
+            self.tokens,
+            self.chance,
+            open,
+            candidate,
+            confidence,
             sure,
             scores,
             int(np.argmax(scores)),

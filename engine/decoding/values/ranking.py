@@ -46,7 +46,9 @@ def taken(cache: KVCache) -> Scores | None:
     for i, (layer, store) in enumerate(zip(left, cache.layers, strict=True)):
         if layer is None:
             continue
-        there, at, scores = layer.positions[0] >= 0, layer.positions[0].clamp(min=0), layer.scores[0].float()
+        there = layer.positions[0] >= 0
+        at = layer.positions[0].clamp(min=0)
+        scores = layer.scores[0].float()
         now = torch.zeros(shape[1], cache.length + 1, dtype=torch.bool, device=at.device)
         held = store.positions()[0].expand(shape[1], -1)
         stays = (

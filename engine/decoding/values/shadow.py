@@ -30,7 +30,10 @@ class Shadow:
         """columns: whether it is asked what a prompt's tokens gave, too;  whole: whether the decoder is the model that the
         lane's was made of, which has heads of its own: distributions are compared then, and no attention;  weight_bytes: of
         weights that nobody else reads."""
-        self.decoder, self.executor, self._whole, self._weight_bytes = decoder, executor, whole, weight_bytes
+        self.decoder = decoder
+        self.executor = executor
+        self._whole = whole
+        self._weight_bytes = weight_bytes
         self.cache = KVCache(decoder.spec, batch=batch, dtype=decoder.dtype, device=decoder.device)
         self.us, self.logits = 0.0, torch.empty(0)
         self._needs = Needs("none" if whole else "columns" if columns else "decode")

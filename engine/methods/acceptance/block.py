@@ -60,11 +60,15 @@ class Block(AcceptanceRule):
         for child in range(len(draft)):
             cursors.append(cursors[-1].descend(child))
         n = len(draft)
-        w, S, h = [1.0], [], []
+        w = [1.0]
+        S = []
+        h = []
         trials: list[Trial] = []
         accepted = 0
         for i in range(1, n + 1):
-            x, p, q = draft.tokens[i - 1], cursors[i - 1].probs, _law(draft, i - 1)
+            x = draft.tokens[i - 1]
+            p = cursors[i - 1].probs
+            q = _law(draft, i - 1)
             p_x, q_x = float(read(p)[x]), float(read(q)[x])
             w.append(
                 min(1.0, w[-1] * p_x / q_x) if q_x > 0 else 0.0

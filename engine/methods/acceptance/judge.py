@@ -98,7 +98,10 @@ class Judge(AcceptanceRule):
                 break
             x, q = draft.tokens[child], draft.law(child)
             if p is None:
-                p_x, q_x, u, bound = float(x == at.choice), 1.0, None, 1.0
+                p_x = float(x == at.choice)
+                q_x = 1.0
+                u = None
+                bound = 1.0
                 ok = p_x > 0
             else:
                 p_x, q_x = float(p[x]), 1.0 if q is None else float(q[x])

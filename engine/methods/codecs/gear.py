@@ -75,7 +75,9 @@ class Gear(Packing):
 
     def stored(self, spec: ModelSpec, bits: int) -> float:
         """Of a block packed later."""
-        length, width, wide = self.buffer, spec.head_dim, spec.n_kv_heads * spec.head_dim
+        length = self.buffer
+        width = spec.head_dim
+        wide = spec.n_kv_heads * spec.head_dim
         exact = self._ends(length) / length + self._ends(wide) / wide  # twice as many, on half of the numbers
         low_rank = (length + width) * min(self.later, length, width) / (length * width)
         return stored_bits(spec, self.group, int(self.bits), bits) + exact * (bits + 16) + low_rank * bits

@@ -76,11 +76,10 @@ class Quest(CachePolicy):
         if layer < self.dense or board.highest // PAGE < count:
             return None
         least, most = store.bounds()
-        full, own, q = (
-            least.shape[2],
-            board.positions // PAGE,
-            widened(q),
-        )  # own: int64 [B, T], the page of each row
+        # own: int64 [B, T], the page of each row
+        full = least.shape[2]
+        own = board.positions // PAGE
+        q = widened(q)
         begun = (
             board.highest // PAGE - full
         )  # pages that are full once the draft is read, and the last, are `begun` + 1

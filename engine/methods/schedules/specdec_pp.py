@@ -75,7 +75,9 @@ class SpecDecPP(Schedule):
         self._written = 0
 
     def allow(self, ctx: Context, length: int) -> int:
-        self._a, self._product, self._written = [], 1.0, 0
+        self._a = []
+        self._product = 1.0
+        self._written = 0
         return min(self.most, ctx.room)
 
     def more(self, drafted: Drafted) -> bool:

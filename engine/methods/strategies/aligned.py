@@ -112,7 +112,11 @@ class Aligned(Strategy):
     def _text(self, s: State, seen: Prefixes, chance: Chance) -> tuple[Text, EndReason | None, int]:
         """One text, why it ends, and the number of its longest prefix that is known, which is all of it but the last token."""
         between, end = s.between(s.target.name), cast(EndReason | None, None)
-        tokens, logp, number, above, place = list[int](), 0.0, -1, -1, -1
+        tokens = list[int]()
+        logp = 0.0
+        number = -1
+        above = -1
+        place = -1
         while end is None:
             between(len(tokens), s.left)
             known = seen.number(above, place)

@@ -89,7 +89,9 @@ class BlockTransformer(Strategy):
         return context
 
     def step(self, s: State) -> Move:
-        clock, n, block = s.target.executor, len(s.tokens), s.target.decoder.spec.block_length
+        clock = s.target.executor
+        n = len(s.tokens)
+        block = s.target.decoder.spec.block_length
         started = clock.mark()
         feed = Feed.causal(s.tokens[-1:], n - 1, s.target.decoder.device)
         drafted = None

@@ -111,14 +111,22 @@ class ExactExtract(Strategy):
         losses = [None if x is None else float(read.losses[x[0], x[1] - 1]) for x in (best, greedy)]
         assert losses[0] is not None
         return Spans(
-            *(start, len(passage), int(read.closes[best[0], best[1] - 1]), [*best], losses[0]),
-            *(None if greedy is None else [*greedy], losses[1], self.normal),
+            start,
+            len(passage),
+            int(read.closes[best[0], best[1] - 1]),
+            [*best],
+            losses[0],
+            None if greedy is None else [*greedy],
+            losses[1],
+            self.normal,
             read.losses.astype(np.float32) if read.losses.size <= MOST else None,
         )
 
     def _read(self, s: State, logits: Tensor, passage: list[int], ends: frozenset[int]) -> Suffixes:
         """Read every suffix behind the prompt, `chunk` in a pass, whose rows go again."""
-        n, device, place = len(passage), logits.device, len(s.tokens)
+        n = len(passage)
+        device = logits.device
+        place = len(s.tokens)
         read = Suffixes(n, min(self.longest, s.left, n))
         ids, over = torch.tensor(passage, device=device), torch.tensor(sorted(ends), device=device)
         closing = torch.isin(ids, torch.tensor(sorted(ends | s.stop.tokens), device=device))

@@ -50,7 +50,9 @@ def joined(
     first = np.flatnonzero(laws[0] >= threshold)
     levels, best = [_Level(first[:, None], laws[0, first], laws[0, first])], [float(laws[0].max())]
     for law in laws[1:]:
-        before, grown, most = levels[-1], list[tuple[np.ndarray, np.ndarray, np.ndarray]](), 0.0
+        before = levels[-1]
+        grown = list[tuple[np.ndarray, np.ndarray, np.ndarray]]()
+        most = 0.0
         for text, joint, alone in zip(before.tokens, before.joint, before.alone, strict=True):
             factor = ratio(text.tolist()) if weight else None
             q = law if factor is None else law * factor**weight

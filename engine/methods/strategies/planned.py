@@ -87,7 +87,9 @@ class Planned(Strategy):
         pieces, cases = s.stop.pieces, cases_in(self.tests)
         most = self.rollouts if cases else 1
         search = Search(offers=[texts.root.offers], priors=[texts.root.priors])
-        planner, places, last = Planner(search, self.c, self.base), [texts.root], list[Beginning]()
+        planner = Planner(search, self.c, self.base)
+        places = [texts.root]
+        last = list[Beginning]()
         while (why := planner.over(most)) is None:
             s.between(s.target.name)(len(last), most)
             parent, token = planner.select()

@@ -83,8 +83,12 @@ class Predictive(Strategy):
         s.scratch = Pipeline()
 
     def step(self, s: State) -> Move:
-        lane, clock, pipe = s.target, s.target.executor, s.scratch
-        count, d, position = lane.decoder.spec.n_layers, self.exit(lane.decoder.spec), len(s.tokens)
+        lane = s.target
+        clock = s.target.executor
+        pipe = s.scratch
+        count = lane.decoder.spec.n_layers
+        d = self.exit(lane.decoder.spec)
+        position = len(s.tokens)
         started, root = clock.mark(), s.tokens[-1]
         head = pipe.head(s)
         logits, guess = self._read(s, pipe.resumed(s), d)

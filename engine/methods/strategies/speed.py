@@ -71,11 +71,17 @@ class Speed(Strategy):
         s.scratch = Pipeline()
 
     def step(self, s: State) -> Move:
-        lane, clock, pipe = s.target, s.target.executor, s.scratch
-        count, e, position = lane.decoder.spec.n_layers, self.layers, len(s.tokens)
+        lane = s.target
+        clock = s.target.executor
+        pipe = s.scratch
+        count = lane.decoder.spec.n_layers
+        e = self.layers
+        position = len(s.tokens)
         started, head = clock.mark(), pipe.head(s)
         ahead = pipe.ahead or Ahead(s.tokens, [], [])
-        tokens, sure, root = [*ahead.tokens], [*ahead.sure], s.tokens[-1]
+        tokens = [*ahead.tokens]
+        sure = [*ahead.sure]
+        root = s.tokens[-1]
         guess = None if tokens else Guess(s, e, 1, self.heads != "none")
         logits = lane.forward(pipe.resumed(s), depth=guess)[0]
         if guess is not None:
@@ -127,8 +133,12 @@ class Speed(Strategy):
         """Let the guessed `tokens` run as many layers as the root has run in this step, each in turn, and those that they name
         in their turn begin; these join `tokens` and `sure`. states: those of the tokens that began before. The states of all
         that have begun, and the layers that each has run in this step."""
-        lane, count, e = s.target, s.target.decoder.spec.n_layers, self.layers
-        guess, left, ran = Guess(s, e, 1, self.heads != "none"), list[Tensor](), list[int]()
+        lane = s.target
+        count = s.target.decoder.spec.n_layers
+        e = self.layers
+        guess = Guess(s, e, 1, self.heads != "none")
+        left = list[Tensor]()
+        ran = list[int]()
         for j, goal in enumerate(range(count - e, 0, -e)):
             enter = max(0, goal - e) if head else 0
             x = states[j] if enter else None

@@ -144,7 +144,9 @@ class Superposed(Strategy):
         ended: list[tuple[list[int], float]] = []
         for flat in np.argsort(-scores, axis=None, kind="stable")[: 2 * self.drafts].tolist():
             parent, i = divmod(flat, len(tokens))
-            token, score, text = int(tokens[i]), float(scores[parent, i]), drafts.alive[parent][0]
+            token = int(tokens[i])
+            score = float(scores[parent, i])
+            text = drafts.alive[parent][0]
             if len(alive) == self.drafts or not np.isfinite(score):
                 break
             if s.stop.at([*s.tokens[s.prompt :], *text], [token]) is not None:

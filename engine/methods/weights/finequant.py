@@ -39,12 +39,16 @@ class FineQuant(Rewriting):
         sizes = [x for x in sorted(GROUPS, reverse=True) if weight.shape[1] % x == 0 and x >= self.least] or [
             weight.shape[1]
         ]
-        chosen, reach, off = sizes[0], ranged(weight, sizes[0]), error(weight, sizes[0])
+        chosen = sizes[0]
+        reach = ranged(weight, sizes[0])
+        off = error(weight, sizes[0])
         for size in sizes[1:]:
             smaller, less = ranged(weight, size), error(weight, size)
             if smaller >= self.shrink * reach or less > off:
                 break
-            chosen, reach, off = size, smaller, less
+            chosen = size
+            reach = smaller
+            off = less
         return chosen
 
 

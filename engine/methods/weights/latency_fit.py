@@ -119,7 +119,9 @@ class LatencyFit(Cutting):
         self, model: Decoder, blocks: list[list[Level]], table: Times, rows: Tensor, dense: Tensor
     ) -> Fit:
         budget, now = self._target(model, table)
-        chance, weights, seen = Random(self.seed), [1.0] * len(blocks), dict[tuple[int, ...], float]()
+        chance = Random(self.seed)
+        weights = [1.0] * len(blocks)
+        seen = dict[tuple[int, ...], float]()
         us = [[table.at(b % 2, _width(model, b, x)) for x in block] for b, block in enumerate(blocks)]
 
         def planned(weights: Sequence[float]) -> tuple[int, ...]:

@@ -49,7 +49,9 @@ class HeadStore:
         begins = [0, *accumulate(rooms)][:-1]
         for old, begin, n in zip(starts, begins, self.lengths, strict=True):
             new[:, begin : begin + n + m] = self.kv[:, old : old + n + m]
-        self.kv, self.starts, self.rooms = new, begins, rooms
+        self.kv = new
+        self.starts = begins
+        self.rooms = rooms
         self._counted()
 
     def _counted(self) -> None:

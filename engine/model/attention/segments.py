@@ -127,7 +127,9 @@ def plain(
 ) -> Part:
     """The part of queries q (float [B, H_kv, g, T, D]) over keys and values (float [B, H_kv, S, D]), written out."""
     B, H, g, T, D = q.shape
-    q, k, v = widened(q), widened(k), widened(v)
+    q = widened(q)
+    k = widened(k)
+    v = widened(v)
     scores = capped((q.reshape(B, H, g * T, D) @ k.mT).view(B, H, g, T, k.shape[2]).mul_(scale), cap)
     if mask is not None:
         scores = scores.masked_fill(~grouped(mask), -torch.inf)

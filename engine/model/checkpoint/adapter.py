@@ -112,7 +112,9 @@ def settings(path: Path) -> dict[str, Any]:
     config = read_json(path, "config.json")
     if config is None:
         raise LoadError(f"{path} has no config.json; give the folder of a trained adapter.")
-    rank, alpha, rows = config.get("rank"), config.get("alpha"), config.setdefault("rows", {})
+    rank = config.get("rank")
+    alpha = config.get("alpha")
+    rows = config.setdefault("rows", {})
     if type(rank) is not int or not 1 <= rank <= MOST_RANK:
         raise LoadError(
             f"{path}: rank = {str(rank)[:40]} must be a whole number from 1 to {MOST_RANK}; train it again."

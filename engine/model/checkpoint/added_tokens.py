@@ -9,7 +9,9 @@ from typing import Any
 
 from .folder import LoadError, read_json
 
-CONFIG, MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+CONFIG = "tokenizer_config.json"
+MAP = "special_tokens_map.json"
+ADDED = "added_tokens.json"
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 AGAIN = "save the tokenizer again with transformers"

@@ -72,7 +72,9 @@ class Fence:
 
     def take(self, text: str) -> tuple[str, list[Span]]:
         """The text without its fences, and where the marks between two of them are. A template may have parted some."""
-        parts, spans, length = list[str](), list[Span](), 0
+        parts = list[str]()
+        spans = list[Span]()
+        length = 0
         whole = f"{self.begin}({pattern_of(self.marks).pattern}){self.end}|[{self.begin}{self.end}]"
         for i, part in enumerate(re.split(whole, text)):
             if part is None:  # a fence alone

@@ -65,7 +65,9 @@ class Weights:
     paths: its safetensors files; None: those of a model's folder;  whole: names of tensors that may hold whole numbers."""
 
     def __init__(self, folder: Path, paths: list[Path] | None = None, whole: tuple[str, ...] = ()):
-        self.folder, self._paths, self._whole = folder, paths, whole
+        self.folder = folder
+        self._paths = paths
+        self._whole = whole
         self._open: dict[str, Any] = {}  # tensor -> the open file that holds it
         self.adapter: Adapter | None = None  # merged into what is read
         self.shapes: dict[str, Shape] = {}
@@ -266,7 +268,10 @@ def odd_frequencies(stored: Mapping[str, Tensor], ropes: Sequence[Rope | None], 
 
 def layer_plan(spec: ModelSpec) -> dict[str, dict[str, Shape]]:
     """Field of `Layer` -> the checkpoint's tensors stacked into it, in order, with their shapes."""
-    d, f, h, k = spec.d_model, spec.d_ff, spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim
+    d = spec.d_model
+    f = spec.d_ff
+    h = spec.n_heads * spec.head_dim
+    k = spec.n_kv_heads * spec.head_dim
     qkv, gate_up = {"q": h, "k": k, "v": k}, {"gate": f, "up": f}
     plan: dict[str, dict[str, Shape]] = {
         "attn_norm": {"input_layernorm.weight": (d,)},

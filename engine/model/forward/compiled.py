@@ -130,7 +130,9 @@ class Between(torch.nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The states, the queries, the keys and values."""
         s, T = self.spec, x.shape[1]
-        K, D, g = s.n_kv_heads, s.head_dim, s.group
+        K = s.n_kv_heads
+        D = s.head_dim
+        g = s.group
         out, mlp_norm, gate_up, down, attn_norm, qkv, *more = weights
         b_out, b_gate, b_down, b_qkv = (more.pop(0) if there else None for there in self.biased)
         y = y.view(1, K, g, T, D).permute(0, 3, 1, 2, 4).reshape(1, T, g * K * D)
@@ -244,7 +246,11 @@ def _compile(module: Between, weights: list[Tensor], path: Path) -> None:
     from torch._inductor import aoti_compile_and_package, cpu_vec_isa
 
     s, like = module.spec, weights[1]
-    K, D, g, R, dim = s.n_kv_heads, s.head_dim, s.group, TRIED, s.rope.dim
+    K = s.n_kv_heads
+    D = s.head_dim
+    g = s.group
+    R = TRIED
+    dim = s.rope.dim
     shapes = ((1, R, s.d_model), (1, K, g * R, D), (1, R, 1, dim), (1, R, 1, dim))
     rows = torch.export.Dim("rows", min=1, max=FEW)
     symbols = ({1: rows}, {2: g * rows}, {1: rows}, {1: rows}, [None] * len(weights))

@@ -41,7 +41,11 @@ class Decoder:
     """
 
     def __init__(self, spec: ModelSpec, embed: Tensor, layers: list[Layer], norm: Tensor, head: Tensor):
-        self.spec, self.embed, self.layers, self.norm, self.head = spec, embed, layers, norm, head
+        self.spec = spec
+        self.embed = embed
+        self.layers = layers
+        self.norm = norm
+        self.head = head
         self.unembedding = head
         more = min(spec.max_positions, 8192), embed.dtype, embed.device, spec.max_positions
         self.rope = RopeTable(spec.rope, *more)
@@ -341,7 +345,10 @@ class _Pass:
     def contexts(self, i: int, qkv: Tensor) -> Tensor:
         """What the heads of layer i make of queries, keys and values [B, T, H + 2 H_kv, D] before rotation, which are written
         over; times their gates: [B, T, H * D]."""
-        s, T, heads, kv = self.spec, qkv.shape[1], self.spec.heads_at(i), self.spec.kv_at(i)
+        s = self.spec
+        T = qkv.shape[1]
+        heads = self.spec.heads_at(i)
+        kv = self.spec.kv_at(i)
         if self.probe is not None and self.probe.needs.moments is not None:
             self._moments(i, qkv[:, :, :heads], self.probe, self.probe.needs.moments)
         parted = i not in s.no_rope and self.cache is not None and self.sight.parted(self.cache.layers[i])

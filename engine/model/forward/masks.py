@@ -61,7 +61,9 @@ class Sight:
             key = (n, m, i)  # it holds others than a layer with as many
         if key not in self.masks:
             self.masks[key] = self._visible(n, m, store)
-        base, reaches, banded = self.masks[key], self._reaches(n + m), self._by_head(i)
+        base = self.masks[key]
+        reaches = self._reaches(n + m)
+        banded = self._by_head(i)
         seen = None if self.feed.seen is None or n == 0 else self._seen(store)
         if present is None and window is None and seen is None and not banded and not reaches:
             return base
@@ -158,7 +160,9 @@ class Sight:
     def segments(self, i: int, store: LayerStore, rope: RopeTable) -> list[Segment]:
         """The entries of a store that is `parted`: sinks, for queries rotated to `far`, and the others, for the text's."""
         assert self.sinks is not None
-        mask, count, cap = self.mask(i, store), min(self.sinks.first, store.n + store.m), self.sinks.cap
+        mask = self.mask(i, store)
+        count = min(self.sinks.first, store.n + store.m)
+        cap = self.sinks.cap
         seen, rest = (None, None) if mask is None else (mask[..., :count], mask[..., count:])
         k, v = store.k[:, :, :count], store.v[:, :, :count]
         near = self._near(i, store, count)  # what is older than that no row sees
@@ -283,7 +287,9 @@ class Sight:
 
     def _fed(self, n: int, m: int) -> Tensor | None:
         """bool [B or 1, 1, T, n + m] from the feed alone."""
-        T, given, device = self.feed.length, self.feed.visible, self.feed.tokens.device
+        T = self.feed.length
+        given = self.feed.visible
+        device = self.feed.tokens.device
         if given is None:
             if T == 1 or not self.spec.causal:
                 return None

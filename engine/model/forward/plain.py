@@ -87,7 +87,11 @@ def _joined(
     spec: ModelSpec, compiled: Compiled, rope: RopeTable, feed: Feed, cache: KVCache, x: Tensor
 ) -> Tensor:
     """`run` by a package: the first layer as far as its attention and the last one from there on are the plain ones."""
-    T, K, D, g, layers = feed.length, spec.n_kv_heads, spec.head_dim, spec.group, compiled.layers
+    T = feed.length
+    K = spec.n_kv_heads
+    D = spec.head_dim
+    g = spec.group
+    layers = compiled.layers
     H, mask = g * K, hidden(spec, feed, cache.layers[0], x.dtype)
     cos, sin = (part.contiguous() for part in rope.at(feed.positions, feed.highest))
     qkv = layers[0].queries_keys_values(x, spec, 0)
@@ -128,7 +132,9 @@ def contexts(
 def hidden(spec: ModelSpec, feed: Feed, store: LayerStore, dtype: torch.dtype) -> Tensor | None:
     """What is added to the scores, float [B or 1, 1, g * T, n + m + T]: 0, or -inf where a row may not see an entry; None: all
     is seen."""
-    T, seen, before = feed.length, feed.visible, store.m
+    T = feed.length
+    seen = feed.visible
+    before = store.m
     if seen is None:
         if T == 1:
             return None

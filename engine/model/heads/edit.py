@@ -54,7 +54,9 @@ class Places(NamedTuple):
     def around(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of x [B, T, c], float: the rows of the tokens, the masks in their places and the masks behind them, [B, size + 1, c]
         each. The first is the prompt's last token, in whose place there is no mask, hence zeros."""
-        tokens, there, behind = x[:, self.before - 1 :], x[:, self.text :], x[:, self.text + self.size :]
+        tokens = x[:, self.before - 1 :]
+        there = x[:, self.text :]
+        behind = x[:, self.text + self.size :]
         there = torch.cat([torch.zeros_like(tokens[:, :1]), there[:, : self.size]], 1)
         return tokens[:, : self.size + 1], there, behind
 

@@ -19,7 +19,9 @@ class Moving:
     """
 
     def __init__(self, first: int, rows: Sequence[int] | Tensor, device: torch.device):
-        self.first, self._rows, self._device = first, rows, device
+        self.first = first
+        self._rows = rows
+        self._device = device
         self.count = rows.shape[0] if isinstance(rows, Tensor) else len(rows)
         self.few: Sequence[int] = () if isinstance(rows, Tensor) or self.count > FEW else rows
         self._slots: dict[int, Tensor] = {}

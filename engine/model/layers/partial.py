@@ -164,7 +164,10 @@ class Answer:
     def __init__(
         self, x: Tensor, normed: Callable[[Tensor], Tensor], unembed: Callable[[Tensor], Tensor], model: str
     ):
-        self._x, self._normed, self._unembed, self._model = x, normed, unembed, model
+        self._x = x
+        self._normed = normed
+        self._unembed = unembed
+        self._model = model
         self._feature: Tensor | None = None
         self._logits: Tensor | None = None
 

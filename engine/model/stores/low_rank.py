@@ -30,7 +30,10 @@ class Directions:
     def __init__(
         self, spec: ModelSpec, layer: int, together: int, rank: int, whole: int, first: int, **where: Any
     ):
-        self.together, self.rank, self.whole, self.first = together, rank, whole, first
+        self.together = together
+        self.rank = rank
+        self.whole = whole
+        self.first = first
         local = spec.window(layer) is not None and spec.local_rope is not None
         rope = spec.local_rope if local and spec.local_rope is not None else spec.rope
         self.table = None if layer in spec.no_rope else RopeTable(rope, 64, most=spec.max_positions, **where)

@@ -213,7 +213,10 @@ class PackedStore(TailStore):
     @contextmanager
     def rewound(self, start: int, rows: int) -> Iterator[None]:
         """As of any store; what is in full precision is copied, blocks are only set aside."""
-        blocks, kv, n, held = list(self.blocks), self.kv, self.n, self.memory.held
+        blocks = list(self.blocks)
+        kv = self.kv
+        n = self.n
+        held = self.memory.held
         self.kv = kv.clone()
         self.memory.take(self.kv)
         self.truncate(start)
@@ -221,7 +224,9 @@ class PackedStore(TailStore):
             yield
         finally:
             self.rollback()
-            self.blocks, self.kv, self.n = blocks, kv, n
+            self.blocks = blocks
+            self.kv = kv
+            self.n = n
             self.memory.restore(held)
 
     def rows(self, order: Tensor) -> None:

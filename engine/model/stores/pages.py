@@ -16,7 +16,9 @@ class PageBounds:
 
     def __init__(self, keys: Tensor, page: int, memory: Memory):
         """Of no page yet; keys: as `upto` is given them;  page: entries of one."""
-        self.page, self.memory, self._whole = page, memory, 0
+        self.page = page
+        self.memory = memory
+        self._whole = 0
         self.table = keys.new_empty(2, *keys.shape[:2], 0, keys.shape[3])
 
     def upto(self, keys: Tensor) -> Tensor:

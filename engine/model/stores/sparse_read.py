@@ -42,7 +42,9 @@ class Board:
 
     def __init__(self, select: Select, positions: Tensor, highest: int, whole: int = 0):
         """whole: rows at positions below it read everything, as those of a prompt do"""
-        self.select, self.highest, self._until = select, highest, whole
+        self.select = select
+        self.highest = highest
+        self._until = whole
         self._stand(positions)
         self.seen = positions.new_empty(0)
         self.shared: Any = None

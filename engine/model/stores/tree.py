@@ -72,7 +72,9 @@ class Tree:
     """
 
     def __init__(self, length: int, device: torch.device, plan: TreePlan = "dense", block: int = 128):
-        self.plan, self.block, self.device = plan, block, device
+        self.plan = plan
+        self.block = block
+        self.device = device
         self.leaves = [Node(0, list(range(length)))]
         self.used, self.dead = length, 0
         self.moved: tuple[int, Tensor] | None = None

@@ -159,7 +159,10 @@ class _Saved:
         """Let it be no less than `least` anywhere; the first depth at which it was not."""
         if self.low >= least:
             return 0
-        depth, tokens, slope, passed = 0, self.low, self.slope, 0
+        depth = 0
+        tokens = self.low
+        slope = self.slope
+        passed = 0
         while passed < len(self.bends) and tokens + slope * (self.bends[passed][0] - depth) < least:
             at, growth = self.bends[passed]
             depth, tokens, slope, passed = at, tokens + slope * (at - depth), slope + growth, passed + 1

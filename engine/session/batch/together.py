@@ -108,7 +108,9 @@ class _Member:
         seat = session.target.executor
         if not isinstance(seat, Seat):
             raise ValueError("a session that goes with others is made with executor=Seat(device).")
-        self.session, self.group, self.seat = session, group, seat
+        self.session = session
+        self.group = group
+        self.seat = seat
         self.go = threading.Lock()
         self.go.acquire()
         self.asked: Asked | None = None
@@ -148,7 +150,9 @@ class _Member:
         """Wait until the pass has been run; what came of it. Raises what the pass did, and Stopped."""
         if self.group.stopping:
             raise Stopped
-        self.asked, self.waited, self.answer = asked, 0, None
+        self.asked = asked
+        self.waited = 0
+        self.answer = None
         self.group.hand_over()
         self.go.acquire()
         if self.group.stopping:

@@ -235,7 +235,10 @@ class _Place(Cursor):
         position: int,
         node: int,
     ):
-        self.recall, self.extreme, self.exact, self.other = recall, extreme, exact, other
+        self.recall = recall
+        self.extreme = extreme
+        self.exact = exact
+        self.other = other
         self.draft, self.sampler, self.state, self.position, self.node = (
             draft,
             recall.sampler,

@@ -108,7 +108,10 @@ class _Case:
     """A step, and what the run drew in it."""
 
     def __init__(self, header: Header, before: Sequence[Step], step: Step, method: Method, read: int):
-        self.header, self.step, self.method, self.read = header, step, method, read
+        self.header = header
+        self.step = step
+        self.method = method
+        self.read = read
         self.seed, self.uses = used(header, before, step)
         self.before = before[-1] if before else None
 

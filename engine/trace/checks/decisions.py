@@ -59,7 +59,11 @@ class Decided:
         known: bool = True,
     ):
         assert step.draft is not None
-        self.telling, self.knobs, self.trials, self.extra, self.known = telling, knobs, trials, extra, known
+        self.telling = telling
+        self.knobs = knobs
+        self.trials = trials
+        self.extra = extra
+        self.known = known
         self.draft: DraftTree = step.draft
         plain = trials.num is None and trials.den is None and not extra
         self.matching = plain and all(u is None for u in trials.u) and set(trials.p) <= {0.0, 1.0}

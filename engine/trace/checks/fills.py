@@ -34,8 +34,13 @@ def consistent_fill(fill: Fill, vocab: int) -> None:
             f"fill.block is {fill.block[:3]}, which is no part of the {fill.length} places from {fill.start} on"
         )
     columns = (
-        *((fill.open, "iu"), (fill.candidate, "iu"), (fill.order, "iu")),
-        *((fill.confidence, "f"), (fill.bars, "f"), (fill.entropy, "f"), (fill.final, "f")),
+        (fill.open, "iu"),
+        (fill.candidate, "iu"),
+        (fill.order, "iu"),
+        (fill.confidence, "f"),
+        (fill.bars, "f"),
+        (fill.entropy, "f"),
+        (fill.final, "f"),
     )
     for column, kinds in columns:
         if column is not None and (column.ndim != 1 or column.dtype.kind not in kinds or len(column) != n):
@@ -243,7 +248,9 @@ def _commit(fill: Fill, canvas: _Canvas) -> Iterator[str]:
         canvas.tokens = {place: token for place, token in canvas.tokens.items() if place < fill.cut}
     edge = min(fill.edge or fill.block[1], canvas.start + canvas.length)
     if all(place in canvas.tokens for place in range(fill.block[0], edge)):
-        canvas.written, canvas.passes, canvas.last = {}, 0, None
+        canvas.written = {}
+        canvas.passes = 0
+        canvas.last = None
 
 
 def _emission(step: Step, canvas: _Canvas) -> Iterator[str]:

@@ -137,7 +137,9 @@ class _Picture:
         raster: bool = False,
     ):
         self.start, self.length, self.first, self.width = fill.start, fill.length, first, width
-        self.sizes, self.rows, self.raster = sizes, rows, raster
+        self.sizes = sizes
+        self.rows = rows
+        self.raster = raster
         self.tokens: dict[int, int] = {}
         self.waiting: set[int] = set()
         self.passes = self.emitted = 0

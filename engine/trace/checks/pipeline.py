@@ -50,7 +50,9 @@ class TickValidator:
         if step.draft is None or any(type(notes.get(name)) is not int for name in NAMES):
             yield f"its strategy tells of ticks, and not of {', '.join(NAMES)} in whole numbers"
             return self.lose()
-        layers, d, head = self._layers, notes["exit"], notes["head"]
+        layers = self._layers
+        d = notes["exit"]
+        head = notes["head"]
         beyond = layers - d
         if not 0 < beyond < layers or (self._ticks == "branches" and beyond > d):
             yield f"its exit stands behind layer {d} of {layers}, where no guess could end with the token that it follows"
@@ -85,7 +87,9 @@ class TickValidator:
 
     def _clocked(self, notes: Mapping[str, Any], beside: Runs, right: bool) -> Iterator[str]:
         """The clock by the closed form, and who ran when."""
-        layers, head, clock = self._layers, notes["head"], notes["clock"]
+        layers = self._layers
+        head = notes["head"]
+        clock = notes["clock"]
         ticks, others = layers - head, [b - a for a, b in beside]
         self._tokens, self._ahead = self._tokens + 1, self._ahead + head
         if notes["ticks"] != ticks:

@@ -37,7 +37,9 @@ def check_verdicts(tests: Decided, step: Step, counts: Counter[str]) -> Iterator
 
 def check_extra(step: Step, tests: Decided | None) -> Iterator[str]:
     """The target's own token: its interval, its origin, and its probability where the tops hold it."""
-    extra, trials, draft = step.extra, step.trials, step.draft
+    extra = step.extra
+    trials = step.trials
+    draft = step.draft
     assert extra is not None
     if extra.u is not None and not extra.low - ROUNDING <= extra.u < extra.high + ROUNDING:
         yield f"the extra token was drawn with u = {extra.u}, outside its interval [{extra.low}, {extra.high})"
@@ -97,7 +99,9 @@ def _likeliest(step: Step) -> Iterator[str]:
 
 def check_tops(step: Step) -> Iterator[str]:
     """The laws at the visited places add up to one, and say of tried tokens what the trials say."""
-    tops, trials, draft = step.tops, step.trials, step.draft
+    tops = step.tops
+    trials = step.trials
+    draft = step.draft
     assert tops is not None
     known = tops.ids >= 0
     for column, name in enumerate("pq"):
@@ -119,7 +123,11 @@ def check_tops(step: Step) -> Iterator[str]:
 def _trial(tests: Decided, i: int) -> Iterator[str]:
     """ok follows from the numbers of trial `i`, and the threshold is what u was held against, or the bound."""
     t = tests.trials
-    num, den, u, ok, threshold = tests.num(i), tests.den(i), t.u[i], t.ok[i], t.threshold[i]
+    num = tests.num(i)
+    den = tests.den(i)
+    u = t.u[i]
+    ok = t.ok[i]
+    threshold = t.threshold[i]
     stays, drawn = tests.stays(i), u is not None
     telling = tests.telling
     name = telling.num if telling.numbers and not tests.matching else "r"
@@ -195,7 +203,9 @@ def _greedy(trials: Trials) -> bool:
 def _walk(tests: Decided, step: Step) -> Iterator[str]:
     """The trials go down the tree, siblings in draw order, from where the last accepted node stands."""
     trials, draft = tests.trials, tests.draft
-    place, before, accepted = -1, -1, []
+    place = -1
+    before = -1
+    accepted = []
     for i, (node, ok) in enumerate(zip(trials.node, trials.ok, strict=True)):
         if draft.parents[node] != place:
             yield f"trial {i} is of node {node}, which is no child of node {place}, the last accepted one"

@@ -68,7 +68,9 @@ def distance(a: Sequence[int], b: Sequence[int]) -> int:
     at: dict[int, int] = {}
     for i, token in enumerate(a):
         at[token] = at.get(token, 0) | 1 << i
-    every, last, total = (1 << len(a)) - 1, 1 << len(a) >> 1, len(a)
+    every = (1 << len(a)) - 1
+    last = 1 << len(a) >> 1
+    total = len(a)
     up, down = every, 0
     for token in b:
         equal = at.get(token, 0)

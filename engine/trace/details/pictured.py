@@ -28,7 +28,9 @@ def waves(first: int, behind: int, width: int, window: int) -> list[list[int]]:
 def group_sizes(cells: int, steps: int) -> list[int]:
     """RandAR: how many of `cells` each pass writes: behind pass i of `steps` floor((1 - cos(pi / 2 (i + 1) / steps)) cells + 1)
     stand, all of them at most, and each pass writes one at least."""
-    steps, sizes, done = min(steps, cells), list[int](), 0
+    steps = min(steps, cells)
+    sizes = list[int]()
+    done = 0
     while done < cells:
         due = floor((1 - cos(pi / 2 * (len(sizes) + 1) / steps)) * cells + 1)
         sizes.append(max(min(due, cells) - done, 1))

@@ -85,7 +85,9 @@ class Planner:
     of equal ones the likeliest; Q is 0 where no rollout went."""
 
     def __init__(self, search: Search, c: float, base: float):
-        self.search, self.c, self.base = search, c, base
+        self.search = search
+        self.c = c
+        self.base = base
         self.kids: list[dict[int, int]] = [{}]
 
     def scores(self, node: int) -> list[float]:

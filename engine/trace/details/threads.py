@@ -113,7 +113,9 @@ class ThreadTree:
         out: list[int] = []
         while self._ways:
             way = self._ways[-1]
-            strand, at, here = way.strand, way.at, way.strand.children.get(way.at, [])
+            strand = way.strand
+            at = way.at
+            here = way.strand.children.get(way.at, [])
             if way.passed < len(here):
                 way.passed += 1
                 self._ways.append(_Way(here[way.passed - 1]))

@@ -50,7 +50,10 @@ class _Turn:
 
 def legs(header: Header) -> list[Leg]:
     """The parts of the run in order, one if it is no fork. Raises TraceError for a header that tells no such story."""
-    method, seed, max_new, fork = header.method, header.seed, header.max_new_tokens, header.fork
+    method = header.method
+    seed = header.seed
+    max_new = header.max_new_tokens
+    fork = header.fork
     later: list[Leg] = []
     try:
         while fork is not None:
@@ -59,7 +62,10 @@ def legs(header: Header) -> list[Leg]:
             if len(later) > MOST or turn.step < 0 or (len(later) > 1 and turn.step >= later[1].first):
                 raise TraceError("its turns do not follow each other")
             base = turn.base
-            method, seed, max_new, fork = base.method, base.seed, base.max_new_tokens, base.fork
+            method = base.method
+            seed = base.seed
+            max_new = base.max_new_tokens
+            fork = base.fork
         if min(seed, max_new, *(n for leg in later for n in (leg.seed, leg.max_new))) < 0:
             raise TraceError("a count below 0")
     except TraceError:
@@ -86,10 +92,16 @@ def forked(
     header: Header, step: int, name: str, change: dict[str, Any], forced: dict[int, bool]
 ) -> dict[str, Any]:
     """What the header of a fork says of the run with this `header`, from whose `step` on it goes its own way."""
-    method, seed, max_new, fork = header.method, header.seed, header.max_new_tokens, header.fork
+    method = header.method
+    seed = header.seed
+    max_new = header.max_new_tokens
+    fork = header.fork
     while fork is not None and fork["step"] >= step:  # that turn is not taken
         base = fork["base"]
-        method, seed, max_new, fork = base["method"], base["seed"], base["max_new_tokens"], base.get("fork")
+        method = base["method"]
+        seed = base["seed"]
+        max_new = base["max_new_tokens"]
+        fork = base.get("fork")
     base = {
         "method": method,
         "seed": seed,

@@ -56,7 +56,9 @@ def _leniency(trials: Trials, step: Step, rule: dict[str, Any]) -> _Renewed | No
 
 def _spectr(trials: Trials, step: Step, rule: dict[str, Any]) -> _Renewed | None:
     plans = {name: _numbers(rule.get(name)) for name in ("alive", "rho", "b", "A", "optimum")}
-    rho, den, place = plans["rho"], [], 0
+    rho = plans["rho"]
+    den = []
+    place = 0
     for q, ok in zip(trials.q, trials.ok, strict=True):
         if rho is None or place >= len(rho):
             return None

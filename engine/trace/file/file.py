@@ -169,7 +169,9 @@ class TraceWriter:
 
 def sum_up(bodies: Iterator[bytes], end: End | None) -> End:
     """`end` with count and hashes of all records before it; without `end`, one that says "interrupted"."""
-    plain, content, records = hashlib.sha256(), ContentHash(), 0
+    plain = hashlib.sha256()
+    content = ContentHash()
+    records = 0
     emitted: list[int] = []
     steps, wall_us = 0, 0.0
     for body in bodies:

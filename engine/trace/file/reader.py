@@ -182,7 +182,9 @@ class TraceFile:
         while self._next < size and self.end is None:
             at = self._next - start
             if at + 8 > len(chunk):
-                chunk, start, at = self._read(self._next, _CHUNK), self._next, 0
+                chunk = self._read(self._next, _CHUNK)
+                start = self._next
+                at = 0
                 if len(chunk) < 8:
                     return None if growing else self._torn()
             length, crc = _SIZES.unpack_from(chunk, at)
@@ -191,7 +193,9 @@ class TraceFile:
                     f"its size of {length:,} bytes is above the limit of {self.limits.record_bytes:,}"
                 )
             if at + 8 + length > len(chunk):
-                chunk, start, at = self._read(self._next, max(_CHUNK, 8 + length)), self._next, 0
+                chunk = self._read(self._next, max(_CHUNK, 8 + length))
+                start = self._next
+                at = 0
                 if 8 + length > len(chunk):
                     return None if growing else self._torn()
             body = chunk[at + 8 : at + 8 + length]

@@ -256,7 +256,10 @@ class Watch:
         """A function of a figure of the step, over the steps so far."""
         count, total, least, most = self._past.get(id(part), (0, 0.0, float("inf"), float("-inf")))
         if value is not None:
-            count, total, least, most = count + 1, total + value, min(least, value), max(most, value)
+            count = count + 1
+            total = total + value
+            least = min(least, value)
+            most = max(most, value)
             self._past[id(part)] = count, total, least, most
         if not count:
             return None

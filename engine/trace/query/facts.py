@@ -46,7 +46,11 @@ class Facts:
     def __init__(
         self, step: Step, header: Header, pieces: Mapping[str, Piece], tried: int = 0, passed: int = 0
     ):
-        self.step, self.header, self.pieces, self.tried, self.passed = step, header, pieces, tried, passed
+        self.step = step
+        self.header = header
+        self.pieces = pieces
+        self.tried = tried
+        self.passed = passed
         self._columns: dict[str, list[Any]] = {}
 
     def value(self, name: str) -> Any:
@@ -135,7 +139,9 @@ def _depths(f: Facts) -> list[int]:
 
 
 def _verdicts(f: Facts) -> list[str]:
-    ok, path, extra = f.trial("ok"), set(f.step.path or []), f.step.extra
+    ok = f.trial("ok")
+    path = set(f.step.path or [])
+    extra = f.step.extra
     aside = set((f.step.draft.passengers if f.step.draft is not None else None) or ())
     none = ["passenger" if i in aside else "not reached" for i in range(len(ok))]
     verdicts = ["accepted" if i in path else "rejected" if x is False else none[i] for i, x in enumerate(ok)]

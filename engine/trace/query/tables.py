@@ -67,7 +67,10 @@ def _decisions(trace: Trace) -> Iterator[tuple[Any, ...]]:
     for s in trace.steps:
         if s.trials is None or s.draft is None:
             continue
-        depth, t, kept, shares = depths(s.draft.parents), s.trials, set(s.path or []), Shares(trace.header, s)
+        depth = depths(s.draft.parents)
+        t = s.trials
+        kept = set(s.path or [])
+        shares = Shares(trace.header, s)
         for node, p, r, q, u, threshold, ok in zip(
             t.node, t.p, t.r, t.q, t.u, t.threshold, t.ok, strict=True
         ):

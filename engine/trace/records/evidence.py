@@ -25,11 +25,9 @@ class Quantity:
     value: str
 
 
-TARGET, DRAFT, DRAW = (
-    Quantity("target", "p(x)", "p"),
-    Quantity("draft", "q(x)", "q"),
-    Quantity("draw", "u", "u"),
-)
+TARGET = Quantity("target", "p(x)", "p")
+DRAFT = Quantity("draft", "q(x)", "q")
+DRAW = Quantity("draw", "u", "u")
 
 
 @dataclass

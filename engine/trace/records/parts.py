@@ -10,11 +10,10 @@ from typing import Any
 from .events import Header
 
 PLACES = ("first", "chosen", "newest")
-MOST_ZONES, LONGEST, MOST = (
-    8,
-    64,
-    1 << 40,
-)  # zones of a policy, characters of a word, entries: what a view draws
+# zones of a policy, characters of a word, entries: what a view draws
+MOST_ZONES = 8
+LONGEST = 64
+MOST = 1 << 40
 MOST_WORDS = 16  # of a list
 SENTENCE = 200  # characters
 

@@ -90,7 +90,9 @@ def told(
     lookups: Sequence[Lookup], evicts: Evicts, names: Mapping[Query, str] | None = None
 ) -> Iterator[str]:
     """Of each request what became of it, and of each answer that went why: the numbers that its score is made of."""
-    called, asked, since = names or {}, Counter[Query](), Counter[Query]()
+    called = names or {}
+    asked = Counter[Query]()
+    since = Counter[Query]()
     costs: dict[Query, list[float]] = {}
     sizes: dict[Query, int] = {}
     for one in lookups:
@@ -131,7 +133,9 @@ def _why(evicts: Evicts, score: float, asked: int, total: int, since: int, cost:
 
 def read(path: Path) -> tuple[list[Lookup], dict[Query, str]]:
     """The requests that `decodescope workload --out` kept, and the names of its prompts. Raises ParamError."""
-    wanted, lookups, names = {x.name for x in fields(Lookup)}, [], {}
+    wanted = {x.name for x in fields(Lookup)}
+    lookups = []
+    names = {}
     try:
         rows: list[Any] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except OSError as error:

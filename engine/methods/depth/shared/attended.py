@@ -25,7 +25,9 @@ class Attended:
     def __init__(self, keep: float, at: Collection[int], causal: bool) -> None:
         """keep: the share that goes on;  at: the layers in front of which rows leave, 1 or above;  causal: the model reads from
         left to right."""
-        self.keep, self.at, self.causal = keep, at, causal
+        self.keep = keep
+        self.at = at
+        self.causal = causal
         self.left: Tensor | None = None
 
     def begin(self, feed: Feed) -> None:

@@ -63,7 +63,9 @@ class DySpec(DrawnDrafter):
     def propose(self, ctx: Context) -> Draft:
         if ctx.room == 0:
             return Draft()
-        tree, value, gain = ModelTree(ctx), {}, {}
+        tree = ModelTree(ctx)
+        value = {}
+        gain = {}
         top = [0.0] * (self.nodes - 1) + [
             1.0
         ]  # values of the best slots known so far, a heap: the least of them is the bar

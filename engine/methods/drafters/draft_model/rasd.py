@@ -101,8 +101,12 @@ class RASD(Drafter):
 
     def _model(self, ctx: Context) -> tuple[tuple[list[int], list[int]], Tensor]:
         """The draft model's tree (tokens, parents), and its law [V] after the root."""
-        tree, beam, deepest = ModelTree(ctx), Beam(self.width), min(self.depth, ctx.room)
-        rows, at, laws = tree.root(), {ROOT: ROOT}, []
+        tree = ModelTree(ctx)
+        beam = Beam(self.width)
+        deepest = min(self.depth, ctx.room)
+        rows = tree.root()
+        at = {ROOT: ROOT}
+        laws = []
         for level in range(1, deepest + 1):
             read = {node: i for i, node in enumerate(beam.open)}
             laws.append(tree.estimates([at[node] for node in read], rows))  # [R, V]

@@ -62,7 +62,9 @@ class Clover(HeadTree):
         state, growth = self._walk.root(), Growth(self._template, ctx.room)
         if state is None or not growth.open:
             return Draft()
-        features, size, passes = self._net.feature(state), state.square().mean().sqrt(), 1
+        features = self._net.feature(state)
+        size = state.square().mean().sqrt()
+        passes = 1
         notes: dict[str, Any] = {"gates": [], "state": []}
         while True:
             logits = self._net.logits(features[None], ctx.target.decoder)[0]  # [R, V]

@@ -69,7 +69,9 @@ class Hydra(HeadTree):
         self._catch_up()
         if self._state is None or ctx.room == 0:
             return Draft()
-        decoder, growth, passes = ctx.target.decoder, Growth(self._template, ctx.room), 0
+        decoder = ctx.target.decoder
+        growth = Growth(self._template, ctx.room)
+        passes = 0
         while growth.open:
             tokens = [[ctx.tokens[-1], *place.path] for place in growth.open]
             table = self._heads.embedding(decoder)

@@ -62,7 +62,10 @@ class LookAheadTokens(Slotted):
         """The guesses as a chain, drawn one after the other where the sampler draws."""
         sampler, state = ctx.sampler, ctx.state
         guessed = () if self._guessed is None else tuple(self._guessed[: ctx.room])
-        tokens, laws, us, sure = list[int](), list[torch.Tensor](), list[float | None](), list[float]()
+        tokens = list[int]()
+        laws = list[torch.Tensor]()
+        us = list[float | None]()
+        sure = list[float]()
         for i, logits in enumerate(guessed):
             sure.append(round(float(logits.softmax(-1).amax()), 4))
             if sampler.greedy:

@@ -64,7 +64,10 @@ class ReDrafter(HeadState):
     def propose(self, ctx: Context) -> Draft:
         if self._state is None or ctx.room == 0:
             return Draft()
-        net, decoder, h = cast(Net, self._heads), ctx.target.decoder, self._state[None]  # [1, d]
+        # [1, d]
+        net = cast(Net, self._heads)
+        decoder = ctx.target.decoder
+        h = self._state[None]
         state = net.begin(h)  # [R, inner] for R beams
         last = torch.tensor([ctx.tokens[-1]], device=decoder.device)
         beams, scores = last.new_empty(1, 0), state.new_zeros(1)

@@ -59,7 +59,9 @@ class SJD(Drafter):
         self._passes: list[int] = []  # of these places
 
     def propose(self, ctx: Context) -> Draft:
-        count, sampler, state = min(self.window, ctx.room), ctx.sampler, ctx.state
+        count = min(self.window, ctx.room)
+        sampler = ctx.sampler
+        state = ctx.state
         if count == 0:
             return Draft()
         rows = self._rows[:count]
@@ -70,7 +72,9 @@ class SJD(Drafter):
         for i in range(count):
             anew = i < len(rows)
             if not anew and self.refill == "repeat":
-                token, drawn_by, by = tokens[-1], -1, None
+                token = tokens[-1]
+                drawn_by = -1
+                by = None
             else:
                 law = self._uniform if not anew else ctx.law(rows[i], state) if laws is None else laws[i]
                 if anew and sampler.greedy:

@@ -66,7 +66,10 @@ class Trie(Drafter):
         self._forest.extend(ctx.tokens, ctx.prompt)
 
     def propose(self, ctx: Context) -> Draft:
-        text, deepest, draft, matched = ctx.tokens, min(self.length, ctx.room), Draft(), 0
+        text = ctx.tokens
+        deepest = min(self.length, ctx.room)
+        draft = Draft()
+        matched = 0
         self._forest.extend(text, ctx.prompt)
         for n in range(min(self.query, len(text)), 0, -1):
             place = self._forest.at(text[-n:])

@@ -66,12 +66,17 @@ class Kangaroo(Drafter):
             self._due = ctx.target.shallow(feed, self._enter, "catch_up", alone=True)
 
     def propose(self, ctx: Context) -> Draft:
-        lane, sampler, position = ctx.target, ctx.sampler, ctx.position - 1
+        lane = ctx.target
+        sampler = ctx.sampler
+        position = ctx.position - 1
         lane.rollback()
         self._catch_up()
         if ctx.room == 0:
             return Draft()
-        tokens, states, laws, sure = [ctx.tokens[-1]], list[Tensor](), list[Tensor](), list[float]()
+        tokens = [ctx.tokens[-1]]
+        states = list[Tensor]()
+        laws = list[Tensor]()
+        sure = list[float]()
         us: list[float | None] = []
         state, longest = ctx.state, min(self.length, ctx.room)
         while len(tokens) <= longest and (not sure or sure[-1] >= self.stop):

@@ -110,10 +110,14 @@ class S2D(Drafter):
         self._heads = None if self.heads == "none" else cast(ExitHeads, decoder.heads["exits"])
 
     def propose(self, ctx: Context) -> Draft:
-        lane, sampler, state = ctx.target, ctx.sampler, ctx.state
+        lane = ctx.target
+        sampler = ctx.sampler
+        state = ctx.state
         lane.rollback()
         rows, token = Nested(lane, ctx.position - 1, self._heads), ctx.tokens[-1]
-        laws, us, left = list[Tensor](), list[float | None](), list[Exit]()
+        laws = list[Tensor]()
+        us = list[float | None]()
+        left = list[Exit]()
         longest, more = ctx.schedule.allow(ctx, self.length), True
         while more and len(left) < longest:
             rows.push(token)

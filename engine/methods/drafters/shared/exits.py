@@ -29,7 +29,9 @@ class Watched(Depth):
     """
 
     def __init__(self, rule: Depth, layers: int):
-        self.rule, self._layers, self.sound = rule, layers, layers
+        self.rule = rule
+        self._layers = layers
+        self.sound = layers
         self.gap = (
             "absent" if rule.gap == "defer" else rule.gap
         )  # the check is what a drafted token would wait for

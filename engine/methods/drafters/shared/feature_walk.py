@@ -62,7 +62,9 @@ class FeatureWalk:
                 self._next = self._after(self.layer.enter(states[at : at + CHUNK]), self.embed(part))
                 self.store.commit(range(len(part)))
             self.due = None
-        self._sees, self._pending, self.level = [0], 0, 0
+        self._sees = [0]
+        self._pending = 0
+        self.level = 0
         return self._next
 
     def _after(self, features: Tensor, embedded: Tensor) -> Tensor:

@@ -32,7 +32,10 @@ class Learner(Decoder):
 
     def __init__(self, origin: Decoder, rate: float):
         self.share(origin)
-        self.origin, self.rate, self.updates, self.bytes = origin, rate, 0, 0
+        self.origin = origin
+        self.rate = rate
+        self.updates = 0
+        self.bytes = 0
         self._master: Decoder | None = None
         self._optimizer: torch.optim.AdamW | None = None
         _teachable(origin)

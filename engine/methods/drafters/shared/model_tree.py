@@ -240,7 +240,10 @@ class Siblings:
     def __init__(
         self, tree: ModelTree, parent: int, logits: Tensor, rest: Rest | None, best: list[tuple[int, float]]
     ):
-        self._tree, self._parent, self._logits, self._rest = tree, parent, logits, rest
+        self._tree = tree
+        self._parent = parent
+        self._logits = logits
+        self._rest = rest
         self._best, self._left = best[::-1], 1.0
 
     @property

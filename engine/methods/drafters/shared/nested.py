@@ -25,7 +25,9 @@ class Nested:
     """
 
     def __init__(self, lane: Lane, position: int, heads: ExitHeads | None = None):
-        self._lane, self._position, self._heads = lane, position, heads
+        self._lane = lane
+        self._position = position
+        self._heads = heads
         self.tokens, self.depths, self.states = list[int](), list[int](), list[Tensor]()
         self.deepened = 0
 

@@ -62,7 +62,9 @@ def skipping_draft(
     chain = -1
     laws: list[Tensor] = []
     us: list[float | None] = []
-    state, last, greedy = ctx.state, ctx.tokens[-1], ctx.sampler.greedy
+    state = ctx.state
+    last = ctx.tokens[-1]
+    greedy = ctx.sampler.greedy
     for depth in range(min(length, ctx.room)):
         feed = Feed.causal([last], ctx.position - 1 + depth, ctx.target.decoder.device)
         logits = ctx.target.forward(feed, "draft", skip=skip)[0, 0]

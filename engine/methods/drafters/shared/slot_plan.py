@@ -101,7 +101,9 @@ def dealt(ends: Sequence[float], worth: np.ndarray, budget: int) -> tuple[float,
 def _tree(rates: tuple[tuple[float, ...], ...], nodes: int) -> tuple[Template, tuple[float, ...]]:
     """The best tree of so many nodes (or of all that there are), and the probability that the path ends at each place."""
     template = shaped_tree(rates, nodes) if nodes else Template((), (), 1.0)
-    sure, value, depth = falling(rates), [1.0], [0]
+    sure = falling(rates)
+    value = [1.0]
+    depth = [0]
     ends = [1.0]
     for parent, rank in zip(template.parents, template.ranks, strict=True):
         depth.append(depth[parent + 1] + 1)

@@ -24,7 +24,9 @@ def most_promising(seen: Tensor, scores: list[float], used: Tensor, window: int)
     if not bool(new.any()):
         return None
     pool, distance = pool[new], distance[new]
-    y, noise, reach = torch.tensor(scores, dtype=torch.float64), 0.25 / window, 2 * count * (n - count) / n
+    y = torch.tensor(scores, dtype=torch.float64)
+    noise = 0.25 / window
+    reach = 2 * count * (n - count) / n
     signal = max(float(y.var(correction=0)), noise)
     near = signal * torch.exp(-distance / reach)
     among = signal * torch.exp(-_differ(seen, seen) / reach) + noise * torch.eye(len(y), dtype=torch.float64)

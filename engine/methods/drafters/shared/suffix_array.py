@@ -54,7 +54,9 @@ class SuffixArray:
 
         A suffix can only be found where the shorter ones are: its length is found by halving as well.
         """
-        match, low, high = (0, 0, 0), least, min(most, len(text))
+        match = (0, 0, 0)
+        low = least
+        high = min(most, len(text))
         while low <= high:
             n = (low + high) // 2
             begin, end = self.find(text[len(text) - n :])

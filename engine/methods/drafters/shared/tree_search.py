@@ -27,7 +27,10 @@ class Trigrams:
 
     def __init__(self, ids: np.ndarray) -> None:
         ids = ids.astype(np.int64)
-        a, b, c = ids[:-2], ids[1:-1], ids[2:]  # a negative id parts the text
+        # a negative id parts the text
+        a = ids[:-2]
+        b = ids[1:-1]
+        c = ids[2:]
         whole = np.minimum(np.minimum(a, b), c) >= 0
         self.base = int(ids.max(initial=0)) + 1
         codes, counts = np.unique(

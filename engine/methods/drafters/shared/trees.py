@@ -106,7 +106,9 @@ class SequoiaTable:
         back = rows[:, None] - rows  # [m, k] -> m - k
         alone = torch.full((size,), -torch.inf, dtype=torch.float64)
         alone[1] = 1.0
-        self.best, self._width, self._last = [alone], [[0] * size], [[[0] * size]]
+        self.best = [alone]
+        self._width = [[0] * size]
+        self._last = [[[0] * size]]
         for _ in range(depth):
             best, last = [alone], [[0] * size]
             for rate in rates:

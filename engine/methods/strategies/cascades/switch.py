@@ -94,7 +94,9 @@ class SwitchModels(Strategy):
     def _block(self, s: State) -> Move:
         """What the small model writes in a row, and the large one's pass over it, which may take some back."""
         turn: _Turn = s.scratch
-        clock, position, bar = s.target.executor, len(s.tokens), s.router.bar
+        clock = s.target.executor
+        position = len(s.tokens)
+        bar = s.router.bar
         started = clock.mark()
         tokens, sure, caught = ahead(s) if turn.active == "small" else ([], [], 0)
         drafted = clock.mark()

@@ -86,7 +86,9 @@ class EditTags(Strategy):
         if given and end is None:
             end = min(s.stop.tokens, default=None)
         edits = Edits(bool(given), s.left, end)
-        text, seen, why = text[: s.left], list[list[int]](), None
+        text = text[: s.left]
+        seen = list[list[int]]()
+        why = None
         drafted = clock.mark()
         while why is None:
             edits.passes.append(self._tagged(s, text, end))
@@ -118,7 +120,9 @@ class EditTags(Strategy):
 
     def _tagged(self, s: State, text: list[int], end: int | None) -> Tagged:
         """One pass over a draft."""
-        decoder, head, lane = s.target.decoder, cast(EditTagger, s.scratch), s.target
+        decoder = s.target.decoder
+        head = cast(EditTagger, s.scratch)
+        lane = s.target
         mask, layer = decoder.spec.mask_token, head.shape["layer"]
         assert mask is not None, "a model without a mask token was refused"
         at = Places(len(s.tokens), len(text), end is not None)

@@ -132,7 +132,9 @@ class Randar(Strategy):
 
 def _asking(s: State, read: list[int], asked: list[int]) -> Feed:
     """A chain behind what was read, and instructions that all stand behind it and do not see each other."""
-    start, device, chain = len(s.target.tokens), s.target.decoder.device, len(read)
+    start = len(s.target.tokens)
+    device = s.target.decoder.device
+    chain = len(read)
     if len(asked) == 1:
         return Feed.causal(read + asked, start, device)
     at = torch.arange(chain + len(asked), device=device)

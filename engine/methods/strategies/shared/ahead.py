@@ -19,7 +19,10 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.exits import ExitHeads
 from decodescope.engine.model.layers.partial import Answer
 
-READ, GOES_ON, DROPPED = "read", "goes on", "dropped"  # what a token in flight is at the end of a step
+# what a token in flight is at the end of a step
+READ = "read"
+GOES_ON = "goes on"
+DROPPED = "dropped"
 TICKS = {
     "flight": Note(
         "track", "pipeline", "ticks", "in each a token runs a layer", rows=[READ, GOES_ON, DROPPED]
@@ -42,7 +45,9 @@ class Guess(Depth):
     """
 
     def __init__(self, s: State, d: int, count: int, trained: bool):
-        self._state, self._at, self._count = s, d, count
+        self._state = s
+        self._at = d
+        self._count = count
         self._heads = cast(ExitHeads, s.target.decoder.heads["exits"]) if trained else None
         self.tokens, self.sure = list[int](), list[float]()
 

@@ -134,11 +134,9 @@ def write(s: State, ahead: Block, count: int) -> Block:
 
 def joined(ahead: Block, block: Block, source: str) -> Draft:
     """What a round judges: the block ahead and the first new token. They may have been written under different samplers."""
-    tokens, laws, u = (
-        [*ahead.tokens, *block.tokens[:1]],
-        [*ahead.laws, *block.laws[:1]],
-        [*ahead.u, *block.u[:1]],
-    )
+    tokens = [*ahead.tokens, *block.tokens[:1]]
+    laws = [*ahead.laws, *block.laws[:1]]
+    u = [*ahead.u, *block.u[:1]]
     drawn = [law for law in laws if law is not None]
     if not drawn:
         return Draft.chain(tokens, source=source)

@@ -80,7 +80,9 @@ def extended(s: State, searches: Sequence[Search], strength: float | None = None
     logits = read(s, texts if written else texts[:1])  # [B, V]; all begin with the same text
     verified = clock.mark()
     s.target.commit([0])
-    sure, taken, at = logits.double().log_softmax(-1), Counter[int](), 0
+    sure = logits.double().log_softmax(-1)
+    taken = Counter[int]()
+    at = 0
     record = Beams([], [], [], pruned=[])
     for number, one in enumerate(searches):
         first = at if written else 0

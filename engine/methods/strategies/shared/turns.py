@@ -67,7 +67,9 @@ def write(s: State, size: Size) -> Written:
 def ahead(s: State) -> tuple[list[int], list[float], int]:
     """What the small model writes in a row, greedily, until it is not sure enough, the text ends, or the router's reach is:
     its tokens, its largest probability at each place that it was asked about, and the rows that it had to catch up on."""
-    lane, text, before = lane_of(s, "small"), list(s.tokens), 0
+    lane = lane_of(s, "small")
+    text = list(s.tokens)
+    before = 0
     tokens: list[int] = []
     sure: list[float] = []
     for _ in range(min(s.router.reach, s.left)):

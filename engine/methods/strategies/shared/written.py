@@ -44,7 +44,9 @@ def side_by_side(
 
 def token_of(s: State, text: str, knob: str) -> int:
     """The one token that `text` stands for: an id, or the text of a token, a mark's too. Raises EngineFault."""
-    vocab, pieces, name = s.target.decoder.vocab, s.stop.pieces, s.target.decoder.spec.name
+    vocab = s.target.decoder.vocab
+    pieces = s.stop.pieces
+    name = s.target.decoder.spec.name
     if text.isdecimal() and len(text) < 9:
         if int(text) < vocab:
             return int(text)

@@ -10,7 +10,10 @@ from torch import Tensor
 
 from decodescope.engine.core.progress import Progress
 
-LOW, HIGH, HEAT = -0.1, 1.1, 0.33  # of hard concrete gates: what they are stretched to, and their temperature
+# of hard concrete gates: what they are stretched to, and their temperature
+LOW = -0.1
+HIGH = 1.1
+HEAT = 0.33
 
 
 def soft_top(r: Tensor, k: int, heat: float) -> Tensor:

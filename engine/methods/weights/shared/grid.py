@@ -51,11 +51,9 @@ class Grid:
     def of(cls, weight: Tensor, group: int, k: int, dtype: torch.dtype) -> Grid:
         """The rounded `weight` [out, in], to be tuned in `dtype`."""
         codes, scale, zero = by_groups(weight, group, k, _middle(k))
-        q, scale, zero = (
-            codes.to(dtype).unflatten(1, (-1, group)),
-            scale.to(dtype)[..., None],
-            zero.to(dtype)[..., None],
-        )
+        q = codes.to(dtype).unflatten(1, (-1, group))
+        scale = scale.to(dtype)[..., None]
+        zero = zero.to(dtype)[..., None]
         lost = weight.to(dtype).view_as(q) - torch.addcmul(zero, q - _middle(k), scale)
         return cls(q, scale, zero, k, lost / torch.where(scale > 0, scale, 1.0))
 
@@ -100,11 +98,9 @@ class Grid:
 
     def stored(self, dtype: torch.dtype) -> Matrix:
         """As a matrix in so few bits."""
-        q, scale, zero = (
-            self.q.flatten(1).to(torch.uint8),
-            self.scale[..., 0].to(dtype),
-            self.zero[..., 0].to(dtype),
-        )
+        q = self.q.flatten(1).to(torch.uint8)
+        scale = self.scale[..., 0].to(dtype)
+        zero = self.zero[..., 0].to(dtype)
         return Codes.stored(q, scale, zero, self.k) if self.k < 4 else Int4.stored(q, scale, zero)
 
 

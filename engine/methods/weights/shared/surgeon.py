@@ -87,7 +87,10 @@ def levels(weight: Tensor, gram: Tensor, width: int, counts: Sequence[int]) -> l
     ridge = RIDGE * gram.diagonal().mean().clamp_min(1e-12)
     inverse = torch.linalg.inv(gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device))
     whole = _energy(full, gram).clamp_min(1e-300)
-    w, there, gone, came = full.clone(), [*range(many)], list[int](), list[Level]()
+    w = full.clone()
+    there = [*range(many)]
+    gone = list[int]()
+    came = list[Level]()
     for count in counts:
         while len(gone) < count:
             at = _cheapest(w, inverse, width)

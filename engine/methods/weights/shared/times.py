@@ -18,7 +18,10 @@ from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.slicing import sliced
 from decodescope.engine.model.layers.gates import Gates
 
-FALL, LEAST, REPEATS, CELLS = 0.9, 16, 9, 4000
+FALL = 0.9
+LEAST = 16
+REPEATS = 9
+CELLS = 4000
 
 
 @dataclass(frozen=True)
@@ -91,11 +94,9 @@ def measured(model: Decoder, rows: int) -> Times:
     shape, every = (spec.n_layers, 2), widths(spec.d_ff)[1:]
 
     def us(block: int, width: int) -> float:
-        sub, head, ffn = (
-            torch.zeros(shape),
-            torch.ones(spec.n_layers, spec.n_heads),
-            torch.ones(spec.n_layers, spec.d_ff),
-        )
+        sub = torch.zeros(shape)
+        head = torch.ones(spec.n_layers, spec.n_heads)
+        ffn = torch.ones(spec.n_layers, spec.d_ff)
         sub[:, block] = float(width > 0)
         (head, ffn)[block][:, width:] = 0
         return verify_costs(sliced(model, Gates(head, ffn, sub)).packed(), [rows], repeats=REPEATS)[0]

@@ -125,7 +125,10 @@ class Eagle3Layer(PairHead):
         rows_k falling.  -> per level [B, rows_k, d]. Level k goes on from level k - 1's output and sees the true features of
         the slots up to t, and of its own draft what came before it ("training-time test").
         """
-        states, keys, values, g = list[Tensor](), list[Tensor](), list[Tensor](), features
+        states = list[Tensor]()
+        keys = list[Tensor]()
+        values = list[Tensor]()
+        g = features
         for level, e in enumerate(embedded):
             B, R, _ = e.shape
             g = g[:, :R]

@@ -138,7 +138,9 @@ def _draft_ids(stored: Stored, kept: int) -> Tensor:
 
 def _sizes(stored: Stored) -> tuple[dict[str, int], Rope]:
     """What config.json says of the layer, as far as both kinds have it, and its rotation."""
-    config, d, spec = stored.config, stored.spec.d_model, stored.spec
+    config = stored.config
+    d = stored.spec.d_model
+    spec = stored.spec
     if stored.number("hidden_size", d, MOST) != d:
         what = f"reads states of width {config['hidden_size']} (hidden_size)"
         raise stored.refusal(f"{what}, those of {spec.name} have {d}; give another.")
@@ -207,12 +209,10 @@ def _norms(stored: Stored) -> dict[str, int]:
 def _layer(place: str, shape: dict[str, int], width: int, bias: bool = False) -> list[Layer]:
     """A decoder layer without the norms before its attention, which reads states of this `width`; bias: of queries, keys and
     values."""
-    d, q, kv, f = (
-        shape["d"],
-        shape["n_heads"] * shape["head_dim"],
-        shape["n_kv_heads"] * shape["head_dim"],
-        shape["d_ff"],
-    )
+    d = shape["d"]
+    q = shape["n_heads"] * shape["head_dim"]
+    kv = shape["n_kv_heads"] * shape["head_dim"]
+    f = shape["d_ff"]
     heads = {"q": q, "k": kv, "v": kv}
     layers = [
         Layer(f"attention.{x}", f"{place}.self_attn.{x}_proj", (n, width), bias) for x, n in heads.items()

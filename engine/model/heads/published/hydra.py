@@ -90,7 +90,9 @@ def _prefix(stored: Stored) -> list[Layer]:
         raise stored.refusal(
             f"has a layer as in plain Llama models before its heads, and {s.name} is none; give other heads."
         )
-    d, q, kv = s.d_model, s.n_heads * s.head_dim, s.n_kv_heads * s.head_dim
+    d = s.d_model
+    q = s.n_heads * s.head_dim
+    kv = s.n_kv_heads * s.head_dim
     attention = {
         "q": ("q_proj", (q, d)),
         "k": ("k_proj", (kv, d)),

@@ -42,23 +42,22 @@ class Family:
 
 # what a config says of the target, whose last states such heads read
 TARGET = (
-    *(
-        "attention_bias",
-        "head_dim",
-        "intermediate_size",
-        "layer_types",
-        "max_position_embeddings",
-        "mlp_bias",
-    ),
-    *(
-        "num_attention_heads",
-        "num_hidden_layers",
-        "num_key_value_heads",
-        "rms_norm_eps",
-        "rope_parameters",
-        "rope_scaling",
-    ),
-    *("rope_theta", "sliding_window", "tie_word_embeddings", "use_sliding_window"),
+    "attention_bias",
+    "head_dim",
+    "intermediate_size",
+    "layer_types",
+    "max_position_embeddings",
+    "mlp_bias",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "rms_norm_eps",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "sliding_window",
+    "tie_word_embeddings",
+    "use_sliding_window",
 )
 # kind of our heads -> the authors' format of them. A family whose file has a name of its own stands before one whose has not.
 FAMILIES: dict[str, Family] = {
