@@ -186,7 +186,12 @@ def serve(  # noqa: PLR0913, PLR0915
     token = None if loopback(host) else secrets.token_urlsafe(24)
     listening = bind(host, port)
     number = listening.getsockname()[1]
-    shown = names[0] if names and token else ("localhost" if host == "localhost" else host)
+    if names and token:
+        shown = names[0]
+    elif host == "localhost":
+        shown = "localhost"
+    else:
+        shown = host
     shown = f"[{shown}]" if shown.count(":") > 1 and not shown.startswith("[") else shown
     address = f"http://{shown}" + ("" if token and ":" in shown.split("]")[-1] else f":{number}") + "/"
     if token:

@@ -56,7 +56,11 @@ class Heard(HeadClock):
 def _said(given: Any) -> Any:
     if isinstance(given, Tensor):
         return list(given.shape) if given.is_floating_point() else {"ids": list(given.shape)}
-    return "vocabulary" if isinstance(given, Decoder) else given if isinstance(given, int) else None
+    if isinstance(given, Decoder):
+        return "vocabulary"
+    if isinstance(given, int):
+        return given
+    return None
 
 
 @dataclass(frozen=True)

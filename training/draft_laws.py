@@ -70,7 +70,12 @@ def told(name: str, points: Sequence[tuple[float, float]]) -> str:
     errors = [abs(x) for x in unseen_errors(points)]
     ys = [y for _, y in sorted(points)]
     steps = [b - a for a, b in pairwise(ys)]
-    course = "rises" if min(steps) > 0 else "falls" if max(steps) < 0 else "neither"
+    if min(steps) > 0:
+        course = "rises"
+    elif max(steps) < 0:
+        course = "falls"
+    else:
+        course = "neither"
     fitted = f"{law.a:+.3f} log10 x {law.b:+.3f}"
     return f"| {name} | {fitted} | {sum(errors) / len(errors):.3f} | {max(errors):.3f} | {course} |"
 

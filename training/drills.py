@@ -94,8 +94,20 @@ def sums(r: Random) -> str:
     lines = []
     for _ in range(r.randint(6, 24)):
         a, b = r.randint(0, top), r.randint(1, min(top, 12) if kind in "*/" else top)
-        a, b = (max(a, b), min(a, b)) if kind == "-" else (a * b, b) if kind == "/" else (a, b)
-        value = a + b if kind == "+" else a - b if kind == "-" else a * b if kind == "*" else a // b
+        if kind == "-":
+            a, b = (max(a, b), min(a, b))
+        elif kind == "/":
+            a, b = (a * b, b)
+        else:
+            a, b = (a, b)
+        if kind == "+":
+            value = a + b
+        elif kind == "-":
+            value = a - b
+        elif kind == "*":
+            value = a * b
+        else:
+            value = a // b
         if split_of(repr(key(kind, (a, b)))) == "train":  # the others are asked in the tasks that measure
             lines.append(f"{a} {kind} {b} = {value}")
     return "\n".join(lines) + "\n"

@@ -54,7 +54,12 @@ class Parser(argparse.ArgumentParser):
 
 def with_type(options: dict[str, Any]) -> dict[str, Any]:
     """The options of an argument, with the type of a path where it is shown as one."""
-    kind = where if options.get("metavar") in PATHS else model if options.get("metavar") == "M" else None
+    if options.get("metavar") in PATHS:
+        kind = where
+    elif options.get("metavar") == "M":
+        kind = model
+    else:
+        kind = None
     return options if kind is None else {"type": kind, **options}
 
 

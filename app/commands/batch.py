@@ -65,7 +65,11 @@ def batch(args: argparse.Namespace) -> int:
     if done.fault is not None:
         so_far = f"{done.ended} of {len(ids)} texts were decoded to their end, the others are kept as far as they came"
         note(f"{so_far}: {sentence(done.fault)}")
-    return 130 if seen else 0 if kept and done.fault is None else 1
+    if seen:
+        return 130
+    if kept and done.fault is None:
+        return 0
+    return 1
 
 
 def _by_method(args: argparse.Namespace, prompts: list[Prompt], out: Path | None) -> int:
@@ -104,7 +108,11 @@ def _by_method(args: argparse.Namespace, prompts: list[Prompt], out: Path | None
         _say(prompts, asked, answers, out if kept else None, line)
     for text in [*group.faults, *ends]:
         note(text)
-    return 130 if seen else 0 if kept and not group.faults else 1
+    if seen:
+        return 130
+    if kept and not group.faults:
+        return 0
+    return 1
 
 
 def _say(

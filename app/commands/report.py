@@ -163,7 +163,12 @@ class Decoded:
             for some in [range(i, i + 1) for i in range(count)] if alone else sets(count, self.args.batch):
                 if not self.args.json and not seen:
                     note(f"prompt{'s' if len(some) > 1 else ''} {_span(some)} of {count}")
-                done = {} if seen else self.run(some[0]) if alone else self._several(some, lambda: bool(seen))
+                if seen:
+                    done = {}
+                elif alone:
+                    done = self.run(some[0])
+                else:
+                    done = self._several(some, lambda: bool(seen))
                 for i in sorted(done):
                     trace = done[i]
                     if isinstance(trace, Exception):

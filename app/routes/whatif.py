@@ -66,9 +66,12 @@ def _derived(wire: Wire, step: Step, node: int, derived: Derived) -> dict[str, A
     was = row.get("status", "unreached")
     if node <= own:
         trial = trials.get(node - 1)
-        status = (
-            "accept" if node - 1 in derived.path else "unreached" if trial is None or trial.ok else "reject"
-        )
+        if node - 1 in derived.path:
+            status = "accept"
+        elif trial is None or trial.ok:
+            status = "unreached"
+        else:
+            status = "reject"
         numbers = (
             {"p": None, "u": None, "r": None, "threshold": None} if trial is None else _numbers_of(trial)
         )

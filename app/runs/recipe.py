@@ -97,13 +97,12 @@ def _python(
     said = [f"    {dict(x)!r},\n" for x in ((parts, values) if values else (parts,) if parts else ())]
     method = "Method.named(\n" + "".join(said) + ")" if said else "Method()"
     loads = ", ".join(f"{role!r}: load({name!r})" for role, name in lanes.items())
-    more = (
-        f"    draft=load({lanes['draft']!r}),\n"
-        if [*lanes] == ["draft"]
-        else f"    models={{{loads}}},\n"
-        if lanes
-        else ""
-    )
+    if [*lanes] == ["draft"]:
+        more = f"    draft=load({lanes['draft']!r}),\n"
+    elif lanes:
+        more = f"    models={{{loads}}},\n"
+    else:
+        more = ""
     further = {name: getattr(choice, name) for name in FURTHER}
     said_too = "".join(f"    {x}={value!r},\n" for x, value in further.items() if value != getattr(Choice, x))
     return (

@@ -318,13 +318,12 @@ def _recorded(  # noqa: PLR0913
     }
     options["weight_bits"] = bits if weight_bits is None else weight_bits
     if logits is None:  # where a context looks at the prompt by some layers alone nothing reaches the head
-        logits = (
-            0
-            if record.phase in STATES and record.attn is not None
-            else 1
-            if record.phase in READS
-            else record.tokens
-        )
+        if record.phase in STATES and record.attn is not None:
+            logits = 0
+        elif record.phase in READS:
+            logits = 1
+        else:
+            logits = record.tokens
         logits = logits if record.logits is None else record.logits
     options["logits"] = logits
     options["attn_layers"], options["ffn_layers"] = record.attn, record.ffn
@@ -332,7 +331,12 @@ def _recorded(  # noqa: PLR0913
     options["again"] = _again(record)
     along = None if not record.joined else [record.tokens + record.along(i) for i in range(spec.n_layers)]
     options["bounds"], options["rows"] = record.bounds, record.rows or along
-    entries = held if held is not None else record.held if record.read is None else record.read
+    if held is not None:
+        entries = held
+    elif record.read is None:
+        entries = record.held
+    else:
+        entries = record.read
     entries = _more(_more(entries, record.aside or 0), record.pending or 0)
     tree = record.rows is None and record.tokens  # rows that enter layer by layer are a chain's
     if draft is not None and record.phase in DECIDES and tree > len(draft.parents):

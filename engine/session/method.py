@@ -435,7 +435,11 @@ def using(kind: str) -> str:
 
 def _shipped(role: str) -> str:
     """A model that may have this role."""
-    return "lab-draft" if role in SMALL else "lab-mdm" if role in BOTH else "lab"
+    if role in SMALL:
+        return "lab-draft"
+    if role in BOTH:
+        return "lab-mdm"
+    return "lab"
 
 
 def _writing(what: str) -> str:

@@ -120,7 +120,12 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
                 for kept in (books, texts, threads, lines, fills, switches, drawn, searches, ticks):
                     kept.lose()
             # the hypotheses of a beam search grow by a token a step, the text only at its end
-            grown = 0 if step.beams is None else 1 if index in anew else grown + 1
+            if step.beams is None:
+                grown = 0
+            elif index in anew:
+                grown = 1
+            else:
+                grown = grown + 1
             length = step.n + (len(step.emitted) if step.beams is None else grown)
             books.sizes(where, step.passes)
             if (

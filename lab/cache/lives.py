@@ -246,7 +246,11 @@ class Lives:
 
     def _gone(self, merged: bool) -> str:
         """The letter of what left."""
-        return "M" if merged else "B" if self.by_score else "O"
+        if merged:
+            return "M"
+        if self.by_score:
+            return "B"
+        return "O"
 
     @property
     def by_score(self) -> bool:

@@ -61,8 +61,18 @@ def _box(e: Explanation) -> str:
     share = min(1.0, p / q) if q else 1.0
     ink, at = WIDE * share, WIDE * u
     colour = f"var(--{COLOUR.get(e.status, 'muted')})"
-    anchor = "start" if u < 0.1 else "end" if u > 0.9 else "middle"
-    below = "start" if share < 0.2 else "end" if share > 0.85 else "middle"
+    if u < 0.1:
+        anchor = "start"
+    elif u > 0.9:
+        anchor = "end"
+    else:
+        anchor = "middle"
+    if share < 0.2:
+        below = "start"
+    elif share > 0.85:
+        below = "end"
+    else:
+        below = "middle"
     name = e.against.replace(" / ", "/")
     ground = "var(--panel)" if at < ink else "none"
     return (
@@ -93,7 +103,11 @@ def _numbers(e: Explanation) -> str:
 
 
 def _told(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}" if value == 0 or value >= 1e-3 else f"{value:.2e}"
+    if value is None:
+        return "–"
+    if value == 0 or value >= 1e-3:
+        return f"{value:.4f}"
+    return f"{value:.2e}"
 
 
 def _laws(e: Explanation) -> str:
@@ -123,7 +137,12 @@ def _law(row: Row, most: float, drawn: bool, left: bool) -> str:
     if left:
         cells.append(f'<td class="left">{row.left:.3f}</td>' if row.left else "<td>–</td>")
     name = f"<code>{escaped(row.text)}</code>" if row.token is not None else escaped(row.text)
-    kind = "other" if row.token is None else "tried" if row.tried else ""
+    if row.token is None:
+        kind = "other"
+    elif row.tried:
+        kind = "tried"
+    else:
+        kind = ""
     picture = f'<svg width="112" height="12" aria-hidden="true">{bar}</svg>'
     return f'<tr class="{kind}"><td>{name}</td><td>{picture}</td>{"".join(cells)}</tr>'
 

@@ -48,15 +48,14 @@ def _voted(record: Drawn, chosen: int, text: Callable[[Sequence[int]], str]) -> 
     )
     for k, (one, vote) in enumerate(zip(record.texts, record.votes, strict=True)):
         equal, alike = vote >= most, one.tokens == record.texts[chosen].tokens
-        fate = (
-            "the run's text"
-            if k == chosen
-            else "the same text"
-            if alike
-            else "as many, less likely"
-            if equal
-            else "fewer"
-        )
+        if k == chosen:
+            fate = "the run's text"
+        elif alike:
+            fate = "the same text"
+        elif equal:
+            fate = "as many, less likely"
+        else:
+            fate = "fewer"
         word = f"{fate}, ln p {one.logp:.2f}" + ("" if one.ended else ", cut at the limit")
         card.rows.append(Row(text(one.tokens), vote, most, equal, word))
     card.lines.append(

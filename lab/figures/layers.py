@@ -80,7 +80,12 @@ def _column(step: Step, one: Any, k: int, many: int, layers: int) -> Column:
         if drafted is not None and step.draft is not None and k < len(step.draft.tokens)
         else None
     )
-    token = guess if drafted is not None else step.emitted[-1] if step.emitted else None
+    if drafted is not None:
+        token = guess
+    elif step.emitted:
+        token = step.emitted[-1]
+    else:
+        token = None
     at = max((i for i, x in enumerate(marks) if x in "raf"), default=-1) + 1
     return Column(
         step.step,

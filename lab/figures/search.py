@@ -101,13 +101,12 @@ def _texts(trace: Trace, step: Step, count: int | None) -> go.Figure:
 def _now(search: Search, node: int) -> str:
     """What became of a node."""
     closed = search.closed[node]
-    shut = (
-        ""
-        if not closed
-        else "; closed: nothing is left behind it"
-        if closed == DONE
-        else "; closed: its text ends"
-    )
+    if not closed:
+        shut = ""
+    elif closed == DONE:
+        shut = "; closed: nothing is left behind it"
+    else:
+        shut = "; closed: its text ends"
     return f"<br>N {search.visits[node]}, Q {search.values[node]:.3f}{shut}"
 
 

@@ -120,13 +120,12 @@ class Clock:
     def source(self) -> str:
         """Where the times of passes of other sizes come from, in words."""
         sizes = ", ".join(map(str, sorted(self.seen)))
-        how = (
-            "the roofline of the machine"
-            if self.profile
-            else "the bytes that they move"
-            if self.spec
-            else "nothing: equal"
-        )
+        if self.profile:
+            how = "the roofline of the machine"
+        elif self.spec:
+            how = "the bytes that they move"
+        else:
+            how = "nothing: equal"
         return (
             f"passes over {sizes} tokens as measured, between them in proportion, other sizes scaled by {how}"
         )

@@ -53,7 +53,12 @@ def _ratio(ratio: Mapping[str, Any] | None) -> str:
         return "–"
     low, high = ratio["interval"]
     few = ratio["n"] < ENOUGH
-    mark = ", too few prompts to tell" if few else ", not distinguishable from 1" if low <= 1 <= high else ""
+    if few:
+        mark = ", too few prompts to tell"
+    elif low <= 1 <= high:
+        mark = ", not distinguishable from 1"
+    else:
+        mark = ""
     return f"× {ratio['median']:.2f} ({_between(ratio)}{mark})"
 
 

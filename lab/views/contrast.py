@@ -147,7 +147,12 @@ def contrast(a: Side, b: Side, names: Sequence[str] = ("A", "B")) -> Contrast:
     if due == "same":
         verdict = "same" if a.over and b.over else "so far"
         if common is not None:
-            verdict = "unknown" if tied is None else "tied" if tied else "differs"
+            if tied is None:
+                verdict = "unknown"
+            elif tied:
+                verdict = "tied"
+            else:
+                verdict = "differs"
     same = prompts_equal(a.header, b.header)
     both = a.uniforms.keys() & b.uniforms.keys() if same else set()
     shared = sum(a.uniforms[x] == b.uniforms[x] for x in both)

@@ -94,13 +94,11 @@ def _tree(rows: Sequence[Sequence[Any]]) -> str:
 def _status(row: Sequence[Any], i: int) -> str:
     """A word of ours, whatever stands in the row."""
     word = row[6] if len(row) > 6 else "unreached"
-    return (
-        "root"
-        if i == 0
-        else word
-        if word in ("accept", "reject", "bonus", "resample", "target", "draft")
-        else "unreached"
-    )
+    if i == 0:
+        return "root"
+    if word in ("accept", "reject", "bonus", "resample", "target", "draft"):
+        return word
+    return "unreached"
 
 
 def _mark(status: str, x: float, y: float) -> str:

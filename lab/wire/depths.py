@@ -34,7 +34,11 @@ def letters(one: Pass, layers: int) -> str:
 
 
 def _without(filled: bool, copied: bool, none: str) -> str:
-    return "p" if filled else "c" if copied else none
+    if filled:
+        return "p"
+    if copied:
+        return "c"
+    return none
 
 
 def went_on(step: Step, layers: int) -> list[int]:

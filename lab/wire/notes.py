@@ -87,7 +87,12 @@ def fitting(header: Header, values: Values, most: int, nodes: bool = False) -> V
 def _shaped(note: Note, value: Any, nodes: int, text: Text) -> Any:
     if note.kind == "clock":
         return value / 1e6
-    units = note.unit.split(", ") if note.kind == "set" else TRACK if note.kind == "track" else [note.unit]
+    if note.kind == "set":
+        units = note.unit.split(", ")
+    elif note.kind == "track":
+        units = TRACK
+    else:
+        units = [note.unit]
     spoken = text if note.kind in ("node", "set", "track") else None
     rows = [(at, _read(one, units, spoken)) for at, one in singles(note, value, nodes)]
     if note.kind == "series":

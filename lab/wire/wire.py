@@ -356,7 +356,12 @@ class Wire:
                 row: list[Any] = [parent + 1, self.text(token), token, q]
                 if i in tried:
                     trial = tried[i]
-                    status = "accept" if i in path else "unreached" if trial["ok"] else "reject"
+                    if i in path:
+                        status = "accept"
+                    elif trial["ok"]:
+                        status = "unreached"
+                    else:
+                        status = "reject"
                     row = [
                         *row[:3],
                         trial["q"],

@@ -119,7 +119,12 @@ def make(r: Random, split: str) -> Task:
     else:
         text, name, colour, thing = content = pick(split, lambda: lines(r))
         old = name if form == "name" else r.choice([colour, thing])
-        same = NAMES if form == "name" else SHADES if old == colour else GOODS
+        if form == "name":
+            same = NAMES
+        elif old == colour:
+            same = SHADES
+        else:
+            same = GOODS
         new = r.choice([word for word in same if word not in text])
         answer = re.sub(rf"\b{old}\b", new, text)
     turn = ask(r, r.choice(ASK[form]).format(old=old, new=new), text)

@@ -37,7 +37,11 @@ def value(node: Tree) -> int:
         return node
     sign, left, right = node
     a, b = value(left), value(right)
-    return a + b if sign == "+" else a - b if sign == "-" else a * b
+    if sign == "+":
+        return a + b
+    if sign == "-":
+        return a - b
+    return a * b
 
 
 def written(node: Tree) -> str:

@@ -47,13 +47,11 @@ def record(r: Random) -> dict:
 
 def plain(value: object) -> str:
     """A value as a description says it."""
-    return (
-        ", ".join(value)
-        if isinstance(value, list)
-        else json.dumps(value)
-        if isinstance(value, bool)
-        else str(value)
-    )
+    if isinstance(value, list):
+        return ", ".join(value)
+    if isinstance(value, bool):
+        return json.dumps(value)
+    return str(value)
 
 
 def described(r: Random, found: dict) -> str:
@@ -62,7 +60,12 @@ def described(r: Random, found: dict) -> str:
         return r.choice(["; ", "\n"]).join(f"{key}: {plain(value)}" for key, value in found.items())
     said = []
     for key, value in list(found.items())[1:]:
-        words = article(value) if key == "job" else joined(value) if key == "likes" else str(value)
+        if key == "job":
+            words = article(value)
+        elif key == "likes":
+            words = joined(value)
+        else:
+            words = str(value)
         said.append(SENTENCE[key].format(words))
     return f"{found['name']} {joined(said)}."
 

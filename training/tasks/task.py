@@ -33,7 +33,11 @@ class Task:
 def split_of(key: str) -> str:
     """The split of a piece of content, the same on every machine: 90 % train, 2 % valid, 8 % held_out."""
     place = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") % 100
-    return "train" if place < 90 else "valid" if place < 92 else "held_out"
+    if place < 90:
+        return "train"
+    if place < 92:
+        return "valid"
+    return "held_out"
 
 
 def pick(split: str, draw: Callable[[], T]) -> T:

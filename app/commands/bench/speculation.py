@@ -135,7 +135,12 @@ def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
     """The goals: what, how much, what was reached, by whom, and whether that is enough."""
     rows = []
     for x in record["goals"]:
-        form = share if x["goal"] < 1 else figure if isinstance(x["goal"], float) else _count
+        if x["goal"] < 1:
+            form = share
+        elif isinstance(x["goal"], float):
+            form = figure
+        else:
+            form = _count
         rows.append(
             [x["what"], form(x["goal"]), form(x["value"]), MET[x["met"]], "; ".join(x["methods"]) or "-"]
         )

@@ -57,7 +57,12 @@ class Row:
     def record(self) -> dict[str, Any]:
         """As plain data; of a run that goes the tokens so far."""
         tokens = self.tokens if self.over or self.channel is None else _tokens(self.channel)
-        status = "refused" if self.why else "" if self.channel is None else self.channel.status
+        if self.why:
+            status = "refused"
+        elif self.channel is None:
+            status = ""
+        else:
+            status = self.channel.status
         run = "" if self.channel is None else self.channel.run
         prompt = {"name": self.prompt.name, "kind": self.prompt.kind, "begins": self.prompt.begins}
         row = {**prompt, "later": self.prompt.later, "run": run}

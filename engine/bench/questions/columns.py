@@ -94,7 +94,12 @@ def together(parts: Sequence[Spent]) -> Spent:
     for name in parts[0]:
         values = [x[name] for x in parts]
         known = [x for x in values if x is not None]
-        sums[name] = None if len(known) < len(values) else max(known) if name == "kv_bytes" else sum(known)
+        if len(known) < len(values):
+            sums[name] = None
+        elif name == "kv_bytes":
+            sums[name] = max(known)
+        else:
+            sums[name] = sum(known)
     return sums
 
 

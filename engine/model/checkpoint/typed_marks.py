@@ -99,7 +99,11 @@ def without(text: str, spans: Sequence[Span], free: str) -> str:
 
 
 def _shape(letter: str, free: str) -> str:
-    return letter if letter.isspace() else LETTER if letter.isalnum() or letter == "_" else free
+    if letter.isspace():
+        return letter
+    if letter.isalnum() or letter == "_":
+        return LETTER
+    return free
 
 
 def replaced(text: str, spans: Sequence[tuple[int, int, str]]) -> str:

@@ -221,7 +221,12 @@ def _passes(step: Step, fill: Fill, canvas: _Canvas) -> Iterator[str]:
     stale = 0 if fill.cache == "none" else canvas.passes
     if fill.stale != stale:
         yield f"it says that {fill.stale} passes were made since what it reads was, and there were {stale}"
-    due = end if stale == 0 else end - first if fill.cache == "prefix" else behind - first
+    if stale == 0:
+        due = end
+    elif fill.cache == "prefix":
+        due = end - first
+    else:
+        due = behind - first
     due *= 1 if fill.explored is None else len(fill.explored.tokens)
     fed = [one.tokens for one in step.passes if decides(one)]
     if fed and fed != [due]:

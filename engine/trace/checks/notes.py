@@ -59,7 +59,11 @@ def value_of(values: Mapping[str, Any], name: str) -> Any:
     """The value under a name; None if there is none."""
     first, _, rest = name.partition(".")
     inner = values.get(first)
-    return inner if not rest else value_of(inner, rest) if isinstance(inner, dict) else None
+    if not rest:
+        return inner
+    if isinstance(inner, dict):
+        return value_of(inner, rest)
+    return None
 
 
 def singles(note: Note, value: Any, nodes: int) -> Iterator[tuple[Any, Any]]:

@@ -110,4 +110,8 @@ def _which(given: int | list[int] | None, among: Sequence[int]) -> Sequence[int]
 
 
 def _says(ran: bool, gap: str) -> str:
-    return "ran" if ran else f"did not run, under the gap {gap}" if gap else "did not run"
+    if ran:
+        return "ran"
+    if gap:
+        return f"did not run, under the gap {gap}"
+    return "did not run"

@@ -109,7 +109,11 @@ def share_of(compared: Sequence[Compared]) -> float:
 
 def judged_by(logp: float, reference: float, tie: float) -> int:
     """How an answer stands beside a reference, by their mean log-probabilities: 1 likelier, 0 alike, -1 less likely."""
-    return 0 if abs(logp - reference) <= tie else 1 if logp > reference else -1
+    if abs(logp - reference) <= tie:
+        return 0
+    if logp > reference:
+        return 1
+    return -1
 
 
 def worth_of(bet: Bet) -> float:

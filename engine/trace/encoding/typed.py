@@ -107,13 +107,11 @@ def converter(hint: Any) -> Convert:
         return _text
     if origin in (Union, UnionType):
         if NoneType not in inside:
-            return (
-                _number_or_mapping(inside[1])
-                if inside[0] is float
-                else _nested
-                if inside[0] is int
-                else _piece
-            )
+            if inside[0] is float:
+                return _number_or_mapping(inside[1])
+            if inside[0] is int:
+                return _nested
+            return _piece
         left = [one for one in inside if one is not NoneType]
         return _optional(converter(Union[tuple(left)]))  # noqa: UP007  # built at run time
     if origin is list:

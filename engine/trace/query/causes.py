@@ -39,7 +39,11 @@ class Causes:
     @property
     def exactness(self) -> Exactness:
         """The value that these causes leave."""
-        return "lossy" if self.lossy else "exact_for_settings" if self.settings else "lossless"
+        if self.lossy:
+            return "lossy"
+        if self.settings:
+            return "exact_for_settings"
+        return "lossless"
 
 
 NO_CHANGES: Mapping[str, Any] = MappingProxyType({})

@@ -100,7 +100,12 @@ def _shallow(text: str, what: str) -> None:
     """Refuse what is nested deeper than DEEPEST, before anything recurses over it."""
     depth = signs = 0
     for token in re.findall(r'"(?:\\.|[^"\\])*"|\bnot\b|[()\-]|[^\s()\-"]+', text):
-        signs = signs + 1 if token in ("not", "-") else 0 if token not in "()" else signs
+        if token in ("not", "-"):
+            signs = signs + 1
+        elif token not in "()":
+            signs = 0
+        else:
+            signs = signs
         depth += (token == "(") - (token == ")")
         if depth + signs > DEEPEST:
             raise ConditionError(f"The {what} is nested more than {DEEPEST} deep: write it flatter.")

@@ -242,9 +242,11 @@ class Watch:
         values = [self._value(part.parts[0], k) for k in range(len(self._facts.tokens))]
         if part.value in QUANTIFIERS:
             true, known = values.count(True), [x for x in values if x is not None]
-            return (
-                true if part.value == "count" else true > 0 if part.value == "any" else 0 < true == len(known)
-            )
+            if part.value == "count":
+                return true
+            if part.value == "any":
+                return true > 0
+            return 0 < true == len(known)
         numbers = [x for x in map(usable, values) if x is not None]
         if not numbers:
             return None

@@ -58,7 +58,12 @@ def figure(record: Mapping[str, Any], kind: str = "text", shows: Figure = "nats"
         )
     full = _place(next(iter(record["methods"].values()))[0], kind, shows)
     assert full is not None, "the full cache has measured all there is"
-    words = "pass keys" if keys else "words that copy the prompt" if kind == "copy" else "words of a text"
+    if keys:
+        words = "pass keys"
+    elif kind == "copy":
+        words = "words that copy the prompt"
+    else:
+        words = "words of a text"
     title = f"{plain(record['settings']['model'], 40)}: {words}"
     drawing = chart(title, "bytes held, % of the full cache", KEYS if keys else SAID[shows], *lines)
     drawing.add_hline(

@@ -76,7 +76,12 @@ class SJD(Drafter):
                 drawn_by = -1
                 by = None
             else:
-                law = self._uniform if not anew else ctx.law(rows[i], state) if laws is None else laws[i]
+                if not anew:
+                    law = self._uniform
+                elif laws is None:
+                    law = ctx.law(rows[i], state)
+                else:
+                    law = laws[i]
                 if anew and sampler.greedy:
                     token, by = int(law.argmax()), None
                 else:

@@ -41,7 +41,13 @@ def skip_of(chosen: list[SubLayer]) -> Skip:
 
 def width(sure: float) -> int:
     """How many nodes a level of a caterpillar gets, by the probability of its best token (SWIFT's table for greedy)."""
-    return 3 if sure > 0.95 else 5 if sure > 0.8 else 8 if sure > 0.5 else 10
+    if sure > 0.95:
+        return 3
+    if sure > 0.8:
+        return 5
+    if sure > 0.5:
+        return 8
+    return 10
 
 
 def skipping_draft(

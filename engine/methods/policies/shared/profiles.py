@@ -29,7 +29,12 @@ class Sorts:
             piece = "" if self._pieces is None else self._pieces(token)
             text = piece.strip() if isinstance(piece, str) else ""
             punctuation = text and all(unicodedata.category(x)[0] in "PS" for x in text)
-            self._known[token] = SPECIAL if token in self._marks else PUNCTUATION if punctuation else TEXT
+            if token in self._marks:
+                self._known[token] = SPECIAL
+            elif punctuation:
+                self._known[token] = PUNCTUATION
+            else:
+                self._known[token] = TEXT
         return self._known[token]
 
 

@@ -83,7 +83,11 @@ class Prefixes:
 
     def number(self, above: int, place: int) -> int | None:
         """Of the prefix with token number `place` behind prefix `above`, -1: of the empty one; None where it is not known."""
-        return self.every[above].below.get(place) if above >= 0 else 0 if self.every else None
+        if above >= 0:
+            return self.every[above].below.get(place)
+        if self.every:
+            return 0
+        return None
 
     def first_choice(self, most: int) -> list[tuple[int, float, float]]:
         """(token, its probability by the grammar alone, and with c~) at the first place that leaves a choice, or as far on the
