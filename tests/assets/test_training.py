@@ -734,7 +734,7 @@ def test_the_card_has_every_model_every_kind_and_whole_tables(texts, tmp_path, m
     assert greedy[evaluate.AGAIN, "code"] > drawn[evaluate.AGAIN, "code"], "what is drawn does not go round"
     page = evaluate.card(found)
     for name in evaluate.NAMES:
-        assert f"## {name}\n" in page and f"train.py {name} --cooldown 2" in page
+        assert f"## {name}\n" in page and f"training.train {name} --cooldown 2" in page
         assert f"| `{name}` | {sum(w.numel() for w in net.parameters()):,} | 2.80 M |" in page
     for block in page.split("\n\n"):
         widths = {line.count("|") for line in block.splitlines() if line.startswith("|")}
