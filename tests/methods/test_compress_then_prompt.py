@@ -57,5 +57,5 @@ def test_they_stay_whole_under_a_codec_and_a_policy() -> None:
 
 def test_a_model_without_them_is_refused_with_the_command_that_trains_them() -> None:
     big, _ = toys.pair()
-    with pytest.raises(MethodError, match=r"cacheparts\.py compress_then_prompt --within 10"):
+    with pytest.raises(MethodError, match=r"training\.cacheparts compress_then_prompt --within 10"):
         toys.method(context="compress_then_prompt").check(replace(big.spec, heads=()))

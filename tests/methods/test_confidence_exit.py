@@ -249,7 +249,8 @@ def test_what_asks_for_more_than_there_is_is_refused() -> None:
         leaving(count=1, criterion="meta")
     bare = toys.model(toys.decoder(toys.shaped(n_layers=6, heads=()), 3, torch.float64))
     with pytest.raises(
-        MethodError, match=r"has no heads/exits: .*exits\.py .* or choose confidence_exit.heads = none\."
+        MethodError,
+        match=r"has no heads/exits: .* -m decodescope\.training\.exits .* or choose confidence_exit.heads = none\.",
     ):
         toys.decode(toys.method(depth=("confidence_exit", {"heads": "exits"})), count=1, pair=(bare, bare))
     drafting = toys.method(drafter=("early_exit", {"criterion": "confidence_exit criterion=oracle first=1"}))

@@ -96,7 +96,8 @@ def test_model_without_heads_is_refused_with_the_command_that_trains_them(kind: 
     bare = toys.model(toys.decoder(toys.shaped(heads=())))
     net = {"eagle2": "eagle"}.get(kind, kind)
     with pytest.raises(
-        MethodError, match=rf"^toy has no heads/{net}: train them with python \S+heads\.py {net} .*, or "
+        MethodError,
+        match=rf"^toy has no heads/{net}: train them with python -m decodescope\.training\.heads {net} .*, or ",
     ):
         Session(bare, toys.method(drafter=kind), toys.PROMPT)
 

@@ -78,5 +78,5 @@ def test_drafts_change_no_text() -> None:
 
 def test_a_model_without_a_state_is_refused_with_the_command_that_trains_one() -> None:
     big, _ = toys.pair()
-    with pytest.raises(MethodError, match=r"cacheparts\.py ntk_attention --within 10"):
+    with pytest.raises(MethodError, match=r"training\.cacheparts ntk_attention --within 10"):
         toys.method(context="ntk_attention").check(replace(big.spec, heads=()))

@@ -81,7 +81,8 @@ def test_as_a_criterion_it_drafts_and_all_layers_check(gap: str, sampler: str) -
 def test_what_cannot_work_is_refused() -> None:
     bare = toys.model(toys.decoder(toys.shaped(heads=())))
     with pytest.raises(
-        MethodError, match=r"toy has no heads/skip_layer: train them with python .*skip_layer\.py"
+        MethodError,
+        match=r"toy has no heads/skip_layer: train them with python -m decodescope\.training\.skip_layer",
     ):
         decoded(pair=(bare, bare))
     with pytest.raises(
