@@ -56,9 +56,8 @@ class Written(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        self.calls.append(
-            (func, args, kwargs or {}, made)
-        )  # what was made stays, so that views of it stay too
+        # what was made stays, so that views of it stay too
+        self.calls.append((func, args, kwargs or {}, made))
         return made
 
 

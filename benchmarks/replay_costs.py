@@ -25,9 +25,8 @@ ROWS = (1, 2, 4, 5, 8, 16, 26, 32, 64)
 HELD = 256  # entries that a measured pass finds
 PART = 4  # one of so many layers runs in the short form of a model
 BITS = ("int8", "int4")
-FILL = (
-    64 << 20
-)  # bytes read before every call of heads: behind a pass of the target none of their weights are in a cache
+# bytes read before every call of heads: behind a pass of the target none of their weights are in a cache
+FILL = 64 << 20
 WIDE = ("inner", "hidden", "rank", "prefix")  # sizes of heads that grow with the target's width
 
 
@@ -163,9 +162,8 @@ def called(
         if kind != UNEMBED and (role, kind) not in nets:
             sizes = enlarged(kind, told["heads"][kind], decoder.spec)
             nets[role, kind] = _random(NETS[kind](**sizes)).moved(dtype=decoder.dtype).packed()
-        sizes = {
-            3 * told["spec"]["d_model"]: 3 * decoder.spec.d_model
-        }  # states of three depths, side by side
+        # states of three depths, side by side
+        sizes = {3 * told["spec"]["d_model"]: 3 * decoder.spec.d_model}
         sizes |= {told["spec"][x]: getattr(decoder.spec, x) for x in ("vocab", "d_model")}
         if kind != UNEMBED:
             sizes |= {

@@ -39,9 +39,8 @@ class Heard(HeadClock):
         """Note a call as [model, kind of head, method, what it read]; of tensors the sizes."""
         owner, name = (work.__self__, work.__name__) if hasattr(work, "__self__") else (work, "forward")
         mine = owner in (self.model.decoder, *self.model.decoder.heads.values())
-        places = name == "forward" and hasattr(
-            owner, "attention"
-        )  # behind what it reads it is told where that stands
+        # behind what it reads it is told where that stands
+        places = name == "forward" and hasattr(owner, "attention")
         read = takewhile(lambda x: isinstance(x, Tensor), given) if places else given
         kind = getattr(owner, "kind", UNEMBED)
         self._now[json.dumps(["target" if mine else "draft", kind, name, [_said(x) for x in read]])] += 1
@@ -157,7 +156,6 @@ def asked(one: Pass, layers: int) -> list[Any]:
             own = own if one.routed is None else len(one.running(i, block))
             ran += own / one.tokens + one.along(i) / one.tokens
         shares.append(round(ran / layers, 4))
-    alone = (
-        one.attn is not None and one.gap == "" and one.logits is not None
-    )  # states; whoever unembeds them is heard
+    # states; whoever unembeds them is heard
+    alone = one.attn is not None and one.gap == "" and one.logits is not None
     return [one.lane, rows, *shares, 0 if alone else rows if one.logits is None else one.logits]

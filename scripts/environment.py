@@ -78,9 +78,8 @@ def lint(arguments: list[str]) -> int:
 def test(arguments: list[str]) -> int:
     """Run ruff, mypy and pytest, browser tests included; all three run even if one of them fails."""
     browser, not_run = browser_for_tests()
-    workers = min(
-        4, (os.cpu_count() or 1) + 2
-    )  # more than cores: tests of the page wait a third of their time
+    # more than cores: tests of the page wait a third of their time
+    workers = min(4, (os.cpu_count() or 1) + 2)
     env = {
         "HF_HUB_OFFLINE": "1",  # everything the tests read is in the repository
         "GRADIO_ANALYTICS_ENABLED": "False",
@@ -159,9 +158,8 @@ def install(arguments: list[str]) -> int:
         make_venv()
     constraints = HOME / "constraints.txt"
     constraints.write_text(constraints_for(torch_version(PYTHON)), encoding="utf-8")
-    quiet = (
-        [] if sys.stdout.isatty() else ["-qq"]
-    )  # a log gets errors only, a terminal the progress of the download
+    # a log gets errors only, a terminal the progress of the download
+    quiet = [] if sys.stdout.isatty() else ["-qq"]
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *quiet]
     status = call([*pip, "--constraint", str(constraints), "--editable", f"{ROOT}[all,dev]"])
     if status:

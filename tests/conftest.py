@@ -28,9 +28,8 @@ REASONS = {
     "Windows keeps no executable bit": "elsewhere",
     "Windows has no module resource": "elsewhere",
 }
-SHARING = tuple(
-    Path(__file__).parent / room for room in ("app", "notebooks")
-)  # rooms whose tests start servers and kernels
+# rooms whose tests start servers and kernels
+SHARING = tuple(Path(__file__).parent / room for room in ("app", "notebooks"))
 TRIES = 3  # of a test in one of them, or with a browser
 ELSEWHERE = (
     "slow",

@@ -64,17 +64,15 @@ class Whole:
         self._pending = []
         x = F.embedding(tokens, self.decoder.embed)
         for i, w in enumerate(self.decoder.layers):
-            y = F.rms_norm(
-                x, (s.d_model,), single(w.attn_norm, s.d_model), s.norm_eps
-            )  # a loaded one stands twice
+            # a loaded one stands twice
+            y = F.rms_norm(x, (s.d_model,), single(w.attn_norm, s.d_model), s.norm_eps)
             qkv = (y @ w.qkv.T).view(B, T, -1, s.head_dim).transpose(1, 2)  # [B, H + 2 H_kv, T, D]
             self.asked[i] = qkv[:, : s.n_heads].unflatten(1, (s.n_kv_heads, s.group))
             self._pending.append(qkv[:, s.n_heads :].unflatten(1, (2, s.n_kv_heads)).transpose(0, 1))
             k, v = torch.cat([self.kv[i], self._pending[i]], 3)
             distance, inside = self._sight(i)
-            turned = self.turned(
-                self.asked[i][:, :, :, :, None], distance[:, :, None]
-            )  # [B, H_kv, g, T, n + T, D]
+            # [B, H_kv, g, T, n + T, D]
+            turned = self.turned(self.asked[i][:, :, :, :, None], distance[:, :, None])
             scores = (turned * k[:, :, None, None]).sum(-1) / s.head_dim**0.5
             scores = scores.masked_fill(~inside[:, :, None], -torch.inf)
             if self.narrow is not None:

@@ -71,9 +71,8 @@ def decoder() -> Decoder:
         embed[answer(i), other][i] = embed[filler(i), other][i] = 1
     eye = torch.eye(8, dtype=torch.float64)
     qkv = torch.zeros(3, 2, 16, WIDTH, dtype=torch.float64)  # queries, keys, values of both heads
-    qkv[0, 0, :8, asked] = (
-        2.5 * eye
-    )  # the norm makes a lone 1 a 5.7 and one of two a 4: a score of 14 for the pair
+    # the norm makes a lone 1 a 5.7 and one of two a 4: a score of 14 for the pair
+    qkv[0, 0, :8, asked] = 2.5 * eye
     qkv[1, 0, :8, key] = eye
     qkv[2, 0, :8, value] = eye
     out = torch.zeros(WIDTH, 2, 16, dtype=torch.float64)

@@ -29,9 +29,8 @@ ENGINE = Path(engine.__path__[0])  # as its frames name it, also where the packa
 ENGINES = f"{ENGINE}{os.sep}"  # what the paths of its files begin with
 PLACE = torch.device("cuda", 0)
 HERE = torch.device("cpu")
-UNDER = torch.device(
-    "meta"
-)  # where torch's own code takes the tensors to be: it knows no CUDA in a build without
+# where torch's own code takes the tensors to be: it knows no CUDA in a build without
+UNDER = torch.device("meta")
 aten = torch.ops.aten
 READS = {aten._local_scalar_dense.default}  # .item(), int(), float(), bool()
 SIZES = {  # what decides how much comes out, so that the CPU has to know it
@@ -187,9 +186,8 @@ class Pretended(TorchDispatchMode):
             return
         here = [x for x in given if not isinstance(x, Away)]
         if f in INDEXED and isinstance(args[0], Away):
-            here = [
-                x for x in args[2:3] if not isinstance(x, Away)
-            ]  # what is written there; the places may be the CPU's
+            # what is written there; the places may be the CPU's
+            here = [x for x in args[2:3] if not isinstance(x, Away)]
         if (f in INDEXED or torch.Tag.pointwise in f.tags) and all(x.ndim == 0 for x in here):
             return
         shapes = [tuple(x.shape) for x in here]

@@ -316,9 +316,8 @@ def in_raster(made: Decoder, prompt: list[int], count: int) -> list[int]:
 
 
 TIMES = str(Path(__file__).resolve().parent / "methods" / "times.json")  # of blocks of the toy, made up
-DATASTORE = str(
-    Path(__file__).resolve().parent / "methods" / "datastore.txt"
-)  # ids: what the lively target wrote, and noise
+# ids: what the lively target wrote, and noise
+DATASTORE = str(Path(__file__).resolve().parent / "methods" / "datastore.txt")
 
 # Settings under which a component does something on a toy; [{}]: as it comes. One without knobs needs no entry.
 SETTINGS: dict[str, list[dict[str, Any]]] = {

@@ -7,8 +7,7 @@ entropy at the mask, over the whole vocabulary. The embeddings of the labels lea
 the rows of words that it never wrote are all alike.
 
 `python -m decodescope.training.cloze` writes `assets/bench/cloze.jsonl`, questions of held-out text that
-`decodescope bench cloze`
-asks.
+`decodescope bench cloze` asks.
 """
 
 from __future__ import annotations

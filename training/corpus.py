@@ -98,9 +98,8 @@ UNWANTED = re.compile(
     re.I,
 )
 
-MARKUP = re.compile(
-    r"!\[|^\s*<|^\s*\.\. (image|_|\|)|^\s*:(alt|target):"
-)  # lines of a readme that are no prose
+# lines of a readme that are no prose
+MARKUP = re.compile(r"!\[|^\s*<|^\s*\.\. (image|_|\|)|^\s*:(alt|target):")
 
 
 def licence(dist: importlib.metadata.Distribution) -> str:

@@ -282,9 +282,8 @@ class Spring(Source):
 
     make: Callable[[Random, str, int], str]
     split: str
-    made: tuple[int, np.ndarray] = field(
-        default=(-1, np.zeros(0, np.uint16)), init=False
-    )  # the open one, and its ids
+    # the open one, and its ids
+    made: tuple[int, np.ndarray] = field(default=(-1, np.zeros(0, np.uint16)), init=False)
 
     def open(self) -> np.ndarray:
         """The ids of the document at `cursor`."""

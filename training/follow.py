@@ -1,11 +1,9 @@
 """What hangs on the weights of `lab`, made anew for new ones: drafts, heads, adapters, examples, cards.
 
-    python -m decodescope.training.follow                      what there is, and whether it was made for the weights
-    that lie there
-    python -m decodescope.training.follow make                 make what is missing, one piece after the other, in this order
-    python -m decodescope.training.follow make eagle hydra     some of it
-    python -m decodescope.training.follow rehearse             run every command with next to no budget, and put back
-    what it wrote
+    python -m decodescope.training.follow                    what there is, and whether it was made for these weights
+    python -m decodescope.training.follow make               make what is missing, one piece after the other
+    python -m decodescope.training.follow make eagle hydra   some of it
+    python -m decodescope.training.follow rehearse           run every command with a tiny budget, put back what it wrote
 
 A piece is made by the commands that stand beside it, which write it into the model's folder, or where else the repository
 keeps it. What was made for which weights is kept in `build/training/followed.json`, piece by piece, so that the same command

@@ -162,9 +162,8 @@ same lengths. A likeliest token can do better where all slots lean to one answer
 
 ## How it was made
 
-`python -m decodescope.training.infill` with these arguments, each part going on from the one before, on one busy
-core. Windows are
-named by their longest length in tokens.
+`python -m decodescope.training.infill` with these arguments, each part going on from the one before, on one busy core.
+Windows are named by their longest length in tokens.
 """
 SAID = "## What it says\n\nThe first question drawn of each task, one token a pass.\n"
 WEAK = """

@@ -138,9 +138,8 @@ def loss_of(
     """
     with torch.autocast(rows.device.type, torch.bfloat16):
         states = net.states(rows[:, :-1], keep=keep)
-        logits = net.head(
-            states[-1] if objective.questions else states[-1][weights > 0]
-        )  # [B, T, V] or [n, V]
+        # [B, T, V] or [n, V]
+        logits = net.head(states[-1] if objective.questions else states[-1][weights > 0])
     if objective.questions:
         nats, said = token_loss(logits, rows), weights.numel()  # [B, T]
     else:

@@ -142,9 +142,8 @@ def new_head(kind: str, net: Net, seed: int = 0, **shape: int) -> SlotTokens:
         if head.prefix_kv is not None:
             count = head.prefix_kv.shape[3]
             past = read(net, torch.randint(s.vocabulary, (1, count), generator=draw))[0]
-            keys = torch.cat(
-                [turned(x, (net.cosine[:count], -net.sine[:count])) for x in past.keys]
-            )  # [L, G, P, d]
+            # [L, G, P, d]
+            keys = torch.cat([turned(x, (net.cosine[:count], -net.sine[:count])) for x in past.keys])
             head.prefix_kv.copy_(torch.stack([keys, past.values[:, 0]], 1))
     return head
 

@@ -4,8 +4,8 @@
     python -m decodescope.training.train lab --cooldown 2                  from its checkpoint: 2 M tokens at a falling rate
     python -m decodescope.training.train lab --from assets/models/lab --within 9     both, in nine minutes
     python -m decodescope.training.train lab-draft --teacher assets/models/lab --tokens 4 --cooldown 2
-    python -m decodescope.training.train lab-draft --teacher assets/models/lab --target-text 0.5 --within 9   on what
-    `lab` wrote
+    python -m decodescope.training.train lab-draft --teacher assets/models/lab --target-text 0.5 --within 9
+                                                                           on what `lab` wrote
     python -m decodescope.training.train lab-recall --batch 2048           on lookups that are made while it reads
 
 The rate rises, stays, and falls straight to nothing. The constant part can be as long as one likes: it stops at `--tokens`,
@@ -364,9 +364,8 @@ def run(training: Steps, args: argparse.Namespace, file: Path | None, check: dic
         figures, size = training.update(left, cooling and left <= training.long)
         recent.append(figures)
         durations = [*durations[-50:], time.time() - at]
-        training.minutes += (
-            min(durations[-1], 3 * statistics.median(durations)) / 60
-        )  # a pause from outside is no work
+        # a pause from outside is no work
+        training.minutes += min(durations[-1], 3 * statistics.median(durations)) / 60
         if training.step % 20 == 0:
             means = torch.stack(recent).mean(0).tolist()
             said = " ".join(f"{name} {mean:.3f}" for name, mean in zip(training.FIGURES, means, strict=True))

@@ -72,9 +72,8 @@ class Together:
         self.going: dict[int, Run] = {}  # by number of the prompt
         self.answers: dict[int, dict[str, Any]] = {}
         self.faults: list[str] = []
-        self._session(
-            max(range(len(prompts)), key=lambda i: len(self.ids[i]))
-        )  # where the longest fits, all do
+        # where the longest fits, all do
+        self._session(max(range(len(prompts)), key=lambda i: len(self.ids[i])))
 
     def run(self, halted: Callable[[], bool], over: Callable[[int], None]) -> Figures:
         """Decode them all. halted: asked before each pass whether to stop;  over: told how many texts have ended, when some

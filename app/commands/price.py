@@ -58,9 +58,8 @@ def shape(name: str) -> ModelSpec:
     if name in SHAPES:
         return SHAPES[name]
     called, folder, adapter, weights = find(name)
-    return (
-        load(name).spec if weights else describe(folder, called, None, adapter)
-    )  # what its matrices take is seen in it
+    # what its matrices take is seen in it
+    return load(name).spec if weights else describe(folder, called, None, adapter)
 
 
 def machine_named(name: str, data: str | None) -> HardwareProfile:

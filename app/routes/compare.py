@@ -82,9 +82,8 @@ def _events(api: FastAPI, play: RunService, refused: Callable[[int, str], Respon
             return refused(
                 400, "Say the number of each run's last step as ?after=-1,12, one per run; -1 is none."
             )
-        each = enumerate(
-            zip(channels, places, strict=True)
-        )  # an event of the k-th run is called "k-step" and so on
+        # an event of the k-th run is called "k-step" and so on
+        each = enumerate(zip(channels, places, strict=True))
         readers = [Reader(channel, max(-1, n), play.ahead, SPARED, f"{k}-") for k, (channel, n) in each]
         return watchers.answer(lambda: stream(*readers))
 

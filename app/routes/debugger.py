@@ -43,9 +43,8 @@ from decodescope.engine.trace.records.events import Step
 from .hardware import about, answer
 from .whatif import rules, whatif
 
-Of: TypeAlias = Callable[
-    [str, Callable[[Channel], Any]], Awaitable[Response]
-]  # the answer of work on the run of that id
+# the answer of work on the run of that id
+Of: TypeAlias = Callable[[str, Callable[[Channel], Any]], Awaitable[Response]]
 
 BODY = 1 << 16  # bytes of a request
 SEARCH_S = 5.0  # seconds of one answer

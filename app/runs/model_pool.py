@@ -103,9 +103,8 @@ class ModelPool:
     ):
         self.names = {TARGET: target, **({"draft": draft} if draft else {}), **(further or {})}
         self.more = more
-        self.present: OrderedDict[str, Model] = (
-            OrderedDict()
-        )  # key -> a loaded model, the one that was wanted last at the end
+        # key -> a loaded model, the one that was wanted last at the end
+        self.present: OrderedDict[str, Model] = OrderedDict()
         self.trouble = ""  # why those that a page begins with could not be loaded
         self._phase, self._since = "", time.monotonic()
         self._loading: threading.Thread | None = None
@@ -230,9 +229,8 @@ class ModelPool:
         offered = [_offer(x["name"], x["name"], "shipped", Path(x["path"]), x["adapter"]) for x in shipped()]
         if self.more is not None and self.more.is_dir():
             root = self.more.resolve()
-            inside = [
-                x for x in sorted(self.more.iterdir()) if x.resolve().is_relative_to(root)
-            ]  # no link that leads out
+            # no link that leads out
+            inside = [x for x in sorted(self.more.iterdir()) if x.resolve().is_relative_to(root)]
             offered += _offers(((str(x.resolve()), x.name, x) for x in inside), "folder")
         offered += _offers(((str(x), name, x) for name, x in _cached()), "hub")
         before = self._offered  # what is the same keeps its tokenizer
@@ -308,9 +306,8 @@ class ModelPool:
         weights = {}
         there = 0
         cache = 0
-        counted: set[str] = (
-            set()
-        )  # a model that plays two roles has one copy of its weights, and a cache for each
+        # a model that plays two roles has one copy of its weights, and a cache for each
+        counted: set[str] = set()
         for role, key in names.items():
             model = self.present.get(key)
             offer = self.offer(key)

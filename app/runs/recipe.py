@@ -69,9 +69,8 @@ def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
         words += [f"--{kind}", name if isinstance(name, str) else ",".join(name)]
     for part, knobs in settings.items():
         for knob, value in knobs:
-            at = (
-                "@" if knob.lines and value.startswith("@") else ""
-            )  # on a command line @FILE would be a file's text
+            # on a command line @FILE would be a file's text
+            at = "@" if knob.lines and value.startswith("@") else ""
             words += ["--set", f"{part}.{knob.name}={at}{knob.spell(value)}"]
     words += [
         "--max-new-tokens",

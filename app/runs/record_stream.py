@@ -49,9 +49,8 @@ class Channel:
         self.readers = 0
         self.estimate = ""  # of its memory, before it began
         self.models: dict[str, str] = {}  # role -> key of the models that a live run reads
-        self.doing: Callable[[], dict[str, Any] | None] = lambda: (
-            None
-        )  # what a run does before its first step
+        # what a run does before its first step
+        self.doing: Callable[[], dict[str, Any] | None] = lambda: None
         self._since: float | None = None  # when it was first seen to be served
         self._settled = ""  # the status of a run that is over, whose job was let go
         self.fork: dict[str, Any] | None = None  # as in the header, for a run that waits

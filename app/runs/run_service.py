@@ -314,9 +314,8 @@ class RunService(ModelPool):
 
         if self._runner is None:
             advice = ": ask for fewer new tokens, or start the lab with a larger --minutes"
-            self._runner = Runner(
-                self.limits.queue, 60.0 * self.limits.minutes, advice, kept=False
-            )  # forks read records
+            # forks read records
+            self._runner = Runner(self.limits.queue, 60.0 * self.limits.minutes, advice, kept=False)
         return self._runner
 
     def _submit(self, session: Stepped, paused: bool = False) -> Job:

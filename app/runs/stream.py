@@ -50,9 +50,8 @@ class Reader:
     def news(self) -> list[bytes]:
         """The events since the last call. Steps that are not in memory, or many, are handed to a thread, and come with a later
         call. At most one step is whole, the newest."""
-        over = (
-            self.channel.over
-        )  # looked at before the count: what is made meanwhile comes with the next call
+        # looked at before the count: what is made meanwhile comes with the next call
+        over = self.channel.over
         out = self._standing() + self._head(over) + self._steps()
         if over and self.far is None and self._sent >= self.channel.count:
             self.ended = True
@@ -96,9 +95,8 @@ class Reader:
                 self._count = count
                 return []
             part = _part(self, wire, first, last, count)
-        self._sent = (
-            first + len(part) if part else count
-        )  # none: the trace was taken away, and memory no longer has them
+        # none: the trace was taken away, and memory no longer has them
+        self._sent = first + len(part) if part else count
         return part
 
 

@@ -47,9 +47,8 @@ def compare(args: argparse.Namespace) -> None:
 def asked(code: Code, session: Session, outcome: Outcome) -> Counter[str]:
     """One step: whether theirs comes to the same."""
     verdict, sampler = outcome.verdict, session.method.sampler
-    uniforms = iter(
-        [x.u for x in verdict.trials] + [0.0] * len(outcome.draft)
-    )  # beyond ours: theirs would accept, and differ
+    # beyond ours: theirs would accept, and differ
+    uniforms = iter([x.u for x in verdict.trials] + [0.0] * len(outcome.draft))
     (evaluate,) = code.take(
         "evaluate_posterior", torch=torch, random=SimpleNamespace(random=lambda: next(uniforms))
     )

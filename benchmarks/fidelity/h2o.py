@@ -36,9 +36,8 @@ class Beside:
         with redirect_stdout(StringIO()):  # theirs says its sizes
             self.theirs = [theirs(policy.heavy, policy.recent) for _ in range(layers)]
         self.count = Counter[str]()
-        self._seen: list[list[Tensor]] = [
-            [] for _ in range(layers)
-        ]  # float [H, n]: attention since the last commit
+        # float [H, n]: attention since the last commit
+        self._seen: list[list[Tensor]] = [[] for _ in range(layers)]
         self._columns, self._rows, self._compress = policy.observe_columns, policy.observe, policy.compress
         policy.observe_columns, policy.observe = self.columns, self.rows  # type: ignore[method-assign]
         policy.compress = self.compress  # type: ignore[method-assign]
@@ -69,9 +68,8 @@ class Beside:
             same = (positions == kept).all(-1)
             mass = store.column("mass")[0].gather(-1, order)
             if store.n == theirs.cache_size:
-                tied = (mass.sort(-1).values == theirs.hh_score.sort(-1).values).all(
-                    -1
-                )  # other entries with the same scores
+                # other entries with the same scores
+                tied = (mass.sort(-1).values == theirs.hh_score.sort(-1).values).all(-1)
                 self.count.update(sets=len(same), same=int(same.sum()), tied=int((tied & ~same).sum()))
             theirs.hh_score = mass
 

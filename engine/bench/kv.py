@@ -128,9 +128,8 @@ class KVBench:
         stories are too short for that."""
         if self._asked[0] != text.id:
             bare = hidden(text, 0)
-            around = len(self._prompt(text, bare)) - self._length(
-                bare
-            )  # what the chat template adds: rendering takes long
+            # what the chat template adds: rendering takes long
+            around = len(self._prompt(text, bare)) - self._length(bare)
             turn = longest(text, self._length, PROMPT - around)
             self._asked = (text.id, None if turn is None else self._prompt(text, turn))
         return self._asked[1]

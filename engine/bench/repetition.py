@@ -157,9 +157,8 @@ def copies(
     """
     whole = [before + times * one for before, one in texts]
     longest = max(map(len, whole))
-    tokens = torch.tensor(
-        [ids + [ids[-1]] * (longest - len(ids)) for ids in whole], device=decoder.device
-    )  # [B, T]
+    # [B, T]
+    tokens = torch.tensor([ids + [ids[-1]] * (longest - len(ids)) for ids in whole], device=decoder.device)
     lane = Lane("target", decoder, CachePolicy(), batch=len(whole))
     p, best = (torch.zeros_like(tokens, dtype=x) for x in (torch.float64, torch.bool))
     step = max(1, ROWS // len(whole))

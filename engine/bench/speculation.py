@@ -236,9 +236,8 @@ class Speculation:
         timed = {one.name: one for one in field}
         rows = []
         for name, talk in {**talks, **{name: x.answers for name, x in theirs.items()}}.items():
-            entry = self.entries.get(
-                name, self.entries[BASELINE]
-            )  # what theirs write is compared with our greedy text
+            # what theirs write is compared with our greedy text
+            entry = self.entries.get(name, self.entries[BASELINE])
             identity = None
             if entry.method.sampler.greedy:
                 identity = entry.bench.identity(entry.method, talk, talks[entry.plain])

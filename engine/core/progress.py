@@ -82,9 +82,8 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         if self._bar is not None:
-            self._bar.total = (
-                self._bar.n
-            )  # a text that ends before its length is whole: no bar is left in a notebook
+            # a text that ends before its length is whole: no bar is left in a notebook
+            self._bar.total = self._bar.n
             self._bar.close()
         if self._output is not None:
             self._output.update({}, raw=True)

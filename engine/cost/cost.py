@@ -175,9 +175,8 @@ def _sub_layers(spec: ModelSpec, attn: Any, ffn: Any, propagated: Any, copied: A
     layers = range(spec.n_layers)
     runs, blocks = (_chosen(which, layers) for which in (attn, ffn))
     filled, twice = (_chosen(x, [i for i in layers if i not in runs]) - runs for x in (propagated, copied))
-    heads, columns = (
-        {i for i in layers if at(i)} for at in (spec.kv_at, spec.ff_at)
-    )  # of a model that was cut not all
+    # of a model that was cut not all
+    heads, columns = ({i for i in layers if at(i)} for at in (spec.kv_at, spec.ff_at))
     return layers, runs & heads, blocks & columns, filled & heads, twice & heads
 
 
@@ -408,9 +407,8 @@ def _tests(spec: ModelSpec, record: Pass, bits: float, weight_bits: float) -> li
         asked = asked[:-1]
     if not asked or not record.asks:
         return []
-    places = (
-        record.tokens if record.logits is None or record.phase != "canvas" else record.logits
-    )  # these alone are asked
+    # these alone are asked
+    places = record.tokens if record.logits is None or record.phase != "canvas" else record.logits
     rows, inner = places * record.batch, record.inner or 0
     bare = partial(
         exit_test,

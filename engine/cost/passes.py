@@ -19,9 +19,8 @@ from .cost import DTYPE_BITS, Cost, cost_of
 SPENT = ("draft", "verify")  # phases of the passes that write
 # phases of what the target runs besides: what waited goes on, an oracle looks ahead, a table of states is filled
 ASIDE = ("flush", "search", "lookup")
-PRICED = tuple(
-    x.name for x in fields(Pass) if x.name not in ("wall_us", "instrumented", "read")
-)  # what a price follows from
+# what a price follows from
+PRICED = tuple(x.name for x in fields(Pass) if x.name not in ("wall_us", "instrumented", "read"))
 
 
 def spec_of(record: Mapping[str, Any]) -> ModelSpec:
@@ -110,9 +109,8 @@ class Passes:
         if spec is None or self.bits is None or not ran:
             return None
         held, aside = ran[-1].held, [x for x in passes if x.lane == "target" and x.phase in ASIDE]
-        plain, bare = (
-            self.cost(Pass("target", "verify", 1, held, 1.0, logits=n)).flops for n in (1, 0)
-        )  # n: answers
+        # n: answers
+        plain, bare = (self.cost(Pass("target", "verify", 1, held, 1.0, logits=n)).flops for n in (1, 0))
         return (plain * emitted - sum(self.cost(x).flops for x in (*ran, *aside))) * spec.n_layers / bare
 
     def cost(self, one: Pass, draft: DraftTree | None = None, before: bool = False) -> Cost:

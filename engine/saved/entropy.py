@@ -54,9 +54,8 @@ def frequencies(counts: np.ndarray) -> np.ndarray:
     shares = np.where(counts > 0, np.maximum(shares, 1), 0)
     rows, most = np.arange(len(counts)), shares.argmax(1)
     shares[rows, most] += np.where(total[:, 0] > 0, (1 << PRECISION) - shares.sum(1), 0)
-    alone = (
-        shares[rows, most] == 1 << PRECISION
-    )  # would not fit 16 bits: another symbol gets the smallest share
+    # would not fit 16 bits: another symbol gets the smallest share
+    alone = shares[rows, most] == 1 << PRECISION
     shares[rows[alone], most[alone]] -= 1
     shares[rows[alone], (most[alone] + 1) % counts.shape[1]] += 1
     return shares.astype(np.uint16)

@@ -177,9 +177,8 @@ def _saved(
     head: Head, tokens: list[int], codes: Codes, shape: Shape, heads: tuple[int, int], size: int
 ) -> SavedCache:
     x = restored(codes, shape, head.level).reshape(shape.layers, 2, shape.entries, *heads)
-    kv = torch.from_numpy(
-        np.ascontiguousarray(x.swapaxes(2, 3))
-    )  # numpy says of memory that it cannot have: MemoryError
+    # numpy says of memory that it cannot have: MemoryError
+    kv = torch.from_numpy(np.ascontiguousarray(x.swapaxes(2, 3)))
     return SavedCache(tokens, kv, size, 8 * size / kv.numel(), head)
 
 

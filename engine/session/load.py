@@ -108,9 +108,8 @@ class Model:
         if self.tokenizer is None:
             return None
         marks: frozenset[int] = getattr(self.tokenizer, "marks", frozenset())
-        stops, marks = (
-            frozenset(x for x in ids if x < vocab) for ids in (stops, marks)
-        )  # a second model may know fewer ids
+        # a second model may know fewer ids
+        stops, marks = (frozenset(x for x in ids if x < vocab) for ids in (stops, marks))
         return Alphabet(vocab, stops, marks, lambda: self.pieces)
 
 

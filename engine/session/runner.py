@@ -217,9 +217,8 @@ class Job:
         with self._changed:
             self._ring.append(step)
             self._count += 1
-            self._wanted = (
-                0 if stop else max(0, self._wanted - 1)
-            )  # not below: the next step that is asked for is one
+            # not below: the next step that is asked for is one
+            self._wanted = 0 if stop else max(0, self._wanted - 1)
             self._changed.notify_all()
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-COUNTERS = Path(
-    "/sys/class/powercap"
-)  # Linux; most systems let only root read them, most virtual machines have none
+# Linux; most systems let only root read them, most virtual machines have none
+COUNTERS = Path("/sys/class/powercap")
 
 
 def joules(folder: Path = COUNTERS) -> float | None:

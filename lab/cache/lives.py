@@ -67,9 +67,8 @@ class Lives:
         kept = zones(header)
         self.sinks, self.heavy, self.near = (held_at(kept, place) for place in PLACES)
         self.once = bool(said(header, "policy").get("once"))
-        whole = any(
-            zone.place != "first" for zone in kept
-        )  # else it says what it never gives up, and not how much it keeps
+        # else it says what it never gives up, and not how much it keeps
+        whole = any(zone.place != "first" for zone in kept)
         self.budget = sum(zone.entries for zone in kept) if whole and not self.once else None
         self.tokens: list[int] = header.prompt.tolist()
         self.length: list[int] = []
@@ -88,9 +87,8 @@ class Lives:
         self.fates = Fates(self.heads, said(header, "codec").get("bits"))
         self.missed = Missed()
         self._plans: list[tuple[int, Plan]] = []  # the step, and what was settled in it
-        self._anew = sorted(
-            read_anew(header, ("policy", "strategy"))
-        )  # steps whose caches hold other entries
+        # steps whose caches hold other entries
+        self._anew = sorted(read_anew(header, ("policy", "strategy")))
         self._by_head: dict[
             int, np.ndarray
         ] = {}  # by step from the first of those on, what the record says of each head

@@ -9,9 +9,8 @@ import numpy as np
 from decodescope.engine.trace.records.entry_scores import Scores
 from decodescope.engine.trace.records.events import Prefill, Step
 
-Below = tuple[
-    int, float, float | None
-]  # row, score, lowest score that stayed: None where nothing stayed for its score
+# row, score, lowest score that stayed: None where nothing stayed for its score
+Below = tuple[int, float, float | None]
 
 
 def fallen(

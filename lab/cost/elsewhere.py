@@ -345,9 +345,8 @@ class Pricer:
         rows = self.rows()
         tokens = sum(len(step.emitted) for step in self.run.steps)
         spent = sum(row["model"] for row in rows if row["phase"] not in READS)
-        plain = (
-            None if said(self.run.header, "strategy").get("decoders") else self.plain_us() / 1e6
-        )  # alone it writes no text
+        # alone it writes no text
+        plain = None if said(self.run.header, "strategy").get("decoders") else self.plain_us() / 1e6
         measured = sum(step.wall_us for step in self.run.steps) / 1e6
         m = self.machine
         return {

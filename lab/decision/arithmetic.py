@@ -514,9 +514,8 @@ class Case:
             return ': it was recorded at the level "counts". Record with level="decisions".'
         if self.step.extra is None and self.step.draft is not None:
             uses = parts.said(self.trace.header, "strategy").get("uses", ())
-            ahead = (
-                "drafter" in uses and "acceptance" not in uses
-            )  # it judges itself, while the draft goes on
+            # it judges itself, while the draft goes on
+            ahead = "drafter" in uses and "acceptance" not in uses
             whole = ahead and len(self.step.path or []) == len(self.step.draft.tokens)
             return (
                 ": all was accepted, the draft had gone on already."

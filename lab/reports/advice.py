@@ -223,9 +223,8 @@ def advice(header: Header, seen: Seen) -> tuple[list[Advice], list[Point], list[
     """What to try, the best first and limits last; speed by length; and what cannot be told, in sentences."""
     plain, telling = bool(said(header, "drafter").get("speaks")), telling_at(header)
     chance = "sampler" in header.method and not said(header, "sampler").get("greedy")
-    rest = (
-        telling is not None and telling.rest
-    )  # what a refusal leaves of the law is what a further guess is tried against
+    # what a refusal leaves of the law is what a further guess is tried against
+    rest = telling is not None and telling.rest
     try:
         clock = Clock(header, seen)
     except ValueError:

@@ -32,9 +32,8 @@ FIGURES = tuple(
     ("figures", name) for name in ("accepted length", "tokens per target pass", "tokens a second")
 )
 Figure = tuple[str, str]  # of two reports that are compared: its table, and its row there
-Count = tuple[
-    float, float
-]  # what was counted, and of how many: a figure is the quotient, over runs that of the sums
+# what was counted, and of how many: a figure is the quotient, over runs that of the sums
+Count = tuple[float, float]
 NONE: Count = (0.0, 0.0)
 _ORDINALS = {0: "1st", 1: "2nd", 2: "3rd"}
 
@@ -107,9 +106,8 @@ class Tally:
         self.came = dict.fromkeys(KINDS, 0)
         self.ranks: list[Share] = []
         self.bins = [Bin(f"{k / BINS:.1f} to {(k + 1) / BINS:.1f}") for k in range(BINS)]
-        self.drawn: list[list[tuple[float, float | None]]] = [
-            [] for _ in range(BINS)
-        ]  # q and p of each guess
+        # q and p of each guess
+        self.drawn: list[list[tuple[float, float | None]]] = [[] for _ in range(BINS)]
         self.pairs: Counter[tuple[str, str]] = Counter()
         self.examples: dict[tuple[str, str], tuple[str, int, int]] = {}
         self.seen = Seen()

@@ -27,9 +27,8 @@ ASKS = {
     "fill": "canvas", "beams": "threads", "threads": "threads", "depth": "depth", "lanes": "turns", "cascade": "cascade",
     "rounds": "repeats", "search": "search", "survey": "survey",
 }  # fmt: skip
-PARTS = tuple(
-    sorted({*ASKS.values(), "pair", "picture", "shorter", "model"})
-)  # named after the module that each begins with
+# named after the module that each begins with
+PARTS = tuple(sorted({*ASKS.values(), "pair", "picture", "shorter", "model"}))
 SINGLE = frozenset(PARTS) - {"pair"}  # what one run can ask for
 _IMPORT = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
 _PASSED = re.compile(r'^export \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
@@ -39,9 +38,8 @@ _BESIDE = re.compile(
 _EXPORTED = re.compile(r"^export \{ ([\w, ]+) \};\n", re.MULTILINE)
 _DECLARED = re.compile(r"^(export )?(?:async )?(?:const|let|class|function\*?) (\w+)", re.MULTILINE)
 _COMMENT = re.compile(r"^[ \t]*(?:/\*(?s:.*?)\*/[ \t]*|//.*)\n", re.MULTILINE)
-_SPARE = re.compile(
-    r"^\s+|[ \t]+// [^\"'`\n]*$", re.MULTILINE
-)  # a comment behind code, not the like of it in a text
+# a comment behind code, not the like of it in a text
+_SPARE = re.compile(r"^\s+|[ \t]+// [^\"'`\n]*$", re.MULTILINE)
 _OTHER = re.compile(  # what is left of imports and exports, and declarations whose names are not read here
     r"^import\b.*|^export (?!default \{|(?:async )?(?:const|let|class|function)\b).*"
     r"|^(?:const|let) [\[{].*|^var .*|\bimport\(.*",

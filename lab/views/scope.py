@@ -37,9 +37,8 @@ class Scope(anywidget.AnyWidget):
     _esm: Any = property(lambda self: bundle(self._parts))  # read once, when the widget is made
     _css = WEB / "scope.css"
     views = traitlets.List(traitlets.Unicode(), default_value=list(VIEWS)).tag(sync=True)
-    messages: Any = traitlets.List([]).tag(
-        sync=True
-    )  # a finished trace, set once: a reopened notebook draws from it
+    # a finished trace, set once: a reopened notebook draws from it
+    messages: Any = traitlets.List([]).tag(sync=True)
     step = traitlets.Int(-1).tag(sync=True)
     node = traitlets.Int(None, allow_none=True).tag(sync=True)
     selection = traitlets.Dict(None, allow_none=True).tag(sync=True)
@@ -53,9 +52,8 @@ class Scope(anywidget.AnyWidget):
     ):
         roofed = [] if profile is None or "roof" in views else ["roof"]
         sent = None if trace is None else list(messages(trace, profile=profile))
-        self._parts = (
-            SINGLE if sent is None else needed(sent)
-        )  # of a run to come nobody knows what it asks for
+        # of a run to come nobody knows what it asks for
+        self._parts = SINGLE if sent is None else needed(sent)
         self._parts |= {"model"} & {*views}  # its pane is there for a model that is as it was, too
         super().__init__(views=[*views, *roofed], **traits)
         self.profile = profile

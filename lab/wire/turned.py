@@ -26,8 +26,7 @@ def turned(step: Step, text: Callable[[int], Piece]) -> dict[str, Any]:
     kept = min(block.kept, count)
     tried = [["S", text(block.tokens[k]), block.sure[k], None, 1] for k in range(kept)]
     tried += [["S", text(block.tokens[k]), block.sure[k], None, 0] for k in range(block.kept, n)]
-    here = (
-        block.sure[n] if len(block.sure) > n == block.kept else None
-    )  # its place is the one that was given up
+    # its place is the one that was given up
+    here = block.sure[n] if len(block.sure) > n == block.kept else None
     tried += [["M", text(x), here, None, 1] for x in step.emitted[kept:]]
     return {"lanes": said | {"tried": tried, "judged": 1}}

@@ -11,9 +11,8 @@ from source import ROOT
 
 from decodescope.engine.core.extras import EXTRAS
 
-LEFT_OUT = sorted(
-    {*sum(EXTRAS.values(), ()), "starlette", "h11", "IPython"}
-)  # the last three come along with them
+# the last three come along with them
+LEFT_OUT = sorted({*sum(EXTRAS.values(), ()), "starlette", "h11", "IPython"})
 BARE = """
 import sys
 class Bare:

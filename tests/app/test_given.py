@@ -123,9 +123,8 @@ def test_the_switches_say_what_the_model_is_given_and_are_run_and_copied(shipped
     page.get_by_label("New tokens").fill("3")
     page.wait_for_function(f"{KEPT}.chat && {KEPT}.ignore_eos && {KEPT}.new === 3")
     page.click("#ds-run")
-    page.wait_for_function(
-        "location.hash && document.documentElement.dataset.dsRun === 'done'"
-    )  # the example is over too
+    # the example is over too
+    page.wait_for_function("location.hash && document.documentElement.dataset.dsRun === 'done'")
     page.wait_for_selector("#ds-copy-command >> visible=true")
     page.click("#ds-copy-command")
     page.wait_for_function(

@@ -53,9 +53,8 @@ def test_each_cell_says_what_the_record_says(lab: Lab, width: int) -> None:
     page.wait_for_selector(".ds .node[data-node='3'][aria-selected=true]", state="attached")
     assert page.locator(".ds-grid .at").count() == 1
     box, cell = (page.locator(x).bounding_box() for x in (".ds-grid .passes", ".ds-grid .at"))
-    assert (
-        box["x"] <= cell["x"] and cell["x"] + cell["width"] <= box["x"] + box["width"]
-    )  # it was scrolled to
+    # it was scrolled to
+    assert box["x"] <= cell["x"] and cell["x"] + cell["width"] <= box["x"] + box["width"]
     page.click(".ds-grid tr[data-step='21'] td[data-place]:not([title])")  # its block has no such place
     page.wait_for_selector(".ds h1:text-is('Step 21')")
     page.wait_for_selector(".ds-grid .own .at", state="detached")

@@ -277,9 +277,8 @@ def test_a_run_is_taken_away_and_replayed_without_a_network(lab: Lab, mouse: boo
         alone.click("[aria-label='play the steps']")
     else:
         other.press(" ")
-    alone.wait_for_selector(
-        ".ds h1 >> text=/^Step ([2-9]|[1-9][0-9]+)$/"
-    )  # each stands for half a second only
+    # each stands for half a second only
+    alone.wait_for_selector(".ds h1 >> text=/^Step ([2-9]|[1-9][0-9]+)$/")
     if mouse:
         alone.click("[aria-label='last step']")
     else:

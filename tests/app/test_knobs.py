@@ -154,9 +154,8 @@ def test_a_list_is_checked_as_it_is_written_run_and_copied(lab: Lab) -> None:
     runs = set(lab.play._jobs)
     page.evaluate(ANSWERS)
     page.click("#ds-run")
-    page.wait_for_function(
-        "() => window.answers > 0"
-    )  # an answer of Run that is late would stand where the check's stands
+    # an answer of Run that is late would stand where the check's stands
+    page.wait_for_function("() => window.answers > 0")
     assert page.locator(REFUSED).inner_text() == sentence
     box.fill("2 1")
     page.wait_for_function("() => !document.querySelector('#ds-answer .ds-refusal')")

@@ -116,7 +116,9 @@ def test_a_prompt_that_the_models_do_well_is_put_into_the_controls(shipped: Lab)
     texts.nth(1).click()
     page.wait_for_function("due => document.querySelector('#ds-prompt textarea').value == due", arg=due)
     page.wait_for_selector(".ds-next >> text=another prompt")
-    canvas = texts.filter(has_text="lab-mdm").first  # one that is for another model brings it, and its method
+    others = texts.filter(has_text="lab-mdm")  # one that is for another model brings it, and its method
+    assert others.count() == 2, "a canvas that is filled, and a text that is edited"
+    canvas = others.first
     assert "for lab-mdm" in str(canvas.get_attribute("title"))
     canvas.click()
     page.wait_for_function(f"{KEPT}.models?.target == 'lab-mdm' && {KEPT}.names.strategy == 'masked'")

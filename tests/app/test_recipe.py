@@ -219,9 +219,8 @@ def test_a_preset_runs_and_is_known_again(name: str) -> None:
         "a search lets go of what it did not write"
     )
     assert bool(says["does"]) is ("policy" in preset.names)
-    steady = any(x[1] == "newest" for x in says["zones"]) and not parts["policy"].get(
-        "drop"
-    )  # else many leave, then none
+    # else many leave, then none
+    steady = any(x[1] == "newest" for x in says["zones"]) and not parts["policy"].get("drop")
     assert not any(evicted[1:]) if says.get("once") else all(evicted) or not steady
     if parts["policy"].get("share") and not says.get("once"):
         budget = sum(parts["policy"].get(knob, 0) for knob in ("sinks", "heavy", "recent"))

@@ -70,9 +70,8 @@ def test_traces_without_a_schedule_give_the_settings_of_those_with_the_fixed_one
         if trace.header.method["schedule"]["name"] != "fixed":
             continue
         drafter = recorded(trace.header).names.get("drafter")
-        asks = (
-            drafter is not None and registry("drafter")[drafter]().drafts
-        )  # a gate goes with all that draft
+        # a gate goes with all that draft
+        asks = drafter is not None and registry("drafter")[drafter]().drafts
         assert recorded(trace.header).names.get("schedule") == ("fixed" if asks else None)
         old: dict[str, Any] = {kind: part for kind, part in trace.header.method.items() if kind != "schedule"}
         assert Method.from_record(old) == Method.from_record(trace.header.method)

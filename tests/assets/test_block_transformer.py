@@ -40,9 +40,8 @@ def test_the_engine_says_what_the_training_computes_at_once(tmp_path: Path) -> N
     for _ in session.stream():
         pass
     text = [b.PAD] * 3 + prompt + session.end.tokens + [0]
-    whole = net.double()(torch.tensor([text]))[0].flatten(0, 1)[
-        12:-1
-    ]  # float32 cosines: of the training alone
+    # float32 cosines: of the training alone
+    whole = net.double()(torch.tensor([text]))[0].flatten(0, 1)[12:-1]
     assert torch.allclose(torch.cat(seen)[:, 0], whole, atol=1e-6) and whole.std() > 0.1
     config = tmp_path / "config.json"
     config.write_text(config.read_text().replace('"block_length": 4', '"block_length": 0'))

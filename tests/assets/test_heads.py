@@ -137,9 +137,8 @@ def test_deeper_levels_of_eagle_are_measured_on_its_own_guesses() -> None:
         r = training.read(cyclic(), row[None])
         for t in places:
             store = head.attention.store()
-            guess = head(r.feature[:, : t + 1], r.embedded[:, 1 : t + 2], 0, store)[
-                :, -1:
-            ]  # of the feature of t + 1
+            # of the feature of t + 1
+            guess = head(r.feature[:, : t + 1], r.embedded[:, 1 : t + 2], 0, store)[:, -1:]
             for level in range(1, levels):
                 known = t + level + 1  # the token that follows the guessed feature's
                 guess = head(guess, r.embedded[:, known : known + 1], known - 1, store)
@@ -199,9 +198,8 @@ def test_an_adversary_without_weight_changes_no_bit_of_its_hosts_training(kind: 
         head = training.new_head(kind, cyclic(), **SHAPES[kind])
         with torch.no_grad():
             for p in head.parameters():
-                p.add_(
-                    torch.randn_like(p) * 0.1
-                )  # heads that are not yet right, and differ from level to level
+                # heads that are not yet right, and differ from level to level
+                p.add_(torch.randn_like(p) * 0.1)
         rivals = [] if weight is None else [Adversary(V, weight, lr=1e-2)]
         before = [p.clone() for rival in rivals for p in rival.net.parameters()]
         training.train(cyclic(), [head], iter([read] * 5), 5, share=0.5, rivals=rivals)

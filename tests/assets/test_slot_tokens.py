@@ -94,9 +94,8 @@ def test_training_sees_what_the_check_sees(kind: str, tmp_path: Path) -> None:
     head = training.new_head(kind, net(), seed=1, **SHAPES[kind])
     with torch.no_grad():
         for p in head.parameters():
-            p.copy_(
-                (p + torch.randn(p.shape, generator=torch.Generator().manual_seed(2))).to(torch.bfloat16)
-            )  # as in the file
+            # as in the file
+            p.copy_((p + torch.randn(p.shape, generator=torch.Generator().manual_seed(2))).to(torch.bfloat16))
     net().to_folder(tmp_path)
     write(head, tmp_path / "heads" / kind)
     model, same = load(tmp_path, "float32", "cpu"), Net.from_folder(tmp_path)  # both with the file's rounding

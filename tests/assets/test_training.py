@@ -324,9 +324,8 @@ def test_the_gradient_of_tvd_is_that_of_a_reward_for_tokens_of_which_the_draft_s
     for i in range(6):
         for x in range(9):
             reward = float(q[i, x] < p[i, x].exp())
-            by_hand[i] -= (
-                q[i, x] * reward * (torch.eye(9, dtype=torch.float64)[x] - q[i]) / 6
-            )  # - E_q[r grad log q]
+            # - E_q[r grad log q]
+            by_hand[i] -= q[i, x] * reward * (torch.eye(9, dtype=torch.float64)[x] - q[i]) / 6
     assert torch.allclose(gradient("tvd", p, logits), by_hand, rtol=0, atol=1e-12)
     differences = torch.zeros_like(logits)
     for at in np.ndindex(6, 9):

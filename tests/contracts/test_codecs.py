@@ -136,9 +136,8 @@ def test_a_run_that_packs_is_forked_and_told(name: str, settings: dict) -> None:
     assert trace.steps[-1].cache[0].kept_bytes(n) == kept + sum(
         entry * (n - store.packed) for store in stores
     )
-    packed = kept + sum(
-        entry * (stop - store.packed) for store in stores
-    )  # a codec may leave a layer as it is
+    # a codec may leave a layer as it is
+    packed = kept + sum(entry * (stop - store.packed) for store in stores)
     assert words["whole"] > n - stop and 0.8 < words["bits"] / 64 * 3 * entry * stop / packed < 1.2
     read = [Passes(trace.header).cost(x) for x in (trace.prefill.passes[0], trace.steps[-1].passes[-1])]
     full = [

@@ -160,9 +160,8 @@ def voted(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
     votes = seen.maps[layer][:, :, :, before:, :before].sum(3)  # [B, H_kv, g, n - w]
     padded = torch.nn.functional.pad(votes, (reach, reach))
     near = [padded[..., i : i + before] for i in range(2 * reach + 1)]
-    pooled = (
-        reduce(torch.maximum, near) if policy.pool == "max" else sum(near)
-    )  # in order: equal sums stay equal
+    # in order: equal sums stay equal
+    pooled = reduce(torch.maximum, near) if policy.pool == "max" else sum(near)
     worth = torch.nn.functional.pad(pooled.mean(2), (0, policy.window), value=torch.inf)
     return best(worth, held, policy.chosen + policy.window)
 
@@ -214,9 +213,8 @@ def kept(lane: Lane) -> list[list[list[list[int]]]]:
 
 
 def decoder_of(cell: Cell) -> Decoder:
-    return sharp(
-        cell.number, by=0.8, n_kv_heads=cell.heads, vocab=VOCAB
-    )  # sharper, and weights would be 1 or 0 in float32
+    # sharper, and weights would be 1 or 0 in float32
+    return sharp(cell.number, by=0.8, n_kv_heads=cell.heads, vocab=VOCAB)
 
 
 def text_of(cell: Cell) -> Tensor:
@@ -267,9 +265,8 @@ def noted(policy: Any, whole: Whole, prompt: int) -> Callable[[int, Tensor], Ten
     return read
 
 
-READS = {
-    "tidal_decode": noted
-}  # policies of which a pass does not read all that is kept; the pages of `quest` are larger
+# policies of which a pass does not read all that is kept; the pages of `quest` are larger
+READS = {"tidal_decode": noted}
 
 
 @torch.inference_mode()
@@ -286,9 +283,8 @@ def run(name: str, cell: Cell, rule: Rule | None) -> int:
     )
     if name in READS:
         reference.whole.narrow = READS[name](policies[1], reference.whole, cell.prompt)
-    pieces = text[:, :last].split(
-        1 if lane.policy.banded else last, 1
-    )  # token by token, where a band stands for that
+    # token by token, where a band stands for that
+    pieces = text[:, :last].split(1 if lane.policy.banded else last, 1)
     logits = [reference.read(piece, cut=lane.policy.banded)[:, -1] for piece in pieces]
     assert same(begin(lane, text[:, :last]), logits[-1])
     cuts = 0

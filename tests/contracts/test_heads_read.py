@@ -15,9 +15,8 @@ from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.files import GATES, NETS
 from decodescope.engine.session.method import Method
 
-TAKES = re.compile(
-    r"heads\[|heads\.get\(|Guess\("
-)  # a head from a model; shared code of pipelines does so too
+# a head from a model; shared code of pipelines does so too
+TAKES = re.compile(r"heads\[|heads\.get\(|Guess\(")
 
 
 def takes_heads(part: type[Component]) -> bool:

@@ -81,9 +81,8 @@ READ = toys.PROMPT * 3
 def lane(name: str, settings: dict, decoder: Decoder | None = None, read: int = len(READ), **more) -> Lane:
     made = Lane("target", decoder or toys.pair()[0].decoder, build("policy", name, settings), **more)
     made.policy.equip(made.decoder.heads)
-    made.open = lambda role, needs: Lane(
-        role, made.decoder, build("policy", "keep_all"), needs=needs
-    )  # its own draft model
+    # its own draft model
+    made.open = lambda role, needs: Lane(role, made.decoder, build("policy", "keep_all"), needs=needs)
     made.policy.begin(made.decoder.spec, read)
     return made
 
@@ -108,9 +107,8 @@ def bound(policy: CachePolicy) -> int | None:
 def positions(made: Lane, layer: int) -> list[list[list[int]]]:
     store = made.cache.layers[layer]
     rows = store.positions().expand(-1, made.decoder.spec.n_kv_heads, -1).tolist()
-    return [
-        [sorted(p for p in row if p >= 0) for row in heads] for heads in rows
-    ]  # -1: another head holds more
+    # -1: another head holds more
+    return [[sorted(p for p in row if p >= 0) for row in heads] for heads in rows]
 
 
 @pytest.mark.parametrize("name", registry("policy"))
@@ -232,9 +230,8 @@ def test_bytes_follow_the_entries(name: str, settings: dict) -> None:
         for layer, store in enumerate(made.cache.layers):
             rows = [len(row) for row in positions(made, layer)[0]]
             note = sum(x[0, 0, 0].nbytes for x in store.columns.values()) + (0 if store.in_order else 4)
-            wide = (
-                max(3 * max(rows) // 2, max(rows) + PAGE) + PAGE
-            )  # a page, and room to grow or a pass ahead
+            # a page, and room to grow or a pass ahead
+            wide = max(3 * max(rows) // 2, max(rows) + PAGE) + PAGE
             own = rows if store.heads is None else [n + 2 * HEAD_PAGE for n in rows]
             slots = wide * len(rows) if store.heads is None else sum(own)
             bounds = 0 if store._bounds is None else slots // PAGE

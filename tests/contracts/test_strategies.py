@@ -97,9 +97,8 @@ def test_strategy_that_promises_the_targets_text_keeps_it(name: str, settings: d
         session = toys.decode(toys.method(strategy=(name, settings)), prompt)
         assert session.header.lossless and check(session.sink).ok
         assert session.end.tokens == toys.due(target, prompt)
-        assert target.spec.block_length or toys.same_as_fresh(
-            session.target
-        )  # one that sees a block holds no more
+        # one that sees a block holds no more
+        assert target.spec.block_length or toys.same_as_fresh(session.target)
 
 
 @pytest.mark.parametrize(

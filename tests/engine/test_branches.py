@@ -15,9 +15,8 @@ from decodescope.engine.model.forward.feed import Feed
 
 DOC = toys.prompts(1, 21, seed=4)[0]
 SPECS = {"full": toys.shaped(heads=()), "windowed": toys.shaped(heads=(), windows=(3, None, 4))}
-ENTRY = 2 * (
-    2 * 8 * 8 + 4
-)  # bytes of one in a layer: by KV head, key and value in float64 and where it stands
+# bytes of one in a layer: by KV head, key and value in float64 and where it stands
+ENTRY = 2 * (2 * 8 * 8 + 4)
 
 
 def begun(spec: ModelSpec, tokens: list[int]) -> Branches:

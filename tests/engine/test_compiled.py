@@ -17,9 +17,8 @@ from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.session.method import Method
 from decodescope.engine.session.session import Session
 
-pytestmark = pytest.mark.xdist_group(
-    "compiled"
-)  # what compiles takes a quarter of a minute: once, not in every process
+# what compiles takes a quarter of a minute: once, not in every process
+pytestmark = pytest.mark.xdist_group("compiled")
 METHODS = {  # and whether their passes go straight, which only such do that run compiled
     "plain": (Method(), True),
     "a tree": (Method.named({"drafter": "token_recycling"}), True),

@@ -223,9 +223,8 @@ def test_another_dtype_or_thread_count_or_a_refresh_is_another_measurement(
     here("float32", data_dir=tmp_path, refresh=True)
     assert len(calls) == 4
     (tmp_path / "a file").touch()
-    assert (
-        here("float32", data_dir=tmp_path / "a file") == LAPTOP
-    )  # nowhere to keep it: measured all the same
+    # nowhere to keep it: measured all the same
+    assert here("float32", data_dir=tmp_path / "a file") == LAPTOP
     with pytest.raises(ValueError, match="floating"):
         here("int8", data_dir=tmp_path)
 
@@ -267,9 +266,8 @@ def test_every_listed_machine_has_a_source_and_figures_that_a_machine_can_have()
             and one.source
         )
         cpu = one.memory_bytes is None and name != "v100"
-        assert (
-            50e9 <= one.bandwidth <= 10e12 and 1e12 <= one.peak("float16") <= 5e15
-        )  # bytes, not gigabytes; FLOP, not tera
+        # bytes, not gigabytes; FLOP, not tera
+        assert 50e9 <= one.bandwidth <= 10e12 and 1e12 <= one.peak("float16") <= 5e15
         assert (1 if cpu else 8) <= one.ridge("float16") <= 430, name
         assert one.memory_bytes is None or (
             8e9 <= one.memory_bytes <= 200e9 and 0.01 < one.memory_bytes / one.bandwidth < 1

@@ -97,9 +97,8 @@ def test_a_pass_key_is_said_once_in_as_much_of_the_stories_as_a_prompt_takes(mod
 
 
 def test_an_answer_is_right_if_it_is_the_key_and_counted_by_method() -> None:
-    model = scripted(
-        RULES, max_positions=1024
-    )  # it says 42 to every question mark, nothing behind a full stop
+    # it says 42 to every question mark, nothing behind a full stop
+    model = scripted(RULES, max_positions=1024)
     keys = [
         replace(x, references=(said,))
         for x, said in zip(passkeys.passkeys(TOLD, 3), ("42", "42", "4242"), strict=True)

@@ -364,9 +364,8 @@ def test_an_interrupted_run_keeps_what_it_has_and_goes_on(tmp_path: Path) -> Non
     first = labbench(bench_of(), ASKED, out=out, say=interrupted_at(4))
     assert not first.complete and not out.exists() and [x.question for x in first.rows] == [0, 0, 1, 1, 2, 2]
     assert len(part.read_bytes().splitlines()) == 4, "settings and three questions"
-    part.write_bytes(
-        part.read_bytes() + b'{"question": 3, "rows": [{"quest'
-    )  # it ended in the middle of a line
+    # it ended in the middle of a line
+    part.write_bytes(part.read_bytes() + b'{"question": 3, "rows": [{"quest')
     again: list[str] = []
     second = labbench(bench_of(), ASKED, out=out, resume=True, say=again.append)
     assert again == ["warming up", "question 4 of 5: qa", "question 5 of 5: qa"]

@@ -25,9 +25,8 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.matrix import unpack
 from decodescope.engine.session.load import SHIPPED, find, fingerprint, load, models
 
-loading = importlib.import_module(
-    "decodescope.engine.session.load"
-)  # as an attribute of the engine, `load` is the function
+# as an attribute of the engine, `load` is the function
+loading = importlib.import_module("decodescope.engine.session.load")
 
 
 def refused(name: str | Path, match: str, **how: Any) -> None:
@@ -119,9 +118,8 @@ def test_shards_are_read_through_their_index(tmp_path: Path) -> None:
     shutil.copy(whole / "config.json", folder / "config.json")
     tensors = load_file(whole / "model.safetensors")
     names = sorted(tensors)
-    files = {
-        n: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, n in enumerate(names)
-    }  # q, k, v lie apart
+    # q, k, v lie apart
+    files = {n: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, n in enumerate(names)}
     for file in set(files.values()):
         save_file({n: tensors[n] for n in names if files[n] == file}, folder / file)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))

@@ -37,9 +37,8 @@ from decodescope.engine.model.layers.rope import frequencies
 from decodescope.engine.session.load import SHIPPED, load
 from decodescope.engine.session.method import MethodError
 
-loading = importlib.import_module(
-    "decodescope.engine.session.load"
-)  # as an attribute of the engine, `load` is the function
+# as an attribute of the engine, `load` is the function
+loading = importlib.import_module("decodescope.engine.session.load")
 
 
 def in_shards(folder: Path) -> list[Path]:
@@ -427,9 +426,8 @@ def test_any_config_is_a_model_or_one_sentence(family: str) -> None:
                 assert frequencies(rope).isfinite().all()
 
     check()
-    assert accepted > 5, (
-        "the guard: some configs must describe a model"
-    )  # which come depends on the modules that are loaded
+    # which come depends on the modules that are loaded
+    assert accepted > 5, "the guard: some configs must describe a model"
 
 
 def test_what_does_not_print_stands_in_a_refusal_as_its_escape(tmp_path: Path) -> None:

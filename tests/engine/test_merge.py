@@ -28,9 +28,8 @@ def test_a_target_becomes_a_weighted_sum_and_the_sources_leave(dtype: torch.dtyp
     store = LayerStore(SPEC, 0, batch=B, columns=columns, dtype=dtype)
     store.append(torch.randn(2, B, H, N, D, generator=g).to(dtype), torch.arange(N).expand(B, N))
     store.commit(range(N))
-    store.evict(
-        torch.tensor([0]).expand(B, H, 1)
-    )  # slot 0 now holds position 8, so that a slot is no position
+    # slot 0 now holds position 8, so that a slot is no position
+    store.evict(torch.tensor([0]).expand(B, H, 1))
     store.column("mass").copy_(torch.rand(B, H, N - 1, generator=g))
     store.evicted, store.merged = [], []
     before, mass = (store.kv.clone().double(), store.column("mass").clone())

@@ -210,9 +210,8 @@ def test_where_nothing_is_better_it_is_looked_for_ever_less_often() -> None:
 
 
 def test_a_switch_stands_in_the_trace_and_in_no_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        Executor, "elapsed_us", lambda *marks: 3000.0
-    )  # else another program could be a reason
+    # else another program could be a reason
+    monkeypatch.setattr(Executor, "elapsed_us", lambda *marks: 3000.0)
     world = World(t1=5, t2=3)
     runs = []
     for watched in (True, False):
@@ -253,9 +252,8 @@ def test_a_number_whose_first_pass_takes_very_long_is_timed_once(monkeypatch: py
 
     monkeypatch.setattr("decodescope.engine.decoding.shared.thread_count.pass_us", slow)
     took = timed(toys.pair()[0].decoder, [1, 2], 0.0)
-    assert (
-        passes == [1, 1, 1, 2] and took[2] == [1e9, 1e9] and 0 < took[1][0] < 1e6
-    )  # of one thread its processor's time
+    # of one thread its processor's time
+    assert passes == [1, 1, 1, 2] and took[2] == [1e9, 1e9] and 0 < took[1][0] < 1e6
 
 
 def test_idle_processors_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

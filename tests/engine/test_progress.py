@@ -94,9 +94,8 @@ def test_what_cannot_be_is_refused_before_a_model_is_loaded(
     wrong: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads: list[object] = []
-    home = importlib.import_module(
-        "decodescope.engine.session.run"
-    )  # by its name the package has the function
+    # by its name the package has the function
+    home = importlib.import_module("decodescope.engine.session.run")
     monkeypatch.setattr(home, "loaded", lambda *given: loads.append(given))
     with pytest.raises(Refusal):
         run("lab", **{"text_or_ids": "hello", **wrong})

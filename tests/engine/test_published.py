@@ -275,9 +275,8 @@ def test_hydra_plus_drafts_on_what_was_accepted_alone(tmp_path: Path) -> None:
                 continue
             with torch.inference_mode():
                 h = head.prefix(feature_of(text[:-1])[None])[0, -1]
-                embedded = head.embedding(decoder)[text[-1]][
-                    None
-                ]  # its own: the file has other numbers than the toy
+                # its own: the file has other numbers than the toy
+                embedded = head.embedding(decoder)[text[-1]][None]
                 best = head.logits(head(0, h, embedded)[None], decoder)[0].argsort(descending=True)
             first = [
                 token for token, parent in zip(made[0].tokens, made[0].parents, strict=True) if parent == ROOT

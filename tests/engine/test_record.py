@@ -144,9 +144,8 @@ def test_evictions_are_logged_from_the_prompt_on() -> None:
 def test_fields_keep_as_many_layers_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the first on; what does not fit is left out, the norms stay."""
     n = len(toys.PROMPT)
-    monkeypatch.setattr(
-        record, "ATTENTION", 2 * 4 * (n + 2)
-    )  # two layers of four query heads, up to the third step
+    # two layers of four query heads, up to the third step
+    monkeypatch.setattr(record, "ATTENTION", 2 * 4 * (n + 2))
     steps = toys.decode(count=8, level="fields").sink.steps
     assert [step.fields.layers for step in steps[:3]] == [[0, 1]] * 3 and steps[4].fields.layers == [0]
     assert all(step.fields.attention.size <= record.ATTENTION for step in steps)

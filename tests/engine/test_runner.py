@@ -148,9 +148,8 @@ def test_failed_run_leaves_the_next_one_clean(runner: Runner, monkeypatch: pytes
             raise torch.OutOfMemoryError("tried to allocate")
         return forward(*args)
 
-    monkeypatch.setitem(
-        vars(decoder), "forward", harmed
-    )  # a decoder that others share has none of its own afterwards
+    # a decoder that others share has none of its own afterwards
+    monkeypatch.setitem(vars(decoder), "forward", harmed)
     job, after = runner.submit(session()), runner.submit(session(20))
     assert (
         job.wait(30)

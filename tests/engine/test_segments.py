@@ -46,9 +46,8 @@ def cut(seed: int, k: Tensor, v: Tensor, mask: Tensor) -> list[Dense]:
     """The entries in random segments, in random order; some are empty, some show no row anything."""
     draw = random.Random(seed)
     order = torch.tensor(draw.sample(range(k.shape[2]), k.shape[2]))
-    ends = sorted(
-        draw.choices(range(k.shape[2] + 1), k=draw.randint(0, 5))
-    )  # equal ends: nothing between them
+    # equal ends: nothing between them
+    ends = sorted(draw.choices(range(k.shape[2] + 1), k=draw.randint(0, 5)))
     pieces = [order[a:b] for a, b in zip([0, *ends], [*ends, len(order)], strict=True)]
     segments = [Dense(k[:, :, at], v[:, :, at], mask=mask[:, :, :, at]) for at in pieces]
     segments.append(Dense(k, 100 * v, mask=torch.zeros_like(mask)))

@@ -54,9 +54,8 @@ def broken_at(monkeypatch: pytest.MonkeyPatch, decoder: Decoder, number: int, ha
             else forward(feed, cache, *rest)
         )
 
-    monkeypatch.setitem(
-        vars(decoder), "forward", counted
-    )  # a decoder that others share has none of its own afterwards
+    # a decoder that others share has none of its own afterwards
+    monkeypatch.setitem(vars(decoder), "forward", counted)
     return count
 
 

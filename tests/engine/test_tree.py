@@ -42,9 +42,8 @@ def test_each_pair_of_a_text_and_its_entry_is_covered_once_and_each_entry_is_loa
     for order in orders(60, 5, seed):
         covered: Counter[tuple[int, int]] = Counter()
         loaded = 0
-        paths = [
-            [*path, tree.used + b] for b, path in enumerate(tree.paths().tolist())
-        ]  # each with its pending entry
+        # each with its pending entry
+        paths = [[*path, tree.used + b] for b, path in enumerate(tree.paths().tolist())]
         for group in tree.groups():
             slots = range(1 << 20)[group.slots] if isinstance(group.slots, slice) else group.slots.tolist()
             readers = range(len(paths)) if group.texts is None else group.texts.tolist()

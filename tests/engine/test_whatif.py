@@ -273,9 +273,8 @@ def test_the_judge_s_word_of_a_node_that_it_was_not_asked_about_is_missing_not_g
             if step.trials.ok[last] or last + 1 == len(step.draft.tokens) or not step.trials.p[last]:
                 continue
             try:
-                asked(
-                    judged, step, last, u=0.0
-                )  # so the next node is tested, and no record says what the judge thinks of it
+                # so the next node is tested, and no record says what the judge thinks of it
+                asked(judged, step, last, u=0.0)
             except NeedsRun as no:
                 assert re.search(f"the judge was not asked about node [{last + 2}-9]", str(no))
                 missing += 1

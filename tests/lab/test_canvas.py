@@ -177,9 +177,8 @@ def test_places_show_tokens_masks_and_what_waits(drawn: Drawn) -> None:
                 later |= {place: str(trace.pieces[held[place]])} if ahead else {}
             else:
                 assert (kind, text) == ("open" if place in fill.open else "mask", "▁")
-        assert drawn.page.locator(".later .waits").all_inner_texts() == [
-            *later.values()
-        ]  # behind the text, too
+        # behind the text, too
+        assert drawn.page.locator(".later .waits").all_inner_texts() == [*later.values()]
         assert drawn.page.locator(".key.ahead").is_visible() is bool(later)
         if later:
             said = str(drawn.page.locator(".later").get_attribute("aria-label"))

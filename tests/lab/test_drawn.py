@@ -257,9 +257,8 @@ def test_a_tree_that_is_scrolled_away_is_drawn_when_it_is_back_or_the_run_stands
     drawn.run("() => scrollTo(0, 0)")
     drawn.page.wait_for_function("() => scrollY === 0")
     drawn.run("(step) => (view.push(step), view.seek(1))", steps[4])
-    drawn.page.wait_for_function(
-        f"() => {label} === 'draft tree of step 1'"
-    )  # where a reader stands everything is drawn
+    # where a reader stands everything is drawn
+    drawn.page.wait_for_function(f"() => {label} === 'draft tree of step 1'")
 
 
 def test_a_card_says_which_q_is_which_when_siblings_are_drawn_without_replacement(drawn: Drawn) -> None:

@@ -43,9 +43,8 @@ SYSTEM = {
 }  # where the reader's own colours are forced
 # what is written on the shades of bits
 ON_BITS = {"on-few": ("bits-1", "bits-2"), "bg": ("bits-3", "bits-4"), "on-many": ("bits-5",)}
-QUIET = (
-    "faint",
-)  # of what is disabled, and of what stands in an empty box: the one is exempt, the other repeats a label
+# of what is disabled, and of what stands in an empty box: the one is exempt, the other repeats a label
+QUIET = ("faint",)
 
 
 @pytest.mark.parametrize("palette", [style.LIGHT, style.DARK], ids=["light", "dark"])

@@ -81,9 +81,8 @@ def test_drafting_passes_stand_before_the_check_and_name_their_own_exit() -> Non
     assert drafted
     for record, step in drafted:
         ran = step["depth"]["ran"]
-        entered = ran[-1][0].startswith(
-            "-"
-        )  # then the last token ran through the layers below the check, too
+        # then the last token ran through the layers below the check, too
+        entered = ran[-1][0].startswith("-")
         assert [row[2] for row in ran] == [1] * (len(record.draft.tokens) + entered) + [0]
         last = step["depth"]["exits"][-1]
         assert last["of"] == len(record.draft.tokens) - 1 and ran[last["of"]][0].count("r") == last["depth"]

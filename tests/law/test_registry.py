@@ -28,9 +28,8 @@ HEAT = 1.3
 DRAFTERS = [x for x in toys.variants("drafter") if x[0] != "none"]
 FIRST = toys.representatives("drafter")
 RULES = [name for name, cls in registry("acceptance").items() if cls.lossless]
-WEIGHTS = os.environ.get(
-    "DECODESCOPE_WEIGHTS", ""
-)  # transforms that make the target, joined with +; empty: none
+# transforms that make the target, joined with +; empty: none
+WEIGHTS = os.environ.get("DECODESCOPE_WEIGHTS", "")
 MADE = ("int8 head=true", "head_sensitivity cut=0.3 tokens=128 rounds=2 + int8", "cut_layers skip=a1,f2")
 FREE = {
     "judge": {"threshold": 0.05},

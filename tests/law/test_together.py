@@ -44,9 +44,8 @@ class Walking:
         self.law: dict[Text, float] = {}
 
     def step(self) -> None:
-        self.law = (
-            self.walk.whole()
-        )  # not by rounds: a sampler's state may differ by rounding, since passes are shared
+        # not by rounds: a sampler's state may differ by rounding, since passes are shared
+        self.law = self.walk.whole()
         self.end = "walked"
 
     def finish(self, reason: str) -> None:

@@ -23,9 +23,8 @@ from decodescope.lab.cost.elsewhere import Pricer, Run
 
 BLOCK = 4
 METHOD = toys.method(strategy="block_transformer")
-PROMPTS = [
-    toys.PROMPT[:n] for n in (1, 2, 4, 5, 8, 15)
-]  # some end with a block, the others are padded to one
+# some end with a block, the others are padded to one
+PROMPTS = [toys.PROMPT[:n] for n in (1, 2, 4, 5, 8, 15)]
 
 
 @torch.inference_mode()
@@ -84,9 +83,8 @@ def test_the_token_decoder_holds_one_block_and_the_block_decoder_one_entry_a_blo
         lower, upper = session.target.cache, session.lanes["block_transformer"].cache
         assert [store.n for store in lower.layers] == [1 + (done - 1) % BLOCK] * 3
         assert [store.n for store in upper.layers] == [first + (done - 1) // BLOCK] * 2
-        begins = (
-            len(prompt) - 1 + (done - 1) // BLOCK * BLOCK
-        )  # the prefix stands where the block before it ends
+        # the prefix stands where the block before it ends
+        begins = len(prompt) - 1 + (done - 1) // BLOCK * BLOCK
         assert lower.layers[0].positions()[0, 0].sort().values.tolist() == list(
             range(begins, len(prompt) + done - 1)
         )

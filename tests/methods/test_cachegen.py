@@ -282,9 +282,8 @@ def test_a_cache_without_room_is_one_sentence(saved: Path, monkeypatch: pytest.M
         "ascontiguousarray",
         "isfinite",
     ):  # while it is read, as it is copied, and behind that
-        calls = (
-            iter((getattr(np, step),)) if step == "isfinite" else iter(())
-        )  # the first is of the largest numbers alone
+        # the first is of the largest numbers alone
+        calls = iter((getattr(np, step),)) if step == "isfinite" else iter(())
         monkeypatch.setattr(np, step, lambda *args, calls=calls: next(calls, full)(*args))
         due = r"holds 300 tokens, whose keys and values take \d+ MiB, .* a shorter prompt\.$"
         with pytest.raises(SavedCacheError, match=due):

@@ -102,9 +102,8 @@ def norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tens
 
 def turned(x: torch.Tensor, theta: float, by: float = 1.0) -> torch.Tensor:
     """Rows [T, heads, W] turned by their positions 0, 1, ..., divided by `by`, the halves of a head being the pairs."""
-    angle = (
-        torch.arange(len(x))[:, None] / by * theta ** -(torch.arange(W // 2).double() * 2 / W)
-    )  # [T, W / 2]
+    # [T, W / 2]
+    angle = torch.arange(len(x))[:, None] / by * theta ** -(torch.arange(W // 2).double() * 2 / W)
     a, b = x[..., : W // 2], x[..., W // 2 :]
     cos, sin = angle.cos()[:, None], angle.sin()[:, None]
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)

@@ -78,9 +78,8 @@ def test_the_answer_is_the_best_of_all_spans_and_costs_what_the_formula_says(
         n, session = len(prompt), extracted(prompt, longest=longest, chunk=chunk, normal=normal)
         (step,), due = session.sink.steps, by_hand(prompt, range(n), longest)
         i, k = min(due, key=lambda span: due[span] / (span[1] + 1 if normal else 1))
-        i = next(
-            a for a in range(n) if prompt[a : a + k] == prompt[i : i + k]
-        )  # the same text elsewhere differs by rounding
+        # the same text elsewhere differs by rounding
+        i = next(a for a in range(n) if prompt[a : a + k] == prompt[i : i + k])
         assert step.emitted == [*prompt[i : i + k], END] and session.end.reason == "stop_token"
         width = min(longest, n)
         held = {(a, b + 1): step.spans.losses[a, b] for a in range(n) for b in range(width) if a + b < n}

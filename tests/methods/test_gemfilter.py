@@ -60,9 +60,8 @@ def test_scores_are_the_logs_of_the_attention_that_the_last_token_gives() -> Non
     model = toys.pair()[0]
     probe = Probe(Needs("rows"))
     model.decoder.forward(Feed.causal(LONG, 0), None, probe)
-    logs = (probe.rows[1][0, :, :, -1].double().log() / model.spec.score_scale).sum(
-        (0, 1)
-    )  # [H_kv, g, n] -> [n]
+    # [H_kv, g, n] -> [n]
+    logs = (probe.rows[1][0, :, :, -1].double().log() / model.spec.score_scale).sum((0, 1))
     cut = toys.decode(gem(keep=9, layer=1, kernel=1), prompt=LONG, count=1).sink.prefill.cut
     assert (
         np.allclose(cut.scores - cut.scores[-1], (logs - logs[-1]).numpy(), atol=1e-4)

@@ -57,9 +57,8 @@ def test_error_is_what_lies_along_the_directions_that_are_left_out(decoder: Deco
         for side, (x, y) in {"keys": (other.k, store.k), "values": (other.v, store.v)}.items():
             if side == "keys":
                 x, y = (unrotated(z, table, places, 47) for z in (x, y))
-            rows, back = (
-                widened(z[0].transpose(0, 1).flatten(1)) for z in (x, y)
-            )  # both heads of a token as one vector
+            # both heads of a token as one vector
+            rows, back = (widened(z[0].transpose(0, 1).flatten(1)) for z in (x, y))
             lost = torch.linalg.svdvals(rows)[8:].square().sum()
             assert torch.allclose((rows - back).square().sum(), lost) and lost > 1e-3, (
                 "no 8 of 16 directions lose less"

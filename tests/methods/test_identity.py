@@ -91,9 +91,8 @@ def other(kind: str, base: dict[str, Any]) -> dict[str, dict[str, Any]]:
         for parts in [*SETTINGS.values(), *HEADS.values()]
         if (x := parts.get(kind))
     }
-    named |= {
-        name for name, cls in registry(kind).items() if not getattr(cls, "matches", True)
-    }  # they change greedy text
+    # they change greedy text
+    named |= {name for name, cls in registry(kind).items() if not getattr(cls, "matches", True)}
     return {part[0]: {**base, kind: part} for part in toys.representatives(kind) if part[0] not in named}
 
 
@@ -111,9 +110,8 @@ METHODS: dict[str, dict[str, Any]] = {
 OWN: dict[str, dict[str, Any]] = {"block-transformer": dict(strategy="block_transformer")}
 
 LONGEST = 48  # tokens of a text of the toy
-WEIGHTS = os.environ.get(
-    "DECODESCOPE_WEIGHTS", ""
-)  # transforms that make the target of the long runs, joined with +
+# transforms that make the target of the long runs, joined with +
+WEIGHTS = os.environ.get("DECODESCOPE_WEIGHTS", "")
 # what is made of the toy: numbers in few bits, uneven groups of heads, blocks that are absent
 MADE = (
     "int8 head=true",

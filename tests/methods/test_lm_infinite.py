@@ -145,9 +145,8 @@ def test_a_text_no_longer_than_the_window_is_read_in_full() -> None:
     for window in (len(TEXT) - 1, len(TEXT) + 50):
         made = lane(DECODER, 3, window)
         assert torch.equal(made.forward(Feed.causal(TEXT, 0))[0], whole)
-    less = lane(DECODER, 3, len(TEXT) - 3).forward(Feed.causal(TEXT, 0))[
-        0
-    ]  # the last row is two tokens beyond its window
+    # the last row is two tokens beyond its window
+    less = lane(DECODER, 3, len(TEXT) - 3).forward(Feed.causal(TEXT, 0))[0]
     assert (less[-1] - whole[-1]).abs().max() > 1e-6 and torch.allclose(less[:-1], whole[:-1], atol=1e-10)
 
 

@@ -61,9 +61,8 @@ def test_a_weight_is_off_by_half_a_step_at_most(
         low, high = w.double().unflatten(1, (-1, group)).aminmax(dim=2)
         step = ((high - low) / (2**k - 1)).repeat_interleave(group, 1)
     off = (unpack(rounding(name, **settings).stored(AT, w)).double() - w.double()).abs()
-    rounded = torch.finfo(dtype).eps * (
-        step * 256 + w.double().abs() * 4
-    )  # scale and offset are numbers of the type
+    # scale and offset are numbers of the type
+    rounded = torch.finfo(dtype).eps * (step * 256 + w.double().abs() * 4)
     assert (off <= step / 2 + rounded).all() and off.max() > 0
 
 

@@ -76,9 +76,8 @@ def test_attention_over_a_shared_prefix_is_that_over_copies_of_it() -> None:
         assert torch.allclose(apart, together, atol=1e-5, rtol=1e-5)
         for cache in caches:
             cache.commit([0])
-    block = Feed(
-        tails, len(prompt) + 4 + torch.arange(4).expand(3, -1)
-    )  # several rows of each sequence, with a mask
+    # several rows of each sequence, with a mask
+    block = Feed(tails, len(prompt) + 4 + torch.arange(4).expand(3, -1))
     apart, together = (decoder.forward(block, cache) for cache in caches)
     assert torch.allclose(apart, together, atol=1e-5, rtol=1e-5)
     for a, b in zip(caches[0].layers, caches[1].layers, strict=True):

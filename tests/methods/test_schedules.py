@@ -461,9 +461,8 @@ def test_modelled_times_are_weights_arithmetic_and_context() -> None:
     line = Linear.of(spec, machine)
     assert line.entry == pytest.approx(2 * spec.n_layers * spec.n_kv_heads * spec.head_dim * 2 / 2039e9 * 1e6)
     per_layer = (4 + 2 * 2) * 8 * 32 + 32 * 32 + 3 * 32 * 64
-    assert line.fixed == pytest.approx(
-        2 * (3 * per_layer + 13 * 32) / 2039e9 * 1e6, rel=0.05
-    )  # and the norms
+    # and the norms
+    assert line.fixed == pytest.approx(2 * (3 * per_layer + 13 * 32) / 2039e9 * 1e6, rel=0.05)
     assert line.row == pytest.approx(2 * (3 * per_layer + 13 * 32) / 312e12 * 1e6, rel=0.1)
 
 

@@ -138,9 +138,8 @@ def test_a_smaller_budget_is_the_same_cut_made_from_the_record() -> None:
 
 def test_without_words_the_units_are_tokens_and_the_last_stays() -> None:
     cut = run(known=False, ratio=0.5).prefill.cut
-    assert (
-        cut.unit == "token" and cut.units is None and cut.reason.tolist().count(STAYS) == 2
-    )  # and the one nothing foretells
+    # and the one nothing foretells
+    assert cut.unit == "token" and cut.units is None and cut.reason.tolist().count(STAYS) == 2
     assert len(cut.kept) == len(LONG) - (len(LONG) - 2) // 2 and cut.kept[0] == 0
 
 

@@ -93,9 +93,8 @@ def test_a_tree_made_by_hand() -> None:
     tree = sequoia_tree((0.5, 0.4), 3, 2)
     assert (tree.parents, tree.ranks) == ((ROOT, ROOT, 0), (0, 1, 0))
     assert tree.expected == pytest.approx(2.15)
-    assert sequoia_tree((0.5, 0.4), 3, 1).expected == pytest.approx(
-        1.9
-    )  # no tree has three nodes then: two are best
+    # no tree has three nodes then: two are best
+    assert sequoia_tree((0.5, 0.4), 3, 1).expected == pytest.approx(1.9)
 
 
 def test_acceptance_at_the_rates_yields_what_the_programme_says() -> None:

@@ -91,9 +91,8 @@ class Merging(SpecInfer):
 
     def propose(self, ctx: Context) -> Draft:
         made = super().propose(ctx)
-        keep = [
-            i for i in range(len(made)) if made.tokens[i] not in made.tokens[:i]
-        ]  # one level: all are siblings
+        # one level: all are siblings
+        keep = [i for i in range(len(made)) if made.tokens[i] not in made.tokens[:i]]
         q_row = [made.q_row[i] for i in keep]
         return replace(
             made,

@@ -69,9 +69,8 @@ def test_streaming_in_float32_is_within_its_rounding() -> None:
         lane("streaming_llm", decoder, sinks=2, recent=8),
         Masked(decoder, streaming(2, 8), in_cache=True),
     )
-    assert torch.allclose(
-        made.read(toys.PROMPT), read(reference, toys.PROMPT)[-1], atol=1e-5 * 11
-    )  # logits up to 11
+    # logits up to 11
+    assert torch.allclose(made.read(toys.PROMPT), read(reference, toys.PROMPT)[-1], atol=1e-5 * 11)
     for block in ([3], [1, 4], [5, 9, 2]):
         assert torch.allclose(fed(made, *block), read(reference, block), atol=1e-5 * 11)
 

@@ -30,9 +30,8 @@ def test_a_frozen_scope_lives_on_in_a_converted_notebook(driver: Any, tmp_path: 
     page = driver.new_page(viewport={"width": 1280, "height": 900})
     asked: list[Any] = []
     page.on("request", lambda request: asked.append((request.url, request.frame)))
-    page.route(
-        lambda url: url.startswith("http"), lambda route: route.abort()
-    )  # nbconvert's own page names three scripts
+    # nbconvert's own page names three scripts
+    page.route(lambda url: url.startswith("http"), lambda route: route.abort())
     page.goto(file.as_uri(), wait_until="domcontentloaded")
     frame = page.frame_locator("iframe[title='decoding run']")
     frame.locator(".ds .tree").wait_for()

@@ -18,9 +18,8 @@ from decodescope.lab.course.exercise import RIGHT, Exercise, same_function
 
 from .kernel import NOTEBOOKS
 
-CHAPTERS = [
-    path for path in NOTEBOOKS if int(path.stem[:2]) > 2
-]  # the first two came before and have a form of their own
+# the first two came before and have a form of their own
+CHAPTERS = [path for path in NOTEBOOKS if int(path.stem[:2]) > 2]
 PARTS = ("## Exercise", "## Break it", "## What the paper measured", "## Sources")
 
 

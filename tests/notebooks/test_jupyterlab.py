@@ -23,9 +23,8 @@ from .kernel import DRAWN, NOTEBOOKS, at_home
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("jupyterlab")]  # beside the page's tests
 NEWS = "@jupyterlab/apputils-extension:announcements"  # asks for permission to fetch news
-WHOLE = {
-    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}
-}  # cells out of sight are drawn as well
+# cells out of sight are drawn as well
+WHOLE = {"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}}
 RUN_S = 240
 LONG_MS = 150_000  # for one thing to happen, on a machine that is busy with others
 SLIDER = ".ds input:is(.scrub, .along)"  # of a run, of a comparison

@@ -10,9 +10,8 @@ from .task import Task, ask, pick
 
 KIND = "edit"
 
-SHADES, GOODS = (
-    [word for word in words if article(word).startswith("a ")] for words in (COLOURS, THINGS)
-)  # 'a' fits all
+# 'a' fits all
+SHADES, GOODS = ([word for word in words if article(word).startswith("a ")] for words in (COLOURS, THINGS))
 ASK = {
     "name": (
         "Write this again with {new} instead of {old}.",

@@ -29,9 +29,8 @@ def read_text(name: str, what: str = "prompt file") -> str:
     if len(data) > LARGEST:
         raise Refusal(f"{called} is larger than {size(LARGEST)}, the limit: give a shorter one.")
     try:
-        return data.decode("utf-8").removeprefix(
-            "\ufeff"
-        )  # some editors begin a file with a mark that is no text
+        # some editors begin a file with a mark that is no text
+        return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise Refusal(f"{called} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from None
 

@@ -123,9 +123,8 @@ class Repeat:
         for k, one in enumerate(self._field):
             call = one.calls.pop("")[-1]  # its records are no longer needed
             self._rates[k].append(len(call.tokens) / call.decode_s if call.decode_s else 0.0)
-            self._same[k] &= (
-                call.tokens[: len(self._first[k])] == self._first[k]
-            )  # which may have been stopped before
+            # which may have been stopped before
+            self._same[k] &= call.tokens[: len(self._first[k])] == self._first[k]
         self.rounds += 1
         if self.rounds == self.times:
             self.finish("max_new_tokens")

@@ -79,9 +79,8 @@ def conformal(
     scores, agrees = exit_scores(model, method, texts, max_new_tokens, seed)
     value = capped(bounds(how, scores, agrees, eps))
     passes = scores >= value
-    at = np.where(
-        passes.any(1), passes.argmax(1), len(value)
-    )  # [m], the number of exits for one that never leaves
+    # [m], the number of exits for one that never leaves
+    at = np.where(passes.any(1), passes.argmax(1), len(value))
     wrong = (at < len(value)) & ~np.take_along_axis(agrees, np.minimum(at, len(value) - 1)[:, None], 1)[:, 0]
     return Conformal(
         **foundation(name, kind, knob, method, used, texts, aim),

@@ -126,9 +126,8 @@ class Kept:
 
     def _read(self) -> int:
         """Take over the questions that stand in the file; how many bytes of it are whole lines."""
-        lines = self.part.read_bytes().split(b"\n")[
-            :-1
-        ]  # a line that was being written when the program ended is left out
+        # a line that was being written when the program ended is left out
+        lines = self.part.read_bytes().split(b"\n")[:-1]
         good = 0
         for i, line in enumerate(lines):
             try:

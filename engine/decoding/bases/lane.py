@@ -198,9 +198,8 @@ class Lane(Reader):
             return None
         if self.prompt is not None:
             self._prompted = len(self.tokens) + 1  # it ends with the next token
-        late = (
-            self.cache.waiting or feed.enter
-        )  # its last token may go on later, and reads everything then too
+        # its last token may go on later, and reads everything then too
+        late = self.cache.waiting or feed.enter
         whole = self._prompted if self.prompt is not None or late else 0
         if feed.highest < whole:
             return None

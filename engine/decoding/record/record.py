@@ -37,9 +37,8 @@ from ..values.tops import share, ties, tops, tops_alone
 # numbers of one map of attention mass, by level; a larger one is left out
 MASS = {"counts": 0, "decisions": 1 << 14, "fields": 1 << 20}
 LAWS = 1 << 18  # numbers of the laws that "fields" keeps of one step
-ATTENTION = (
-    1 << 19
-)  # weights that "fields" keeps of one step: of the asked layers as many, from the first on, as fit
+# weights that "fields" keeps of one step: of the asked layers as many, from the first on, as fit
+ATTENTION = 1 << 19
 Held = int | list[list[int]]  # entries by layer and KV head; a number where all hold as many
 
 
@@ -215,9 +214,8 @@ class Recorder:
         held, read = _held(cache, spec), cache.length
         before, was = self._held.get(lane.name), self._read.get(lane.name, 0)
         self._held[lane.name], self._read[lane.name] = held, max(read, was)
-        appended = max(
-            read - was, 0
-        )  # a draft's lane goes back where more guesses were refused than were made since
+        # a draft's lane goes back where more guesses were refused than were made since
+        appended = max(read - was, 0)
         full = spec.kv_bytes(read, cache.layers[0].kv.element_size()) * cache.layers[0].batch
         change = CacheChange(
             lane.name, appended, held if isinstance(held, int) else max(map(max, held)), cache.nbytes, full
@@ -274,9 +272,8 @@ class Recorder:
         seen, room = [], ATTENTION
         for i in layers:
             every = lane.by_row(i, rows, lane.attention(i, rows, before))[0]
-            seen.append(
-                every[:, :, every.shape[2] - len(rows) :]
-            )  # [H_kv, g, R, n], without those that had waited
+            # [H_kv, g, R, n], without those that had waited
+            seen.append(every[:, :, every.shape[2] - len(rows) :])
             room -= seen[-1].numel()
             if room < 0:
                 seen.pop()

@@ -76,9 +76,8 @@ class Recogniser:
             )
         self.stops, self.vocab, self.us = alphabet.stops, alphabet.vocab, 0.0
         self._grammar = readable(text, dialect)
-        bare = {
-            i for i, piece in enumerate(alphabet.pieces) if piece == b"<#%d>" % i
-        }  # ids that stand for no text
+        # ids that stand for no text
+        bare = {i for i, piece in enumerate(alphabet.pieces) if piece == b"<#%d>" % i}
         special = frozenset({*alphabet.marks, *alphabet.stops, *bare})
         self._tokenizer = _tokenizer(tuple(alphabet.pieces), alphabet.stops, special)
         self._lock, self._masks, self._matchers = threading.Lock(), dict[bytes, Tensor](), dict[Path, Any]()

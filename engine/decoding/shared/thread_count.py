@@ -156,9 +156,8 @@ class Lately:
         times = us.sum() / np.interp(rows, ROWS, took[threads]).sum()
         if times < SLOW:
             return None
-        return Slow(
-            min(float(times), 1 / max(1 - missing, 1 / TOO_FAR)), int(rows.max())
-        )  # the one thread that got least
+        # the one thread that got least
+        return Slow(min(float(times), 1 / max(1 - missing, 1 / TOO_FAR)), int(rows.max()))
 
 
 class Threads:

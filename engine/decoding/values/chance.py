@@ -140,9 +140,8 @@ class Rest:
         if self.sums[-1] - share > LITTLE * self._summed:
             self.sums[token:] -= share
         else:  # what is left is little beside what rounding may have taken: sum it anew
-            self.sums = (
-                torch.as_tensor(self.rest, device="cpu").cumsum(0).numpy()
-            )  # numpy's takes twice as long
+            # numpy's takes twice as long
+            self.sums = torch.as_tensor(self.rest, device="cpu").cumsum(0).numpy()
             self._summed = self.sums[-1]
 
 

@@ -79,9 +79,8 @@ class Prompt:
 
     def _weights(self, layer: int, store: LayerStore, of: slice) -> Tensor:
         queries, at = self._queries[layer][:, :, :, of], self._at[layer][of]
-        distance = (
-            torch.tensor(at, device=queries.device)[:, None] - store.positions()[:, :, None]
-        )  # [B, H_kv or 1, w, n]
+        # [B, H_kv or 1, w, n]
+        distance = torch.tensor(at, device=queries.device)[:, None] - store.positions()[:, :, None]
         seen = _seen(self.spec, layer, distance)
         return weights(
             widened(queries), widened(store.k), seen, self.spec.score_scale, self.spec.attn_cap

@@ -51,9 +51,8 @@ def taken(cache: KVCache) -> Scores | None:
         scores = layer.scores[0].float()
         now = torch.zeros(shape[1], cache.length + 1, dtype=torch.bool, device=at.device)
         held = store.positions()[0].expand(shape[1], -1)
-        stays = (
-            now.scatter_(1, held.masked_fill(held < 0, cache.length), True).gather(1, at) & there
-        )  # [H_kv, n]
+        # [H_kv, n]
+        stays = now.scatter_(1, held.masked_fill(held < 0, cache.length), True).gather(1, at) & there
         cut[i] = scores.masked_fill(~stays, torch.inf).amin(1).cpu().numpy()
         if entries is not None:
             head, slot = there.nonzero(as_tuple=True)

@@ -155,9 +155,8 @@ def _entropy_of_softmax(law: Tensor, z: Tensor, p: list[list[float]]) -> list[fl
 
 def _best(p: Tensor) -> tuple[list[list[int]], list[list[float]]]:
     """The TOP largest of each row [P, V], ids and values: the largest first, the lowest id first among equal ones."""
-    best = p.topk(
-        min(TOP + 1, p.shape[1]), -1
-    )  # one more says whether others are equal to the last one shown
+    # one more says whether others are equal to the last one shown
+    best = p.topk(min(TOP + 1, p.shape[1]), -1)
     ids, values = best.indices.tolist(), best.values.tolist()
     for i, (row_ids, row_values) in enumerate(zip(ids, values, strict=True)):
         if len(set(row_values)) < len(row_values):

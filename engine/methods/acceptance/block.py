@@ -70,9 +70,8 @@ class Block(AcceptanceRule):
             p = cursors[i - 1].probs
             q = _law(draft, i - 1)
             p_x, q_x = float(read(p)[x]), float(read(q)[x])
-            w.append(
-                min(1.0, w[-1] * p_x / q_x) if q_x > 0 else 0.0
-            )  # no node is drawn from 0; a record may say so
+            # no node is drawn from 0; a record may say so
+            w.append(min(1.0, w[-1] * p_x / q_x) if q_x > 0 else 0.0)
             if i < n:
                 S.append(float(_excess(cursors[i].probs, w[i], _law(draft, i)).sum()))
                 h.append(S[-1] / (S[-1] + 1 - w[i]) if S[-1] + 1 - w[i] > 0 else 1.0)

@@ -160,9 +160,8 @@ class _Plan(NamedTuple):
             at = ratio.searchsorted(rho)
             return max(0.0, float(below_q[at]) - float(below_p[at]) / rho)  # 1 - b
 
-        over = bisect_left(
-            breaks, True, key=lambda rho: 1 - (m := miss(rho)) ** k <= rho * (1 - m)
-        )  # A <= rho b: exact
+        # A <= rho b: exact
+        over = bisect_left(breaks, True, key=lambda rho: 1 - (m := miss(rho)) ** k <= rho * (1 - m))
         low, high = float(breaks[max(over - 1, 0)]), float(breaks[min(over, len(breaks) - 1)])
         mass_q, mass_p = (float(below[ratio.searchsorted(high)]) for below in (below_q, below_p))
         while low < (middle := (low + high) / 2) < high:

@@ -63,9 +63,8 @@ class HeadSVD(Packing):
 
     def stored(self, spec: ModelSpec, bits: int) -> float:
         wide = self.together * spec.head_dim
-        return bits * self.rank(spec) / wide + 16 / (
-            spec.n_kv_heads * spec.head_dim
-        )  # and the position of a key
+        # and the position of a key
+        return bits * self.rank(spec) / wide + 16 / (spec.n_kv_heads * spec.head_dim)
 
     def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
         where = {"dtype": options.get("dtype", torch.float32), "device": options.get("device", "cpu")}

@@ -146,9 +146,8 @@ class MiniCache(Packing):
 def slerp(u: Tensor, v: Tensor, t: float) -> tuple[Tensor, Tensor]:
     """The unit vectors float [..., D] that lie at `t` on the arc from u to v, unit vectors themselves, and the angles float
     [...] between the two. Where they are parallel, or opposite, there is no one arc: then on the straight line."""
-    angle = 2 * torch.atan2(
-        (u - v).norm(dim=-1), (u + v).norm(dim=-1)
-    )  # exact for small angles, where acos is not
+    # exact for small angles, where acos is not
+    angle = 2 * torch.atan2((u - v).norm(dim=-1), (u + v).norm(dim=-1))
     sine = angle.sin()[..., None]
     line = sine.abs() < 16 * torch.finfo(u.dtype).eps
     safe = sine.masked_fill(line, 1)

@@ -79,8 +79,7 @@ class GemFilter(PromptContext):
         summed as float32."""
         H_kv, _, D = keys.shape
         wide = torch.promote_types(keys.dtype, torch.float32)
-        asked = (
-            queries.to(wide).view(H_kv, -1, D).sum(1)
-        )  # heads that share their keys ask as one: the sum is the same
+        # heads that share their keys ask as one: the sum is the same
+        asked = queries.to(wide).view(H_kv, -1, D).sum(1)
         products = torch.einsum("hd,hnd->n", asked, keys.to(wide))
         return pooled(products, self.kernel, "mean")

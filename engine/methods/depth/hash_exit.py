@@ -57,9 +57,8 @@ class HashExit(Depth):
         self.table = (self.first + step * (ids * self.buckets // spec.vocab)).round().long()
 
     def plan(self, position: int, feed: Feed) -> Skip:
-        read = (
-            feed.tokens[:, feed.logits] if isinstance(feed.logits, list) else feed.tokens
-        )  # those that decide
+        # those that decide
+        read = feed.tokens[:, feed.logits] if isinstance(feed.logits, list) else feed.tokens
         self._rows = self.table[read.to("cpu")].flatten().tolist()
         self._depth = max(self._rows)
         return NOTHING

@@ -55,9 +55,8 @@ class Contrastive(TargetLaw):
         lane = ctx.lanes["amateur"]
         amateur = read_beside(lane, ctx.tokens, draft).to(logits.dtype)
         p, q = logits.log_softmax(-1), (amateur / self.temperature).log_softmax(-1)
-        q.clamp_(
-            min=torch.finfo(q.dtype).min / 4
-        )  # of a token that the amateur gives nothing: p - lambda log q stays a number
+        # of a token that the amateur gives nothing: p - lambda log q stays a number
+        q.clamp_(min=torch.finfo(q.dtype).min / 4)
         floor = p.amax(-1, keepdim=True) + math.log(self.alpha)
         self._lane, self._terms = lane, (p, q, floor[:, 0])
         return (p - self.strength * q).masked_fill_(p < floor, -torch.inf)

@@ -108,18 +108,15 @@ class Nest(TargetLaw):
             return logits
         log_p = logits.log_softmax(-1)
         h = self._scaled(hidden[self._layer][0, : len(logits)].to(self._keys.dtype))
-        d = (h.square().sum(-1, keepdim=True) + self._squares - 2 * h @ self._keys.T).clamp_min_(
-            0
-        )  # [N + 1, M]
-        d, near = d.topk(
-            min(self.neighbours, len(self._keys)), largest=False
-        )  # [N + 1, k], the nearest first
+        # [N + 1, M]
+        d = (h.square().sum(-1, keepdim=True) + self._squares - 2 * h @ self._keys.T).clamp_min_(0)
+        # [N + 1, k], the nearest first
+        d, near = d.topk(min(self.neighbours, len(self._keys)), largest=False)
         heat = self.temperature * math.sqrt(h.shape[-1])
         weights = (-d / heat).softmax(-1).to(logits.dtype)
         kNN = torch.zeros_like(logits).scatter_add_(-1, self._follows[near], weights)
-        ratio = d[:, 0] / d[:, -1].clamp_min(
-            torch.finfo(d.dtype).tiny
-        )  # of equal states 0: they could not be nearer
+        # of equal states 0: they could not be nearer
+        ratio = d[:, 0] / d[:, -1].clamp_min(torch.finfo(d.dtype).tiny)
         z = ((ratio - self.alpha) / self.tau).to(logits.dtype)[:, None]
         law = torch.logaddexp(F.logsigmoid(z) + log_p, F.logsigmoid(-z) + kNN.log())
         self._terms = (log_p.exp(), kNN, z.sigmoid()[:, 0], law.exp())

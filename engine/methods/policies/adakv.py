@@ -44,9 +44,8 @@ class AdaKV(Observed):
     def cut(self, store: LayerStore, worth: Tensor, keep: int, length: int) -> None:
         self.rank(store, worth, length)
         before = length - self.window
-        order = worth[..., :before].argsort(
-            dim=2, descending=True, stable=True
-        )  # the lower of equal ones first
+        # the lower of equal ones first
+        order = worth[..., :before].argsort(dim=2, descending=True, stable=True)
         best = worth.gather(2, order)  # [B, H_kv, n - w], from the best down
         caps = self.caps(best, keep - self.window)
         assert self.settled is not None, "`prompt_end` has set a plan for even heads"
@@ -60,9 +59,8 @@ class AdaKV(Observed):
         """int64 [B, H_kv]: how many entries each head keeps, `mean` of them on average. best: float [B, H_kv, m], what the
         entries of each head are worth, from the best down."""
         batch, heads, m = best.shape
-        joint = (
-            best.flatten(1).argsort(dim=1, descending=True, stable=True)[:, : heads * mean] // m
-        )  # the head of each
+        # the head of each
+        joint = best.flatten(1).argsort(dim=1, descending=True, stable=True)[:, : heads * mean] // m
         wanted = torch.zeros(batch, heads, dtype=torch.long, device=best.device)
         wanted.scatter_add_(1, joint, torch.ones_like(joint))
         caps = (wanted * (1 - self.floor) + self.floor * mean + 1e-9).long()

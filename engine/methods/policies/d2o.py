@@ -121,9 +121,8 @@ class D2O(Scored):
             parts = [rows.sum(3) for _, rows in prompt.tiles(i, store)]  # [B, H_kv, g, n] each
             sums = torch.stack(parts).sum(0)
             store.column("mass").copy_(sums.sum(2))
-            variance = (
-                sums[0].flatten(0, 1).var(-1, correction=0)
-            )  # [H]; sequences that are read together have one prompt
+            # [H]; sequences that are read together have one prompt
+            variance = sums[0].flatten(0, 1).var(-1, correction=0)
             least, most = variance.aminmax()
             self._spread.append(float(((variance - least) / (most - least + 1e-6)).mean()))
         self._kept = self.plan(self._spread, prompt.length)
@@ -158,20 +157,17 @@ class D2O(Scored):
         slots = slots.gather(2, at.gather(2, slots).argsort(2))
         keys = F.normalize(widened(store.k), dim=-1)
         leaving = torch.zeros_like(at, dtype=torch.bool).scatter(2, slots, True)
-        likeness = (
-            keys.gather(2, slots[..., None].expand(-1, -1, -1, keys.shape[3])) @ keys.mT
-        )  # [B, H_kv, e, n]
+        # [B, H_kv, e, n]
+        likeness = keys.gather(2, slots[..., None].expand(-1, -1, -1, keys.shape[3])) @ keys.mT
         stays = likeness.masked_fill(leaving[:, :, None], -torch.inf)
-        target = stays.float().argmax(
-            -1
-        )  # [B, H_kv, e]; of equal keys the first, whatever a product's last bit says
+        # [B, H_kv, e]; of equal keys the first, whatever a product's last bit says
+        target = stays.float().argmax(-1)
         u = stays.gather(3, target[..., None])[..., 0]
         threshold = self._raised(store.layer, u.mean((1, 2)))[:, None, None]
         judged = u if self.merge_norm == "paper" else u.mean(1, keepdim=True)
         merged = (judged >= threshold) & (u >= self.floor)
-        alone = (
-            math.e if self.merge_norm == "paper" else 1.0
-        )  # a target's weight, before all are divided by their sum
+        # a target's weight, before all are divided by their sum
+        alone = math.e if self.merge_norm == "paper" else 1.0
         part = merged * (u.exp() if self.merge_norm == "paper" else torch.ones_like(u))
         total = u.new_full(at.shape, alone).scatter_add(2, target, part)
         weights = part / total.gather(2, target)

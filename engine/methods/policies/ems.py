@@ -124,9 +124,8 @@ class EMS(Scored):
     def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
         for i, store in enumerate(cache.layers):
             if prompt.places(i, self.window):
-                votes = (
-                    prompt.rows(i, store, self.window).sum(2).mean(2)
-                )  # [B, H_kv, n], in the order of the text
+                # [B, H_kv, n], in the order of the text
+                votes = prompt.rows(i, store, self.window).sum(2).mean(2)
                 store.column("local").copy_(F.avg_pool1d(votes, 2 * self.reach + 1, 1, self.reach))
 
     def score(self, store: LayerStore) -> Tensor:
@@ -143,9 +142,8 @@ class EMS(Scored):
         counts = self._counting(scores, store.layer)
         centres = (at < at.amax(-1, keepdim=True) + 1 - self.recent).scatter(2, slots, False)
         keys = F.normalize(widened(store.k), dim=-1)
-        likeness = (
-            keys.gather(2, slots[..., None].expand(-1, -1, -1, keys.shape[3])) @ keys.mT
-        )  # [B, H_kv, e, n]
+        # [B, H_kv, e, n]
+        likeness = keys.gather(2, slots[..., None].expand(-1, -1, -1, keys.shape[3])) @ keys.mT
         u, target = likeness.masked_fill(~centres[:, :, None], -torch.inf).max(-1)  # [B, H_kv, e]
         part = u * (counts.gather(2, slots) & (u >= self.similarity))
         total = u.new_ones(at.shape).scatter_add(2, target, part)

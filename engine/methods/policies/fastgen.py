@@ -149,9 +149,8 @@ class FastGen(CachePolicy):
         reason than its score is protected; kept: bool [5, B, H_kv, n];  chosen: int64 [B, H_kv]."""
         if store.ranked is not None:
             near = store.positions() >= length - self._counts[1]
-            asked = torch.stack(
-                [kept[0], kept[1], kept[1], kept[1] | near, kept[4]]
-            )  # without what is attended most
+            # without what is attended most
+            asked = torch.stack([kept[0], kept[1], kept[1], kept[1] | near, kept[4]])
             leave(
                 store,
                 self._scores(store, length).masked_fill(own_part(asked, chosen), torch.inf),

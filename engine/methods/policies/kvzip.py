@@ -114,9 +114,8 @@ class KVzip(Once):
     def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
         if prompt.length <= self.capacity:
             return
-        worth = torch.cat(
-            [self._seen(cache, prompt, at, end) for at, end in self._pieces(prompt)], -1
-        )  # [L, B, H_kv, m]
+        # [L, B, H_kv, m]
+        worth = torch.cat([self._seen(cache, prompt, at, end) for at, end in self._pieces(prompt)], -1)
         keep = self._best(worth)
         ends = self.sinks, self.window
         for store, seen, stays in zip(
@@ -163,9 +162,8 @@ class KVzip(Once):
     def _best(self, worth: Tensor) -> Tensor:
         """bool, as `worth` [L, B, H_kv, m]: the best of all layers and heads together, `chosen` in the mean of a head."""
         layers, batch, heads, m = worth.shape
-        flat = worth.permute(1, 3, 0, 2).flatten(
-            1
-        )  # [B, m * L * H_kv]: the lower position of equal ones, layer, head
+        # [B, m * L * H_kv]: the lower position of equal ones, layer, head
+        flat = worth.permute(1, 3, 0, 2).flatten(1)
         order = flat.argsort(dim=1, descending=True, stable=True)[:, : layers * heads * self.chosen]
         keep = torch.zeros_like(flat, dtype=torch.bool).scatter(1, order, True)
         return keep.view(batch, m, layers, heads).permute(2, 0, 3, 1)

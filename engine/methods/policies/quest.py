@@ -80,9 +80,8 @@ class Quest(CachePolicy):
         full = least.shape[2]
         own = board.positions // PAGE
         q = widened(q)
-        begun = (
-            board.highest // PAGE - full
-        )  # pages that are full once the draft is read, and the last, are `begun` + 1
+        # pages that are full once the draft is read, and the last, are `begun` + 1
+        begun = board.highest // PAGE - full
         at, board.bounds[layer] = _pages(store, full), full
         tops = bound(q, least[:, :, None].to(q.dtype), most[:, :, None].to(q.dtype))  # [B, H_kv, g, T, full]
         if begun:
@@ -111,9 +110,8 @@ def _ahead(store: LayerStore, q: Tensor, seen: Tensor, inside: Tensor, full: int
     """float [B, H_kv, g, T, 1]: the bound of a page that a draft has filled, for each row by the entries that it sees of it.
     inside: bool [B, R], the entries behind the `full` first pages that are in this one."""
     keys = store.k[:, :, None, full * PAGE :].to(q.dtype)  # [B, H_kv, 1, R, D]
-    sees = (
-        F.pad(seen, (store.n - full * PAGE, 0), value=True)[:, :, 0] & inside[:, None, None]
-    )  # [B, 1, T, R]
+    # [B, 1, T, R]
+    sees = F.pad(seen, (store.n - full * PAGE, 0), value=True)[:, :, 0] & inside[:, None, None]
     least = keys.masked_fill(~sees[..., None], torch.inf).amin(3)  # [B, H_kv, T, D]
     most = keys.masked_fill(~sees[..., None], -torch.inf).amax(3)
     return bound(q[..., None, :], least[:, :, None, :, None], most[:, :, None, :, None])[..., 0]

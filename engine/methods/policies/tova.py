@@ -43,9 +43,8 @@ class TOVA(Scored):
         self.size = budget
 
     def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
-        given = rows[:, :, :, -1].mean(
-            (1, 2)
-        )  # [B, n]: what the newest token gives, in the mean of all heads
+        # [B, n]: what the newest token gives, in the mean of all heads
+        given = rows[:, :, :, -1].mean((1, 2))
         store.column("given").copy_(given[:, None])
 
     def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:

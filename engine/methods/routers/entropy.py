@@ -53,9 +53,8 @@ class Entropy(Router):
 
     def score(self, logits: Tensor) -> float:
         law = logits.double().log_softmax(-1)
-        return float(-(law.exp() * law.clamp_min(-1e4)).sum()) / math.log(
-            2
-        )  # a token that cannot come has no bits
+        # a token that cannot come has no bits
+        return float(-(law.exp() * law.clamp_min(-1e4)).sum()) / math.log(2)
 
     def turn(self, active: Size, scores: list[float], stay: int) -> tuple[float, float, Size]:
         del scores[: -self.window]

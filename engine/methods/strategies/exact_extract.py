@@ -103,9 +103,8 @@ class ExactExtract(Strategy):
         best = next(iter(ranked(read.losses, self.normal, 1)), None)
         if best is None:
             return None
-        answer = passage[
-            best[0] : sum(best)
-        ]  # of places with the same text, which differ by rounding, the first
+        # of places with the same text, which differ by rounding, the first
+        answer = passage[best[0] : sum(best)]
         best = (next(i for i in range(best[0] + 1) if passage[i : i + best[1]] == answer), best[1])
         greedy = read.greedy(int(logits.argmax()), passage, ends)
         losses = [None if x is None else float(read.losses[x[0], x[1] - 1]) for x in (best, greedy)]
@@ -130,16 +129,14 @@ class ExactExtract(Strategy):
         read = Suffixes(n, min(self.longest, s.left, n))
         ids, over = torch.tensor(passage, device=device), torch.tensor(sorted(ends), device=device)
         closing = torch.isin(ids, torch.tensor(sorted(ends | s.stop.tokens), device=device))
-        at = torch.arange(n, device=device)[:, None] + torch.arange(
-            read.losses.shape[1], device=device
-        )  # [n, T]
+        # [n, T]
+        at = torch.arange(n, device=device)[:, None] + torch.arange(read.losses.shape[1], device=device)
         inside = (at < n) & (closing[at.clamp(max=n - 1)].cumsum(1) == 0)
         first = logits.double().log_softmax(0)[ids]  # [n]
         for begin in range(0, n, self.chunk):
             s.between(s.target.name)(begin, n)
-            own, deep = inside[begin : begin + self.chunk].nonzero(
-                as_tuple=True
-            )  # [R] each, suffix by suffix
+            # [R] each, suffix by suffix
+            own, deep = inside[begin : begin + self.chunk].nonzero(as_tuple=True)
             if not len(own):
                 continue
             tokens, visible = ids[begin + own + deep], (own[:, None] == own) & (deep[:, None] >= deep)

@@ -125,9 +125,8 @@ class JointTokens(Strategy):
         started = clock.mark()
         read = len(s.target.tokens)  # the last token, or all that the pass before wrote
         fresh, position = s.tokens[read:], len(s.tokens)
-        logits = s.target.forward(Feed.causal(fresh, read, s.target.decoder.device, logits="last"))[
-            0
-        ]  # [1, V]
+        # [1, V]
+        logits = s.target.forward(Feed.causal(fresh, read, s.target.decoder.device, logits="last"))[0]
         best = s.target.best[-1]
         guesses = self.guesses(s, logits)
         verified = clock.mark()

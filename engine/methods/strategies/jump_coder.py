@@ -141,9 +141,8 @@ class JumpCoder(Strategy):
             return []
         places = lowest(record.first, self.places)
         starts = [run.text.start(at) for at in places]
-        gaps = [
-            Gap(ids[:start], ids[start - 1 :]) for start in starts
-        ]  # what ended the line before ends the new one
+        # what ended the line before ends the new one
+        gaps = [Gap(ids[:start], ids[start - 1 :]) for start in starts]
         out = []
         for at, gap, filled in zip(
             places, gaps, run.infiller.fill(gaps, self.masks, self.passes), strict=True

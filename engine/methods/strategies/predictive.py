@@ -103,9 +103,8 @@ class Predictive(Strategy):
             None if right is None else Ahead.branch(lane, [*s.tokens, draft.tokens[right]], states, right)
         )
         for store in lane.cache.layers[: count - d]:
-            store.rollback(
-                1
-            )  # the branches: what goes on of them is kept apart, and comes back in the next step
+            # the branches: what goes on of them is kept apart, and comes back in the next step
+            store.rollback(1)
         verified = clock.mark()
         emitted, origins, end, verdict, before = settle(s, draft, verdict, at)
         fates = [GOES_ON if i == right else DROPPED for i in range(len(draft))]

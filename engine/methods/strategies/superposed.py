@@ -118,9 +118,8 @@ class Superposed(Strategy):
         lasts = [tokens[-1] if tokens else s.tokens[-1] for tokens, _ in drafts.alive]
         row = Feed.causal(lasts[:1], position, s.target.decoder.device)
         if len(set(lasts)) > 1:
-            every = s.target.decoder.embed_rows(
-                Feed.causal(lasts, position, row.tokens.device)
-            )  # [1, k, d_model]
+            # [1, k, d_model]
+            every = s.target.decoder.embed_rows(Feed.causal(lasts, position, row.tokens.device))
             share = every.new_tensor(drafts.weights())[:, None]
             row.embeds, row.embed_rows = (
                 (every * share).sum(1, keepdim=True),

@@ -111,9 +111,8 @@ class PVTuning(WeightTransform):
         """The best state on the way, as it is stored, all steps, and what the first state was judged; texts int64 [N, T].
         `grids` ends as the last state."""
         whole, history = widened(model), list[Step]()
-        rows = rows[
-            torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
-        ]  # kinds of text lie side by side
+        # kinds of text lie side by side
+        rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]
         seen, held = (rows[:-HELD], rows[-HELD:]) if len(rows) > 2 * HELD else (rows, rows)
         with torch.no_grad():
             dense = logits(whole, held)

@@ -28,9 +28,8 @@ from .attention import TILE, capped, widened
 # rotated once.
 RopeMode = Literal["original", "in_cache", "capped", "inserted", "unrotated"]
 
-_FLASH = getattr(
-    torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None
-)  # gives the logarithm of the sum too
+# gives the logarithm of the sum too
+_FLASH = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
 
 
 class Part(NamedTuple):
@@ -159,13 +158,11 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -
 def joined(parts: Sequence[Part]) -> Part:
     """The part of all these segments together; in whatever order, however they were cut, and empty ones too. Numerators and
     denominators add once they stand against the same maximum; weights stay with their segments."""
-    heights = [
-        part.maximum.detach() + part.denominator.detach().log() for part in parts
-    ]  # log of what each sums to
+    # log of what each sums to
+    heights = [part.maximum.detach() + part.denominator.detach().log() for part in parts]
     highest = torch.stack(heights).amax(0)
-    highest = highest.masked_fill(
-        highest == -torch.inf, 0
-    )  # nobody saw anything: every factor is exp(-inf) then
+    # nobody saw anything: every factor is exp(-inf) then
+    highest = highest.masked_fill(highest == -torch.inf, 0)
     factors = [(part.maximum - highest).exp() for part in parts]
     numerator = reduce(
         torch.add, (part.numerator * factor[..., None] for part, factor in zip(parts, factors, strict=True))

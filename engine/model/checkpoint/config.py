@@ -401,9 +401,8 @@ def _windows(config: Config, name: str, kind: str, layers: int) -> tuple[int | N
         return (_size(config, name, "sliding_window", 4096),) * layers
     if kind in ("gemma2", "gemma3_text"):
         every = 2 if kind == "gemma2" else _size(config, name, "sliding_window_pattern", 6)
-        config.skip(
-            *(["_sliding_window_pattern"] if config.get("layer_types") else [])
-        )  # transformers writes both
+        # transformers writes both
+        config.skip(*(["_sliding_window_pattern"] if config.get("layer_types") else []))
         usual = ["full_attention" if (i + 1) % every == 0 else "sliding_attention" for i in range(layers)]
         return _by_type(
             config.get("layer_types") or usual, _size(config, name, "sliding_window", 4096), name, layers

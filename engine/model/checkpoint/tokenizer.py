@@ -66,9 +66,8 @@ class Tokenizer:
         if self.vocab > _MOST_IDS:
             raise ValueError(f"its largest id is {self.vocab - 1}, more than the limit of {_MOST_IDS - 1}")
         model = table["model"]
-        self._unknown = {self._ids.get(model.get("unk_token")), model.get("unk_id")} - {
-            None
-        }  # any text may become it
+        # any text may become it
+        self._unknown = {self._ids.get(model.get("unk_token")), model.get("unk_id")} - {None}
         self._fakes = self.marks - self._unknown  # those that no plain text may become
         self._tokens: list[str | None] = [None] * self.vocab
         for token, at in self._ids.items():
@@ -200,9 +199,8 @@ class Tokenizer:
             return f"<#{token}>".encode()
         if token in self.added:
             mark = self.added[token]
-            spaces = (
-                self._spaced and mark not in self._special
-            )  # Gemma adds runs of spaces and newlines as tokens
+            # Gemma adds runs of spaces and newlines as tokens
+            spaces = self._spaced and mark not in self._special
             return (mark.replace("▁", " ") if spaces else mark).encode()
         if self._byte_level:
             table = _byte_of()
@@ -271,9 +269,8 @@ class Tokenizer:
     def _marks_in(self, text: str) -> list[Span]:
         """Where a message holds what would be read as a mark of the template."""
         spans = [x.span() for x in pattern_of(self._controls).finditer(text)]
-        read = (
-            self._read_as_marks(text) if self._normalized else []
-        )  # other spellings, which the normalizer makes alike
+        # other spellings, which the normalizer makes alike
+        read = self._read_as_marks(text) if self._normalized else []
         return joined(spans, ((a, b) for a, b, _ in read))
 
     def _read_as_marks(self, text: str) -> list[tuple[int, int, str]]:

@@ -226,9 +226,8 @@ class Decoder:
         """float [B, T, d_model]: token embeddings, or the feed's own vectors where it gives some."""
         x = F.embedding(feed.tokens, self.embed)
         if self.spec.embed_scale != 1:
-            x = x * x.new_tensor(
-                self.spec.embed_scale
-            )  # rounded to the model's type first, as it was trained
+            # rounded to the model's type first, as it was trained
+            x = x * x.new_tensor(self.spec.embed_scale)
         if feed.embeds is not None and feed.embed_rows is not None:
             x = torch.where(feed.embed_rows[None, :, None], feed.embeds.to(x.dtype), x)
         return x
@@ -359,9 +358,8 @@ class _Pass:
         store = self.store_kv(i, qkv)
         q = self._grouped(i, qkv)
         if self.probe is not None and self.probe.needs.queries:
-            last = (
-                self.probe.needs.queries if self.feed.logits == "last" else T
-            )  # which rows of a draft stay is not known yet
+            # which rows of a draft stay is not known yet
+            last = self.probe.needs.queries if self.feed.logits == "last" else T
             self.probe.queries[i] = q[:, :, :, -last:].clone()
         if store is not None and far is not None:
             self._rotate_far(i, far, store)

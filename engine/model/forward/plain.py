@@ -101,9 +101,8 @@ def _joined(
     for i, store in enumerate(cache.layers):
         store.append(kv, feed.positions)
         k, v = store.kv.narrow(3, 0, store.n + store.m).unbind(0)
-        y = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, scale=spec.score_scale
-        )  # [1, K, g * T, D]
+        # [1, K, g * T, D]
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=spec.score_scale)
         if i + 1 < len(layers):
             x, q, kv = compiled.between(i, x, y, cos, sin)
     w = layers[-1]

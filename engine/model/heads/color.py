@@ -23,9 +23,8 @@ class SentenceScorer(Head):
         super().__init__(d=d, rank=rank)
         self.says = Relevance(d, rank)
         nn.init.normal_(self.says.piece.weight, std=rank**-0.5)
-        self.says.asked.load_state_dict(
-            self.says.piece.state_dict()
-        )  # so that their products begin as how like both are
+        # so that their products begin as how like both are
+        self.says.asked.load_state_dict(self.says.piece.state_dict())
         nn.init.normal_(self.says.out.weight, std=0.1)
         nn.init.zeros_(self.says.out.bias)
 

@@ -23,9 +23,8 @@ class ShotPolicies(Head):
         self.shot, self.token = Relevance(d, rank), Relevance(d, rank)
         for policy, bias in ((self.shot, 0.0), (self.token, 2.0)):
             nn.init.normal_(policy.piece.weight, std=rank**-0.5)
-            policy.asked.load_state_dict(
-                policy.piece.state_dict()
-            )  # so that their products begin as how like both are
+            # so that their products begin as how like both are
+            policy.asked.load_state_dict(policy.piece.state_dict())
             nn.init.normal_(policy.out.weight, std=0.1)
             nn.init.constant_(policy.out.bias, bias)
 

@@ -71,9 +71,8 @@ OTHERS: dict[str, type[Head]] = {
 }  # fmt: skip
 # rows of the target's own pass, by slot_tokens.py
 SLOTTED: dict[str, type[Head]] = {x.kind: x for x in (LookAheadTokens, MaskTokens)}
-CACHE: dict[str, type[Head]] = {
-    x.kind: x for x in (PrefixState, SoftPrompt, HeadGates)
-}  # of the KV cache, by cacheparts.py
+# of the KV cache, by cacheparts.py
+CACHE: dict[str, type[Head]] = {x.kind: x for x in (PrefixState, SoftPrompt, HeadGates)}
 NETS = HEADS | OTHERS | SLOTTED | GATES | CACHE
 LARGEST = 1 << 16  # of any size in a config
 MOST_HEADS = 16

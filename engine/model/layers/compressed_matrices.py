@@ -21,9 +21,8 @@ from torch import Tensor
 
 from .matrix import Matrix
 
-BY_OPERATOR = (
-    torch.bfloat16,
-)  # the type in which the operators pay: in others they take ten times as long as the plain way
+# the type in which the operators pay: in others they take ten times as long as the plain way
+BY_OPERATOR = (torch.bfloat16,)
 ROWS = 16  # above so many the operator of Int8 is slower than the plain way
 GROUPS = (32, 64, 128, 256)  # of the operator of Int4
 
@@ -104,9 +103,8 @@ class Int4(Matrix):
     def dense(self) -> Tensor:
         scale, zero = (x[..., None] for x in self.parts["pair"].transpose(0, 1).unbind(-1))
         q = self.numbers().to(self.dtype).unflatten(1, (-1, self.group)) - 8
-        return torch.addcmul(zero, q, scale).flatten(
-            1
-        )  # rounded once, and no product of its own that could overflow
+        # rounded once, and no product of its own that could overflow
+        return torch.addcmul(zero, q, scale).flatten(1)
 
     def numbers(self) -> Tensor:
         """q uint8 [out, in]. What the operator has put in its own order it puts back, as products with unit vectors and with

@@ -33,9 +33,8 @@ class Layer:
     down_bias: Tensor | None = None
     attn_post: Tensor | None = None
     mlp_post: Tensor | None = None
-    _lower: Tensor | None = field(
-        default=None, init=False, repr=False
-    )  # rows of qkv that make keys and values, once packed
+    # rows of qkv that make keys and values, once packed
+    _lower: Tensor | None = field(default=None, init=False, repr=False)
 
     def to(self, **where: torch.dtype | torch.device | str) -> Layer:
         """The same layer with every tensor moved or cast, its packed matrices as plain rows."""

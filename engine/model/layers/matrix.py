@@ -20,9 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-SMALL = (
-    1 << 16
-)  # numbers of a float32 matrix up to which the plain product is no slower: the packed one takes 14 us to start
+# numbers of a float32 matrix up to which the plain product is no slower: the packed one takes 14 us to start
+SMALL = 1 << 16
 READ_ONLY = "This weight is stored in few bits and cannot be written to: store `unpack` of it anew."
 
 

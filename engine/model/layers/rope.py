@@ -22,9 +22,8 @@ def frequencies(rope: Rope) -> Tensor:
     if rope.kind == "llama3":
         wavelength = 2 * math.pi / inv
         low, high = rope.low_freq_factor, rope.high_freq_factor
-        blend = ((rope.original_positions / wavelength - low) / (high - low)).clamp(
-            0, 1
-        )  # 1: leave, 0: divide
+        # 1: leave, 0: divide
+        blend = ((rope.original_positions / wavelength - low) / (high - low)).clamp(0, 1)
         return inv * blend + inv / rope.factor * (1 - blend)
     if rope.kind == "yarn":
         low, high = (

@@ -120,9 +120,8 @@ class Folded(Packed):
     ) -> Part:
         """As of keys and values that stand as they are; keys are unpacked, and then forgotten."""
         k = self.coder.decode(self.block.parts["keys"], "keys")
-        v = self.block.parts["values"]["along"].repeat_interleave(
-            self.directions.together, 1
-        )  # [B, H_kv, T, rank]
+        # [B, H_kv, T, rank]
+        v = self.block.parts["values"]["along"].repeat_interleave(self.directions.together, 1)
         if v.shape[3] == k.shape[3]:
             part = Dense(k=k, v=v).attend(q, mask, scale, cap, weights=weights)
         else:

@@ -125,12 +125,10 @@ def gathered(chosen: Tensor, some: Tensor) -> tuple[Tensor, Tensor] | None:
     most = int(counts.max())
     if not most:
         return None
-    runs = some.to(torch.int8).argsort(dim=2, descending=True, stable=True)[
-        :, :, :most
-    ]  # those that are read come first
+    # those that are read come first
+    runs = some.to(torch.int8).argsort(dim=2, descending=True, stable=True)[:, :, :most]
     own = torch.arange(most, device=some.device) < counts
-    runs = torch.where(
-        own, runs, runs[:, :, :1]
-    )  # a head that reads fewer repeats one of its own, which nobody sees twice
+    # a head that reads fewer repeats one of its own, which nobody sees twice
+    runs = torch.where(own, runs, runs[:, :, :1])
     at = runs[:, :, None, None].expand(*chosen.shape[:4], most)
     return runs, chosen.gather(4, at) & own[:, :, None, None]

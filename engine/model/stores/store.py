@@ -352,9 +352,8 @@ class LayerStore:
             holes = index.sort(dim=2).values  # those below `kept` come first
             dropped = torch.zeros(*index.shape[:2], gone + 1, dtype=torch.bool, device=index.device)
             dropped.scatter_(2, torch.where(holes < kept, gone, holes - kept), True)
-            tail = (
-                dropped[:, :, :gone].to(torch.int8).argsort(dim=2, stable=True) + kept
-            )  # the survivors come first
+            # the survivors come first
+            tail = dropped[:, :, :gone].to(torch.int8).argsort(dim=2, stable=True) + kept
         # rank by rank: survivor r goes to hole r; behind the last survivor both lists name the same dropped slots
         for table, axis in self._tables():
             at, to = beside(tail, table, axis), beside(holes, table, axis)
@@ -401,9 +400,8 @@ class LayerStore:
         if self.evicted is not None:
             stays = keep if present is None else keep | ~present
             self.evicted.append(pos[:, :, : self.n].masked_fill(stays, -1))
-        holes = (~keep & (slot < lengths[..., None])).nonzero(
-            as_tuple=True
-        )  # as many in a head as survivors behind them
+        # as many in a head as survivors behind them
+        holes = (~keep & (slot < lengths[..., None])).nonzero(as_tuple=True)
         tail = (keep & (slot >= lengths[..., None])).nonzero(as_tuple=True)
         for table, axis in self._tables():
             by_entry = table.movedim(0, -1) if axis == 3 else table  # [B, H_kv, S, ...]

@@ -25,9 +25,8 @@ from decodescope.engine.trace.encoding.forks import legs
 from decodescope.engine.trace.records.auxiliary_nodes import acceptable
 from decodescope.engine.trace.records.events import Header, Step, Tops
 
-HIDDEN = (
-    -1e-300
-)  # stands for p of a token that the record does not show: no law's sum notices it, a test does
+# stands for p of a token that the record does not show: no law's sum notices it, a test does
+HIDDEN = -1e-300
 NEAR = 1e-3  # relative: laws are recorded in single precision
 NOBODY = -1  # a token that cannot be told
 

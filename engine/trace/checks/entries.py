@@ -30,20 +30,17 @@ class CacheValidator:
         self._held: np.ndarray | None = None  # int [L, H_kv], as far as it is known
         self._read = self._prompt = 0  # tokens that were taken up, and those of the prompt
         self._gone: set[tuple[int, int, int]] = set()  # (layer, KV head, position); -1: in all of them
-        self._out = np.zeros(
-            (*self._shape, 0), bool
-        )  # the same by layer, KV head and position, but for the rows `_fresh`
+        # the same by layer, KV head and position, but for the rows `_fresh`
+        self._out = np.zeros((*self._shape, 0), bool)
         self._fresh: list[np.ndarray] = []  # int [E, 3] each
         self._followed = True  # whether `_gone` has all of them
         self._report = report
         self.checked = self.judged = 0
         protected = [held_at(zones(header), place) or 0 for place in ("first", "newest")]
-        self._protected = (
-            protected if header.fork is None else [0, 0]
-        )  # before its turn a fork had another policy
-        self._forked = (
-            header.fork is not None
-        )  # the plan of the prompt may be another policy's than the header tells of
+        # before its turn a fork had another policy
+        self._protected = protected if header.fork is None else [0, 0]
+        # the plan of the prompt may be another policy's than the header tells of
+        self._forked = header.fork is not None
         self._once = bool(said(header, "policy").get("once"))
         self._most: np.ndarray | None = (
             None  # int [L, H_kv], entries that the policy's plan allows; -1: any number
@@ -148,9 +145,8 @@ class CacheValidator:
             return
         elif plan is not None and self._once:
             due = np.minimum(plan.entries, self._prompt) + self._read - self._prompt
-            wrong = np.where(
-                self._lacks[:, None], held > due, held != due
-            )  # a layer that lacks entries holds no more
+            # a layer that lacks entries holds no more
+            wrong = np.where(self._lacks[:, None], held > due, held != due)
             if wrong[plan.entries >= 0].any():
                 self._report(where, "its cache does not hold what was planned of the prompt")
         elif plan is not None:

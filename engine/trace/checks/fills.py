@@ -21,9 +21,8 @@ from .pictures import KEPT, PictureValidator, consistent_standins, standing
 from .vetoes import Vetoes
 
 _LAST = 1 << 53  # behind every step
-Due = tuple[
-    int, np.ndarray | None, list[int] | None
-]  # count, bars and anchors, as a selector's knobs give them
+# count, bars and anchors, as a selector's knobs give them
+Due = tuple[int, np.ndarray | None, list[int] | None]
 
 
 def consistent_fill(fill: Fill, vocab: int) -> None:

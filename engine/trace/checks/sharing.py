@@ -70,9 +70,8 @@ class Texts:
         """The nodes of all texts, from those that all read to those of one alone."""
         assert self._paths is not None
         length = len(self._paths[0])
-        due = [
-            (list(range(len(self._paths))), 0, 0)
-        ]  # texts, entries behind the prompt that they share, where a node begins
+        # texts, entries behind the prompt that they share, where a node begins
+        due = [(list(range(len(self._paths))), 0, 0)]
         while due:
             texts, stop, begins = due.pop()
             while len(texts) > 1 and stop < length and len({self._paths[text][stop] for text in texts}) == 1:

@@ -105,9 +105,8 @@ def check_tops(step: Step) -> Iterator[str]:
     assert tops is not None
     known = tops.ids >= 0
     for column, name in enumerate("pq"):
-        total = (
-            np.where(known, getattr(tops, name), 0).sum(axis=1, dtype=np.float64) + tops.rest[:, column]
-        )  # [P]
+        # [P]
+        total = np.where(known, getattr(tops, name), 0).sum(axis=1, dtype=np.float64) + tops.rest[:, column]
         off = abs(total - 1) > TOLERANCE
         if name == "q":
             off &= total > TOLERANCE  # 0: nothing was proposed by chance there

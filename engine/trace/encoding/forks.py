@@ -13,9 +13,8 @@ from ..values.limits import TraceError
 from .typed import read
 
 MOST = 16  # legs of a run
-ANEW = frozenset(
-    {"strategy", "drafter", "schedule", "policy", "codec"}
-)  # another: the models read the text anew
+# another: the models read the text anew
+ANEW = frozenset({"strategy", "drafter", "schedule", "policy", "codec"})
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,8 @@ def _typical(trials: Trials, step: Step, rule: dict[str, Any]) -> _Renewed | Non
         or len(entropies) != len(step.tops.places)
     ):
         return bounded, {}
-    of = dict(
-        zip(step.tops.places.tolist(), entropies, strict=True)
-    )  # every visited place; since 1.1 those with guesses
+    # every visited place; since 1.1 those with guesses
+    of = dict(zip(step.tops.places.tolist(), entropies, strict=True))
     parents = dict.fromkeys(step.draft.parents[node] for node in trials.node)
     return bounded, {"entropy": [of[place] for place in parents]} if parents.keys() <= of.keys() else {}
 

@@ -209,9 +209,8 @@ _OLDER: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-UNNAMED: dict[str, dict[str, Any]] = {
-    "codec": {"name": "unpacked"}
-}  # parts of kinds that an older record does not name
+# parts of kinds that an older record does not name
+UNNAMED: dict[str, dict[str, Any]] = {"codec": {"name": "unpacked"}}
 
 
 def _older(header: Header, kind: str) -> Mapping[str, Any]:

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 # share of the width: accuracy, tokens per pass, speed
 PLACES = ((0.0, 0.6), (0.66, 0.81), (0.85, 1.0))
 ROW = 40  # pixels of a method
-HALF = "rgba({}, {}, {}, 0.5)".format(
-    *(int(ACCEPT[i : i + 2], 16) for i in (1, 3, 5))
-)  # ink can be read on it
+# ink can be read on it
+HALF = "rgba({}, {}, {}, 0.5)".format(*(int(ACCEPT[i : i + 2], 16) for i in (1, 3, 5)))
 NOTHING = "nothing was measured, so there is nothing to draw: run decodescope bench labbench first."
 
 

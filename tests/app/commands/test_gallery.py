@@ -175,9 +175,8 @@ class Visit:
 
     def close(self) -> None:
         self.context.close()
-        asked = [
-            x for x in self.asked if not x.endswith("/favicon.ico")
-        ]  # which a browser asks a server for by itself
+        # which a browser asks a server for by itself
+        asked = [x for x in self.asked if not x.endswith("/favicon.ico")]
         assert asked and all(unquote(x).startswith(unquote(self.base) + "/") for x in asked), asked
         assert not [x for x in self.troubles if "favicon" not in x], self.troubles
 

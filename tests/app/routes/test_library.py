@@ -219,9 +219,8 @@ def test_a_run_that_waited_when_its_server_ended_is_listed_as_not_begun(
         )
         left = waiting.path.with_name(waiting.path.name + PARTIAL)
         assert not listed(client), "here they are going"
-        shelf = TestClient(
-            guarded(RunService("toy", None, play.folder)), base_url=HERE
-        )  # what the next server finds
+        # what the next server finds
+        shelf = TestClient(guarded(RunService("toy", None, play.folder)), base_url=HERE)
         row = listed(shelf)[waiting.run]
         assert row["damage"] == "not begun: its program ended while the run waited" and row["steps"] == 0
         assert row["text"] and shelf.get(f"/ds/run/{waiting.run}").json()["reason"] == "interrupted"

@@ -83,9 +83,8 @@ def test_arrows_walk_along_the_bar_and_the_focus_stays_there(lab: Lab) -> None:
         page.keyboard.press(key)
         page.wait_for_function(f"{SHOWN} == '{name}'")
         assert page.evaluate(FOCUSED) == f"ds-tab-{name}"
-    page.wait_for_selector(
-        f"#ds-page-{all_names[-1]} :is(button, input, select, a[href]):visible"
-    )  # the page has come
+    # the page has come
+    page.wait_for_selector(f"#ds-page-{all_names[-1]} :is(button, input, select, a[href]):visible")
     for _ in range(
         3
     ):  # the switches of size and theme, then what is on the page, not what is hidden behind it

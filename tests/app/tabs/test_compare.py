@@ -129,9 +129,8 @@ def test_three_methods_run_on_one_prompt_and_one_slider_moves_them(lab: Lab) -> 
         and "the same 24 tokens" in rows[2]
     )
     there = "Number(/align=clock&at=([0-9.]+)/.exec(location.hash)?.[1])"
-    page.wait_for_function(
-        f"Math.abs({there} - {at}) < 0.002"
-    )  # it is written a moment after the slider has moved
+    # it is written a moment after the slider has moved
+    page.wait_for_function(f"Math.abs({there} - {at}) < 0.002")
     page.reload()
     drawn(page, 3)
     there = "Number(document.querySelector('#ds-page-compare .along')?.value)"

@@ -42,9 +42,8 @@ def test_what_the_tours_say_of_runs_that_are_not_shipped() -> None:
         "the text is that of the whole cache"
     )
     assert text_of(told("quest")) != text_of(steps)
-    dropping = Method.from_record(
-        record | {"policy": record["policy"] | {"floor": 2.0}}
-    )  # no similarity is as large
+    # no similarity is as large
+    dropping = Method.from_record(record | {"policy": record["policy"] | {"floor": 2.0}})
     assert run(model, dropping, prompt, max_new_tokens=8).text.startswith("Rosa went")
 
 

@@ -143,9 +143,8 @@ def test_what_is_said_of_texts_weighed_by_what_follows() -> None:
         words = [trace.text(x.texts[0].tokens) for x in drawn]
         pieces = [[trace.text([token]) for token in x.texts[0].tokens[:3]] for x in drawn]
     notes = [step.notes or {} for step in steps]
-    law = [
-        {name.partition(" ")[2].strip(): p for name, p in x["aligned"].items()} for x in notes
-    ]  # the blank's name is empty
+    # the blank's name is empty
+    law = [{name.partition(" ")[2].strip(): p for name, p in x["aligned"].items()} for x in notes]
     first = {name.split()[-1]: p for name, p in notes[0]["grammar"].items()}
     says(tour[0], first["bo"], first["g"], first["c"])
     says(tour[1], law[1]["c"])

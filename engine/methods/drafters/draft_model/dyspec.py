@@ -66,9 +66,8 @@ class DySpec(DrawnDrafter):
         tree = ModelTree(ctx)
         value = {}
         gain = {}
-        top = [0.0] * (self.nodes - 1) + [
-            1.0
-        ]  # values of the best slots known so far, a heap: the least of them is the bar
+        # values of the best slots known so far, a heap: the least of them is the bar
+        top = [0.0] * (self.nodes - 1) + [1.0]
         below = {ROOT: 1.0}  # node of the level that was grown last -> value of the slot below it
         for level in range(1, min(self.length, ctx.room) + 1):
             frontier = [node for node, v in below.items() if v >= top[0]]

@@ -73,9 +73,8 @@ class Staged(Drafter):
         """Up to `count` tokens that may follow `text`, the last of which may be drafted."""
         if self.table == "lookup":
             for n in range(min(self.ngram - 1, len(text) - 1), 0, -1):
-                before = [
-                    end for end in self._index.ends(text[-n:])[-2:] if end < len(text)
-                ]  # a text ends with itself
+                # a text ends with itself
+                before = [end for end in self._index.ends(text[-n:])[-2:] if end < len(text)]
                 if before:
                     return text[before[-1] : before[-1] + count]
             return []
@@ -114,9 +113,8 @@ class _Chain:
         fed, rows = [*self.text[read:], *guess], len(guess) + 1
         logits = lane.forward(Feed.causal(fed, read, lane.decoder.device), "draft")[0, -rows:]
         at = Cursor(Draft.chain(guess), logits, lane.best[-rows:], sampler, self.state, len(self.text))
-        verdict = (
-            match(at.draft, at) if at.greedy else one_by_one(at.draft, at, self.chance)
-        )  # the rule `lossless`
+        # the rule `lossless`
+        verdict = match(at.draft, at) if at.greedy else one_by_one(at.draft, at, self.chance)
         assert verdict.token is not None
         lane.commit(list(range(len(fed) - len(guess) + len(verdict.path))), compress=False)
         for place, token in enumerate([*guess[: len(verdict.path)], verdict.token]):

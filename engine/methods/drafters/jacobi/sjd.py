@@ -49,13 +49,11 @@ class SJD(Drafter):
 
     def begin(self, ctx: Context) -> None:
         decoder = ctx.target.decoder
-        wide = torch.promote_types(
-            decoder.dtype, torch.float32
-        )  # the type of logits and of the laws made of them
+        # the type of logits and of the laws made of them
+        wide = torch.promote_types(decoder.dtype, torch.float32)
         self._uniform = torch.full((decoder.vocab,), 1 / decoder.vocab, dtype=wide, device=decoder.device)
-        self._rows = self._uniform.new_empty(
-            0, decoder.vocab
-        )  # [R, V], the target's logits at the first R places
+        # [R, V], the target's logits at the first R places
+        self._rows = self._uniform.new_empty(0, decoder.vocab)
         self._passes: list[int] = []  # of these places
 
     def propose(self, ctx: Context) -> Draft:

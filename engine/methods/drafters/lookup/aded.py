@@ -58,9 +58,8 @@ class Aded(Drafter):
         if len(ctx.tokens) < 2 or ctx.room == 0:
             return Draft()
         root = search((ctx.tokens[-2], ctx.tokens[-1]), self._weights.after, self.depth, self.iterations)
-        kept = sorted(places(root), key=lambda x: -x.visits)[
-            : self.kept
-        ]  # a parent is visited no less than its children
+        # a parent is visited no less than its children
+        kept = sorted(places(root), key=lambda x: -x.visits)[: self.kept]
         ends = [self._likeliest(x) for x in kept]
         at: dict[tuple[int, ...], int] = {(): ROOT}  # path -> node
         nodes: list[Place] = []

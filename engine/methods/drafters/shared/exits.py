@@ -32,9 +32,8 @@ class Watched(Depth):
         self.rule = rule
         self._layers = layers
         self.sound = layers
-        self.gap = (
-            "absent" if rule.gap == "defer" else rule.gap
-        )  # the check is what a drafted token would wait for
+        # the check is what a drafted token would wait for
+        self.gap = "absent" if rule.gap == "defer" else rule.gap
 
     @property
     def whole(self) -> bool:

@@ -37,9 +37,8 @@ class GroupWalk(FeatureWalk):
         output = super().root()
         if self._first is not None:
             self._group = self._first[None]  # [G, k, d]: what the last pass said
-            self._pairs = self._group.new_zeros(
-                1, 0, dtype=torch.bool
-            )  # [G, m]: the pending pairs on the way to each group
+            # [G, m]: the pending pairs on the way to each group
+            self._pairs = self._group.new_zeros(1, 0, dtype=torch.bool)
         self._ways: list[Way] = [(0,)]  # of the rows of the last level
         self._grown = 0
         return output
@@ -59,9 +58,8 @@ class GroupWalk(FeatureWalk):
         row = {node: i for i, node in enumerate(nodes)}
         groups, places = [node[0] for node in nodes], [len(node) - 2 for node in nodes]
         P, R = len(nodes), len(ways)
-        rows = [
-            [row[way], *range(P + i * (k - 1), P + (i + 1) * (k - 1))] for i, way in enumerate(ways)
-        ]  # of each new group
+        # of each new group
+        rows = [[row[way], *range(P + i * (k - 1), P + (i + 1) * (k - 1))] for i, way in enumerate(ways)]
         own = torch.eye(P + R * (k - 1), dtype=torch.bool, device=self._group.device)
         for node, i in row.items():
             own[i, [row[node[:j]] for j in range(2, len(node))]] = True

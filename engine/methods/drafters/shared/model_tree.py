@@ -39,9 +39,8 @@ class ModelTree:
         self.laws: list[Drawn] = []
         self.u: list[float | None] = []
         self._states: dict[int, Any] = {ROOT: ctx.state}  # the sampler's after each node, if it has one
-        self._sees: dict[int, int] = {
-            ROOT: 0
-        }  # node read -> the pending rows that it sees, itself among them, as bits
+        # node read -> the pending rows that it sees, itself among them, as bits
+        self._sees: dict[int, int] = {ROOT: 0}
         self._pending = 0
         self._firsts: dict[
             tuple[int, int], int
@@ -265,9 +264,8 @@ class Siblings:
             self._left -= share
             return tree.put(self._parent, token, self._logits), taken
         node = tree.draw(self._parent, rest, self._logits)
-        taken = min(
-            1.0, float(rest.p[tree.tokens[node]]) / rest.left
-        )  # what is left was summed up, and rounded
+        # what is left was summed up, and rounded
+        taken = min(1.0, float(rest.p[tree.tokens[node]]) / rest.left)
         rest.take(tree.tokens[node])
         return node, taken
 

@@ -83,9 +83,8 @@ def dealt(ends: Sequence[float], worth: np.ndarray, budget: int) -> tuple[float,
     """How many of at most `budget` prompt tokens each place gets so that the sum of ends[v] worth[slots[v]] is largest, and
     that sum. Place by place over all numbers that may be spent: exact, whatever worth is."""
     most = len(worth) - 1
-    spent = (
-        most - np.arange(most + 1)[:, None] + np.arange(budget + 1)
-    )  # [k, b] -> b - k, behind `most` impossible ones
+    # [k, b] -> b - k, behind `most` impossible ones
+    spent = most - np.arange(most + 1)[:, None] + np.arange(budget + 1)
     best, picks = np.zeros(budget + 1), []
     for end in ends:
         options = np.concatenate([np.full(most, -np.inf), best])[spent] + end * worth[:, None]  # [k, b]

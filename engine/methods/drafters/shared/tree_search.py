@@ -37,9 +37,8 @@ class Trigrams:
             (a[whole] * self.base + b[whole]) * self.base + c[whole], return_counts=True
         )
         pairs = codes // self.base
-        order = np.lexsort(
-            (codes, -counts, pairs)
-        )  # of a pair's successors the most frequent first, then by id
+        # of a pair's successors the most frequent first, then by id
+        order = np.lexsort((codes, -counts, pairs))
         self._pairs, self._first = np.unique(pairs, return_index=True)
         self._third, self._counts = (codes % self.base)[order], counts[order]
         self._totals = np.add.reduceat(self._counts, self._first) if len(codes) else counts

@@ -112,9 +112,8 @@ class SequoiaTable:
         for _ in range(depth):
             best, last = [alone], [[0] * size]
             for rate in rates:
-                under = torch.where(
-                    self.best[-1] > -torch.inf, rate * self.best[-1], -torch.inf
-                )  # 0 x inf is no number
+                # 0 x inf is no number
+                under = torch.where(self.best[-1] > -torch.inf, rate * self.best[-1], -torch.inf)
                 whole = torch.where(back > 0, best[-1][back.clamp_min(0)], -torch.inf) + under  # [m, k]
                 most, k = whole.max(1)
                 best.append(most)
@@ -231,9 +230,8 @@ class Beam:
             self.open, best.indices.tolist(), best.values.log().tolist(), strict=True
         ):
             above, level = (0.0, 1) if parent == ROOT else (self.scores[parent], self.depth[parent] + 1)
-            scores = [
-                above + min(log, 0.0) for log in values if log > -torch.inf
-            ]  # no probability is above 1
+            # no probability is above 1
+            scores = [above + min(log, 0.0) for log in values if log > -torch.inf]
             count = len(scores)
             self.tokens += tokens[:count]
             self.parents += [parent] * count

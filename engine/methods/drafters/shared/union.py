@@ -40,9 +40,8 @@ def frequent_prefixes(rows: np.ndarray, nodes: int) -> tuple[list[int], list[int
 
     rows: int [P, L] with equal prefixes side by side; a negative id ends its row
     """
-    new = np.ones(
-        rows.shape, dtype=bool
-    )  # whether a prefix begins here: it differs from that of the row above
+    # whether a prefix begins here: it differs from that of the row above
+    new = np.ones(rows.shape, dtype=bool)
     new[1:] = np.logical_or.accumulate(rows[1:] != rows[:-1], axis=1)
     group = new.cumsum(axis=0) - 1  # [P, L]: which prefix of its level it is
     levels, firsts = np.nonzero((new & (rows >= 0)).T)

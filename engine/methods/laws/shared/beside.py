@@ -16,8 +16,7 @@ def read_beside(lane: Lane, text: list[int], draft: Draft) -> Tensor:
     text by the same tokens get the row of the first of them."""
     at = len(text) - 1
     lane.reach(text[:at])
-    tree = replace(
-        draft, enter=0, states=None, slots=None, entries=None
-    )  # nodes alone, from its first layer on
+    # nodes alone, from its first layer on
+    tree = replace(draft, enter=0, states=None, slots=None, entries=None)
     logits = lane.forward(tree.feed(text[at], at, lane.decoder.device))[0]
     return logits if draft.first_rows is None else logits[draft.first_rows]

@@ -14,9 +14,8 @@ from decodescope.engine.model.forward.executor import guarded
 from decodescope.engine.model.forward.feed import Feed
 
 States = tuple[Tensor, Tensor, Tensor]
-_LAST: WeakKeyDictionary[Decoder, dict[tuple[bytes, int], States]] = (
-    WeakKeyDictionary()
-)  # of each model the last text
+# of each model the last text
+_LAST: WeakKeyDictionary[Decoder, dict[tuple[bytes, int], States]] = WeakKeyDictionary()
 
 
 def states_of(decoder: Decoder, ids: np.ndarray, window: int) -> States:

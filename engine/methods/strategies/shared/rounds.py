@@ -125,9 +125,8 @@ def write(s: State, ahead: Block, count: int) -> Block:
             break
         logits = tree.read([node], keep=True)[0]
     block.tokens = tree.tokens
-    block.laws = [law for law, _ in tree.laws] or [
-        None for _ in tree.tokens
-    ]  # of a chain nothing is taken out
+    # of a chain nothing is taken out
+    block.laws = [law for law, _ in tree.laws] or [None for _ in tree.tokens]
     block.u = tree.u or [None for _ in tree.tokens]
     return block
 

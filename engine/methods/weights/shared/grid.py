@@ -76,9 +76,8 @@ class Grid:
         usual = (self.square / (1 - FALL**self.steps)).sqrt_()
         self.wish.addcdiv_(slope, usual.add_(torch.finfo(slope.dtype).tiny), value=-rate)
         top = 2**self.k - 1
-        wished = (self.q + self.wish).clamp_(
-            -0.5, top + 0.5
-        )  # what lies outside of the grid is not waited for
+        # what lies outside of the grid is not waited for
+        wished = (self.q + self.wish).clamp_(-0.5, top + 0.5)
         self.wish = wished - self.q
         near = wished.round().clamp_(0, top)
         at = (near != self.q).flatten().nonzero()[:, 0]

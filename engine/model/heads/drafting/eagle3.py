@@ -60,9 +60,8 @@ class Eagle3Layer(PairHead):
         )  # fmt: skip
         self.eps = eps * 1e-9
         self.own_embed = nn.Parameter(torch.zeros(own_embed, d)) if own_embed else None
-        self.input_norm = (
-            nn.Parameter(torch.ones(3 * d)) if norm_before_fc else None
-        )  # of the three states together
+        # of the three states together
+        self.input_norm = nn.Parameter(torch.ones(3 * d)) if norm_before_fc else None
         self.state_norms = nn.Parameter(torch.ones(3, d)) if fc_norm else None  # of each of the three
         self.down = Linear(3 * d, rank, bias=False) if rank else None
         self.fuse = Linear(rank or 3 * d, d, bias=False)

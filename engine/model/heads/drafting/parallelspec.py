@@ -86,9 +86,8 @@ class ParallelSpecLayer(PairHead):
             torch.arange(len(rows), device=device), torch.tensor(rows, device=device)
         )
         text = (place == 0) & (slots <= slots[:, None])
-        own = (slots == slots[:, None]) & (
-            place <= place[:, None]
-        )  # its slot, the masks of its group up to it
+        # its slot, the masks of its group up to it
+        own = (slots == slots[:, None]) & (place <= place[:, None])
         q, kv = self.attention.project(x, (slots + place)[None].expand(B, -1), rows[0] + len(rows))
         y = self.layer.block(x + self.attention.mix(q, kv[0], kv[1], text | own))
         return list(y.split(list(rows), 1))

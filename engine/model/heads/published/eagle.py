@@ -185,9 +185,8 @@ def _no_window(stored: Stored) -> None:
     """LoadError if the layer sees a window of the text: ours sees all of it."""
     config = stored.config
     types, window = config.get("layer_types"), config.get("sliding_window")
-    uses = stored.flag(
-        "use_sliding_window", not str(config.get("model_type")).startswith("qwen")
-    )  # Qwen's configs say so
+    # Qwen's configs say so
+    uses = stored.flag("use_sliding_window", not str(config.get("model_type")).startswith("qwen"))
     config.skip("max_window_layers")
     if types not in (None, ["full_attention"]) or (window is not None and types is None and uses):
         raise stored.refusal(
