@@ -25,6 +25,7 @@ def opening(method: Method, run: str, prompt: Sequence[int], recorder: Recorder)
         "parts": method.said(),
         "tellings": {method.acceptance.name: method.acceptance.telling},
         "tells": declared(method.record()),
+        "details": method.details,
         "prompt": torch.tensor(prompt, dtype=torch.int32).numpy(),
         "pieces": recorder.pieces(prompt),
         "levels": recorder.levels,

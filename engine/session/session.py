@@ -126,6 +126,7 @@ class Session(State):
         )
         vocab = vocabulary(self._models)
         self.recorder = Recorder(level, None if model.tokenizer is None else model.tokenizer.piece, layers)
+        self.recorder.forms = m.details
         lanes, stop, self.run_id = (
             self._lanes(vocab, executor),
             ending(model, stop_tokens, stop_texts),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from .checks.beam_search import SearchValidator
 from .checks.copies import copied, copied_problems, read_of
 from .checks.decisions import decided, rule_at
+from .checks.details import UNKNOWN, details_problems
 from .checks.entries import CacheValidator
 from .checks.fills import FillValidator
 from .checks.freed_entries import contradicts
@@ -27,7 +28,6 @@ from .details.labels import check_labels
 from .details.searched import Search, search_problems
 from .details.spans import spans_problems
 from .details.threads import ThreadTree, ThreadValidator
-from .details.units import check_unit
 from .encoding.forks import method_at, read_anew
 from .encoding.frame import encode
 from .file.file import sum_up
@@ -113,7 +113,7 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
         anew, grown, ticks = read_anew(trace.header), 0, TickValidator(trace.header)
         for index, step in enumerate(trace.steps):
             where = f"step {index}"
-            consistent_step(step, index, vocab)
+            consistent_step(step, index, vocab, trace.header.details)
             n = _check_tokens(report, where, step, n)
             _check_decisions(report, where, step, trace.header)
             if index in anew:
@@ -171,6 +171,11 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
         rule = str(rule_at(trace.header, len(trace.steps)).get("name", ""))
         report.notes.append(
             f"The verdicts of the rule {rule!r} were not re-derived: this version has no check for it."
+        )
+    if report.counts[UNKNOWN]:
+        report.notes.append(
+            f"{report.counts[UNKNOWN]} details were not re-derived: the header does not declare them, or names a check that "
+            "this version lacks."
         )
     if report.counts["forced steps"]:
         report.notes.append(
@@ -300,7 +305,7 @@ def _check_tokens(report: Report, where: str, step: Step, n: int | None) -> int 
     return None if step.beams is not None else step.n + len(step.emitted)
 
 
-def _check_decisions(report: Report, where: str, step: Step, header: Header) -> None:  # noqa: C901, PLR0915
+def _check_decisions(report: Report, where: str, step: Step, header: Header) -> None:  # noqa: C901
     if step.forced:
         report.counts["forced steps"] += 1
         return
@@ -346,12 +351,8 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         ):
             report.add(where, problem)
         report.counts["answers"] += len(step.candidates.answers)
-    if step.unit is not None:
-        for problem in check_unit(
-            step.unit, step.emitted, method_at(header, step.step).get("strategy") or {}
-        ):
-            report.add(where, problem)
-        report.counts["lexical units"] += 1
+    for problem in details_problems(header, step, report.counts):
+        report.add(where, problem)
     if step.edits is not None:
         for problem in check_edits(
             step.edits, step.emitted, method_at(header, step.step).get("strategy") or {}

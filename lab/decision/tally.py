@@ -12,17 +12,16 @@ from decodescope.engine.trace.details.labels import Labels, Mention
 from decodescope.engine.trace.details.lines import Infill, Lines, raised
 from decodescope.engine.trace.details.searched import Search
 from decodescope.engine.trace.details.spans import Spans, ranked
-from decodescope.engine.trace.details.units import Unit
 from decodescope.engine.trace.encoding.forks import method_at
 
 from .chosen import chosen, itself
+from .details import details
 from .drawn import drawn
 from .routed import answered, judged
 from .tallies import Row, Tally
 
 Text = Callable[[Sequence[int]], str]
 
-CUT = {"bar": "below the bar", "repeat": "repeats the one before it", "end": "behind the end of the text"}
 REFUSED = {
     "parse": "the program would not parse",
     "unneeded": "imports what nobody lacks",
@@ -49,8 +48,8 @@ NEAR = 0.1  # probability from which an edit that was not made is listed
 def tally(header: Header, step: Step, text: Text) -> Tally | None:
     """The tally of a step, None where its strategy keeps no such record. text: of ids"""
     knobs = method_at(header, step.step).get("strategy") or {}
-    if step.unit is not None:
-        return unit(step.unit, float(knobs.get("beta", 0)), text)
+    if (declared := details(header, step, text)) is not None:
+        return declared
     if step.joint is not None:
         return joint(step.joint, text)
     if step.lines is not None:
@@ -70,20 +69,6 @@ def tally(header: Header, step: Step, text: Text) -> Tally | None:
     if itself(step):
         return chosen(step, text)
     return None if step.labels is None else labels(step.labels)
-
-
-def unit(u: Unit, beta: float, text: Text) -> Tally:
-    """A lexical unit: the longest run of foreseen tokens that reaches the bar."""
-    card = Tally("A lexical unit", f"{u.taken} of {len(u.tokens)} foreseen taken", "p", "beta")
-    for k, (token, p) in enumerate(zip(u.tokens, u.p, strict=True)):
-        tested = 0 < k < u.taken or (k == u.taken and u.cut == "bar")
-        word = "taken" if k < u.taken else CUT.get(u.cut, u.cut) if k == u.taken else "behind it"
-        card.rows.append(Row(text([token]), p, beta if tested else None, k < u.taken, word))
-    card.lines.append(
-        "The first token comes from the text's last row and always stands, the others from placeholders."
-    )
-    card.lines.append("The longest run is taken in which each has at least beta.")
-    return card
 
 
 def joint(j: Joint, text: Text) -> Tally:

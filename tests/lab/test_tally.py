@@ -20,14 +20,7 @@ from decodescope.lab.wire.messages import messages, most_nodes, wire_of
 from .drawn import Drawn, told
 
 FIELDS = {
-    "lexical_units": "unit",
-    "joint_tokens": "joint",
-    "edit_tags": "edits",
-    "jump_coder": "lines",
-    "aligned": "drawn",
-}
-FIELDS = {
-    "lexical_units": "unit",
+    "lexical_units": "details",
     "joint_tokens": "joint",
     "edit_tags": "edits",
     "jump_coder": "lines",
@@ -69,9 +62,10 @@ def test_every_step_tells_what_decided_and_it_follows(name: str) -> None:
 
 def test_a_record_that_took_too_much_does_not_follow() -> None:
     trace = run("lexical_units")
-    step = next(x for x in trace.steps if x.unit is not None and x.unit.cut == "bar")
-    assert step.unit is not None
-    forged = replace(step, unit=replace(step.unit, taken=step.unit.taken + 1))
+    step = next(x for x in trace.steps if "bar" in x.detail("lexical_unit").columns["outcome"])
+    unit = step.detail("lexical_unit")
+    words = ["taken" if word == "bar" else word for word in unit.columns["outcome"]]
+    forged = replace(step, details=[replace(unit, columns={**unit.columns, "outcome": words})])
     assert not all(row.follows for row in of(trace, forged).rows)
     trace = run("edit_tags")
     step = trace.steps[0]
@@ -128,8 +122,10 @@ def test_a_line_is_inserted_where_enough_lines_gain() -> None:
 def test_rows_without_room_wait_until_they_are_asked_for() -> None:
     trace = run("lexical_units")
     step = replace(trace.steps[0])
-    assert step.unit is not None
-    step.unit = replace(step.unit, tokens=step.unit.tokens[:1] * 99, p=[0.125] * 99, taken=1, cut="bar")
+    unit = step.detail("lexical_unit")
+    words = ["first", "bar", *["behind"] * 97]
+    columns = {"token": unit.columns["token"][:1] * 99, "p": [0.125] * 99, "outcome": words}
+    step.details = [replace(unit, columns=columns)]
     long = Trace()
     long.header, long.prefill, long.steps = trace.header, trace.prefill, [step]
     assert "rows" in next(m for m in messages(long) if m["kind"] == "step")["tally"]

@@ -11,7 +11,6 @@ import toys
 from decodescope.engine import MethodError
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.details.units import Unit, check_unit, taken
 
 SMALL = toys.model(toys.decoder(toys.shaped(vocab=16, pad_token=7), 5, torch.float64, sharp=2.5))
 PROMPT = [1, 3, 2]
@@ -71,15 +70,17 @@ def test_what_is_taken_reaches_the_bar_and_what_is_refused_is_named() -> None:
     cuts = set()
     for beta in (0.3, 0.5, 0.7):
         for step in units(beta=beta).sink.steps:
-            unit = step.unit
-            assert (
-                all(p >= beta for p in unit.p[1 : unit.taken]) and step.emitted == unit.tokens[: unit.taken]
-            )
-            if unit.cut == "bar":
-                assert unit.p[unit.taken] < beta
-            if unit.cut == "repeat":
-                assert unit.tokens[unit.taken] == unit.tokens[unit.taken - 1] and unit.p[unit.taken] >= beta
-            cuts.add(unit.cut)
+            unit = step.detail("lexical_unit")
+            tokens, p, outcomes = (unit.columns[name] for name in ("token", "p", "outcome"))
+            taken = unit.values["taken"]
+            assert all(x >= beta for x in p[1:taken]) and step.emitted == tokens[:taken]
+            assert outcomes[:taken] == ["first", *["taken"] * (taken - 1)]
+            cut = outcomes[taken] if taken < len(tokens) else "all"
+            if cut == "bar":
+                assert p[taken] < beta
+            if cut == "repeat":
+                assert tokens[taken] == tokens[taken - 1] and p[taken] >= beta
+            cuts.add(cut)
     assert {"bar", "repeat"} <= cuts, "the test needs both reasons"
 
 
@@ -107,22 +108,43 @@ def test_a_stop_token_within_a_unit_ends_the_text() -> None:
 
 def test_check_finds_a_unit_that_its_bar_does_not_give() -> None:
     session = units(beta=0.5)
-    step = next(x for x in session.sink.steps if x.unit.cut == "bar")
-    for change in (
-        dict(taken=step.unit.taken + 1),
-        dict(p=[1.0] * len(step.unit.p)),
-        dict(cut="all"),
-        dict(p=[]),
-    ):
+    place = next(x.step for x in session.sink.steps if "bar" in x.detail("lexical_unit").columns["outcome"])
+    unit = session.sink.steps[place].detail("lexical_unit")
+    outcomes, taken = unit.columns["outcome"], unit.values["taken"]
+    longer = [*outcomes[:taken], "taken", *outcomes[taken + 1 :]]
+    changes = [
+        dict(values={"taken": taken + 1}),
+        dict(columns={**unit.columns, "outcome": longer}),
+        dict(columns={**unit.columns, "outcome": longer}, values={"taken": taken + 1}),
+        dict(columns={**unit.columns, "p": [1.0] * len(outcomes)}),
+        dict(columns={**unit.columns, "outcome": [*outcomes[:taken], "repeat", *outcomes[taken + 1 :]]}),
+        dict(columns={**unit.columns, "outcome": ["behind", *outcomes[1:]]}),
+        dict(columns={**unit.columns, "p": []}),
+        dict(columns={**unit.columns, "token": [-1, *unit.columns["token"][1:]]}),
+        dict(columns={**unit.columns, "other": outcomes}),
+    ]
+    for change in changes:
         wrong = copy.deepcopy(session.sink)
         for name, value in change.items():
-            setattr(wrong.steps[step.step].unit, name, value)
+            setattr(wrong.steps[place].details[0], name, value)
         assert not check(wrong).ok, change
-    unit = Unit([1, 2], [0.1, 0.9], 2, "all")
-    assert list(check_unit(unit, [1, 2], {"beta": 0.5, "repeats": False})) == []
-    assert taken([1, 1], [0.1, 0.9], 0.5, False) == (1, "repeat") and taken(
-        [1, 1], [0.1, 0.9], 0.5, True
-    ) == (2, "all")
+
+
+def test_check_finds_a_repeat_that_was_taken() -> None:
+    session = units(beta=0.3, repeats=True)
+    detail = [x.detail("lexical_unit") for x in session.sink.steps]
+    repeats = [
+        a == b and word == "taken"
+        for x in detail
+        for a, b, word in zip(
+            x.columns["token"], x.columns["token"][1:], x.columns["outcome"][1:], strict=False
+        )
+    ]
+    assert any(repeats), "the test needs a repeat that is taken"
+    assert check(session.sink).ok
+    wrong = copy.deepcopy(session.sink)
+    wrong.header.method["strategy"]["repeats"] = False
+    assert not check(wrong).ok
 
 
 def test_a_model_without_a_padding_token_needs_a_placeholder() -> None:

@@ -15,6 +15,7 @@ from decodescope.engine.trace.details.answered import Candidate, Candidates
 from decodescope.engine.trace.details.edited import Edits, Tagged
 from decodescope.engine.trace.details.joined import Joint
 from decodescope.engine.trace.details.searched import Rollout, Search
+from decodescope.engine.trace.details.shapes import TallyDetail
 from decodescope.engine.trace.details.spans import Spans
 from decodescope.engine.trace.details.switched import Block, Switch
 from decodescope.engine.trace.records.choices import Choice
@@ -41,7 +42,6 @@ from decodescope.engine.trace.records.events import (
     Threads,
     Tops,
     Trials,
-    Unit,
     Veto,
 )
 
@@ -145,7 +145,9 @@ def everything_step(k: int, n: int) -> Step:
         [-1, 4], [-1, 0], ["", "stop_token"], [[4, 5], []], [[0.75, 0.25], []], [2, 1], [0.5, 0.5]
     )
     step.search.rollouts = [Rollout(1, [4], [True, False], 0)]
-    step.unit = Unit([6, 7, 8], [0.5, 0.9, 0.25], 2, "bar")
+    step.details = [
+        TallyDetail("unit", {"token": [6, 7], "p": [0.5, None], "outcome": ["taken", "bar"]}, {"bar": 0.3})
+    ]
     step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
     step.fill = Fill(
         *(9, 4, [9, 11], np.array([9, 10], "<i4"), np.array([3, 4], "<i4"), np.array([0.5, 0.25], "<f4")),

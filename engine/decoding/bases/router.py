@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ from decodescope.engine.core.activity import Activity
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace.details.answered import Bet, Candidate, Compared
+from decodescope.engine.trace.details.declarations import Form
 from decodescope.engine.trace.details.looked import Look, Looked
 from decodescope.engine.trace.details.switched import Size
 from decodescope.engine.trace.records.events import Piece
@@ -71,6 +72,7 @@ class Router(Component):
     by:     of answers: how the score follows from the record, for its check (engine/trace/details/answered.py);
             above: whether a
             score of at least tau keeps an answer, else one of at most tau
+    details: name -> what the details of that name mean, as a strategy has them
     """
 
     kind = "router"
@@ -78,6 +80,7 @@ class Router(Component):
     judges: ClassVar[bool] = False
     by: ClassVar[str] = ""
     above: ClassVar[bool] = True
+    details: ClassVar[Mapping[str, Form]] = {}
     tau: float
 
     @property

@@ -15,10 +15,10 @@ from decodescope.engine.trace.details.edited import Edits
 from decodescope.engine.trace.details.labels import Labels
 from decodescope.engine.trace.details.lines import Lines
 from decodescope.engine.trace.details.searched import Search
+from decodescope.engine.trace.details.shapes import Detail
 from decodescope.engine.trace.details.spans import Spans
 from decodescope.engine.trace.details.switched import Switch
 from decodescope.engine.trace.details.threads import Threads
-from decodescope.engine.trace.details.units import Unit
 from decodescope.engine.trace.records.choices import Choice
 from decodescope.engine.trace.records.events import Beams, EndReason, Fill, Iteration, Joint, Piece
 
@@ -166,7 +166,7 @@ class Move:
     commit_us: float = 0.0
     beams: Beams | None = None
     threads: Threads | None = None
-    unit: Unit | None = None
+    details: list[Detail] | None = None
     labels: Labels | None = None
     lines: Lines | None = None
     iteration: Iteration | None = None

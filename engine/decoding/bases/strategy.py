@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.trace.details.declarations import Form
 
 if TYPE_CHECKING:
     from .state import Move, State
@@ -23,6 +24,8 @@ class Strategy(Component):
     lossless: whether the text keeps the target's law;  changes: if not, why the text may differ, in a few words
     verdicts: whether a step is a draft, its tests by the acceptance rule and a token of the target's own, so that a record
               tells its verdict again, and one can be forced
+    details:  name -> what the details of that name mean that its moves record (`engine/trace/details`): the trace's header
+              carries this, and check, explanation, page, notebook and exported file read it there
     """
 
     kind = "strategy"
@@ -32,6 +35,7 @@ class Strategy(Component):
     verdicts: ClassVar[bool] = False
     lossless: ClassVar[bool] = True
     changes: ClassVar[str] = ""
+    details: ClassVar[Mapping[str, Form]] = {}
 
     def says(self) -> dict[str, Any]:
         return {"uses": sorted(self.uses), "verdicts": self.verdicts}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import sub
 from typing import Any
@@ -15,6 +15,9 @@ from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
+from decodescope.engine.trace.details.consistency import token_ids
+from decodescope.engine.trace.details.declarations import Form
+from decodescope.engine.trace.details.levels import kept_at
 from decodescope.engine.trace.records.events import (
     LEVELS,
     Augmented,
@@ -63,6 +66,7 @@ class Recorder:
         self._peak: dict[str, int] = {}
         self._beside: dict[str, int] = {}  # lane -> what stands beside its entries, so much of it was told
         self._fields: Fields | None = None
+        self.forms: Mapping[str, Form] = {}  # what the details of the present method mean
 
     @property
     def decisions(self) -> bool:
@@ -145,6 +149,7 @@ class Recorder:
             else replace(move.beams, candidates=None, pruned=None),
             threads=move.threads,
             labels=move.labels,
+            details=kept_at(self.level, move.details or (), self.forms) or None,
             iteration=move.iteration,
         )
         for done in passes:
@@ -203,6 +208,7 @@ class Recorder:
                 **(step.sampler or {}),
                 **(s.sampler.weighs(move.logits[0], move.sampler_state) or {}),
             } or None
+        shown += token_ids(step.details or (), self.forms)
         step.pieces = self.pieces(shown) or None
 
     def cache(self, s: State) -> list[CacheChange]:
@@ -437,9 +443,6 @@ def column_map(lane: Lane) -> np.ndarray:
 def _taken(step: Step, move: Move) -> list[int]:
     """Put into the step what its strategy recorded itself; the ids that stand in it."""
     shown: list[int] = []
-    if move.unit is not None:
-        step.unit = move.unit
-        shown += move.unit.tokens
     if move.lines is not None:
         step.lines = move.lines
         shown += [*move.lines.written, *(x for infill in move.lines.infills for x in infill.tokens)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import torch
 
 from decodescope.engine.core.component import component, param
@@ -13,9 +15,56 @@ from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.decoding.shared.plain import drawn
 from decodescope.engine.decoding.values.tops import share
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.trace.details.units import Unit, taken
+from decodescope.engine.trace.details.declarations import (
+    DetailColumn,
+    Outcome,
+    Relation,
+    Sentence,
+    TallyForm,
+)
+from decodescope.engine.trace.details.shapes import TallyDetail
 
 from .shared.written import token_of
+
+UNIT = TallyForm(
+    title="A lexical unit",
+    number="p",
+    bar="beta",
+    value="p",
+    says=[Sentence("{taken} of {rows} foreseen taken")],
+    row=[Sentence("{token}")],
+    outcomes={
+        "first": Outcome(True, "", [Sentence("taken")]),
+        "taken": Outcome(
+            True,
+            "beta",
+            [Sentence("taken")],
+            [Relation("token != before(token)", given={"repeats": False})],
+        ),
+        "bar": Outcome(False, "beta", [Sentence("below the bar")]),
+        "repeat": Outcome(
+            False,
+            "",
+            [Sentence("repeats the one before it")],
+            [Relation(x) for x in ("token == before(token)", "repeats == 0", "p >= beta")],
+        ),
+        "end": Outcome(False, "", [Sentence("behind the end of the text")]),
+        "behind": Outcome(False, "", [Sentence("behind it")]),
+    },
+    lines=[
+        Sentence(
+            "The first token comes from the text's last row and always stands, the others from placeholders."
+        ),
+        Sentence("The longest run is taken in which each has at least beta."),
+    ],
+    columns=[DetailColumn("token", "token"), DetailColumn("p", "number"), DetailColumn("outcome", "text")],
+    values=[DetailColumn("taken", "number")],
+    order=["first", "taken*", "bar|repeat|end?", "behind*"],
+    relations=[Relation("p >= 0"), Relation("p <= 1")],
+    totals=[Relation("taken == emitted")],
+    emits="token",
+    counted="lexical units",
+)
 
 
 @component
@@ -38,6 +87,7 @@ class LexicalUnits(Strategy):
     uses = frozenset({"context", "policy", "codec", "sampler"})
     lossless = False
     changes = "tokens that the model is sure of are taken unread"
+    details: ClassVar = {"lexical_unit": UNIT}
 
     rows: int = param(4, low=1, high=16, unit="tokens", help="placeholders behind the text")
     beta: float = param(
@@ -67,21 +117,39 @@ class LexicalUnits(Strategy):
         first = len(unread) - 1
         logits = s.target.forward(feed)[0][first:]  # [1 + placeholders, V]
         verified = clock.mark()
-        unit, states = self.unit(s, logits, s.target.best[first:])
-        count, end = s.cut(unit.tokens[: unit.taken])
-        if count < unit.taken:
-            unit.taken, unit.cut = count, "end"
-        emitted, before = unit.tokens[:count], s.sampler_state
+        tokens, states = self.unit(s, logits, s.target.best[first:])
+        p = share(logits, tokens)
+        outcomes = self.outcomes(tokens, p)
+        taken = sum(UNIT.outcomes[word].holds for word in outcomes)
+        count, end = s.cut(tokens[:taken])
+        if count < taken:
+            outcomes[count:] = ["end", *["behind"] * (len(tokens) - count - 1)]
+        emitted, before = tokens[:count], s.sampler_state
+        columns: dict[str, list[Any]] = {"token": tokens, "p": p, "outcome": outcomes}
+        unit = TallyDetail("lexical_unit", columns, {"taken": count})
         s.target.commit(list(range(len(unread))))
         s.tokens += emitted
         s.sampler_state = states[count - 1]
-        return moved(s, emitted, end, started, verified, logits=logits, unit=unit, sampler_state=before)
+        return moved(s, emitted, end, started, verified, logits=logits, details=[unit], sampler_state=before)
 
-    def unit(self, s: State, logits: torch.Tensor, best: list[int]) -> tuple[Unit, list[object]]:
-        """The token of each row of logits [R, V], and how many are taken; the sampler's state behind each token."""
+    def unit(self, s: State, logits: torch.Tensor, best: list[int]) -> tuple[list[int], list[object]]:
+        """The token of each row of logits [R, V], and the sampler's state behind each of them."""
         first, state = drawn(logits[:1], best[0], s.sampler, s.sampler_state, s.chance, len(s.tokens))
         tokens, states = [first, *best[1:]], [state]
         for row, token in zip(logits[1:], best[1:], strict=True):
             states.append(s.sampler.update(states[-1], token, row) if s.sampler.stateful else states[-1])
-        p = share(logits, tokens)
-        return Unit(tokens, p, *taken(tokens, p, self.beta, self.repeats)), states
+        return tokens, states
+
+    def outcomes(self, tokens: list[int], p: list[float]) -> list[str]:
+        """What becomes of each token: taken up to the first that misses the bar, or repeats the one before it."""
+        words = ["first"]
+        for before, token, chance in zip(tokens, tokens[1:], p[1:], strict=False):
+            if words[-1] not in ("first", "taken"):
+                words.append("behind")
+            elif chance < self.beta:
+                words.append("bar")
+            elif not self.repeats and token == before:
+                words.append("repeat")
+            else:
+                words.append("taken")
+        return words

@@ -110,6 +110,7 @@ class Fork(Session):
             )
         self._exactness = worst(m.exactness for m in methods)
         self._tellings = {m.acceptance.name: m.acceptance.telling for m in methods}
+        self._details = {name: form for m in methods for name, form in m.details.items()}
 
     def _calibrations(self, header: Header, method: Method | None) -> dict[str, dict[str, Any]]:
         """kind -> knob -> what is known of the values of the last leg that were calibrated: the run's, where its method and its
@@ -140,6 +141,7 @@ class Fork(Session):
                 header.parts[kind] |= {"calibrated": values} if values else {}
             header.fork, header.lanes = self.story, self._lanes_read
             header.tellings, header.reports = self._tellings, self._reports or None
+            header.details = self._details
             header.forced = any(leg.forced for leg in self._turns.values())
             header.exactness = worst((self._exactness, causes_of(header).exactness))
         assert self._header is not None
@@ -227,6 +229,7 @@ class Fork(Session):
             for kind, part in fresh.method.parts().items()
         }
         self.method = Method(**parts)  # type: ignore[arg-type]  # parts by kind
+        self.recorder.forms = self.method.details
         self.max_new, self.length = leg.max_new, fresh.length
         self.limit, self.limited_by = fresh.limit, fresh.limited_by
         if anew:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -10,6 +10,8 @@ import numpy as np
 from decodescope.engine.core.exactness import VALUES
 
 from ..details.answered import consistent_candidates
+from ..details.consistency import consistent_details, consistent_forms
+from ..details.declarations import Form
 from ..details.drawn import consistent_drawn
 from ..details.edited import consistent_edits
 from ..details.joined import consistent_joint
@@ -79,6 +81,7 @@ def consistent_header(header: Header) -> None:
     _piece_ids(header.pieces, vocab)
     if header.reports is not None:
         consistent_made(header.reports, {"target": header.model, **header.lanes})
+    consistent_forms(header.details)
     for name, telling in header.tellings.items():
         _telling(telling, f"tellings.{name[:20]}")
 
@@ -118,8 +121,9 @@ def consistent_end(end: End, vocab: int) -> None:
     known(end.tokens, vocab, "tokens")
 
 
-def consistent_step(step: Step, index: int, vocab: int) -> None:  # noqa: C901, PLR0915
-    """Everything about a step that can be told without its neighbours; `index` is its place among the steps."""
+def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form]) -> None:  # noqa: C901, PLR0915
+    """Everything about a step that can be told without its neighbours; `index` is its place among the steps,
+    `forms` what the header says of its details."""
     if step.step != index:
         raise TraceError(f"step is {step.step}, where {index} is due")
     counts([step.n, step.drafted, step.accepted], "n, drafted and accepted")
@@ -142,8 +146,8 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:  # noqa: C901, 
     if step.forced and not (min(step.forced) >= 0 and max(step.forced) < nodes):
         raise TraceError(f"forced names a node outside the tree of {nodes}")
     if step.tops is not None:
-        rows = step.iteration is not None or step.unit is not None or step.switch is not None
-        _tops(step.tops, len(step.emitted) - 1 if rows else nodes, vocab)
+        # without a verdict the rows of the pass stand behind the tokens that the step emitted
+        _tops(step.tops, len(step.emitted) - 1 if step.path is None else nodes, vocab)
     if step.fields is not None:
         _whole_laws(step.fields, [] if step.draft is None else step.draft.tokens)
     if step.extra is not None:
@@ -162,6 +166,7 @@ def consistent_step(step: Step, index: int, vocab: int) -> None:  # noqa: C901, 
     consistent_lines(step.lines, vocab)
     if step.fill is not None:
         consistent_fill(step.fill, vocab)
+    consistent_details(step.details or (), forms, vocab)
     consistent_joint(step.joint, vocab)
     consistent_switch(step.switch, vocab)
     consistent_environment(step.environment)

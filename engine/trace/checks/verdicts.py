@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ..records.events import TOP, DraftTree, Step, Tops, Trials
-from ..values.formula import relation
+from ..values.formula import agree, relation
 from .decisions import Decided
 
 # Tops are float32: what is compared with them may differ by their rounding.
@@ -154,7 +154,7 @@ def _relations(tests: Decided, counts: Counter[str]) -> Iterator[str]:
             a, b = tests.value(i, left), tests.value(i, right)
             if a is None or b is None:
                 counts["relations not re-derived"] += 1
-            elif not _HOLDS[sign](a, b, due.within * max(1.0, abs(b))):
+            elif not agree(a, sign, b, due.within):
                 name = left if isinstance(left, str) else "one side"
                 yield f"{name} at {i + 1} is {a:.6g}, but {due.holds}, which gives {b:.6g}"
 
@@ -284,11 +284,6 @@ def _near(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=1e-3, abs_tol=TOLERANCE)
 
 
-_HOLDS: dict[str, Callable[[float, float, float], bool]] = {
-    "==": lambda a, b, within: abs(a - b) <= within,
-    "<=": lambda a, b, within: a <= b + within,
-    ">=": lambda a, b, within: a >= b - within,
-}
 # How the trials settle the path, by the rule's word.
 _PATHS: dict[str, Callable[[Decided, Step], Iterator[str]]] = {
     "walk": _walk,

@@ -21,6 +21,7 @@ VARYING = (
     "tells",
     "parts",
     "tellings",
+    "details",
     "turn",
     "reports",
 )

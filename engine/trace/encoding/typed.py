@@ -6,7 +6,7 @@ A field that the schema does not know is held to the limits and left out: the fi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -107,6 +107,8 @@ def converter(hint: Any) -> Convert:
         return _text
     if origin in (Union, UnionType):
         if NoneType not in inside:
+            if all(is_dataclass(one) for one in inside):
+                return _tagged(inside)
             if inside[0] is float:
                 return _number_or_mapping(inside[1])
             if inside[0] is int:
@@ -120,7 +122,20 @@ def converter(hint: Any) -> Convert:
         return _group(origin, inside[0])
     if origin in (dict, Mapping):
         return _mapping(converter(inside[1]))
-    return _dataclass(hint)
+    return _tagged((hint,)) if hasattr(hint, "shape") else _dataclass(hint)
+
+
+def _tagged(kinds: tuple[Any, ...]) -> Convert:
+    """One of several dataclasses, told apart by their field `shape`."""
+    by_shape = {kind.shape: _dataclass(kind) for kind in kinds}
+
+    def to_one(value: Any, reading: Reading) -> Any:
+        shape = value.get("shape") if type(value) is dict else None
+        if type(shape) is not str or shape not in by_shape:
+            raise Wrong(f"must be an object with a shape, one of {', '.join(by_shape)}")
+        return by_shape[shape](value, reading)
+
+    return to_one
 
 
 def _int(value: Any, reading: Reading) -> int:

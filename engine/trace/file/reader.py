@@ -164,7 +164,7 @@ class TraceFile:
                     f"it says that it is record {seq}: records are missing, repeated or out of order"
                 )
             if isinstance(record, Step):
-                consistent_step(record, bisect_left(self.steps, number), self.vocab)
+                consistent_step(record, bisect_left(self.steps, number), self.vocab, self.header.details)
             elif isinstance(record, Header):
                 consistent_header(record)
             elif isinstance(record, Prefill):

@@ -20,6 +20,13 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.core.roles import WHOLE
 
 from ..details.answered import Candidates as Candidates
+from ..details.declarations import DetailColumn as DetailColumn
+from ..details.declarations import Form
+from ..details.declarations import MatrixForm as MatrixForm
+from ..details.declarations import Outcome as Outcome
+from ..details.declarations import Sentence as Sentence
+from ..details.declarations import TallyForm as TallyForm
+from ..details.declarations import TreeForm as TreeForm
 from ..details.drawn import Drawn as Drawn
 from ..details.drawn import Text as Text
 from ..details.edited import Edits as Edits
@@ -33,12 +40,15 @@ from ..details.lines import Infill as Infill
 from ..details.lines import Lines as Lines
 from ..details.looked import Look as Look
 from ..details.searched import Search as Search
+from ..details.shapes import Detail
+from ..details.shapes import MatrixDetail as MatrixDetail
+from ..details.shapes import TallyDetail as TallyDetail
+from ..details.shapes import TreeDetail as TreeDetail
 from ..details.spans import Spans as Spans
 from ..details.switched import Switch as Switch
 from ..details.threads import Begun as Begun
 from ..details.threads import Ended as Ended
 from ..details.threads import Threads as Threads
-from ..details.units import Unit as Unit
 from ..details.vetoed import Veto as Veto
 from .cache_change import Augmented as Augmented
 from .cache_change import Packed as Packed
@@ -89,6 +99,7 @@ class Header:
     forced:  whether verdicts were forced on the way: the text then has no law's word behind it
     machine: the measured profile of the target's device (HardwareProfile.record()), or None where none was kept
     tells:   kind of part -> name -> note: what the parts of the method tell of a step; None: written before they said so
+    details: name -> what the details of that name mean: words, formulas and outcomes, as the strategy or router declares them
     reports: role -> findings of each transform of the model's weights, in order; None: there are none, or they were not kept
     loaded:  what of the prompt came from a file and was read by no pass: `entries`, its `bytes`, `bits` of a number, `sha256`
     """
@@ -121,6 +132,7 @@ class Header:
     fork: dict[str, Any] | None = None
     machine: dict[str, Any] | None = None
     tells: dict[str, dict[str, Note]] | None = None
+    details: dict[str, Form] = field(default_factory=dict)
     parts: dict[str, Any] = field(default_factory=dict)
     loaded: dict[str, Any] | None = None
     shadow: bool = False
@@ -371,7 +383,7 @@ class Step:
     labels: what was found of each label, at the end of a run that writes them side by side
     drawn: whole texts that a strategy drew, one of which becomes the run's
     notes: what the strategy told of the step, where it drafts nothing
-    unit:  of lexical units: the tokens that the pass gave, with their probabilities, and how many were taken
+    details: what the strategy or router recorded beside the tokens, in a shape that every view draws; the header declares them
     choices: of each emitted token the candidates that stood beside it, where another law than the target's chose, or, without a
             `path`, the strategy itself, which takes the best;  law: what another law than the target's told of the step
     rule:  what the acceptance rule adds so that its verdict can be re-derived, by the names that its telling gives
@@ -410,7 +422,7 @@ class Step:
     threads: Threads | None = None
     lines: Lines | None = None
     iteration: Iteration | None = None
-    unit: Unit | None = None
+    details: list[Detail] | None = None
     labels: Labels | None = None
     fill: Fill | None = None
     joint: Joint | None = None
@@ -428,6 +440,10 @@ class Step:
     tie: list[list[float]] | None = None
     forced: list[int] | None = None
     environment: Environment | None = None
+
+    def detail(self, name: str) -> Any:
+        """The first detail of that name; None where the step has none."""
+        return next((one for one in self.details or () if one.name == name), None)
 
 
 @dataclass

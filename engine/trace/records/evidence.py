@@ -10,9 +10,12 @@ left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from ..values.relations import Relation as Relation
+from ..values.relations import is_given as is_given
 
 
 @dataclass
@@ -38,18 +41,6 @@ class Column:
 
     name: str
     per: Literal["trial", "place", "step", "running"]
-
-
-@dataclass
-class Relation:
-    """What must hold at every trial, such as "w == min(1, before(w) * p / q)".
-
-    within: how far the two sides may be apart, as a share;  given: knobs with which it holds; else always
-    """
-
-    holds: str
-    within: float = 1e-9
-    given: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -147,8 +138,3 @@ class Telling:
         yield from (x.value for x in self.numbers)
         if self.also is not None:
             yield from (self.also.value, self.also.bound)
-
-
-def is_given(given: Mapping[str, Any], knobs: Mapping[str, Any]) -> bool:
-    """Whether the knobs are set so."""
-    return all(knobs.get(name) == value for name, value in given.items())

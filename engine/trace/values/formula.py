@@ -17,7 +17,7 @@ LONGEST = 200  # characters
 Formula = float | str | list[Any]
 Names = Callable[[str], float | None]  # name -> its number; None: not recorded
 _SIGNS: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
-_COMPARE: dict[type, str] = {ast.Eq: "==", ast.LtE: "<=", ast.GtE: ">="}
+_COMPARE: dict[type, str] = {ast.Eq: "==", ast.NotEq: "!=", ast.LtE: "<=", ast.GtE: ">="}
 _DOES: dict[str, Callable[..., float]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -44,11 +44,11 @@ def formula(text: str) -> Formula:
 
 @lru_cache(1024)
 def relation(text: str) -> tuple[Formula, str, Formula]:
-    """Left side, sign ("==", "<=" or ">=") and right side of what `text` says. Raises FormulaError."""
+    """Left side, sign ("==", "!=", "<=" or ">=") and right side of what `text` says. Raises FormulaError."""
     formula = _parsed(text)
     if not isinstance(formula, ast.Compare) or len(formula.ops) != 1 or type(formula.ops[0]) not in _COMPARE:
         raise FormulaError(
-            f"{text[:40]!r} is no relation: write two formulas with ==, <= or >= between them."
+            f"{text[:40]!r} is no relation: write two formulas with ==, !=, <= or >= between them."
         )
     return _built(formula.left, text), _COMPARE[type(formula.ops[0])], _built(formula.comparators[0], text)
 
@@ -84,6 +84,14 @@ def work_out(formula: Formula, names: Names) -> float | None:
     except ArithmeticError:
         return None
     return value if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def agree(a: float, sign: str, b: float, within: float) -> bool:
+    """Whether two numbers stand in a relation. within: a share of the larger one by which they may miss it"""
+    near = abs(a - b) <= within * max(1.0, abs(a), abs(b))
+    if sign in ("==", "!="):
+        return near == (sign == "==")
+    return near or (a >= b if sign == ">=" else a <= b)
 
 
 def _parsed(text: str) -> ast.expr:

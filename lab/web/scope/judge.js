@@ -7,7 +7,8 @@ import { weighed } from "./tally.js";
 
 const DOES = { "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "/": (a, b) => a / b,
   "**": (a, b) => a ** b, min: Math.min, max: Math.max, exp: Math.exp, log: Math.log };
-const HOLDS = { "==": (a, b, within) => Math.abs(a - b) <= within, "<=": (a, b, within) => a <= b + within,
+const HOLDS = { "==": (a, b, within) => Math.abs(a - b) <= within,
+  "!=": (a, b, within) => Math.abs(a - b) > within, "<=": (a, b, within) => a <= b + within,
   ">=": (a, b, within) => a >= b - within };
 
 /** The number that a formula gives (a number, a name, or what is done and to what); null where one is not recorded. */

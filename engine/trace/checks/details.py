@@ -1,0 +1,58 @@
+"""Checks of details: what a strategy or router recorded of a step, by its own declaration and by the check that this names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..details.declarations import Form, TallyForm
+from ..details.shapes import Detail, TallyDetail
+from ..details.tally import TallyReading, tally_problems
+from ..encoding.forks import method_at
+from ..records.events import Header, Step
+
+UNKNOWN = "details not re-derived"
+# name of a check -> what is wrong with a detail of a step, a phrase each; knobs are those of the part that recorded it
+Check = Callable[[Any, Step, Mapping[str, Any]], Iterator[str]]
+CHECKS: dict[str, Check] = {}
+# checks that follow a run over its steps and stand in `check.py`
+OVER_STEPS: frozenset[str] = frozenset()
+
+
+def knobs_of(header: Header, step: int, form: Form) -> Mapping[str, Any]:
+    """The knobs of the part that records details of this form, in the method that `step` was made with."""
+    part = method_at(header, step).get(form.part)
+    return part if isinstance(part, dict) else {}
+
+
+def details_by_check(header: Header, step: Step, check: str) -> list[Detail]:
+    """The details of a step whose declaration names this check."""
+    return [x for x in step.details or () if (form := header.details.get(x.name)) and form.check == check]
+
+
+def reading(
+    header: Header, step: Step, detail: Detail, text: Callable[[Sequence[int]], str] | None = None
+) -> TallyReading | None:
+    """A tally beside its declaration; None for another shape, or where the header has none. text: ids -> text, for sentences"""
+    form = header.details.get(detail.name)
+    if not isinstance(detail, TallyDetail) or not isinstance(form, TallyForm):
+        return None
+    return TallyReading(detail, form, knobs_of(header, step.step, form), step.emitted, text)
+
+
+def details_problems(header: Header, step: Step, counts: Counter[str]) -> Iterator[str]:
+    """What is wrong with the details of a step, a phrase each; enters what was derived again into `counts`."""
+    for detail in step.details or ():
+        form = header.details.get(detail.name)
+        if form is None:
+            counts[UNKNOWN] += 1
+            continue
+        if (read := reading(header, step, detail)) is not None:
+            yield from tally_problems(read, step.emitted)
+        if form.check in CHECKS:
+            yield from CHECKS[form.check](detail, step, knobs_of(header, step.step, form))
+        elif form.check and form.check not in OVER_STEPS:
+            counts[UNKNOWN] += 1
+        if form.counted:
+            counts[form.counted] += 1

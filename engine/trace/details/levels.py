@@ -1,0 +1,42 @@
+"""Levels: what of a detail is kept at a recording level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import get_args
+
+from .declarations import DetailColumn, DetailLevel, Form
+from .shapes import Detail, MatrixDetail
+
+ORDER = get_args(DetailLevel)
+
+
+def kept_at(level: str, details: Sequence[Detail], forms: Mapping[str, Form]) -> list[Detail]:
+    """The details with the columns and values that `level` keeps; a detail of which no column is kept is left out.
+
+    Raises KeyError for a detail that the method does not declare.
+    """
+    kept = []
+    for detail in details:
+        form = forms[detail.name]
+        if all(_keeps(level, one) for one in (*form.columns, *form.values)):
+            kept.append(detail)
+            continue
+        if isinstance(detail, MatrixDetail):
+            continue
+        columns = {one.name for one in form.columns if _keeps(level, one)}
+        values = {one.name for one in form.values if _keeps(level, one)}
+        if columns:
+            kept.append(
+                replace(
+                    detail,
+                    columns={name: x for name, x in detail.columns.items() if name in columns},
+                    values={name: x for name, x in detail.values.items() if name in values},
+                )
+            )
+    return kept
+
+
+def _keeps(level: str, one: DetailColumn) -> bool:
+    return ORDER.index(one.level) <= ORDER.index(level)

@@ -1,0 +1,122 @@
+"""Scope: the numbers and texts that the formulas and sentences of a declaration name, for a row or for a whole detail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ..values.formula import Names, agree, formula, relation, sentence, work_out
+from ..values.relations import Relation, is_given
+from .declarations import DetailColumn, Sentence
+
+Text = Callable[[Sequence[int]], str]
+
+
+class Scope:
+    """What a formula may name. Later mappings give way to earlier ones.
+
+    own:    column or value -> its entry;  above: the same of the row above, None above the first
+    types:  column or value -> its declared type;  text: ids -> text, needed for sentences alone
+    """
+
+    def __init__(
+        self,
+        own: Mapping[str, Any],
+        types: Mapping[str, str],
+        above: Mapping[str, Any] | None = None,
+        text: Text | None = None,
+    ):
+        self._own = own
+        self._types = types
+        self._above = above
+        self._text = text
+
+    def raw(self, name: str) -> Any:
+        """The entry of that name; None where there is none."""
+        return self._own.get(name)
+
+    @property
+    def number(self) -> Names:
+        """Name -> its number, None where there is none."""
+        own, above = self._own, self._above
+
+        def of(name: str) -> float | None:
+            if name.startswith("before("):
+                return 0.0 if above is None else _number(above.get(name[7:-1]))
+            return _number(own.get(name))
+
+        return of
+
+    def value(self, text: str) -> float | None:
+        """What a formula gives; None where a number is missing."""
+        return work_out(formula(text), self.number)
+
+    def holds(self, text: str, within: float = 1e-9) -> bool | None:
+        """Whether a relation is true, but for rounding; None where a number is missing."""
+        left, sign, right = relation(text)
+        a, b = work_out(left, self.number), work_out(right, self.number)
+        return None if a is None or b is None else agree(a, sign, b, within)
+
+    def breaks(self, due: Relation) -> bool:
+        """Whether a relation is due here and does not hold; one whose numbers are missing does not."""
+        return is_given(due.given, self._own) and self.holds(due.holds, due.within) is not True
+
+    def applies(self, one: Sentence) -> bool:
+        """Whether a sentence is to be said."""
+        for name, wanted in one.given.items():
+            entry = self.raw(name)
+            if not (entry in wanted if isinstance(wanted, list) else entry == wanted):
+                return False
+        return not one.where or self.holds(one.where) is True
+
+    def say(self, one: Sentence) -> str | None:
+        """The sentence with its numbers and texts; None where it is not to be said, or something is missing."""
+        if not self.applies(one):
+            return None
+        said = ""
+        for part in sentence(one.text):
+            words = part if isinstance(part, str) else self._written(*part)
+            if words is None:
+                return None
+            said += words
+        return said
+
+    def first(self, sentences: Iterable[Sentence]) -> str:
+        """The first sentence that is said; "" for none."""
+        return next((said for one in sentences if (said := self.say(one)) is not None), "")
+
+    def all(self, sentences: Iterable[Sentence]) -> list[str]:
+        """All sentences that are said."""
+        return [said for one in sentences if (said := self.say(one)) is not None]
+
+    def _written(self, what: Any, form: str) -> str | None:
+        """A formula's number in a form, or the text of a name that stands for one."""
+        if isinstance(what, str) and (entry := self.raw(what)) is not None:
+            kind = self._types.get(what)
+            if kind == "text" or isinstance(entry, str):
+                return str(entry)
+            if kind in ("token", "tokens"):
+                ids = entry if isinstance(entry, list) else [entry]
+                return None if self._text is None else self._text([x for x in ids if x >= 0])
+        number = work_out(what, self.number)
+        return None if number is None else written(number, form)
+
+
+def written(number: float, form: str) -> str:
+    """A number in the form of a sentence: a count of decimals, "g", or "" for a whole number or four figures."""
+    if form.isdigit():
+        return f"{number:.{form}f}"
+    if form == "of":
+        return f"{100 * number:.3g} of 100 cases"
+    if not form and number == int(number):
+        return str(int(number))
+    return f"{number:g}" if form == "g" else f"{number:.4g}"
+
+
+def types_of(columns: Iterable[DetailColumn]) -> dict[str, str]:
+    """Name -> declared type."""
+    return {x.name: x.type for x in columns}
+
+
+def _number(x: Any) -> float | None:
+    return float(x) if isinstance(x, int | float) else None

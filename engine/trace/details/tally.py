@@ -1,0 +1,125 @@
+"""Tally: the rows of a tally with what its declaration makes of them, for checks and views alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from .declarations import Outcome, TallyForm
+from .scope import Scope, Text, types_of
+from .shapes import TallyDetail
+
+
+class TallyReading:
+    """A tally beside its declaration.
+
+    knobs:   of the part that recorded it;  emitted: ids that the step added to the text
+    text:    ids -> text, needed for sentences alone
+    """
+
+    def __init__(
+        self,
+        detail: TallyDetail,
+        form: TallyForm,
+        knobs: Mapping[str, Any],
+        emitted: Sequence[int],
+        text: Text | None = None,
+    ):
+        self.detail = detail
+        self.form = form
+        self._shared = {**knobs, "rows": len(detail), "emitted": len(emitted), **detail.values}
+        self._types = types_of([*form.columns, *form.values])
+        self._text = text
+
+    @cached_property
+    def whole(self) -> Scope:
+        """Names that stand for the whole table."""
+        return Scope({**self._shared, "hidden": self.hidden}, self._types, None, self._text)
+
+    @cached_property
+    def rows(self) -> list[Scope]:
+        """Names of each row."""
+        scopes = []
+        above: dict[str, Any] | None = None
+        for index in range(len(self.detail)):
+            row = self.detail.row(index)
+            scopes.append(Scope({**self._shared, **row, "k": index + 1}, self._types, above, self._text))
+            above = row
+        return scopes
+
+    @cached_property
+    def outcomes(self) -> list[Outcome]:
+        """What became of each row."""
+        return [self.form.outcomes[word] for word in self.detail.columns.get("outcome", ())]
+
+    @cached_property
+    def listed(self) -> list[int]:
+        """The rows that a card lists, counted from 0."""
+        every = range(len(self.detail))
+        return [i for i in every if not self.form.listed or self.rows[i].holds(self.form.listed) is not False]
+
+    @property
+    def hidden(self) -> int:
+        """How many rows a card leaves out."""
+        return len(self.detail) - len(self.listed)
+
+    def number(self, index: int) -> float | None:
+        """The number of a row."""
+        return self.rows[index].value(self.form.value) if self.form.value else None
+
+    def bar(self, index: int) -> float | None:
+        """What that is compared with; None: it did not decide."""
+        bar = self.outcomes[index].bar
+        return self.rows[index].value(bar) if bar else None
+
+    def words(self, index: int) -> str:
+        """What became of a row."""
+        return ", ".join(filter(None, self.rows[index].all(self.outcomes[index].words)))
+
+    def taken(self, column: str) -> list[int]:
+        """The ids of a column in the rows that hold, in order."""
+        ids: list[int] = []
+        for entry, outcome in zip(self.detail.columns.get(column, ()), self.outcomes, strict=True):
+            if outcome.holds and entry is not None:
+                ids += entry if isinstance(entry, list) else [entry]
+        return ids
+
+
+def tally_problems(reading: TallyReading, emitted: Sequence[int]) -> Iterator[str]:
+    """What is wrong with a tally by its own declaration, a phrase each."""
+    form, detail = reading.form, reading.detail
+    name = detail.name
+    for index, outcome in enumerate(reading.outcomes):
+        number, bar = reading.number(index), reading.bar(index)
+        if outcome.bar and (number is None or bar is None):
+            yield f"row {index + 1} of {name} lacks the numbers that decide it"
+        elif bar is not None and number is not None and (number >= bar) != outcome.holds:
+            word = detail.columns["outcome"][index]
+            yield f"row {index + 1} of {name} is {word!r}, with {number:.6g} against {bar:.6g}"
+        for due in (*form.relations, *outcome.relations):
+            if reading.rows[index].breaks(due):
+                yield f"row {index + 1} of {name} breaks {due.holds}"
+    for due in form.totals:
+        if reading.whole.breaks(due):
+            yield f"{name} breaks {due.holds}"
+    if form.order and not in_order(detail.columns.get("outcome", []), form.order):
+        yield f"the rows of {name} come in an order that cannot be: {', '.join(detail.columns['outcome'][:8])}"
+    if form.emits:
+        ids = reading.taken(form.emits)
+        if list(emitted) != ids[: len(emitted)] or (ids and not emitted):
+            yield f"it emitted {list(emitted)}, and {name} gives {ids}"
+
+
+def in_order(words: Sequence[str], order: Sequence[str]) -> bool:
+    """Whether the words come in this order, such as ["first", "taken*", "bar|repeat?"]. Each takes as many as it can."""
+    at = 0
+    for part in order:
+        choices = part.rstrip("*?").split("|")
+        most = len(words) if part.endswith("*") else 1
+        count = 0
+        while count < most and at < len(words) and words[at] in choices:
+            at, count = at + 1, count + 1
+        if not count and part[-1] not in "*?":
+            return False
+    return at == len(words)

@@ -1,0 +1,88 @@
+"""Thrift: a strategy that no file of the package knows. It looks two tokens ahead and keeps the second where it is likely."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.bases.state import Move, State
+from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.record.plain_move import moved
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.details.declarations import (
+    DetailColumn,
+    Outcome,
+    Relation,
+    Sentence,
+    TallyForm,
+)
+from decodescope.engine.trace.details.shapes import TallyDetail
+
+PURSE = TallyForm(
+    title="A purse of tokens",
+    number="p",
+    bar="price",
+    value="p",
+    says=[
+        Sentence("{bought} tokens bought", where="bought >= 2"),
+        Sentence("one token bought", given={"bought": 1}),
+    ],
+    row=[Sentence("{token}")],
+    outcomes={
+        "gift": Outcome(True, "", [Sentence("a gift")]),
+        "bought": Outcome(True, "price", [Sentence("bought for {price:2}")]),
+        "dear": Outcome(False, "price", [Sentence("too dear"), Sentence("by {price - p:3}")]),
+        "end": Outcome(False, "", [Sentence("behind the end")]),
+    },
+    lines=[Sentence("A token is bought where its probability reaches {price:2}.")],
+    columns=[DetailColumn("token", "token"), DetailColumn("p", "number"), DetailColumn("outcome", "text")],
+    values=[DetailColumn("bought", "number")],
+    order=["gift", "bought|dear|end?"],
+    relations=[Relation("p <= 1")],
+    totals=[Relation("bought == emitted")],
+    emits="token",
+    counted="purses",
+)
+
+
+@component
+class BorrowedStrategy(Strategy):
+    """One pass gives the next token, which is a gift; a second pass behind it gives one more, bought at `price`."""
+
+    title = "Thrift"
+    source = "made up for a test"
+    lossless = False
+    changes = "the second token is taken only where it is likely"
+    details: ClassVar = {"purse": PURSE}
+
+    price: float = param(
+        0.3, low=0.0, high=1.0, step=0.05, help="probability that the second token has to reach"
+    )
+
+    def step(self, s: State) -> Move:
+        clock = s.target.executor
+        started = clock.mark()
+        tokens: list[int] = []
+        p: list[float] = []
+        read = len(s.target.tokens)
+        for fresh in (s.tokens[read:], tokens):
+            if len(tokens) == s.left:
+                break
+            feed = Feed.causal(fresh, len(s.target.tokens), s.target.decoder.device, logits="last")
+            logits = s.target.forward(feed)[0][-1]
+            # what the first pass read stays; the gift is read again by the next step, as its text
+            s.target.commit([] if tokens else list(range(len(fresh))))
+            chances = logits.double().softmax(-1)
+            tokens.append(int(chances.argmax()))
+            p.append(float(chances.max()))
+        verified = clock.mark()
+        outcomes = ["gift", *("bought" if x >= self.price else "dear" for x in p[1:])]
+        wanted = sum(PURSE.outcomes[word].holds for word in outcomes)
+        count, end = s.cut(tokens[:wanted])
+        outcomes = [
+            *outcomes[:count],
+            *("end" if i < wanted else outcomes[i] for i in range(count, len(tokens))),
+        ]
+        s.tokens += tokens[:count]
+        purse = TallyDetail("purse", {"token": tokens, "p": p, "outcome": outcomes}, {"bought": count})
+        return moved(s, tokens[:count], end, started, verified, details=[purse])
