@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from decodescope.app.basis.arguments import BAD_INPUT, take_weights
 from decodescope.app.basis.extras import check
+from decodescope.app.basis.own_parts import load_own
 from decodescope.app.basis.parser import parser
 from decodescope.app.basis.refusal import sentence
 from decodescope.app.runs.processors import given_back
@@ -49,6 +50,7 @@ def _do(argv: Sequence[str] | None) -> int:
             commands.print_help()
             return 0
         check(args)
+        load_own(args.parts)
         take_weights(args)
         module, function = args.home
         home = importlib.import_module(f".{module}", __package__)

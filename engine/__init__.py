@@ -6,6 +6,7 @@ Names are loaded on first use, so that `decodescope.engine.trace` can be read wh
 from __future__ import annotations
 
 import importlib
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if __name__ == "engine":
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from decodescope.engine.session.load import load as load
     from decodescope.engine.session.method import Method as Method
     from decodescope.engine.session.method import MethodError as MethodError
+    from decodescope.engine.session.own_parts import load_parts as load_parts
     from decodescope.engine.session.run import Run as Run
     from decodescope.engine.session.run import run as run
     from decodescope.engine.session.session import Session as Session
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "load": "session.load",
+    "load_parts": "session.own_parts",
     "Method": "session.method",
     "MethodError": "session.method",
     "ParamError": "core.params",
@@ -41,4 +44,12 @@ __all__ = list(_HOME)
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"decodescope.engine has no {name!r}; it offers {', '.join(__all__)}")
-    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    member = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    _load_installed()
+    return member
+
+
+@cache
+def _load_installed() -> None:
+    """Parts that installed packages offer are there as soon as the engine is used."""
+    importlib.import_module(".session.own_parts", __name__).warn_of_installed()

@@ -41,6 +41,13 @@ def parser() -> Parser:  # noqa: PLR0915
         prog="decodescope", description="See how fast LLM decoding works, step by step, on real models."
     )
     top.add_argument("--version", action=Version, help="print the version and exit")
+    top.add_argument(
+        "--parts",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="load a part of your own from a Python file, or all of a folder; its name is the file's; repeatable",
+    )
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
 
     def command(name: str, module: str, function: str, help: str, into: Any = commands) -> Parser:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -22,6 +22,7 @@ from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.decoding.bases.policy import CachePolicy
 from decodescope.engine.session.method import Method, usual
 from decodescope.engine.session.method import using as strategy_using
+from decodescope.engine.session.own_parts import file_of
 from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.encoding.typed import read
 from decodescope.engine.trace.records.events import Header
@@ -61,8 +62,9 @@ def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
     parts, settings = _chosen(choice), _set(choice)
     lanes = {role: names[role] for role in method.lanes if role in names}
     if way == "python":
-        return _python(choice, parts, settings, names["target"], lanes)
-    words = ["decodescope", "run", "--model", names["target"]]
+        return _python(choice, parts, settings, lanes | {TARGET: names[TARGET]}, _own_files(method))
+    own = [word for path in _own_files(method) for word in ("--parts", path)]
+    words = ["decodescope", *own, "run", "--model", names["target"]]
     for role, name in lanes.items():
         words += roles.words(role, name)
     for kind, name in parts.items():
@@ -89,9 +91,10 @@ def _python(
     choice: Choice,
     parts: Mapping[str, Any],
     settings: Mapping[str, Any],
-    target: str,
-    lanes: Mapping[str, str],
+    models: Mapping[str, str],
+    own: Sequence[str],
 ) -> str:
+    target, lanes = models[TARGET], {role: name for role, name in models.items() if role != TARGET}
     values = {part: {knob.name: value for knob, value in knobs} for part, knobs in settings.items()}
     said = [f"    {dict(x)!r},\n" for x in ((parts, values) if values else (parts,) if parts else ())]
     method = "Method.named(\n" + "".join(said) + ")" if said else "Method()"
@@ -104,14 +107,21 @@ def _python(
         more = ""
     further = {name: getattr(choice, name) for name in FURTHER}
     said_too = "".join(f"    {x}={value!r},\n" for x, value in further.items() if value != getattr(Choice, x))
+    loaded = f"load_parts({', '.join(map(repr, own))})\n" if own else ""
     return (
-        "from decodescope.engine import Method, load, run\n\n"
-        f"method = {method}\n"
+        f"from decodescope.engine import Method, load, {'load_parts, ' if own else ''}run\n\n"
+        f"{loaded}method = {method}\n"
         "made = run(\n"
         f"    load({target!r}),\n    method,\n    {choice.prompt!r},\n{more}"
         f"    max_new_tokens={choice.max_new},\n    seed={choice.seed},\n{said_too})\n"
         "print(made.text)\n"
     )
+
+
+def _own_files(method: Method) -> list[str]:
+    """The files of parts that are not of the package, each once, as their owner named them."""
+    parts = [*method.parts().values(), *method.sampler.in_order]
+    return list(dict.fromkeys(filter(None, (file_of(x.kind, x.name) for x in parts))))
 
 
 def _chosen(choice: Choice) -> dict[str, Any]:

@@ -38,6 +38,7 @@ OF_MODEL = ("weights",)  # kinds that make a model of another before any method 
 KINDS = tuple(x for x in FOLDERS if x not in OF_MODEL)  # kinds of a Method's parts
 METHODS = "decodescope.engine.methods"
 C = TypeVar("C", bound="Component")
+_ADDED: dict[str, dict[str, type[Component]]] = {}  # kind -> name -> component from outside of the package
 
 
 class Component:
@@ -186,7 +187,31 @@ def registry(kind: str) -> dict[str, type[Component]]:
                 f"{path} and {shelf[name].__module__} share a name; within a kind names are unique."
             )
         shelf[name] = parts[0]
+    for name, cls in _ADDED.get(kind, {}).items():
+        shelf.setdefault(name, cls)
     return dict(sorted(shelf.items()))
+
+
+def add_part(cls: type[Component]) -> None:
+    """Put a component from outside of the package into the registry, under the name of its file.
+
+    One that was added before under the same name is replaced. Raises ParamError for a name of the package's own parts.
+    """
+    name = cls.__module__.rpartition(".")[2]
+    added = _ADDED.setdefault(cls.kind, {})
+    if name in registry(cls.kind) and name not in added:
+        raise ParamError(f"There is a {cls.kind} {name!r} already: give the file another name.")
+    added[name] = cls
+    registry.cache_clear()
+
+
+def parts_in(module: Any) -> list[type[Component]]:
+    """The components that a module defines itself, of all kinds."""
+    return [
+        x
+        for x in vars(module).values()
+        if any(_is_part(x, kind) for kind in FOLDERS) and x.__module__ == module.__name__
+    ]
 
 
 def roles() -> tuple[str, ...]:
