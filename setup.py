@@ -5,7 +5,7 @@ The folders lie at the top of the repository, and `packages.find` in pyproject.t
 
 from setuptools import find_packages, setup
 
-ROOMS = ("engine", "lab", "app")
+ROOMS = ("engine", "lab", "app", "testing")
 
 found = find_packages(include=[pattern for room in ROOMS for pattern in (room, f"{room}.*")])
 setup(

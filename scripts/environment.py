@@ -29,7 +29,7 @@ PYTHON = HOME / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 STAMP = HOME / "decodescope.stamp"
 OLDEST_PYTHON = (3, 11)
 OLDEST_TORCH = (2, 9)
-ROOMS = ["engine", "lab", "app"]
+ROOMS = ["engine", "lab", "app", "testing"]
 
 
 class Refusal(Exception):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("engine", "lab", "app")
+ROOMS = ("engine", "lab", "app", "testing")
 
 
 class Import(NamedTuple):

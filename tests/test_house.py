@@ -24,7 +24,7 @@ FLOORS = (
         "engine.saved",
         "engine.timing",
     ),
-    *("engine.decoding", "engine.methods", "engine.session", "engine", "engine.bench"),
+    *("engine.decoding", "engine.methods", "engine.session", "engine", "engine.bench", "testing"),
     *(
         "lab.formatting",
         "lab.cost",

@@ -90,7 +90,7 @@ def test_wheel_holds_every_data_file_and_no_tests(wheel: Path) -> None:
 
 def test_wheel_holds_every_module(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    modules = [p for room in ("engine", "lab", "app") for p in (ROOT / room).rglob("*.py")]
+    modules = [p for room in ("engine", "lab", "app", "testing") for p in (ROOT / room).rglob("*.py")]
     assert not [m for m in modules if f"decodescope/{m.relative_to(ROOT).as_posix()}" not in names]
     assert "decodescope/py.typed" in names
 

@@ -13,6 +13,21 @@ from decodescope.engine.core.roles import DRAFTS
 from .arguments import Parser, device, layers, named, number, parameters, role, verdict, whole
 from .limits import SEEDS, Limits
 
+KINDS = (
+    "strategy",
+    "drafter",
+    "schedule",
+    "acceptance",
+    "context",
+    "policy",
+    "codec",
+    "depth",
+    "selector",
+    "router",
+    "law",
+    "sampler",
+)  # of parts, as engine/core/component.py has them, which needs more to be imported
+NEW_KINDS = ("acceptance", "drafter", "policy", "sampler", "strategy")  # that have templates
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 LEVELS = ("counts", "decisions", "fields")
 HOWS = ("tested", "naive", "static", "independent", "shared")  # how a calibration chooses
@@ -84,6 +99,8 @@ def parser() -> Parser:  # noqa: PLR0915
     _json(sub).add_argument(
         "--exactness", choices=VALUES, metavar="E", help=f"only parts that are {', '.join(VALUES[:-1])}"
     )
+    _check(command("check", "commands.check", "check", "try whether a part keeps what its kind has to keep"))
+    _new(command("new", "commands.new", "new", "write a part of your own, and its test, to begin from"))
     _json(command("models", "commands.models", "models", "list the models that need no download"))
     sub = command("hardware", "commands.hardware", "hardware", "show what was measured of this machine")
     sub.add_argument("--refresh", action="store_true", help="measure again")
@@ -189,6 +206,22 @@ def parser() -> Parser:  # noqa: PLR0915
         )
     )
     return top
+
+
+def _check(sub: Parser) -> None:
+    sub.add_argument("name", metavar="NAME", help="a part, such as prompt_lookup; see decodescope methods")
+    sub.add_argument("--kind", choices=KINDS, metavar="KIND", help="where parts of two kinds have that name")
+    sub.add_argument(
+        "--set", action="append", default=[], metavar="KNOB=VALUE", help="set a knob of the part; repeatable"
+    )
+    _json(sub)
+
+
+def _new(sub: Parser) -> None:
+    sub.add_argument("kind", choices=NEW_KINDS, metavar="KIND", help=", ".join(NEW_KINDS))
+    sub.add_argument("name", metavar="NAME", help="what the part and its file are called, such as my_drafter")
+    sub.add_argument("--into", metavar="DIR", help="the folder (default: here, or its places in a checkout)")
+    _json(sub)
 
 
 def _price(sub: Parser) -> None:

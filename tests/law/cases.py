@@ -56,14 +56,14 @@ from decodescope.engine.methods.samplers.top_k import TopK
 from decodescope.engine.methods.samplers.top_p import TopP
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method
+from decodescope.testing import reference
+from decodescope.testing.forking import ForkingChance, ScoredChance
+from decodescope.testing.reference import Warp, text_law
+from decodescope.testing.tables import KINDS, PROMPT, Logits, draft_table, model, table
+from decodescope.testing.transformer import by_prefix
+from decodescope.testing.walk import Walk, distance
 
-from . import reference
-from .forking import ForkingChance, ScoredChance
 from .proposals import Chosen, Independent, Mixed, Taught
-from .reference import Warp, text_law
-from .tables import KINDS, PROMPT, Logits, draft_table, model, table
-from .transformer import by_prefix
-from .walk import Walk, distance
 
 PLACES = str(Path(__file__).with_name("places.txt"))  # ids that a datastore may hold
 

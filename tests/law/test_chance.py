@@ -8,13 +8,13 @@ from itertools import pairwise
 import pytest
 import torch
 from law.cases import worlds
-from law.tables import PROMPT, model
 
 from decodescope.engine.decoding.values.chance import Chance, drawn_from, invert, rests
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.session.method import Method
 from decodescope.engine.session.session import Session
+from decodescope.testing.tables import PROMPT, model
 
 LAST = 1 - 2.0**-53  # the largest uniform
 PURPOSES = ("token", "accept", "draft", "shuffle", "init")

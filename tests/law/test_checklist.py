@@ -15,7 +15,6 @@ import toys
 from law.bugs import Bug
 from law.cases import SAMPLERS, models, true_law, walked
 from law.proposals import Chosen, Taught
-from law.walk import Walk, distance
 
 from decodescope.engine import Session
 from decodescope.engine.decoding.bases.drafter import Drafter
@@ -33,6 +32,7 @@ from decodescope.engine.methods.drafters.shared.ngrams import NgramCounts
 from decodescope.engine.model.heads.drafting.hydra import HydraHeads
 from decodescope.engine.model.heads.drafting.medusa import MedusaHeads
 from decodescope.engine.session.method import Method
+from decodescope.testing.walk import Walk, distance
 
 
 def law(drafter: Drafter, sampler: str = "T=0.7", whole: bool = False) -> float:

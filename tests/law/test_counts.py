@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 from law.cases import SAMPLERS, worlds
 from law.proposals import Independent
-from law.tables import KINDS, constant, model
-from law.walk import Walk
 
 from decodescope.engine.methods.acceptance.block import Block
 from decodescope.engine.methods.acceptance.lossless import Lossless
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.session.method import Method
+from decodescope.testing.tables import KINDS, constant, model
+from decodescope.testing.walk import Walk
 
 V, START = 4, [1, 0, 1]
 

@@ -8,11 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 from law.cases import worlds
-from law.forking import outcomes
 from law.proposals import Chosen
-from law.tables import PROMPT, model, table
 from law.verdicts import judge, rows
-from law.walk import Walk
 
 from decodescope.engine.decoding.bases.acceptance import Cursor, left_over
 from decodescope.engine.decoding.values.chance import Chance
@@ -25,6 +22,9 @@ from decodescope.engine.session.method import Method
 from decodescope.engine.session.replay.recall import Recall
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Trace, check
+from decodescope.testing.forking import outcomes
+from decodescope.testing.tables import PROMPT, model, table
+from decodescope.testing.walk import Walk
 
 RULES = [Lossless(), Block()]
 

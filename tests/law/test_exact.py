@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 from law.cases import PROPOSALS, SAMPLERS, true_law, walked, worlds
-from law.reference import Warp, text_law
-from law.tables import PROMPT
 from sizes import sizes
+
+from decodescope.testing.reference import Warp, text_law
+from decodescope.testing.tables import PROMPT
 
 EXACT = 1e-12
 # A commit sees every third crossing with a sampler; every fourth of walks on a transformer, which take longer.

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 import torch
-from law.forking import lattice, outcomes
 
 from decodescope.engine.decoding.values.chance import rests
+from decodescope.testing.forking import lattice, outcomes
 
 P = torch.tensor([0.5, 0.0, 0.3, 0.2], dtype=torch.float64)
 

@@ -10,14 +10,14 @@ from itertools import product
 import pytest
 import torch
 from law.cases import PROPOSALS, SAMPLERS, models, worlds
-from law.reference import text_law
-from law.tables import PROMPT, Logits, Seen, remembered
-from law.walk import Text, Walk, distance
 
 from decodescope.engine.methods.samplers.chain import chained
 from decodescope.engine.methods.samplers.grammar import Grammar
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method
+from decodescope.testing.reference import text_law
+from decodescope.testing.tables import PROMPT, Logits, Seen, remembered
+from decodescope.testing.walk import Text, Walk, distance
 
 PIECES = ["a", "b", "ab", "<end>"]
 END = 3

@@ -11,9 +11,6 @@ import numpy as np
 import pytest
 import torch
 from law.cases import PLACES, PROPOSALS, SAMPLERS, layered, models, worlds
-from law.reference import text_law
-from law.tables import Logits, Seen, model, remembered, table
-from law.walk import Walk, distance
 
 from decodescope.engine.core.component import registry
 from decodescope.engine.decoding.bases.law import TargetLaw
@@ -23,6 +20,9 @@ from decodescope.engine.methods.laws.rapid import Rapid
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method
+from decodescope.testing.reference import text_law
+from decodescope.testing.tables import Logits, Seen, model, remembered, table
+from decodescope.testing.walk import Walk, distance
 
 EXACT = 1e-12
 VOCAB = 3

@@ -9,10 +9,6 @@ from functools import cache
 import pytest
 import torch
 import toys
-from law.forking import ScoredChance
-from law.reference import Warp, temperature, text_law, top_k
-from law.transformer import by_prefix
-from law.walk import Walk, distance
 
 from decodescope.engine import Method, MethodError
 from decodescope.engine.core.component import build, registry
@@ -20,6 +16,10 @@ from decodescope.engine.methods.samplers.chain import Chain
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.methods.samplers.top_k import TopK
 from decodescope.engine.session.load import Model
+from decodescope.testing.forking import ScoredChance
+from decodescope.testing.reference import Warp, temperature, text_law, top_k
+from decodescope.testing.transformer import by_prefix
+from decodescope.testing.walk import Walk, distance
 
 V = 4
 MOST = 120  # paths; a drafter with more of them is walked over shorter texts

@@ -12,14 +12,14 @@ import pytest
 import torch
 import toys
 from law.cases import PROPOSALS, SAMPLERS, layered
-from law.reference import text_law
 from law.statistics import ONE_PERCENT, alarms, chi_square, critical, total_variation
-from law.tables import PROMPT, model
-from law.transformer import V, decoders, memo
 
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.session.method import Method
 from decodescope.engine.session.session import Session
+from decodescope.testing.reference import text_law
+from decodescope.testing.tables import PROMPT, model
+from decodescope.testing.transformer import V, decoders, memo
 
 LENGTH = 3
 BOTH_SIDES = 4.8916  # |z| of an alarm once in a million

@@ -10,12 +10,7 @@ import torch
 import toys
 from law.bugs import Bug
 from law.cases import SAMPLERS, true_law, worlds
-from law.forking import ForkingChance, lattice, outcomes
-from law.reference import text_law
-from law.tables import PROMPT, constant, model
-from law.transformer import SPEC, by_prefix
 from law.verdicts import judge
-from law.walk import Text, Walk, distance
 
 from decodescope.engine.decoding.bases import acceptance as base
 from decodescope.engine.decoding.bases.lane import Lane
@@ -29,6 +24,11 @@ from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.methods.strategies.draft_verify import DraftVerify
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.session.method import Method
+from decodescope.testing.forking import ForkingChance, lattice, outcomes
+from decodescope.testing.reference import text_law
+from decodescope.testing.tables import PROMPT, constant, model
+from decodescope.testing.transformer import SPEC, by_prefix
+from decodescope.testing.walk import Text, Walk, distance
 
 V, LENGTH = 4, 3
 found: dict[str, bool] = {}

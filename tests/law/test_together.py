@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import toys
 from law.cases import PROPOSALS, SAMPLERS, layered, true_law
-from law.walk import Text, Walk, distance
 from sizes import sizes
 from torch import Tensor
 
@@ -20,6 +19,7 @@ from decodescope.engine.model.forward import batched
 from decodescope.engine.session.batch.together import Figures, Seat, together
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method
+from decodescope.testing.walk import Text, Walk, distance
 
 VOCAB = 3
 CLOSE = 1e-8

@@ -9,13 +9,13 @@ from functools import cache
 import pytest
 from law.cases import SAMPLERS, true_law, worlds
 from law.proposals import Chosen, Independent
-from law.tables import KINDS, PROMPT, model
-from law.walk import Walk, distance
 
 from decodescope.engine.methods.acceptance.typical import Typical
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.drafters.none import NoDraft
 from decodescope.engine.session.method import Method
+from decodescope.testing.tables import KINDS, PROMPT, model
+from decodescope.testing.walk import Walk, distance
 
 V, LENGTH, EPSILON, DELTA = 4, 3, 0.1, 0.3
 WARP = SAMPLERS["T=1"][1]

@@ -12,8 +12,6 @@ import pytest
 import toys
 from drafting import drafts, path_of
 from law.cases import SAMPLERS, true_law
-from law.tables import model, table
-from law.walk import Walk, distance
 
 from decodescope.engine import Session
 from decodescope.engine.core.component import build
@@ -29,6 +27,8 @@ from decodescope.engine.methods.drafters.shared.tree_search import (
     search,
 )
 from decodescope.engine.session.method import Method, MethodError
+from decodescope.testing.tables import model, table
+from decodescope.testing.walk import Walk, distance
 
 IDS = [int(x) for x in Path(toys.DATASTORE).read_text().split()]
 

@@ -8,12 +8,12 @@ import random
 import pytest
 import torch
 import toys
-from law import tables
 
 from decodescope.engine import Session
 from decodescope.engine.core.component import build
 from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.values.draft import Draft
+from decodescope.testing import tables
 
 
 def context(text: list[int], prompt: int, room: int = 99) -> Context:

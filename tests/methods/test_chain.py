@@ -7,12 +7,12 @@ import math
 import pytest
 import torch
 import toys
-from law import reference
 
 from decodescope.engine.methods.samplers.chain import Chain
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.methods.samplers.top_k import TopK
 from decodescope.engine.methods.samplers.top_p import TopP
+from decodescope.testing import reference
 
 STAGES = [Temperature(temperature=1.4), TopK(k=7), TopP(p=0.8)]
 BY_WORDS = [

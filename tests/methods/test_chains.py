@@ -10,8 +10,6 @@ import torch
 import toys
 from drafting import path_of
 from law.cases import SAMPLERS, true_law, worlds
-from law.tables import KINDS, constant, model, table
-from law.walk import Walk, distance
 
 from decodescope.engine import Session
 from decodescope.engine.methods.acceptance.lossless import Lossless
@@ -19,6 +17,8 @@ from decodescope.engine.methods.drafters.draft_model.chains import Chains
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.method import Method
+from decodescope.testing.tables import KINDS, constant, model, table
+from decodescope.testing.walk import Walk, distance
 
 
 def walk(drafter: Chains, kind: str, sampler: str, vocab: int = 3, length: int = 3) -> Walk:

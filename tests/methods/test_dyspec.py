@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 import toys
-from law.tables import PROMPT, constant, model
 
 from decodescope.engine import Session
 from decodescope.engine.decoding.values.chance import Chance
@@ -16,6 +15,7 @@ from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.drafters.draft_model.dyspec import DySpec
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.session.method import Method
+from decodescope.testing.tables import PROMPT, constant, model
 
 HALF = (0.5, 0.3, 0.2)
 

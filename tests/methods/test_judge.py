@@ -9,7 +9,6 @@ import pytest
 import torch
 import toys
 from drafting import feature_of
-from law.forking import ForkingChance, outcomes
 from law.verdicts import rows
 from torch import Tensor
 
@@ -22,6 +21,7 @@ from decodescope.engine.methods.samplers.greedy import Greedy
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.model.heads.judge import JudgeHead
 from decodescope.engine.trace import check
+from decodescope.testing.forking import ForkingChance, outcomes
 
 CHAIN = ("draft_model", {"length": 4})
 WARM = ("temperature", {"temperature": 1.0})

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 import toys
-from law.forking import ForkingChance, outcomes
 from law.verdicts import rows
 from torch import Tensor
 
@@ -22,6 +21,7 @@ from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.session.replay.whatif import Change, NeedsRun, derive
 from decodescope.engine.trace import check
+from decodescope.testing.forking import ForkingChance, outcomes
 
 LEVELS = (6, 2, 5, 0, 3)  # of eight ids, in the order of grey; 1, 4 and 7 are none
 V = 8

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 import toys
-from law.forking import ForkingChance, outcomes
 from law.verdicts import rows
 from torch import Tensor
 
@@ -21,6 +20,7 @@ from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.acceptance.leniency import Leniency
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.trace import check
+from decodescope.testing.forking import ForkingChance, outcomes
 
 FORMS = ("linear", "square", "exponential")
 DRAFTERS: dict[str, Any] = {

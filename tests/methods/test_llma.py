@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 import torch
 import toys
-from law import tables
 
 from decodescope.engine import Method, MethodError, ParamError, Session, load
 from decodescope.engine.core.component import build
 from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.methods.drafters.lookup.llma import LONGEST
+from decodescope.testing import tables
 
 
 def context(text: list[int], prompt: int, room: int = 99) -> Context:

@@ -6,9 +6,9 @@ import math
 from itertools import pairwise
 
 import torch
-from law.reference import softmax
 
 from decodescope.engine.methods.samplers.locally_typical import LocallyTypical
+from decodescope.testing.reference import softmax
 
 TAUS = (0.0, 0.2, 0.5, 0.9, 0.99, 1.0)
 

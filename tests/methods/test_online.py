@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 import torch
 import toys
-from law.reference import Warp, text_law
-from law.transformer import by_prefix
-from law.walk import Walk, distance
 
 from decodescope.engine import Method, Session
 from decodescope.engine.core.component import build
@@ -20,6 +17,9 @@ from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
+from decodescope.testing.reference import Warp, text_law
+from decodescope.testing.transformer import by_prefix
+from decodescope.testing.walk import Walk, distance
 
 FAR = toys.draft(torch.float64, 0.6, toys.LIVELY)  # a draft model that is seldom right
 

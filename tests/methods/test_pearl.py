@@ -9,7 +9,6 @@ import pytest
 import torch
 import toys
 from law.cases import SAMPLERS, models, true_law
-from law.walk import Walk, distance
 
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.component import build
@@ -23,6 +22,7 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import Trace, TraceError, check
 from decodescope.lab.decision.explain import explain
 from decodescope.lab.reports.report import report
+from decodescope.testing.walk import Walk, distance
 
 DRAWN = ("temperature", {"temperature": 0.9})
 

@@ -9,7 +9,6 @@ import torch
 import toys
 from drafting import path_of
 from law.cases import SAMPLERS, layered, true_law
-from law.walk import Walk, distance
 
 from decodescope.engine import MethodError, ParamError, Session
 from decodescope.engine.core.component import build
@@ -19,6 +18,7 @@ from decodescope.engine.methods.drafters.own_layers.propd import ProPD
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.method import Method
+from decodescope.testing.walk import Walk, distance
 
 RECYCLED = dict(tree="token_recycling nodes=16", layers=1, top=4)
 

@@ -10,7 +10,6 @@ import torch
 import toys
 from drafting import path_of
 from law.cases import SAMPLERS, models, true_law
-from law.walk import Walk, distance
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.core.component import build
@@ -19,6 +18,7 @@ from decodescope.engine.methods.drafters.draft_model.rasd import RASD
 from decodescope.engine.methods.drafters.shared.trees import Beam
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.method import Method
+from decodescope.testing.walk import Walk, distance
 
 KNOBS = dict(
     datastore=toys.DATASTORE,

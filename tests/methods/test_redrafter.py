@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 import toys
 from drafting import drafts, feature_of
-from law.forking import ForkingChance, outcomes
 from law.verdicts import rows
 
 from decodescope.engine.decoding.bases.acceptance import Cursor
@@ -16,6 +15,7 @@ from decodescope.engine.methods.acceptance.lossless import Lossless
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.model.heads.drafting.redrafter import ReDrafter
 from decodescope.engine.session.replay.exact_law import law
+from decodescope.testing.forking import ForkingChance, outcomes
 
 V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
 

@@ -8,8 +8,6 @@ from itertools import permutations, product
 import pytest
 import torch
 import toys
-from law.forking import outcomes
-from law.tables import PROMPT, constant, model, table
 from sizes import sizes
 
 from decodescope.engine import Session
@@ -24,6 +22,8 @@ from decodescope.engine.methods.drafters.draft_model.rsd_c import RSDC
 from decodescope.engine.methods.drafters.draft_model.rsd_s import RSDS, lower
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.session.method import Method
+from decodescope.testing.forking import outcomes
+from decodescope.testing.tables import PROMPT, constant, model, table
 
 
 def started(drafter: Drafter, made, room: int = 3) -> Session:

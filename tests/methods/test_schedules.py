@@ -11,9 +11,6 @@ import pytest
 import torch
 import toys
 from law.cases import SAMPLERS, worlds
-from law.reference import text_law
-from law.tables import TableDecoder, model
-from law.walk import Walk, distance
 from sizes import thinned
 
 from decodescope.engine import Method, MethodError, Session
@@ -33,6 +30,9 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.drafting.specdec import AcceptanceHead
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
+from decodescope.testing.reference import text_law
+from decodescope.testing.tables import TableDecoder, model
+from decodescope.testing.walk import Walk, distance
 
 SCHEDULES = toys.variants("schedule")
 DRAFTERS = {

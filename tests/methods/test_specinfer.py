@@ -12,10 +12,7 @@ import torch
 import toys
 from drafting import path_of
 from law.cases import SAMPLERS, models, true_law, worlds
-from law.forking import outcomes
-from law.tables import KINDS, model
 from law.verdicts import rows
-from law.walk import Walk, distance
 from sizes import thinned
 
 from decodescope.app.runs.run_service import Choice, RunService
@@ -30,6 +27,9 @@ from decodescope.engine.methods.drafters.shared.union import union
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.method import Method
+from decodescope.testing.forking import outcomes
+from decodescope.testing.tables import KINDS, model
+from decodescope.testing.walk import Walk, distance
 
 Tree = tuple[list[int], list[int]]
 WARPS = ["T=1", "T=1.5, top-p 0.8", "penalty, mirostat", "greedy"]

@@ -10,11 +10,8 @@ import pytest
 import torch
 import toys
 from law.cases import SAMPLERS, true_law, worlds
-from law.forking import outcomes
 from law.proposals import Independent
-from law.tables import KINDS, model
 from law.verdicts import rows
-from law.walk import Walk, distance
 from scipy.optimize import linprog
 from sizes import thinned
 from torch import Tensor
@@ -28,6 +25,9 @@ from decodescope.engine.methods.drafters.draft_model.chains import Chains
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import check
+from decodescope.testing.forking import outcomes
+from decodescope.testing.tables import KINDS, model
+from decodescope.testing.walk import Walk, distance
 
 WARPS = ["T=0.7", "T=1.5, top-p 0.8", "penalty, mirostat", "greedy"]
 

@@ -12,7 +12,6 @@ import pytest
 import torch
 import toys
 from law.cases import SAMPLERS, layered, models, true_law
-from law.walk import Walk, distance
 
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.cost.cost import ops_of
@@ -21,6 +20,7 @@ from decodescope.engine.methods.strategies.speed import Speed
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
+from decodescope.testing.walk import Walk, distance
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
 

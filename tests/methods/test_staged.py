@@ -9,8 +9,6 @@ import torch
 import toys
 from drafting import path_of
 from law.cases import SAMPLERS, models, true_law
-from law.tables import KINDS
-from law.walk import Walk, distance
 
 from decodescope.engine import Session
 from decodescope.engine.core.component import build
@@ -19,6 +17,8 @@ from decodescope.engine.methods.drafters.draft_model.draft_model import DraftMod
 from decodescope.engine.methods.drafters.draft_model.staged import Staged
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.method import Method
+from decodescope.testing.tables import KINDS
+from decodescope.testing.walk import Walk, distance
 
 REPEATS = [3, 1, 4, 3, 1, 4, 3, 1, 4, 3, 1]
 

@@ -7,10 +7,6 @@ from itertools import combinations, pairwise
 import pytest
 import torch
 import toys
-from law.reference import Warp, text_law
-from law.tables import PROMPT as SHORT
-from law.transformer import by_prefix
-from law.walk import Walk, distance
 
 from decodescope.engine.core.component import build
 from decodescope.engine.methods.drafters.shared.subsets import most_promising
@@ -20,6 +16,10 @@ from decodescope.engine.model.layers.partial import Skip
 from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import check
+from decodescope.testing.reference import Warp, text_law
+from decodescope.testing.tables import PROMPT as SHORT
+from decodescope.testing.transformer import by_prefix
+from decodescope.testing.walk import Walk, distance
 
 DEEP = toys.model(toys.decoder(toys.shaped(n_layers=5), 7, torch.float64))
 

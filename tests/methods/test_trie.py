@@ -10,14 +10,14 @@ import pytest
 import toys
 from drafting import drafts, path_of
 from law.cases import SAMPLERS
-from law.reference import text_law
-from law.tables import model, table
-from law.walk import Walk, distance
 
 from decodescope.engine.core.component import build
 from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.session.method import Method
+from decodescope.testing.reference import text_law
+from decodescope.testing.tables import model, table
+from decodescope.testing.walk import Walk, distance
 
 
 def context(text: list[int], prompt: int, room: int = 99) -> Context:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -59,7 +61,7 @@ KINDS = ("equal", "mixed", "independent", "support", "onehot")
 
 
 def remembered(logits: Logits) -> Logits:
-    """The same function, each value made once."""
+    """The same function, each value decoder once."""
     memo: dict[Seen, Tensor] = {}
 
     def look(seen: Seen) -> Tensor:
@@ -84,7 +86,15 @@ class TableDecoder(Decoder):
         self.logits, self.skipped = logits, skipped
         self._known: dict[tuple[object, ...], Tensor] = {}
 
-    def forward(self, feed: Feed, cache: KVCache, probe=None, skip=None, depth=None, ran=None) -> Tensor:
+    def forward(  # type: ignore[override] # it keeps its text in a cache, and needs one
+        self,
+        feed: Feed,
+        cache: KVCache,
+        probe: Any = None,
+        skip: Any = None,
+        depth: Any = None,
+        ran: Any = None,
+    ) -> Tensor:
         """float64 [1, T, V], or [1, 1, V] of the last row."""
         look = self.logits if skip is None or self.skipped is None else self.skipped
         n, before, T = cache.layers[0].n, cache.layers[0].m, feed.length
@@ -115,5 +125,5 @@ class TableDecoder(Decoder):
 
 def model(logits: Logits, vocab: int, skipped: Logits | None = None) -> Model:
     """A loaded model that is a table."""
-    made = TableDecoder(logits, vocab, skipped)
-    return Model("table", None, made.spec, made, None, "0" * 16, [])
+    decoder = TableDecoder(logits, vocab, skipped)
+    return Model("table", cast(Path, None), decoder.spec, decoder, None, "0" * 16, [])

@@ -23,18 +23,23 @@ class LatticeChance(ForkingChance):
     points: Sequence[float] = ()
 
     def draw(self, p: Tensor, position: int, purpose: Purpose = "token") -> Draw:
+        """A draw by the next of the points."""
         return Chance.draw(self, p, position, purpose)
 
     def draw_left(self, rest: Rest, position: int, purpose: Purpose = "draft") -> Draw:
+        """A draw of what is left, by the next of the points."""
         return Chance.draw_left(self, rest, position, purpose)
 
     def accept(self, ratio_num: float, ratio_den: float, position: int) -> tuple[bool, float]:
+        """A test by the next of the points."""
         return Chance.accept(self, ratio_num, ratio_den, position)
 
     def shuffle(self, k: int, position: int) -> list[int]:
+        """An order by the next of the points."""
         return Chance.shuffle(self, k, position)
 
     def uniform(self, position: int, purpose: Purpose) -> float:
+        """The next number."""
         return self.points[self.fork([1 / len(self.points)] * len(self.points))]
 
 
@@ -50,6 +55,7 @@ class ScoredChance(ForkingChance):
     noise = 0
 
     def uniform(self, position: int, purpose: Purpose) -> float:
+        """The next number."""
         self.seed = self.noise
         return Chance.uniform(self, position, purpose)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -34,9 +35,14 @@ class Round(NamedTuple):
         return len(self.verdict.path)
 
 
+class TooManyWays(ValueError):
+    """A walk takes longer than it may."""
+
+
 class Walk:
     """A session whose step is taken again and again, by every path of chance.
 
+    until: when a walk of whole runs gives up, as time.monotonic() has it; None: never
     paths: how many were walked;  kept, refused: steps that accepted a drafted token, and that refused one
     """
 
@@ -50,14 +56,20 @@ class Walk:
         chance: type[ForkingChance] = ForkingChance,
         executor: Executor | None = None,
     ):
-        others, more = (
-            {role: x for role, x in models.items() if role != "target"},
-            dict(stop_tokens=stop, executor=executor),
+        others = {role: x for role, x in models.items() if role != "target"}
+        self.s = Session(
+            models["target"],
+            method,
+            prompt,
+            models=others,
+            max_new_tokens=length,
+            stop_tokens=stop,
+            executor=executor,
         )
-        self.s = Session(models["target"], method, prompt, models=others, max_new_tokens=length, **more)
         self.s.start()
         self.prompt, self.first, self.chance, self.paths = prompt, self.s.sampler_state, chance, 0
         self.kept = self.refused = 0
+        self.until: float | None = None
 
     def place(self, tokens: list[int], state: Any) -> None:
         """Bring the session to the point where `tokens` have been written."""
@@ -78,9 +90,9 @@ class Walk:
             self.place([*self.prompt, *text], start)
             return self._step(chance)
 
-        found = outcomes(step, self.chance)
-        self.paths += len(found)
-        return found
+        ways = outcomes(step, self.chance)
+        self.paths += len(ways)
+        return ways
 
     def _step(self, chance: ForkingChance) -> Round:
         s = self.s
@@ -89,18 +101,20 @@ class Walk:
         move = s.method.strategy.step(s)
         assert s.target.tokens == s.tokens[:-1], "the target's cache holds another text than the one emitted"
         assert s.tokens[before:] == move.emitted
+        assert move.verdict is not None, "the walk is of strategies that verify"
         self.kept += bool(move.verdict.path)
         self.refused += any(not trial.ok for trial in move.verdict.trials)
         return Round(tuple(move.emitted), move.end is not None, s.sampler_state, move.draft, move.verdict)
 
     def law(self) -> dict[Text, float]:
         """P(text), the rounds after each prefix walked once."""
-        made: dict[Text, float] = defaultdict(float)
+        law: dict[Text, float] = defaultdict(float)
         seen: dict[Text, Any] = {}
         ahead: dict[Text, float] = {(): 1.0}
         while ahead:  # shortest first: by then every way to a prefix has been counted
             text = min(ahead, key=len)
-            mass, after = ahead.pop(text), defaultdict(float)
+            mass = ahead.pop(text)
+            after: dict[tuple[Text, bool], float] = defaultdict(float)
             for weight, move in self.rounds(text, seen.get(text)):
                 whole = (*text, *move.emitted)
                 assert seen.setdefault(whole, move.state) == move.state, (
@@ -108,15 +122,19 @@ class Walk:
                 )
                 after[whole, move.ended] += weight
             for (whole, ended), weight in after.items():
-                (made if ended else ahead)[whole] = (made if ended else ahead).get(whole, 0.0) + mass * weight
-        return dict(made)
+                (law if ended else ahead)[whole] = (law if ended else ahead).get(whole, 0.0) + mass * weight
+        return dict(law)
 
     @torch.inference_mode()
     def whole(self, most: int | None = None) -> dict[Text, float]:
-        """P(text), whole runs walked: for drafters that remember what they saw. Raises ValueError if there are more than
-        `most` paths."""
+        """P(text), whole runs walked: for drafters that remember what they saw.
+
+        Raises TooManyWays if there are more than `most` paths, or behind `until`.
+        """
 
         def run(chance: ForkingChance) -> Text:
+            if self.until is not None and time.monotonic() > self.until:
+                raise TooManyWays("The time for this walk is over.")
             if self.s.target.needs:
                 self.s.target.truncate(0)  # the drafter is to see the states of the whole prompt
             self.place(self.prompt, self.first)
@@ -125,17 +143,22 @@ class Walk:
                 pass
             return tuple(self.s.tokens[len(self.prompt) :])
 
-        found = outcomes(run, self.chance, most)
-        self.paths += len(found)
-        made: dict[Text, float] = defaultdict(float)
-        for weight, text in found:
-            made[text] += weight
-        return dict(made)
+        try:
+            ways = outcomes(run, self.chance, most)
+        except ValueError as error:
+            if "more than" not in str(error) and not isinstance(error, TooManyWays):
+                raise
+            raise TooManyWays(str(error)) from None
+        self.paths += len(ways)
+        law: dict[Text, float] = defaultdict(float)
+        for weight, text in ways:
+            law[text] += weight
+        return dict(law)
 
 
-def distance(made: Mapping[Text, float], true: Mapping[Text, float]) -> float:
+def distance(law: Mapping[Text, float], true: Mapping[Text, float]) -> float:
     """The largest difference of a text's probability, and of the sum from 1; infinite if an impossible text came."""
-    if any(p > 0 and not true.get(text, 0.0) > 0 for text, p in made.items()):
+    if any(p > 0 and not true.get(text, 0.0) > 0 for text, p in law.items()):
         return float("inf")
-    worst = max(abs(made.get(text, 0.0) - p) for text, p in true.items())
-    return max(worst, abs(sum(made.values()) - 1))
+    worst = max(abs(law.get(text, 0.0) - p) for text, p in true.items())
+    return max(worst, abs(sum(law.values()) - 1))

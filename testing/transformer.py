@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cache
 
 import torch
-import toys
 
 from decodescope.engine.core.spec import ModelSpec, Rope
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 
+from . import toys
 from .tables import Logits, Seen, remembered
 
 V = 6
@@ -39,5 +39,6 @@ def by_prefix(decoder: Decoder) -> Logits:
 
 @cache
 def memo() -> tuple[Logits, Logits]:
+    """Their logits by prefix."""
     target, draft = decoders()
     return by_prefix(target), by_prefix(draft)

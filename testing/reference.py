@@ -20,20 +20,24 @@ def softmax(z: list[float]) -> list[float]:
 
 
 def temperature(z: list[float], text: list[int], T: float) -> list[float]:
+    """Logits divided by T; T = 0 is greedy."""
     return greedy(z, text) if T == 0 else [x / T for x in z]
 
 
 def greedy(z: list[float], text: list[int]) -> list[float]:
+    """Only the largest logit stays, of equal ones the first."""
     best = z.index(max(z))
     return [0.0 if x == best else NONE for x in range(len(z))]
 
 
 def top_k(z: list[float], text: list[int], k: int) -> list[float]:
+    """Only the k largest logits stay."""
     kept = sorted(range(len(z)), key=lambda x: -z[x])[:k]
     return [z[x] if x in kept else NONE for x in range(len(z))]
 
 
 def top_p(z: list[float], text: list[int], p: float) -> list[float]:
+    """Only the fewest tokens stay that have the mass p together."""
     law, mass, kept = softmax(z), 0.0, set()
     for x in sorted(range(len(z)), key=lambda x: -law[x]):
         if mass < p:
@@ -43,10 +47,12 @@ def top_p(z: list[float], text: list[int], p: float) -> list[float]:
 
 
 def repetition_penalty(z: list[float], text: list[int], penalty: float) -> list[float]:
+    """Logits of tokens in the text are divided by the penalty, those below 0 multiplied."""
     return [(v / penalty if v > 0 else v * penalty) if x in text else v for x, v in enumerate(z)]
 
 
 def mirostat_cut(z: list[float], mu: float) -> list[float]:
+    """Only tokens stay whose surprise in bits is at most mu, and the likeliest."""
     law = softmax(z)
     best = law.index(max(law))
     return [v if x == best or (law[x] > 0 and -math.log2(law[x]) <= mu) else NONE for x, v in enumerate(z)]
@@ -92,14 +98,14 @@ def text_law(
             laws[head] = warp.law(logits, [*prompt, *head], len(prompt))
         return laws[head][x]
 
-    made: dict[tuple[int, ...], float] = {}
+    law: dict[tuple[int, ...], float] = {}
     for n in range(1, length + 1):
         for text in product(range(vocab), repeat=n):
             whole = n == length or text[-1] in stop
             if whole and not stop.intersection(text[:-1]):
-                made[text] = 1.0
+                law[text] = 1.0
                 for i, x in enumerate(text):
-                    made[text] *= p(text[:i], x)
-                    if made[text] == 0:  # what cannot come has no law to follow
+                    law[text] *= p(text[:i], x)
+                    if law[text] == 0:  # what cannot come has no law to follow
                         break
-    return made
+    return law

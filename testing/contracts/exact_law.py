@@ -1,0 +1,104 @@
+"""The exact law: a lossless drafter or acceptance rule leaves every text its probability, to the last ways of chance."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from functools import partial
+from itertools import product
+from typing import Any, cast
+
+import torch
+
+from decodescope.engine.core.component import build
+from decodescope.engine.core.probe import Needs
+from decodescope.engine.decoding.bases.acceptance import AcceptanceRule
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.bases.sampler import Sampler
+from decodescope.engine.session.method import Method, MethodError
+from decodescope.testing import reference, toys
+from decodescope.testing.forking import ScoredChance
+from decodescope.testing.reference import Warp, text_law
+from decodescope.testing.tables import PROMPT, Logits, draft_table, model, table
+from decodescope.testing.transformer import by_prefix
+from decodescope.testing.walk import TooManyWays, Walk, distance
+
+EXACT = 1e-12  # of a text's probability
+VOCAB = 3
+LENGTHS = 3, 2  # of texts, in tokens
+MOST_WAYS = 1_500  # of chance
+SECONDS = 15  # that all walks of a part may take
+Settings = dict[str, Any]
+# name of a sampler, its knobs, and its definition in plain Python
+SAMPLERS: tuple[tuple[str, Settings, Warp], ...] = (
+    ("temperature", {"temperature": 0.7}, Warp([partial(reference.temperature, T=0.7)])),
+    ("top_k", {"k": 2}, Warp([partial(reference.top_k, k=2)])),
+)
+
+
+class NotCounted(Exception):
+    """The law of a part could not be counted. One sentence with the reason."""
+
+
+def texts_keep_their_probability(kind: str, name: str, settings: Settings) -> None:
+    """The probability of every text of three tokens out of three, all ways of chance walked, is the target's own to 1e-12.
+
+    It is counted under two samplers, with two sorts of drafts, as far as that takes 15 seconds; where there are too many ways,
+    over texts of two tokens. Raises NotCounted where nothing could be counted.
+    """
+    chosen = {"drafter": ("draft_model", {"length": 2}), "acceptance": ("lossless", {})} | {
+        kind: (name, settings)
+    }
+    drafter = cast(Drafter, build("drafter", *chosen["drafter"]))
+    rule = cast(AcceptanceRule, build("acceptance", *chosen["acceptance"]))
+    if not rule.lossless:
+        raise NotCounted(f"{name} does not call itself lossless.")
+    until, counted = time.monotonic() + SECONDS, 0
+    for draft, (sampler, knobs, warp) in product(("mixed", "independent"), SAMPLERS):
+        own = cast(Sampler, build("sampler", sampler, knobs))
+        off = _difference(Method(drafter=drafter, acceptance=rule, sampler=own), draft, warp, until)
+        if off is None:
+            continue
+        counted += 1
+        assert off <= EXACT, (
+            f"under {sampler}, with a draft of the sort {draft!r}, a text's probability is off by {off:.3g}"
+        )
+    if not counted:
+        raise NotCounted(
+            f"More than {MOST_WAYS:,} ways of chance, or than {SECONDS} seconds: choose a smaller draft."
+        )
+
+
+def _difference(method: Method, draft: str, warp: Warp, until: float) -> float | None:
+    """The largest difference between a text's probability by the method and by the target; None: there are too many ways."""
+    for length in LENGTHS:
+        try:
+            walk, logits = _walk(method, draft, length)
+            walk.until = until
+            law = walk.whole(MOST_WAYS)  # a drafter may remember what it saw
+        except MethodError as error:
+            raise NotCounted(str(error)) from None
+        except TooManyWays:
+            continue
+        return distance(law, text_law(logits, warp, list(PROMPT), length, VOCAB))
+    return None
+
+
+def _walk(method: Method, draft: str, length: int) -> tuple[Walk, Logits]:
+    """A walk over the texts of a method, and the target's logits by prefix. Raises MethodError.
+
+    The target is a table, or a transformer where the drafter reads states, heads or layers.
+    """
+    target = table(VOCAB, seed=1)
+    models = {"target": model(target, VOCAB)}
+    for number, role in enumerate(method.drafter.lanes):
+        models[role] = model(draft_table(draft, target, VOCAB, seed=77 + number), VOCAB)
+    if method.drafter.needs == Needs():
+        with suppress(Exception):  # whatever a table lacks, the transformer has
+            return Walk(method, models, length, (), list(PROMPT), ScoredChance), target
+    decoder = toys.decoder(toys.shaped(vocab=VOCAB), 4, torch.float64, sharp=2.0)
+    others = {
+        role: toys.model(toys.noisy(decoder, 0.2, seed=n)) for n, role in enumerate(method.drafter.lanes)
+    }
+    models = {"target": toys.model(decoder), **others}
+    return Walk(method, models, length, (), list(PROMPT), ScoredChance), by_prefix(decoder)

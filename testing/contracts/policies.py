@@ -1,0 +1,53 @@
+"""What every cache policy has to keep: entries that it evicts are gone, their memory with them, and the newest stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from decodescope.engine.trace import Step
+from decodescope.testing import toys
+
+Settings = dict[str, Any]
+COUNT = 40
+
+
+def _steps(name: str, settings: Settings) -> list[Step]:
+    return list(toys.trace_of(toys.decode(toys.method(policy=(name, settings)), count=COUNT)).steps)
+
+
+def evicted_entries_free_their_memory(name: str, settings: Settings) -> None:
+    """Where every KV head has lost entries, its keys and values take less memory than those of a full cache."""
+    session = toys.decode(toys.method(policy=(name, settings)), count=COUNT)
+    full = toys.decode(toys.method(), count=COUNT)
+    read = len(session.target.tokens)
+    for own, whole in zip(session.target.cache.layers, full.target.cache.layers, strict=True):
+        most = max(own.lengths) if isinstance(own.lengths, list) else own.n
+        sizes = own.kv.untyped_storage().nbytes(), whole.kv.untyped_storage().nbytes()
+        assert 2 * most > read or sizes[0] < sizes[1], (
+            f"layer {own.layer} holds {most} of {read} entries, and its storage has {sizes[0]:,} bytes of {sizes[1]:,}"
+        )
+
+
+def zones_bound_what_is_held(name: str, settings: Settings) -> None:
+    """A policy whose zones say how many entries it keeps holds no more of them, once more tokens than that were read."""
+    method = toys.method(policy=(name, settings))
+    zones = method.policy.zones
+    most = sum(zone.entries for zone in zones)
+    if not zones or method.policy.once:
+        return
+    for step in _steps(name, settings):
+        if step.cache[0].by_head is not None:  # heads differ, and a zone is what one of them keeps
+            continue
+        held = step.cache[0].held
+        assert held <= max(most, len(toys.PROMPT)), (
+            f"step {step.step} holds {held} entries, and the zones say {most}"
+        )
+
+
+def newest_entry_stays(name: str, settings: Settings) -> None:
+    """The token that was just committed is not among the entries that leave in its step."""
+    for step in _steps(name, settings):
+        change = step.cache[0]
+        newest = step.n + len(step.emitted) - 2  # the last token of the text is not read yet
+        gone = [] if change.evicted_all is None else change.evicted_all.tolist()
+        assert newest not in gone, f"step {step.step} evicts position {newest}, which it has just read"

@@ -1,0 +1,145 @@
+"""`check` finds what a part does not keep, and `new` writes a part and a test that keep everything."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import toys
+
+from decodescope.app.basis.parser import KINDS as PARSER_KINDS
+from decodescope.app.basis.parser import NEW_KINDS
+from decodescope.app.cli import main
+from decodescope.app.commands import new
+from decodescope.engine.core import component as components
+from decodescope.engine.core.component import KINDS, registry
+from decodescope.engine.session import own_parts
+from decodescope.testing.contracts import contracts
+from decodescope.testing.contracts.exact_law import NotCounted
+
+
+@pytest.fixture(autouse=True)
+def unloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test loads is gone behind it."""
+    monkeypatch.setattr(components, "_ADDED", {})
+    monkeypatch.setattr(own_parts, "_FILES", {})
+    yield
+    registry.cache_clear()
+
+
+def test_the_parser_knows_the_kinds_without_loading_them() -> None:
+    assert PARSER_KINDS == KINDS and NEW_KINDS == new.KINDS
+
+
+def checked(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict]]:
+    """Exit code, and title -> contract, of a file's part."""
+    code = main(["--parts", str(path), "check", path.stem, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["ok"] == (code == 0)
+    return code, {row["contract"]: row for row in found["contracts"]}
+
+
+@pytest.mark.parametrize("kind", NEW_KINDS)
+def test_a_new_part_keeps_what_its_kind_keeps(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new", kind, f"my_{kind}", "--into", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert f"my_{kind}.py" in said and "pytest" in said and f"check my_{kind}" in said
+    code, rows = checked(tmp_path / f"my_{kind}.py", capsys)
+    assert code == 0 and len(rows) > 5 and {row["state"] for row in rows.values()} <= {"kept", "not counted"}
+    assert main(["new", kind, f"my_{kind}", "--into", str(tmp_path)]) == 2
+    assert "already" in capsys.readouterr().err
+
+
+def test_its_test_passes_as_it_is_written(tmp_path: Path) -> None:
+    for kind in ("drafter", "strategy"):
+        assert main(["new", kind, f"my_{kind}", "--into", str(tmp_path)]) == 0
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
+
+
+BUGS = {
+    "a drafter that drafts beyond the room": (
+        "drafter", "[: context.room]", "", "Drafts are no deeper than the room"
+    ),
+    "a drafter that draws beside the chance": (
+        "drafter",
+        "Draft.chain(context.tokens[-self.length :][: context.room]",
+        "Draft.chain([__import__('random').randrange(9)] * min(2, context.room)",
+        "Two drawn runs with one seed",
+    ),
+    "a policy that evicts the newest entry": (
+        "policy", "keep=self.recent", "keep=0", "The token that was just committed"
+    ),
+    "a policy that keeps more than its zones say": (
+        "policy", "keep=self.recent", "keep=self.recent + 3", "A policy whose zones"
+    ),
+    "a strategy whose record says what did not happen": (
+        "strategy", '{"bought": count}', '{"bought": 2}', "A run at each recording level"
+    ),
+    "a sampler without a source": (
+        "sampler", "the paper and section, or the repository", "", "It has a title, a source"
+    ),
+    "a rule that is called lossless and is not": (
+        "acceptance",
+        '    lossless = False\n    changes = "tests are easier than the target\'s distribution"\n',
+        "",
+        "The probability of every text",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_part_with_a_bug_breaks_the_contract(
+    bug: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind, right, wrong, title = BUGS[bug]
+    assert main(["new", kind, "buggy", "--into", str(tmp_path)]) == 0
+    capsys.readouterr()
+    path = tmp_path / "buggy.py"
+    text = path.read_text(encoding="utf-8")
+    assert right in text
+    path.write_text(text.replace(right, wrong), encoding="utf-8")
+    code, rows = checked(path, capsys)
+    broken = [name for name, row in rows.items() if row["state"] == "broken"]
+    assert code == 1 and any(name.startswith(title) for name in broken), broken
+    assert all(row["why"] for row in rows.values() if row["state"] == "broken")
+
+
+def test_a_name_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for arguments, says in (
+        (["check", "promt_lookup"], "prompt_lookup"),
+        (["check", "none", "--kind", "policy"], "There is no part"),
+        (["check", "prompt_lookup", "--set", "length"], "write knob=value"),
+        (["check", "prompt_lookup", "--set", "length=9999"], "must lie in"),
+        (["new", "drafter", "prompt_lookup", "--into", str(tmp_path)], "already"),
+        (["new", "drafter", "My-Part", "--into", str(tmp_path)], "cannot name a part"),
+        (["new", "router", "mine"], "invalid choice"),
+    ):
+        assert main(arguments) == 2
+        said = capsys.readouterr().err
+        assert says in said and said.count("\n") == 1, said
+
+
+SAMPLE = [
+    ("drafter", "prompt_lookup"),
+    ("policy", "h2o"),
+    ("sampler", "top_p"),
+    ("codec", "kivi"),
+    ("depth", "patience"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), SAMPLE)
+def test_parts_of_the_package_keep_their_contracts(kind: str, name: str) -> None:
+    for contract in contracts(kind, name, toys.settings_of(kind, name)[0]):
+        try:
+            contract.run()
+        except NotCounted as why:
+            assert str(why).endswith(".")
