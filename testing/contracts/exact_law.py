@@ -21,7 +21,7 @@ from decodescope.testing.forking import ScoredChance
 from decodescope.testing.reference import Warp, text_law
 from decodescope.testing.tables import PROMPT, Logits, draft_table, model, table
 from decodescope.testing.transformer import by_prefix
-from decodescope.testing.walk import TooManyWays, Walk, distance
+from decodescope.testing.walk import Text, TooManyWays, Walk, distance
 
 EXACT = 1e-12  # of a text's probability
 VOCAB = 3
@@ -73,9 +73,7 @@ def _difference(method: Method, draft: str, warp: Warp, until: float) -> float |
     """The largest difference between a text's probability by the method and by the target; None: there are too many ways."""
     for length in LENGTHS:
         try:
-            walk, logits = _walk(method, draft, length)
-            walk.until = until
-            law = walk.whole(MOST_WAYS)  # a drafter may remember what it saw
+            law, logits = _law(method, draft, length, until)
         except MethodError as error:
             raise NotCounted(str(error)) from None
         except TooManyWays:
@@ -84,21 +82,25 @@ def _difference(method: Method, draft: str, warp: Warp, until: float) -> float |
     return None
 
 
-def _walk(method: Method, draft: str, length: int) -> tuple[Walk, Logits]:
-    """A walk over the texts of a method, and the target's logits by prefix. Raises MethodError.
+def _law(method: Method, draft: str, length: int, until: float) -> tuple[dict[Text, float], Logits]:
+    """The probabilities of a method's texts, and the target's logits by prefix. Raises MethodError and TooManyWays.
 
     The target is a table, or a transformer where the drafter reads states, heads or layers.
     """
-    target = table(VOCAB, seed=1)
-    models = {"target": model(target, VOCAB)}
-    for number, role in enumerate(method.drafter.lanes):
-        models[role] = model(draft_table(draft, target, VOCAB, seed=77 + number), VOCAB)
-    if method.drafter.needs == Needs():
-        with suppress(Exception):  # whatever a table lacks, the transformer has
-            return Walk(method, models, length, (), list(PROMPT), ScoredChance), target
-    decoder = toys.decoder(toys.shaped(vocab=VOCAB), 4, torch.float64, sharp=2.0)
-    others = {
-        role: toys.model(toys.noisy(decoder, 0.2, seed=n)) for n, role in enumerate(method.drafter.lanes)
+    target, lanes = table(VOCAB, seed=1), method.drafter.lanes
+    tables = {
+        role: model(draft_table(draft, target, VOCAB, seed=77 + n), VOCAB) for n, role in enumerate(lanes)
     }
-    models = {"target": toys.model(decoder), **others}
-    return Walk(method, models, length, (), list(PROMPT), ScoredChance), by_prefix(decoder)
+    worlds = [({"target": model(target, VOCAB), **tables}, target)] if method.drafter.needs == Needs() else []
+    decoder = toys.decoder(toys.shaped(vocab=VOCAB), 4, torch.float64, sharp=2.0)
+    noisy = {role: toys.model(toys.noisy(decoder, 0.2, seed=n)) for n, role in enumerate(lanes)}
+    worlds.append(({"target": toys.model(decoder), **noisy}, by_prefix(decoder)))
+    for models, logits in worlds:
+        with suppress(*_LACKING if logits is target else ()):
+            walk = Walk(method, models, length, (), list(PROMPT), ScoredChance)
+            walk.until = until
+            return walk.whole(MOST_WAYS), logits  # a drafter may remember what it saw
+    raise NotCounted("No toy model fits this part.")
+
+
+_LACKING = (MethodError, IndexError, KeyError)  # what a part raises that looks for layers or heads in a table
