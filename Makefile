@@ -6,11 +6,12 @@ ARGS ?=
 ENVIRONMENT := $(PYTHON) scripts/environment.py
 IN := $(ENVIRONMENT) python
 
-.PHONY: help app test lint notebooks bench nightly release soak identity gpu models clean
+.PHONY: help app test check lint notebooks bench nightly release soak identity gpu models clean
 
 help:
 	@echo 'make app        open the lab at http://127.0.0.1:7860     ARGS="--model FOLDER --port 8000"'
 	@echo 'make test       ruff, mypy and all tests of a commit      ARGS="-k h2o", BROWSER=none'
+	@echo 'make check      ruff, mypy and the tests that the changed files ask for: a minute or so'
 	@echo 'make lint       ruff and mypy only'
 	@echo 'make notebooks  the notebooks, in JupyterLab'
 	@echo 'make bench      measure the methods on this machine'
@@ -27,6 +28,9 @@ app:
 
 test:
 	@$(ENVIRONMENT) test $(ARGS)
+
+check:
+	@$(ENVIRONMENT) check $(ARGS)
 
 lint:
 	@$(ENVIRONMENT) lint

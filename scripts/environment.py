@@ -3,6 +3,7 @@
 
     python scripts/environment.py app [arguments of `decodescope app`]
     python scripts/environment.py test [arguments of pytest]
+    python scripts/environment.py check
     python scripts/environment.py lint
     python scripts/environment.py python [arguments of python]
     python scripts/environment.py install
@@ -23,6 +24,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from changed import BY_NAME, changed_files, test_files, tests_for
+
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".venv"
 PYTHON = HOME / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -38,7 +41,7 @@ class Refusal(Exception):
 
 def main(arguments: list[str]) -> int:
     """Run one of the commands of this file's docstring; returns the exit status."""
-    commands = {"app": app, "test": test, "lint": lint, "python": python, "install": install}
+    commands = {"app": app, "test": test, "check": check, "lint": lint, "python": python, "install": install}
     if not arguments or arguments[0] not in commands:
         print(__doc__)
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
@@ -99,6 +102,26 @@ def test(arguments: list[str]) -> int:
         print("Not passed: the code check at the beginning of this output failed.", file=sys.stderr)
     if not_run:
         print(not_run)
+    return status or unread
+
+
+def check(arguments: list[str]) -> int:
+    """Lint, then the tests that the changed files ask for, without a browser: a minute or so. `arguments` are pytest's."""
+    unread = lint([])
+    files, methods = tests_for(changed_files(), test_files())
+    env = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    pytest = [
+        str(PYTHON),
+        "-m",
+        "pytest",
+        "-n",
+        str(os.cpu_count() or 1),
+        "-m",
+        f"{default_markers()} and not browser",
+    ]
+    status = call([*pytest, *files, *arguments], env=env)
+    if methods:
+        status = call([*pytest, *BY_NAME, "-k", " or ".join(methods)], env=env) or status
     return status or unread
 
 

@@ -12,6 +12,7 @@ from source import ROOT
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """scripts/environment.py, on a machine without a browser, where nothing may be run."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")  # as it is where the script is run
     spec = importlib.util.spec_from_file_location("environment_script", ROOT / "scripts" / "environment.py")
     assert spec is not None and spec.loader is not None
     script = importlib.util.module_from_spec(spec)
