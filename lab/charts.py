@@ -127,7 +127,7 @@ def _worth(trace: Trace, plain: Any = None) -> go.Figure:
 
 
 def _notes(trace: Trace, note: str | None = None, part: str | None = None) -> go.Figure:
-    known = [name for names in (trace.header.tells or {}).values() for name in names]
+    known = [name for names in trace.header.tells.values() for name in names]
     if note is None and not known:
         raise ValueError("No part of this run says what it tells, so there is nothing to draw.")
     return notes.figure(trace, known[0] if note is None else note, part)

@@ -18,7 +18,7 @@ from decodescope.app.http.guard import TOO_LARGE
 from decodescope.app.runs.catalogue.examples import Example, examples
 from decodescope.app.runs.catalogue.tours import tours
 from decodescope.app.runs.library import Library
-from decodescope.app.runs.recipe import as_json, as_turn, recorded
+from decodescope.app.runs.recipe import as_json, recorded
 from decodescope.app.runs.record_stream import Channel
 from decodescope.app.runs.run_service import GONE, RunService
 from decodescope.engine.trace import Trace, TraceError, open_trace
@@ -229,7 +229,7 @@ def _settings(example: Example) -> str:
     """What an example was made with, as the page puts it into its controls."""
     trace = open_trace(example.path)
     try:
-        return as_json(as_turn(recorded(trace.header), example.turn))
+        return as_json(recorded(trace.header))
     finally:
         trace.close()
 

@@ -125,7 +125,7 @@ def rules() -> list[dict[str, Any]]:
         {
             "name": name,
             "title": part.title,
-            "params": [{**knob(x), "before": x.before, "step": x.step} for x in part.params()],
+            "params": [{**knob(x), "step": x.step} for x in part.params()],
         }
         for name, part in registry("acceptance").items()
         if cast(type[AcceptanceRule], part).from_laws

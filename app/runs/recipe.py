@@ -263,11 +263,6 @@ def recorded(header: Header) -> Choice:
     )
 
 
-def as_turn(choice: Choice, turn: str) -> Choice:
-    """The settings of a run whose prompt is this user's turn in a chat template; "": as they are."""
-    return replace(choice, prompt=turn, chat=True) if turn else choice
-
-
 def _text(header: Header) -> str:
     """The tokens of a prompt as text."""
     pieces = [header.pieces.get(str(token), "") for token in header.prompt.tolist()]

@@ -7,12 +7,10 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from decodescope.engine.core.component import declared
 from decodescope.engine.trace import Trace, TraceError, open_trace
 from decodescope.engine.trace.query.titles import title
 from decodescope.engine.trace.records.events import End, Header, Record, Step
@@ -119,9 +117,7 @@ class Channel:
         """Append one record; the header comes first."""
         with self._lock:
             if isinstance(record, Header):
-                # a trace from before parts declared what they note has the declarations of those that there are
-                known = record if record.tells is not None else replace(record, tells=declared(record.method))
-                self.wire, self.named = Wire(known), title(known)
+                self.wire, self.named = Wire(record), title(record)
             elif isinstance(record, End):
                 self.end = record
             else:

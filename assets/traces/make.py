@@ -627,8 +627,7 @@ def make(name: str, models: dict[str, Any]) -> dict[str, str]:
     finally:
         path.unlink(missing_ok=True)
     print(f"{name}.dstrace: {session.steps} steps, {size / 1000:.0f} kB", flush=True)
-    row = {"name": name, "run": session.run_id, "title": what["title"], "about": what["about"]}
-    return {**row, "turn": session.header.turn} if session.header.turn else row
+    return {"name": name, "run": session.run_id, "title": what["title"], "about": what["about"]}
 
 
 def record(path: Path, what: dict[str, Any], prompt: str, models: dict[str, Any]) -> Session:

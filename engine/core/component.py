@@ -142,9 +142,8 @@ class Component:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Component:
-        """What a trace's header tells of; a knob that was not there yet has the value that the component worked by then."""
-        older = {p.name: p.before for p in cls.params() if p.before is not None}
-        return build(cls.kind, record["name"], {**older, **{k: x for k, x in record.items() if k != "name"}})
+        """What a trace's header tells of."""
+        return build(cls.kind, record["name"], {k: x for k, x in record.items() if k != "name"})
 
     @property
     def setting(self) -> str:

@@ -44,8 +44,7 @@ class ParamError(Refusal):
 @dataclass(frozen=True)
 class Param:
     """One knob. `low` and `high` are inclusive, in a list they hold for each item; `choices` closes the set; `unit` and `help`
-    are for people; `before`: the value that a record stands for which was written before the knob was there, if that is not
-    the default.
+    are for people.
 
     item:        type of the items of a list, whose value is a tuple; typed with commas, or blanks, between them
     least, most: how many items a list has; most: also characters of a text, bytes of a file
@@ -64,7 +63,6 @@ class Param:
     unit: str = ""
     help: str = ""
     file: bool = False
-    before: Any = None
     item: Any = None
     least: int = 1
     most: int | None = None
@@ -210,16 +208,13 @@ def param(  # noqa: PLR0913
     unit: str = "",
     help: str = "",
     file: bool = False,
-    before: Any = None,
     least: int = 1,
     most: int | None = None,
     lines: bool = False,
     auto: bool = False,
 ) -> Any:
     """A dataclass field that is a knob. Range, unit and help serve control, check and message alike."""
-    said = dict(
-        low=low, high=high, step=step, choices=tuple(choices), unit=unit, help=help, file=file, before=before
-    )
+    said = dict(low=low, high=high, step=step, choices=tuple(choices), unit=unit, help=help, file=file)
     return field(
         default=default,
         metadata={"param": {**said, "least": least, "most": most, "lines": lines, "auto": auto}},

@@ -253,7 +253,7 @@ class ModelSpec:
         record["heads"] = list(self.heads)
         record["params"] = self.params
         del record["pad_token"]
-        if self.mask_token is None:  # as in records from before there was one
+        if self.mask_token is None:
             del record["mask_token"]
         if not self.adapter:
             del record["adapter"]

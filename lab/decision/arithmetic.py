@@ -49,7 +49,7 @@ class Case:
         if node in (step.forced or []):
             return self._forced(node, at[-1])
         tests = self.tests
-        if tests is None or not tests.known:
+        if tests is None:
             return self._unknown(node, at[-1])
         if tests.matching:
             return self._exact(node, at[-1])
@@ -274,7 +274,7 @@ class Case:
         return why
 
     def _unknown(self, node: int, i: int) -> Explanation:
-        """A verdict of a rule of which nothing is known, or whose numbers the record does not hold."""
+        """A verdict of a rule of which nothing is known."""
         t, why = self._trials(), self._begin(node, i)
         why.numbers = [("target", "p(x)", t.p[i]), ("draft", "q(x)", t.q[i]), ("draw", "u", t.u[i])]
         why.lines.append(self._proposed(node, t.p[i], t.q[i]))

@@ -72,7 +72,7 @@ def _notes(trace: Trace, step: Step) -> list[Line]:
     """What the parts told of the step, in their own words."""
     nodes, lines = len(step.draft.tokens) if step.draft is not None else 0, []
     for part, values in told(trace.header, step).items():
-        notes = (trace.header.tells or {})[part]
+        notes = trace.header.tells[part]
         sums = tuple(_note(notes[name], value, nodes) for name, value in values.items())
         lines.append(Line(f"What the {part} told of this step:", sums))
     return lines

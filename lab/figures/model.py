@@ -64,9 +64,7 @@ def figure(trace: Trace, role: str | None = None) -> go.Figure:
     tell the shapes of its models, and ParamError for a role that it does not have."""
     models = built(trace.header)
     if not models:
-        raise ValueError(
-            "This trace does not tell what its model is made of: it is older than these records, or damaged."
-        )
+        raise ValueError("This trace does not tell what its model is made of.")
     usual = next((name for name, x in models.items() if x["changed"]), next(iter(models)))
     model = models[choice(role, "role", tuple(models)) if role is not None else usual]
     drawn = list(cells(model))

@@ -25,7 +25,7 @@ def figure(trace: Trace, name: str, part: str | None = None) -> go.Figure:
     """What a part told under `name`, over the steps, with what it is held against. part: its kind, where two parts of the
     method use the name. All clocks of a part are in one figure. Raises ValueError for what no part of the run declares."""
     part = _part(trace, name, part)
-    note = (trace.header.tells or {})[part][name]
+    note = trace.header.tells[part][name]
     marks = _MARKS[note.kind](trace, part, name)
     word, unit = ("time", "ms") if note.kind == "clock" else (_said(note.word), _said(note.unit))
     title = f"{word}, {_said(note.what)}" if note.what and note.kind != "clock" else word
@@ -37,7 +37,7 @@ def figure(trace: Trace, name: str, part: str | None = None) -> go.Figure:
 
 
 def _part(trace: Trace, name: str, part: str | None) -> str:
-    declared = {kind: list(notes) for kind, notes in (trace.header.tells or {}).items()}
+    declared = {kind: list(notes) for kind, notes in trace.header.tells.items()}
     kinds = [kind for kind, names in declared.items() if name in names and part in (None, kind)]
     if len(kinds) == 1:
         return kinds[0]
@@ -53,7 +53,7 @@ def _part(trace: Trace, name: str, part: str | None) -> str:
 
 def _told(trace: Trace, part: str, name: str) -> tuple[Note, _Singles]:
     """The note, and all that was told under its name."""
-    note, rows = (trace.header.tells or {})[part][name], _Singles()
+    note, rows = trace.header.tells[part][name], _Singles()
     for step in trace.steps:
         if (value := told(trace.header, step).get(part, {}).get(name)) is not None:
             nodes = 0 if step.draft is None else len(step.draft.tokens)
@@ -69,7 +69,7 @@ def _held(trace: Trace, part: str, note: Note) -> Iterator[go.Scatter]:
         yield go.Scatter(
             x=x, y=[note.at, note.at], name=f"{_said(note.line.replace('_', ' '))} {note.at:g}", **dashed
         )
-    elif (other := (trace.header.tells or {})[part].get(note.line)) is not None and other.kind == "series":
+    elif (other := trace.header.tells[part].get(note.line)) is not None and other.kind == "series":
         yield _line(_told(trace, part, note.line)[1], name=_said(other.word), **dashed)
 
 
@@ -119,7 +119,7 @@ def _members(trace: Trace, part: str, name: str) -> list[Any]:
 
 
 def _clocks(trace: Trace, part: str, name: str) -> list[Any]:
-    clocks = [x for x, note in (trace.header.tells or {})[part].items() if note.kind == "clock"]
+    clocks = [x for x, note in trace.header.tells[part].items() if note.kind == "clock"]
     lanes = zip(cycle([INK, ACCEPT, TARGET, MUTED]), (_told(trace, part, x) for x in clocks), strict=False)
     return [
         _line(rows, scale=1e-3, name=_said(note.word), mode="lines", line=dict(color=colour, shape="hv"))

@@ -27,7 +27,7 @@ def slotted(header: Header, step: Step) -> dict[str, Any]:
         return {}
     nodes = 0 if step.draft is None else len(step.draft.tokens)
     for part, values in told(header, step).items():
-        note = (header.tells or {})[part].get("slots")
+        note = header.tells[part].get("slots")
         hung: list[int] = values.get("slots") or []
         told_of = sum(hung)
         if (

@@ -31,7 +31,7 @@ Text = Callable[[int], Piece]
 def declarations(header: Header) -> dict[str, dict[str, dict[str, Any]]]:
     """kind of part -> name -> note, without what is empty. `at`: the number that a note is held against, or the name of the
     note of the same part, and `line` its word. A clock counts seconds."""
-    return {part: _declared(notes) for part, notes in (header.tells or {}).items() if notes}
+    return {part: _declared(notes) for part, notes in header.tells.items() if notes}
 
 
 def _declared(notes: Mapping[str, Note]) -> dict[str, dict[str, Any]]:
@@ -58,7 +58,7 @@ def valued(header: Header, values: Values, nodes: int, text: Text) -> Values:
     nothing is said; set: a list of members; span: a list of [from, to]; grid: row -> number; clock: seconds; series: as it
     is; track: a list of [lane, from, to, token, word]. Numbers of nodes are one higher than in the trace, and a token is
     {"token": id, "text": its text}."""
-    notes = header.tells or {}
+    notes = header.tells
     return {
         part: {name: _shaped(notes[part][name], value, nodes, text) for name, value in one.items()}
         for part, one in values.items()
@@ -68,7 +68,7 @@ def valued(header: Header, values: Values, nodes: int, text: Text) -> Values:
 def fitting(header: Header, values: Values, most: int, nodes: bool = False) -> Values:
     """As many of a step's values as have room in `most` bytes, each whole or not at all, in the ORDER of their kinds; those of
     nodes only if asked for."""
-    notes = header.tells or {}
+    notes = header.tells
     rows = [(ORDER.index(notes[part][name].kind), part, name) for part, one in values.items() for name in one]
     kept: Values = {}
     for kind, part, name in sorted(rows, key=lambda row: row[0]):

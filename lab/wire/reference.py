@@ -24,10 +24,5 @@ def beside(step: Step, text: Callable[[int], Piece]) -> dict[str, Any]:
     shadow = next((x.shadow for x in step.cache if x.lane == "target"), None)
     if shadow is None or len(shadow.drift) != len(step.emitted):
         return {}
-    said = [None] * len(step.emitted) if shadow.said is None else shadow.said.tolist()
-    rows = zip(shadow.drift.tolist(), said, step.emitted, strict=True)
-    return {
-        "beside": [
-            [round(kl, 6), None if other in (None, token) else text(other)] for kl, other, token in rows
-        ]
-    }
+    rows = zip(shadow.drift.tolist(), shadow.ids, step.emitted, strict=True)
+    return {"beside": [[round(kl, 6), None if other == token else text(other)] for kl, other, token in rows]}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -19,7 +18,7 @@ from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.cost.passes import Passes
 from decodescope.engine.trace.checks.decisions import decided, telling_at
 from decodescope.engine.trace.checks.notes import told as noted
-from decodescope.engine.trace.encoding.forks import method_at
+from decodescope.engine.trace.encoding.forks import header_at
 from decodescope.engine.trace.query.comparable import is_plain, mark, setting
 from decodescope.engine.trace.query.titles import title
 from decodescope.engine.trace.records.events import End, Header, Iteration, Piece, Prefill, Step
@@ -207,17 +206,12 @@ class Wire:
             }
         telling = telling_at(self.header, step.step) if tests is None else tests.telling
         if telling is not self._telling:
-            message["telling"] = (
-                None if telling is None or (tests is not None and not tests.known) else told(telling)
-            )
+            message["telling"] = None if telling is None else told(telling)
         if step.forced:
             message["forced"] = [node + 1 for node in step.forced]
-        if (
-            self.header.fork is not None
-            and (by := method_at(self.header, step.step)) is not self.header.method
-        ):
-            message["by"] = by.get("acceptance")
-            message["sampler"] = said(replace(self.header, method=by, parts={}), "sampler")
+        if (by := header_at(self.header, step.step)) is not self.header:
+            message["by"] = by.method.get("acceptance")
+            message["sampler"] = said(by, "sampler")
         if step.extra is not None:
             message["verdict"]["extra"] = [step.extra.u, step.extra.low, step.extra.high]
         if step.iteration is not None:

@@ -10,15 +10,13 @@ import toys
 from decodescope.app.runs.record_stream import Channel
 
 
-def test_a_file_from_before_parts_declared_their_notes_has_those_of_the_parts_that_there_are(
-    tmp_path: Path,
-) -> None:
+def test_a_page_is_told_the_notes_that_the_header_declares(tmp_path: Path) -> None:
     trace = toys.decode(toys.method(sampler="mirostat"), count=6).sink
-    older = Channel("a", tmp_path / "a.dstrace")
-    for record in (replace(trace.header, tells=None), *trace.steps):
-        older.write(record)
-    assert older.wire is not None and older.wire.head()["tells"]["sampler"]["mu"]["at"] == 5.0
-    assert older.wire.step(trace.steps[2])["notes"] == {"sampler": {"mu": trace.steps[2].sampler["mu"]}}
+    channel = Channel("a", tmp_path / "a.dstrace")
+    for record in (trace.header, *trace.steps):
+        channel.write(record)
+    assert channel.wire is not None and channel.wire.head()["tells"]["sampler"]["mu"]["at"] == 5.0
+    assert channel.wire.step(trace.steps[2])["notes"] == {"sampler": {"mu": trace.steps[2].sampler["mu"]}}
     silent = Channel("b", tmp_path / "b.dstrace")
     silent.write(replace(trace.header, tells={}))
     assert silent.wire is not None and silent.wire.head()["tells"] == {}, (

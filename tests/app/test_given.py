@@ -64,13 +64,13 @@ def test_the_page_runs_what_it_shows(tmp_path: Any) -> None:
 
 
 def test_an_example_that_was_a_user_s_turn_is_put_back_as_one(play: RunService) -> None:
-    turns = [x for x in examples() if x.turn]
+    turns = [x for x in map(play.find, (x.run for x in examples())) if x.wire.header.chat]
     assert len(turns) >= 4
     tokenizer = load("lab").tokenizer
-    for example in turns:
-        choice = made_with(play, play.find(example.run))
-        assert choice.chat and choice.prompt == example.turn
-        due = play.find(example.run).wire.header.prompt.tolist()
+    for channel in turns:
+        choice = made_with(play, channel)
+        assert choice.chat and choice.prompt == channel.wire.header.turn
+        due = channel.wire.header.prompt.tolist()
         assert tokenizer.chat([{"role": "user", "content": choice.prompt}]) == due
 
 

@@ -58,7 +58,7 @@ def test_copies_are_of_the_run(play: RunService, client: TestClient) -> None:
     forked = client.post(f"/ds/run/{run.run}/fork", json={"step": 1, "change": {"seed": 5}}).json()["run"]
     assert play._jobs[forked].wait(300)
     assert "forked off" in client.get(f"/ds/run/{forked}/recipe").json()["note"]
-    run.wire.header.chat = True  # as in a record from before the turn was kept
+    run.wire.header.chat = True  # as where the turn was given as tokens
     assert "give it with --chat" in client.get(f"/ds/run/{run.run}/recipe").json()["note"]
     run.wire.header.turn = "hello"
     assert "--chat" in (said := client.get(f"/ds/run/{run.run}/recipe").json())["text"] and not said["note"]

@@ -117,9 +117,7 @@ def test_knobs_of_each_kind_are_written_as_they_are_typed() -> None:
     assert header.method["drafter"]["branching"] == "2,1" and recorded(header).settings["drafter"] == {
         "branching": "2,1"
     }
-    header.method["drafter"]["branching"] = (
-        "2, 1"  # as a record may have it that was written before there were lists
-    )
+    header.method["drafter"]["branching"] = "2, 1"  # with a blank, as people type it
     assert Method.from_record(header.method).drafter == Method.named(choice.names, choice.settings).drafter
 
 

@@ -16,7 +16,7 @@ from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import PAGE
-from decodescope.engine.session.method import Method, MethodError
+from decodescope.engine.session.method import MethodError
 from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Trace, check
@@ -174,8 +174,6 @@ def test_codec_says_what_it_does(name: str, settings: dict) -> None:
     method = toys.method(codec=(name, settings))
     assert method.lossless is method.codec.lossless is (not method.codec.does)
     assert method.said()["codec"]["does"] == sorted(method.codec.does)
-    older = {kind: part for kind, part in method.record().items() if kind != "codec"}
-    assert Method.from_record(older).codec == Method().codec, "a record that is too old to name one had none"
     for strategy in registry("strategy").values():
         assert ("codec" in strategy.uses) is ("policy" in strategy.uses), "both are of the target's own cache"
 

@@ -15,7 +15,9 @@ from decodescope.engine.session.method import MethodError
 from decodescope.engine.session.replay.forcing import kept
 from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Step, Trace, check, open_trace
-from decodescope.engine.trace.encoding.forks import legs, method_at
+from decodescope.engine.trace.encoding.forks import header_at, legs, method_at
+from decodescope.engine.trace.records.parts import said
+from decodescope.lab.wire.messages import wire_of
 
 WARM = ("temperature", dict(temperature=1.0))
 TREE = dict(drafter=("draft_model", dict(length=3, width=2)), sampler=WARM)
@@ -35,6 +37,29 @@ def forked(run: Any, step: int = AT, until: int | None = None, **more: Any) -> A
     while made.end is None and (until is None or made.steps <= until):
         made.step()
     return made
+
+
+def test_what_the_parts_of_each_method_say_stands_in_the_header_of_a_fork() -> None:
+    run = base()
+    made = forked(run, method=toys.method(**{**TREE, "sampler": "greedy"}))
+    twice = forked(made, AT + 2, method=toys.method(**TREE))
+    assert header_at(made.header, AT - 1).parts == header_at(twice.header, AT - 1).parts == run.header.parts
+    assert header_at(twice.header, AT).parts == made.header.parts
+    assert header_at(made.header, AT) is made.header and header_at(twice.header, AT + 2) is twice.header
+    greedy = [bool(said(header_at(twice.header, AT + k), "sampler").get("greedy")) for k in range(-1, 3)]
+    assert greedy == [False, True, True, False]
+    wire = wire_of(twice.sink)
+    told = [wire.step(step).get("sampler", {}).get("greedy") for step in twice.sink.steps[AT - 1 : AT + 3]]
+    assert told == [False, True, True, None], "of the last method the head says it"
+
+
+def test_what_parts_say_is_no_part_of_the_content_of_a_fork() -> None:
+    trace = forked(base(), method=toys.method(**{**TREE, "sampler": "greedy"})).sink
+    story = trace.header.fork
+    silent = {**story, "base": {key: x for key, x in story["base"].items() if key != "parts"}}
+    other = Trace([replace(trace.header, fork=silent), *list(trace.records())[1:-1]])
+    other.seal(replace(trace.end))
+    assert "parts" in story["base"] and other.end.content_hash == trace.end.content_hash
 
 
 def facts(step: Step) -> Any:

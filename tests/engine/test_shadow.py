@@ -191,7 +191,8 @@ def test_a_fork_keeps_the_shadow_of_its_run() -> None:
     assert told == [(1, 1)] * 8, "what was read anew stands in the record already"
     step = other.sink.steps[5]
     step.cache[0].shadow.drift = np.zeros(2, np.float32)
-    step.cache[0].shadow.lost_mass, step.cache[0].shadow.said = np.zeros((2, 3, 2), np.float32), None
+    step.cache[0].shadow.lost_mass = np.zeros((2, 3, 2), np.float32)
+    step.cache[0].shadow.said = np.zeros(2, np.int32)
     assert any("drift of 2 rows, and it took up 1" in x for x in check(other.sink).problems)
 
 

@@ -14,8 +14,6 @@ NAMES_METHODS = {
     "engine/bench/": "what is measured",
     "app/runs/catalogue/presets.py": "what the page offers",
     "app/runs/preset_prompts.py": "the prompts of what the page offers",
-    "engine/trace/encoding/older.py": "records of 1.0, whose rules said nothing of themselves",
-    "engine/trace/records/parts.py": "records from before the parts did",
     "engine/session/method.py": "what a method has where nothing is chosen",
     "engine/session/length.py": "a policy is recommended for a prompt beyond the context",
     "engine/session/session.py": "the caches of further models keep all",

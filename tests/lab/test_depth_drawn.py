@@ -97,7 +97,7 @@ def test_drafts_by_an_exit_stand_before_their_check_and_plain_runs_have_no_map(d
     for message in messages[1:-1]:
         del message["depth"]
     drawn.run(OPEN, messages)
-    assert "older than these records" in drawn.text(".depth-pane")
+    assert "does not say which layers ran" in drawn.text(".depth-pane")
 
 
 WORDS = {"r": "ran", "a": "attention alone", "f": "feed-forward alone", "p": "propagated", "-": "absent"}

@@ -13,6 +13,8 @@ import pytest
 import toys
 from toylab import HOSTILE
 
+from decodescope.engine.core.component import registry
+from decodescope.engine.session.method import Method
 from decodescope.engine.trace import Header, Step, Trace, TraceError, open_trace
 from decodescope.engine.trace.query.conditions import Condition
 from decodescope.engine.trace.query.summary import summarise
@@ -42,9 +44,12 @@ def header(rule: str = "lossless", **more: Any) -> Header:
         "acceptance": {"name": rule},
         "sampler": {"name": "temperature"},
     }
+    names = {kind: part["name"] for kind, part in method.items()}
+    said = Method.named({**names, "sampler": ["temperature"]}).said()
     usual = dict(
-        model={"name": "toy", "fingerprint": "f"}, method=method, prompt=np.array([THE], np.int32), seed=0
-    )
+        model={"name": "toy", "fingerprint": "f"}, method=method, prompt=np.array([THE], np.int32), seed=0,
+        parts={kind: said[kind] for kind in method}, tellings={rule: registry("acceptance")[rule].telling},
+    )  # fmt: skip
     return Header(
         **{**usual, "levels": ["counts", "decisions"], "pieces": dict(PIECES), "stop_tokens": [END], **more}
     )
@@ -344,9 +349,11 @@ def test_a_draft_inside_which_the_text_ended_is_a_draft_for_every_reader(tmp_pat
 
 def test_of_a_fork_only_what_its_own_method_decided_by_itself_is_counted() -> None:
     def forked(forced: list[Any], rule: str) -> Trace:
-        base = {"method": header("block").method, "seed": 0, "max_new_tokens": 16}
+        was = header("block")
+        base = {"method": was.method, "parts": was.parts, "seed": 0, "max_new_tokens": 16}
         told = {"of": "0" * 16, "step": 1, "name": "", "change": {}, "forced": forced, "base": base}
-        return trace(*chain().steps, rule=rule, max_new_tokens=16, fork=told)
+        tellings = was.tellings | header(rule).tellings
+        return trace(*chain().steps, rule=rule, max_new_tokens=16, fork=told, tellings=tellings)
 
     whole, own, forced = (
         report(chain()),

@@ -93,8 +93,9 @@ def test_the_exported_rows_have_the_models_own_probability_too() -> None:
 def test_a_step_before_a_fork_has_the_sampler_that_it_was_made_with() -> None:
     head = run("greedy", count=4).header
     drawn = {**head.method, "sampler": {"name": "temperature", "temperature": 0.8}}
-    base = {"method": head.method, "seed": 0, "max_new_tokens": 4}
-    fork = replace(head, method=drawn, parts={}, fork={"step": 2, "forced": [], "base": base})
+    base = {"method": head.method, "parts": head.parts, "seed": 0, "max_new_tokens": 4}
+    parts = {**head.parts, "sampler": {"heat": 0.8, "cuts": False}}
+    fork = replace(head, method=drawn, parts=parts, fork={"step": 2, "forced": [], "base": base})
     assert [sampler_is_greedy(fork, step) for step in (0, 1, 2, 3)] == [True, True, False, False]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
-from copy import copy
-from dataclasses import replace
 from math import exp
 from typing import Any
 
@@ -13,7 +11,6 @@ import pytest
 
 from decodescope.app.runs.catalogue.examples import Example, examples
 from decodescope.app.runs.catalogue.tours import tours
-from decodescope.engine.core.component import declared
 from decodescope.engine.trace import open_trace
 
 from .drawn import Drawn, told
@@ -24,12 +21,9 @@ SEEN = """() => [place.innerText, ...Array.from(place.querySelectorAll("svg text
 
 
 def opened(drawn: Drawn, example: Example) -> list[dict[str, Any]]:
-    """The example as the page draws it: of a trace from before parts declared their notes it takes the declarations."""
+    """The example as the page draws it."""
     with closing(open_trace(example.path)) as trace:
-        known = copy(trace)
-        if trace.header.tells is None:
-            known.header = replace(trace.header, tells=declared(trace.header.method))
-        messages = told(known)
+        messages = told(trace)
     drawn.run(
         "(messages) => { window.view = S.mount(place, {}); messages.forEach((m) => view.push(m)); }", messages
     )

@@ -74,10 +74,10 @@ def test_a_step_without_its_tree_has_all_but_the_notes_of_nodes() -> None:
     ) - set(brief)
 
 
-def test_a_run_whose_parts_tell_nothing_says_nothing_and_so_does_a_file_from_before() -> None:
-    silent, older = known("plain"), planted()
-    older.header.tells = None
-    for trace in (silent, older):
+def test_a_run_whose_parts_declare_no_notes_is_sent_none() -> None:
+    silent, undeclared = known("plain"), planted()
+    undeclared.header.tells = {}
+    for trace in (silent, undeclared):
         head, *steps = messages(trace)
         assert head["tells"] == {} and not any("notes" in x for x in steps if x["kind"] == "step")
 

@@ -101,13 +101,11 @@ def test_fixed_leaves_drafts_and_traces_as_they_are_without_a_schedule() -> None
         assert [step.drafted for step in named.sink.steps] == room
 
 
-def test_schedule_is_in_the_header_and_a_record_without_one_is_fixed() -> None:
+def test_schedule_is_in_the_header() -> None:
     method = toys.method(drafter="draft_model", schedule=("confidence", {"threshold": 0.7}))
     record = toys.decode(method, count=4).header.method
     assert record["schedule"] == {"name": "confidence", "threshold": 0.7, "most": 20, "tune": True}
     assert Method.from_record(record) == method
-    del record["schedule"]
-    assert Method.from_record(record).schedule == build("schedule", "fixed")
 
 
 def test_drafter_that_does_not_ask_is_refused_in_one_sentence() -> None:

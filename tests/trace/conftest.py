@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from decodescope.engine.core.component import registry
+from decodescope.engine.session.method import Method
 from decodescope.engine.trace import End, Header, Prefill, Step, TraceWriter
 from decodescope.engine.trace.details.answered import Candidate, Candidates
 from decodescope.engine.trace.details.edited import Edits, Tagged
@@ -50,10 +52,14 @@ PROMPT = 7
 
 
 def header(rule: str = "lossless", **more: Any) -> Header:
+    """As a session writes it; of a rule that there is not nothing is told."""
     model = {"name": "toy", "vocab": VOCAB, "n_layers": 2, "n_kv_heads": 2}
     method = {"strategy": {"name": "draft_verify"}, "acceptance": {"name": rule}}
     pieces = {"1": "a", "2": ["e2"], "3": ["82", "ac"], "4": " b"}
-    return Header(model, method, np.arange(1, PROMPT + 1, dtype="<i4"), 11, pieces=pieces, run="r1", **more)
+    known = {x: kind.telling for x, kind in registry("acceptance").items() if x == rule}
+    said = Method.named({"acceptance": rule} if known else {}).said()
+    told = {"parts": {kind: said[kind] for kind in method}, "tellings": known, **more}
+    return Header(model, method, np.arange(1, PROMPT + 1, dtype="<i4"), 11, pieces=pieces, run="r1", **told)
 
 
 def prefill() -> Prefill:

@@ -304,9 +304,10 @@ def test_whole_distributions_that_are_none_are_refused(forge, toy, change, says)
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda h: h.update(schema="2.0"), "reads 1.x"),
-        (lambda h: h.update(schema="1"), "no version"),
-        (lambda h: h.update(schema="1.0\u0660" * 5), "no version"),
+        (lambda h: h.update(schema="1.2"), "reads 2.x"),
+        (lambda h: h.update(schema="3.0"), "reads 2.x"),
+        (lambda h: h.update(schema="2"), "no version"),
+        (lambda h: h.update(schema="2.0\u0660" * 5), "no version"),
         (lambda h: h["model"].update(vocab=3), "outside the vocabulary of 3"),
         (lambda h: h.update(kind="weather"), "not the header"),
         (lambda h: h.update(prompt=[1, 2]), "prompt must be an array"),

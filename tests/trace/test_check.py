@@ -101,7 +101,7 @@ def test_records_changed_after_the_end_are_found_by_the_hashes(toy):
 
 
 def test_drift_without_an_end_and_more_kinds_than_a_plan_can_name_are_found(toy):
-    endless = Shadowed(np.zeros((1, 2, 2), "<f4"), np.full(1, np.inf, "<f4"), 64, 1.0)
+    endless = Shadowed(np.zeros((1, 2, 2), "<f4"), np.full(1, np.inf, "<f4"), np.array([3], "<i4"), 64, 1.0)
     for tell, says in (
         (lambda x: setattr(x, "shadow", endless), "shadow.drift"),
         (
@@ -140,12 +140,13 @@ def test_block_verification_is_derived_from_u_and_h(toy):
     step = chain(
         toy, 2, p=[0.2, 0.3, 0.1], q=[0.4, 0.2, 0.5], u=[0.9, 0.5, 0.6], threshold=h, ok=[False, True, False]
     )
-    step.rule = {"w": [1.0, 0.5, 0.75, 0.15], "S": [0.1, 0.2], "h": h}
+    step.trials.num, step.trials.den = h, [1.0] * 3
+    step.rule = {"w": [1.0, 0.5, 0.75, 0.15]}
     report = check(memory(toy, [step], "block"))
     assert report.ok and report.counts["blocks"] == 1, report
-    step.rule["h"] = [0.2, 0.4, 0.1]
+    step.trials.num = [0.2, 0.4, 0.1]
     assert "give a block of 0" in str(check(memory(toy, [step], "block")))
-    step.rule["h"], step.rule["w"] = h, [1.0, 0.5, 0.5, 0.1]
+    step.trials.num, step.rule["w"] = h, [1.0, 0.5, 0.5, 0.1]
     assert "w at 2 is 0.5" in str(check(memory(toy, [step], "block")))
 
 
@@ -154,11 +155,13 @@ def test_typical_acceptance_is_derived_from_p_and_its_bound(toy):
     step = chain(
         toy, 2, p=[0.2, 0.3, 0.01], q=[1.0] * 3, u=[None] * 3, threshold=bound, ok=[True, True, False]
     )
+    step.trials.den = [*bound]
     step.rule = {"entropy": [1.0, 1.0, 1.0]}
     assert check(memory(toy, [step], "typical")).ok
-    step.trials.threshold[1] = 0.4
+    step.trials.threshold[1] = step.trials.den[1] = 0.4
     assert "trial 1 says ok = True, but p = 0.3" in str(check(memory(toy, [step], "typical")))
-    step.trials.threshold[1], step.extra.u = 0.09, None
+    step.trials.threshold[1] = step.trials.den[1] = 0.09
+    step.extra.u = None
     law = [np.array([x], "<f4") for x in ([0.6, 0.3], [0.0, 0.0], [0.1, 0.0, 0.1], 1.0)]
     step.tops = Tops(np.array([1], "<i4"), np.array([[20, 7]], "<i4"), *law)
     assert check(memory(toy, [step], "typical")).ok, "a token without a draw is the likeliest after the path"
@@ -169,6 +172,7 @@ def test_typical_acceptance_is_derived_from_p_and_its_bound(toy):
     short = chain(
         toy, 1, p=[0.2, 0.3, 0.01], q=[1.0] * 3, u=[None] * 3, threshold=bound, ok=[True, True, False]
     )
+    short.trials.den = [*bound]
     short.rule = {"entropy": [1.0]}
     assert "the path has 1 nodes, but the longest that passed has 2" in str(
         check(memory(toy, [short], "typical"))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from decodescope.engine.session.method import Method
 from decodescope.engine.trace import Step
 from decodescope.engine.trace.query.condition_grammar import DEEPEST, FUNCTIONS, LONGEST, ConditionError
 from decodescope.engine.trace.query.conditions import Condition
@@ -118,6 +119,7 @@ def test_what_was_not_recorded_is_a_sentence_and_not_a_no(toy: Any) -> None:
     Condition("accepted == 0 and verify ms > 2").over(counts)
     everything = header(toy)
     everything.method["depth"] = {"name": "all_layers"}
+    everything.parts["depth"] = Method().said()["depth"]
     with pytest.raises(ConditionError, match="runs all layers"):
         Condition("exit layer < 3").over(everything)
 

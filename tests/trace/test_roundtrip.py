@@ -25,9 +25,9 @@ from decodescope.engine.trace import (
 )
 from decodescope.engine.trace.encoding.frame import MAGIC, frame
 from decodescope.engine.trace.encoding.typed import KINDS
+from decodescope.engine.trace.file.reader import read_header
+from decodescope.engine.trace.file.recover import recover
 from decodescope.engine.trace.records.reference import Shadowed
-
-GOLDEN = Path(__file__).parent / "golden-1.0.dstrace"
 
 
 def same(a: Any, b: Any) -> bool:
@@ -79,10 +79,12 @@ def test_what_may_be_absent_is_none_when_it_is_read_again():
 
 def test_a_shadow_that_cut_nothing_comes_back(toy, tmp_path):
     step = toy.plain_step(0, toy.prompt)
-    step.cache[0].shadow = Shadowed(np.zeros((1, 2, 2), "<f4"), np.zeros(1, "<f4"), 64, 1.0)
+    step.cache[0].shadow = Shadowed(
+        np.zeros((1, 2, 2), "<f4"), np.zeros(1, "<f4"), np.array([3], "<i4"), 64, 1.0
+    )
     assert open_trace(toy.write(tmp_path / "x.dstrace", [step])).steps[0].cache[0].shadow.cut_mass is None
     step.cache[0].shadow = Shadowed(
-        np.zeros((1, 0, 0), "<f4"), np.ones(1, "<f4"), 64, 1.0, None, np.array([5], "<i4"), 9
+        np.zeros((1, 0, 0), "<f4"), np.ones(1, "<f4"), np.array([5], "<i4"), 64, 1.0, None, 9
     )
     back = open_trace(toy.write(tmp_path / "y.dstrace", [step])).steps[0].cache[0].shadow
     assert back.ids == [5] and back.weight_bytes == 9 and back.lost_mass.shape == (1, 0, 0)
@@ -202,14 +204,6 @@ def test_content_hash_leaves_times_out_and_nothing_else(toy, tmp_path):
     assert content("e", toy.header(dtype="float64")) != first
 
 
-def test_the_golden_file_of_schema_1_0_opens():
-    trace = open_trace(GOLDEN, UPLOADED)
-    assert trace.damage is None and check(trace).ok, check(trace)
-    assert trace.header.schema == "1.0" and len(trace.steps) == 6
-    assert trace.end.content_hash == "a5177dbb5d586743ce01b7e39d67649fab72851a3253ff890c9328a7efadd41e"
-    assert trace.text()[:4] == "a\u20ac b" and trace.steps[1].trials.ok == [True, False, False]
-
-
 def edited(path: Path, number: int, change: Any) -> Path:
     """`path` with the head of one record changed, its hash and checksum made anew."""
     data, bodies = path.read_bytes(), []
@@ -228,13 +222,32 @@ def edited(path: Path, number: int, change: Any) -> Path:
     return made
 
 
-def test_a_newer_major_is_refused_and_a_newer_minor_opens(small):
-    with pytest.raises(TraceError, match=r"schema is 2\.0, and this version of DecodeScope reads 1\.x"):
-        open_trace(edited(small, 0, lambda head: head.update(schema="2.0")))
+@pytest.mark.parametrize("schema", ["1.2", "3.0"])
+def test_another_major_version_is_refused_in_one_sentence(small, schema):
+    """Before anything else of the header is read, in which any field may be another one."""
+    other = edited(small, 0, lambda head: head.update(schema=schema, prompt="another form"))
+    due = f"{other}: its schema is {schema}, and this version of DecodeScope reads 2.x; record the run again."
+    for opens in (open_trace, lambda path: open_trace(path, UPLOADED), read_header):
+        with pytest.raises(TraceError) as refused:
+            opens(other)
+        assert str(refused.value) == due
+    before = other.read_bytes()
+    (left,) = recover(other)
+    assert left.made is None and left.message == f"{other} was left as it is: {due}"
+    assert other.read_bytes() == before
+
+
+def test_a_trace_in_memory_of_another_major_version_is_a_problem_of_its_header(small):
+    trace = open_trace(small)
+    trace.header.schema = "1.2"
+    assert any("its schema is 1.2, and" in x for x in check(trace).problems)
+
+
+def test_a_newer_minor_version_opens(small):
     newer = open_trace(
-        edited(small, 0, lambda head: head.update(schema="1.7", colour={"unknown": [1, 2]})), UPLOADED
+        edited(small, 0, lambda head: head.update(schema="2.7", colour={"unknown": [1, 2]})), UPLOADED
     )
-    assert len(newer.steps) == 4 and newer.header.schema == "1.7"
+    assert len(newer.steps) == 4 and newer.header.schema == "2.7"
     newer = open_trace(edited(small, 2, lambda head: head.update(kind="weather")), verify=False)
     assert len(newer.steps) == 3, "a kind of the future is left out"
     newer = open_trace(edited(small, 3, lambda head: head["trials"].update(mood=[1])), UPLOADED)

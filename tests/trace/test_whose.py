@@ -1,4 +1,4 @@
-"""Whose text a run wrote: one mark for a whole run, by what its parts say, also in files from before they said it."""
+"""Whose text a run wrote: one mark for a whole run, by what its parts say."""
 
 from __future__ import annotations
 
@@ -93,8 +93,6 @@ def test_what_no_part_says_is_said_of_the_run() -> None:
     assert text_mark(earlier).endswith("another method decoded before the fork")
     rule = Method.named({"drafter": "prompt_lookup", "acceptance": "typical", "sampler": ["temperature"]})
     assert text_mark(header(rule)).endswith("what the target finds likely enough is kept (typical)")
-    early = replace(header(Method.named({"depth": "confidence_exit"})), parts={})
-    assert text_mark(early).endswith("layers are left out (confidence exit)")
 
 
 @pytest.mark.parametrize("kind", ["strategy", "acceptance"])

@@ -12,14 +12,12 @@ FOLDER = Path(__file__).resolve().parents[3] / "assets" / "traces"
 
 @dataclass(frozen=True)
 class Example:
-    """One recorded run. run: its id, under which the page asks for it; about: one sentence; turn: the user's turn that the chat
-    template was given, "" where the prompt is none."""
+    """One recorded run. run: its id, under which the page asks for it; about: one sentence."""
 
     name: str
     run: str
     title: str
     about: str
-    turn: str = ""
 
     @property
     def path(self) -> Path:

@@ -12,10 +12,9 @@ from decodescope.engine.core.roles import TARGET, WHOLE
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace.records.events import Header
 
-from ..catalogue.examples import examples
 from ..model_pool import Offer, title
 from ..prompt_reading import notes_on
-from ..recipe import as_turn, recorded
+from ..recipe import recorded
 from ..record_stream import Channel
 from ..run_service import Choice, RunService
 
@@ -29,8 +28,6 @@ def made_with(play: RunService, channel: Channel) -> Choice:
     if channel.wire is None:
         raise Refused("The run has not begun yet: copy it when its prompt has been read.")
     choice = recorded(channel.wire.header)
-    turn = next((x.turn for x in examples() if x.run == channel.run), "")
-    choice = as_turn(choice, turn)
     models = {role: x for role, x in channel.models.items() if role != WHOLE}
     models = models or {role: play.key(name) or name for role, name in choice.models.items()}
     return replace(choice, models=models, ignore_eos=choice.ignore_eos and has_end(play, models))

@@ -100,10 +100,10 @@ class Shadow:
         return Shadowed(
             lost.float().numpy(),
             drift.float().numpy(),
+            said.int().numpy(),
             self.cache.nbytes,
             round(self.us, 1),
             None if cut is None else cut.cpu().numpy(),
-            said.int().numpy(),
             self._weight_bytes,
         )
 

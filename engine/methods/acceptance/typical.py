@@ -24,7 +24,6 @@ class Typical(AcceptanceRule):
     chance gives one text whatever the seed. `drawn` leaves more of the target's distribution in the text. Under a greedy
     distribution both are exact matching. One test per node: a node that several paths share is not tried twice. In the
     trace a trial's den is the bound, `rule` holds the entropy at each place with guesses, and a likeliest token has no u.
-    Headers from before `next` was a knob mean `drawn`.
     """
 
     title = "Typical acceptance (Medusa)"
@@ -57,9 +56,7 @@ class Typical(AcceptanceRule):
 
     epsilon: float = param(0.09, low=0.0, high=1.0, step=0.01, help="hard bound on the probability")
     delta: float = param(0.3, low=0.0, high=1.0, step=0.01, help="bound relative to exp(-entropy)")
-    next: str = param(
-        "likeliest", choices=("likeliest", "drawn"), help="the token after the path", before="drawn"
-    )
+    next: str = param("likeliest", choices=("likeliest", "drawn"), help="the token after the path")
 
     @property
     def draws(self) -> bool:

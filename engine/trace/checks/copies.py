@@ -16,7 +16,7 @@ def copied(header: Header, step: Step) -> list[int | None]:
     nodes = 0 if step.draft is None else len(step.draft.tokens)
     for part, values in told(header, step).items():
         for name, value in values.items():
-            note = (header.tells or {})[part][name]
+            note = header.tells[part][name]
             if note.kind == "node" and note.unit == PLACE:
                 own = list(value)[max(0, len(value) - nodes) :]
                 return own + [None] * (nodes - len(own))

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 from ..encoding.forks import method_at
-from ..encoding.older import renewed, told_of
 from ..records.events import DraftTree, Header, Step, Trials
 from ..records.evidence import Telling, is_given
 from ..values.formula import Formula, Names, formula, sentence, work_out
@@ -24,28 +23,21 @@ def rule_at(header: Header, step: int) -> dict[str, Any]:
 def telling_at(header: Header, step: int = 1 << 53) -> Telling | None:
     """What the rule of `step` (by default of the last one) says of itself; None where that is not known."""
     name = str(rule_at(header, step).get("name", ""))
-    return header.tellings.get(name) or told_of(name)
+    return header.tellings.get(name)
 
 
 def decided(header: Header, step: Step) -> Decided | None:
     """The tests of `step`; None where none were recorded, or nothing is known of the rule."""
-    rule = rule_at(header, step.step)
-    name, telling = str(rule.get("name", "")), telling_at(header, step.step)
+    telling = telling_at(header, step.step)
     if step.trials is None or step.draft is None or telling is None:
         return None
-    if name in header.tellings:
-        return Decided(telling, rule, step, step.trials, step.rule or {})
-    older = renewed(name, step.trials, step)
-    if older is None:
-        return Decided(telling, rule, step, step.trials, {}, known=False)
-    # of a step with forced verdicts 1.0 kept nothing that the rule added
-    return Decided(Telling(rest=True) if step.forced else telling, rule, step, *older)
+    return Decided(telling, rule_at(header, step.step), step, step.trials, step.rule or {})
 
 
 class Decided:
     """The trials of one step.
 
-    knobs: of the rule;  extra: what the rule added to the record;  known: whether the record holds what decided
+    knobs: of the rule;  extra: what the rule added to the record
     matching: whether the target had one choice everywhere, and a token stays where it is that choice
     """
 
@@ -56,14 +48,12 @@ class Decided:
         step: Step,
         trials: Trials,
         extra: Mapping[str, Any],
-        known: bool = True,
     ):
         assert step.draft is not None
         self.telling = telling
         self.knobs = knobs
         self.trials = trials
         self.extra = extra
-        self.known = known
         self.draft: DraftTree = step.draft
         plain = trials.num is None and trials.den is None and not extra
         self.matching = plain and all(u is None for u in trials.u) and set(trials.p) <= {0.0, 1.0}
@@ -103,8 +93,6 @@ class Decided:
 
     def stays(self, i: int) -> bool | None:
         """The verdict that follows from the numbers; None where they are not recorded."""
-        if not self.known:
-            return None
         return self.passed(i) or self.spared(i)
 
     @property

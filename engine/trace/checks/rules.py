@@ -19,10 +19,10 @@ from ..details.searched import consistent_search
 from ..details.spans import consistent_spans
 from ..details.switched import consistent_switch
 from ..details.threads import consistent_threads
+from ..encoding.versions import check_schema
 from ..records.choices import consistent_choices
 from ..records.environment import consistent_environment
 from ..records.events import (
-    SCHEMA,
     CacheChange,
     DraftTree,
     End,
@@ -56,13 +56,8 @@ KINDS = 127  # of heads in a plan, which says in int8 which of them each is
 
 
 def consistent_header(header: Header) -> None:
-    """Refuse a newer major version, and ids outside the vocabulary."""
-    major, _, minor = header.schema.partition(".")
-    if not (major.isdecimal() and minor.isdecimal() and len(header.schema) < 12):
-        raise TraceError(f"its schema {header.schema[:20]!r} is no version like {SCHEMA!r}")
-    if int(major) != int(SCHEMA.split(".")[0]):
-        reads = f"this version of DecodeScope reads {SCHEMA.split('.')[0]}.x: open it with a version that knows that schema"
-        raise TraceError(f"its schema is {header.schema}, and {reads}")
+    """Refuse another major version, and ids outside the vocabulary."""
+    check_schema(header.schema)
     if header.exactness not in VALUES:
         raise TraceError(f"its exactness {header.exactness[:40]!r} is none of {', '.join(VALUES)}")
     shaped(header.prompt, "prompt", 1, "iu")
@@ -498,13 +493,12 @@ def _shadow(shadow: Shadowed, where: str) -> None:
         raise TraceError(
             f"{where} tells the drift of {len(shadow.drift)} rows, and the lost mass of {len(shadow.lost_mass)}"
         )
-    if shadow.said is not None:
-        shaped(shadow.said, f"{where}.said", 1, "iu")
-        within(shadow.said, 0, (1 << 31) - 1, f"{where}.said")
-        if len(shadow.said) != len(shadow.drift):
-            raise TraceError(
-                f"{where} tells the drift of {len(shadow.drift)} rows, and what is said behind {len(shadow.said)}"
-            )
+    shaped(shadow.said, f"{where}.said", 1, "iu")
+    within(shadow.said, 0, (1 << 31) - 1, f"{where}.said")
+    if len(shadow.said) != len(shadow.drift):
+        raise TraceError(
+            f"{where} tells the drift of {len(shadow.drift)} rows, and what is said behind {len(shadow.said)}"
+        )
     if shadow.cut_mass is not None:
         shaped(shadow.cut_mass, f"{where}.cut_mass", 2, "f")
         within(shadow.cut_mass, 0, 1 + EPS, f"{where}.cut_mass")

@@ -6,21 +6,16 @@ distribution before the sampler beside it (`Tops`). Under another sampler it hol
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from ..encoding.forks import method_at
+from ..encoding.forks import header_at
 from ..records.events import Header, Step
 from ..records.parts import said
 
 
 def sampler_is_greedy(header: Header, step: int) -> bool:
     """Whether the sampler that `step` was made with leaves one token."""
-    method = method_at(header, step)
-    if method.get("sampler") != header.method.get("sampler"):
-        header = replace(header, method=method, parts={})  # the header's words are of its own sampler
-    return bool(said(header, "sampler").get("greedy"))
+    return bool(said(header_at(header, step), "sampler").get("greedy"))
 
 
 class Shares:

@@ -23,10 +23,8 @@ def check_verdicts(tests: Decided, step: Step, counts: Counter[str]) -> Iterator
     counted = tests.telling.counted
     if counted is not None and not tests.matching:
         many = {"trial": len(tests), "place": len(set(tests.place)), "step": 1}.get(counted.per, 0)
-        counts[counted.name + ("" if tests.known else " not re-derived")] += many
+        counts[counted.name] += many
     yield from _PATHS.get(tests.path, _no_path)(tests, step)
-    if not tests.known:
-        return
     for i in range(len(tests)):
         yield from _trial(tests, i)
     if tests.matching or tests.telling.rest:
@@ -174,8 +172,6 @@ def _longest(tests: Decided, step: Step) -> Iterator[str]:
 
 def _last(tests: Decided, step: Step) -> Iterator[str]:
     """The path ends at the last success; a stop token or the length limit may cut it: then there is no extra token."""
-    if not tests.known:
-        return
     path = step.path or []
     if len(path) != tests.last and not (step.extra is None and len(path) < tests.last):
         yield f"the path has {len(path)} nodes, but u and {tests.telling.num} give a block of {tests.last}"

@@ -27,13 +27,10 @@ class Look:
 def looks_problems(
     looks: list[Look], due: list[tuple[Looked, str, int]], least: bool = False
 ) -> Iterator[str]:
-    """What is wrong with the looks of a record whose router had these `due`, a phrase each; none are told: the trace is older.
-    least: the rows may be more."""
+    """What is wrong with the looks of a record whose router had these `due`, a phrase each. least: the rows may be more."""
     said = [(x.of, x.lane, x.rows) for x in looks]
     same = [x[:2] for x in said] == [x[:2] for x in due]
-    if looks and not (
-        same and all(a[2] >= b[2] if least else a[2] == b[2] for a, b in zip(said, due, strict=True))
-    ):
+    if not (same and all(a[2] >= b[2] if least else a[2] == b[2] for a, b in zip(said, due, strict=True))):
         yield f"its router looked at {_told(said)}, and what it decided needs {_told(due)}"
     for one in looks:
         if (one.of == "net") != (len(one.widths) > 1) or any(x < 1 for x in one.widths):

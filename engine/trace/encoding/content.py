@@ -71,9 +71,12 @@ class ContentHash:
 
 
 def _nameless(fork: dict[str, Any]) -> dict[str, Any]:
-    """A fork's story without the numbers of runs."""
+    """A fork's story without the numbers of runs, and without what parts say of themselves."""
     nameless = {key: value for key, value in fork.items() if key != "of"}
     base = nameless.get("base")
-    if isinstance(base, dict) and isinstance(base.get("fork"), dict):
-        nameless["base"] = {**base, "fork": _nameless(base["fork"])}
+    if isinstance(base, dict):
+        base = {key: value for key, value in base.items() if key != "parts"}
+        if isinstance(base.get("fork"), dict):
+            base["fork"] = _nameless(base["fork"])
+        nameless["base"] = base
     return nameless

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 from ..records.events import Header
-from ..records.parts import UNNAMED
 from ..values.limits import TraceError
 from .typed import read
 
@@ -19,13 +18,15 @@ ANEW = frozenset({"strategy", "drafter", "schedule", "policy", "codec"})
 
 @dataclass(frozen=True)
 class Leg:
-    """A part of a run that was made with one method. first: its first step;  forced: node -> verdict, of that step"""
+    """A part of a run that was made with one method. first: its first step;  forced: node -> verdict, of that step;  parts:
+    what the parts of the method say of themselves, as a header has it"""
 
     first: int
     method: dict[str, Any]
     seed: int
     max_new: int
     forced: dict[int, bool]
+    parts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class _Before:
     method: dict[str, Any]
     seed: int
     max_new_tokens: int
+    parts: dict[str, Any] = field(default_factory=dict)
     fork: dict[str, Any] | None = None
 
 
@@ -50,6 +52,7 @@ class _Turn:
 def legs(header: Header) -> list[Leg]:
     """The parts of the run in order, one if it is no fork. Raises TraceError for a header that tells no such story."""
     method = header.method
+    parts = header.parts
     seed = header.seed
     max_new = header.max_new_tokens
     fork = header.fork
@@ -57,11 +60,12 @@ def legs(header: Header) -> list[Leg]:
     try:
         while fork is not None:
             turn = read(_Turn, fork)
-            later.insert(0, Leg(turn.step, method, seed, max_new, _forced(turn)))
+            later.insert(0, Leg(turn.step, method, seed, max_new, _forced(turn), parts))
             if len(later) > MOST or turn.step < 0 or (len(later) > 1 and turn.step >= later[1].first):
                 raise TraceError("its turns do not follow each other")
             base = turn.base
             method = base.method
+            parts = base.parts
             seed = base.seed
             max_new = base.max_new_tokens
             fork = base.fork
@@ -71,20 +75,17 @@ def legs(header: Header) -> list[Leg]:
         raise TraceError(
             "The header's word on where this run was forked off makes no sense: open an intact copy."
         ) from None
-    return [Leg(0, method, seed, max_new, {}), *later]
+    return [Leg(0, method, seed, max_new, {}, parts), *later]
 
 
 def read_anew(header: Header, kinds: Collection[str] = ANEW) -> set[int]:
     """The steps before which the models read the text anew, so that their caches are others, for the sake of another part of
     these kinds. Raises TraceError."""
     return {
-        b.first for a, b in pairwise(legs(header)) if any(_part(a, kind) != _part(b, kind) for kind in kinds)
+        b.first
+        for a, b in pairwise(legs(header))
+        if any(a.method.get(kind) != b.method.get(kind) for kind in kinds)
     }
-
-
-def _part(leg: Leg, kind: str) -> Any:
-    """The record of a part of the method that a leg was made with."""
-    return leg.method.get(kind, UNNAMED.get(kind))
 
 
 def forked(
@@ -92,12 +93,14 @@ def forked(
 ) -> dict[str, Any]:
     """What the header of a fork says of the run with this `header`, from whose `step` on it goes its own way."""
     method = header.method
+    parts = header.parts
     seed = header.seed
     max_new = header.max_new_tokens
     fork = header.fork
     while fork is not None and fork["step"] >= step:  # that turn is not taken
         base = fork["base"]
         method = base["method"]
+        parts = base.get("parts", {})
         seed = base["seed"]
         max_new = base["max_new_tokens"]
         fork = base.get("fork")
@@ -105,6 +108,7 @@ def forked(
         "method": method,
         "seed": seed,
         "max_new_tokens": max_new,
+        "parts": parts,
         **({"fork": fork} if fork is not None else {}),
     }
     record = {"of": header.run, "step": step, "name": name, "change": change}
@@ -113,12 +117,26 @@ def forked(
 
 def method_at(header: Header, step: int) -> dict[str, Any]:
     """The method that `step` was made with; the header's own where it tells no story that can be read."""
+    leg = _leg_at(header, step)
+    return header.method if leg is None else leg.method
+
+
+def header_at(header: Header, step: int) -> Header:
+    """The header with the method that `step` was made with, and with what the parts of that method say of themselves."""
+    leg = _leg_at(header, step)
+    if leg is None or leg.method is header.method:
+        return header
+    return replace(header, method=leg.method, parts=leg.parts)
+
+
+def _leg_at(header: Header, step: int) -> Leg | None:
+    """The leg that `step` belongs to; None where there is no fork, or the header tells no story that can be read."""
     if header.fork is None:
-        return header.method
+        return None
     try:
-        return [leg for leg in legs(header) if leg.first <= step][-1].method
+        return [leg for leg in legs(header) if leg.first <= step][-1]
     except TraceError:
-        return header.method
+        return None
 
 
 def _forced(turn: _Turn) -> dict[int, bool]:

@@ -17,6 +17,7 @@ from ..records.events import End, Header, Prefill, Record, Step
 from ..values.limits import BIGGEST, OWN, Limits, TraceError
 from ..values.strict import parse
 from .frame import array_of, split
+from .versions import check_schema
 
 KINDS: dict[str, type] = {kind.kind: kind for kind in (Header, Prefill, Step, End)}
 
@@ -64,6 +65,8 @@ def decode(body: bytes, limits: Limits) -> tuple[Record | None, int, int]:
     if kind not in KINDS:
         _any(plain, reading)
         return None, seq, reading.expanded
+    if kind == Header.kind and type(schema := plain.get("schema")) is str:
+        check_schema(schema)  # first: in another major version any field may be another one
     return _dataclass(KINDS[kind])(plain, reading), seq, reading.expanded
 
 

@@ -17,6 +17,7 @@ from decodescope.engine.core.arguments import shown
 from ..checks.rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
 from ..encoding.frame import MAGIC, split
 from ..encoding.typed import decode
+from ..encoding.versions import OtherSchema
 from ..records.events import End, Header, Prefill, Record, Step
 from ..values.limits import MIB, OWN, Limits, TraceError
 from ..values.strict import parse
@@ -47,7 +48,10 @@ def read_header(path: str | Path, limits: Limits = OWN) -> Header:
         raise TraceError(f"{path} cannot be opened: {error.strerror or error}.") from None
     if not body or len(body) != size or zlib.crc32(body) != crc:
         raise TraceError(f"{path} does not begin with a whole header: it is no trace, or a damaged one.")
-    header = decode(body, limits)[0]
+    try:
+        header = decode(body, limits)[0]
+    except OtherSchema as error:
+        raise TraceError(f"{path}: {error}.") from None
     if not isinstance(header, Header):
         raise TraceError(f"{path} does not begin with a header: it is no trace.")
     consistent_header(header)
@@ -206,7 +210,7 @@ class TraceFile:
             try:
                 self._note(body)
             except TraceError as error:
-                return self._bad(str(error))
+                return f"{self.path}: {error}." if isinstance(error, OtherSchema) else self._bad(str(error))
         return None if growing or self.end is not None else self._torn("the file ends without an end record")
 
     def _note(self, body: bytes) -> None:

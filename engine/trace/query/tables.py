@@ -106,7 +106,7 @@ def _notes(trace: Trace) -> Iterator[tuple[Any, ...]]:
         nodes = 0 if s.draft is None else len(s.draft.tokens)
         for part, values in told(trace.header, s).items():
             for name, value in values.items():
-                note = (trace.header.tells or {})[part][name]
+                note = trace.header.tells[part][name]
                 for at, one in singles(note, value, nodes):
                     yield s.step, part, name, note.word, at, one, note.unit
 

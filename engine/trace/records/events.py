@@ -63,7 +63,7 @@ from .prompt_cut import Cut as Cut
 from .reference import Shadowed
 from .weight_reports import Made as Made
 
-SCHEMA = "1.2"
+SCHEMA = "2.0"
 Level = Literal["counts", "decisions", "fields"]
 LEVELS: tuple[Level, ...] = ("counts", "decisions", "fields")
 EndReason = Literal[
@@ -82,7 +82,7 @@ class Header:
     model:   the target: ModelSpec.record() and `fingerprint` (hash of config and weights)
     lanes:   role -> the same for further models ("draft": ...)
     method:  kind -> {"name": ..., knob: value, ...}; a chain of samplers has "stages": [...]
-    parts:   kind -> what that part says of itself (`engine/trace/records/parts.py`); empty in files from before it was there
+    parts:   kind -> what that part says of itself (`engine/trace/records/parts.py`)
     tellings: name of an acceptance rule -> what it says of itself; of a fork also that of the run before it
     exactness: "lossless", "exact_for_settings", "lossy" or "unknown", as `engine/core/exactness.py` defines them
     shadow:  whether a full cache was kept beside the target's, which is then no part of what the run measures. Where `lanes`
@@ -92,13 +92,13 @@ class Header:
     parent:  {"run": id, "step": k} where this run was branched off, or None
     fork:    where this run was made anew up to a step of another one and then went on otherwise: `of` (its id), `step` (the
              first that is not its), `name`, `change` (settings, as they were asked for), `forced` ([[node, accepted], ...] of
-             that step), and `base`: `method`, `seed`, `max_new_tokens` and `fork` of that other run. The header's own are
-             those from the step on
+             that step), and `base`: `method`, `parts`, `seed`, `max_new_tokens` and `fork` of that other run. The header's own
+             are those from the step on
     chat:    whether the prompt is a user's turn, put by the model's chat template
     turn:    that turn, as it was before; "" where there is none, or it was not recorded
     forced:  whether verdicts were forced on the way: the text then has no law's word behind it
     machine: the measured profile of the target's device (HardwareProfile.record()), or None where none was kept
-    tells:   kind of part -> name -> note: what the parts of the method tell of a step; None: written before they said so
+    tells:   kind of part -> name -> note: what the parts of the method tell of a step
     details: name -> what the details of that name mean: words, formulas and outcomes, as the strategy or router declares them
     reports: role -> findings of each transform of the model's weights, in order; None: there are none, or they were not kept
     loaded:  what of the prompt came from a file and was read by no pass: `entries`, its `bytes`, `bits` of a number, `sha256`
@@ -131,7 +131,7 @@ class Header:
     parent: dict[str, Any] | None = None
     fork: dict[str, Any] | None = None
     machine: dict[str, Any] | None = None
-    tells: dict[str, dict[str, Note]] | None = None
+    tells: dict[str, dict[str, Note]] = field(default_factory=dict)
     details: dict[str, Form] = field(default_factory=dict)
     parts: dict[str, Any] = field(default_factory=dict)
     loaded: dict[str, Any] | None = None

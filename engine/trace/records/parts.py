@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -57,19 +56,15 @@ def said(header: Header, kind: str) -> dict[str, Any]:
     calibrated: knob -> what is known of a value that was chosen for a risk: the `name` of its file, `eps`, `n`;
             and `risk`, `delta`, or of thresholds by exit `how`, `tokens`
     """
-    older = _older(header, kind)
-    whole = header.parts.get(kind, older)
-    words = (
-        {**{word: older[word] for word in _LATER if word in older}, **whole}
-        if isinstance(whole, dict)
-        else {}
-    )
+    words = header.parts.get(kind)
+    if not isinstance(words, dict):
+        return {}
     return {word: words[word] for word, fits in _WORDS.items() if word in words and fits(words[word])}
 
 
 def zones(header: Header) -> list[Zone]:
     """The zones of the run's cache policy; none for one that keeps all."""
-    whole = header.parts.get("policy", _older(header, "policy"))
+    whole = header.parts.get("policy")
     rows = whole.get("zones") if isinstance(whole, dict) else None
     return [Zone(*row) for row in rows[:MOST_ZONES] if _is_zone(row)] if isinstance(rows, list) else []
 
@@ -151,88 +146,3 @@ _WORDS: dict[str, Callable[[Any], bool]] = {
     "calibrated": _is_calibrated,
     "decoders": _are_shapes,
 }
-
-_LATER = (
-    "heat",
-    "cuts",
-)  # words that came after the first ones: a header that lacks them is read by the table
-
-# ---- traces from before the parts spoke for themselves. The table is closed: what came later says it in the header
-
-_ALL = ["acceptance", "codec", "context", "depth", "drafter", "law", "policy", "sampler", "schedule"]
-_OLDER: dict[str, dict[str, dict[str, Any]]] = {
-    "strategy": {
-        "draft_verify": {"usual": True, "uses": _ALL, "verdicts": True},
-        "pearl": {"uses": ["codec", "context", "drafter", "policy", "sampler"]},
-        "jacobi": {"uses": ["codec", "context", "policy", "sampler"]},
-        "beam": {"uses": ["codec", "context", "policy"]},
-    },
-    "drafter": {
-        "none": {"usual": True, "drafts": False},
-        "draft_model": {"speaks": "draft"},
-        "prompt_lookup": {"copies": True},
-    },
-    "schedule": {"fixed": {"usual": True}},
-    "acceptance": {"lossless": {"usual": True}},
-    "policy": {
-        "keep_all": {"usual": True, "does": []},
-        "window": {
-            "does": ["evict"],
-            "zones": [("window", "newest", "size")],
-            "goes": "Once more entries than the window are held the oldest leave, in all layers and KV heads alike.",
-        },
-        "streaming_llm": {
-            "does": ["evict"],
-            "zones": [("sinks", "first", "sinks"), ("window", "newest", "recent")],
-            "goes": "Once more than sinks and window are held the oldest behind "
-            "the sinks leave, in all layers and KV heads alike.",
-        },
-        "h2o": {
-            "does": ["evict"],
-            "zones": [("heavy hitters", "chosen", "heavy"), ("recent", "newest", "recent")],
-            "column": "attention",
-            "goes": "Over its budget each KV head gives up the entries that drew "
-            "the least attention so far; the newest never leave.",
-        },
-    },
-    "context": {"whole_prompt": {"usual": True}},
-    "codec": {"unpacked": {"usual": True, "does": []}},
-    "depth": {"all_layers": {"usual": True, "exact": True}},
-    "selector": {"low_confidence": {"usual": True, "commits": "schedule"}},
-    "router": {"entropy": {"usual": True}},
-    "law": {"own": {"usual": True}},
-    "sampler": {
-        "greedy": {"usual": True, "greedy": True, "cuts": True},
-        "temperature": {"cuts": False},
-        "repetition_penalty": {"cuts": False},
-    },
-}
-
-
-# parts of kinds that an older record does not name
-UNNAMED: dict[str, dict[str, Any]] = {"codec": {"name": "unpacked"}}
-
-
-def _older(header: Header, kind: str) -> Mapping[str, Any]:
-    """What a part would have said."""
-    part = header.method.get(kind)
-    if not isinstance(part, dict):
-        return {}
-    stages = part.get("stages")
-    records = [x for x in (stages if isinstance(stages, list) else [part]) if isinstance(x, dict)]
-    table = _OLDER.get(kind, {})
-    known = [table.get(x["name"], {}) for x in records if type(x.get("name")) is str]
-    if kind == "sampler":
-        heats = [
-            float(x) for x in (record.get("temperature") for record in records) if isinstance(x, int | float)
-        ]
-        heat = {"heat": float(math.prod(heats)), "cuts": any(x.get("cuts", True) for x in known)}
-        return {
-            **(known[0] if len(known) == 1 else {}),
-            "greedy": any(x.get("greedy") for x in known) or 0.0 in heats,
-            **heat,
-        }
-    if len(known) != 1:
-        return {}
-    zones = [[word, place, part.get(knob)] for word, place, knob in known[0].get("zones", ())]
-    return {**known[0], "zones": zones} if zones else known[0]

@@ -18,21 +18,21 @@ class Shadowed:
                 layers where another model reads, whose heads are not the target's
     drift:      float32 [R], of each of them the distance of the target's distribution from the other one: KL(other | target)
                 in nats, before the sampler
+    said:       int32 [R], behind each of them the token that is likeliest there
     held_bytes: bytes of that cache, which are in no other figure;  wall_us: how long its passes took
     cut_mass:   float32 [L, H_kv], what the last of them gave to the entries that left in this step
-    said:       int32 [R], behind each of them the token that is likeliest there; None: written before that was kept
     weight_bytes: bytes of weights that are there for these passes alone
     """
 
     lost_mass: np.ndarray
     drift: np.ndarray
+    said: np.ndarray
     held_bytes: int
     wall_us: float
     cut_mass: np.ndarray | None = None
-    said: np.ndarray | None = None
     weight_bytes: int = 0
 
     @property
     def ids(self) -> list[int]:
-        """`said`, where it was kept."""
-        return [] if self.said is None else [int(x) for x in self.said]
+        """`said`, as whole numbers."""
+        return [int(x) for x in self.said]

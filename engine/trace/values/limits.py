@@ -1,4 +1,4 @@
-"""Limits of what a trace may hold, and the two errors of this package."""
+"""Limits of what a trace may hold, and the errors of this package."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ export function ruleChoice({ own, asks, other }) {
   /** Inputs for the settings of the rule that was chosen. */
   function settings() {
     const chosen = rules.find((one) => one.name === rule.list.value), recorded = own();
-    const valueOf = ({ name, before, default: usual }) =>
-      (recorded?.name === chosen.name ? recorded[name] ?? before : null) ?? usual;
+    const valueOf = ({ name, default: usual }) =>
+      (recorded?.name === chosen.name ? recorded[name] : null) ?? usual;
     knobs.fill((chosen?.params || []).map((knob) => ({ ...knob, value: valueOf(knob) })));
   }
   return {

@@ -75,8 +75,6 @@ export function testsOfPass(left, layers) {
   if (known) lines.push(`Of ${plural(known[1], "state")} that entered layer ${layers - depth}, ${known[0]} stood in `
     + `the table of ${known[2].toLocaleString("en")} bytes; the rest was worked out from three tokens alone.`);
   if (agreed) lines.push(`At full depth it would have been “${spoken(agreed[1])}”.`);
-  if (tests.length && !named && !left.asks) lines.push("This trace is older than these records: it does not say which "
-    + "token was best at a test, nor what a test cost. Layers saved are without that price.");
   const heads = [closed ? "behind layer" : "before layer", "score", "bound", ...(named ? ["best token"] : []), ""];
   return { title, lines, heads, rows: tests.map((test) => [test[0], two(test[1]),
     `${test[1] < test[2] ? "<" : "≥"} ${two(test[2])}`,
@@ -193,7 +191,7 @@ export function depthView(context) {
       see(plot, some && !tabled);
       see(twin, some && tabled);
       see(key, some);
-      if (!some) return void (say(spot, "This trace does not say which layers ran: it is older than these records."),
+      if (!some) return void (say(spot, "This trace does not say which layers ran."),
         sums.tell([]), card.replaceChildren());
       ink = ink || inks(element, "ink", "muted", "bg", "gone", "time-2", "time-3", "ring");
       if (at !== i) [at, chosen] = [i, Math.max(0, ...(step.depth?.exits ?? []).map((x) => x.of))];

@@ -10,7 +10,7 @@ const inOneLine = ({ name, params, bytes, dense }) => `${name}, ${short(params)}
 /** For a place that has the part, or can fetch it; of a model that was made of another it stands open. */
 export function modelDoor(context, want) {
   const about = h("span", { class: "quiet" }), lacks = h("p", { class: "quiet" }, "This trace does not tell what its "
-    + "model is made of: it is older than these records, or damaged.");
+    + "model is made of.");
   const door = h("details", null, h("summary", null, h("h2", null, "Model"), about));
   const element = h("section", { class: "model-pane", "aria-label": "model" }, door, lacks);
   let head = null, view = null;
