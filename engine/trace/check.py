@@ -23,7 +23,6 @@ from .checks.verdicts import check_extra, check_iteration, check_tops, check_ver
 from .details.answered import candidates_problems
 from .details.drawn import DrawnTextValidator
 from .details.edited import check_edits
-from .details.joined import joint_problems
 from .details.labels import check_labels
 from .details.searched import Search, search_problems
 from .details.spans import spans_problems
@@ -341,10 +340,6 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
             *check_scores(step.passes, step.exits, layers),
         ):
             report.add(where, problem)
-    if step.joint is not None:
-        for problem in joint_problems(step.joint, step.emitted):
-            report.add(where, problem)
-        report.counts["joint choices"] += 1
     if step.candidates is not None:
         for problem in candidates_problems(
             step.candidates, step, method_at(header, step.step).get("router") or {}

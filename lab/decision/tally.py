@@ -7,7 +7,6 @@ from math import ceil
 
 from decodescope.engine.trace import Header, Step
 from decodescope.engine.trace.details.edited import DELETE, INSERT, KEEP, REPLACE, TAGS, Edits, Tagged
-from decodescope.engine.trace.details.joined import Joint
 from decodescope.engine.trace.details.labels import Labels, Mention
 from decodescope.engine.trace.details.lines import Infill, Lines, raised
 from decodescope.engine.trace.details.searched import Search
@@ -50,8 +49,6 @@ def tally(header: Header, step: Step, text: Text) -> Tally | None:
     knobs = method_at(header, step.step).get("strategy") or {}
     if (declared := details(header, step, text)) is not None:
         return declared
-    if step.joint is not None:
-        return joint(step.joint, text)
     if step.lines is not None:
         return lines(step.lines, float(knobs.get("tau", 0)), text)
     if step.edits is not None:
@@ -69,40 +66,6 @@ def tally(header: Header, step: Step, text: Text) -> Tally | None:
     if itself(step):
         return chosen(step, text)
     return None if step.labels is None else labels(step.labels)
-
-
-def joint(j: Joint, text: Text) -> Tally:
-    """Tokens taken together: how many, and which of the texts of that length."""
-    says = f"{j.level} {'tokens' if j.level > 1 else 'token'} written at once"
-    card = Tally("Tokens taken together", says, "joint p", "threshold")
-    for n, best in enumerate(j.best, 1):
-        tested = 1 < n <= j.level + 1
-        word = (
-            "the target's own"
-            if n == 1
-            else "long enough"
-            if n < j.level
-            else "written"
-            if n == j.level
-            else "too unlikely"
-        )
-        card.rows.append(Row(f"best of {n}", best, j.threshold if tested else None, n <= j.level, word))
-    bar = max([j.threshold, *(j.share * x for x in j.joint[:1])])
-    total = sum(j.joint)
-    before = 0.0
-    for k, (ids, both, alone) in enumerate(zip(j.texts, j.joint, j.alone, strict=True)):
-        drawn = "" if j.u is None else f", u in {before / total:.3f} to {(before + both) / total:.3f}"
-        before += both
-        word = f"{'written' if k == j.chosen else 'offered'}, apart {alone:.3f}{drawn}"
-        card.rows.append(Row(text(ids), both, bar, True, word))
-    card.lines.append(
-        "The longest text that reaches the threshold is written; counts of other texts correct the product."
-    )
-    if j.chosen is not None:
-        card.lines.append(
-            "The best was taken." if j.u is None else f"u = {j.u:.3f} chose among them by their share."
-        )
-    return card
 
 
 def lines(record: Lines, tau: float, text: Text) -> Tally:

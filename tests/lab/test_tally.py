@@ -21,7 +21,7 @@ from .drawn import Drawn, told
 
 FIELDS = {
     "lexical_units": "details",
-    "joint_tokens": "joint",
+    "joint_tokens": "details",
     "edit_tags": "edits",
     "jump_coder": "lines",
     "planned": "search",

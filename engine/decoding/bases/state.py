@@ -20,7 +20,7 @@ from decodescope.engine.trace.details.spans import Spans
 from decodescope.engine.trace.details.switched import Switch
 from decodescope.engine.trace.details.threads import Threads
 from decodescope.engine.trace.records.choices import Choice
-from decodescope.engine.trace.records.events import Beams, EndReason, Fill, Iteration, Joint, Piece
+from decodescope.engine.trace.records.events import Beams, EndReason, Fill, Iteration, Piece
 
 from ..values.alphabet import Alphabet
 from ..values.chance import Chance
@@ -174,7 +174,6 @@ class Move:
     edits: Edits | None = None
     spans: Spans | None = None
     search: Search | None = None
-    joint: Joint | None = None
     switch: Switch | None = None
     candidates: Candidates | None = None
     choices: list[Choice] | None = None

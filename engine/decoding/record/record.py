@@ -452,9 +452,6 @@ def _taken(step: Step, move: Move) -> list[int]:
     if move.edits is not None:
         step.edits = move.edits
         shown += move.edits.ids
-    if move.joint is not None:
-        step.joint = move.joint
-        shown += [token for text in move.joint.texts for token in text]
     step.switch, step.candidates, step.choices = move.switch, move.candidates, move.choices
     step.notes = move.notes
     if move.drawn is not None:

@@ -14,7 +14,6 @@ from ..details.consistency import consistent_details, consistent_forms
 from ..details.declarations import Form
 from ..details.drawn import consistent_drawn
 from ..details.edited import consistent_edits
-from ..details.joined import consistent_joint
 from ..details.searched import consistent_search
 from ..details.spans import consistent_spans
 from ..details.switched import consistent_switch
@@ -167,7 +166,6 @@ def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form
     if step.fill is not None:
         consistent_fill(step.fill, vocab)
     consistent_details(step.details or (), forms, vocab)
-    consistent_joint(step.joint, vocab)
     consistent_switch(step.switch, vocab)
     consistent_environment(step.environment)
     consistent_candidates(step.candidates, vocab)

@@ -33,7 +33,6 @@ from ..details.edited import Edits as Edits
 from ..details.edited import Tagged as Tagged
 from ..details.explored import Explored as Explored
 from ..details.filled import Fill as Fill
-from ..details.joined import Joint as Joint
 from ..details.labels import Labels as Labels
 from ..details.labels import Mention as Mention
 from ..details.lines import Infill as Infill
@@ -425,7 +424,6 @@ class Step:
     details: list[Detail] | None = None
     labels: Labels | None = None
     fill: Fill | None = None
-    joint: Joint | None = None
     switch: Switch | None = None
     candidates: Candidates | None = None
     edits: Edits | None = None
