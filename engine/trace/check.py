@@ -22,7 +22,6 @@ from .checks.turns import SwitchValidator
 from .checks.verdicts import check_extra, check_iteration, check_tops, check_verdicts
 from .details.answered import candidates_problems
 from .details.drawn import DrawnTextValidator
-from .details.edited import check_edits
 from .details.labels import check_labels
 from .details.searched import Search, search_problems
 from .details.spans import spans_problems
@@ -348,12 +347,6 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         report.counts["answers"] += len(step.candidates.answers)
     for problem in details_problems(header, step, report.counts):
         report.add(where, problem)
-    if step.edits is not None:
-        for problem in check_edits(
-            step.edits, step.emitted, method_at(header, step.step).get("strategy") or {}
-        ):
-            report.add(where, problem)
-        report.counts["passes that edit"] += len(step.edits.passes)
     if step.choices is not None:
         for problem in _check_choices(step, step.choices, header):
             report.add(where, problem)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 
 from decodescope.engine.trace import Header, Step
-from decodescope.engine.trace.details.edited import DELETE, INSERT, KEEP, REPLACE, TAGS, Edits, Tagged
 from decodescope.engine.trace.details.labels import Labels, Mention
 from decodescope.engine.trace.details.lines import Infill, Lines, raised
 from decodescope.engine.trace.details.searched import Search
@@ -29,19 +28,12 @@ REFUSED = {
     "repeated": "stands already",
     "empty": "nothing but blanks",
 }
-WHY = {
-    "fixed": "The last pass changed nothing, so the text is final.",
-    "again": "The last pass gave a text that an earlier one had read, so it is final.",
-    "rounds": "No more passes are allowed.",
-    "empty": "The last pass left nothing, so it was not applied.",
-}
 ENDED = {
     "solved": "A text passed all tests.",
     "rollouts": "No more texts were allowed.",
     "exhausted": "Nothing was left to try.",
 }
 BEST = 8  # spans that are listed
-NEAR = 0.1  # probability from which an edit that was not made is listed
 
 
 def tally(header: Header, step: Step, text: Text) -> Tally | None:
@@ -51,8 +43,6 @@ def tally(header: Header, step: Step, text: Text) -> Tally | None:
         return declared
     if step.lines is not None:
         return lines(step.lines, float(knobs.get("tau", 0)), text)
-    if step.edits is not None:
-        return edits(step.edits, float(knobs.get("sure", 0)), text)
     if step.drawn is not None:
         return drawn(step.drawn, text)
     if step.spans is not None:
@@ -128,35 +118,6 @@ def _mention(one: Mention, name: str, best: dict[int, float]) -> Row:
     bar = None if other == best[one.label] else other  # of equal ones the first label keeps it
     word = f"mention {one.index}{', dropped' if one.dropped else ''}"
     return Row(f"{name}: {one.text}", best[one.label], bar, not one.dropped, word)
-
-
-def edits(record: Edits, sure: float, text: Text) -> Tally:
-    """The passes that edited a draft: what each changed, and what it nearly did."""
-    changed = [sum(tag != KEEP for tag in one.tags) for one in record.passes]
-    says = f"a draft of {len(record.passes[0].tokens)} edited in {len(changed)} passes, {sum(changed)} tags"
-    card = Tally("Edits of a draft", says, "p", "p of keep, or sure")
-    for number, one in enumerate(record.passes, 1):
-        card.rows += _edited(number, one, sure, text)
-    quiet = sum(len(one.tags) for one in record.passes) - len(card.rows)
-    card.lines.append(
-        f"A place gets its likeliest edit where that is likelier than keep and at least {sure:g}."
-    )
-    card.lines.append(
-        f"{quiet} more stayed, with less than {NEAR:g} for any edit. {WHY.get(record.why, record.why)}"
-    )
-    return card
-
-
-def _edited(number: int, one: Tagged, sure: float, text: Text) -> Iterator[Row]:
-    for place, (p, (instead, behind), tag) in enumerate(zip(one.p, one.words, one.tags, strict=True)):
-        likely = tag if tag != KEEP else max((DELETE, REPLACE, INSERT), key=p.__getitem__)
-        if tag == KEEP and p[likely] < NEAR:
-            continue
-        here = text([one.tokens[place - 1]]) if place else ""
-        there = {DELETE: "", REPLACE: text([instead]), INSERT: here + text([behind])}[likely]
-        bar = None if p[likely] == p[KEEP] else max(p[KEEP], sure)
-        word = f"pass {number}, place {place}: {TAGS[likely]}{'' if tag != KEEP else ', not made'}"
-        yield Row(f"{here}→{there}", p[likely], bar, tag != KEEP, word)
 
 
 def spans(record: Spans, emitted: Sequence[int], text: Text, prompt: Sequence[int] = ()) -> Tally:

@@ -22,7 +22,7 @@ from .drawn import Drawn, told
 FIELDS = {
     "lexical_units": "details",
     "joint_tokens": "details",
-    "edit_tags": "edits",
+    "edit_tags": "details",
     "jump_coder": "lines",
     "planned": "search",
 }
@@ -69,11 +69,10 @@ def test_a_record_that_took_too_much_does_not_follow() -> None:
     assert not all(row.follows for row in of(trace, forged).rows)
     trace = run("edit_tags")
     step = trace.steps[0]
-    assert step.edits is not None
-    first = step.edits.passes[0]
-    place = next(k for k, tag in enumerate(first.tags) if tag)
-    kept = replace(first, tags=[0 if k == place else tag for k, tag in enumerate(first.tags)])
-    forged = replace(step, edits=replace(step.edits, passes=[kept, *step.edits.passes[1:]]))
+    first, *others = step.details
+    words = ["left" if word == "made" else word for word in first.columns["outcome"]]
+    assert words != first.columns["outcome"], "the test needs an edit that was made"
+    forged = replace(step, details=[replace(first, columns={**first.columns, "outcome": words}), *others])
     assert not all(row.follows for row in of(trace, forged).rows)
 
 

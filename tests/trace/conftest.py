@@ -12,7 +12,6 @@ import pytest
 
 from decodescope.engine.trace import End, Header, Prefill, Step, TraceWriter
 from decodescope.engine.trace.details.answered import Candidate, Candidates
-from decodescope.engine.trace.details.edited import Edits, Tagged
 from decodescope.engine.trace.details.searched import Rollout, Search
 from decodescope.engine.trace.details.shapes import TallyDetail
 from decodescope.engine.trace.details.spans import Spans
@@ -132,8 +131,6 @@ def everything_step(k: int, n: int) -> Step:
     step.choices, step.law = [choice] * len(step.emitted), {"gap": [0.5, 0.25]}
     answer = Candidate([4, 5], 0, [-0.5, -0.25], [0.75, 0.5], True)
     step.candidates = Candidates([answer], "votes", 1.0, 0.5, True, True, 3, 0, [1.0])
-    law = [[0.5, 0.0, 0.0, 0.5], [0.25, 0.5, 0.25, 0.0]]
-    step.edits = Edits(True, 9, 3, [Tagged([4], law, [[5, 6], [6, 5]], [0, 1])], "rounds")
     step.drawn = Drawn(0, 1, [Text([4, 5], -1.5, True)], "f1", 0, -0.5, np.ones((1, 1)), [1.0])
     step.notes = {"mass": 0.5, "prefixes": 3}
     step.spans = Spans(

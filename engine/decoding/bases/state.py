@@ -11,7 +11,6 @@ from torch import Tensor
 from decodescope.engine.core.activity import Activity
 from decodescope.engine.trace.details.answered import Candidates
 from decodescope.engine.trace.details.drawn import Drawn
-from decodescope.engine.trace.details.edited import Edits
 from decodescope.engine.trace.details.labels import Labels
 from decodescope.engine.trace.details.lines import Lines
 from decodescope.engine.trace.details.searched import Search
@@ -171,7 +170,6 @@ class Move:
     lines: Lines | None = None
     iteration: Iteration | None = None
     fill: Fill | None = None
-    edits: Edits | None = None
     spans: Spans | None = None
     search: Search | None = None
     switch: Switch | None = None

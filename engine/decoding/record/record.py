@@ -449,9 +449,6 @@ def _taken(step: Step, move: Move) -> list[int]:
     if move.fill is not None:
         step.fill = move.fill
         shown += move.fill.ids
-    if move.edits is not None:
-        step.edits = move.edits
-        shown += move.edits.ids
     step.switch, step.candidates, step.choices = move.switch, move.candidates, move.choices
     step.notes = move.notes
     if move.drawn is not None:

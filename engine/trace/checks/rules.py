@@ -13,7 +13,6 @@ from ..details.answered import consistent_candidates
 from ..details.consistency import consistent_details, consistent_forms
 from ..details.declarations import Form
 from ..details.drawn import consistent_drawn
-from ..details.edited import consistent_edits
 from ..details.searched import consistent_search
 from ..details.spans import consistent_spans
 from ..details.switched import consistent_switch
@@ -169,7 +168,6 @@ def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form
     consistent_switch(step.switch, vocab)
     consistent_environment(step.environment)
     consistent_candidates(step.candidates, vocab)
-    consistent_edits(step.edits, vocab)
     consistent_drawn(step.drawn, vocab)
     consistent_spans(step.spans, vocab)
     consistent_search(step.search, vocab)

@@ -29,8 +29,6 @@ from ..details.declarations import TallyForm as TallyForm
 from ..details.declarations import TreeForm as TreeForm
 from ..details.drawn import Drawn as Drawn
 from ..details.drawn import Text as Text
-from ..details.edited import Edits as Edits
-from ..details.edited import Tagged as Tagged
 from ..details.explored import Explored as Explored
 from ..details.filled import Fill as Fill
 from ..details.labels import Labels as Labels
@@ -426,7 +424,6 @@ class Step:
     fill: Fill | None = None
     switch: Switch | None = None
     candidates: Candidates | None = None
-    edits: Edits | None = None
     drawn: Drawn | None = None
     notes: dict[str, Any] | None = None
     spans: Spans | None = None
