@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from .checks.beam_search import SearchValidator
 from .checks.copies import copied, copied_problems, read_of
 from .checks.decisions import decided, rule_at
-from .checks.details import UNKNOWN, details_problems
+from .checks.details import UNKNOWN, details_by_check, details_problems
 from .checks.entries import CacheValidator
 from .checks.fills import FillValidator
 from .checks.freed_entries import contradicts
+from .checks.labels import labels_problems
 from .checks.linebooks import LineValidator
 from .checks.pipeline import TickValidator
 from .checks.rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
@@ -22,7 +23,6 @@ from .checks.turns import SwitchValidator
 from .checks.verdicts import check_extra, check_iteration, check_tops, check_verdicts
 from .details.answered import candidates_problems
 from .details.drawn import DrawnTextValidator
-from .details.labels import check_labels
 from .details.searched import Search, search_problems
 from .details.spans import spans_problems
 from .details.threads import ThreadTree, ThreadValidator
@@ -223,9 +223,10 @@ def _check_copies(report: Report, trace: Trace, step: Step, emitted: list[int]) 
 def _check_labels(report: Report, trace: Trace, step: Step, threads: ThreadValidator) -> Iterator[str]:
     """What a step says of labels, by the threads so far, and of what is told of it alone."""
     yield from _check_told(report, trace, step)
-    if step.labels is not None and threads.tree is not None and trace.prefill:
-        yield from check_labels(step.labels, threads.tree, _text_of(trace, threads.tree))
-        report.counts["labels"] += len(step.labels.names)
+    labels = details_by_check(trace.header, step, "labels")
+    if labels and threads.tree is not None and trace.prefill:
+        yield from labels_problems(labels, threads.tree, _text_of(trace, threads.tree))
+        report.counts["labels"] += len(labels[0].columns.get("name", ()))
 
 
 def _check_search(report: Report, trace: Trace, step: Step, search: Search) -> Iterator[str]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from math import ceil
 
 from decodescope.engine.trace import Header, Step
-from decodescope.engine.trace.details.labels import Labels, Mention
 from decodescope.engine.trace.details.lines import Infill, Lines, raised
 from decodescope.engine.trace.details.searched import Search
 from decodescope.engine.trace.details.spans import Spans, ranked
@@ -53,9 +52,7 @@ def tally(header: Header, step: Step, text: Text) -> Tally | None:
         return answered(step.candidates, text)
     if step.switch is not None and step.switch.block is not None:
         return judged(step.switch, step.switch.block, text)
-    if itself(step):
-        return chosen(step, text)
-    return None if step.labels is None else labels(step.labels)
+    return chosen(step, text) if itself(step) else None
 
 
 def lines(record: Lines, tau: float, text: Text) -> Tally:
@@ -87,37 +84,6 @@ def _proposed(one: Infill, record: Lines, tau: float, text: Text) -> Row:
     more = f", {sum(gains):.2f} in all" if gains else ""
     bar = max(1, min(2, total), ceil(total / 2))
     return Row(text(one.tokens), len(gains), bar, one.outcome != "score", f"{where}: {word}{more}")
-
-
-def labels(record: Labels) -> Tally:
-    """What was written of each label; a mention that two labels have stands under that which gives it more."""
-    kept = sum(not x.dropped for x in record.mentions)
-    card = Tally(
-        "Mentions by label",
-        f"{kept} of {len(record.mentions)} mentions stand",
-        "ln p",
-        "that of another label",
-    )
-    best: dict[str, dict[int, float]] = {}
-    for one in record.mentions:
-        own = best.setdefault(one.text, {})
-        own[one.label] = max(one.logp, own.get(one.label, one.logp))
-    for name, count in zip(record.names, record.counts, strict=True):
-        card.rows.append(Row(name, None, None, True, f"counted {count}"))
-    for one in record.mentions:
-        card.rows.append(_mention(one, record.names[one.label], best[one.text]))
-    card.lines.append("Each label's mentions were counted first, and then written each by itself.")
-    card.lines.append(
-        "Of labels with the same mention the one whose tokens have the highest probability keeps it."
-    )
-    return card
-
-
-def _mention(one: Mention, name: str, best: dict[int, float]) -> Row:
-    other = max((x for label, x in best.items() if label != one.label), default=None)
-    bar = None if other == best[one.label] else other  # of equal ones the first label keeps it
-    word = f"mention {one.index}{', dropped' if one.dropped else ''}"
-    return Row(f"{name}: {one.text}", best[one.label], bar, not one.dropped, word)
 
 
 def spans(record: Spans, emitted: Sequence[int], text: Text, prompt: Sequence[int] = ()) -> Tally:

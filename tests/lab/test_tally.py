@@ -8,13 +8,16 @@ from functools import cache
 import pytest
 import toys
 
+from decodescope.engine.core.component import registry
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.trace.details.labels import Labels, Mention, settle
 from decodescope.engine.trace.details.lines import Infill, Lines
+from decodescope.engine.trace.details.shapes import TallyDetail
+from decodescope.engine.trace.values.mentions import mention_outcomes
 from decodescope.lab.decision.block import block
 from decodescope.lab.decision.explain import explain
 from decodescope.lab.decision.routed import turn
-from decodescope.lab.decision.tally import Tally, labels, lines, tally
+from decodescope.lab.decision.tallies import Row
+from decodescope.lab.decision.tally import Tally, lines, tally
 from decodescope.lab.wire.messages import messages, most_nodes, wire_of
 
 from .drawn import Drawn, told
@@ -43,6 +46,17 @@ def of(trace: Trace, step: Step) -> Tally:
     made = tally(trace.header, step, lambda ids: " ".join(map(str, ids)))
     assert made is not None
     return made
+
+
+def declared(strategy: str, name: str, columns: dict[str, list], **knobs: float) -> list[Row]:
+    """The rows of a card of one detail, by the declaration of a strategy."""
+    trace = run("lexical_units")
+    method = trace.header.method | {"strategy": {"name": strategy, **knobs}}
+    header = replace(trace.header, details=registry("strategy")[strategy].details, method=method)
+    step = replace(trace.steps[0], details=[TallyDetail(name, columns)])
+    made = tally(header, step, str)
+    assert made is not None
+    return made.rows
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -85,15 +99,16 @@ def test_a_mention_is_held_against_the_same_one_of_another_label() -> None:
         ("Oslo", 0, -2.0),
         ("Oslo", 1, -2.0),
     ]
-    mentions = [Mention(label, k, k, text, [], logp) for k, (text, label, logp) in enumerate(names)]
-    settle(mentions)
-    counted, *rows = labels(Labels(["name", "city"], [0, 1], [4, 2], mentions)).rows[1:]
-    assert counted.word == "counted 2" and all(row.follows for row in rows)
+    texts, labels, logp = map(list, zip(*names, strict=True))
+    outcomes, own, other = mention_outcomes(labels, texts, logp)
+    columns = {"text": texts, "own": own, "other": other, "outcome": outcomes}
+    rows = declared("label_parallel", "mentions", columns)
     held = [(-1.0, -0.25, False), (-0.5, None, True), (-0.25, -1.0, True), (-1.0, -0.25, False)]
     equal = [(-2.0, None, True), (-2.0, None, False)]
+    assert all(row.follows for row in rows)
     assert [(row.number, row.bar, row.holds) for row in rows] == held + equal
-    mentions[0].dropped = ""
-    assert not labels(Labels(["name", "city"], [0, 1], [4, 2], mentions)).rows[2].follows
+    forged = declared("label_parallel", "mentions", columns | {"outcome": ["likelier", *outcomes[1:]]})
+    assert not forged[0].follows
 
 
 def test_a_line_is_inserted_where_enough_lines_gain() -> None:

@@ -32,9 +32,7 @@ from decodescope.engine.trace.records.events import (
     Fill,
     Infill,
     Iteration,
-    Labels,
     Lines,
-    Mention,
     Pass,
     Text,
     Threads,
@@ -122,7 +120,6 @@ def everything_step(k: int, n: int) -> Step:
     step.beams = Beams(
         [3, 4], [0, 0], [-0.5, -1.5], [ended], [[1.0, 2.0]], [[0.0, 5.0, -2.5]], [0, 1], [0.0, 0.5]
     )
-    step.labels = Labels(["x"], [0], [1], [Mention(0, 1, 1, "b", [0.5], -0.6931471805599453)])
     step.switch = Switch(
         "large", "small", 0.6, 1, 2, 0.5, 0.75, Block([4, 5], [0.75, 0.5], [0.25, 6.0], [4, 6], 1, 5.0)
     )

@@ -148,7 +148,6 @@ class Recorder:
             if self.decisions or move.beams is None
             else replace(move.beams, candidates=None, pruned=None),
             threads=move.threads,
-            labels=move.labels,
             details=kept_at(self.level, move.details or (), self.forms) or None,
             iteration=move.iteration,
         )

@@ -31,8 +31,6 @@ from ..details.drawn import Drawn as Drawn
 from ..details.drawn import Text as Text
 from ..details.explored import Explored as Explored
 from ..details.filled import Fill as Fill
-from ..details.labels import Labels as Labels
-from ..details.labels import Mention as Mention
 from ..details.lines import Infill as Infill
 from ..details.lines import Lines as Lines
 from ..details.looked import Look as Look
@@ -377,7 +375,6 @@ class Step:
     drafted: nodes proposed, without passengers; accepted: of them emitted
     path:  accepted nodes from the root down (those emitted)
     draft_us, verify_us, commit_us, policy_us: durations by phase; wall_us: the whole step
-    labels: what was found of each label, at the end of a run that writes them side by side
     drawn: whole texts that a strategy drew, one of which becomes the run's
     notes: what the strategy told of the step, where it drafts nothing
     details: what the strategy or router recorded beside the tokens, in a shape that every view draws; the header declares them
@@ -420,7 +417,6 @@ class Step:
     lines: Lines | None = None
     iteration: Iteration | None = None
     details: list[Detail] | None = None
-    labels: Labels | None = None
     fill: Fill | None = None
     switch: Switch | None = None
     candidates: Candidates | None = None
