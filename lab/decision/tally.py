@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import ceil
 
 from decodescope.engine.trace import Header, Step
-from decodescope.engine.trace.details.lines import Infill, Lines, raised
 from decodescope.engine.trace.details.searched import Search
 from decodescope.engine.trace.details.spans import Spans, ranked
-from decodescope.engine.trace.encoding.forks import method_at
 
 from .chosen import chosen, itself
 from .details import details
@@ -19,14 +16,6 @@ from .tallies import Row, Tally
 
 Text = Callable[[Sequence[int]], str]
 
-REFUSED = {
-    "parse": "the program would not parse",
-    "unneeded": "imports what nobody lacks",
-    "opens": "opens a block",
-    "similar": "like a line beside it",
-    "repeated": "stands already",
-    "empty": "nothing but blanks",
-}
 ENDED = {
     "solved": "A text passed all tests.",
     "rollouts": "No more texts were allowed.",
@@ -37,11 +26,8 @@ BEST = 8  # spans that are listed
 
 def tally(header: Header, step: Step, text: Text) -> Tally | None:
     """The tally of a step, None where its strategy keeps no such record. text: of ids"""
-    knobs = method_at(header, step.step).get("strategy") or {}
     if (declared := details(header, step, text)) is not None:
         return declared
-    if step.lines is not None:
-        return lines(step.lines, float(knobs.get("tau", 0)), text)
     if step.drawn is not None:
         return drawn(step.drawn, text)
     if step.spans is not None:
@@ -53,37 +39,6 @@ def tally(header: Header, step: Step, text: Text) -> Tally | None:
     if step.switch is not None and step.switch.block is not None:
         return judged(step.switch, step.switch.block, text)
     return chosen(step, text) if itself(step) else None
-
-
-def lines(record: Lines, tau: float, text: Text) -> Tally:
-    """A round of a text written by lines: the lines that were proposed between others, and the one that came."""
-    taken, n = record.inserted, len(record.first)
-    says = f"a line inserted before line {taken.at + 1} of {n}" if taken else f"line {n + 1} written"
-    card = Tally("A line inserted" if taken else "A line written", says, "lines that gain", "needed")
-    card.rows = [_proposed(one, record, tau, text) for one in record.infills]
-    if record.written:
-        card.rows.append(Row(text(record.written), None, None, True, "written behind all"))
-    if record.infills:
-        card.lines.append("Lines are proposed before those whose first token the target liked least.")
-        card.lines.append(
-            f"One comes where two lines behind it, and half of all, gain {tau:g} or more in their mean logit."
-        )
-    card.lines.append("The text is emitted by the last round: until then a line may come before any other.")
-    return card
-
-
-def _proposed(one: Infill, record: Lines, tau: float, text: Text) -> Row:
-    at, score = one.at, record.first[one.at]
-    where = f"before line {at + 1}" + ("" if score is None else f" (first logit {score:.2f})")
-    kept = one.outcome in ("inserted", "defines")
-    if one.after is None or one.outcome not in ("inserted", "less", "score"):
-        word = "it defines a name that is lacking" if kept else REFUSED.get(one.outcome, one.outcome)
-        return Row(text(one.tokens), None, None, kept, f"{where}: {word}")
-    gains, total = raised(record.mean[at:], one.after, tau)[0], sum(x is not None for x in one.after)
-    word = {"inserted": "inserted", "less": "another gains more", "score": "too few gain"}[one.outcome]
-    more = f", {sum(gains):.2f} in all" if gains else ""
-    bar = max(1, min(2, total), ceil(total / 2))
-    return Row(text(one.tokens), len(gains), bar, one.outcome != "score", f"{where}: {word}{more}")
 
 
 def spans(record: Spans, emitted: Sequence[int], text: Text, prompt: Sequence[int] = ()) -> Tally:

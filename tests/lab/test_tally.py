@@ -10,25 +10,18 @@ import toys
 
 from decodescope.engine.core.component import registry
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.trace.details.lines import Infill, Lines
 from decodescope.engine.trace.details.shapes import TallyDetail
 from decodescope.engine.trace.values.mentions import mention_outcomes
 from decodescope.lab.decision.block import block
 from decodescope.lab.decision.explain import explain
 from decodescope.lab.decision.routed import turn
 from decodescope.lab.decision.tallies import Row
-from decodescope.lab.decision.tally import Tally, lines, tally
+from decodescope.lab.decision.tally import Tally, tally
 from decodescope.lab.wire.messages import messages, most_nodes, wire_of
 
 from .drawn import Drawn, told
 
-FIELDS = {
-    "lexical_units": "details",
-    "joint_tokens": "details",
-    "edit_tags": "details",
-    "jump_coder": "lines",
-    "planned": "search",
-}
+NAMES = ["lexical_units", "joint_tokens", "edit_tags", "jump_coder", "planned"]
 
 
 @cache
@@ -59,11 +52,11 @@ def declared(strategy: str, name: str, columns: dict[str, list], **knobs: float)
     return made.rows
 
 
-@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_step_tells_what_decided_and_it_follows(name: str) -> None:
     trace, rows = run(name), []
     for step in trace.steps:
-        assert getattr(step, FIELDS[name]) is not None
+        assert step.details or name == "planned"
         made = of(trace, step)
         rows += made.rows
         assert all(row.follows for row in made.rows) and made.lines
@@ -112,25 +105,27 @@ def test_a_mention_is_held_against_the_same_one_of_another_label() -> None:
 
 
 def test_a_line_is_inserted_where_enough_lines_gain() -> None:
-    scores = [1.0, 2.0, 3.0]
-    infills = [
-        Infill(1, [5], "score", [2.0, 3.1]),
-        Infill(0, [6], "inserted", [1.5, 2.5, 3.0], 2),
-        Infill(2, [7], "parse"),
-    ]
-    made = lines(Lines(scores[:], scores[:], infills), 0.2, str)
-    assert [(row.number, row.bar, row.holds) for row in made.rows] == [
+    columns = {
+        "text": [[5], [6], [7]],
+        "at": [1, 0, 2],
+        "first": [2.0, 1.0, 3.0],
+        "gaining": [0, 2, None],
+        "needed": [2, 2, None],
+        "gain": [0.0, 1.0, None],
+        "outcome": ["score", "inserted", "parse"],
+    }
+    rows = declared("jump_coder", "inserted_line", columns, tau=0.2)
+    assert [(row.number, row.bar, row.holds) for row in rows] == [
         (0, 2, False),
         (2, 2, True),
         (None, None, False),
     ]
-    assert (
-        all(row.follows for row in made.rows)
-        and "before line 1" in made.rows[1].word
-        and "1.00 in all" in made.rows[1].word
-    )
-    forged = lines(Lines(scores[:], scores[:], [replace(infills[0], outcome="inserted")]), 0.2, str)
-    assert not forged.rows[0].follows
+    assert all(row.follows for row in rows)
+    assert rows[1].word == "before line 1 (first logit 1.00): inserted, 1.00 in all"
+    columns["outcome"] = ["inserted", "less", "parse"]
+    columns["first"] = [None, 1.0, 3.0]
+    forged, less, _ = declared("jump_coder", "inserted_line", columns, tau=0.2)
+    assert not forged.follows and forged.word == "before line 2: inserted" and "gains more" in less.word
 
 
 def test_rows_without_room_wait_until_they_are_asked_for() -> None:
@@ -238,9 +233,7 @@ def test_a_run_of_one_model_has_no_key_for_a_small_one(drawn: Drawn) -> None:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
-@pytest.mark.parametrize(
-    "name", [name for name in FIELDS if name != "planned"]
-)  # which has a card of its own
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "planned"])  # which has a card of its own
 def test_the_card_draws_each_row_and_derives_it_again(name: str, drawn: Drawn) -> None:
     trace = run(name)
     drawn.run(

@@ -30,9 +30,7 @@ from decodescope.engine.trace.records.events import (
     Extra,
     Fields,
     Fill,
-    Infill,
     Iteration,
-    Lines,
     Pass,
     Text,
     Threads,
@@ -114,7 +112,6 @@ def everything_step(k: int, n: int) -> Step:
     step.rule = {"w": [1.0, 0.5], "deep": {"array": np.arange(3, dtype="<f8"), "none": None}}
     step.sampler = {"mu": 4.25}
     step.exits = [Exit(1, "confidence", [[0.0, 0.5, 0.9], [1.0, 0.95, 0.9]], best=[3, 4], rows=[1, 0])]
-    step.lines = Lines([0.5, None], [0.25, None], [Infill(0, [4], "less", [0.5, None], 1)], [5])
     step.threads = Threads([0, 1], [4, 5], [Begun(2, 0, 3, [6])], [Ended(1, "stop_token")])
     ended = {"tokens": [1, 2], "score": -0.25}
     step.beams = Beams(

@@ -11,7 +11,6 @@ from torch import Tensor
 from decodescope.engine.core.activity import Activity
 from decodescope.engine.trace.details.answered import Candidates
 from decodescope.engine.trace.details.drawn import Drawn
-from decodescope.engine.trace.details.lines import Lines
 from decodescope.engine.trace.details.searched import Search
 from decodescope.engine.trace.details.shapes import Detail
 from decodescope.engine.trace.details.spans import Spans
@@ -165,7 +164,6 @@ class Move:
     beams: Beams | None = None
     threads: Threads | None = None
     details: list[Detail] | None = None
-    lines: Lines | None = None
     iteration: Iteration | None = None
     fill: Fill | None = None
     spans: Spans | None = None

@@ -442,9 +442,6 @@ def column_map(lane: Lane) -> np.ndarray:
 def _taken(step: Step, move: Move) -> list[int]:
     """Put into the step what its strategy recorded itself; the ids that stand in it."""
     shown: list[int] = []
-    if move.lines is not None:
-        step.lines = move.lines
-        shown += [*move.lines.written, *(x for infill in move.lines.infills for x in infill.tokens)]
     if move.fill is not None:
         step.fill = move.fill
         shown += move.fill.ids

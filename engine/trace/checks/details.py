@@ -22,7 +22,7 @@ CHECKS: dict[str, Check] = {
     "joint_texts": joint_problems,
 }
 # checks that follow a run over its steps and stand in `check.py`
-OVER_STEPS: frozenset[str] = frozenset({"labels"})
+OVER_STEPS: frozenset[str] = frozenset({"labels", "lines"})
 
 
 def knobs_of(header: Header, step: int, form: Form) -> Mapping[str, Any]:

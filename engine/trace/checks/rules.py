@@ -45,7 +45,6 @@ from ..values.formula import FormulaError, formula, relation, sentence
 from ..values.limits import TEXTS, TraceError
 from ..values.numbers import EPS, counts, known, lengths, probabilities, shaped, within
 from .fills import consistent_fill
-from .linebooks import consistent_lines
 
 FORMS = ("soft", "latent", "state")  # of what stands beside the entries of a text
 BITS = 1 << 20  # a number of a saved cache, its file's head and tokens included, takes fewer
@@ -161,7 +160,6 @@ def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form
         _pruned(step.beams.pruned or [], vocab)
     if step.threads is not None:
         consistent_threads(step.threads, vocab)
-    consistent_lines(step.lines, vocab)
     if step.fill is not None:
         consistent_fill(step.fill, vocab)
     consistent_details(step.details or (), forms, vocab)

@@ -31,8 +31,6 @@ from ..details.drawn import Drawn as Drawn
 from ..details.drawn import Text as Text
 from ..details.explored import Explored as Explored
 from ..details.filled import Fill as Fill
-from ..details.lines import Infill as Infill
-from ..details.lines import Lines as Lines
 from ..details.looked import Look as Look
 from ..details.searched import Search as Search
 from ..details.shapes import Detail
@@ -414,7 +412,6 @@ class Step:
     exits: list[Exit] | None = None
     beams: Beams | None = None
     threads: Threads | None = None
-    lines: Lines | None = None
     iteration: Iteration | None = None
     details: list[Detail] | None = None
     fill: Fill | None = None
