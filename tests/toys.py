@@ -203,6 +203,20 @@ def both(dtype: torch.dtype) -> Model:
     return model(decoder(spec, LIVELY, dtype))
 
 
+@cache
+def tagging(seed: int = 3) -> Model:
+    """The same with a head that wants all four tags."""
+    tags = model(copy.copy(both().decoder))
+    head = heads("edit", tags.spec.d_model, seed)
+    with torch.no_grad():
+        head.tags.weight.mul_(6)
+        head.tags.bias.zero_()
+        head.replace.weight.mul_(4)
+        head.insert.weight.mul_(4)
+    tags.decoder.heads = {"edit": head.moved(dtype=torch.float64)}
+    return tags
+
+
 LEVELS = (0, 2, 6, 7, 8, 10, 11, 12)  # the last token of PROMPT is none: pictures begin behind it
 
 
@@ -490,7 +504,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "planned": [dict(tests="271\n1", rollouts=10), dict(tests="324108695620314696\n1", k=5, rollouts=8)],
     "exact_extract": [dict(end="7"), dict(end="2", longest=5, chunk=3, normal=True)],
     "apar": [dict(fork="4", child="7"), dict(fork="9", child="0", most=3)],
-    "jump_coder": [dict(newline="2", tau=0.0, masks=2, like=1.0)],
+    "jump_coder": [dict(newline="2", tau=0.0, masks=1, like=1.0)],
     "edit_tags": [dict(block=8), dict(block=5, rounds=9, sure=0.3, draft="3 9 2 4")],
     "skeleton": [dict(ask="3 5 7")],
     "label_parallel": [dict(labels="3\n5", count="3 {label} 7")],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -39,20 +38,6 @@ LAB = Path(__file__).resolve().parents[2] / "assets" / "models" / "lab-mdm"
 MASK = toys.both().spec.mask_token
 
 
-@cache
-def lively(seed: int = 3) -> Model:
-    """The toy model that reads both sides, with a head that wants all four tags."""
-    model = toys.model(copy.copy(toys.both().decoder))
-    head = toys.heads("edit", model.spec.d_model, seed)
-    with torch.no_grad():
-        head.tags.weight.mul_(6)
-        head.tags.bias.zero_()
-        head.replace.weight.mul_(4)
-        head.insert.weight.mul_(4)
-    model.decoder.heads = {"edit": head.moved(dtype=torch.float64)}
-    return model
-
-
 def edited(
     count: int = 24,
     prompt: list[int] = toys.PROMPT,
@@ -63,7 +48,7 @@ def edited(
 ):
     method = toys.method(strategy=("edit_tags", {"block": 8, **knobs}), sampler=sampler)
     session = toys.finished(
-        Session(model or lively(), method, prompt, max_new_tokens=count, stop_tokens=stop, seed=5)
+        Session(model or toys.tagging(), method, prompt, max_new_tokens=count, stop_tokens=stop, seed=5)
     )
     report = check(session.sink)
     assert report.ok, str(report)
@@ -187,7 +172,7 @@ def test_what_is_scored_is_what_the_masks_would_write() -> None:
 def test_each_pass_reads_what_the_tags_before_it_made_and_feeds_three_rows_a_token() -> None:
     whys, tags = set(), set()
     for seed in range(6):
-        session = edited(model=lively(seed), rounds=6)
+        session = edited(model=toys.tagging(seed), rounds=6)
         for step in session.sink.steps:
             n, passes = step.n, passes_of(step)
             fed = [one.tokens for one in step.passes]
@@ -218,7 +203,9 @@ def test_a_draft_that_no_edit_is_sure_enough_for_takes_one_pass_and_stays(sample
     masked = toys.method(
         strategy=("masked", dict(block=8)), selector=("low_confidence", dict(steps=1)), sampler=sampler
     )
-    due = toys.finished(Session(lively(), masked, toys.PROMPT, max_new_tokens=24, stop_tokens=(), seed=5))
+    due = toys.finished(
+        Session(toys.tagging(), masked, toys.PROMPT, max_new_tokens=24, stop_tokens=(), seed=5)
+    )
     assert text == due.end.tokens, "the draft is what masked writes in one pass"
 
 
@@ -296,7 +283,7 @@ def test_check_finds_tags_texts_and_ends_that_do_not_follow() -> None:
 
 
 def test_a_card_lists_what_changed_or_nearly_did_and_counts_the_rest() -> None:
-    session = edited(model=lively(0), rounds=6)
+    session = edited(model=toys.tagging(0), rounds=6)
     for step in session.sink.steps:
         card = tally(session.sink.header, step, lambda ids: "".join(f"({x})" for x in ids))
         places = [one.row(k) for one in passes_of(step) for k in range(len(one))]

@@ -93,7 +93,7 @@ def _tally(detail: TallyDetail, form: Form | None, where: str) -> None:
     lengths(len(detail), where, **detail.columns)
     if isinstance(form, TallyForm) and form.outcomes and len(detail):
         words = detail.columns.get("outcome")
-        if words is None or not set(words) <= form.outcomes.keys():
+        if words is None or not all(type(x) is str and x in form.outcomes for x in words):
             raise TraceError(f"{where} has a row without an outcome that its declaration knows")
 
 
