@@ -83,8 +83,8 @@ def _text_problems(passes: list[TallyDetail], emitted: list[int], sure: float, r
             yield f"its pass {number} reads {tokens}, and the tags before it give {text}"
         seen.append(tokens)
         words = list(zip(one.columns["instead"], one.columns["behind"], strict=True))
-        made = apply_tags(tokens, place_tags(_probabilities(one), sure), words)
-        text, why = next_draft(tokens, made, room, end, seen, rounds)
+        edited = apply_tags(tokens, place_tags(_probabilities(one), sure), words)
+        text, why = next_draft(tokens, edited, room, end, seen, rounds)
     if why != said:
         yield f"it says that its edits ended by {said!r}, and {why!r} follows"
     whole = text if end is None else [*text, end]

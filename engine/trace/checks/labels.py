@@ -87,9 +87,9 @@ def _outcome_problems(mentions: Sequence[Row]) -> Iterator[str]:
     """Where a mention has another outcome than the probabilities give."""
     columns = ([x[name] for x in mentions] for name in ("label", "text", "logp"))
     for mention, *due in zip(mentions, *mention_outcomes(*columns), strict=True):
-        told = [mention.get(name) for name in ("outcome", "own", "other")]
-        if told != due:
-            yield f"{_where(mention)} is {told}, and by the probabilities it is {due}"
+        recorded = [mention.get(name) for name in ("outcome", "own", "other")]
+        if recorded != due:
+            yield f"{_where(mention)} is {recorded}, and by the probabilities it is {due}"
 
 
 def _where(mention: Row) -> str:

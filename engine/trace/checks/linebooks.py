@@ -116,9 +116,9 @@ class LineValidator:
         if any(values.get(name) != due for name, due in place.items()):
             yield f"it names the place {values.get('place')} of {values.get('stood')} lines, and {place} follows"
         for x in record.rows:
-            told = {name: x[name] for name in ("first", *GAINS)}
-            if told != (due := _gain(x, record, tau)):
-                yield f"of the line proposed before line {x['at']} it tells {told}, and {due} follows"
+            recorded = {name: x[name] for name in ("first", *GAINS)}
+            if recorded != (due := _gain(x, record, tau)):
+                yield f"of the line proposed before line {x['at']} it tells {recorded}, and {due} follows"
         standing = self._standing(knobs, float(like))
         lines = [None if standing is None else self._line(x["text"], standing) for x in record.rows]
         self.checked += len(lines)

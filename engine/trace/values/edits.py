@@ -42,16 +42,21 @@ def apply_tags(tokens: Sequence[int], tags: Sequence[int], words: Sequence[Seque
 
 
 def next_draft(
-    before: list[int], made: list[int], room: int, end: int | None, seen: Sequence[Sequence[int]], rounds: int
+    before: list[int],
+    edited: list[int],
+    room: int,
+    end: int | None,
+    seen: Sequence[Sequence[int]],
+    rounds: int,
 ) -> tuple[list[int], Why | None]:
-    """The draft behind a pass that read `before` and made `made` of it, and why that pass is the last, if it is: it changed
+    """The draft behind a pass that read `before` and made `edited` of it, and why that pass is the last, if it is: it changed
     nothing, it is "fixed"; it gave a text "again" that an earlier one had read; so many "rounds" are allowed; or it left
     nothing, "empty", where the text goes on, so that it is not applied.
 
     room: tokens that a draft may have at most;  end: the token that ends it; None: the text goes on behind it
     seen: the drafts that all passes have read
     """
-    text = made[:room]
+    text = edited[:room]
     if text == before:
         return text, "fixed"
     if not text and end is None:

@@ -180,8 +180,8 @@ class EditTags(Strategy):
         while why is None:
             passes.append(one := self._tagged(s, text, end))
             seen.append(text)
-            made = apply_tags(text, place_tags(one.p, self.sure), one.words)
-            text, why = next_draft(text, made, room, end, seen, self.rounds)
+            edited = apply_tags(text, place_tags(one.p, self.sure), one.words)
+            text, why = next_draft(text, edited, room, end, seen, self.rounds)
         verified = clock.mark()
         due = text if end is None else [*text, end]
         count, reason = s.cut(due)
