@@ -36,8 +36,8 @@ def labels_problems(details: Sequence[Detail], tree: ThreadTree, text: Text | No
         return
     for label in labels:
         yield from _label_problems(label, tree.strands[label["thread"]], text)
-    for mention, (label, _, strand) in zip(mentions, due, strict=True):
-        if mention["name"] != labels[label]["name"]:
+    for mention, (at, _, strand) in zip(mentions, due, strict=True):
+        if mention["name"] != labels[at]["name"]:
             yield f"{_where(mention)} is one of {mention['name'][:40]!r}, which is another label"
         yield from _mention_problems(mention, strand, tree, text)
     yield from _outcome_problems(mentions)

@@ -50,7 +50,8 @@ class LineValidator:
     def problems(self, step: Step) -> Iterator[str]:
         """What the record of a step, the next one, says wrongly."""
         self._pieces |= {int(x): piece for x, piece in (step.pieces or {}).items()}
-        details, emitted = details_by_check(self._header, step, "lines"), step.emitted
+        details: list[Any] = details_by_check(self._header, step, "lines")
+        emitted = step.emitted
         if not self._known or not (details or self._rounds):
             return
         if len(details) != 1:
@@ -82,8 +83,8 @@ class LineValidator:
         n = len(self._lines)
         if not isinstance(detail, TallyDetail) or not detail.columns.keys() >= COLUMNS:
             return "it lacks columns of the lines that were proposed"
-        first, means = (detail.values.get(x) for x in ("first_logits", "means"))
-        if not (_scores(first) and _scores(means)):
+        first, means = detail.values.get("first_logits"), detail.values.get("means")
+        if not (isinstance(first, list) and isinstance(means, list) and _scores([*first, *means])):
             return "its lines have scores that are no numbers"
         if not len(first) == len(means) == n:
             return f"it scores {len(first)} and {len(means)} lines, where {n} stood"
@@ -167,9 +168,9 @@ def _round(detail: TallyDetail) -> _Round:
     return _Round(detail.values["first_logits"], detail.values["means"], proposed, written)
 
 
-def _scores(x: Any) -> bool:
+def _scores(numbers: Sequence[Score]) -> bool:
     """Whether these are scores: numbers, or null for a line that has none."""
-    return isinstance(x, list) and all(one is None or math.isfinite(one) for one in x)
+    return all(x is None or math.isfinite(x) for x in numbers)
 
 
 def _gain(x: Mapping[str, Any], record: _Round, tau: float) -> dict[str, Any]:

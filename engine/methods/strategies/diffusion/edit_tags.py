@@ -196,16 +196,16 @@ class EditTags(Strategy):
         for index, one in enumerate(passes, 1):
             likely = likely_edits(one.p)
             columns: dict[str, list[Any]] = {"token": [None, *one.tokens]}
-            columns |= {tag: [row[x] for row in one.p] for x, tag in enumerate(TAGS)}
-            columns |= {name: [pair[x] for pair in one.words] for x, name in enumerate(("instead", "behind"))}
+            columns |= zip(TAGS, map(list, zip(*one.p, strict=True)), strict=True)
+            columns["instead"], columns["behind"] = map(list, zip(*one.words, strict=True))
             columns["edit"] = [TAGS[x] for x in likely]
             columns["outcome"] = [
                 edit_outcome(row[x], row[KEEP], self.sure) for row, x in zip(one.p, likely, strict=True)
             ]
             details.append(TallyDetail("edits", columns, {"index": index, "passes": len(passes)}))
-        changed = sum(one.columns["outcome"].count("made") for one in details)
-        for one in details:
-            one.values |= {"changed": changed, **shared}
+        changed = sum(detail.columns["outcome"].count("made") for detail in details)
+        for detail in details:
+            detail.values |= {"changed": changed, **shared}
         return details
 
     @staticmethod
