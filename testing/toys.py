@@ -205,6 +205,20 @@ def both(dtype: torch.dtype) -> Model:
     return model(decoder(spec, LIVELY, dtype))
 
 
+@cache
+def tagging(seed: int = 3) -> Model:
+    """The same with a head that wants all four tags."""
+    tags = model(copy.copy(both().decoder))
+    head: Any = heads("edit", tags.spec.d_model, seed)
+    with torch.no_grad():
+        head.tags.weight.mul_(6)
+        head.tags.bias.zero_()
+        head.replace.weight.mul_(4)
+        head.insert.weight.mul_(4)
+    tags.decoder.heads = {"edit": head.moved(dtype=torch.float64)}
+    return tags
+
+
 LEVELS = (0, 2, 6, 7, 8, 10, 11, 12)  # the last token of PROMPT is none: pictures begin behind it
 
 

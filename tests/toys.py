@@ -123,6 +123,9 @@ from decodescope.testing.toys import (
     spoken as spoken,
 )
 from decodescope.testing.toys import (
+    tagging as tagging,
+)
+from decodescope.testing.toys import (
     target as target,
 )
 from decodescope.testing.toys import (
@@ -307,7 +310,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "planned": [dict(tests="271\n1", rollouts=10), dict(tests="324108695620314696\n1", k=5, rollouts=8)],
     "exact_extract": [dict(end="7"), dict(end="2", longest=5, chunk=3, normal=True)],
     "apar": [dict(fork="4", child="7"), dict(fork="9", child="0", most=3)],
-    "jump_coder": [dict(newline="2", tau=0.0, masks=2, like=1.0)],
+    "jump_coder": [dict(newline="2", tau=0.0, masks=1, like=1.0)],
     "edit_tags": [dict(block=8), dict(block=5, rounds=9, sure=0.3, draft="3 9 2 4")],
     "skeleton": [dict(ask="3 5 7")],
     "label_parallel": [dict(labels="3\n5", count="3 {label} 7")],

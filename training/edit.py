@@ -39,7 +39,7 @@ from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.model.heads.edit import EditTagger, Places
 from decodescope.engine.model.heads.files import write
 from decodescope.engine.session.load import Model, fingerprint
-from decodescope.engine.trace.details.edited import DELETE, INSERT, KEEP, REPLACE
+from decodescope.engine.trace.values.edits import DELETE, INSERT, KEEP, REPLACE
 
 from .infill import NAME, filled
 from .infill_data import WEIGHTS

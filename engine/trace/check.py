@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from .checks.beam_search import SearchValidator
 from .checks.copies import copied, copied_problems, read_of
 from .checks.decisions import decided, rule_at
-from .checks.details import UNKNOWN, details_problems
+from .checks.details import UNKNOWN, details_by_check, details_problems
 from .checks.entries import CacheValidator
 from .checks.fills import FillValidator
 from .checks.freed_entries import contradicts
+from .checks.labels import labels_problems
 from .checks.linebooks import LineValidator
 from .checks.pipeline import TickValidator
 from .checks.rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
@@ -22,9 +23,6 @@ from .checks.turns import SwitchValidator
 from .checks.verdicts import check_extra, check_iteration, check_tops, check_verdicts
 from .details.answered import candidates_problems
 from .details.drawn import DrawnTextValidator
-from .details.edited import check_edits
-from .details.joined import joint_problems
-from .details.labels import check_labels
 from .details.searched import Search, search_problems
 from .details.spans import spans_problems
 from .details.threads import ThreadTree, ThreadValidator
@@ -225,9 +223,10 @@ def _check_copies(report: Report, trace: Trace, step: Step, emitted: list[int]) 
 def _check_labels(report: Report, trace: Trace, step: Step, threads: ThreadValidator) -> Iterator[str]:
     """What a step says of labels, by the threads so far, and of what is told of it alone."""
     yield from _check_told(report, trace, step)
-    if step.labels is not None and threads.tree is not None and trace.prefill:
-        yield from check_labels(step.labels, threads.tree, _text_of(trace, threads.tree))
-        report.counts["labels"] += len(step.labels.names)
+    labels = details_by_check(trace.header, step, "labels")
+    if labels and threads.tree is not None and trace.prefill:
+        yield from labels_problems(labels, threads.tree, _text_of(trace, threads.tree))
+        report.counts["labels"] += len(labels[0].columns.get("name", ()))
 
 
 def _check_search(report: Report, trace: Trace, step: Step, search: Search) -> Iterator[str]:
@@ -340,10 +339,6 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
             *check_scores(step.passes, step.exits, layers),
         ):
             report.add(where, problem)
-    if step.joint is not None:
-        for problem in joint_problems(step.joint, step.emitted):
-            report.add(where, problem)
-        report.counts["joint choices"] += 1
     if step.candidates is not None:
         for problem in candidates_problems(
             step.candidates, step, method_at(header, step.step).get("router") or {}
@@ -352,12 +347,6 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         report.counts["answers"] += len(step.candidates.answers)
     for problem in details_problems(header, step, report.counts):
         report.add(where, problem)
-    if step.edits is not None:
-        for problem in check_edits(
-            step.edits, step.emitted, method_at(header, step.step).get("strategy") or {}
-        ):
-            report.add(where, problem)
-        report.counts["passes that edit"] += len(step.edits.passes)
     if step.choices is not None:
         for problem in _check_choices(step, step.choices, header):
             report.add(where, problem)

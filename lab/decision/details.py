@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 from decodescope.engine.trace import Header, Step
 from decodescope.engine.trace.checks.details import reading
@@ -15,25 +16,37 @@ Text = Callable[[Sequence[int]], str]
 
 def details(header: Header, step: Step, text: Text) -> Tally | None:
     """The card of a step's tallies; None where it has none that the header declares. text: ids -> text"""
+    readings = (reading(header, step, x, text) for x in step.details or () if x.shape == "tally")
     card: Tally | None = None
-    for detail in step.details or ():
-        read = reading(header, step, detail, text) if detail.shape == "tally" else None
-        if read is None:
-            continue
-        if card is None:
-            card = _begin(read)
-        first = len(card.rows)
-        card.rows += [_row(read, index) for index in read.listed]
-        card.lines += read.whole.all(read.form.lines)
-        at = read.whole.value(read.form.at) if read.form.at else None
-        if at is not None and int(at) - 1 in read.listed:
-            card.at = first + read.listed.index(int(at) - 1)
+    for _, group in groupby(filter(None, readings), lambda read: read.detail.name):
+        reads = list(group)
+        card = card or _begin(reads[0])
+        for read in reads:
+            _add(card, read)
+        card.lines += reads[-1].whole_with(sum(x.hidden for x in reads)).all(reads[-1].form.lines)
     return card
 
 
 def _begin(read: TallyReading) -> Tally:
     """A card without rows, with the words of a tally."""
-    return Tally(read.form.title, read.whole.first(read.form.says), read.form.number, read.form.bar)
+    form = read.form
+    card = Tally(form.title, read.whole.first(form.says), form.number, form.bar)
+    if form.account is not None:
+        card.where, card.rule = read.whole.first(form.account.where), form.account.rule
+    return card
+
+
+def _add(card: Tally, read: TallyReading) -> None:
+    """Put the rows of a tally into a card, and what it says at length."""
+    form, first = read.form, len(card.rows)
+    card.rows += [_row(read, index) for index in read.listed]
+    at = read.whole.value(form.at) if form.at else None
+    if at is not None and int(at) - 1 in read.listed:
+        card.at = first + read.listed.index(int(at) - 1)
+    for one in () if form.account is None else form.account.passages:
+        if (words := read.whole.say(one.words)) is not None:
+            each = (row.first(one.each) for row in (read.rows if one.each else ()))
+            card.account.append((words, (*read.whole.all(one.sums), *filter(None, each))))
 
 
 def _row(read: TallyReading, index: int) -> Row:

@@ -25,7 +25,9 @@ class Row:
 @dataclass
 class Tally:
     """What one step tried. title, says: of a card, and of a step, in a clause;  number, bar: what the rows' numbers are
-    rows: one each thing that was tried;  lines: sentences on how it is decided;  at: the row where a reader looks first"""
+    rows: one each thing that was tried;  lines: sentences on how it is decided;  at: the row where a reader looks first
+    account: paragraphs for a notebook, each with what is listed below it; none: rows and lines
+    where: what a notebook names beside the title, "": `says`;  rule: by what it was decided"""
 
     title: str
     says: str
@@ -34,3 +36,6 @@ class Tally:
     rows: list[Row] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     at: int = 0
+    account: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    where: str = ""
+    rule: str = "tally"

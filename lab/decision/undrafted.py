@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from decodescope.engine.trace import Step, Trace
+from decodescope.engine.trace.checks.details import details_problems
 from decodescope.engine.trace.checks.pictures import KEPT
 from decodescope.engine.trace.details.filled import chosen
-from decodescope.engine.trace.details.joined import joint_problems
 from decodescope.engine.trace.details.threads import schedule
 from decodescope.engine.trace.records.pieces import join
 from decodescope.lab.formatting.numbers import f, said
@@ -17,8 +19,8 @@ from .tally import tally
 
 def undrafted(trace: Trace, step: Step) -> Explanation | None:
     """What a step did whose strategy says so itself; None: it drafted, or nothing was recorded."""
-    records = step.iteration, step.beams, step.threads, step.fill, step.joint
-    for record, explained in zip(records, (iteration, beams, threads, canvas, joint), strict=True):
+    records = step.iteration, step.beams, step.threads, step.fill
+    for record, explained in zip(records, (iteration, beams, threads, canvas), strict=True):
         if record is not None:
             return explained(trace, step)
     return tried(trace, step)
@@ -152,44 +154,22 @@ def canvas(trace: Trace, step: Step) -> Explanation:
     return explained
 
 
-def joint(trace: Trace, step: Step) -> Explanation:
-    """What the texts of several tokens were worth that one pass offered, and what was written of them."""
-    j = step.joint
-    assert j is not None
-    texts = ["".join(shown_id(token, trace.pieces) for token in text) for text in j.texts]
-    wrote = shown_id(step.emitted[0], trace.pieces) if j.chosen is None else texts[j.chosen]
-    where = f"{j.level} tokens, one of {len(texts)} texts" if texts else "one token"
-    explained = Explanation("target", "Tokens taken together", wrote, where, "joint probability")
-    words = "One pass says what each of the next tokens may be; what stands together in other texts corrects their product."
-    best = [f"{n} token{'s' if n > 1 else ''}: the best text has {x:.3f}" for n, x in enumerate(j.best, 1)]
-    explained.lines.append(Line(words, tuple(best)))
-    if j.chosen is None:
-        explained.lines.append(
-            Line(f"No text of several tokens has {j.threshold:g}, so the target's next token stands alone.")
-        )
-    else:
-        rows = [
-            f"{said(x)}: {both:.3f}, apart {alone:.3f}"
-            for x, both, alone in zip(texts, j.joint, j.alone, strict=True)
-        ]
-        explained.lines.append(Line(f"The longest that have {j.threshold:g} were offered:", tuple(rows)))
-        chosen = "the best was taken" if j.u is None else f"u = {j.u:.3f} fell on text {j.chosen + 1}"
-        explained.lines.append(Line("No token of it but the first was the target's own choice.", (chosen,)))
-    explained.agrees = not [*joint_problems(j, step.emitted)]
-    return explained
-
-
 def tried(trace: Trace, step: Step) -> Explanation | None:
     """What a step tried by itself, each number beside the threshold that decided; None: it keeps no such record."""
     card = tally(trace.header, step, lambda ids: shown(join(ids, trace.pieces)))
     if card is None:
         return None
     who = "draft" if {*step.origins} == {"draft"} else "target"
-    explained = Explanation(who, card.title, shown(join(step.emitted, trace.pieces)), card.says, "tally")
-    rows = [f"{said(x.text)}: {_held(x.number, x.bar)}{x.word}" for x in card.rows]
-    explained.lines.append(Line(f"What was tried ({card.number}, against {card.bar}):", tuple(rows)))
-    explained.lines += map(Line, card.lines)
-    explained.agrees = all(x.follows for x in card.rows)
+    wrote = shown(join(step.emitted, trace.pieces))
+    explained = Explanation(who, card.title, wrote, card.where or card.says, card.rule)
+    if card.account:
+        explained.lines += [Line(words, sums) for words, sums in card.account]
+    else:
+        rows = [f"{said(x.text)}: {_held(x.number, x.bar)}{x.word}" for x in card.rows]
+        explained.lines.append(Line(f"What was tried ({card.number}, against {card.bar}):", tuple(rows)))
+        explained.lines += map(Line, card.lines)
+    wrong = details_problems(trace.header, step, Counter())
+    explained.agrees = all(x.follows for x in card.rows) and not any(wrong)
     return explained
 
 

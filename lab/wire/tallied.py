@@ -46,9 +46,6 @@ def tallied(header: Header, step: Step, text: Callable[[int], Piece], whole: boo
 def most_rows(step: Step) -> int:
     """How many rows the tally of a step has at most."""
     own = sum(len(x) for x in step.details or () if x.shape == "tally")
-    joint = 0 if step.joint is None else len(step.joint.best) + len(step.joint.texts)
-    lines = 0 if step.lines is None else len(step.lines.infills) + 1
-    edits = 0 if step.edits is None else sum(len(one.tags) for one in step.edits.passes)
     block = 0 if step.switch is None or step.switch.block is None else len(step.switch.block.tokens)
     record = step.candidates
     answers = 0 if record is None else max(len(record.answers), 1) + len(record.compared)
@@ -56,4 +53,4 @@ def most_rows(step: Step) -> int:
     choices = sum(len(choice.candidates) for choice in step.choices or ())
     spans = 0 if step.spans is None else BEST + 2
     search = 0 if step.search is None else len(step.search.rollouts)
-    return max(own, joint, lines, edits, block, answers, texts, choices, spans, search)
+    return max(own, block, answers, texts, choices, spans, search)

@@ -8,12 +8,12 @@ from random import Random
 import torch
 
 from decodescope.engine.model.heads.edit import EditTagger, Places
-from decodescope.engine.trace.details.edited import applied
+from decodescope.engine.trace.values.edits import apply_tags
 from decodescope.training import edit
 
 
 def changed(draft: list[int], tags: edit.Tags) -> list[int]:
-    return applied(draft, [tag for tag, _ in tags], [[word, word] for _, word in tags])
+    return apply_tags(draft, [tag for tag, _ in tags], [[word, word] for _, word in tags])
 
 
 def test_wanted_tags_lead_to_the_nearest_answer_and_each_pass_comes_nearer() -> None:

@@ -8,24 +8,20 @@ from functools import cache
 import pytest
 import toys
 
+from decodescope.engine.core.component import registry
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.trace.details.labels import Labels, Mention, settle
-from decodescope.engine.trace.details.lines import Infill, Lines
+from decodescope.engine.trace.details.shapes import TallyDetail
+from decodescope.engine.trace.values.mentions import mention_outcomes
 from decodescope.lab.decision.block import block
 from decodescope.lab.decision.explain import explain
 from decodescope.lab.decision.routed import turn
-from decodescope.lab.decision.tally import Tally, labels, lines, tally
+from decodescope.lab.decision.tallies import Row
+from decodescope.lab.decision.tally import Tally, tally
 from decodescope.lab.wire.messages import messages, most_nodes, wire_of
 
 from .drawn import Drawn, told
 
-FIELDS = {
-    "lexical_units": "details",
-    "joint_tokens": "joint",
-    "edit_tags": "edits",
-    "jump_coder": "lines",
-    "planned": "search",
-}
+NAMES = ["lexical_units", "joint_tokens", "edit_tags", "jump_coder", "planned"]
 
 
 @cache
@@ -45,11 +41,22 @@ def of(trace: Trace, step: Step) -> Tally:
     return made
 
 
-@pytest.mark.parametrize("name", FIELDS)
+def declared(strategy: str, name: str, columns: dict[str, list], **knobs: float) -> list[Row]:
+    """The rows of a card of one detail, by the declaration of a strategy."""
+    trace = run("lexical_units")
+    method = trace.header.method | {"strategy": {"name": strategy, **knobs}}
+    header = replace(trace.header, details=registry("strategy")[strategy].details, method=method)
+    step = replace(trace.steps[0], details=[TallyDetail(name, columns)])
+    made = tally(header, step, str)
+    assert made is not None
+    return made.rows
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_step_tells_what_decided_and_it_follows(name: str) -> None:
     trace, rows = run(name), []
     for step in trace.steps:
-        assert getattr(step, FIELDS[name]) is not None
+        assert step.details or name == "planned"
         made = of(trace, step)
         rows += made.rows
         assert all(row.follows for row in made.rows) and made.lines
@@ -69,11 +76,10 @@ def test_a_record_that_took_too_much_does_not_follow() -> None:
     assert not all(row.follows for row in of(trace, forged).rows)
     trace = run("edit_tags")
     step = trace.steps[0]
-    assert step.edits is not None
-    first = step.edits.passes[0]
-    place = next(k for k, tag in enumerate(first.tags) if tag)
-    kept = replace(first, tags=[0 if k == place else tag for k, tag in enumerate(first.tags)])
-    forged = replace(step, edits=replace(step.edits, passes=[kept, *step.edits.passes[1:]]))
+    first, *others = step.details
+    words = ["left" if word == "made" else word for word in first.columns["outcome"]]
+    assert words != first.columns["outcome"], "the test needs an edit that was made"
+    forged = replace(step, details=[replace(first, columns={**first.columns, "outcome": words}), *others])
     assert not all(row.follows for row in of(trace, forged).rows)
 
 
@@ -86,37 +92,40 @@ def test_a_mention_is_held_against_the_same_one_of_another_label() -> None:
         ("Oslo", 0, -2.0),
         ("Oslo", 1, -2.0),
     ]
-    mentions = [Mention(label, k, k, text, [], logp) for k, (text, label, logp) in enumerate(names)]
-    settle(mentions)
-    counted, *rows = labels(Labels(["name", "city"], [0, 1], [4, 2], mentions)).rows[1:]
-    assert counted.word == "counted 2" and all(row.follows for row in rows)
+    texts, labels, logp = map(list, zip(*names, strict=True))
+    outcomes, own, other = mention_outcomes(labels, texts, logp)
+    columns = {"text": texts, "own": own, "other": other, "outcome": outcomes}
+    rows = declared("label_parallel", "mentions", columns)
     held = [(-1.0, -0.25, False), (-0.5, None, True), (-0.25, -1.0, True), (-1.0, -0.25, False)]
     equal = [(-2.0, None, True), (-2.0, None, False)]
+    assert all(row.follows for row in rows)
     assert [(row.number, row.bar, row.holds) for row in rows] == held + equal
-    mentions[0].dropped = ""
-    assert not labels(Labels(["name", "city"], [0, 1], [4, 2], mentions)).rows[2].follows
+    forged = declared("label_parallel", "mentions", columns | {"outcome": ["likelier", *outcomes[1:]]})
+    assert not forged[0].follows
 
 
 def test_a_line_is_inserted_where_enough_lines_gain() -> None:
-    scores = [1.0, 2.0, 3.0]
-    infills = [
-        Infill(1, [5], "score", [2.0, 3.1]),
-        Infill(0, [6], "inserted", [1.5, 2.5, 3.0], 2),
-        Infill(2, [7], "parse"),
-    ]
-    made = lines(Lines(scores[:], scores[:], infills), 0.2, str)
-    assert [(row.number, row.bar, row.holds) for row in made.rows] == [
+    columns = {
+        "text": [[5], [6], [7]],
+        "at": [1, 0, 2],
+        "first": [2.0, 1.0, 3.0],
+        "gaining": [0, 2, None],
+        "needed": [2, 2, None],
+        "gain": [0.0, 1.0, None],
+        "outcome": ["score", "inserted", "parse"],
+    }
+    rows = declared("jump_coder", "inserted_line", columns, tau=0.2)
+    assert [(row.number, row.bar, row.holds) for row in rows] == [
         (0, 2, False),
         (2, 2, True),
         (None, None, False),
     ]
-    assert (
-        all(row.follows for row in made.rows)
-        and "before line 1" in made.rows[1].word
-        and "1.00 in all" in made.rows[1].word
-    )
-    forged = lines(Lines(scores[:], scores[:], [replace(infills[0], outcome="inserted")]), 0.2, str)
-    assert not forged.rows[0].follows
+    assert all(row.follows for row in rows)
+    assert rows[1].word == "before line 1 (first logit 1.00): inserted, 1.00 in all"
+    columns["outcome"] = ["inserted", "less", "parse"]
+    columns["first"] = [None, 1.0, 3.0]
+    forged, less, _ = declared("jump_coder", "inserted_line", columns, tau=0.2)
+    assert not forged.follows and forged.word == "before line 2: inserted" and "gains more" in less.word
 
 
 def test_rows_without_room_wait_until_they_are_asked_for() -> None:
@@ -224,9 +233,7 @@ def test_a_run_of_one_model_has_no_key_for_a_small_one(drawn: Drawn) -> None:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
-@pytest.mark.parametrize(
-    "name", [name for name in FIELDS if name != "planned"]
-)  # which has a card of its own
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "planned"])  # which has a card of its own
 def test_the_card_draws_each_row_and_derives_it_again(name: str, drawn: Drawn) -> None:
     trace = run(name)
     drawn.run(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
-from functools import cache
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -17,34 +19,23 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.edit import EditTagger, Places
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
-from decodescope.engine.trace.details.edited import (
+from decodescope.engine.trace.details.shapes import TallyDetail
+from decodescope.engine.trace.records.events import Step
+from decodescope.engine.trace.values.edits import (
     DELETE,
     INSERT,
     KEEP,
     REPLACE,
-    Edits,
-    Tagged,
-    after,
-    applied,
-    tagged,
+    TAGS,
+    apply_tags,
+    edit_outcome,
+    next_draft,
+    place_tags,
 )
+from decodescope.lab.decision.tally import tally
 
 LAB = Path(__file__).resolve().parents[2] / "assets" / "models" / "lab-mdm"
 MASK = toys.both().spec.mask_token
-
-
-@cache
-def lively(seed: int = 3) -> Model:
-    """The toy model that reads both sides, with a head that wants all four tags."""
-    model = toys.model(copy.copy(toys.both().decoder))
-    head = toys.heads("edit", model.spec.d_model, seed)
-    with torch.no_grad():
-        head.tags.weight.mul_(6)
-        head.tags.bias.zero_()
-        head.replace.weight.mul_(4)
-        head.insert.weight.mul_(4)
-    model.decoder.heads = {"edit": head.moved(dtype=torch.float64)}
-    return model
 
 
 def edited(
@@ -57,11 +48,32 @@ def edited(
 ):
     method = toys.method(strategy=("edit_tags", {"block": 8, **knobs}), sampler=sampler)
     session = toys.finished(
-        Session(model or lively(), method, prompt, max_new_tokens=count, stop_tokens=stop, seed=5)
+        Session(model or toys.tagging(), method, prompt, max_new_tokens=count, stop_tokens=stop, seed=5)
     )
     report = check(session.sink)
     assert report.ok, str(report)
     return session
+
+
+def passes_of(step: Step) -> list[TallyDetail]:
+    """The passes over a step's draft."""
+    assert step.details and {one.name for one in step.details} == {"edits"}
+    return step.details
+
+
+def tokens_of(one: TallyDetail) -> list[int]:
+    """The draft that a pass read."""
+    return one.columns["token"][1:]
+
+
+def made_of(one: TallyDetail) -> list[int]:
+    """What a pass makes of its draft, edit by edit."""
+    tags = [
+        TAGS.index(edit) if outcome == "made" else KEEP
+        for edit, outcome in zip(one.columns["edit"], one.columns["outcome"], strict=True)
+    ]
+    words = [*map(list, zip(one.columns["instead"], one.columns["behind"], strict=True))]
+    return one_by_one(tokens_of(one), tags, words)[: one.values["room"]]
 
 
 def one_by_one(tokens: list[int], tags: list[int], words: list[list[int]]) -> list[int]:
@@ -86,21 +98,23 @@ def test_tags_are_applied_at_once_as_they_would_be_one_by_one() -> None:
         tokens = [r.randrange(9) for _ in range(r.randrange(7))]
         tags = [r.choice((KEEP, INSERT)), *(r.randrange(4) for _ in tokens)]
         words = [[r.randrange(9), r.randrange(9)] for _ in tags]
-        assert applied(tokens, tags, words) == one_by_one(tokens, tags, words)
+        assert apply_tags(tokens, tags, words) == one_by_one(tokens, tags, words)
         seen |= {*tags}
     assert seen == {KEEP, DELETE, REPLACE, INSERT}
 
 
 def test_an_edit_is_done_where_it_is_likelier_than_none_and_sure_enough() -> None:
     p = [[0.4, 0, 0, 0.6], [0.4, 0.4, 0.1, 0.1], [0.2, 0.3, 0.3, 0.2], [0.1, 0.1, 0.7, 0.1]]
-    assert tagged(p, 0.0) == [INSERT, KEEP, DELETE, REPLACE]
-    assert tagged(p, 0.6) == [INSERT, KEEP, KEEP, REPLACE] and tagged(p, 1.01) == [KEEP] * 4
+    assert place_tags(p, 0.0) == [INSERT, KEEP, DELETE, REPLACE]
+    assert place_tags(p, 0.6) == [INSERT, KEEP, KEEP, REPLACE] and place_tags(p, 1.01) == [KEEP] * 4
+    words = [edit_outcome(*numbers) for numbers in ((0.4, 0.4, 0.0), (0.5, 0.4, 0.5), (0.5, 0.4, 0.6))]
+    assert words == ["tie", "made", "left"]
 
 
 def test_edits_end_at_a_fixed_point_in_a_circle_or_at_their_limit() -> None:
     def behind(tokens: list[int], tags: list[int], seen: list[list[int]], rounds=9, end=None, room=9):
         words = [[5, 6]] * len(tags)
-        return after(Edits(False, room, end, [Tagged(tokens, [], words, tags)]), seen, rounds)
+        return next_draft(tokens, apply_tags(tokens, tags, words), room, end, seen, rounds)
 
     assert behind([1, 2], [0, 0, 0], [[1, 2]]) == ([1, 2], "fixed")
     assert behind([5], [0, 2], [[5]]) == ([5], "fixed"), "a word that replaces itself changes nothing"
@@ -158,22 +172,20 @@ def test_what_is_scored_is_what_the_masks_would_write() -> None:
 def test_each_pass_reads_what_the_tags_before_it_made_and_feeds_three_rows_a_token() -> None:
     whys, tags = set(), set()
     for seed in range(6):
-        session = edited(model=lively(seed), rounds=6)
+        session = edited(model=toys.tagging(seed), rounds=6)
         for step in session.sink.steps:
-            n, edits = step.n, step.edits
+            n, passes = step.n, passes_of(step)
             fed = [one.tokens for one in step.passes]
-            assert fed == [len(toys.PROMPT) + 24, *(n + 3 * len(x.tokens) + 1 for x in edits.passes)]
-            for one, then in zip(edits.passes, edits.passes[1:], strict=False):
-                assert then.tokens == one_by_one(one.tokens, one.tags, one.words)[: edits.room]
-            last = edits.passes[-1]
-            if edits.why == "fixed":
-                assert (
-                    one_by_one(last.tokens, last.tags, last.words)[: edits.room]
-                    == last.tokens
-                    == step.emitted
-                )
-            whys.add(edits.why)
-            tags |= {tag for one in edits.passes for tag in one.tags}
+            assert fed == [len(toys.PROMPT) + 24, *(n + 3 * len(tokens_of(x)) + 1 for x in passes)]
+            for one, then in pairwise(passes):
+                assert tokens_of(then) == made_of(one)
+            last = passes[-1]
+            if last.values["why"] == "fixed":
+                assert made_of(last) == tokens_of(last) == step.emitted
+            whys.add(last.values["why"])
+            for one in passes:
+                made = zip(one.columns["edit"], one.columns["outcome"], strict=True)
+                tags |= {TAGS.index(edit) if outcome == "made" else KEEP for edit, outcome in made}
         assert session.target.cache.length == 0, "no entry is kept"
     assert tags == {KEEP, DELETE, REPLACE, INSERT} and len(whys) > 1, (
         "the test needs all tags, and several ends"
@@ -185,49 +197,104 @@ def test_a_draft_that_no_edit_is_sure_enough_for_takes_one_pass_and_stays(sample
     session = edited(sure=1.01, sampler=sampler)
     text = []
     for step in session.sink.steps:
-        (one,) = step.edits.passes
-        assert step.edits.why == "fixed" and step.emitted == one.tokens
-        text += one.tokens
+        (one,) = passes_of(step)
+        assert one.values["why"] == "fixed" and step.emitted == tokens_of(one)
+        text += tokens_of(one)
     masked = toys.method(
         strategy=("masked", dict(block=8)), selector=("low_confidence", dict(steps=1)), sampler=sampler
     )
-    due = toys.finished(Session(lively(), masked, toys.PROMPT, max_new_tokens=24, stop_tokens=(), seed=5))
+    due = toys.finished(
+        Session(toys.tagging(), masked, toys.PROMPT, max_new_tokens=24, stop_tokens=(), seed=5)
+    )
     assert text == due.end.tokens, "the draft is what masked writes in one pass"
 
 
 def test_a_given_draft_is_edited_first_and_its_end_stays() -> None:
     session = edited(draft="3 9 2 4 8 1", stop=[8])
-    edits = session.sink.steps[0].edits
-    assert edits.given and edits.end == 8 and edits.passes[0].tokens == [3, 9, 2, 4], (
-        "what stands behind an end is left out"
-    )
+    first = session.sink.steps[0].detail("edits")
+    assert first.values["given"] == 1 and first.values["end"] == 8
+    assert tokens_of(first) == [3, 9, 2, 4], "what stands behind an end is left out"
     assert (
         session.end.reason == "stop_token"
         and session.end.tokens[-1] == 8
         and 8 not in session.end.tokens[:-1]
     )
-    assert edited(draft="3 9 2 4", stop=[8]).sink.steps[0].edits.end == 8, "a draft without one gets one"
-    assert edited(draft="3 9 2 4").sink.steps[0].edits.end is None
+    first = edited(draft="3 9 2 4", stop=[8]).sink.steps[0].detail("edits")
+    assert first.values["end"] == 8, "a draft without one gets one"
+    assert edited(draft="3 9 2 4").sink.steps[0].detail("edits").values["end"] is None
 
 
 def test_check_finds_tags_texts_and_ends_that_do_not_follow() -> None:
     session = edited(rounds=3)
-    number = next(i for i, step in enumerate(session.sink.steps) if len(step.edits.passes) > 1)
-    first = session.sink.steps[number].edits.passes[0]
-    at = next(i for i, tag in enumerate(first.tags) if tag)
-    changes = {
-        "tags": lambda x: x.passes[0].tags.__setitem__(at, KEEP),
-        "p": lambda x: x.passes[0].p.__setitem__(at, [1.0, 0.0, 0.0, 0.0]),
-        "tokens": lambda x: x.passes[1].tokens.append(0),
-        "words": lambda x: x.passes[-1].words.pop(),
-        "why": lambda x: setattr(x, "why", "fixed" if x.why != "fixed" else "rounds"),
-        "passes": lambda x: x.passes.pop(),
-        "end": lambda x: setattr(x, "end", 99),
-    }
-    for name, change in changes.items():
+    number = next(i for i, step in enumerate(session.sink.steps) if len(passes_of(step)) > 1)
+    first = passes_of(session.sink.steps[number])[0]
+    at = first.columns["outcome"].index("made")
+    why = first.values["why"]
+
+    def column(name: str, place: int, entry: Any, which: int = 0) -> Callable[[list[TallyDetail]], Any]:
+        return lambda x: x[which].columns[name].__setitem__(place, entry)
+
+    def value(name: str, entry: Any) -> Callable[[list[TallyDetail]], Any]:
+        return lambda x: [one.values.__setitem__(name, entry) for one in x]
+
+    def certain(x: list[TallyDetail]) -> None:
+        for tag in TAGS:
+            x[0].columns[tag][at] = float(tag == "keep")
+
+    def gone(x: list[TallyDetail]) -> None:
+        x.pop()
+        value("passes", len(x))(x)
+
+    lies = [
+        ("against", column("outcome", at, "left")),
+        ("against", certain),
+        ("than the probabilities give", column("edit", at, "keep")),
+        ("entries, where", lambda x: x[1].columns["token"].append(0)),
+        ("entries, where", lambda x: x[-1].columns["instead"].pop()),
+        ("and the tags before it give", column("token", 1, (first.columns["token"][1] + 1) % 13, 1)),
+        ("edits ended by", value("why", "fixed" if why != "fixed" else "rounds")),
+        ("edits ended by", gone),
+        ("outside the vocabulary", value("end", 99)),
+        ("places were changed", value("changed", first.values["changed"] + 1)),
+        ("does not go on from", lambda x: x[1].values.__setitem__("index", 7)),
+        ("does not go on from", lambda x: x[1].values.__setitem__("room", 1)),
+        ("passes with room for None", value("room", None)),
+        ("passes with room for", value("passes", 99)),
+        ("lacks a column", lambda x: x[0].columns.pop("behind")),
+        ("lacks a number or a token", column("behind", 0, None)),
+        ("lacks a number or a token", column("token", 0, 3)),
+        ("breaks keep + delete", column("keep", 0, 3.0)),
+        ("breaks insert >= 0", column("insert", 0, -1.0)),
+        ("breaks delete == 0", column("delete", 0, 0.5)),
+        ("lacks the numbers that decide it", column("keep", at, None)),
+        ("must hold entries of the type number", column("keep", at, "sure")),
+        ("without an outcome", column("outcome", at, "done")),
+    ]
+    for said, lie in lies:
         wrong = copy.deepcopy(session.sink)
-        change(wrong.steps[number].edits)
-        assert not check(wrong).ok, name
+        lie(wrong.steps[number].details)
+        assert any(said in x for x in check(wrong).problems), (said, str(check(wrong)))
+    wrong = copy.deepcopy(session.sink)
+    wrong.steps[number].emitted[0] += 1
+    assert any("and its edits give" in x for x in check(wrong).problems)
+    wrong = copy.deepcopy(session.sink)
+    del wrong.header.method["strategy"]["rounds"]
+    assert any("lacks the knobs" in x for x in check(wrong).problems)
+
+
+def test_a_card_lists_what_changed_or_nearly_did_and_counts_the_rest() -> None:
+    session = edited(model=toys.tagging(0), rounds=6)
+    for step in session.sink.steps:
+        card = tally(session.sink.header, step, lambda ids: "".join(f"({x})" for x in ids))
+        places = [one.row(k) for one in passes_of(step) for k in range(len(one))]
+        listed = [x for x in places if max(x["delete"], x["replace"], x["insert"]) >= 0.1]
+        assert card.title == "Edits of a draft" and len(card.rows) == len(listed) < len(places)
+        assert f"{len(places) - len(listed)} more stayed, with less than 0.1 for any edit." in card.lines[-1]
+        assert len(card.lines) == 2, "they are said once, below the last pass"
+        for row, x in zip(card.rows, listed, strict=True):
+            here = "" if x["token"] is None else f"({x['token']})"
+            there = {"delete": "", "replace": f"({x['instead']})", "insert": f"{here}({x['behind']})"}
+            assert row.text == f"{here}→{there[x['edit']]}" and row.follows
 
 
 def test_a_model_without_masks_or_without_the_head_is_refused() -> None:
@@ -254,7 +321,7 @@ def test_the_shipped_head_corrects_a_mistake_and_leaves_a_right_answer_in_one_pa
         )
         toys.finished(session)
         text = model.tokenizer.decode([x for x in session.end.tokens if x not in model.stop_tokens])
-        passes.append(len(session.sink.steps[0].edits.passes))
+        passes.append(len(passes_of(session.sink.steps[0])))
         right += text.split() == ["Hugo", "Finn", "David"]
         assert check(session.sink).ok
     assert passes[0] == 1 and right >= 3, (passes, right)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -89,15 +91,17 @@ def test_texts_and_joint_probabilities_are_those_of_all_texts(
         best = [max(level.values(), default=None) for level in begun]
         best = best[: best.index(None)] if None in best else best
         level = next((n for n, x in enumerate(best[1:], 1) if x < threshold), len(best))
-        assert step.joint.level == level
-        assert step.joint.best == pytest.approx(best[: min(level + 1, len(best))], abs=1e-9)
+        lengths = step.detail("joint_lengths")
+        assert lengths.values["written"] == level
+        assert lengths.columns["joint"] == pytest.approx(best[: min(level + 1, len(best))], abs=1e-9)
         if level > 1:
+            rows = step.detail("joint_texts").columns
             due = {t: p for t, p in every[level - 1].items() if p >= max(threshold, share * best[level - 1])}
-            assert dict(zip(map(tuple, step.joint.texts), step.joint.joint, strict=True)) == pytest.approx(
+            assert dict(zip(map(tuple, rows["text"]), rows["joint"], strict=True)) == pytest.approx(
                 due, abs=1e-9
             )
             laws = laws_after(text, tokens=level)
-            for one, alone in zip(step.joint.texts, step.joint.alone, strict=True):
+            for one, alone in zip(rows["text"], rows["alone"], strict=True):
                 assert alone == pytest.approx(
                     np.prod([laws_of[t] for laws_of, t in zip(laws, one, strict=True)]), abs=1e-9
                 )
@@ -159,9 +163,8 @@ def test_each_token_is_fed_once_by_the_pass_behind_the_one_that_wrote_it(corpus:
     assert fed == [[("target", rows)] for rows in (1, *(len(step.emitted) for step in steps[:-1]))]
     assert len(steps) < 30 and session.target.tokens == session.tokens[: -len(steps[-1].emitted)]
     assert toys.same_as_fresh(session.target)
-    assert [step.joint.u is None for step in steps if step.joint.chosen is not None].count(
-        sampler == "greedy"
-    ) > 3
+    texts = filter(None, (step.detail("joint_texts") for step in steps))
+    assert [one.values["u"] is None for one in texts].count(sampler == "greedy") > 3
 
 
 def test_a_text_ends_in_the_midst_of_what_a_pass_wrote(corpus: Path) -> None:
@@ -177,26 +180,95 @@ def test_a_text_ends_in_the_midst_of_what_a_pass_wrote(corpus: Path) -> None:
 
 def test_a_record_that_does_not_follow_is_told(corpus: Path) -> None:
     session = decoded(corpus, WARM, threshold=0.05, share=0.0, tokens=2)
-    step = next(x for x in session.sink.steps if x.joint.chosen is not None and len(x.joint.texts) > 2)
-    own = step.joint.chosen
-    for changes, said in (
-        (dict(u=(step.joint.u + 0.5) % 1), "which is another's"),
-        (dict(share=1.0), "its texts are not those that reach"),
-        (dict(best=[step.joint.best[0], 0.01]), "it wrote 2 tokens"),
-        (
-            dict(texts=[*step.joint.texts[:own], [0, 7], *step.joint.texts[own + 1 :]]),
-            "outside the vocabulary",
-        ),
-        (dict(chosen=99), "wrote text 99 of"),
-    ):
-        kept = {name: getattr(step.joint, name) for name in changes}
-        for name, value in changes.items():
-            setattr(step.joint, name, value)
-        assert any(said in x for x in check(session.sink).problems), said
-        for name, value in kept.items():
-            setattr(step.joint, name, value)
+    place = next(i for i, x in enumerate(session.sink.steps) if (y := x.detail("joint_texts")) and len(y) > 2)
+    lengths, texts = session.sink.steps[place].details
+    own, rows = texts.values["chosen"], texts.columns
+    words = ["drawn" if k == own % len(texts) else "offered" for k in range(len(texts))]  # the one behind it
+    swapped = {name: [column[1], column[0], *column[2:]] for name, column in rows.items()}
+    longer = [rows["text"][0] + [0], *rows["text"][1:]]
+    lies = {
+        "breaks": [
+            (texts, {}, {"u": (texts.values["u"] + 0.5) % 1}),
+            (texts, {}, {"u": None}),
+            (texts, {"outcome": words}, {}),
+            (texts, {"outcome": words}, {"chosen": own % len(texts) + 1}),
+            (texts, {"joint": swapped["joint"]}, {}),
+            (texts, {"sum": [*rows["sum"][:-1], 2.0]}, {}),
+            (texts, {"sum": [None] * len(texts)}, {}),
+            (texts, {"joint": [2.0, *rows["joint"][1:]]}, {}),
+            (texts, {"alone": [-1.0, *rows["alone"][1:]]}, {}),
+            (texts, {}, {"best": 2.0}),
+            (lengths, {}, {"written": 1}),
+            (lengths, {}, {"written": 3}),
+        ],
+        "it wrote text": [(texts, {}, {"chosen": 99}), (texts, {}, {"chosen": 1.0})],
+        "outside the vocabulary": [
+            (texts, {"text": [*rows["text"][: own - 1], [0, 7], *rows["text"][own:]]}, {})
+        ],
+        "and the text that it chose is": [(texts, {"text": [*rows["text"][1:], rows["text"][0]]}, {})],
+        "is 'written', with 0.01 against": [(lengths, {"joint": [rows["joint"][0], 0.01]}, {})],
+        "come in an order that cannot be": [
+            (texts, {"outcome": ["offered"] * len(texts)}, {}),
+            (lengths, {"outcome": ["written", "own"]}, {}),
+        ],
+        "texts are not": [
+            (texts, {"text": longer}, {}),
+            (texts, {"text": [None] * len(texts)}, {}),
+            (lengths, {}, {"texts": 1}),
+        ],
+        "not what is told of that length": [(lengths, {"joint": [1.0, 0.9]}, {})],
+        "must hold entries of the type number": [(lengths, {}, {"written": "two"})],
+        "which its declaration lacks": [(lengths, {"other": [0.0, 0.0]}, {})],
+    }
+    for said, changes in lies.items():
+        for one, columns, values in changes:
+            wrong = copy.deepcopy(session.sink)
+            told = replace(one, columns=one.columns | columns, values=one.values | values)
+            wrong.steps[place].details = [told if x is one else x for x in (lengths, texts)]
+            assert any(said in x for x in check(wrong).problems), (said, columns, values, str(check(wrong)))
+    for left, said in (([texts], "nothing of their length"), ([lengths], "no text of several was chosen")):
+        wrong = copy.deepcopy(session.sink)
+        wrong.steps[place].details = left
+        assert any(said in x for x in check(wrong).problems), said
+    wrong = copy.deepcopy(session.sink)
+    wrong.header.method["strategy"]["share"] = 1.0
+    assert any("against" in x for x in check(wrong).problems), "other texts reach another share"
+    wrong.header.method["strategy"]["threshold"] = None
+    assert any("lacks the numbers that decide it" in x for x in check(wrong).problems)
     assert check(session.sink).ok
-    assert all(explain(session.sink, x.step, what="step").agrees for x in session.sink.steps)
+
+
+@pytest.mark.parametrize("sampler", ["greedy", WARM])
+def test_a_step_is_told_at_length(corpus: Path, sampler: Any) -> None:
+    session = decoded(corpus, sampler, threshold=0.2, tokens=2)
+    seen = set()
+    for step in session.sink.steps:
+        explained = explain(session.sink, step.step, what="step")
+        texts, said = step.detail("joint_texts"), str(explained)
+        assert (
+            explained.agrees
+            and explained.title == "Tokens taken together"
+            and explained.rule == "joint probability"
+        )
+        lengths = step.detail("joint_lengths").columns["joint"]
+        for many, best in zip(("1 token", "2 tokens"), lengths, strict=False):
+            assert f"{many}: the best text has {best:.3f}" in said
+        if texts is None:
+            assert (
+                explained.where == "one token"
+                and "No text of several tokens has 0.2, so the target's" in said
+            )
+        else:
+            assert explained.where == f"2 tokens, one of {len(texts)} texts"
+            assert f"{texts.columns['joint'][0]:.3f}, apart {texts.columns['alone'][0]:.3f}" in said
+            drawn = (
+                f"u = {texts.values['u']:.3f} fell on text {texts.values['chosen']}"
+                if sampler == WARM
+                else ""
+            )
+            assert drawn in said and ("the best was taken" in said) == (sampler == "greedy")
+        seen.add(texts is None)
+    assert seen == {True, False}, "the test needs both"
 
 
 def test_a_sampler_that_remembers_and_a_model_without_heads_are_refused() -> None:

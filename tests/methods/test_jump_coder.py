@@ -22,8 +22,11 @@ from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.details.lines import enough, lowest, raised
+from decodescope.engine.trace.details.shapes import TallyDetail
+from decodescope.engine.trace.records.events import Step
+from decodescope.engine.trace.values.lines import Verdict, lowest, needed, raised, settled
 from decodescope.engine.trace.values.programs import commented, imports, lacking, parsed
+from decodescope.lab.decision.tally import tally
 
 HEAD, ZERO, ADD, BACK = "def f(x):\n", "    global t\n", "    t += x\n", "    return t\n"
 MASK = 257
@@ -139,17 +142,29 @@ def words(ids: list[int]) -> str:
     return "".join(LETTER.get(x, "") for x in ids)
 
 
+def round_of(step: Step) -> TallyDetail:
+    """What a step tells of its lines."""
+    assert step.details and len(step.details) == 1
+    return step.details[0]
+
+
+def proposed(step: Step) -> list[dict[str, Any]]:
+    """The lines that were proposed, row by row."""
+    one = round_of(step)
+    return [row for row in map(one.row, range(len(one))) if row["outcome"] != "written"]
+
+
 def stood(session: Session) -> list[list[list[int]]]:
     """The lines before each round."""
     lines, out = list[list[int]](), []
     for step in session.sink.steps:
         out.append([*lines])
-        taken = step.lines.inserted
-        lines[len(lines) if taken is None else taken.at :] = (
-            [step.lines.written]
-            if taken is None
-            else [taken.tokens, *lines[taken.at : taken.at + taken.stays]]
-        )
+        taken = next((x for x in proposed(step) if x["outcome"] in ("inserted", "defines")), None)
+        if taken is None:
+            lines.append(round_of(step).columns["text"][-1])
+        else:
+            at = taken["at"]
+            lines[at:] = [taken["text"], *lines[at : at + taken["stays"]]]
     return [*out, lines]
 
 
@@ -159,7 +174,7 @@ LAW = follows(SUM, GAIN)
 
 
 def outcomes(session: Session) -> list[list[str]]:
-    return [[x.outcome for x in step.lines.infills] for step in session.sink.steps]
+    return [[x["outcome"] for x in proposed(step)] for step in session.sink.steps]
 
 
 def test_a_line_by_which_the_others_gain_is_inserted_and_the_text_comes_at_the_end() -> None:
@@ -170,10 +185,9 @@ def test_a_line_by_which_the_others_gain_is_inserted_and_the_text_comes_at_the_e
     assert [len(step.emitted) for step in session.sink.steps[:-1]] == [0] * 3, (
         "a line may come before any other until the end"
     )
-    [gain], stays = raised(
-        session.sink.steps[1].lines.mean, session.sink.steps[1].lines.infills[0].after, 0.3
-    )
-    assert 3 < gain < 5 and stays == 1
+    [taken] = proposed(session.sink.steps[1])
+    [gain], stays = raised(round_of(session.sink.steps[1]).values["means"], taken["after"], 0.3)
+    assert 3 < gain < 5 and stays == 1 and (taken["gaining"], taken["needed"], taken["gain"]) == (1, 1, gain)
     assert session.header.method["strategy"]["tau"] == 0.3 and "infill" in session.header.lanes
 
 
@@ -210,22 +224,19 @@ def test_every_insertion_parses_and_raises_the_score_as_the_target_reads_it_anew
     inserted = judged = 0
     for lines, step in zip(stood(session), session.sink.steps, strict=False):
         scores = means(law, lines)
-        assert step.lines.mean == pytest.approx(scores, abs=1e-9)
-        for x in step.lines.infills:
-            if x.after is None:
+        assert round_of(step).values["means"] == pytest.approx(scores, abs=1e-9)
+        for x in proposed(step):
+            at, stays, after = x["at"], x["stays"], x["after"]
+            if after is None:
                 continue
             judged += 1
-            text = [*lines[: x.at], x.tokens, *lines[x.at :]]
-            assert x.after == pytest.approx(means(law, text)[x.at + 1 :], abs=1e-9)
-            if x.outcome == "inserted":
+            text = [*lines[:at], x["text"], *lines[at:]]
+            assert after == pytest.approx(means(law, text)[at + 1 :], abs=1e-9)
+            if x["outcome"] == "inserted":
                 inserted += 1
-                gains = [b - a for a, b in zip(scores[x.at :], x.after, strict=True)]
-                assert (
-                    min(gains[: x.stays]) >= tau
-                    and x.stays >= min(2, len(gains))
-                    and 2 * x.stays >= len(gains)
-                )
-                ast.parse(HEAD + words([token for line in text[: x.at + 1 + x.stays] for token in line]))
+                gains = [b - a for a, b in zip(scores[at:], after, strict=True)]
+                assert min(gains[:stays]) >= tau and stays >= min(2, len(gains)) and 2 * stays >= len(gains)
+                ast.parse(HEAD + words([token for line in text[: at + 1 + stays] for token in line]))
     told = {outcome for step in outcomes(session) for outcome in step}
     assert inserted and judged > inserted + 3 and {"score", "parse", "opens", "empty", "repeated"} <= told
 
@@ -285,44 +296,79 @@ def test_an_import_is_inserted_where_its_name_is_lacking_whatever_the_scores_say
 def test_nothing_is_proposed_before_comments_and_after_the_last_round() -> None:
     law = follows({HEAD: '    """\n', '    """\n': "    #t\n", "    #t\n": ADD, ADD: BACK})
     session = run(law, lambda text, number: "    a = 1\n", tau=20.0, lines=4)
-    assert [x.at for step in session.sink.steps for x in step.lines.infills] == [] and session.steps > 4
+    assert not any(proposed(step) for step in session.sink.steps) and session.steps > 4
 
 
 def test_check_derives_what_was_decided() -> None:
     session = run(LAW, lambda text, number: ZERO)
 
-    def wrong(change: Callable[[Any], None]) -> str:
+    def found(change: Callable[[Any], Any]) -> str:
         trace = copy.deepcopy(session.sink)
-        change(trace.steps)
+        change([step.details for step in trace.steps])
         return str(check(trace))
 
-    def lower(steps: Any) -> None:
-        steps[1].lines.infills[0].after = [x - 9 for x in steps[1].lines.infills[0].after]
+    def entry(step: int, name: str, row: int, value: Any) -> Callable[[Any], Any]:
+        return lambda rounds: rounds[step][0].columns[name].__setitem__(row, value)
 
-    def other(steps: Any) -> None:
-        steps[2].lines.infills[1].outcome = "similar"
+    def value(name: str, told: Any) -> Callable[[Any], Any]:
+        return lambda rounds: rounds[1][0].values.__setitem__(name, told)
 
-    def place(steps: Any) -> None:
-        steps[2].lines.infills[1].at = 0
+    first = round_of(session.sink.steps[1])
+    after = [x - 9 for x in first.columns["after"][0]]
+    lies = [
+        ("before line 0 is told as 'inserted', and 'score' follows", entry(1, "after", 0, after)),
+        ("before line 1 is told as 'similar', and 'repeated' follows", entry(2, "outcome", 1, "similar")),
+        ("before the lines [0, 0], and [0, 1] scored lowest", entry(2, "at", 1, 0)),
+        ("but the lines are", lambda x: x[2][0].columns["text"][-1].pop()),
+        ("and {'first': ", entry(1, "gain", 0, 99.0)),
+        ("and {'first': ", entry(1, "needed", 0, 0)),
+        ("and {'first': ", entry(1, "first", 0, None)),
+        ("it leaves 0 lines behind", entry(1, "stays", 0, 0)),
+        ("it names the place 1 of 1 lines", value("place", 1)),
+        ("it scores 2 and 1 lines, where 1 stood", value("first_logits", [1.0, 2.0])),
+        ("scores that are no numbers", value("means", [float("nan")])),
+        ("scores that are no numbers", value("means", None)),
+        ("that cannot stand there", entry(1, "at", 0, 7)),
+        ("that cannot stand there", entry(1, "at", 0, 0.0)),
+        ("that cannot stand there", entry(1, "after", 0, [float("inf")])),
+        ("that cannot stand there", entry(1, "after", 0, [])),
+        ("lacks tokens", entry(1, "text", 0, None)),
+        ("lacks columns", lambda x: x[1][0].columns.pop("stays")),
+        ("it tells of 2 rounds", lambda x: x[1].append(x[1][0])),
+        ("it tells of 0 rounds", lambda x: x[1].clear()),
+        ("it did not write or insert one line", entry(1, "outcome", 0, "score")),
+        ("in an order that cannot be", entry(1, "outcome", 0, "score")),
+        ("outside the vocabulary", lambda x: x[2][0].columns["text"][0].append(9999)),
+        ("must have a list in each row", entry(1, "after", 0, 3.0)),
+        ("without an outcome", entry(1, "outcome", 0, "written")),
+    ]
+    for said, lie in lies:
+        assert said in found(lie), (said, found(lie))
+    right = found(lambda rounds: None)
+    assert right.startswith("The trace agrees with itself") and "6 proposed lines" in right
 
-    def word(steps: Any) -> None:
-        steps[2].lines.written = steps[2].lines.written[:-2]
 
-    assert "before line 0 is told as 'inserted', and 'score' follows" in wrong(lower)
-    assert "before line 1 is told as 'similar', and 'repeated' follows" in wrong(other)
-    assert "lines were proposed before the lines [0, 0], and [0, 1] scored lowest" in wrong(place)
-    assert "but the lines are" in wrong(word)
-    assert wrong(lambda steps: None).startswith(
-        "The trace agrees with itself"
-    ) and "6 proposed lines" in wrong(lambda x: None)
+def test_a_line_that_defines_a_name_is_not_judged_by_scores_where_another_came() -> None:
+    defines = Verdict("defines", 1, float("inf"))
+    less, score = Verdict("less", 1, 2.0), Verdict("score")
+    assert settled([less, defines, defines, score]) == ["less", "defines", "also", "score"]
+    assert settled([less, score, less]) == ["inserted", "score", "less"]
+    back = "    return math.pi + os.x\n"
+    told = ("    import math\n", "    import os\n")
+    law = follows({HEAD: back, **dict.fromkeys(told, back), back: back})
+    session = run(
+        law, lambda text, number: told[number] if text.count(back) > 1 else "\n", tau=20.0, places=2
+    )
+    assert outcomes(session)[:3] == [[], ["empty"], ["defines", "also"]]
+    card = tally(session.sink.header, session.sink.steps[2], words)
+    assert all(row.follows for row in card.rows) and "but another is inserted" in card.rows[1].word
 
 
 def test_the_decisions_of_scores() -> None:
     assert lowest([3.0, None, 1.0, 2.0, 1.0], 3) == [2, 3, 4] and lowest([], 5) == []
     assert raised([1.0, None, 1.0, 1.0], [2.0, None, 1.1, 9.0], 0.3) == ([1.0], 1)
     assert raised([1.0, 1.0, None], [2.0, 1.5, None], 0.5) == ([1.0, 0.5], 3)
-    assert enough([1.0], [2.0]) and not enough([1.0], [2.0, 2.0]) and not enough([], [None])
-    assert enough([1.0] * 2, [2.0] * 4) and not enough([1.0] * 2, [2.0] * 5)
+    assert [needed([2.0] * n) for n in range(6)] == [1, 1, 2, 2, 2, 3] and needed([None, 2.0, None]) == 1
 
 
 def test_programs_are_read_and_not_run() -> None:

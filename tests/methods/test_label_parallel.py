@@ -4,66 +4,20 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
-import bytewise
 import pytest
 import toys
-from torch import Tensor
+from counting import COUNT, COUNTS, MENTION, PROMPT, TEXT, TOKENIZER, model
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.details.labels import Mention, count_in, mention_in, settle
+from decodescope.engine.trace.details.shapes import TallyDetail
 from decodescope.engine.trace.details.threads import schedule
-
-TOKENIZER = bytewise.letters()
-TEXT = "Ann met Bo."
-PROMPT = TOKENIZER.plain(TEXT)
-IDS = {letter: TOKENIZER.plain(letter)[0] for letter in "0123456789#=x\n"}
-LETTERS = {token: letter for letter, token in IDS.items()}
-COUNT, MENTION = "\n{label}#", "\nM{index}="
-COUNTS = {
-    "a": "2",
-    "bb": "1",
-    "ccc": "0",
-    "dddd": "3",
-}  # by label; their lengths differ, and so do the places behind them
-
-
-class Counting(Decoder):
-    """A model that counts what it is told behind a "#", goes on with a line break behind a digit, and else writes what it
-    likes; behind a "=" it likes "x" more or less, by the place, where `likes` says so, and then it ends."""
-
-    counts: dict[int, int]
-    likes = False
-
-    def forward(self, feed: Any, *rest: Any) -> Tensor:
-        logits = super().forward(feed, *rest)
-        rows = zip(feed.tokens[0, feed.rows].tolist(), feed.positions[0, feed.rows].tolist(), strict=True)
-        for row, (token, place) in enumerate(rows):
-            letter, law = LETTERS.get(token, ""), logits[0, row]
-            if letter == "#":
-                law[self.counts[place]] = 90.0
-            elif letter.isdigit():
-                law[IDS["\n"]] = 90.0
-            elif letter == "=" and self.likes:
-                law[IDS["x"]] = float(law.max()) + 0.5 + 0.1 * (place % 7)
-            elif letter == "x" and self.likes:
-                law[bytewise.END] = 90.0
-        return logits
-
-
-def model(likes: bool = False) -> Model:
-    made, decoder = bytewise.lively(), Counting.__new__(Counting)
-    decoder.share(made.decoder)
-    before = len(PROMPT) - 1
-    decoder.counts = {before + len(COUNT.replace("{label}", x)): IDS[n] for x, n in COUNTS.items()}
-    decoder.likes = likes
-    made.stop_tokens = [bytewise.END] if likes else []
-    made.decoder = decoder
-    return made
+from decodescope.engine.trace.values.mentions import STAND, count_in, mention_in, mention_outcomes
+from decodescope.lab.decision.explain import explain
+from decodescope.lab.decision.tally import tally
 
 
 def run(names: list[str], likes: bool = False, total: int = 80, **knobs: Any) -> Session:
@@ -78,10 +32,15 @@ def run(names: list[str], likes: bool = False, total: int = 80, **knobs: Any) ->
     return session
 
 
-def grid(session: Session) -> dict[tuple[str, int], tuple[str, list[float], str]]:
-    """(label, index) -> text, probabilities, why it was dropped."""
-    labels = session.sink.steps[-1].labels
-    return {(labels.names[x.label], x.index): (x.text, x.p, x.dropped) for x in labels.mentions}
+def found(session: Session) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:
+    """The columns of the labels, and the mentions row by row."""
+    labels, mentions = (session.sink.steps[-1].detail(name) for name in ("labels", "mentions"))
+    return labels.columns, [mentions.row(k) for k in range(len(mentions))]
+
+
+def grid(session: Session) -> dict[tuple[str, int], tuple[str, list[float], bool]]:
+    """(label, index) -> text, probabilities, whether it stands."""
+    return {(x["name"], x["index"]): (x["text"], x["p"], x["outcome"] in STAND) for x in found(session)[1]}
 
 
 def alone(prompt: str, count: int, likes: bool = False) -> list[int]:
@@ -94,22 +53,20 @@ def alone(prompt: str, count: int, likes: bool = False) -> list[int]:
 
 def test_each_mention_is_that_of_a_run_of_its_own_behind_its_count() -> None:
     session = run(list(COUNTS))
-    labels = session.sink.steps[-1].labels
-    assert labels.counts == [2, 1, 0, 3] and len(labels.mentions) == 6
+    labels, mentions = found(session)
+    assert labels["count"] == [2, 1, 0, 3] and len(mentions) == 6
     by_thread: dict[int, list[int]] = {}
     for step in session.sink.steps:
         for number, token in zip(step.threads.alive, step.threads.tokens, strict=True):
             by_thread.setdefault(number, []).append(token)
-    for one in labels.mentions:
-        name = labels.names[one.label]
-        before = (
-            TEXT + COUNT.replace("{label}", name) + COUNTS[name] + MENTION.replace("{index}", str(one.index))
-        )
-        due = alone(before, 6)
-        assert by_thread[one.thread] == due
-        assert one.text == mention_in(b"".join(map(TOKENIZER.bytes_of, due)).decode("utf-8", "replace"))
-        assert one.logp == pytest.approx(sum(map(math.log, one.p)))
-    assert all(step.labels is None for step in session.sink.steps[:-1])
+    for one in mentions:
+        name = labels["name"][one["label"]]
+        index = MENTION.replace("{index}", str(one["index"]))
+        due = alone(TEXT + COUNT.replace("{label}", name) + COUNTS[name] + index, 6)
+        assert by_thread[one["thread"]] == due and one["name"] == name
+        assert one["text"] == mention_in(b"".join(map(TOKENIZER.bytes_of, due)).decode("utf-8", "replace"))
+        assert one["logp"] == pytest.approx(sum(map(math.log, one["p"])))
+    assert all(step.detail("labels") is None for step in session.sink.steps[:-1])
 
 
 def test_passes_are_those_of_the_longest_branch_not_of_the_sum() -> None:
@@ -132,29 +89,33 @@ def test_the_order_of_the_labels_changes_nothing() -> None:
 
 
 def test_of_labels_with_the_same_mention_the_likelier_keeps_it() -> None:
-    found = grid(run(list(COUNTS), likes=True))
-    assert {text for text, _, _ in found.values()} == {"x"}, "the test needs duplicates"
-    best = max(found, key=lambda k: math.prod(found[k][1]))
-    for (name, _), (_, _, dropped) in found.items():
-        assert dropped == ("" if name == best[0] else "duplicate")
-    assert len({math.prod(p) for _, p, _ in found.values()}) > 2, "the test needs probabilities that differ"
+    every = grid(run(list(COUNTS), likes=True))
+    assert {text for text, _, _ in every.values()} == {"x"}, "the test needs duplicates"
+    best = max(every, key=lambda k: math.prod(every[k][1]))
+    for (name, _), (_, _, stands) in every.items():
+        assert stands == (name == best[0])
+    assert len({math.prod(p) for _, p, _ in every.values()}) > 2, "the test needs probabilities that differ"
 
 
 def test_mentions_of_one_label_may_be_alike_and_of_equal_ones_the_first_label_keeps_its_own() -> None:
-    rows = [Mention(0, 1, 0, "x", [], -2.0), Mention(0, 2, 1, "x", [], -9.0), Mention(1, 1, 2, "x", [], -2.0)]
-    settle(rows)
-    assert [x.dropped for x in rows] == ["", "", "duplicate"]
-    rows[2].logp = -1.0
-    settle(rows)
-    assert [x.dropped for x in rows] == ["duplicate", "duplicate", ""]
+    rows = [0, 0, 1], ["x", "x", "x"]
+    assert mention_outcomes(*rows, [-2.0, -9.0, -2.0])[0] == ["first", "first", "later"]
+    outcomes, own, other = mention_outcomes(*rows, [-2.0, -9.0, -1.0])
+    assert outcomes == ["unlikelier", "unlikelier", "likelier"]
+    assert own == [-2.0, -2.0, -1.0] and other == [-1.0, -1.0, -2.0]
+    assert mention_outcomes([0, 1], ["x", "y"], [-2.0, -9.0]) == (
+        ["only", "only"],
+        [-2.0, -9.0],
+        [None, None],
+    )
     assert (count_in(" 12\n"), count_in("2a"), count_in("no"), count_in("")) == (12, 2, None, None)
     assert (mention_in(" Rome \nand more"), mention_in("\n")) == ("Rome", "")
 
 
 def test_a_count_is_bounded_and_entries_go_with_their_threads() -> None:
     session = run(["dddd"], most=2)
-    labels = session.sink.steps[-1].labels
-    assert labels.counts == [3] and len(labels.mentions) == 2
+    labels, mentions = found(session)
+    assert labels["count"] == [3] and len(mentions) == 2
     full = run(list(COUNTS))
     held = [step.cache[0].held for step in full.sink.steps]
     assert max(held) < len(PROMPT) + sum(len(x.given) + 8 for s in full.sink.steps for x in s.threads.begun)
@@ -171,21 +132,68 @@ def test_what_counts_nothing_writes_no_mentions() -> None:
 def test_check_finds_labels_that_do_not_follow() -> None:
     session = run(list(COUNTS), likes=True)
     last = len(session.sink.steps) - 1
-    lies = (
-        lambda x: x.counts.__setitem__(0, 3),
-        lambda x: x.mentions.pop(),
-        lambda x: setattr(x.mentions[0], "text", "y"),
-        lambda x: setattr(x.mentions[0], "logp", -0.5),
-        lambda x: x.mentions[1].p.append(1.0),
-        lambda x: setattr(x.mentions[0], "dropped", "" if x.mentions[0].dropped else "duplicate"),
-        lambda x: x.threads.__setitem__(0, 99),
-        lambda x: x.names.pop(),
-    )
     assert check(session.sink).counts["labels"] == 4
-    for lie in lies:
+
+    def entry(name: str, place: int, value: Any) -> Callable[[TallyDetail, TallyDetail], Any]:
+        return lambda labels, mentions: mentions.columns[name].__setitem__(place, value)
+
+    outcome = session.sink.steps[last].detail("mentions").columns["outcome"][0]
+    lies = [
+        ("it read the count 3", lambda x, y: x.columns["count"].__setitem__(0, 3)),
+        ("more mentions were written than", lambda x, y: x.columns["count"].__setitem__(0, 1)),
+        ("are not those whose threads began", lambda x, y: [column.pop() for column in y.columns.values()]),
+        ("is called 'y', but its thread wrote", entry("text", 0, "y")),
+        ("which is not that of its tokens", entry("logp", 0, -0.5)),
+        ("not one probability for each", lambda x, y: y.columns["p"][1].append(1.0)),
+        ("not one probability for each", entry("p", 1, [])),
+        ("and by the probabilities it is", entry("outcome", 0, "only")),
+        ("and by the probabilities it is", entry("own", 0, -0.25)),
+        ("and by the probabilities it is", entry("other", 0, None)),
+        ("name a thread that there is not", lambda x, y: x.columns["thread"].__setitem__(0, 99)),
+        ("name a thread that there is not", entry("thread", 0, -1)),
+        ("entries, where 4 are due", lambda x, y: x.columns["name"].pop()),
+        ("which is another label", entry("name", 0, "bb")),
+        ("lack a p", lambda x, y: y.columns.pop("p")),
+        ("lack a label", entry("label", 0, None)),
+        ("have a number that is not whole", entry("index", 0, 1.0)),
+        ("mentions of 6 that stand, and", lambda x, y: x.values.__setitem__("kept", 9)),
+        ("lacks the numbers that decide it", lambda x, y: y.columns.pop("other")),
+        ("must hold entries of the type text", entry("text", 0, 3)),
+        ("without an outcome", entry("outcome", 0, "duplicate")),
+    ]
+    assert outcome != "only", "the test needs a mention that another label has"
+    for said, lie in lies:
         wrong = copy.deepcopy(session.sink)
-        lie(wrong.steps[last].labels)
-        assert not check(wrong).ok
+        lie(*wrong.steps[last].details)
+        assert any(said in x for x in check(wrong).problems), (said, str(check(wrong)))
+    for change in (lambda x: x.pop(), lambda x: x.pop(0), lambda x: x.reverse(), lambda x: x.append(x[0])):
+        wrong = copy.deepcopy(session.sink)
+        change(wrong.steps[last].details)
+        assert any("of labels and then of mentions, once" in x for x in check(wrong).problems)
+
+
+def test_labels_are_kept_at_every_level_and_stand_below_the_threads() -> None:
+    session = run(list(COUNTS), likes=True)
+    last = session.sink.steps[-1]
+    assert last.threads is not None, "the step has two records"
+    brief = Session(
+        model(True),
+        session.method,
+        PROMPT,
+        max_new_tokens=80,
+        level="counts",
+    )
+    brief.sink = Trace()
+    for _ in brief.stream():
+        pass
+    assert brief.sink.steps[-1].details == last.details and check(brief.sink).ok
+    card = tally(session.sink.header, last, str)
+    kept = sum(stands for _, _, stands in grid(session).values())
+    assert card.says == f"{kept} of 6 mentions stand" and len(card.rows) == 10 and len(card.lines) == 2
+    assert [row.word for row in card.rows[:4]] == [f"counted {n}" for n in COUNTS.values()]
+    assert {row.word for row in card.rows[4:]} >= {"mention 1", "mention 1, dropped"}
+    explained = explain(session.sink, last.step, what="step")
+    assert explained.agrees and "Of labels with the same mention" in str(explained)
 
 
 def test_forms_that_are_the_same_for_all_are_refused() -> None:

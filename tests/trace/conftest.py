@@ -14,8 +14,6 @@ from decodescope.engine.core.component import registry
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import End, Header, Prefill, Step, TraceWriter
 from decodescope.engine.trace.details.answered import Candidate, Candidates
-from decodescope.engine.trace.details.edited import Edits, Tagged
-from decodescope.engine.trace.details.joined import Joint
 from decodescope.engine.trace.details.searched import Rollout, Search
 from decodescope.engine.trace.details.shapes import TallyDetail
 from decodescope.engine.trace.details.spans import Spans
@@ -34,11 +32,7 @@ from decodescope.engine.trace.records.events import (
     Extra,
     Fields,
     Fill,
-    Infill,
     Iteration,
-    Labels,
-    Lines,
-    Mention,
     Pass,
     Text,
     Threads,
@@ -124,13 +118,11 @@ def everything_step(k: int, n: int) -> Step:
     step.rule = {"w": [1.0, 0.5], "deep": {"array": np.arange(3, dtype="<f8"), "none": None}}
     step.sampler = {"mu": 4.25}
     step.exits = [Exit(1, "confidence", [[0.0, 0.5, 0.9], [1.0, 0.95, 0.9]], best=[3, 4], rows=[1, 0])]
-    step.lines = Lines([0.5, None], [0.25, None], [Infill(0, [4], "less", [0.5, None], 1)], [5])
     step.threads = Threads([0, 1], [4, 5], [Begun(2, 0, 3, [6])], [Ended(1, "stop_token")])
     ended = {"tokens": [1, 2], "score": -0.25}
     step.beams = Beams(
         [3, 4], [0, 0], [-0.5, -1.5], [ended], [[1.0, 2.0]], [[0.0, 5.0, -2.5]], [0, 1], [0.0, 0.5]
     )
-    step.labels = Labels(["x"], [0], [1], [Mention(0, 1, 1, "b", [0.5], -0.6931471805599453)])
     step.switch = Switch(
         "large", "small", 0.6, 1, 2, 0.5, 0.75, Block([4, 5], [0.75, 0.5], [0.25, 6.0], [4, 6], 1, 5.0)
     )
@@ -139,9 +131,6 @@ def everything_step(k: int, n: int) -> Step:
     step.choices, step.law = [choice] * len(step.emitted), {"gap": [0.5, 0.25]}
     answer = Candidate([4, 5], 0, [-0.5, -0.25], [0.75, 0.5], True)
     step.candidates = Candidates([answer], "votes", 1.0, 0.5, True, True, 3, 0, [1.0])
-    step.joint = Joint(0.5, 0.5, [1.0, 0.75], 2, [[4, 5], [4, 6]], [0.5, 0.25], [0.75, 0.5], 0, 0.25)
-    law = [[0.5, 0.0, 0.0, 0.5], [0.25, 0.5, 0.25, 0.0]]
-    step.edits = Edits(True, 9, 3, [Tagged([4], law, [[5, 6], [6, 5]], [0, 1])], "rounds")
     step.drawn = Drawn(0, 1, [Text([4, 5], -1.5, True)], "f1", 0, -0.5, np.ones((1, 1)), [1.0])
     step.notes = {"mass": 0.5, "prefixes": 3}
     step.spans = Spans(

@@ -148,7 +148,6 @@ class Recorder:
             if self.decisions or move.beams is None
             else replace(move.beams, candidates=None, pruned=None),
             threads=move.threads,
-            labels=move.labels,
             details=kept_at(self.level, move.details or (), self.forms) or None,
             iteration=move.iteration,
         )
@@ -443,18 +442,9 @@ def column_map(lane: Lane) -> np.ndarray:
 def _taken(step: Step, move: Move) -> list[int]:
     """Put into the step what its strategy recorded itself; the ids that stand in it."""
     shown: list[int] = []
-    if move.lines is not None:
-        step.lines = move.lines
-        shown += [*move.lines.written, *(x for infill in move.lines.infills for x in infill.tokens)]
     if move.fill is not None:
         step.fill = move.fill
         shown += move.fill.ids
-    if move.edits is not None:
-        step.edits = move.edits
-        shown += move.edits.ids
-    if move.joint is not None:
-        step.joint = move.joint
-        shown += [token for text in move.joint.texts for token in text]
     step.switch, step.candidates, step.choices = move.switch, move.candidates, move.choices
     step.notes = move.notes
     if move.drawn is not None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from decodescope.engine.trace.details.lines import Infill, Lines, Score, Standing
 from decodescope.engine.trace.records.events import EndReason
+from decodescope.engine.trace.values.lines import Score, Standing
 from decodescope.engine.trace.values.programs import commented
 
 from ..bases.state import State
@@ -22,6 +22,15 @@ class Line:
 
     tokens: list[int]
     scores: list[float]
+
+
+@dataclass
+class Infill:
+    """A line that is proposed before line `at`. after: the scores that the lines behind it would have; None: nobody asked."""
+
+    at: int
+    tokens: list[int]
+    after: list[Score] | None = None
 
 
 @dataclass
@@ -73,8 +82,8 @@ class Linewise:
         return Standing([self.read(x.tokens) for x in self.lines], self.head, like)
 
     @property
-    def columns(self) -> Lines:
-        """The scores of the lines that stand."""
+    def scores(self) -> tuple[list[Score], list[Score]]:
+        """Of each line that stands the logit of its first token, None: nothing is inserted before it; and its score."""
         lines = [self.read(x.tokens) for x in self.lines]
         aside = (
             commented([x for x in lines if isinstance(x, str)])
@@ -87,7 +96,7 @@ class Linewise:
             scores[0] if scores and not skip and self.ends(token) else None
             for scores, skip, token in zip(seen, aside, before, strict=True)
         ]
-        return Lines(first, [_mean(x) for x in seen])
+        return first, [_mean(x) for x in seen]
 
     def _seen(self, line: Line) -> list[float]:
         """The scores of a line's tokens, without those that are blanks."""
@@ -118,10 +127,10 @@ class Linewise:
             x.after = [_mean(self._seen(line)) for line in fork.lines[1:]]
         return forks, law[-1]
 
-    def insert(self, infill: Infill, fork: Forked) -> None:
-        """Go on with a fork, up to the last line that stays."""
-        stay = sum(len(line.tokens) for line in fork.lines[1 + infill.stays :])
-        self.lines[infill.at :] = fork.lines[: 1 + infill.stays]
+    def insert(self, infill: Infill, fork: Forked, stays: int) -> None:
+        """Go on with a fork, in which so many of the lines behind the inserted one stay."""
+        stay = sum(len(line.tokens) for line in fork.lines[1 + stays :])
+        self.lines[infill.at :] = fork.lines[: 1 + stays]
         self._leave(self.branches.fork(fork.branch, len(fork.branch.tokens) - stay, []))
 
     def write(self, s: State, law: Tensor, longest: int) -> EndReason | None:

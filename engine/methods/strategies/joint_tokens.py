@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -23,7 +23,144 @@ from decodescope.engine.methods.drafters.shared.followers import lift, unigrams
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.drafting.medusa import MedusaHeads
 from decodescope.engine.model.heads.files import missing
-from decodescope.engine.trace.details.joined import Joint, offered
+from decodescope.engine.trace.details.declarations import (
+    Account,
+    DetailColumn,
+    Outcome,
+    Passage,
+    Relation,
+    Sentence,
+    TallyForm,
+)
+from decodescope.engine.trace.details.shapes import TallyDetail
+
+TITLE = "Tokens taken together"
+PROBABILITY = [Relation("joint >= 0"), Relation("joint <= 1", 1e-6)]
+LENGTHS = TallyForm(
+    title=TITLE,
+    number="joint p",
+    bar="threshold",
+    value="joint",
+    says=[
+        Sentence("{written} token written at once", given={"written": 1}),
+        Sentence("{written} tokens written at once"),
+    ],
+    row=[Sentence("best of {k}")],
+    outcomes={
+        "own": Outcome(True, "", [Sentence("the target's own")]),
+        "longer": Outcome(True, "threshold", [Sentence("long enough")], [Relation("k <= written - 1")]),
+        "written": Outcome(True, "threshold", [Sentence("written")], [Relation("k == written")]),
+        "short": Outcome(False, "threshold", [Sentence("too unlikely")], [Relation("k == written + 1")]),
+    },
+    lines=[
+        Sentence(
+            "The longest text that reaches the threshold is written; counts of other texts correct the product."
+        )
+    ],
+    columns=[DetailColumn("joint", "number"), DetailColumn("outcome", "text")],
+    values=[DetailColumn("written", "number"), DetailColumn("texts", "number")],
+    order=["own", "longer*", "written?", "short?"],
+    relations=PROBABILITY,
+    totals=[
+        Relation("written >= 1"),
+        Relation("rows >= written"),
+        Relation("texts == 0", given={"written": 1}),
+    ],
+    check="joint_texts",
+    counted="joint choices",
+    account=Account(
+        where=[
+            Sentence("one token", given={"texts": 0}),
+            Sentence("{written} tokens, one of {texts} texts"),
+        ],
+        rule="joint probability",
+        passages=[
+            Passage(
+                Sentence(
+                    "One pass says what each of the next tokens may be; what stands together in other texts corrects "
+                    "their product."
+                ),
+                each=[
+                    Sentence("1 token: the best text has {joint:3}", given={"k": 1}),
+                    Sentence("{k} tokens: the best text has {joint:3}"),
+                ],
+            ),
+            Passage(
+                Sentence(
+                    "No text of several tokens has {threshold:g}, so the target's next token stands alone.",
+                    given={"texts": 0},
+                )
+            ),
+        ],
+    ),
+)
+DRAWN = Sentence("u in {before(sum) / total:3} to {sum / total:3}", where="u >= 0")
+ENOUGH = "max(threshold, share * best)"
+TEXTS = TallyForm(
+    title=TITLE,
+    number="joint p",
+    bar="threshold",
+    value="joint",
+    row=[Sentence("{text}")],
+    outcomes={
+        "best": Outcome(
+            True,
+            ENOUGH,
+            [Sentence("written, apart {alone:3}")],
+            [Relation("k == 1"), Relation("chosen == k")],
+        ),
+        "drawn": Outcome(
+            True,
+            ENOUGH,
+            [Sentence("written, apart {alone:3}"), DRAWN],
+            [Relation("before(sum) / total <= u"), Relation("u <= sum / total"), Relation("chosen == k")],
+        ),
+        "offered": Outcome(True, ENOUGH, [Sentence("offered, apart {alone:3}"), DRAWN]),
+    },
+    lines=[
+        Sentence("The best was taken.", given={"u": None}),
+        Sentence("u = {u:3} chose among them by their share."),
+    ],
+    columns=[
+        DetailColumn("text", "tokens"),
+        DetailColumn("alone", "number"),
+        DetailColumn("joint", "number"),
+        DetailColumn("sum", "number"),
+        DetailColumn("outcome", "text"),
+    ],
+    values=[
+        DetailColumn("best", "number"),
+        DetailColumn("total", "number"),
+        DetailColumn("chosen", "number"),
+        DetailColumn("u", "number"),
+    ],
+    order=["offered*", "best|drawn", "offered*"],
+    relations=[
+        *PROBABILITY,
+        Relation("alone >= 0"),
+        Relation("alone <= 1", 1e-6),
+        Relation("joint == best", given={"k": 1}),
+        Relation("min(k - 1, joint - before(joint)) <= 0"),  # the best first
+        Relation("sum == before(sum) + joint"),
+        Relation("sum == total", given={"below": 0}),
+    ],
+    check="joint_texts",
+    account=Account(
+        passages=[
+            Passage(
+                Sentence("The longest that have {threshold:g} were offered:"),
+                each=[Sentence("“{text}”: {joint:3}, apart {alone:3}")],
+            ),
+            Passage(
+                Sentence("No token of it but the first was the target's own choice."),
+                sums=[
+                    Sentence("the best was taken", given={"u": None}),
+                    Sentence("u = {u:3} fell on text {chosen}"),
+                ],
+            ),
+        ]
+    ),
+)
 
 Ratio = Callable[[Sequence[int]], np.ndarray | None]
 
@@ -57,7 +194,7 @@ def joined(
             factor = ratio(text.tolist()) if weight else None
             q = law if factor is None else law * factor**weight
             q = q / q.sum() if q.sum() > 0 else law
-            most = max(most, joint * float(q.max()))
+            most = max(most, float(joint * q.max()))
             fits = np.flatnonzero(joint * q >= threshold)
             grown.append(
                 (np.column_stack([np.tile(text, (len(fits), 1)), fits]), joint * q[fits], alone * law[fits])
@@ -69,6 +206,12 @@ def joined(
             break
         levels.append(_Level(*(np.concatenate(column) for column in zip(*grown, strict=True))))
     return levels, best
+
+
+def offered(joint: np.ndarray, threshold: float, share: float) -> np.ndarray:
+    """int64: the texts that may be written, as indices, the best first, of equal ones the first. joint: float64 [T]"""
+    order = np.argsort(-joint, kind="stable")
+    return order[joint[order] >= max(threshold, share * float(joint.max()))]
 
 
 @component
@@ -96,6 +239,7 @@ class JointTokens(Strategy):
     uses = frozenset({"context", "sampler"})
     lossless = False
     changes = "several tokens of a pass are taken from its heads, unverified"
+    details: ClassVar = {"joint_lengths": LENGTHS, "joint_texts": TEXTS}
 
     tokens: int = param(
         3, low=1, high=17, unit="tokens", help="written in a pass at most; the heads may be fewer"
@@ -131,14 +275,14 @@ class JointTokens(Strategy):
         guesses = self.guesses(s, logits)
         verified = clock.mark()
         s.target.commit(list(range(len(fresh))))
-        emitted, record = self.choose(s, guesses, position)
+        emitted, details = self.choose(s, guesses, position)
         if not emitted:
             token, _ = drawn(logits, best, s.sampler, s.sampler_state, s.chance, position)
             emitted = [token]
         count, end = s.cut(emitted)
         s.tokens += emitted[:count]
         s.chance.forget(len(s.tokens))
-        return moved(s, emitted[:count], end, started, verified, logits=logits, joint=record)
+        return moved(s, emitted[:count], end, started, verified, logits=logits, details=details)
 
     def guesses(self, s: State, logits: torch.Tensor) -> np.ndarray:
         """float64 [L, V]: the laws of the next L tokens, the first by `logits` [1, V], the others by the heads."""
@@ -151,18 +295,38 @@ class JointTokens(Strategy):
         laws = softmax((logits if s.sampler.greedy else s.sampler.warp(logits, s.sampler_state)).double())
         return laws.cpu().numpy()
 
-    def choose(self, s: State, laws: np.ndarray, position: int) -> tuple[list[int], Joint]:
+    def choose(self, s: State, laws: np.ndarray, position: int) -> tuple[list[int], list[TallyDetail]]:
         """The text of several tokens that is written at `position`, empty where none is, and what is told of the choice."""
         known = unigrams(s.scratch, laws.shape[1])
         levels, best = joined(laws, lambda text: lift(s.scratch, text, known), self.weight, self.threshold)
-        record = Joint(self.threshold, self.share, best, len(levels))
         if len(levels) == 1:
-            return [], record
+            return [], [_lengths(best, 1, 0)]
         last = levels[-1]
         order = offered(last.joint, self.threshold, self.share)
-        record.texts, record.joint = last.tokens[order].tolist(), last.joint[order].tolist()
-        record.alone, record.chosen = last.alone[order].tolist(), 0
+        texts, joint = last.tokens[order].tolist(), last.joint[order]
+        chosen, u, taken = 0, None, "best"
         if not s.sampler.greedy:
-            draw = s.chance.draw(torch.tensor(record.joint, dtype=torch.float64), position)
-            record.chosen, record.u = draw.token, draw.u
-        return record.texts[record.chosen], record
+            draw = s.chance.draw(torch.from_numpy(joint), position)
+            chosen, u, taken = draw.token, draw.u, "drawn"
+        sums = joint.cumsum().tolist()
+        columns: dict[str, list[Any]] = {
+            "text": texts,
+            "alone": last.alone[order].tolist(),
+            "joint": joint.tolist(),
+            "sum": sums,
+            "outcome": [taken if k == chosen else "offered" for k in range(len(texts))],
+        }
+        values = {"best": float(joint[0]), "total": sums[-1], "chosen": chosen + 1, "u": u}
+        return texts[chosen], [
+            _lengths(best, len(levels), len(texts)),
+            TallyDetail("joint_texts", columns, values),
+        ]
+
+
+def _lengths(best: list[float], written: int, texts: int) -> TallyDetail:
+    """The best joint probability of each length, of which that of `written` tokens had so many texts."""
+    words = ["own", *["longer"] * (written - 2), *["written"] * (written > 1)]
+    outcomes = [*words, *["short"] * (len(best) - len(words))]
+    return TallyDetail(
+        "joint_lengths", {"joint": best, "outcome": outcomes}, {"written": written, "texts": texts}
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -15,7 +16,9 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.shared.threads import Thread, Threaded, Writing
 from decodescope.engine.decoding.values.tops import share
-from decodescope.engine.trace.details.labels import Labels, Mention, count_in, mention_in, settle
+from decodescope.engine.trace.details.declarations import DetailColumn, Outcome, Sentence, TallyForm
+from decodescope.engine.trace.details.shapes import TallyDetail
+from decodescope.engine.trace.values.mentions import count_in, mention_in, mention_outcomes
 
 from .shared.written import fitting, ids_of, side_by_side
 
@@ -24,6 +27,58 @@ DIGITS = 8  # tokens of a count, at most
 NAMED = "the request of label"
 LONGEST = 4000  # characters of all labels, and of a request
 _OPEN = re.compile(r"\s*\d{0,4}")  # a count to which digits may still come
+
+TITLE, NUMBER, BAR = "Mentions by label", "ln p", "that of another label"
+LABELS = TallyForm(
+    title=TITLE,
+    number=NUMBER,
+    bar=BAR,
+    says=[Sentence("{kept} of {mentions} mentions stand")],
+    row=[Sentence("{name}")],
+    outcomes={"counted": Outcome(True, "", [Sentence("counted {count}")])},
+    columns=[
+        DetailColumn("name", "text", "counts"),
+        DetailColumn("thread", "number", "counts"),
+        DetailColumn("count", "number", "counts"),
+        DetailColumn("outcome", "text", "counts"),
+    ],
+    values=[DetailColumn("mentions", "number", "counts"), DetailColumn("kept", "number", "counts")],
+    check="labels",
+)
+KEPT, DROPPED = [Sentence("mention {index}")], [Sentence("mention {index}"), Sentence("dropped")]
+MENTIONS = TallyForm(
+    title=TITLE,
+    number=NUMBER,
+    bar=BAR,
+    value="own",
+    row=[Sentence("{name}: {text}")],
+    outcomes={
+        "only": Outcome(True, "", KEPT),
+        "likelier": Outcome(True, "other", KEPT),
+        "first": Outcome(True, "", KEPT),
+        "later": Outcome(False, "", DROPPED),
+        "unlikelier": Outcome(False, "other", DROPPED),
+    },
+    lines=[
+        Sentence("Each label's mentions were counted first, and then written each by itself."),
+        Sentence(
+            "Of labels with the same mention the one whose tokens have the highest probability keeps it."
+        ),
+    ],
+    columns=[
+        DetailColumn("label", "number", "counts"),
+        DetailColumn("name", "text", "counts"),
+        DetailColumn("index", "number", "counts"),
+        DetailColumn("thread", "number", "counts"),
+        DetailColumn("text", "text", "counts"),
+        DetailColumn("p", "numbers", "counts"),
+        DetailColumn("logp", "number", "counts"),
+        DetailColumn("own", "number", "counts"),
+        DetailColumn("other", "number", "counts"),
+        DetailColumn("outcome", "text", "counts"),
+    ],
+    check="labels",
+)
 
 
 @dataclass
@@ -46,8 +101,8 @@ class LabelParallel(Threaded):
     how many mentions there are; for each label and index at once `mention` is put behind that count, and the model writes that
     one. Prompt and count are held once, and a pass writes a token of every thread: there are as many passes as the longest
     count and mention of a label have tokens, and the order of the labels changes nothing. Where two labels claim the same text,
-    the one that gives its tokens the higher probability keeps it. The record (`Labels`) says which mentions stand; the run's
-    text is all that the threads wrote, in order. Without labels it is plain decoding, and so it is of a model without a
+    the one that gives its tokens the higher probability keeps it. The tally `mentions` says which stand; the run's text is all
+    that the threads wrote, in order. Without labels it is plain decoding, and so it is of a model without a
     tokenizer, behind the ids that the first label's request holds.
 
     Mentions do not see each other, so the answer is another one than that of one text. The model has to be trained on counts
@@ -60,6 +115,7 @@ class LabelParallel(Threaded):
     uses = frozenset({"context", "sampler"})
     lossless = False
     changes = "mentions are written without seeing each other"
+    details: ClassVar = {"labels": LABELS, "mentions": MENTIONS}
 
     labels: str = param("", lines=True, most=LONGEST, help="one a line; empty for none")
     count: str = param(
@@ -111,7 +167,7 @@ class LabelParallel(Threaded):
 
         move = run.writing.round(s, lambda wrote: self._look(s, run, wrote), law)
         if not run.writing.alive:
-            move.labels = self._labels(s, run)
+            move.details = [*(move.details or ()), *self._found(s, run)]
         return move
 
     def _look(self, s: State, run: _Run, wrote: list[Thread]) -> None:
@@ -137,19 +193,29 @@ class LabelParallel(Threaded):
         if request and len(count.branch.tokens) + len(request) < s.limit:
             run.mentions.append((label, index, run.writing.fork(s, count, at, request, self.length)))
 
-    def _labels(self, s: State, run: _Run) -> Labels:
-        """What was found, now that all is written."""
-        counts = [run.counts.get(label, 0) for label in range(len(run.names))]
-        labels = Labels(run.names, [x.strand.number for x in run.counting], counts)
+    def _found(self, s: State, run: _Run) -> list[TallyDetail]:
+        """What was found, now that all is written: the labels, and their mentions."""
+        columns = ("label", "name", "index", "thread", "text", "p", "logp")
+        mentions: dict[str, list[Any]] = {name: [] for name in columns}
         for label, index, thread in sorted(run.mentions, key=lambda x: x[:2]):
             stopped = thread.strand.why == "stop_token" and thread.tokens[-1] in s.stop.tokens
-            p = run.p.get(thread.strand.number, [])
             text = mention_in(_text(s, thread.tokens[: len(thread.tokens) - stopped]))
-            labels.mentions.append(
-                Mention(label, index, thread.strand.number, text, p, sum(map(math.log, p)))
-            )
-        settle(labels.mentions)
-        return labels
+            number, p = thread.strand.number, run.p.get(thread.strand.number, [])
+            row = (label, run.names[label], index, number, text, p, sum(map(math.log, p)))
+            for name, entry in zip(columns, row, strict=True):
+                mentions[name].append(entry)
+        outcomes, own, other = mention_outcomes(mentions["label"], mentions["text"], mentions["logp"])
+        kept = sum(MENTIONS.outcomes[word].holds for word in outcomes)
+        labels: dict[str, list[Any]] = {
+            "name": run.names,
+            "thread": [x.strand.number for x in run.counting],
+            "count": [run.counts.get(label, 0) for label in range(len(run.names))],
+            "outcome": ["counted"] * len(run.names),
+        }
+        return [
+            TallyDetail("labels", labels, {"mentions": len(outcomes), "kept": kept}),
+            TallyDetail("mentions", mentions | {"own": own, "other": other, "outcome": outcomes}),
+        ]
 
 
 def _text(s: State, tokens: list[int]) -> str:

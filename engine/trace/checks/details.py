@@ -11,13 +11,18 @@ from ..details.shapes import Detail, TallyDetail
 from ..details.tally import TallyReading, tally_problems
 from ..encoding.forks import method_at
 from ..records.events import Header, Step
+from .edits import edits_problems
+from .joint_texts import joint_problems
 
 UNKNOWN = "details not re-derived"
 # name of a check -> what is wrong with a detail of a step, a phrase each; knobs are those of the part that recorded it
 Check = Callable[[Any, Step, Mapping[str, Any]], Iterator[str]]
-CHECKS: dict[str, Check] = {}
+CHECKS: dict[str, Check] = {
+    "edits": edits_problems,
+    "joint_texts": joint_problems,
+}
 # checks that follow a run over its steps and stand in `check.py`
-OVER_STEPS: frozenset[str] = frozenset()
+OVER_STEPS: frozenset[str] = frozenset({"labels", "lines"})
 
 
 def knobs_of(header: Header, step: int, form: Form) -> Mapping[str, Any]:

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..details.lines import Lines, Standing, lowest, settled, verdict
+from ..details.shapes import Detail, TallyDetail
 from ..encoding.forks import method_at
 from ..records.events import Header, Piece, Step
 from ..records.pieces import join
-from ..values.limits import TraceError
+from ..values.lines import COME, SCORED, Score, Standing, lowest, needed, raised, settled, verdict
+from .details import details_by_check
+
+GAINS = ("gaining", "needed", "gain")
+COLUMNS = {"text", "at", "first", "after", "stays", "outcome", *GAINS}
 
 
-def consistent_lines(record: Lines | None, vocab: int) -> None:
-    """What must agree inside one record: ids, lengths, numbers. Raises TraceError."""
-    if record is None:
-        return
-    ids = [*record.written, *(token for x in record.infills for token in x.tokens)]
-    if ids and not 0 <= min(ids) <= max(ids) < vocab:
-        raise TraceError(f"lines holds an id outside the vocabulary of {vocab:,}")
-    if len(record.first) != len(record.mean):
-        raise TraceError(f"lines.mean has {len(record.mean)} entries for {len(record.first)} lines")
-    scores = [*record.first, *record.mean, *(score for x in record.infills for score in x.after or ())]
-    if not all(math.isfinite(score) for score in scores if score is not None):
-        raise TraceError("lines holds a score that is no number")
+class _Round(NamedTuple):
+    """first, means: of the lines that stood; rows: of the lines that were proposed; written: tokens of one behind all"""
+
+    first: list[Score]
+    means: list[Score]
+    rows: list[dict[str, Any]]
+    written: list[int]
+
+    @property
+    def inserted(self) -> dict[str, Any] | None:
+        """The line that was inserted, if one was."""
+        return next((x for x in self.rows if x["outcome"] in COME), None)
 
 
 class LineValidator:
@@ -46,46 +50,57 @@ class LineValidator:
     def problems(self, step: Step) -> Iterator[str]:
         """What the record of a step, the next one, says wrongly."""
         self._pieces |= {int(x): piece for x, piece in (step.pieces or {}).items()}
-        record, emitted = step.lines, step.emitted
-        if not self._known or (record is None and not self._rounds):
+        details: list[Any] = details_by_check(self._header, step, "lines")
+        emitted = step.emitted
+        if not self._known or not (details or self._rounds):
             return
-        if record is None:
+        if len(details) != 1:
             self.lose()
-            yield "it tells of no lines, and some stood"
+            yield f"it tells of {len(details)} rounds, and a step of a text written by lines is one"
             return
         self._rounds += 1
-        wrong = self._misfit(record)
+        wrong = self._misfit(details[0])
         if wrong:
             self.lose()
             yield wrong
             return
-        yield from self._judged(record, method_at(self._header, step.step).get("strategy", {}))
+        record = _round(details[0])
+        yield from self._judged(
+            record, details[0].values, method_at(self._header, step.step).get("strategy", {})
+        )
         taken = record.inserted
         if taken is not None:
-            self._lines[taken.at :] = [taken.tokens, *self._lines[taken.at : taken.at + taken.stays]]
+            at, stays = taken["at"], taken["stays"]
+            self._lines[at:] = [taken["text"], *self._lines[at : at + stays]]
         elif record.written:
             self._lines.append(record.written)
         due = [token for line in self._lines for token in line]
         if emitted and emitted != due:
             yield f"it emitted {emitted}, but the lines are {due}"
 
-    def _misfit(self, record: Lines) -> str:
+    def _misfit(self, detail: Detail) -> str:
         """Why a record does not go on from those before it; "": it does."""
         n = len(self._lines)
-        if not len(record.first) == len(record.mean) == n:
-            return f"it scores {len(record.first)} and {len(record.mean)} lines, where {n} stood"
-        for x in record.infills:
-            if (
-                not 0 <= x.at < n
-                or not 0 <= x.stays <= n - x.at
-                or (x.after is not None and len(x.after) != n - x.at)
-            ):
-                return f"a line was proposed before line {x.at} of {n} that cannot stand there"
-        if sum(x.outcome in ("inserted", "defines") for x in record.infills) + bool(record.written) != 1:
+        if not isinstance(detail, TallyDetail) or not detail.columns.keys() >= COLUMNS:
+            return "it lacks columns of the lines that were proposed"
+        first, means = detail.values.get("first_logits"), detail.values.get("means")
+        if not (isinstance(first, list) and isinstance(means, list) and _scores([*first, *means])):
+            return "its lines have scores that are no numbers"
+        if not len(first) == len(means) == n:
+            return f"it scores {len(first)} and {len(means)} lines, where {n} stood"
+        if any(x is None or None in x for x in detail.columns["text"]):
+            return "a line was proposed or written that lacks tokens"
+        record = _round(detail)
+        for x in record.rows:
+            at, stays, after = x["at"], x["stays"], x["after"]
+            whole = type(at) is int and type(stays) is int and 0 <= at < n and 0 <= stays <= n - at
+            if not whole or (after is not None and (not _scores(after) or len(after) != n - at)):
+                return f"a line was proposed before line {at} of {n} that cannot stand there"
+        if sum(x["outcome"] in COME for x in record.rows) + bool(record.written) != 1:
             return "it did not write or insert one line"
         return ""
 
-    def _judged(self, record: Lines, knobs: Mapping[str, Any]) -> Iterator[str]:
+    def _judged(self, record: _Round, values: Mapping[str, Any], knobs: Mapping[str, Any]) -> Iterator[str]:
         """What is decided otherwise than scores and texts decide it."""
         places, tau, like = (knobs.get(x) for x in ("places", "tau", "like"))
         if (
@@ -94,24 +109,35 @@ class LineValidator:
             or not isinstance(like, int | float)
         ):
             return
-        where = [x.at for x in record.infills]
+        where = [x["at"] for x in record.rows]
         if where and where != lowest(record.first, places):
             yield f"lines were proposed before the lines {where}, and {lowest(record.first, places)} scored lowest"
+        taken = record.inserted
+        place = {"stood": len(self._lines), "place": len(self._lines) if taken is None else taken["at"]}
+        if any(values.get(name) != due for name, due in place.items()):
+            yield f"it names the place {values.get('place')} of {values.get('stood')} lines, and {place} follows"
+        for x in record.rows:
+            recorded = {name: x[name] for name in ("first", *GAINS)}
+            if recorded != (due := _gain(x, record, tau)):
+                yield f"of the line proposed before line {x['at']} it tells {recorded}, and {due} follows"
         standing = self._standing(knobs, float(like))
-        lines = [None if standing is None else self._line(x.tokens, standing) for x in record.infills]
+        lines = [None if standing is None else self._line(x["text"], standing) for x in record.rows]
         self.checked += len(lines)
         if standing is None or None in lines:
             self.unread += len(lines)
             return
         verdicts = [
-            verdict(line or "", x.at, standing, record.mean, x.after or [], tau)
-            for line, x in zip(lines, record.infills, strict=True)
+            verdict(line or "", x["at"], standing, record.means, x["after"] or [], tau)
+            for line, x in zip(lines, record.rows, strict=True)
         ]
-        for x, due, outcome in zip(record.infills, verdicts, settled(verdicts), strict=True):
-            if x.outcome != outcome:
-                yield f"the line proposed before line {x.at} is told as {x.outcome!r}, and {outcome!r} follows"
-            elif x.stays != due.stays:
-                yield f"it leaves {x.stays} lines behind the one proposed before line {x.at}, and {due.stays} follow"
+        for x, due_verdict, outcome in zip(record.rows, verdicts, settled(verdicts), strict=True):
+            if x["outcome"] != outcome:
+                yield f"the line proposed before line {x['at']} is told as {x['outcome']!r}, and {outcome!r} follows"
+            elif x["stays"] != due_verdict.stays:
+                yield (
+                    f"it leaves {x['stays']} lines behind the one proposed before line {x['at']}, and {due_verdict.stays} "
+                    "follow"
+                )
 
     def _standing(self, knobs: Mapping[str, Any], like: float) -> Standing | None:
         """What proposed lines are held against; None where it cannot be told."""
@@ -132,3 +158,25 @@ class LineValidator:
     def _text(self, ids: Sequence[int]) -> str | None:
         """The text of ids; None where one of them was not shown."""
         return join(ids, self._pieces) if all(x in self._pieces for x in ids) else None
+
+
+def _round(detail: TallyDetail) -> _Round:
+    """A round from its detail."""
+    rows = [detail.row(k) for k in range(len(detail))]
+    written = [token for x in rows if x["outcome"] == "written" for token in x["text"]]
+    proposed = [x for x in rows if x["outcome"] != "written"]
+    return _Round(detail.values["first_logits"], detail.values["means"], proposed, written)
+
+
+def _scores(numbers: Sequence[Score]) -> bool:
+    """Whether these are scores: numbers, or null for a line that has none."""
+    return all(x is None or math.isfinite(x) for x in numbers)
+
+
+def _gain(x: Mapping[str, Any], record: _Round, tau: float) -> dict[str, Any]:
+    """What the scores say of a line that was proposed."""
+    due: dict[str, Any] = {"first": record.first[x["at"]], **dict.fromkeys(GAINS)}
+    if x["outcome"] in SCORED and x["after"] is not None:
+        gains, _ = raised(record.means[x["at"] :], x["after"], tau)
+        due |= {"gaining": len(gains), "needed": needed(x["after"]), "gain": sum(gains)}
+    return due

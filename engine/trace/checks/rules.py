@@ -13,8 +13,6 @@ from ..details.answered import consistent_candidates
 from ..details.consistency import consistent_details, consistent_forms
 from ..details.declarations import Form
 from ..details.drawn import consistent_drawn
-from ..details.edited import consistent_edits
-from ..details.joined import consistent_joint
 from ..details.searched import consistent_search
 from ..details.spans import consistent_spans
 from ..details.switched import consistent_switch
@@ -47,7 +45,6 @@ from ..values.formula import FormulaError, formula, relation, sentence
 from ..values.limits import TEXTS, TraceError
 from ..values.numbers import EPS, counts, known, lengths, probabilities, shaped, within
 from .fills import consistent_fill
-from .linebooks import consistent_lines
 
 FORMS = ("soft", "latent", "state")  # of what stands beside the entries of a text
 BITS = 1 << 20  # a number of a saved cache, its file's head and tokens included, takes fewer
@@ -158,15 +155,12 @@ def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form
         _pruned(step.beams.pruned or [], vocab)
     if step.threads is not None:
         consistent_threads(step.threads, vocab)
-    consistent_lines(step.lines, vocab)
     if step.fill is not None:
         consistent_fill(step.fill, vocab)
     consistent_details(step.details or (), forms, vocab)
-    consistent_joint(step.joint, vocab)
     consistent_switch(step.switch, vocab)
     consistent_environment(step.environment)
     consistent_candidates(step.candidates, vocab)
-    consistent_edits(step.edits, vocab)
     consistent_drawn(step.drawn, vocab)
     consistent_spans(step.spans, vocab)
     consistent_search(step.search, vocab)

@@ -90,15 +90,15 @@ def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], voc
 
 
 def _tally(detail: TallyDetail, form: Form | None, where: str) -> None:
-    lengths(len(detail), where, **{name[:20]: column for name, column in detail.columns.items()})
+    lengths(len(detail), where, **detail.columns)
     if isinstance(form, TallyForm) and form.outcomes and len(detail):
         words = detail.columns.get("outcome")
-        if words is None or not set(words) <= form.outcomes.keys():
+        if words is None or not all(type(x) is str and x in form.outcomes for x in words):
             raise TraceError(f"{where} has a row without an outcome that its declaration knows")
 
 
 def _tree(detail: TreeDetail, where: str) -> None:
-    lengths(len(detail), where, **{name[:20]: column for name, column in detail.columns.items()})
+    lengths(len(detail), where, **detail.columns)
     for node, parent in enumerate(detail.parents):
         if not parent >= -1 or not (detail.earlier or parent < node):
             raise TraceError(
@@ -113,7 +113,7 @@ def _matrix(detail: MatrixDetail, form: Form | None, where: str, vocab: int) -> 
         shape = detail.numbers.shape
     for axis, labels in enumerate((detail.rows, detail.columns)):
         n = shape[axis] if shape else max(map(len, labels.values()), default=0)
-        lengths(n, where, **{name[:20]: column for name, column in labels.items()})
+        lengths(n, where, **labels)
     for mark in detail.marks:
         if len(mark) != 3 or type(mark[0]) is not int or type(mark[1]) is not int or type(mark[2]) is not str:
             raise TraceError(f"{where} has a mark that is not a row, a column and a word")

@@ -4,7 +4,8 @@ check, explain and draw a detail without the strategy that recorded it.
 A formula (`values/formula.py`) may name:
 - a column of the detail, of the same row; `before(column)`: of the row above, 0 above the first;
 - one of its values, or a knob of the part that recorded it;
-- `k`, the number of the row, from 1; `rows`, how many there are; `hidden`, how many of them a card leaves out;
+- `k`, the number of the row, from 1; `below`, how many rows come after it; `rows`, how many there are;
+- `holds`, 1 where the row's outcome holds, else 0; `hidden`, how many rows a card leaves out;
 - `emitted`, how many tokens the step added to the text.
 
 A sentence holds formulas in braces: {p:3} with three decimals, {tau:g} as it is. A name of a text or token stands for its text.
@@ -67,6 +68,39 @@ class Outcome:
 
 
 @dataclass
+class Passage:
+    """A paragraph of an account. It is left out where its words are not said.
+
+    sums: sentences on the whole that are listed below it
+    each: of each row the first that is said is listed below it
+    """
+
+    words: Sentence
+    sums: list[Sentence] = field(default_factory=list)
+    each: list[Sentence] = field(default_factory=list)
+
+
+@dataclass
+class Account:
+    """What a notebook says of a step at length, in the place of the rows and lines of a card.
+
+    where:    what stands beside the title; the first sentence that is said
+    rule:     by what it was decided, in words
+    passages: the paragraphs; those of several tallies in one card follow each other
+    """
+
+    where: list[Sentence] = field(default_factory=list)
+    rule: str = "tally"
+    passages: list[Passage] = field(default_factory=list)
+
+    def sentences(self) -> Iterator[Sentence]:
+        """All sentences."""
+        yield from self.where
+        for passage in self.passages:
+            yield from (passage.words, *passage.sums, *passage.each)
+
+
+@dataclass
 class TallyForm:
     """What the rows of a `TallyDetail` mean.
 
@@ -76,7 +110,8 @@ class TallyForm:
     number, bar: what the numbers of the rows are, and what they are compared with, in words
     value:   formula of a row's number; "": rows have none
     outcomes: word of the column "outcome" -> what it means
-    lines:   sentences below the rows
+    lines:   sentences below the rows; of several tallies of one name in a step, below the last, and `hidden` counts in all
+    account: the step at length; None: the rows and lines of its card
     columns, values: what the detail may hold; the type of a value is that of a column
     order:   the outcomes from the first row to the last, such as ["first", "taken*", "bar|repeat?", "behind*"]: alternatives
              with |, then * for any number, ? for at most one. []: any order
@@ -108,6 +143,7 @@ class TallyForm:
     check: str = ""
     counted: str = ""
     part: str = "strategy"
+    account: Account | None = None
     shape: Literal["tally"] = "tally"
 
     def sentences(self) -> Iterator[Sentence]:
@@ -117,6 +153,8 @@ class TallyForm:
         yield from self.lines
         for outcome in self.outcomes.values():
             yield from outcome.words
+        if self.account is not None:
+            yield from self.account.sentences()
 
     def formulas(self) -> Iterator[str]:
         """All texts that are formulas."""

@@ -97,7 +97,9 @@ class Scope:
                 return str(entry)
             if kind in ("token", "tokens"):
                 ids = entry if isinstance(entry, list) else [entry]
-                return None if self._text is None else self._text([x for x in ids if x >= 0])
+                return (
+                    None if self._text is None else self._text([x for x in ids if type(x) is int and x >= 0])
+                )
         number = work_out(what, self.number)
         return None if number is None else written(number, form)
 
@@ -108,7 +110,7 @@ def written(number: float, form: str) -> str:
         return f"{number:.{form}f}"
     if form == "of":
         return f"{100 * number:.3g} of 100 cases"
-    if not form and number == int(number):
+    if not form and number.is_integer():
         return str(int(number))
     return f"{number:g}" if form == "g" else f"{number:.4g}"
 
@@ -119,4 +121,5 @@ def types_of(columns: Iterable[DetailColumn]) -> dict[str, str]:
 
 
 def _number(x: Any) -> float | None:
-    return float(x) if isinstance(x, int | float) else None
+    """None also for what is no number, so that nothing is compared with it."""
+    return float(x) if isinstance(x, int | float) and x == x else None

@@ -35,7 +35,11 @@ class TallyReading:
     @cached_property
     def whole(self) -> Scope:
         """Names that stand for the whole table."""
-        return Scope({**self._shared, "hidden": self.hidden}, self._types, None, self._text)
+        return self.whole_with(self.hidden)
+
+    def whole_with(self, hidden: int) -> Scope:
+        """The same, where a card leaves out so many rows of this and of other tables."""
+        return Scope({**self._shared, "hidden": hidden}, self._types, None, self._text)
 
     @cached_property
     def rows(self) -> list[Scope]:
@@ -44,7 +48,10 @@ class TallyReading:
         above: dict[str, Any] | None = None
         for index in range(len(self.detail)):
             row = self.detail.row(index)
-            scopes.append(Scope({**self._shared, **row, "k": index + 1}, self._types, above, self._text))
+            place = {"k": index + 1, "below": len(self.detail) - index - 1}
+            if self.outcomes:
+                place["holds"] = int(self.outcomes[index].holds)
+            scopes.append(Scope({**self._shared, **row, **place}, self._types, above, self._text))
             above = row
         return scopes
 

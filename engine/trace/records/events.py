@@ -29,15 +29,8 @@ from ..details.declarations import TallyForm as TallyForm
 from ..details.declarations import TreeForm as TreeForm
 from ..details.drawn import Drawn as Drawn
 from ..details.drawn import Text as Text
-from ..details.edited import Edits as Edits
-from ..details.edited import Tagged as Tagged
 from ..details.explored import Explored as Explored
 from ..details.filled import Fill as Fill
-from ..details.joined import Joint as Joint
-from ..details.labels import Labels as Labels
-from ..details.labels import Mention as Mention
-from ..details.lines import Infill as Infill
-from ..details.lines import Lines as Lines
 from ..details.looked import Look as Look
 from ..details.searched import Search as Search
 from ..details.shapes import Detail
@@ -380,7 +373,6 @@ class Step:
     drafted: nodes proposed, without passengers; accepted: of them emitted
     path:  accepted nodes from the root down (those emitted)
     draft_us, verify_us, commit_us, policy_us: durations by phase; wall_us: the whole step
-    labels: what was found of each label, at the end of a run that writes them side by side
     drawn: whole texts that a strategy drew, one of which becomes the run's
     notes: what the strategy told of the step, where it drafts nothing
     details: what the strategy or router recorded beside the tokens, in a shape that every view draws; the header declares them
@@ -420,15 +412,11 @@ class Step:
     exits: list[Exit] | None = None
     beams: Beams | None = None
     threads: Threads | None = None
-    lines: Lines | None = None
     iteration: Iteration | None = None
     details: list[Detail] | None = None
-    labels: Labels | None = None
     fill: Fill | None = None
-    joint: Joint | None = None
     switch: Switch | None = None
     candidates: Candidates | None = None
-    edits: Edits | None = None
     drawn: Drawn | None = None
     notes: dict[str, Any] | None = None
     spans: Spans | None = None

@@ -44,8 +44,8 @@ def counts(values: Sequence[int], where: str) -> None:
         raise TraceError(f"{where} holds the negative count {min(values)}")
 
 
-def lengths(n: int, where: str, **columns: Sequence[object] | None) -> None:
+def lengths(n: int, where: str, /, **columns: Sequence[object] | None) -> None:
     """Refuse columns of another length than n."""
     for name, column in columns.items():
         if column is not None and len(column) != n:
-            raise TraceError(f"{where}.{name} has {len(column)} entries, where {n} are due")
+            raise TraceError(f"{where}.{name[:40]} has {len(column)} entries, where {n} are due")

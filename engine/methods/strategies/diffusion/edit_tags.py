@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -19,9 +20,95 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.edit import EditTagger, Places
 from decodescope.engine.model.heads.files import missing
 from decodescope.engine.model.layers.faults import require_finite
-from decodescope.engine.trace.details.edited import Edits, Tagged, after, tagged
+from decodescope.engine.trace.details.declarations import (
+    DetailColumn,
+    Outcome,
+    Relation,
+    Sentence,
+    TallyForm,
+)
+from decodescope.engine.trace.details.shapes import TallyDetail
+from decodescope.engine.trace.values.edits import (
+    KEEP,
+    TAGS,
+    Why,
+    apply_tags,
+    edit_outcome,
+    likely_edits,
+    next_draft,
+    place_tags,
+)
 
 from ..shared.written import ids_of
+
+NEAR = 0.1  # probability from which an edit that was not made is listed
+WHY: dict[Why, str] = {
+    "fixed": "The last pass changed nothing, so the text is final.",
+    "again": "The last pass gave a text that an earlier one had read, so it is final.",
+    "rounds": "No more passes are allowed.",
+    "empty": "The last pass left nothing, so it was not applied.",
+}
+LIKELY = "max(delete, replace, insert)"
+UNMADE = [Sentence("pass {index}, place {k - 1}: {edit}, not made")]
+EDITS = TallyForm(
+    title="Edits of a draft",
+    number="p",
+    bar="p of keep, or sure",
+    value=LIKELY,
+    says=[Sentence("a draft of {rows - 1} edited in {passes} passes, {changed} tags")],
+    row=[
+        Sentence("{token}→", given={"edit": "delete"}),
+        Sentence("{token}→{instead}", given={"edit": "replace"}),
+        Sentence("{token}→{token}{behind}", given={"edit": "insert"}),
+        Sentence("→{behind}", given={"edit": "insert"}),  # before the first token
+    ],
+    outcomes={
+        "made": Outcome(True, "max(keep, sure)", [Sentence("pass {index}, place {k - 1}: {edit}")]),
+        "left": Outcome(False, "max(keep, sure)", UNMADE),
+        "tie": Outcome(False, "", UNMADE, [Relation(f"{LIKELY} == keep")]),
+    },
+    lines=[
+        Sentence("A place gets its likeliest edit where that is likelier than keep and at least {sure:g}."),
+        *(
+            Sentence(
+                f"{{hidden}} more stayed, with less than {NEAR:g} for any edit. {words}", given={"why": why}
+            )
+            for why, words in WHY.items()
+        ),
+    ],
+    columns=[
+        DetailColumn("token", "token"),
+        *(DetailColumn(tag, "number") for tag in TAGS),
+        DetailColumn("instead", "token"),
+        DetailColumn("behind", "token"),
+        DetailColumn("edit", "text"),
+        DetailColumn("outcome", "text"),
+    ],
+    values=[
+        *(DetailColumn(name, "number") for name in ("index", "passes", "changed", "given", "room")),
+        DetailColumn("end", "token"),
+        DetailColumn("why", "text"),
+    ],
+    relations=[
+        Relation("keep + delete + replace + insert == 1", 1e-4),
+        *(Relation(f"{tag} >= 0") for tag in TAGS),
+        Relation("delete == 0", given={"k": 1}),  # the prompt stays
+        Relation("replace == 0", given={"k": 1}),
+    ],
+    listed=f"max(holds, delete, replace, insert) >= {NEAR:g}",
+    check="edits",
+    counted="passes that edit",
+)
+
+
+@dataclass
+class _Pass:
+    """One pass over a draft: of each place the probabilities of the four tags, and the tokens that would replace it, and
+    follow it."""
+
+    tokens: list[int]
+    p: list[list[float]]
+    words: list[list[int]]
 
 
 @component
@@ -54,6 +141,7 @@ class EditTags(Strategy):
     sides = "both"
     lossless = False
     changes = "tokens of a draft are changed side by side"
+    details: ClassVar = {"edits": EDITS}
 
     rounds: int = param(4, low=1, high=64, unit="passes", help="that edit a draft, at most")
     sure: float = param(
@@ -85,22 +173,40 @@ class EditTags(Strategy):
         text, end = self._ended(given, s.stop.tokens) if given else self._drafted(s)
         if given and end is None:
             end = min(s.stop.tokens, default=None)
-        edits = Edits(bool(given), s.left, end)
-        text = text[: s.left]
-        seen = list[list[int]]()
-        why = None
+        room = s.left
+        text = text[:room]
+        passes, seen, why = list[_Pass](), list[list[int]](), None
         drafted = clock.mark()
         while why is None:
-            edits.passes.append(self._tagged(s, text, end))
+            passes.append(one := self._tagged(s, text, end))
             seen.append(text)
-            text, why = after(edits, seen, self.rounds)
-        edits.why = why
+            edited = apply_tags(text, place_tags(one.p, self.sure), one.words)
+            text, why = next_draft(text, edited, room, end, seen, self.rounds)
         verified = clock.mark()
         due = text if end is None else [*text, end]
         count, reason = s.cut(due)
         s.tokens += due[:count]
         s.chance.forget(len(s.tokens))
-        return moved(s, due[:count], reason, started, verified, drafted=drafted, edits=edits)
+        details = self._details(passes, {"given": int(bool(given)), "room": room, "end": end, "why": why})
+        return moved(s, due[:count], reason, started, verified, drafted=drafted, details=details)
+
+    def _details(self, passes: list[_Pass], shared: dict[str, Any]) -> list[TallyDetail]:
+        """A tally for each pass. shared: values of all of them"""
+        details = []
+        for index, one in enumerate(passes, 1):
+            likely = likely_edits(one.p)
+            columns: dict[str, list[Any]] = {"token": [None, *one.tokens]}
+            columns |= zip(TAGS, map(list, zip(*one.p, strict=True)), strict=True)
+            columns["instead"], columns["behind"] = map(list, zip(*one.words, strict=True))
+            columns["edit"] = [TAGS[x] for x in likely]
+            columns["outcome"] = [
+                edit_outcome(row[x], row[KEEP], self.sure) for row, x in zip(one.p, likely, strict=True)
+            ]
+            details.append(TallyDetail("edits", columns, {"index": index, "passes": len(passes)}))
+        changed = sum(detail.columns["outcome"].count("made") for detail in details)
+        for detail in details:
+            detail.values |= {"changed": changed, **shared}
+        return details
 
     @staticmethod
     def _ended(ids: list[int], ends: frozenset[int]) -> tuple[list[int], int | None]:
@@ -118,7 +224,7 @@ class EditTags(Strategy):
         s.target.rollback()
         return self._ended(tokens.tolist(), s.stop.tokens)
 
-    def _tagged(self, s: State, text: list[int], end: int | None) -> Tagged:
+    def _tagged(self, s: State, text: list[int], end: int | None) -> _Pass:
         """One pass over a draft."""
         decoder = s.target.decoder
         head = cast(EditTagger, s.scratch)
@@ -140,7 +246,7 @@ class EditTags(Strategy):
             corrected = require_finite(decoder.unembed(features[:, 0]), f"the head {head.kind}")
             words = self._without(corrected, [mask, *s.stop.tokens]).argmax(-1).T.tolist()
             p = tags[0].double().softmax(-1).tolist()
-        return Tagged(text, p, words, tagged(p, self.sure))
+        return _Pass(text, p, words)
 
     @staticmethod
     def _without(logits: Tensor, ids: list[int]) -> Tensor:

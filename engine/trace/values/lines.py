@@ -1,59 +1,38 @@
-"""Lines: a text that is written line by line, with lines inserted between those that stand; and how that is decided."""
+"""Lines: which lines are inserted between those of a text that is written line by line."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from math import ceil
 from typing import Literal, NamedTuple
 
-from ..values import programs
+from . import programs
 
 Outcome = Literal[
-    "inserted", "defines", "less", "score", "parse", "unneeded", "opens", "similar", "repeated", "empty"
+    "inserted",
+    "defines",
+    "less",
+    "also",
+    "score",
+    "parse",
+    "unneeded",
+    "opens",
+    "similar",
+    "repeated",
+    "empty",
 ]
-Score = float | None  # None: of a line of nothing but blanks
+"""Of a line that was proposed.
 
-
-@dataclass
-class Infill:
-    """A line that was proposed, before line `at`.
-
-    outcome: "inserted": for its score; "defines": inserted, since it imports a name that the program lacks; "less": another one
-             was worth more; "score": too few lines behind it gain by it; "parse": the program would not parse; "unneeded": it
-             imports what nobody lacks; "opens": it opens a block; "similar", "repeated": a line beside it, or any, is alike;
-             "empty": nothing but blanks
-    after:   the scores that the lines behind it would have; None: nobody asked for them
-    stays:   of the lines behind it so many stay where it is inserted, the others go
-    """
-
-    at: int
-    tokens: list[int]
-    outcome: Outcome
-    after: list[Score] | None = None
-    stays: int = 0
-
-
-@dataclass
-class Lines:
-    """One round of a text that is written line by line. A score is the mean logit that the target gave to a line's tokens.
-
-    first:   of each line that stood, the logit of its first token; None: nothing is inserted before it
-    mean:    of each line its score
-    infills: the lines that were proposed
-    written: tokens of the line that was written behind all; none where one was inserted
-    The text is emitted by the last round: until then a line may come before any other.
-    """
-
-    first: list[Score]
-    mean: list[Score]
-    infills: list[Infill] = field(default_factory=list)
-    written: list[int] = field(default_factory=list)
-
-    @property
-    def inserted(self) -> Infill | None:
-        """The line that was inserted, if one was."""
-        return next((x for x in self.infills if x.outcome in ("inserted", "defines")), None)
+"inserted": for its score; "defines": inserted, since it imports a name that the program lacks; "less": another one was worth
+more; "also": it imports such a name too, and another one was inserted; "score": too few lines behind it gain by it; "parse":
+the program would not parse; "unneeded": it imports what nobody lacks; "opens": it opens a block; "similar", "repeated": a line
+beside it, or any, is alike; "empty": nothing but blanks.
+"""
+# mean logit that the target gave to a line's tokens; None: of a line of nothing but blanks
+Score = float | None
+COME = ("inserted", "defines")  # outcomes of the line that came
+SCORED = ("inserted", "less", "score")  # outcomes that the scores decided
 
 
 class Standing(NamedTuple):
@@ -118,14 +97,14 @@ def raised(before: Sequence[Score], after: Sequence[Score], tau: float) -> tuple
     return gains, len(after)
 
 
-def enough(gains: Sequence[float], after: Sequence[Score]) -> bool:
-    """Whether so many lines gain that the insertion stands: two, or the only one, and half of all."""
+def needed(after: Sequence[Score]) -> int:
+    """How many of the lines behind an insertion have to gain by it: two, or the only one, and half of all."""
     total = sum(x is not None for x in after)
-    return bool(gains) and len(gains) >= min(2, total) and 2 * len(gains) >= total
+    return max(1, min(2, total), ceil(total / 2))
 
 
 class Verdict(NamedTuple):
-    """What becomes of a proposed line: an Infill's outcome, "less" where it may be inserted for its score; how many of the
+    """What becomes of a proposed line: an outcome, "less" where it may be inserted for its score; how many of the
     lines behind it stay then; and what it is worth beside others, 0: it is not inserted."""
 
     outcome: Outcome
@@ -142,14 +121,14 @@ def verdict(
     tau: float,
 ) -> Verdict:
     """The verdict on `line` before line `at`. mean: scores of all lines that stand;  after: those that the lines behind it
-    would have."""
+    would have"""
     text = refused(line, at, standing)
     if text == "defines":
         return Verdict("defines", len(standing.lines) - at, float("inf"))
     if text is not None:
         return Verdict(text)
     gains, stays = raised(mean[at:], after, tau)
-    if not enough(gains, after):
+    if len(gains) < needed(after):
         return Verdict("score")
     return Verdict("less", stays, sum(gains)) if parses(line, at, stays, standing) else Verdict("parse")
 
@@ -164,12 +143,13 @@ def settled(verdicts: Sequence[Verdict]) -> list[Outcome]:
     """The outcomes, now that one line has been chosen."""
     taken = chosen(verdicts)
     return [
-        x.outcome
-        if not x.worth
-        else "less"
-        if i != taken
-        else "inserted"
-        if x.outcome == "less"
-        else x.outcome
+        x.outcome if not x.worth else _outcome(x.outcome == "defines", i == taken)
         for i, x in enumerate(verdicts)
     ]
+
+
+def _outcome(defines: bool, taken: bool) -> Outcome:
+    """That of a line which may be inserted."""
+    if defines:
+        return "defines" if taken else "also"
+    return "inserted" if taken else "less"

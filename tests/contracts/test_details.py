@@ -1,0 +1,122 @@
+"""Declared details: names of their own, forms that can be read, and a record on a toy that its own form derives and says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import counting
+import pytest
+import toys
+
+from decodescope.engine.core.component import KINDS, registry
+from decodescope.engine.session.session import Session
+from decodescope.engine.trace import Trace, check
+from decodescope.engine.trace.checks.details import CHECKS, OVER_STEPS, UNKNOWN, reading
+from decodescope.engine.trace.details.consistency import consistent_forms
+from decodescope.engine.trace.details.declarations import Form, TallyForm
+from decodescope.lab.decision.block import block
+from decodescope.lab.decision.tally import tally
+
+DECLARED: dict[tuple[str, str], dict[str, Form]] = {
+    (kind, name): forms
+    for kind in KINDS
+    for name, cls in registry(kind).items()
+    if (forms := getattr(cls, "details", {}))
+}
+
+
+def labelled() -> list[Trace]:
+    """Labels whose mentions are alike, by a model that counts them."""
+    knobs = {
+        "labels": "\n".join(counting.COUNTS),
+        "count": counting.COUNT,
+        "mention": counting.MENTION,
+        "length": 6,
+    }
+    method = toys.method(strategy=("label_parallel", knobs))
+    session = Session(counting.model(likes=True), method, counting.PROMPT, max_new_tokens=80)
+    return [toys.finished(session).sink]
+
+
+def tagged() -> list[Trace]:
+    """Drafts whose places get all tags."""
+    method = toys.method(strategy="edit_tags")
+    sessions = [Session(toys.tagging(seed), method, toys.PROMPT, max_new_tokens=24) for seed in range(4)]
+    return [toys.finished(session).sink for session in sessions]
+
+
+# further runs of those that have little to say on the toy model
+OTHERS: dict[str, Callable[[], list[Trace]]] = {"label_parallel": labelled, "edit_tags": tagged}
+
+
+@cache
+def runs(kind: str, name: str) -> list[Trace]:
+    """A run of a component in each of its settings."""
+    strategy = {"strategy": toys.routed(name)} if kind == "router" else {}
+    methods = [toys.method(**strategy, **{kind: (name, knobs)}) for knobs in toys.settings_of(kind, name)]
+    others = OTHERS[name]() if name in OTHERS else []
+    return [*(toys.decode(method, count=24).sink for method in methods), *others]
+
+
+def written(ids: Any) -> str:
+    return " ".join(map(str, ids))
+
+
+def readings(kind: str, name: str) -> Iterator[Any]:
+    """All tallies of its runs, with their forms."""
+    for trace in runs(kind, name):
+        for step in trace.steps:
+            yield from filter(None, (reading(trace.header, step, x, written) for x in step.details or ()))
+
+
+def test_the_name_of_a_detail_is_that_of_one_declaration() -> None:
+    assert len(DECLARED) > 4
+    known: dict[str, Form] = {}
+    for forms in DECLARED.values():
+        for name, form in forms.items():
+            assert known.setdefault(name, form) is form, f"{name} is declared twice, in two ways"
+    assert not {one for kind in KINDS for one in registry(kind)} & known.keys(), "a detail is no component"
+
+
+@pytest.mark.parametrize(("kind", "name"), DECLARED)
+def test_declarations_can_be_read_and_their_checks_are_known(kind: str, name: str) -> None:
+    forms = DECLARED[kind, name]
+    consistent_forms(forms)
+    for form in forms.values():
+        assert form.part == kind and form.title
+        assert not form.check or form.check in CHECKS or form.check in OVER_STEPS
+        said = [one.text for one in form.sentences()]
+        assert all(said) and not any(text.endswith((" ", ",")) for text in said)
+
+
+@pytest.mark.parametrize(("kind", "name"), DECLARED)
+def test_what_a_toy_run_records_is_derived_again_and_drawn(kind: str, name: str) -> None:
+    seen, rows = set[str](), 0
+    for trace in runs(kind, name):
+        report = check(trace)
+        assert report.ok and not report.counts[UNKNOWN], str(report)
+        for step in trace.steps:
+            seen |= {one.name for one in step.details or ()}
+            if not any(one.shape == "tally" for one in step.details or ()):
+                continue
+            card, told = tally(trace.header, step, written), block(trace, step)
+            assert card is not None and card.says and card.lines and all(x.follows for x in card.rows)
+            assert told.agrees, str(told)
+            rows += len(card.rows)
+    assert seen == DECLARED[kind, name].keys(), "the settings have to show all details"
+    assert rows or not any(isinstance(x, TallyForm) for x in DECLARED[kind, name].values())
+
+
+@pytest.mark.parametrize(("kind", "name"), DECLARED)
+def test_every_row_has_a_name_and_a_word_and_every_way_to_name_one_is_taken(kind: str, name: str) -> None:
+    forms = [x for x in DECLARED[kind, name].values() if isinstance(x, TallyForm)]
+    due, said = {one.text for form in forms for one in form.row}, set[str]()
+    for read in readings(kind, name):
+        for index in read.listed:
+            scope = read.rows[index]
+            taken = next((one for one in read.form.row if scope.say(one)), None)
+            assert taken is not None and read.words(index), (read.detail.name, read.detail.row(index))
+            said.add(taken.text)
+    assert said == due
