@@ -25,10 +25,20 @@ def details(header: Header, step: Step, text: Text) -> Tally | None:
         first = len(card.rows)
         card.rows += [_row(read, index) for index in read.listed]
         card.lines += read.whole.all(read.form.lines)
-        at = read.whole.value(read.form.at) if read.form.at else None
-        if at is not None and int(at) - 1 in read.listed:
-            card.at = first + read.listed.index(int(at) - 1)
+        if read.first in read.listed:
+            card.at = first + read.listed.index(read.first)
     return card
+
+
+def card_rows(header: Header, step: Step) -> dict[str, dict[int, int]]:
+    """name of a tally -> its rows that the card lists -> their places there, all from 0."""
+    places: dict[str, dict[int, int]] = {}
+    first = 0
+    for detail in step.details or ():
+        if (read := reading(header, step, detail)) is not None:
+            places.setdefault(detail.name, {index: first + k for k, index in enumerate(read.listed)})
+            first += len(read.listed)
+    return places
 
 
 def _begin(read: TallyReading) -> Tally:

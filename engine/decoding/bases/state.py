@@ -10,13 +10,11 @@ from torch import Tensor
 
 from decodescope.engine.core.activity import Activity
 from decodescope.engine.trace.details.answered import Candidates
-from decodescope.engine.trace.details.drawn import Drawn
 from decodescope.engine.trace.details.edited import Edits
 from decodescope.engine.trace.details.labels import Labels
 from decodescope.engine.trace.details.lines import Lines
 from decodescope.engine.trace.details.searched import Search
 from decodescope.engine.trace.details.shapes import Detail
-from decodescope.engine.trace.details.spans import Spans
 from decodescope.engine.trace.details.switched import Switch
 from decodescope.engine.trace.details.threads import Threads
 from decodescope.engine.trace.records.choices import Choice
@@ -172,12 +170,10 @@ class Move:
     iteration: Iteration | None = None
     fill: Fill | None = None
     edits: Edits | None = None
-    spans: Spans | None = None
     search: Search | None = None
     joint: Joint | None = None
     switch: Switch | None = None
     candidates: Candidates | None = None
     choices: list[Choice] | None = None
-    drawn: Drawn | None = None
     notes: dict[str, Any] | None = None
     sampler_state: Any = field(default=None)

@@ -23,12 +23,11 @@ from ..details.answered import Candidates as Candidates
 from ..details.declarations import DetailColumn as DetailColumn
 from ..details.declarations import Form
 from ..details.declarations import MatrixForm as MatrixForm
+from ..details.declarations import MatrixMark as MatrixMark
 from ..details.declarations import Outcome as Outcome
 from ..details.declarations import Sentence as Sentence
 from ..details.declarations import TallyForm as TallyForm
 from ..details.declarations import TreeForm as TreeForm
-from ..details.drawn import Drawn as Drawn
-from ..details.drawn import Text as Text
 from ..details.edited import Edits as Edits
 from ..details.edited import Tagged as Tagged
 from ..details.explored import Explored as Explored
@@ -44,7 +43,6 @@ from ..details.shapes import Detail
 from ..details.shapes import MatrixDetail as MatrixDetail
 from ..details.shapes import TallyDetail as TallyDetail
 from ..details.shapes import TreeDetail as TreeDetail
-from ..details.spans import Spans as Spans
 from ..details.switched import Switch as Switch
 from ..details.threads import Begun as Begun
 from ..details.threads import Ended as Ended
@@ -381,7 +379,6 @@ class Step:
     path:  accepted nodes from the root down (those emitted)
     draft_us, verify_us, commit_us, policy_us: durations by phase; wall_us: the whole step
     labels: what was found of each label, at the end of a run that writes them side by side
-    drawn: whole texts that a strategy drew, one of which becomes the run's
     notes: what the strategy told of the step, where it drafts nothing
     details: what the strategy or router recorded beside the tokens, in a shape that every view draws; the header declares them
     choices: of each emitted token the candidates that stood beside it, where another law than the target's chose, or, without a
@@ -429,9 +426,7 @@ class Step:
     switch: Switch | None = None
     candidates: Candidates | None = None
     edits: Edits | None = None
-    drawn: Drawn | None = None
     notes: dict[str, Any] | None = None
-    spans: Spans | None = None
     search: Search | None = None
     choices: list[Choice] | None = None
     law: dict[str, Any] | None = None
