@@ -21,6 +21,7 @@ from decodescope.lab.figures import (
     exits,
     held,
     layers,
+    matrix,
     missed,
     model,
     notes,
@@ -30,11 +31,9 @@ from decodescope.lab.figures import (
     roofline,
     rounds,
     search,
-    spans,
     steps,
     time,
     tree,
-    votes,
     worth,
 )
 from decodescope.lab.figures.measured import surface
@@ -155,12 +154,11 @@ CHARTS: dict[str, Chart] = {
     "cascade": Chart("the answers of a small model against tau, and what both models cost", cascade.figure),
     "prompt": Chart("what each token of a prompt was worth to a context, and which were read", prompt.figure),
     "picture": Chart("how a picture filled in, and the pass in which each cell came", picture.figure),
-    "spans": Chart(
-        "what every span of a passage costs as an answer, the best and the greedy one", spans.figure
-    ),
     "repeats": Chart("what the text says again, and how sure the model is of its loop", repeats.figure),
-    "votes": Chart(
-        "texts that were drawn at once: how like each two are, and the votes by that", votes.figure
+    "matrix": Chart(
+        "what a step held against each other: how like texts that voted are, or what spans cost",
+        matrix.figure,
+        ("step",),
     ),
     "search": Chart(
         "a search as a tree: what was begun, kept and left, and its worth", search.figure, ("step", "node")

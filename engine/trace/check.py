@@ -10,6 +10,7 @@ from .checks.beam_search import SearchValidator
 from .checks.copies import copied, copied_problems, read_of
 from .checks.decisions import decided, rule_at
 from .checks.details import UNKNOWN, details_by_check, details_problems
+from .checks.drawn_texts import DrawnTextValidator
 from .checks.entries import CacheValidator
 from .checks.fills import FillValidator
 from .checks.freed_entries import contradicts
@@ -19,12 +20,11 @@ from .checks.pipeline import TickValidator
 from .checks.rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
 from .checks.sharing import Texts
 from .checks.skipped_layers import check_gaps, check_prompt, check_scores
+from .checks.spans import passage_tokens, spans_problems
 from .checks.turns import SwitchValidator
 from .checks.verdicts import check_extra, check_iteration, check_tops, check_verdicts
 from .details.answered import candidates_problems
-from .details.drawn import DrawnTextValidator
 from .details.searched import Search, search_problems
-from .details.spans import spans_problems
 from .details.threads import ThreadTree, ThreadValidator
 from .encoding.forks import method_at, read_anew
 from .encoding.frame import encode
@@ -202,10 +202,8 @@ def _threads(header: Header, prompt: int) -> ThreadValidator:
 
 def _check_told(report: Report, trace: Trace, step: Step) -> Iterator[str]:
     """What a step says of spans, and of a search."""
-    if step.spans is not None:
-        knobs = method_at(trace.header, step.step).get("strategy") or {}
-        yield from spans_problems(step.spans, step.emitted, trace.header.prompt.tolist(), knobs)
-        report.counts["spans"] += step.spans.count
+    yield from spans_problems(trace.header, step)
+    report.counts.update(_some({"spans": passage_tokens(trace.header, step)}))
     if step.search is not None:
         yield from _check_search(report, trace, step, step.search)
 

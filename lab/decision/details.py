@@ -27,6 +27,17 @@ def details(header: Header, step: Step, text: Text) -> Tally | None:
     return card
 
 
+def card_rows(header: Header, step: Step) -> dict[str, dict[int, int]]:
+    """name of a tally -> its rows that the card lists -> their places there, all from 0."""
+    places: dict[str, dict[int, int]] = {}
+    first = 0
+    for detail in step.details or ():
+        if (read := reading(header, step, detail)) is not None:
+            places.setdefault(detail.name, {index: first + k for k, index in enumerate(read.listed)})
+            first += len(read.listed)
+    return places
+
+
 def _begin(read: TallyReading) -> Tally:
     """A card without rows, with the words of a tally."""
     form = read.form
@@ -40,9 +51,8 @@ def _add(card: Tally, read: TallyReading) -> None:
     """Put the rows of a tally into a card, and what it says at length."""
     form, first = read.form, len(card.rows)
     card.rows += [_row(read, index) for index in read.listed]
-    at = read.whole.value(form.at) if form.at else None
-    if at is not None and int(at) - 1 in read.listed:
-        card.at = first + read.listed.index(int(at) - 1)
+    if read.first in read.listed:
+        card.at = first + read.listed.index(read.first)
     for one in () if form.account is None else form.account.passages:
         if (words := read.whole.say(one.words)) is not None:
             each = (row.first(one.each) for row in (read.rows if one.each else ()))

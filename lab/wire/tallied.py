@@ -10,7 +10,7 @@ from decodescope.engine.trace.records.events import Header, Piece, Step
 from decodescope.engine.trace.records.pieces import join
 from decodescope.lab.decision.chosen import chosen
 from decodescope.lab.decision.routed import turn
-from decodescope.lab.decision.tally import BEST, tally
+from decodescope.lab.decision.tally import tally
 
 ROOM = 1536  # bytes of the rows of a step that is not asked for
 LONGEST = 96  # characters of what was tried
@@ -49,8 +49,6 @@ def most_rows(step: Step) -> int:
     block = 0 if step.switch is None or step.switch.block is None else len(step.switch.block.tokens)
     record = step.candidates
     answers = 0 if record is None else max(len(record.answers), 1) + len(record.compared)
-    texts = 0 if step.drawn is None else len(step.drawn.texts)
     choices = sum(len(choice.candidates) for choice in step.choices or ())
-    spans = 0 if step.spans is None else BEST + 2
     search = 0 if step.search is None else len(step.search.rollouts)
-    return max(own, block, answers, texts, choices, spans, search)
+    return max(own, block, answers, choices, search)

@@ -45,7 +45,7 @@ from .prompt_cut import shortened
 from .reference import along, beside
 from .searched import searched
 from .single import single as _single
-from .surveyed import surveyed
+from .survey import encode_survey
 from .tallied import tallied
 from .threaded import threaded
 from .turned import turned
@@ -83,7 +83,7 @@ class Wire:
     again, rounds: what of the text was said before, and the rounds of a text that goes round (`lab/wire/again.py`).
     built, in the head: what the models are made of, matrix by matrix (`lab/wire/model_build.py`).
     search: a tree of beginnings of texts, as it was searched (`lab/wire/searched.py`).
-    survey: all spans of a passage, or texts that voted, held against each other (`lab/wire/surveyed.py`).
+    survey: matrices of what a strategy held against each other (`lab/wire/survey.py`).
     from: where in prompt and text the tokens stand that a step's are copies of (`lab/wire/copies.py`).
     lanes: which of two models wrote, and by what it was decided (`lab/wire/turned.py`).
     tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
@@ -198,7 +198,7 @@ class Wire:
         message |= drafted_as(self.header, step) | filled(step, self.text, whole=whole)
         message |= tallied(self.header, step, self.text, whole)
         message |= cascaded(step, self.text, whole) | searched(self.header, step, self.text, whole)
-        message |= surveyed(self.header, step, self.text, whole)
+        message |= encode_survey(self.header, step, self.text, whole)
         tests = decided(self.header, step)
         if tests is not None and tests.extra:
             message["rule"] = {

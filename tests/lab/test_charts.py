@@ -92,7 +92,7 @@ OWN = {
     "picture": (pictured, {}),
 }
 OWN["rounds"] = (searched, {})
-OWN |= {"spans": (extracted, {}), "votes": (voted, {}), "repeats": (lambda: toys.decode().sink, {})}
+OWN |= {"matrix": (extracted, {}), "repeats": (lambda: toys.decode().sink, {})}
 
 
 @pytest.mark.parametrize("name", CHARTS)
@@ -322,12 +322,27 @@ def test_beams_are_drawn_with_what_was_left() -> None:
 
 def test_votes_are_drawn_with_the_most_first() -> None:
     trace = voted()
-    vote = trace.steps[-1].drawn
-    assert vote is not None and vote.like is not None and len({*vote.votes}) > 1, (
-        "the test needs texts that differ"
-    )
-    shades, mark = figure(trace, "votes").data
+    vote = trace.steps[-1].detail("voted_texts")
+    votes = vote.columns["votes"]
+    assert len({*votes}) > 1, "the test needs texts that differ"
+    drawing = figure(trace, "matrix")
+    shades, mark = drawing.data
     means = [sum(row) / len(row) for row in shades.z]
-    assert means == pytest.approx(sorted(vote.votes, reverse=True)) and [*mark.x] == [*mark.y] == [1]
-    with pytest.raises(ValueError, match="texts that voted"):
-        figure("h2o", "votes")
+    assert means == pytest.approx(sorted(votes, reverse=True)) and [*mark.x] == [*mark.y] == [1]
+    measure = trace.header.method["strategy"]["measure"]
+    assert (
+        drawing.layout.title.text == f"Texts that voted, by the measure {measure}"
+        and mark.name == "the run's text"
+    )
+    assert shades.hovertemplate == "%{customdata[0]}<br>%{customdata[1]}<br>%{z:.3f} alike<extra></extra>"
+    assert [text.split("  ")[-1] for text in drawing.layout.yaxis.ticktext] == [
+        f"{x:.3f}" for x in sorted(votes)[::-1]
+    ]
+    last = len(trace.steps) - 1
+    assert figure(trace, "matrix", step=last).to_json() == drawing.to_json()
+    with pytest.raises(ValueError, match="Step 0 keeps no matrix"):
+        figure(trace, "matrix", step=0)
+    with pytest.raises(TraceError, match="no step 99"):
+        figure(trace, "matrix", step=99)
+    with pytest.raises(ValueError, match="keeps a matrix"):
+        figure("h2o", "matrix")

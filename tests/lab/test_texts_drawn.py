@@ -45,16 +45,15 @@ def test_a_vote_is_told_with_every_text_and_its_votes(drawn: Drawn) -> None:
     made = toys.method(strategy=("consensus", {"samples": 4}), sampler=("temperature", {"temperature": 0.9}))
     trace = toys.decode(made, count=6, seed=3).sink
     drawn.run(OPEN, told(trace))
-    vote = trace.steps[-1].drawn
-    assert vote is not None and vote.chosen is not None and len({*vote.votes}) > 1, (
-        "the test needs votes that differ"
-    )
-    assert drawn.text(".headline .lead") == f"6 tokens: text {vote.chosen + 1} of 4 has the most votes"
+    vote = trace.steps[-1].detail("voted_texts")
+    votes, chosen = vote.columns["votes"], vote.values["chosen"]
+    assert len({*votes}) > 1, "the test needs votes that differ"
+    assert drawn.text(".headline .lead") == f"6 tokens: text {chosen + 1} of 4 has the most votes"
     rows = drawn.page.locator(".decision tbody tr").all_inner_texts()
     assert (
         len(rows) == 4
-        and [f"{x:.3f}" in row or x == 1 for row, x in zip(rows, vote.votes, strict=True)] == [True] * 4
+        and [f"{x:.3f}" in row or x == 1 for row, x in zip(rows, votes, strict=True)] == [True] * 4
     )
-    assert "the run's text" in rows[vote.chosen] and "mean likeness to all" in drawn.text(".decision")
+    assert "the run's text" in rows[chosen] and "mean likeness to all" in drawn.text(".decision")
     drawn.run("() => view.seek(2)")
     assert drawn.text(".headline .lead") == "0 tokens: 4 hypotheses kept, the text comes at the end"

@@ -20,6 +20,8 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
 from decodescope.engine.trace.checks.notes import told
+from decodescope.engine.trace.details.shapes import TallyDetail
+from decodescope.engine.trace.records.events import Step
 
 SMALL, NESTED = "[ab]{1,2}c?|[a-c]d", 'start: "a" inner "b" | "c"\ninner: "a" "c"? "b" | "c"'
 GRAMMARS = {SMALL: "regex", NESTED: "lark"}
@@ -132,6 +134,13 @@ def law_now(seen: Prefixes, grammar: str) -> dict[tuple[int, ...], float]:
     return chances
 
 
+def text_of(step: Step) -> dict[str, Any]:
+    """The text that a step drew."""
+    (detail,) = step.details or ()
+    assert isinstance(detail, TallyDetail) and len(detail) == 1
+    return detail.row(0)
+
+
 @pytest.mark.parametrize("grammar", GRAMMARS)
 def test_what_is_known_of_the_mass_falls_to_what_trying_all_texts_gives(grammar: str) -> None:
     """c~ of every prefix, after every text, against the sum over all texts; at the prompt it comes to be the grammar's mass."""
@@ -196,21 +205,20 @@ def test_the_first_text_is_that_of_the_sampler_alone_and_the_last_one_is_emitted
         plain = Method.named({"sampler": ["grammar", "temperature"]}, {"grammar": {"text": SMALL}})
         alone = toys.finished(Session(flat(), plain, toys.PROMPT, max_new_tokens=LIMIT, seed=seed)).end.tokens
         run = toys.finished(session(samples=5, seed=seed))
-        texts = [step.drawn.texts[0] for step in run.sink.steps]
-        assert texts[0].tokens == alone and texts[-1].tokens == run.end.tokens and len(texts) == 5
-        assert all(x.logp == pytest.approx(log(words(SMALL)[tuple(x.tokens)])) for x in texts)
+        texts = [text_of(step) for step in run.sink.steps]
+        assert texts[0]["tokens"] == alone and texts[-1]["tokens"] == run.end.tokens and len(texts) == 5
+        assert all(x["logp"] == pytest.approx(log(words(SMALL)[tuple(x["tokens"])])) for x in texts)
 
 
 def test_what_is_known_takes_no_pass_and_the_prompt_is_read_once() -> None:
     run = toys.finished(session(samples=40))
     first, *others = run.sink.steps
-    assert len(first.passes) == len(first.drawn.texts[0].tokens)
-    known = {tuple(first.drawn.texts[0].tokens[:i]) for i in range(LIMIT)}
+    assert len(first.passes) == len(text_of(first)["tokens"])
+    known = {tuple(text_of(first)["tokens"][:i]) for i in range(LIMIT)}
     idle = 0
     for step in others:
-        fresh = {
-            tuple(step.drawn.texts[0].tokens[:i]) for i in range(len(step.drawn.texts[0].tokens))
-        } - known
+        tokens = text_of(step)["tokens"]
+        fresh = {tuple(tokens[:i]) for i in range(len(tokens))} - known
         assert len(step.passes) == len(fresh) == step.notes["read"], "a pass for each prefix that is new"
         if fresh:
             assert step.passes[0].held == len(toys.PROMPT) - 1 and step.passes[0].tokens == 1 + min(
@@ -225,7 +233,7 @@ def test_a_long_text_of_a_rare_grammar_has_a_bound_below_all_numbers() -> None:
     run = toys.finished(session("[a]{200}", samples=2, limit=240))
     notes = run.sink.steps[-1].notes
     assert run.end.tokens == [0] * 200 + [12] and notes["log_mass"] < -400
-    assert notes["log_mass"] == pytest.approx(run.sink.steps[-1].drawn.texts[0].logp)
+    assert notes["log_mass"] == pytest.approx(text_of(run.sink.steps[-1])["logp"])
 
 
 def test_the_notes_tell_the_law_of_the_first_choice_by_the_grammar_and_aligned() -> None:
@@ -247,22 +255,47 @@ def test_a_branch_goes_on_as_the_run_does() -> None:
     assert toys.finished(twin).tokens == toys.finished(run).tokens and check(twin.sink).ok
 
 
+def columns(detail: TallyDetail, **more: Any) -> TallyDetail:
+    return replace(detail, columns={**detail.columns, **more})
+
+
+def values(detail: TallyDetail, **more: Any) -> TallyDetail:
+    return replace(detail, values={**detail.values, **more})
+
+
 CHANGES = [
-    (lambda x: replace(x, bound=-0.01), r"its bound on the mass rose from -\d.* to -0\.01 nats"),
-    (lambda x: replace(x, first=1), r"it drew text 1, and 2 is due"),
-    (lambda x: replace(x, chosen=0), r"it chose text 0 .* and by their number None is due"),
-    (lambda x: replace(x, texts=[replace(x.texts[0], logp=1.0)]), r"a logarithm that is of no probability"),
-    (lambda x: replace(x, texts=[]), r"drawn has texts 2 to 1 of 4"),
+    (lambda x: values(x, bound=-0.01), r"its bound on the mass rose from -\d.* to -0\.01 nats"),
+    (lambda x: values(x, bound=0.5), r"drawn_texts breaks bound <= 0"),
+    (lambda x: values(x, bound=None), r"drawn_texts breaks bound <= 0"),
+    (lambda x: values(x, first=1), r"it drew text 1, and 2 is due"),
+    (lambda x: columns(x, outcome=["chosen"]), r"row 1 of drawn_texts breaks first \+ k == samples"),
+    (lambda x: columns(x, logp=[1.0]), r"row 1 of drawn_texts breaks logp <= 0"),
+    (lambda x: columns(x, tokens=[[]]), r"row 1 of drawn_texts breaks count\(tokens\) >= 1"),
+    (lambda x: columns(x, tokens=[[99]]), r"holds an id outside the vocabulary"),
+    (lambda x: columns(x, tokens=[3]), r"must have a list in each row"),
+    (
+        lambda x: replace(x, columns={name: [] for name in x.columns}),
+        r"rows of drawn_texts come in an order that cannot be",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("change", "said"), CHANGES)
 def test_a_record_that_does_not_follow_is_told(change: Any, said: str) -> None:
     run = toys.finished(session(samples=4))
-    assert check(run.sink).ok
-    run.sink.steps[2].drawn = change(run.sink.steps[2].drawn)
+    assert check(run.sink).ok and check(run.sink).counts["drawn texts"] == 4
+    run.sink.steps[2].details = [change(run.sink.steps[2].details[0])]
     problems = check(run.sink).problems
     assert any(re.search(said, x) for x in problems), problems
+
+
+def test_the_last_text_is_the_one_that_is_emitted() -> None:
+    run = toys.finished(session(samples=2))
+    last = run.sink.steps[-1]
+    last.details = [columns(last.details[0], outcome=["drawn"])]
+    problems = check(run.sink).problems
+    assert any("breaks first + k != samples" in x for x in problems)
+    assert any("it emitted" in x for x in problems), problems
 
 
 def test_samplers_that_it_cannot_weigh_are_refused() -> None:

@@ -14,7 +14,8 @@ import toys
 
 from decodescope.engine import Session
 from decodescope.engine.trace import check
-from decodescope.engine.trace.details.drawn import MEASURES, Drawn, Text, distance, elected, likeness
+from decodescope.engine.trace.details.shapes import MatrixDetail, TallyDetail
+from decodescope.engine.trace.details.votes import MEASURES, distance, elect, likeness
 
 STOPS = [2, 7]
 HOT = ("temperature", {"temperature": 0.8})
@@ -49,9 +50,9 @@ def alike(a: list[int], b: list[int], measure: str) -> float:
     return 2 * precision * recall / (precision + recall) if shared else 0.0
 
 
-def vote_of(session: Session) -> Drawn:
-    vote = session.sink.steps[-1].drawn
-    assert vote is not None and vote.chosen is not None
+def vote_of(session: Session) -> TallyDetail:
+    vote = session.sink.steps[-1].detail("voted_texts")
+    assert isinstance(vote, TallyDetail)
     return vote
 
 
@@ -61,10 +62,12 @@ def test_the_text_is_that_of_the_most_votes_among_runs_of_their_own(measure: str
     for seed in range(0, 48, 6):
         made, texts = run(measure, seed=seed), [alone(seed + i) for i in range(6)]
         vote = vote_of(made)
-        assert [x.tokens for x in vote.texts] == texts and made.end.tokens == texts[vote.chosen]
+        chosen = vote.values["chosen"]
+        assert vote.columns["tokens"] == texts and made.end.tokens == texts[chosen]
         due = [sum(alike(a, b, measure) for b in texts) / 6 for a in texts]
-        assert vote.votes == pytest.approx(due) and max(due) == pytest.approx(due[vote.chosen])
-        assert np.allclose(vote.like, [[alike(a, b, measure) for b in texts] for a in texts])
+        assert vote.columns["votes"] == pytest.approx(due) and max(due) == pytest.approx(due[chosen])
+        like = made.sink.steps[-1].detail("likeness").numbers
+        assert np.allclose(like, [[alike(a, b, measure) for b in texts] for a in texts])
         assert check(made.sink).ok, str(check(made.sink))
         assert made.end.reason == ("stop_token" if made.end.tokens[-1] in STOPS else "max_new_tokens")
         others += made.end.tokens != texts[0]
@@ -79,33 +82,26 @@ def test_equal_or_not_gives_the_mode() -> None:
         if not rest or rest[0][1] < times:
             assert tuple(made.end.tokens) == first
             clear += 1
-        assert vote_of(made).votes[vote_of(made).chosen] == times / 6
+        vote = vote_of(made)
+        assert vote.columns["votes"][vote.values["chosen"]] == times / 6
     assert clear > 3, "the test needs texts that come more often than the others"
 
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_the_order_of_the_texts_decides_nothing(measure: str) -> None:
     """Ties too: two pairs of equal texts, and two texts of one log-probability."""
-    texts = [
-        Text([1, 2], -1.0, True),
-        Text([3, 4], -1.0, True),
-        Text([1, 2], -1.0, True),
-        Text([3, 4], -1.0, True),
-    ]
-    more = [Text([5, 6, 1], -0.5, True), Text([1, 5, 5, 4], -3.0, False)]
+    texts = [([1, 2], -1.0), ([3, 4], -1.0), ([1, 2], -1.0), ([3, 4], -1.0)]
+    more = [([5, 6, 1], -0.5), ([1, 5, 5, 4], -3.0)]
     for some in (texts, [*texts[:2], *more], more, [*texts[:3], more[1]]):
-        chosen = {tuple(some[elected(list(order), measure).chosen or 0].tokens) for order in [some]}
+        chosen = set()
         for order in permutations(some):
-            vote = elected(list(order), measure)  # type: ignore[arg-type] # a measure
-            chosen.add(tuple(vote.texts[vote.chosen or 0].tokens))
+            vote = elect(*zip(*order, strict=True), measure)
+            chosen.add(tuple(order[vote.chosen][0]))
         assert len(chosen) == 1
-    tie = elected(texts, "exact")
-    assert tie.votes == [0.5] * 4 and tie.texts[tie.chosen or 0].tokens == [1, 2], (
-        "of equal ones the first ids"
-    )
-    assert elected([texts[1], replace(texts[0], logp=-2.0)], "exact").chosen == 0, (
-        "of equal votes the likelier"
-    )
+    tie = elect([x for x, _ in texts], [-1.0] * 4, "exact")
+    assert tie.votes == [0.5] * 4 and tie.chosen == 0, "of equal ones the first ids"
+    assert tie.outcomes == ["chosen", "equal", "same", "equal"]
+    assert elect([[3, 4], [1, 2]], [-1.0, -2.0], "exact").chosen == 0, "of equal votes the likelier"
 
 
 @pytest.mark.parametrize("measure", MEASURES)
@@ -114,7 +110,7 @@ def test_one_text_is_that_of_plain_decoding(measure: str) -> None:
         assert run(measure, k=1, seed=seed).end.tokens == alone(seed)
     greedy = run(measure, sampler="greedy")
     assert greedy.end.tokens == toys.decode(toys.method(), count=12, stop_tokens=STOPS).end.tokens
-    assert vote_of(greedy).votes == [1.0] * 6
+    assert vote_of(greedy).columns["votes"] == [1.0] * 6
 
 
 def test_likeness_is_what_a_table_and_counting_give() -> None:
@@ -128,22 +124,87 @@ def test_likeness_is_what_a_table_and_counting_give() -> None:
             )
 
 
-CHANGES = [
-    (lambda x: replace(x, chosen=(x.chosen + 1) % 6), r"it chose text \d, and by the votes text \d is due"),
-    (lambda x: replace(x, votes=x.votes[::-1]), r"its votes are .* are due"),
-    (lambda x: replace(x, like=x.like * 0.5), r"not as like each other as it says"),
-    (lambda x: replace(x, like=None), r"not a vote and a row of likenesses for each of 6"),
-    (lambda x: replace(x, by="charm"), r"vote by 'charm', which this version does not know"),
-    (
-        lambda x: replace(x, texts=[replace(x.texts[0], tokens=[1]), *x.texts[1:]]),
+def columns(detail: TallyDetail, **more: Any) -> TallyDetail:
+    return replace(detail, columns={**detail.columns, **more})
+
+
+def values(detail: TallyDetail, **more: Any) -> TallyDetail:
+    return replace(detail, values={**detail.values, **more})
+
+
+TALLIES = {
+    "another text": (
+        lambda x: values(x, chosen=(x.values["chosen"] + 1) % 6),
+        r"it chose text \d, and by the votes text \d is due",
+    ),
+    "other votes": (lambda x: columns(x, votes=x.columns["votes"][::-1]), r"its votes are .* are due"),
+    "another token": (
+        lambda x: columns(x, tokens=[[1], *x.columns["tokens"][1:]]),
         r"not as like each other as it says",
     ),
-]
+    "another outcome": (
+        lambda x: columns(x, outcome=["fewer" if y == "chosen" else y for y in x.columns["outcome"]]),
+        r"its texts are .*, and by the votes",
+    ),
+    "a text of more": (
+        lambda x: values(x, same=5),
+        r"it counts 5 texts like the one that it chose, and there",
+    ),
+    "a text without tokens": (
+        lambda x: columns(x, tokens=[[], *x.columns["tokens"][1:]]),
+        r"row 1 of voted_texts breaks count\(tokens\) >= 1",
+    ),
+    "no votes": (lambda x: columns(x, votes=[None] * 6), r"lack tokens, logarithms or votes"),
+    "a logarithm of none": (lambda x: columns(x, logp=[0.5] * 6), r"breaks logp <= 0"),
+    "a word for tokens": (lambda x: columns(x, tokens=["ab"] * 6), r"must have a list in each row"),
+    "fewer texts": (
+        lambda x: replace(x, columns={name: y[:5] for name, y in x.columns.items()}),
+        r"likeness has 6 rows, where 5 are due",
+    ),
+}
+MATRICES = {
+    "half as like": (lambda x: replace(x, numbers=x.numbers * 0.5), r"not as like each other as it says"),
+    "no likeness": (lambda x: replace(x, numbers=None), r"likeness has 0 rows, where 6 are due"),
+    "more than like": (lambda x: replace(x, numbers=x.numbers * 2), r"is 2, outside of 0 to 1"),
+    "fewer columns": (lambda x: replace(x, numbers=x.numbers[:, :5]), r"has 5 columns, where 6 are due"),
+    "whole numbers": (lambda x: replace(x, numbers=x.numbers.astype(int)), r"where 2 of kind 'f' are due"),
+    "a mark": (lambda x: replace(x, marks=[[0, 0, "x"]]), r"has the mark 'x', which its declaration lacks"),
+    "a label": (lambda x: replace(x, rows={"x": [1] * 6}), r"the column 'x', which its declaration lacks"),
+}
 
 
-@pytest.mark.parametrize(("change", "said"), CHANGES)
-def test_a_vote_that_does_not_follow_is_told(change: Any, said: str) -> None:
-    made = next(x for x in (run("f1", seed=seed) for seed in range(9)) if len({*vote_of(x).votes}) == 6)
-    made.sink.steps[-1].drawn = change(vote_of(made))
+def clear() -> Session:
+    """A run whose six texts have different votes."""
+    return next(
+        x for x in (run("f1", seed=seed) for seed in range(9)) if len({*vote_of(x).columns["votes"]}) == 6
+    )
+
+
+@pytest.mark.parametrize("lie", [*TALLIES, *MATRICES])
+def test_a_vote_that_does_not_follow_is_told(lie: str) -> None:
+    made = clear()
+    tally, matrix = made.sink.steps[-1].details
+    assert isinstance(tally, TallyDetail) and isinstance(matrix, MatrixDetail)
+    change, said = TALLIES.get(lie) or MATRICES[lie]
+    changed = [change(tally), matrix] if lie in TALLIES else [tally, change(matrix)]
+    made.sink.steps[-1].details = changed
     problems = check(made.sink).problems
     assert any(re.search(said, x) for x in problems), problems
+
+
+def test_a_matrix_stands_beside_its_tally() -> None:
+    made = clear()
+    made.sink.steps[-1].details = made.sink.steps[-1].details[1:]
+    assert any("stands without 'voted_texts'" in x for x in check(made.sink).problems)
+
+
+def test_a_measure_that_nobody_knows_is_named() -> None:
+    made = clear()
+    made.sink.header.method["strategy"]["measure"] = "charm"
+    assert any("vote by 'charm', which this version does not know" in x for x in check(made.sink).problems)
+
+
+def test_counts_keep_neither_texts_nor_likeness() -> None:
+    method = toys.method(strategy=("consensus", {"samples": 3}), sampler=HOT)
+    brief = toys.decode(method, count=4, level="counts")
+    assert all(step.details is None for step in brief.sink.steps) and brief.end.tokens

@@ -17,7 +17,9 @@ from decodescope.engine import Session
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.details.spans import Spans, spans_problems
+from decodescope.engine.trace.checks.copies import sources
+from decodescope.engine.trace.details.shapes import MatrixDetail, TallyDetail
+from decodescope.engine.trace.records.events import Step
 from decodescope.lab import figure
 from decodescope.lab.decision.explain import explain
 
@@ -41,6 +43,26 @@ def extracted(
     report = check(session.sink)
     assert report.ok, str(report)
     return session
+
+
+def spans_of(step: Step) -> tuple[TallyDetail, np.ndarray]:
+    """The spans that a step lists, and the losses of all."""
+    listed, losses = step.details or (None, None)
+    assert isinstance(listed, TallyDetail) and isinstance(losses, MatrixDetail) and losses.numbers is not None
+    return listed, losses.numbers
+
+
+def answer_of(step: Step) -> tuple[int, int]:
+    """(first, tokens) of the answer, which is the first that is listed."""
+    row = spans_of(step)[0].row(0)
+    assert row["outcome"] == "answer"
+    return row["begin"], row["size"]
+
+
+def greedy_of(step: Step) -> dict[str, Any] | None:
+    """The greedy span; None: greedy decoding leaves the passage."""
+    listed, _ = spans_of(step)
+    return next((listed.row(k) for k in range(len(listed)) if listed.columns["greedy"][k]), None)
 
 
 @cache
@@ -82,11 +104,18 @@ def test_the_answer_is_the_best_of_all_spans_and_costs_what_the_formula_says(
         i = next(a for a in range(n) if prompt[a : a + k] == prompt[i : i + k])
         assert step.emitted == [*prompt[i : i + k], END] and session.end.reason == "stop_token"
         width = min(longest, n)
-        held = {(a, b + 1): step.spans.losses[a, b] for a in range(n) for b in range(width) if a + b < n}
-        assert held == pytest.approx(due, rel=1e-5) and np.isnan(step.spans.losses).sum() == n * width - len(
-            due
-        )
-        assert step.spans.best == [i, k] and step.spans.loss == pytest.approx(due[i, k], abs=1e-9)
+        listed, losses = spans_of(step)
+        held = {(a, b + 1): losses[a, b] for a in range(n) for b in range(width) if a + b < n}
+        assert held == pytest.approx(due, rel=1e-5) and np.isnan(losses).sum() == n * width - len(due)
+        assert answer_of(step) == (i, k) and listed.values["best"] == pytest.approx(due[i, k], abs=1e-9)
+        for a, b, nats in zip(*(listed.columns[x] for x in ("begin", "size", "loss")), strict=True):
+            assert nats == pytest.approx(due[a, b], abs=1e-9), "each that is listed has its own loss"
+        worth = sorted(x / (b + 1 if normal else 1) for (a, b), x in due.items())
+        told = [
+            x / (b + 1 if normal else 1)
+            for b, x in zip(listed.columns["size"], listed.columns["loss"], strict=True)
+        ]
+        assert sorted(told)[:8] == pytest.approx(worth[:8], rel=1e-5), "the best are listed"
         reads = [one for one in step.passes if one.tokens]
         assert len(reads) == 1 + math.ceil(n / chunk)
         assert sum(one.tokens for one in reads) == 1 + sum(min(longest, n - a) for a in range(n))
@@ -103,18 +132,19 @@ def test_greedy_decoding_s_answer_is_at_most_as_probable_where_it_is_a_span() ->
         answer = greedy[:-1] if greedy[-1] in ends else []
         places = [i for i in range(len(fitting)) if answer and fitting[i : i + len(answer)] == answer]
         session = extracted(fitting, stops=list(ends), longest=6)
-        told = session.sink.steps[0].spans
-        assert (told.greedy is not None) == bool(places), (
+        step = session.sink.steps[0]
+        told, greedy_span, begin = spans_of(step)[0].values, greedy_of(step), answer_of(step)
+        assert (greedy_span is not None) == bool(places), (
             "greedy decoding is followed through the rows that were read"
         )
-        if places:
-            assert told.greedy == [places[0], len(answer)]
-            assert told.greedy_loss == pytest.approx(loss(fitting, answer, ends), abs=1e-9)
-            assert told.gap >= -1e-9
+        if greedy_span is not None:
+            assert (greedy_span["begin"], greedy_span["size"]) == (places[0], len(answer))
+            assert greedy_span["loss"] == pytest.approx(loss(fitting, answer, ends), abs=1e-9)
+            assert told["gap"] >= -1e-9
             spans += 1
-            worse += told.gap > 1e-6
-        own = fitting[told.best[0] : sum(told.best)]
-        assert told.loss == pytest.approx(loss(fitting, own, ends), abs=1e-9), "ends are summed"
+            worse += told["gap"] > 1e-6
+        own = fitting[begin[0] : sum(begin)]
+        assert told["best"] == pytest.approx(loss(fitting, own, ends), abs=1e-9), "ends are summed"
         behind = laws((*fitting, *own), len(fitting))[-1]
         assert session.end.tokens[-1] == ends[int(behind[list(ends)].argmax())], (
             "and the likeliest is written"
@@ -131,10 +161,11 @@ def test_the_passage_stands_between_two_texts_and_the_last_of_each_counts() -> N
         (dict(after="9", until="10"), range(6, 10)),
         (dict(after="1", until="6"), range(4, 7)),
     ):
-        spans = extracted(prompt, **knobs).sink.steps[0].spans
-        assert (spans.start, spans.count) == (passage.start, len(passage))
+        step = extracted(prompt, **knobs).sink.steps[0]
+        told = spans_of(step)[0].values
+        assert (told["start"], told["length"]) == (passage.start, len(passage))
         due = by_hand(prompt, passage, 16)
-        assert tuple(spans.best) == min(due, key=due.__getitem__)
+        assert answer_of(step) == min(due, key=due.__getitem__)
     for knobs, why in (
         (dict(until="10 9"), r"^exact_extract.until does not stand in the prompt: give what stands there\.$"),
         (
@@ -158,10 +189,11 @@ def test_letters_of_a_passage_that_a_token_holds_only_in_part_are_not_of_it() ->
     prompt = tokenizer.plain("One. Ann met Bo? Who:")
     made = toys.method(strategy=("exact_extract", dict(after=".", until="?", longest=4)))
     session = toys.finished(Session(big, made, prompt, max_new_tokens=20, stop_tokens=[bytewise.END]))
-    spans = session.sink.steps[0].spans
+    step = session.sink.steps[0]
+    told = spans_of(step)[0].values
     pieces = [tokenizer.bytes_of(x).decode() for x in prompt]
-    assert "".join(pieces[spans.start : spans.start + spans.count]).strip() == "Ann met Bo"
-    assert check(session.sink).ok and "".join(pieces[spans.start + spans.best[0] :]).strip()
+    assert "".join(pieces[told["start"] : told["start"] + told["length"]]).strip() == "Ann met Bo"
+    assert check(session.sink).ok and "".join(pieces[told["start"] + answer_of(step)[0] :]).strip()
 
 
 def test_what_ends_an_answer_need_not_end_the_text() -> None:
@@ -175,54 +207,186 @@ def test_what_ends_an_answer_need_not_end_the_text() -> None:
     )
     plain = extracted(toys.PROMPT, 20, [])
     assert (
-        plain.end.tokens == toys.greedy(WARM.decoder, toys.PROMPT, 20) and plain.sink.steps[0].spans is None
+        plain.end.tokens == toys.greedy(WARM.decoder, toys.PROMPT, 20) and plain.sink.steps[0].details is None
     )
 
 
 def test_no_span_holds_what_ends_texts_and_a_limit_bounds_it() -> None:
     prompt = [END if x == 5 else x for x in toys.PROMPT]
-    spans = extracted(prompt).sink.steps[0].spans
+    _, losses = spans_of(extracted(prompt).sink.steps[0])
     for i in range(len(prompt)):
         stop = next((k for k in range(i, len(prompt)) if prompt[k] == END), len(prompt))
-        assert np.isfinite(spans.losses[i]).sum() == stop - i
+        assert np.isfinite(losses[i]).sum() == stop - i
     none = extracted([END] * 4)
     assert none.end.tokens[0] == int(laws((END,) * 4, 4)[-1].argmax()), (
         "without a span the text is the model's own"
     )
     short = extracted(toys.PROMPT, 2, normal=True)
-    assert len(short.end.tokens) <= 2 and short.sink.steps[0].spans.losses.shape[1] == 2
+    assert len(short.end.tokens) <= 2 and spans_of(short.sink.steps[0])[1].shape[1] == 2
 
 
-def test_a_record_that_holds_another_answer_is_found_out() -> None:
-    session = extracted(toys.PROMPT, longest=4)
-    (step,), prompt = session.sink.steps, toys.PROMPT
-    knobs = session.header.method["strategy"]
-    assert not [*spans_problems(step.spans, step.emitted, prompt, knobs)]
-    i = step.spans.best[0]
-    worse = [(i + 1) % 8, 2]
-    losses = step.spans.losses
-    forged: list[tuple[Spans, list[int]]] = [
-        (step.spans, [*step.emitted[:-1], OTHER]),
-        (
-            replace(step.spans, best=worse, loss=float(losses[worse[0], 1])),
-            [*prompt[worse[0] : worse[0] + 2], END],
+def columns(detail: TallyDetail, **more: Any) -> TallyDetail:
+    return replace(detail, columns={**detail.columns, **more})
+
+
+def values(detail: Any, **more: Any) -> Any:
+    return replace(detail, values={**detail.values, **more})
+
+
+def only(detail: TallyDetail, *rows: int) -> TallyDetail:
+    return replace(
+        detail, columns={name: [column[k] for k in rows] for name, column in detail.columns.items()}
+    )
+
+
+TALLIES = {
+    "a worse answer": (
+        lambda x: values(
+            columns(only(x, 1, 0, *range(2, len(x))), outcome=x.columns["outcome"]),
+            own_begin=x.columns["begin"][1],
+            own_size=x.columns["size"][1],
+            best=x.columns["loss"][1],
         ),
-        (replace(step.spans, loss=step.spans.loss + 0.1), step.emitted),
-        (replace(step.spans, normal=True), step.emitted),
-        (replace(step.spans, greedy=[0, 1], greedy_loss=step.spans.loss - 1.0, losses=None), step.emitted),
-        (replace(step.spans, start=3), step.emitted),
-    ]
-    assert all([*spans_problems(spans, emitted, prompt, knobs)] for spans, emitted in forged)
+        "is worth",
+    ),
+    "another loss": (lambda x: values(x, best=x.values["best"] + 0.1), "breaks loss == best"),
+    "a loss of none": (
+        lambda x: columns(x, loss=[*x.columns["loss"][:-1], x.columns["loss"][-1] + 0.5]),
+        "among all spans",
+    ),
+    "one that is left out": (lambda x: only(x, *range(len(x) - 1)), "are the best"),
+    "another place of the passage": (lambda x: values(x, start=3), "in the prompt there stands"),
+    "a passage that is too long": (lambda x: values(x, length=99), "of a prompt of 13"),
+    "a passage of a share": (lambda x: values(x, length=2.5), "its passage has 2.5 tokens"),
+    "a passage far away": (lambda x: values(x, start=2**52), "of a prompt of 13"),
+    "another end": (lambda x: values(x, end=OTHER), "it emitted"),
+    "other tokens": (lambda x: columns(x, tokens=[[1]] * len(x)), "in the prompt there stands"),
+    "a place of a share": (lambda x: columns(x, begin=[0.5] * len(x)), "it lists no spans with a place"),
+    "a place outside": (lambda x: columns(x, begin=[2**40] * len(x)), "it names the span"),
+    "a place that is missing": (
+        lambda x: replace(x, columns={k: y for k, y in x.columns.items() if k != "begin"}),
+        "it lists no spans with a place",
+    ),
+    "two greedy spans": (lambda x: columns(x, greedy=[True, True, *x.columns["greedy"][2:]]), "greedy spans"),
+    "no list": (lambda x: only(x), "it lists no spans"),
+    "another size": (
+        lambda x: columns(x, size=[y + 1 for y in x.columns["size"]]),
+        "breaks size == count(tokens)",
+    ),
+    "an answer that has no better": (
+        lambda x: columns(x, outcome=[x.columns["outcome"][0], *["behind"] * (len(x) - 1)]),
+        "breaks normal == 1",
+    ),
+}
+MATRICES = {
+    "a lower loss elsewhere": (
+        lambda x: replace(x, numbers=x.numbers - np.eye(*x.numbers.shape) * 99),
+        "is worth",
+    ),
+    "other marks": (lambda x: replace(x, marks=[[9, 0, "answer"]]), "it marks"),
+    "a mark outside": (lambda x: replace(x, marks=[[99, 0, "answer"]]), "which it lacks"),
+    "a mark that is no word": (lambda x: replace(x, marks=[[0, 0, 1]]), "is not a row, a column and a word"),
+    "fewer rows": (lambda x: replace(x, numbers=x.numbers[:-1]), "entries, where 12 are due"),
+    "fewer columns": (lambda x: replace(x, numbers=x.numbers[:, :0], marks=[]), "rows and 0 columns"),
+    "no numbers of its kind": (
+        lambda x: replace(x, numbers=x.numbers.astype(complex)),
+        "of kind 'f' are due",
+    ),
+    "a label of none": (lambda x: replace(x, rows={"token": [99] * 13}), "outside the vocabulary"),
+    "another gap": (lambda x: values(x, gap=3.0), "its losses have the gap"),
+}
+
+
+@pytest.mark.parametrize("lie", [*TALLIES, *MATRICES])
+def test_a_record_that_holds_another_answer_is_found_out(lie: str) -> None:
+    trace = extracted(PROMPTS[2], longest=4).sink
+    listed, losses = trace.steps[0].details or ()
+    assert len(listed) > 4 and set(listed.columns["outcome"]) == {"answer", "less"}  # type: ignore[union-attr]
+    change, said = TALLIES.get(lie) or MATRICES[lie]
+    trace.steps[0].details = [change(listed), losses] if lie in TALLIES else [listed, change(losses)]
+    problems = check(trace).problems
+    assert any(said in x for x in problems), problems
+
+
+def test_what_a_step_emits_and_how_it_judges_must_fit_its_spans() -> None:
+    trace = extracted(PROMPTS[2], longest=4).sink
+    trace.header.method["strategy"]["normal"] = True
+    assert any("breaks normal == 0" in x for x in check(trace).problems)
+    begin, size = answer_of(trace.steps[0])
+    other = PROMPTS[2][begin + 1 : begin + 1 + size]
+    for emitted in ([*trace.steps[0].emitted[:-1], OTHER], [*other, END], trace.steps[0].emitted[:-2]):
+        trace = extracted(PROMPTS[2], longest=4).sink
+        trace.steps[0].emitted, trace.steps[0].origins = emitted, ["target"] * len(emitted)
+        problems = check(trace).problems
+        assert any("and listed_spans gives" in x or "breaks emitted >= size" in x for x in problems), problems
+
+
+def test_a_greedy_text_that_is_better_than_the_answer_is_found_out() -> None:
+    """Also where the losses of all spans were not kept."""
+    ends = [END, OTHER]
+    prompts = ([x if x not in ends else 0 for x in prompt] for prompt in toys.prompts(24, 30, seed=2))
+    traces = (extracted(prompt, stops=ends, longest=6).sink for prompt in prompts)
+    trace = next(x for x in traces if (greedy := greedy_of(x.steps[0])) and greedy["outcome"] == "less")
+    listed, losses = trace.steps[0].details or ()
+    assert isinstance(listed, TallyDetail) and isinstance(losses, MatrixDetail)
+    assert "the greedy text, from token" in str(explain(trace, 0)) and explain(trace, 0).agrees
+    assert [mark[2] for mark in losses.marks] == ["answer", "greedy"]
+    at = listed.columns["greedy"].index(True)
+    cheaper = [x - 99.0 if k == at else x for k, x in enumerate(listed.columns["loss"])]
+    lower = values(columns(listed, loss=cheaper), gap=cheaper[at] - listed.values["best"])
+    trace.steps[0].details = [lower, values(replace(losses, numbers=None), gap=lower.values["gap"])]
+    assert any("is 'less', with" in x for x in check(trace).problems)
+    trace.steps[0].details = [values(listed, gap=0.0), values(losses, gap=0.0)]
+    assert any("breaks gap == loss - best" in x for x in check(trace).problems)
+    trace.steps[0].details = [values(listed, gap=None), values(losses, gap=None)]
+    assert any("it lists 1 greedy spans" in x for x in check(trace).problems)
+
+
+def test_the_tokens_of_an_answer_are_copies_of_the_prompt() -> None:
+    trace = extracted(toys.PROMPT, longest=4).sink
+    begin, size = answer_of(trace.steps[0])
+    assert sources(trace.header, trace.steps[0]) == [*range(begin, begin + size), None]
+    listed = spans_of(trace.steps[0])[0]
+    for start in (-40, 0.5, 10**15):
+        listed.values["start"] = start
+        assert sources(trace.header, trace.steps[0]) in (
+            [],
+            [int(start) + begin + k for k in range(size)] + [None],
+        )
+        assert not check(trace).ok
+
+
+def test_a_text_that_stands_twice_is_as_probable_there() -> None:
+    """Its losses differ by rounding alone, so that neither place is called less probable."""
+    again = 0
+    for prompt in (toys.PROMPT, *PROMPTS[2:]):
+        trace = extracted(prompt, longest=4).sink
+        columns = spans_of(trace.steps[0])[0].columns
+        same = [k for k, x in enumerate(columns["tokens"]) if k and x == columns["tokens"][0]]
+        assert (
+            same == [k for k, x in enumerate(columns["outcome"]) if x == "equal"] and explain(trace, 0).agrees
+        )
+        assert ("as probable, from token" in str(explain(trace, 0))) == bool(same)
+        again += bool(same)
+    assert again, "the test needs an answer that stands twice"
 
 
 def test_it_is_told_and_drawn() -> None:
-    prompt = next(p for p in PROMPTS[2:] if extracted(p, stops=[END, 3, 5]).sink.steps[0].spans is not None)
+    prompt = next(p for p in PROMPTS[2:] if extracted(p, stops=[END, 3, 5]).sink.steps[0].details is not None)
     trace = extracted(prompt, longest=5).sink
-    spans, drawing = trace.steps[0].spans, figure(trace, "spans")
+    (_, losses), drawing = spans_of(trace.steps[0]), figure(trace, "matrix")
     shades, best = drawing.data[0], drawing.data[1]
-    assert np.allclose(np.array(shades.z, float), spans.losses, equal_nan=True)
-    assert ([*best.x], [*best.y]) == ([spans.best[1]], [spans.best[0] + 1])
+    assert np.allclose(np.array(shades.z, float), losses, equal_nan=True)
+    begin, size = answer_of(trace.steps[0])
+    assert ([*best.x], [*best.y], best.name) == ([size], [begin + 1], "answer")
+    assert (
+        shades.hovertemplate == "from token %{y}, %{customdata[0]}: %{x} tokens, %{z:.3f} nats<extra></extra>"
+    )
+    assert (
+        drawing.layout.title.text.startswith("Spans of a passage")
+        and drawing.layout.yaxis.title.text == "first token"
+    )
     told = explain(trace, 0)
     assert told.agrees and "the answer" in str(told)
-    with pytest.raises(ValueError, match="No step of this run keeps the spans"):
-        figure(toys.decode(count=2).sink, "spans")
+    with pytest.raises(ValueError, match="No step of this run keeps a matrix"):
+        figure(toys.decode(count=2).sink, "matrix")

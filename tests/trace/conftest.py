@@ -15,8 +15,7 @@ from decodescope.engine.session.method import Method
 from decodescope.engine.trace import End, Header, Prefill, Step, TraceWriter
 from decodescope.engine.trace.details.answered import Candidate, Candidates
 from decodescope.engine.trace.details.searched import Rollout, Search
-from decodescope.engine.trace.details.shapes import TallyDetail
-from decodescope.engine.trace.details.spans import Spans
+from decodescope.engine.trace.details.shapes import MatrixDetail, TallyDetail
 from decodescope.engine.trace.details.switched import Block, Switch
 from decodescope.engine.trace.records.choices import Choice
 from decodescope.engine.trace.records.events import (
@@ -24,7 +23,6 @@ from decodescope.engine.trace.records.events import (
     Begun,
     CacheChange,
     DraftTree,
-    Drawn,
     Ended,
     Environment,
     Exit,
@@ -34,7 +32,6 @@ from decodescope.engine.trace.records.events import (
     Fill,
     Iteration,
     Pass,
-    Text,
     Threads,
     Tops,
     Trials,
@@ -131,17 +128,15 @@ def everything_step(k: int, n: int) -> Step:
     step.choices, step.law = [choice] * len(step.emitted), {"gap": [0.5, 0.25]}
     answer = Candidate([4, 5], 0, [-0.5, -0.25], [0.75, 0.5], True)
     step.candidates = Candidates([answer], "votes", 1.0, 0.5, True, True, 3, 0, [1.0])
-    step.drawn = Drawn(0, 1, [Text([4, 5], -1.5, True)], "f1", 0, -0.5, np.ones((1, 1)), [1.0])
     step.notes = {"mass": 0.5, "prefixes": 3}
-    step.spans = Spans(
-        0, 2, 4, [0, 1], 0.5, [0, 2], 0.75, False, np.array([[0.5, 0.75], [2.0, np.nan]], "<f4")
-    )
     step.search = Search(
         [-1, 4], [-1, 0], ["", "stop_token"], [[4, 5], []], [[0.75, 0.25], []], [2, 1], [0.5, 0.5]
     )
     step.search.rollouts = [Rollout(1, [4], [True, False], 0)]
+    losses = np.array([[0.5, 0.75], [2.0, np.nan]], "<f4")
     step.details = [
-        TallyDetail("unit", {"token": [6, 7], "p": [0.5, None], "outcome": ["taken", "bar"]}, {"bar": 0.3})
+        TallyDetail("unit", {"token": [6, 7], "p": [0.5, None], "outcome": ["taken", "bar"]}, {"bar": 0.3}),
+        MatrixDetail("spans", losses, {"token": [4, 5]}, {"size": [1, 2]}, [[0, 1, "best"]], {"gap": None}),
     ]
     step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
     step.fill = Fill(

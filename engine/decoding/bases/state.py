@@ -10,10 +10,8 @@ from torch import Tensor
 
 from decodescope.engine.core.activity import Activity
 from decodescope.engine.trace.details.answered import Candidates
-from decodescope.engine.trace.details.drawn import Drawn
 from decodescope.engine.trace.details.searched import Search
 from decodescope.engine.trace.details.shapes import Detail
-from decodescope.engine.trace.details.spans import Spans
 from decodescope.engine.trace.details.switched import Switch
 from decodescope.engine.trace.details.threads import Threads
 from decodescope.engine.trace.records.choices import Choice
@@ -166,11 +164,9 @@ class Move:
     details: list[Detail] | None = None
     iteration: Iteration | None = None
     fill: Fill | None = None
-    spans: Spans | None = None
     search: Search | None = None
     switch: Switch | None = None
     candidates: Candidates | None = None
     choices: list[Choice] | None = None
-    drawn: Drawn | None = None
     notes: dict[str, Any] | None = None
     sampler_state: Any = field(default=None)

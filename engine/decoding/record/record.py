@@ -447,10 +447,6 @@ def _taken(step: Step, move: Move) -> list[int]:
         shown += move.fill.ids
     step.switch, step.candidates, step.choices = move.switch, move.candidates, move.choices
     step.notes = move.notes
-    if move.drawn is not None:
-        step.drawn = move.drawn
-        shown += [token for text in move.drawn.texts for token in text.tokens]
-    step.spans = move.spans
     if move.search is not None:
         step.search = move.search
         shown += move.search.ids

@@ -15,12 +15,70 @@ from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.trace.details.drawn import Drawn, Text
+from decodescope.engine.trace.details.declarations import (
+    DetailColumn,
+    Outcome,
+    Relation,
+    Sentence,
+    TallyForm,
+)
+from decodescope.engine.trace.details.shapes import TallyDetail
 from decodescope.engine.trace.records.events import EndReason
 
 from .shared.prefixes import Prefixes, parted
 
 SHOWN = 8  # tokens of a law that are told
+WORDS = [Sentence("{count(tokens)} tokens"), Sentence("cut at the limit", given={"ended": False})]
+DRAWN = TallyForm(
+    title="A text drawn",
+    number="ln p, the model's",
+    value="logp",
+    says=[
+        Sentence("text {first + rows} of {samples} drawn, the run's text", where="first + rows == samples"),
+        Sentence("text {first + rows} of {samples} drawn, the last is the run's"),
+    ],
+    row=[Sentence("{tokens}")],
+    outcomes={
+        "chosen": Outcome(
+            True,
+            "",
+            [Sentence("the run's text"), *WORDS],
+            [Relation("first + k == samples"), Relation("emitted == count(tokens)")],
+        ),
+        "drawn": Outcome(
+            True,
+            "",
+            [Sentence("drawn"), *WORDS],
+            [Relation("first + k != samples"), Relation("emitted == 0")],
+        ),
+    },
+    lines=[
+        Sentence(
+            "By all texts so far the grammar has at most {exp(bound)} of the model's mass.",
+            where="bound >= -300",
+        ),
+        Sentence(
+            "By all texts so far the grammar has at most exp({bound:1}) of the model's mass.",
+            where="max(bound, -300) != bound",
+        ),
+        Sentence(
+            "A token is weighed by what of its mass may still be allowed behind it, as far as that was read."
+        ),
+    ],
+    columns=[
+        DetailColumn("tokens", "tokens"),
+        DetailColumn("logp", "number"),
+        DetailColumn("ended", "number"),
+        DetailColumn("outcome", "text"),
+    ],
+    values=[DetailColumn("first", "number"), DetailColumn("bound", "number")],
+    order=["drawn|chosen"],
+    relations=[Relation("logp <= 0"), Relation("count(tokens) >= 1")],
+    totals=[Relation("first >= 0"), Relation("bound <= 0")],
+    emits="tokens",
+    emitting=["chosen"],
+    check="drawn_texts",
+)
 
 
 @component
@@ -56,6 +114,7 @@ class Aligned(Strategy):
     uses = frozenset({"context", "sampler"})
     lossless = False
     changes = "tokens are weighed by what the grammar allows behind them"
+    details: ClassVar = {"drawn_texts": DRAWN}
     tells: ClassVar[dict[str, Note]] = {
         "mass": Note("series", "mass of the grammar", "", "at most, by what was seen: c~ of the prompt"),
         "log_mass": Note(
@@ -94,7 +153,7 @@ class Aligned(Strategy):
         clock = s.target.executor
         started, before = clock.mark(), len(seen)
         chance = s.chance if seen.texts == 0 else Chance(s.chance.seed + seen.texts)
-        text, end, number = self._text(s, seen, chance)
+        tokens, logp, end, number = self._text(s, seen, chance)
         verified = clock.mark()
         seen.settle(number)
         s.target.truncate(s.prompt - 1)
@@ -102,15 +161,20 @@ class Aligned(Strategy):
         seen.texts += 1
         last = seen.texts == self.samples
         bound = min(0.0, seen.bounds[0])
-        record = Drawn(seen.texts - 1, self.samples, [text], chosen=0 if last else None, bound=bound)
+        columns: dict[str, list[Any]] = {"tokens": [tokens], "logp": [logp], "ended": [end == "stop_token"]}
+        columns["outcome"] = ["chosen" if last else "drawn"]
+        text = TallyDetail("drawn_texts", columns, {"first": seen.texts - 1, "bound": bound})
         notes = self._notes(s, seen, len(seen) - before)
-        emitted = list(text.tokens) if last else []
+        emitted = list(tokens) if last else []
         s.tokens += emitted
-        more = {"drawn": record, "notes": notes, "sampler_state": s.sampler_state}
+        more = {"details": [text], "notes": notes, "sampler_state": s.sampler_state}
         return moved(s, emitted, end if last else None, started, verified, **more)
 
-    def _text(self, s: State, seen: Prefixes, chance: Chance) -> tuple[Text, EndReason | None, int]:
-        """One text, why it ends, and the number of its longest prefix that is known, which is all of it but the last token."""
+    def _text(
+        self, s: State, seen: Prefixes, chance: Chance
+    ) -> tuple[list[int], float, EndReason | None, int]:
+        """The tokens of one text, the logarithm of the model's probability, why it ends, and the number of its longest prefix
+        that is known, which is all of it but the last token."""
         between, end = s.between(s.target.name), cast(EndReason | None, None)
         tokens = list[int]()
         logp = 0.0
@@ -127,7 +191,7 @@ class Aligned(Strategy):
             logp += float(seen.alone(number)[place])
             end = "stop_token" if s.stop.at(tokens, [token]) is not None else s.filled(len(tokens) + 1)
             tokens.append(token)
-        return Text(tokens, min(0.0, logp), end == "stop_token"), end, number
+        return tokens, min(0.0, logp), end, number
 
     def _read(self, s: State, seen: Prefixes, tokens: list[int], above: int, place: int) -> int:
         """Read the text so far, whatever of it the cache does not hold, and enter what may follow; its number."""

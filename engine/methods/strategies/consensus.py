@@ -2,16 +2,101 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, ClassVar
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.decoding.record.plain_move import moved
-from decodescope.engine.trace.details.drawn import MEASURES, By, Text, elected
+from decodescope.engine.trace.details.declarations import (
+    DetailColumn,
+    MatrixForm,
+    Outcome,
+    Relation,
+    Sentence,
+    TallyForm,
+)
+from decodescope.engine.trace.details.shapes import MatrixDetail, TallyDetail
+from decodescope.engine.trace.details.votes import MEASURES, elect
 from decodescope.engine.trace.records.events import EndReason
 
 from .shared.drawing import Drawing
+
+WORDS = [Sentence("ln p {logp:2}"), Sentence("cut at the limit", given={"ended": False})]
+MEAN = "A text's votes are its mean likeness to all, itself among them."
+SHADES = (
+    "Shade: how like two texts are, from 0 to 1, by {}; a row a text, columns in the same order. Bars: votes."
+)
+VOTED = TallyForm(
+    title="A vote of texts",
+    number="votes",
+    bar="the most",
+    value="votes",
+    says=[Sentence("text {chosen + 1} of {rows} has the most votes")],
+    row=[Sentence("{tokens}")],
+    outcomes={
+        "chosen": Outcome(
+            True,
+            "most",
+            [Sentence("the run's text"), *WORDS],
+            [
+                Relation("k == chosen + 1"),
+                Relation("votes == most"),
+                Relation("emitted == count(tokens)"),
+            ],
+        ),
+        "same": Outcome(True, "most", [Sentence("the same text"), *WORDS]),
+        "equal": Outcome(True, "most", [Sentence("as many, less likely"), *WORDS]),
+        "fewer": Outcome(False, "most", [Sentence("fewer"), *WORDS]),
+    },
+    lines=[
+        Sentence(
+            f"Texts vote for their equals, so the most frequent one wins. {MEAN}", given={"measure": "exact"}
+        ),
+        Sentence(
+            f"Texts vote for each other by the tokens that they have in common, whatever their order. {MEAN}",
+            given={"measure": "f1"},
+        ),
+        Sentence(
+            f"Texts vote for each other by the edits between them, as a part of the longer one. {MEAN}",
+            given={"measure": "edit"},
+        ),
+        Sentence(
+            "{same} of {rows} are this text. Of equal votes the likelier text counts, then the one with the first ids."
+        ),
+    ],
+    columns=[
+        DetailColumn("tokens", "tokens"),
+        DetailColumn("logp", "number"),
+        DetailColumn("ended", "number"),
+        DetailColumn("votes", "number"),
+        DetailColumn("outcome", "text"),
+    ],
+    values=[DetailColumn("chosen", "number"), DetailColumn("most", "number"), DetailColumn("same", "number")],
+    relations=[Relation("logp <= 0"), Relation("count(tokens) >= 1")],
+    totals=[Relation("rows == samples")],
+    emits="tokens",
+    emitting=["chosen"],
+    at="chosen + 1",
+    check="text_vote",
+)
+LIKENESS = MatrixForm(
+    title="Texts that voted",
+    caption=[Sentence(", by the measure {measure}")],
+    number="likeness",
+    across="text",
+    scale=[0.0, 1.0],
+    cell=[Sentence("Text {row} and text {column} are {value:3} alike.")],
+    row=[Sentence("Text {k} has {votes:3} votes, its mean likeness to all {rows}.")],
+    lines=[
+        Sentence(SHADES.format("equality"), given={"measure": "exact"}),
+        Sentence(SHADES.format("{measure}"), given={"measure": ["f1", "edit"]}),
+    ],
+    hover="{row_text}\n{column_text}\n{value:3} alike",
+    rows_of="voted_texts",
+    square=True,
+    sort="votes",
+)
 
 
 @component
@@ -42,6 +127,7 @@ class Consensus(Strategy):
     uses = frozenset({"context", "sampler"})
     lossless = False
     changes = "of several texts the one that is most like all is kept"
+    details: ClassVar = {"voted_texts": VOTED, "likeness": LIKENESS}
 
     samples: int = param(8, low=1, high=64, unit="texts", help="k, texts that are drawn and vote")
     measure: str = param(
@@ -59,10 +145,14 @@ class Consensus(Strategy):
         end: EndReason | None = s.filled(written + 1)
         if end is None and drawing.alive:
             return moved(s, [], None, started, verified, beams=record, sampler_state=before)
-        texts = [Text(x.tokens, min(0.0, x.score), x.stopped) for x in drawing.every]
-        vote = elected(texts, cast(By, self.measure))
-        assert vote.chosen is not None
-        emitted = list(texts[vote.chosen].tokens)
-        end = "stop_token" if texts[vote.chosen].ended else end
+        texts, logp = [x.tokens for x in drawing.every], [min(0.0, x.score) for x in drawing.every]
+        vote = elect(texts, logp, self.measure)
+        emitted = list(texts[vote.chosen])
+        end = "stop_token" if drawing.every[vote.chosen].stopped else end
         s.tokens += emitted
-        return moved(s, emitted, end, started, verified, drawn=vote, sampler_state=before)
+        columns: dict[str, list[Any]] = {"tokens": texts, "logp": logp, "votes": vote.votes}
+        columns |= {"ended": [x.stopped for x in drawing.every], "outcome": vote.outcomes}
+        values = {"chosen": vote.chosen, "most": vote.votes[vote.chosen]}
+        values["same"] = 1 + vote.outcomes.count("same")
+        details = [TallyDetail("voted_texts", columns, values), MatrixDetail("likeness", vote.like)]
+        return moved(s, emitted, end, started, verified, details=details, sampler_state=before)

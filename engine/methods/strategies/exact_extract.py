@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,13 +14,132 @@ from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.trace.details.spans import MOST, Spans, ranked
+from decodescope.engine.trace.details.declarations import (
+    DetailColumn,
+    MatrixForm,
+    MatrixMark,
+    Outcome,
+    Relation,
+    Sentence,
+    TallyForm,
+)
+from decodescope.engine.trace.details.shapes import MatrixDetail, TallyDetail
+from decodescope.engine.trace.details.spans import BEST, MOST, rank_spans
 
 from .shared.passage import passage_of
 from .shared.suffixes import Suffixes
 from .shared.written import token_of
 
 LONGEST = 400  # characters of what stands around a passage
+FATE = [
+    Sentence("less probable", given={"greedy": False}),
+    Sentence("the greedy text", given={"greedy": True}),
+    Sentence("from token {begin + 1} on"),
+]
+WRITTEN = "Of all spans of the passage the one is written {}, its end counted."
+SPANS = TallyForm(
+    title="The most probable span",
+    number="ln p",
+    bar="ln p of the best",
+    value="-loss",
+    says=[Sentence("{own_size} of {length} tokens, from token {own_begin + 1} on")],
+    row=[Sentence("{tokens}"), Sentence("tokens {begin + 1} to {begin + size}")],
+    outcomes={
+        "answer": Outcome(
+            True,
+            "",
+            [Sentence("the answer"), Sentence("the greedy text", given={"greedy": True})],
+            [
+                Relation("begin == own_begin"),
+                Relation("size == own_size"),
+                Relation("loss == best"),
+                Relation("emitted >= size"),
+            ],
+        ),
+        "equal": Outcome(
+            True,
+            "",
+            [
+                Sentence("as probable"),
+                Sentence("the greedy text", given={"greedy": True}),
+                Sentence("from token {begin + 1} on"),
+            ],
+            [Relation("loss == best", 1e-5)],
+        ),
+        "less": Outcome(False, "-best", FATE, [Relation("normal == 0")]),
+        "behind": Outcome(True, "", FATE, [Relation("normal == 1")]),
+    },
+    lines=[
+        Sentence(WRITTEN.format("that is the most probable"), given={"normal": False}),
+        Sentence(WRITTEN.format("whose tokens are the most probable on average"), given={"normal": True}),
+        Sentence("Greedy decoding leaves the passage.", given={"gap": None}),
+        Sentence("Greedy: {gap:3} nats behind."),
+    ],
+    columns=[
+        DetailColumn("begin", "number"),
+        DetailColumn("size", "number"),
+        DetailColumn("tokens", "tokens"),
+        DetailColumn("loss", "number"),
+        DetailColumn("greedy", "number"),
+        DetailColumn("outcome", "text"),
+    ],
+    values=[
+        DetailColumn("start", "number"),
+        DetailColumn("length", "number"),
+        DetailColumn("own_begin", "number"),
+        DetailColumn("own_size", "number"),
+        DetailColumn("best", "number"),
+        DetailColumn("gap", "number"),
+        DetailColumn("end", "token"),
+    ],
+    order=["answer", "equal|less|behind*"],
+    relations=[
+        Relation("size == count(tokens)"),
+        Relation("gap == loss - best", given={"greedy": True}),
+    ],
+    emits="tokens",
+    emitting=["answer"],
+    closes="end",
+    source="start + begin",
+    check="spans",
+)
+LOSSES = MatrixForm(
+    title="Spans of a passage",
+    caption=[Sentence(", the greedy one {gap:3} nats behind")],
+    number="nats",
+    label="nats of every span: down where it begins, across how many tokens it has",
+    down="first token",
+    across="tokens",
+    rows=[DetailColumn("token", "token")],
+    values=[DetailColumn("gap", "number")],
+    side="token",
+    judged="value / (1 + normal * column)",
+    strong="low",
+    reach="column",
+    cell=[
+        Sentence("“{token}”: "),
+        Sentence("token {row}", where="column == 1"),
+        Sentence("tokens {row} to {row + column - 1}", where="column != 1"),
+        Sentence(" of the passage, {value:3} nats"),
+        Sentence(", {judged:3} a token", given={"normal": True}),
+        Sentence(", {rank} of {cells:n} spans", where="cells != 1"),
+        Sentence(", {rank} of {cells} span", where="cells == 1"),
+        Sentence("; the answer", where="answer == 1"),
+        Sentence("; the greedy text", where="greedy == 1"),
+        Sentence("."),
+    ],
+    lines=[
+        Sentence("The stronger a shade, the likelier."),
+        Sentence("Framed: the answer; greedy decoding leaves the passage.", given={"greedy_at": None}),
+        Sentence("Framed: the answer, which is the greedy text too.", where="greedy_at == answer_at"),
+        Sentence("Framed: the answer; dashed: the greedy text.", where="greedy_at != answer_at"),
+        Sentence("Down: where a span begins; across: its tokens."),
+    ],
+    hover="from token {row}, {token}: {column} tokens, {value:3} nats",
+    marks={"answer": MatrixMark("accept", "answer"), "greedy": MatrixMark("reject", "greedy")},
+    cells_of="listed_spans",
+    at=["begin + 1", "size"],
+)
 
 
 @component
@@ -52,6 +173,7 @@ class ExactExtract(Strategy):
     source = "Castel et al. 2022, arXiv:2108.05857; ocastel/exact-extract, src/decoding/exact_extract.py"
     lossless = False
     changes = "the answer is the most probable span of the passage"
+    details: ClassVar = {"listed_spans": SPANS, "span_losses": LOSSES}
 
     after: str = param(
         "", lines=True, most=LONGEST, help="the passage begins behind this; empty: with the prompt"
@@ -81,11 +203,11 @@ class ExactExtract(Strategy):
         if spans is None:
             emitted, shown = [int(logits.argmax())], logits[None]
         else:
-            first = spans.start + spans.best[0]
-            emitted, shown = [*s.tokens[first : first + spans.best[1]], spans.end], None
+            listed = spans[0]
+            emitted, shown = [*listed.columns["tokens"][0], listed.values["end"]], None
         count, end = s.cut(emitted)
         s.tokens += emitted[:count]
-        return moved(s, emitted[:count], end, started, verified, logits=shown, spans=spans)
+        return moved(s, emitted[:count], end, started, verified, logits=shown, details=spans and [*spans])
 
     def _further(self, s: State) -> Tensor:
         """Read what the target has not read of the text: logits [V] behind it."""
@@ -96,30 +218,59 @@ class ExactExtract(Strategy):
         s.target.commit(list(range(len(fresh))))
         return logits[0, -1]
 
-    def _spans(self, s: State, logits: Tensor, start: int, stop: int, ends: frozenset[int]) -> Spans | None:
-        """The passage's spans, by logits [V] behind the prompt; None: it has none."""
+    def _spans(
+        self, s: State, logits: Tensor, start: int, stop: int, ends: frozenset[int]
+    ) -> tuple[TallyDetail, MatrixDetail] | None:
+        """The passage's spans, by logits [V] behind the prompt: a list of the best, and the losses of all; None: it has
+        none."""
         passage = s.tokens[start:stop]
         read = self._read(s, logits, passage, ends)
-        best = next(iter(ranked(read.losses, self.normal, 1)), None)
+        best = next(iter(rank_spans(read.losses, self.normal, 1)), None)
         if best is None:
             return None
         # of places with the same text, which differ by rounding, the first
         answer = passage[best[0] : sum(best)]
         best = (next(i for i in range(best[0] + 1) if passage[i : i + best[1]] == answer), best[1])
         greedy = read.greedy(int(logits.argmax()), passage, ends)
-        losses = [None if x is None else float(read.losses[x[0], x[1] - 1]) for x in (best, greedy)]
-        assert losses[0] is not None
-        return Spans(
-            start,
-            len(passage),
-            int(read.closes[best[0], best[1] - 1]),
-            [*best],
-            losses[0],
-            None if greedy is None else [*greedy],
-            losses[1],
-            self.normal,
-            read.losses.astype(np.float32) if read.losses.size <= MOST else None,
+        kept = read.losses.astype(np.float32)
+        places = [best, *rank_spans(kept, self.normal, BEST), *([] if greedy is None else [greedy])]
+        listed = self._listed(read.losses, [*dict.fromkeys(places)], greedy, passage)
+        gap = None if greedy is None else float(read.losses[greedy[0], greedy[1] - 1]) - listed.values["best"]
+        end = int(read.closes[best[0], best[1] - 1])
+        listed.values |= {"start": start, "length": len(passage), "gap": gap, "end": end}
+        marks = [[best[0], best[1] - 1, "answer"]]
+        marks += [] if greedy is None else [[greedy[0], greedy[1] - 1, "greedy"]]
+        every = MatrixDetail(
+            "span_losses", kept if kept.size <= MOST else None, {"token": passage}, {}, marks, {"gap": gap}
         )
+        return listed, every
+
+    def _listed(
+        self,
+        losses: np.ndarray,
+        places: list[tuple[int, int]],
+        greedy: tuple[int, int] | None,
+        passage: list[int],
+    ) -> TallyDetail:
+        """The spans that are listed, by losses [n, T] and (first, tokens) of each, the answer first."""
+        tokens = [passage[first : first + size] for first, size in places]
+        loss = [float(losses[first, size - 1]) for first, size in places]
+        outcomes = ["answer"]
+        for ids, nats in zip(tokens[1:], loss[1:], strict=True):
+            if ids == tokens[0] or (nats <= loss[0] and not self.normal):
+                outcomes.append("equal")
+            else:
+                outcomes.append("behind" if self.normal else "less")
+        columns: dict[str, list[Any]] = {
+            "begin": [first for first, _ in places],
+            "size": [size for _, size in places],
+            "tokens": tokens,
+            "loss": loss,
+            "greedy": [place == greedy for place in places],
+            "outcome": outcomes,
+        }
+        values = {"own_begin": places[0][0], "own_size": places[0][1], "best": loss[0]}
+        return TallyDetail("listed_spans", columns, values)
 
     def _read(self, s: State, logits: Tensor, passage: list[int], ends: frozenset[int]) -> Suffixes:
         """Read every suffix behind the prompt, `chunk` in a pass, whose rows go again."""

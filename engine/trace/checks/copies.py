@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from decodescope.engine.core.note import PLACE
 
+from ..details.declarations import TallyForm
 from ..records.events import Header, Prefill, Step
+from .details import reading
 from .notes import told
 
 
@@ -26,11 +28,12 @@ def copied(header: Header, step: Step) -> list[int | None]:
 def sources(header: Header, step: Step) -> list[int | None]:
     """The same of each token that a step emitted; those of an answer that is a span of the prompt among them."""
     places: list[int | None] = []
-    if step.spans is not None:
-        first = step.spans.start + step.spans.best[0]
-        places = [*range(first, first + step.spans.best[1])]
-    elif by := copied(header, step):
+    if by := copied(header, step):
         places = [by[node] for node in step.path or []]
+    for detail in step.details or ():
+        form = header.details.get(detail.name)
+        if isinstance(form, TallyForm) and form.source and (read := reading(header, step, detail)):
+            places = [place for index in read.emitting for place in read.sources(index)]
     known = places[: len(step.emitted)]
     return known + [None] * (len(step.emitted) - len(known)) if any(x is not None for x in known) else []
 

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..details.declarations import Form, TallyForm
-from ..details.shapes import Detail, TallyDetail
+from ..details.declarations import Form, MatrixForm, TallyForm
+from ..details.matrix import MatrixReading, matrix_problems
+from ..details.shapes import Detail, MatrixDetail, TallyDetail
 from ..details.tally import TallyReading, tally_problems
 from ..encoding.forks import method_at
 from ..records.events import Header, Step
@@ -21,8 +22,8 @@ CHECKS: dict[str, Check] = {
     "edits": edits_problems,
     "joint_texts": joint_problems,
 }
-# checks that follow a run over its steps and stand in `check.py`
-OVER_STEPS: frozenset[str] = frozenset({"labels", "lines"})
+# checks that follow a run over its steps, or need its prompt, and stand in `check.py`
+OVER_STEPS: frozenset[str] = frozenset({"drawn_texts", "labels", "lines", "spans", "text_vote"})
 
 
 def knobs_of(header: Header, step: int, form: Form) -> Mapping[str, Any]:
@@ -46,6 +47,33 @@ def reading(
     return TallyReading(detail, form, knobs_of(header, step.step, form), step.emitted, text)
 
 
+def matrix_reading(
+    header: Header, step: Step, detail: Detail, text: Callable[[Sequence[int]], str] | None = None
+) -> MatrixReading | None:
+    """The same of a matrix."""
+    form = header.details.get(detail.name)
+    if not isinstance(detail, MatrixDetail) or not isinstance(form, MatrixForm):
+        return None
+    return MatrixReading(detail, form, knobs_of(header, step.step, form), step.emitted, text)
+
+
+def tally_named(
+    header: Header, step: Step, name: str, text: Callable[[Sequence[int]], str] | None = None
+) -> TallyReading | None:
+    """The first tally of that name; None where the step has none that the header declares."""
+    tallies = (reading(header, step, x, text) for x in step.details or () if x.name == name)
+    return next(filter(None, tallies), None)
+
+
+def _miscopied(read: TallyReading, header: Header) -> Iterator[str]:
+    """Whether the tokens that a step emitted stand in the prompt where the tally says that they are copied from."""
+    for index in read.emitting if read.form.source else []:
+        places, tokens = read.sources(index), read.tokens(index)
+        stand = [None if x is None or x >= len(header.prompt) else int(header.prompt[x]) for x in places]
+        if stand != tokens:
+            yield f"row {index + 1} of {read.detail.name} holds {tokens}, and in the prompt there stands {stand}"
+
+
 def details_problems(header: Header, step: Step, counts: Counter[str]) -> Iterator[str]:
     """What is wrong with the details of a step, a phrase each; enters what was derived again into `counts`."""
     for detail in step.details or ():
@@ -55,6 +83,9 @@ def details_problems(header: Header, step: Step, counts: Counter[str]) -> Iterat
             continue
         if (read := reading(header, step, detail)) is not None:
             yield from tally_problems(read, step.emitted)
+            yield from _miscopied(read, header)
+        if (matrix := matrix_reading(header, step, detail)) is not None:
+            yield from matrix_problems(matrix)
         if form.check in CHECKS:
             yield from CHECKS[form.check](detail, step, knobs_of(header, step.step, form))
         elif form.check and form.check not in OVER_STEPS:

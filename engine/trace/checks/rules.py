@@ -12,9 +12,7 @@ from decodescope.engine.core.exactness import VALUES
 from ..details.answered import consistent_candidates
 from ..details.consistency import consistent_details, consistent_forms
 from ..details.declarations import Form
-from ..details.drawn import consistent_drawn
 from ..details.searched import consistent_search
-from ..details.spans import consistent_spans
 from ..details.switched import consistent_switch
 from ..details.threads import consistent_threads
 from ..encoding.versions import check_schema
@@ -161,8 +159,6 @@ def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form
     consistent_switch(step.switch, vocab)
     consistent_environment(step.environment)
     consistent_candidates(step.candidates, vocab)
-    consistent_drawn(step.drawn, vocab)
-    consistent_spans(step.spans, vocab)
     consistent_search(step.search, vocab)
     consistent_choices(step.choices, len(step.emitted), vocab)
     if step.iteration is not None:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from ..values.formula import FormulaError, formula, relation, sentence
+from ..values.formula import FormulaError, formula, names_in, relation, sentence
 from ..values.limits import TraceError
 from ..values.numbers import known, lengths, shaped
-from .declarations import ColumnType, DetailColumn, DetailLevel, Form, MatrixForm, TallyForm
+from .declarations import (
+    ColumnType,
+    DetailColumn,
+    DetailLevel,
+    Form,
+    MarkStatus,
+    MatrixForm,
+    ScaleEnd,
+    TallyForm,
+)
 from .shapes import Detail, MatrixDetail, TallyDetail, TreeDetail
 
 MOST_FORMS = 64  # declarations of a header
 MOST_DETAILS = 64  # of a step
 MOST_NAMES = 32  # columns, values, outcomes or sentences of a declaration
+MOST_MARKS = 1024  # of a matrix
 NAME = 64  # characters of a name
 _TYPES: dict[str, frozenset[type]] = {
     "text": frozenset([str]),
@@ -43,6 +54,8 @@ def consistent_forms(forms: Mapping[str, Form]) -> None:
             raise TraceError(f"{where}: {str(error).rstrip('.')}") from None
         if isinstance(form, TallyForm):
             _tally_form(form, where)
+        if isinstance(form, MatrixForm):
+            _matrix_form(form, where, forms)
 
 
 def _column(column: DetailColumn, where: str) -> None:
@@ -61,11 +74,52 @@ def _tally_form(form: TallyForm, where: str) -> None:
     types = {x.name: x.type for x in form.columns}
     if form.emits and types.get(form.emits) not in ("token", "tokens"):
         raise TraceError(f"{where} emits {form.emits[:20]!r}, which is no column of tokens")
+    if not set(form.emitting) <= form.outcomes.keys():
+        raise TraceError(f"{where} emits rows of an outcome that it lacks")
+    if form.closes and form.closes not in {x.name for x in form.values if x.type == "token"}:
+        raise TraceError(f"{where} closes with {form.closes[:20]!r}, which is no value of a token")
     if form.outcomes and types.get("outcome") != "text":
         raise TraceError(f"{where} has outcomes, and no text column 'outcome'")
     for part in form.order:
         if not part or not set(part.rstrip("*?").split("|")) <= form.outcomes.keys():
             raise TraceError(f"{where} orders {part[:20]!r}, which is no outcome")
+
+
+def _matrix_form(form: MatrixForm, where: str, forms: Mapping[str, Form]) -> None:
+    parts = form.rows, form.columns, form.values, form.marks, [*form.sentences()]
+    if any(len(part) > 4 * MOST_NAMES for part in parts):
+        raise TraceError(f"{where} has more than {4 * MOST_NAMES} labels, marks or sentences")
+    if form.strong not in get_args(ScaleEnd) or form.level not in get_args(DetailLevel):
+        raise TraceError(f"{where} is strong at {form.strong[:20]!r} and kept from {form.level[:20]!r}")
+    if wrong := [x.status for x in form.marks.values() if x.status not in get_args(MarkStatus)]:
+        raise TraceError(f"{where} has a mark of the status {wrong[0][:20]!r}")
+    if form.scale and not (
+        len(form.scale) == 2 and all(map(math.isfinite, form.scale)) and form.scale[0] < form.scale[1]
+    ):
+        raise TraceError(f"{where} has a scale that is not two numbers, the lower one first")
+    for label, labels in ((form.side, form.rows), (form.head, form.columns)):
+        if label and label not in {x.name for x in labels}:
+            raise TraceError(f"{where} shows the label {label[:20]!r}, which it lacks")
+    for name in filter(None, (form.rows_of, form.cells_of)):
+        if not isinstance(forms.get(name), TallyForm):
+            raise TraceError(f"{where} belongs to {name[:20]!r}, which is no tally of the header")
+    if not {"judged", "rank"}.isdisjoint(names_in(formula(form.judged))):
+        raise TraceError(f"{where} judges its cells by what comes of it")
+    if len(form.at) != (2 if form.cells_of else 0):
+        raise TraceError(f"{where} finds its cells by {len(form.at)} formulas")
+    points = {
+        "row",
+        "column",
+        "value",
+        "row_text",
+        "column_text",
+        *(x.name for x in (*form.rows, *form.columns)),
+    }
+    if any(
+        not isinstance(part, str) and not (isinstance(part[0], str) and part[0] in points)
+        for part in sentence(form.hover)
+    ):
+        raise TraceError(f"{where} writes more than names of a cell where a reader points")
 
 
 def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], vocab: int) -> None:
@@ -87,6 +141,25 @@ def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], voc
         if form is not None:
             typed(detail.columns, form.columns, where, vocab)
             typed({name: [value] for name, value in detail.values.items()}, form.values, where, vocab)
+    for detail in details:
+        if isinstance(detail, MatrixDetail):
+            _beside(detail, forms.get(detail.name), details)
+
+
+def _beside(detail: MatrixDetail, form: Form | None, details: Sequence[Detail]) -> None:
+    """Whether the tally is there that a matrix belongs to."""
+    if not isinstance(form, MatrixForm):
+        return
+    where = f"details.{detail.name[:20]}"
+    tallies = {x.name: len(x) for x in reversed(details) if isinstance(x, TallyDetail)}
+    for name in filter(None, (form.rows_of, form.cells_of)):
+        if name not in tallies:
+            raise TraceError(f"{where} stands without {name[:20]!r}, which it belongs to")
+    rows, columns = detail.size
+    if form.rows_of and rows != (n := tallies[form.rows_of]):
+        raise TraceError(f"{where} has {rows} rows, where {n} are due")
+    if form.square and rows != columns:
+        raise TraceError(f"{where} has {columns} columns, where {rows} are due")
 
 
 def _tally(detail: TallyDetail, form: Form | None, where: str) -> None:
@@ -114,6 +187,8 @@ def _matrix(detail: MatrixDetail, form: Form | None, where: str, vocab: int) -> 
     for axis, labels in enumerate((detail.rows, detail.columns)):
         n = shape[axis] if shape else max(map(len, labels.values()), default=0)
         lengths(n, where, **labels)
+    if len(detail.marks) > MOST_MARKS:
+        raise TraceError(f"{where} has {len(detail.marks)} marks, above the limit of {MOST_MARKS}")
     for mark in detail.marks:
         if len(mark) != 3 or type(mark[0]) is not int or type(mark[1]) is not int or type(mark[2]) is not str:
             raise TraceError(f"{where} has a mark that is not a row, a column and a word")
@@ -147,10 +222,11 @@ def typed(columns: Mapping[str, list[Any]], declared: Sequence[DetailColumn], wh
 
 
 def token_ids(details: Sequence[Detail], forms: Mapping[str, Form]) -> list[int]:
-    """All ids that the details name, so that a trace can show their texts."""
+    """All ids that the declared details name, so that a trace can show their texts."""
     ids: list[int] = []
     for detail in details:
-        form = forms[detail.name]
+        if (form := forms.get(detail.name)) is None:
+            continue
         labels = (
             [(form.rows, detail.rows)] if isinstance(form, MatrixForm) and detail.shape == "matrix" else []
         )

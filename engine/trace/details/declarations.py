@@ -6,7 +6,8 @@ A formula (`values/formula.py`) may name:
 - one of its values, or a knob of the part that recorded it;
 - `k`, the number of the row, from 1; `below`, how many rows come after it; `rows`, how many there are;
 - `holds`, 1 where the row's outcome holds, else 0; `hidden`, how many rows a card leaves out;
-- `emitted`, how many tokens the step added to the text.
+- `emitted`, how many tokens the step added to the text;
+- `count(column)`: how many entries the list of the row has, 0 for an empty one.
 
 A sentence holds formulas in braces: {p:3} with three decimals, {tau:g} as it is. A name of a text or token stands for its text.
 A sentence in which something is missing is left out.
@@ -22,6 +23,8 @@ from ..values.relations import Relation as Relation
 
 ColumnType = Literal["number", "token", "tokens", "text", "numbers"]
 DetailLevel = Literal["counts", "decisions", "fields"]
+MarkStatus = Literal["accept", "reject"]
+ScaleEnd = Literal["low", "high"]
 
 
 @dataclass
@@ -117,6 +120,9 @@ class TallyForm:
              with |, then * for any number, ? for at most one. []: any order
     relations: what must be true of every row;  totals: of the whole, over its values
     emits:   column of a token or tokens: the step emitted those of the rows that hold, cut off where the text ended. "": not so
+    emitting: outcomes of the rows that it emitted; []: of all that hold
+    closes:  value of a token that it emitted behind them; "": none
+    source:  formula of the position in the prompt from which the tokens of a row that it emitted are copies; "": they are none
     listed:  relation of the rows that a card lists; "": of all
     at:      formula of the row where a reader looks first, from 1
     check:   name of a check (`engine/trace/checks`) that derives the rest again; "": the formulas say it all
@@ -138,6 +144,9 @@ class TallyForm:
     relations: list[Relation] = field(default_factory=list)
     totals: list[Relation] = field(default_factory=list)
     emits: str = ""
+    emitting: list[str] = field(default_factory=list)
+    closes: str = ""
+    source: str = ""
     listed: str = ""
     at: str = ""
     check: str = ""
@@ -158,7 +167,7 @@ class TallyForm:
 
     def formulas(self) -> Iterator[str]:
         """All texts that are formulas."""
-        yield from filter(None, (self.value, self.at, *(x.bar for x in self.outcomes.values())))
+        yield from filter(None, (self.value, self.at, self.source, *(x.bar for x in self.outcomes.values())))
 
     def all_relations(self) -> Iterator[str]:
         """All texts that are relations."""
@@ -171,23 +180,76 @@ class TallyForm:
 
 
 @dataclass
-class MatrixForm:
-    """What the numbers of a `MatrixDetail` mean.
+class MatrixMark:
+    """A mark on cells of a matrix.
 
-    title:   of the view;  number: what the numbers are, in words
+    status: how a cell is framed: "accept" with a full line, "reject" with a dashed one
+    name:   in the legend of a figure
+    """
+
+    status: MarkStatus
+    name: str
+
+
+@dataclass
+class MatrixForm:
+    """What the numbers of a `MatrixDetail` mean. It is drawn as a map of its cells, whose rows may be those of a tally.
+
+    Formulas and sentences of the whole may name knobs, values, `rows` and `columns` (how many there are), `cells` (how many of
+    them hold a number), and for a mark such as "best" `best_at`: its first cell, counted row by row from 0. Those of a cell
+    may also name `value` (its number), `judged`, `row` and `column` (from 1), `rank` (its place by `judged`, the strongest is
+    1) and a mark's word, which is 1 where the cell has it and else 0. A label stands for its text.
+
+    title:   of a figure;  caption: what stands behind it; the first sentence that is said
+    number:  what the numbers are, in a word
+    label:   the map in a sentence, for who does not see it
+    down, across: what a row and a column are, in a word, on the axes of a figure
     rows, columns, values: labels of rows and of columns, and values, that the detail may hold, with their types
-    marks:   word of a mark -> what it means, as a sentence
+    side, head: the label that stands at each row, and above each column; "": the number of the row or column
+    judged:  formula of a cell's number as it is shaded and ranked;  strong: the end of its scale that is the strongest
+    scale:   the two ends of it, which no number of the matrix may leave; []: the least and the most that there are
+    reach:   formula of how many rows a cell speaks of, its own the first: so many labels it has as its text
+    cell:    the chosen cell: all sentences that are said, one behind the other
     lines:   sentences below the matrix
+    hover:   a cell of a figure, in a sentence whose gaps are bare names; a name of a label, `row_text` and `column_text` (what
+             a tally calls its row) stand for texts
+    marks:   word of a mark -> what it is; of several on one cell the first is drawn
+    rows_of: name of a tally of the step: its rows are those of the matrix, and stand beside them
+    square:  whether the columns are those rows too, in the same order
+    sort:    formula of a row of that tally: the largest comes first, of equal ones the row where a reader looks first;
+             "": as they were recorded
+    row:     the chosen row, by the names of that tally; the first sentence that is said
+    cells_of: name of a tally of the step whose rows are cells;  at: formulas of their row and column, from 1, by its names
+    level:   the recording level from which the matrix is kept
     check, counted, part: as a `TallyForm` has them
     """
 
     title: str
     number: str = ""
+    label: str = ""
+    down: str = ""
+    across: str = ""
+    caption: list[Sentence] = field(default_factory=list)
     rows: list[DetailColumn] = field(default_factory=list)
     columns: list[DetailColumn] = field(default_factory=list)
     values: list[DetailColumn] = field(default_factory=list)
-    marks: dict[str, Sentence] = field(default_factory=dict)
+    side: str = ""
+    head: str = ""
+    judged: str = "value"
+    strong: ScaleEnd = "high"
+    scale: list[float] = field(default_factory=list)
+    reach: str = "1"
+    cell: list[Sentence] = field(default_factory=list)
     lines: list[Sentence] = field(default_factory=list)
+    hover: str = ""
+    marks: dict[str, MatrixMark] = field(default_factory=dict)
+    rows_of: str = ""
+    square: bool = False
+    sort: str = ""
+    row: list[Sentence] = field(default_factory=list)
+    cells_of: str = ""
+    at: list[str] = field(default_factory=list)
+    level: DetailLevel = "decisions"
     check: str = ""
     counted: str = ""
     part: str = "strategy"
@@ -195,12 +257,12 @@ class MatrixForm:
 
     def sentences(self) -> Iterator[Sentence]:
         """All sentences."""
-        yield from self.marks.values()
-        yield from self.lines
+        yield from (*self.caption, *self.cell, *self.lines, *self.row)
+        yield Sentence(self.hover)
 
     def formulas(self) -> Iterator[str]:
         """All texts that are formulas."""
-        yield from ()
+        yield from filter(None, (self.judged, self.reach, self.sort, *self.at))
 
     def all_relations(self) -> Iterator[str]:
         """All texts that are relations."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
-from .declarations import DetailColumn, DetailLevel, Form
-from .shapes import Detail, MatrixDetail
+from .declarations import DetailColumn, DetailLevel, Form, MatrixForm
+from .shapes import Detail
 
 ORDER = get_args(DetailLevel)
 
@@ -20,10 +20,11 @@ def kept_at(level: str, details: Sequence[Detail], forms: Mapping[str, Form]) ->
     kept = []
     for detail in details:
         form = forms[detail.name]
+        if isinstance(form, MatrixForm):
+            kept += [detail] * _keeps(level, form)
+            continue
         if all(_keeps(level, one) for one in (*form.columns, *form.values)):
             kept.append(detail)
-            continue
-        if isinstance(detail, MatrixDetail):
             continue
         columns = {one.name for one in form.columns if _keeps(level, one)}
         values = {one.name for one in form.values if _keeps(level, one)}
@@ -38,5 +39,5 @@ def kept_at(level: str, details: Sequence[Detail], forms: Mapping[str, Form]) ->
     return kept
 
 
-def _keeps(level: str, one: DetailColumn) -> bool:
+def _keeps(level: str, one: DetailColumn | MatrixForm) -> bool:
     return ORDER.index(one.level) <= ORDER.index(level)

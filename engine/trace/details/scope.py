@@ -43,6 +43,9 @@ class Scope:
         def of(name: str) -> float | None:
             if name.startswith("before("):
                 return 0.0 if above is None else _number(above.get(name[7:-1]))
+            if name.startswith("count("):
+                entry = own.get(name[6:-1])
+                return float(len(entry)) if isinstance(entry, list) else None
             return _number(own.get(name))
 
         return of
@@ -61,13 +64,17 @@ class Scope:
         """Whether a relation is due here and does not hold; one whose numbers are missing does not."""
         return is_given(due.given, self._own) and self.holds(due.holds, due.within) is not True
 
-    def applies(self, one: Sentence) -> bool:
-        """Whether a sentence is to be said."""
+    def given(self, one: Sentence) -> bool:
+        """Whether names have the values with which a sentence is said."""
         for name, wanted in one.given.items():
             entry = self.raw(name)
             if not (entry in wanted if isinstance(wanted, list) else entry == wanted):
                 return False
-        return not one.where or self.holds(one.where) is True
+        return True
+
+    def applies(self, one: Sentence) -> bool:
+        """Whether a sentence is to be said."""
+        return self.given(one) and (not one.where or self.holds(one.where) is True)
 
     def say(self, one: Sentence) -> str | None:
         """The sentence with its numbers and texts; None where it is not to be said, or something is missing."""
@@ -75,41 +82,46 @@ class Scope:
             return None
         said = ""
         for part in sentence(one.text):
-            words = part if isinstance(part, str) else self._written(*part)
+            words = part if isinstance(part, str) else self.write(*part)
             if words is None:
                 return None
             said += words
         return said
 
     def first(self, sentences: Iterable[Sentence]) -> str:
-        """The first sentence that is said; "" for none."""
-        return next((said for one in sentences if (said := self.say(one)) is not None), "")
+        """The first sentence that is said and is not empty; "" for none."""
+        return next((said for one in sentences if (said := self.say(one))), "")
 
     def all(self, sentences: Iterable[Sentence]) -> list[str]:
         """All sentences that are said."""
         return [said for one in sentences if (said := self.say(one)) is not None]
 
-    def _written(self, what: Any, form: str) -> str | None:
+    def is_text(self, name: str) -> bool:
+        """Whether a name stands for a text or tokens."""
+        entry = self.raw(name)
+        return isinstance(entry, str) or (entry is not None and self._types.get(name) in ("token", "tokens"))
+
+    def write(self, what: Any, form: str) -> str | None:
         """A formula's number in a form, or the text of a name that stands for one."""
-        if isinstance(what, str) and (entry := self.raw(what)) is not None:
-            kind = self._types.get(what)
-            if kind == "text" or isinstance(entry, str):
-                return str(entry)
-            if kind in ("token", "tokens"):
-                ids = entry if isinstance(entry, list) else [entry]
-                return (
-                    None if self._text is None else self._text([x for x in ids if type(x) is int and x >= 0])
-                )
+        if isinstance(what, str) and self.is_text(what):
+            entry = self.raw(what)
+            if isinstance(entry, str):
+                return entry
+            ids = entry if isinstance(entry, list) else [entry]
+            return None if self._text is None else self._text([x for x in ids if type(x) is int and x >= 0])
         number = work_out(what, self.number)
         return None if number is None else written(number, form)
 
 
 def written(number: float, form: str) -> str:
-    """A number in the form of a sentence: a count of decimals, "g", or "" for a whole number or four figures."""
+    """A number in the form of a sentence: a count of decimals, "g", "n" with its thousands apart, or "" for a whole number or
+    four figures."""
     if form.isdigit():
         return f"{number:.{form}f}"
     if form == "of":
         return f"{100 * number:.3g} of 100 cases"
+    if form == "n":
+        return f"{number:,.0f}"
     if not form and number.is_integer():
         return str(int(number))
     return f"{number:g}" if form == "g" else f"{number:.4g}"

@@ -51,6 +51,14 @@ class MatrixDetail:
     values: dict[str, Any] = field(default_factory=dict)
     shape: Literal["matrix"] = "matrix"
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """How many rows and columns there are, as far as numbers or labels say it."""
+        if self.numbers is not None:
+            return self.numbers.shape[0], self.numbers.shape[1]
+        rows, columns = (max(map(len, x.values()), default=0) for x in (self.rows, self.columns))
+        return rows, columns
+
 
 @dataclass
 class TreeDetail:

@@ -57,7 +57,9 @@ class TallyReading:
 
     @cached_property
     def outcomes(self) -> list[Outcome]:
-        """What became of each row."""
+        """What became of each row; where none is declared, all are kept."""
+        if not self.form.outcomes:
+            return [Outcome(True)] * len(self.detail)
         return [self.form.outcomes[word] for word in self.detail.columns.get("outcome", ())]
 
     @cached_property
@@ -65,6 +67,12 @@ class TallyReading:
         """The rows that a card lists, counted from 0."""
         every = range(len(self.detail))
         return [i for i in every if not self.form.listed or self.rows[i].holds(self.form.listed) is not False]
+
+    @cached_property
+    def first(self) -> int | None:
+        """The row where a reader looks first, counted from 0; None: the declaration names none that is there."""
+        at = self.whole.value(self.form.at) if self.form.at else None
+        return None if at is None or not 1 <= at <= len(self.detail) else int(at) - 1
 
     @property
     def hidden(self) -> int:
@@ -84,13 +92,31 @@ class TallyReading:
         """What became of a row."""
         return ", ".join(filter(None, self.rows[index].all(self.outcomes[index].words)))
 
-    def taken(self, column: str) -> list[int]:
-        """The ids of a column in the rows that hold, in order."""
-        ids: list[int] = []
-        for entry, outcome in zip(self.detail.columns.get(column, ()), self.outcomes, strict=True):
-            if outcome.holds and entry is not None:
-                ids += entry if isinstance(entry, list) else [entry]
-        return ids
+    @cached_property
+    def emitting(self) -> list[int]:
+        """The rows whose tokens the step emitted, counted from 0."""
+        words = self.detail.columns.get("outcome", [])
+        chosen = self.form.emitting
+        return [i for i, x in enumerate(self.outcomes) if (words[i] in chosen if chosen else x.holds)]
+
+    def tokens(self, index: int) -> list[int]:
+        """The ids that a row gives to the text."""
+        column = self.detail.columns.get(self.form.emits)
+        entry = None if column is None else column[index]
+        return [] if entry is None else entry if isinstance(entry, list) else [entry]
+
+    def sources(self, index: int) -> list[int | None]:
+        """Of each id of a row the position in the prompt that it is a copy of; None: there is no such position."""
+        first = self.rows[index].value(self.form.source) if self.form.source else None
+        at = None if first is None or first < 0 or first != int(first) else int(first)
+        return [None if at is None else at + k for k in range(len(self.tokens(index)))]
+
+    @cached_property
+    def emitted(self) -> list[int]:
+        """The ids that the rows give to the text, in order, and what closes them."""
+        ids = [token for index in self.emitting for token in self.tokens(index)]
+        closing = self.detail.values.get(self.form.closes)
+        return ids if closing is None or not ids else [*ids, closing]
 
 
 def tally_problems(reading: TallyReading, emitted: Sequence[int]) -> Iterator[str]:
@@ -113,7 +139,7 @@ def tally_problems(reading: TallyReading, emitted: Sequence[int]) -> Iterator[st
     if form.order and not in_order(detail.columns.get("outcome", []), form.order):
         yield f"the rows of {name} come in an order that cannot be: {', '.join(detail.columns['outcome'][:8])}"
     if form.emits:
-        ids = reading.taken(form.emits)
+        ids = reading.emitted
         if list(emitted) != ids[: len(emitted)] or (ids and not emitted):
             yield f"it emitted {list(emitted)}, and {name} gives {ids}"
 

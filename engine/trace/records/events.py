@@ -23,12 +23,11 @@ from ..details.answered import Candidates as Candidates
 from ..details.declarations import DetailColumn as DetailColumn
 from ..details.declarations import Form
 from ..details.declarations import MatrixForm as MatrixForm
+from ..details.declarations import MatrixMark as MatrixMark
 from ..details.declarations import Outcome as Outcome
 from ..details.declarations import Sentence as Sentence
 from ..details.declarations import TallyForm as TallyForm
 from ..details.declarations import TreeForm as TreeForm
-from ..details.drawn import Drawn as Drawn
-from ..details.drawn import Text as Text
 from ..details.explored import Explored as Explored
 from ..details.filled import Fill as Fill
 from ..details.looked import Look as Look
@@ -37,7 +36,6 @@ from ..details.shapes import Detail
 from ..details.shapes import MatrixDetail as MatrixDetail
 from ..details.shapes import TallyDetail as TallyDetail
 from ..details.shapes import TreeDetail as TreeDetail
-from ..details.spans import Spans as Spans
 from ..details.switched import Switch as Switch
 from ..details.threads import Begun as Begun
 from ..details.threads import Ended as Ended
@@ -373,7 +371,6 @@ class Step:
     drafted: nodes proposed, without passengers; accepted: of them emitted
     path:  accepted nodes from the root down (those emitted)
     draft_us, verify_us, commit_us, policy_us: durations by phase; wall_us: the whole step
-    drawn: whole texts that a strategy drew, one of which becomes the run's
     notes: what the strategy told of the step, where it drafts nothing
     details: what the strategy or router recorded beside the tokens, in a shape that every view draws; the header declares them
     choices: of each emitted token the candidates that stood beside it, where another law than the target's chose, or, without a
@@ -417,9 +414,7 @@ class Step:
     fill: Fill | None = None
     switch: Switch | None = None
     candidates: Candidates | None = None
-    drawn: Drawn | None = None
     notes: dict[str, Any] | None = None
-    spans: Spans | None = None
     search: Search | None = None
     choices: list[Choice] | None = None
     law: dict[str, Any] | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -59,9 +59,9 @@ def sentence(text: str) -> tuple[str | tuple[Formula, str], ...]:
     parts: list[str | tuple[Formula, str]] = []
     end = 0
     for gap in _GAP.finditer(text):
-        if gap[2] not in (None, "g", "of", *"0123456789"):
+        if gap[2] not in (None, "g", "of", "n", *"0123456789"):
             raise FormulaError(
-                f"{text[:40]!r} writes a number in the form {gap[2][:20]!r}: take g, of, or a number of places."
+                f"{text[:40]!r} writes a number in the form {gap[2][:20]!r}: take g, of, n, or a number of places."
             )
         parts += [text[end : gap.start()], (formula(gap[1]), gap[2] or "")]
         end = gap.end()
@@ -74,8 +74,8 @@ def work_out(formula: Formula, names: Names) -> float | None:
         return formula
     if isinstance(formula, str):
         return names(formula)
-    if formula[0] == "before":
-        return names(f"before({formula[1]})")
+    if formula[0] in ("before", "count"):
+        return names(f"{formula[0]}({formula[1]})")
     numbers = [work_out(part, names) for part in formula[1:]]
     if any(x is None for x in numbers):
         return None
@@ -84,6 +84,15 @@ def work_out(formula: Formula, names: Names) -> float | None:
     except ArithmeticError:
         return None
     return value if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def names_in(formula: Formula) -> Iterator[str]:
+    """All names that a formula holds."""
+    if isinstance(formula, str):
+        yield formula
+    elif isinstance(formula, list):
+        for part in formula[1:]:
+            yield from names_in(part)
 
 
 def agree(a: float, sign: str, b: float, within: float) -> bool:
@@ -116,8 +125,8 @@ def _built(x: ast.expr, text: str) -> Formula:
         return ["-", 0.0, _built(x.operand, text)]
     if isinstance(x, ast.Call) and isinstance(x.func, ast.Name) and not x.keywords and 0 < len(x.args) <= 4:
         name, parts = x.func.id, [_built(part, text) for part in x.args]
-        if name == "before" and len(parts) == 1 and isinstance(parts[0], str):
-            return ["before", *parts]
+        if name in ("before", "count") and len(parts) == 1 and isinstance(parts[0], str):
+            return [name, *parts]
         if (name in ("min", "max") and len(parts) > 1) or (name in ("exp", "log") and len(parts) == 1):
             return [name, *parts]
     raise FormulaError(f"{text[:40]!r} is no formula: use names, numbers, + - * / **, min, max, exp and log.")

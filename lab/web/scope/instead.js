@@ -35,7 +35,7 @@ export function insteadViews(context) {
         for (const view of list) held[name] = view.draw(store, i, side ? chosen - 1 : chosen, width);
       if (step.fill) return null;
       if (step.search) return held.search ?? [];
-      return (side ? side.tokens : step.tally.rows ?? []).map((_, k) => ({ id: k + 1, parent: -1 }));
+      return (side ? side.tokens : step.tally?.rows ?? []).map((_, k) => ({ id: k + 1, parent: -1 }));
     },
   };
 }

@@ -12,13 +12,18 @@ const HOLDS = { "==": (a, b, within) => Math.abs(a - b) <= within,
   ">=": (a, b, within) => a >= b - within };
 
 /** The number that a formula gives (a number, a name, or what is done and to what); null where one is not recorded. */
-function workOut(formula, names) {
+export function workOut(formula, names) {
   if (typeof formula !== "object") return typeof formula === "number" ? formula : names(formula);
   const [does, ...parts] = formula;
   if (does === "before") return names(parts[0], true);
   const numbers = parts.map((part) => workOut(part, names)),
     result = numbers.includes(null) ? null : DOES[does](...numbers);
   return Number.isFinite(result) ? result : null;
+}
+/** Whether a relation [formula, sign, formula] is true; null where a number is missing. */
+export function relationHolds([left, sign, right], names) {
+  const a = workOut(left, names), b = workOut(right, names);
+  return a === null || b === null ? null : HOLDS[sign](a, b, 1e-9 * Math.max(1, Math.abs(a), Math.abs(b)));
 }
 const written = (x, form) => (form === "g" ? String(x) : form ? x.toFixed(form) : prob(x));
 

@@ -1,34 +1,74 @@
-/* Survey: all that a step held against each other: the spans of a passage as a map, or texts that voted. */
+/* Survey: what a step held against each other, by what its declaration says: a matrix as a map of its cells, or beside
+ * the rows of its tally. */
 import { h, inks, pool, rgb, say, see, set, sheet } from "./elements.js";
 import { bring } from "./extras.js";
-import { plural } from "./numbers.js";
+import { relationHolds, workOut } from "./judge.js";
+import { grouped } from "./numbers.js";
 import { running, spoken } from "./tokens.js";
 
 // px: words at the left, the head, a row, a row with a text
-const SIDE_PX = 84, HEAD_PX = 16, SPAN_PX = 15, VOTE_PX = 26;
+const SIDE_PX = 84, HEAD_PX = 16, MAPPED_PX = 15, BESIDE_PX = 26;
 const MAP_MOST = 12000, WORD_PX = 11, CELL_MOST = 44; // px of a map, of a row that has room for its word, of a cell
 const TURNS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
 const lined = (text) => running(text).map(([, shown]) => shown.replaceAll("\n", "")).join("");
 const alike = (a, b) => !!a && !!b && a[0] === b[0] && a[1] === b[1];
 const thirds = (x) => x.toFixed(3).replace("-", "−");
+/** A number in the form of a sentence: a count of decimals, "n" with its thousands apart, "of" 100 cases, "g" or "". */
+const formNumber = (x, form) => (form === "n" ? grouped(x)
+  : form === "of" ? `${Number((100 * x).toPrecision(3))} of 100 cases`
+  : form === "g" || Number.isInteger(x) && !form ? String(x)
+  : form ? x.toFixed(Number(form)).replace("-", "−") : String(Number(x.toPrecision(4))));
 
 const reckoned = new WeakMap(); // a message -> what is reckoned from its numbers
-/** The spans of a message: {loss(first, tokens), judged(first, tokens), values, least, most}; NaN: there is none. */
-export function spansOf(survey) {
-  if (!reckoned.has(survey)) {
-    const bytes = Uint8Array.from(atob(survey.losses), (c) => c.charCodeAt(0)), list = new Float32Array(bytes.buffer);
-    const loss = (first, tokens) => list[first * survey.long + tokens - 1] ?? NaN;
-    const judged = (first, tokens) => loss(first, tokens) / (survey.normal ? tokens + 1 : 1), values = [];
-    for (let first = 0; first < survey.count; first++)
-      for (let tokens = 1; tokens <= survey.long; tokens++) {
-        const value = judged(first, tokens);
-        if (!isNaN(value)) values.push(value);
-      }
-    values.sort((a, b) => a - b);
-    reckoned.set(survey, { loss, judged, values, least: values[0], most: values.at(-1) });
-  }
-  return reckoned.get(survey);
+/** The cells of a matrix, counted from 0: {judged(row, column): NaN where there is none, names(row, column): what a
+ *  formula of the cell may name, weak, strong: the ends of the scale, best: the strongest cell, counted row by row}. */
+function matrixCells(survey) {
+  if (reckoned.has(survey)) return reckoned.get(survey);
+  const bytes = Uint8Array.from(atob(survey.numbers), (c) => c.charCodeAt(0));
+  const list = new Float32Array(bytes.buffer), worth = new Float64Array(list.length).fill(NaN);
+  const [rows, columns] = survey.size, marks = new Map(survey.words.map((word) => [word, new Set()]));
+  survey.marks.forEach(([row, column, word]) => marks.get(word).add(row * columns + column));
+  const named = (k) => (name) => (name === "value" ? list[k]
+    : name === "row" ? Math.floor(k / columns) + 1
+    : name === "column" ? k % columns + 1
+    : name === "judged" ? worth[k]
+    : name === "rank" ? rank(k)
+    : marks.has(name) ? Number(marks.get(name).has(k)) : null);
+  if (survey.judged !== null)
+    list.forEach((x, k) => Number.isFinite(x) && (worth[k] = workOut(survey.judged, named(k)) ?? NaN));
+  const low = survey.strong === "low", sorted = worth.filter((x) => !isNaN(x)).sort();
+  if (!low) sorted.reverse();
+  const rank = (k) => sorted.findIndex((x) => (low ? x >= worth[k] : x <= worth[k])) + 1;
+  const [least, most] = survey.scale.length ? survey.scale : [sorted.at(low ? 0 : -1), sorted.at(low ? -1 : 0)];
+  const inside = (row, column) => row >= 0 && column >= 0 && row < rows && column < columns;
+  const result = { judged: (row, column) => (inside(row, column) ? worth[row * columns + column] : NaN),
+    names: (row, column) => named(row * columns + column), best: worth.indexOf(sorted[0]),
+    weak: low ? most : least, strong: low ? least : most };
+  reckoned.set(survey, result);
+  return result;
+}
+
+/** Sentences one behind the other. names: what their formulas name; label(name): the text of a label, else null. */
+const joinSentences = (sentences, names, label) =>
+  sentences.filter(([, where]) => !where || relationHolds(where, names)).map(([parts]) => {
+    const said = parts.map((part) => {
+      if (typeof part === "string") return part;
+      const number = label(part[0]) === null ? workOut(part[0], names) : null;
+      return label(part[0]) ?? (number === null ? null : formNumber(number, part[1]));
+    });
+    return said.includes(null) ? "" : said.join("");
+  }).join("");
+const noName = () => null;
+
+/** The chosen cell in words. */
+function cellSaid(survey, row, column) {
+  const names = matrixCells(survey).names(row, column), reach = workOut(survey.reach ?? 1, names) ?? 1;
+  return joinSentences(survey.cell, names, (name) => {
+    if (typeof name !== "string" || !Object.hasOwn(survey.labels, name)) return null;
+    const [ofRows, texts] = survey.labels[name];
+    return (ofRows ? texts.slice(row, row + reach) : texts.slice(column, column + 1)).map(spoken).join("");
+  });
 }
 
 /** Colours between the two of the sheet's map: shade(0) is the weakest. */
@@ -48,20 +88,29 @@ function framed(pen, ink, [x, y, wide, high], colour, dash = []) {
   pen.strokeRect(x + 1, y + 1, wide - 2, high - 2);
   pen.setLineDash([]);
 }
+/** The frames of marks; of several on a cell the first. box(row, column): where a cell is drawn */
+function markFrames(pen, ink, { marks }, box) {
+  for (const [row, column, , status] of marks.filter((one, k) => marks.findIndex((x) => alike(x, one)) === k).reverse())
+    framed(pen, ink, box(row, column), ink[status], status === "reject" ? [3, 2] : []);
+}
+/** The colour of a number between the ends of its scale. */
+const matrixShade = (ink, { weak, strong }, x) =>
+  ink.shade(weak === strong ? 1 : Math.min(1, Math.max(0, (x - weak) / (strong - weak))));
 
-/** A map of every span, where it begins downwards, its length across. */
-function spansMap(context) {
-  const canvas = h("canvas"), element = h("div", { class: "spans", role: "group", tabindex: 0 }, canvas);
+/** A map of all cells, rows downwards, columns across. */
+function cellMap(context) {
+  const canvas = h("canvas"), element = h("div", { class: "matrix-map", role: "group", tabindex: 0 }, canvas);
   let of = null, at = null, row = null, size = null, ink = null;
-  function choose(first, tokens) {
-    if (first < 0 || first >= of.count || isNaN(spansOf(of).loss(first, tokens))) return;
-    at = [first, tokens];
-    const k = of.rows.findIndex((span) => alike(span, at));
-    if (k >= 0) context.select((row = k + 1));
+  const listed = (k) => of.listed?.find(([place]) => place === k)?.slice(1) ?? null;
+  function choose(down, across) {
+    if (isNaN(matrixCells(of).judged(down, across))) return;
+    at = [down, across];
+    const own = of.listed?.find(([, ...cell]) => alike(cell, at));
+    if (own) context.select((row = own[0] + 1));
     else context.redraw();
   }
   canvas.addEventListener("click", ({ offsetX, offsetY }) => choose(Math.floor((offsetY - HEAD_PX) / size.high),
-    Math.floor((offsetX - SIDE_PX) / size.wide) + 1));
+    Math.floor((offsetX - SIDE_PX) / size.wide)));
   element.addEventListener("keydown", (event) => {
     const way = event.shiftKey || !at ? null : TURNS[event.key];
     if (!way) return;
@@ -71,142 +120,155 @@ function spansMap(context) {
     element.scrollTop = Math.max(element.scrollTop, HEAD_PX + (at[0] + 1) * size.high - element.clientHeight);
   });
   function paint(survey, wide) {
-    const { judged, least, most } = spansOf(survey), { count, long, words } = survey;
-    const high = Math.min(SPAN_PX, MAP_MOST / count);
-    const cell = Math.max(5, Math.min(CELL_MOST, Math.floor((wide - SIDE_PX - 14) / long)));
+    const cells = matrixCells(survey), [rows, columns] = survey.size;
+    const high = Math.min(MAPPED_PX, MAP_MOST / rows);
+    const cell = Math.max(5, Math.min(CELL_MOST, Math.floor((wide - SIDE_PX - 14) / columns)));
     size = { wide: cell, high };
     ink ??= shadesOf(element);
-    set(canvas, { style: `width:${SIDE_PX + cell * long + 2}px` });
-    const pen = sheet(canvas, SIDE_PX + cell * long + 2, HEAD_PX + high * count + 2), gap = high >= WORD_PX ? 1 : 0;
+    set(canvas, { style: `width:${SIDE_PX + cell * columns + 2}px` });
+    const pen = sheet(canvas, SIDE_PX + cell * columns + 2, HEAD_PX + high * rows + 2);
+    const gap = high >= WORD_PX ? 1 : 0;
     pen.font = ink.mono;
     pen.textAlign = "right";
-    for (let first = 0; first < count; first++) {
-      pen.fillStyle = first === at?.[0] ? ink.ink : ink.muted;
-      if (gap) pen.fillText(lined(words[first]).slice(0, 11), SIDE_PX - 6, HEAD_PX + first * high + high - 4);
-      for (let tokens = 1; tokens <= long; tokens++) {
-        const value = judged(first, tokens);
+    for (let down = 0; down < rows; down++) {
+      pen.fillStyle = down === at?.[0] ? ink.ink : ink.muted;
+      const word = survey.side ? lined(survey.side[down]).slice(0, 11) : String(down + 1);
+      if (gap) pen.fillText(word, SIDE_PX - 6, HEAD_PX + down * high + high - 4);
+      for (let across = 0; across < columns; across++) {
+        const value = cells.judged(down, across);
         if (isNaN(value)) continue;
-        pen.fillStyle = ink.shade(most > least ? (most - value) / (most - least) : 1);
-        pen.fillRect(SIDE_PX + (tokens - 1) * cell, HEAD_PX + first * high, cell - gap, high - gap);
+        pen.fillStyle = matrixShade(ink, cells, value);
+        pen.fillRect(SIDE_PX + across * cell, HEAD_PX + down * high, cell - gap, high - gap);
       }
     }
     pen.font = ink.less;
     pen.textAlign = "center";
     pen.fillStyle = ink.muted;
     const every = cell < 18 ? 5 : 1;
-    for (let tokens = 1; tokens <= long; tokens++)
-      if (tokens === 1 || tokens % every === 0)
-        pen.fillText(String(tokens), SIDE_PX + (tokens - 0.5) * cell, HEAD_PX - 4);
-    const box = ([first, tokens]) =>
-      [SIDE_PX + (tokens - 1) * cell - 1, HEAD_PX + first * high - 1, cell + 1, Math.max(6, high + 1)];
-    if (survey.greedy && !alike(survey.greedy, survey.best)) framed(pen, ink, box(survey.greedy), ink.reject, [3, 2]);
-    framed(pen, ink, box(survey.best), ink.accept);
-    if (at && !alike(at, survey.best)) framed(pen, ink, box(at), ink.ring);
-  }
-  /** The chosen span in words. */
-  function said(survey) {
-    const [first, tokens] = at, { loss, judged, values } = spansOf(survey), value = judged(first, tokens);
-    const text = survey.words.slice(first, first + tokens).map(spoken).join("");
-    const before = values.findIndex((x) => x >= value);
-    const where = tokens === 1 ? `token ${first + 1}` : `tokens ${first + 1} to ${first + tokens}`;
-    return `“${text}”: ${where} of the passage, ${thirds(loss(first, tokens))} nats`
-      + `${survey.normal ? `, ${thirds(value)} a token` : ""}, ${before + 1} of `
-      + `${plural(values.length, "span")}` + (alike(at, survey.best) ? "; the answer" : "")
-      + (alike(at, survey.greedy) ? "; the greedy text" : "") + ".";
+    for (let across = 0; across < columns; across++)
+      if (across === 0 || (across + 1) % every === 0)
+        pen.fillText(survey.head ? lined(survey.head[across]).slice(0, Math.floor(cell * every / 6))
+          : String(across + 1), SIDE_PX + (across + 0.5) * cell, HEAD_PX - 4);
+    const box = (down, across) =>
+      [SIDE_PX + across * cell - 1, HEAD_PX + down * high - 1, cell + 1, Math.max(6, high + 1)];
+    markFrames(pen, ink, survey, box);
+    if (at && !alike(at, survey.marks[0])) framed(pen, ink, box(...at), ink.ring);
   }
   return {
     element,
     restyle: () => (ink = null),
     /** Draws it and returns what is said under it. */
     draw(survey, chosen, width) {
-      if (of !== survey || (chosen !== row && survey.rows[chosen - 1])) at = survey.rows[chosen - 1] ?? survey.best;
-      (of = survey), (row = chosen);
+      const before = of, columns = survey.size[1], { best } = matrixCells(survey);
+      of = survey;
+      if (before !== survey || (chosen !== row && listed(chosen - 1)))
+        at = listed(chosen - 1) ?? survey.listed?.[0]?.slice(1) ?? survey.marks[0]?.slice(0, 2)
+          ?? (best < 0 ? null : [Math.floor(best / columns), best % columns]);
+      row = chosen;
       paint(survey, width);
-      set(element, { "aria-label": "nats of every span: down where it begins, across how many tokens it has" });
-      const greedy = !survey.greedy ? "; greedy decoding leaves the passage"
-        : alike(survey.greedy, survey.best) ? ", which is the greedy text too" : "; dashed: the greedy text";
-      return [said(survey), `The stronger a shade, the likelier. Framed: the answer${greedy}. `
-        + "Down: where a span begins; across: its tokens."];
+      set(element, { "aria-label": survey.label });
+      return at ? cellSaid(survey, ...at) : "";
     },
   };
 }
 
-/** The texts of a vote, those with the most votes first, and beside each how like it is to all. */
-function votesMap(context) {
+/** A map whose rows are those of a tally, which stand beside it with their numbers as bars. */
+function rowMap(context) {
   const canvas = h("canvas"), list = h("ol", { class: "beams grown" });
   const rows = pool(list, () => h("li", null, h("button", { type: "button" }, h("span", { class: "quiet n" }),
     h("span", { class: "meter" }, h("i")), h("span", { class: "quiet rate" }), h("span", { class: "text" }),
     h("span", { class: "quiet why" }))));
-  const element = h("div", { class: "lineage voted" }, canvas, list);
-  let of = null, order = [], pair = null, size = 0, ink = null;
-  const choose = (k, other) => ((pair = other ?? null), context.select(k + 1));
+  const element = h("div", { class: "lineage matrix-rows" }, canvas, list);
+  let of = null, pair = null, at = 0, size = 0, ink = null;
+  const across = () => (of.square ? of.order : [...Array(of.size[1]).keys()]);
+  function choose(k, other) {
+    (pair = other ?? null), (at = k);
+    const place = of.rows[k][4];
+    if (place === null) context.redraw();
+    else context.select(place + 1);
+  }
   list.addEventListener("click", ({ target }) => {
     const row = target.closest("li");
-    if (row) choose(order[[...list.children].indexOf(row)]);
+    if (row) choose(of.order[[...list.children].indexOf(row)]);
   });
   canvas.addEventListener("click", ({ offsetX, offsetY }) => {
-    const [a, b] = [Math.floor(offsetY / VOTE_PX), Math.floor(offsetX / size)];
-    if (a < order.length && b < order.length) choose(order[a], order[b]);
+    const [a, b] = [Math.floor(offsetY / BESIDE_PX), Math.floor(offsetX / size)];
+    if (a < of.order.length && b < of.size[1]) choose(of.order[a], across()[b]);
   });
-  function paint({ like }, at, width) {
-    const n = order.length;
-    size = Math.max(3, Math.min(VOTE_PX, Math.floor((width < 560 ? 0.3 : 0.4) * width / n)));
+  function paint(survey, width) {
+    const columns = across(), n = columns.length, cells = matrixCells(survey), { order } = survey;
+    size = Math.max(3, Math.min(BESIDE_PX, Math.floor((width < 560 ? 0.3 : 0.4) * width / n)));
     ink ??= shadesOf(element);
     set(canvas, { style: `width:${n * size}px;flex:none` });
-    const pen = sheet(canvas, n * size, n * VOTE_PX), gap = size > 6 ? 1 : 0;
-    order.forEach((a, y) => order.forEach((b, x) => {
-      pen.fillStyle = ink.shade(like[a][b]);
-      pen.fillRect(x * size, y * VOTE_PX, size - gap, VOTE_PX - 1);
+    const pen = sheet(canvas, n * size, order.length * BESIDE_PX), gap = size > 6 ? 1 : 0;
+    order.forEach((a, y) => columns.forEach((b, x) => {
+      const value = cells.judged(a, b);
+      if (isNaN(value)) return;
+      pen.fillStyle = matrixShade(ink, cells, value);
+      pen.fillRect(x * size, y * BESIDE_PX, size - gap, BESIDE_PX - 1);
     }));
-    const y = order.indexOf(at);
-    if (y >= 0) framed(pen, ink, [0, y * VOTE_PX, n * size, VOTE_PX], ink.ring);
-    if (pair !== null) framed(pen, ink, [order.indexOf(pair) * size, y * VOTE_PX, size, VOTE_PX], ink.ink);
+    const box = (a, b) => [columns.indexOf(b) * size, order.indexOf(a) * BESIDE_PX, size, BESIDE_PX];
+    markFrames(pen, ink, survey, box);
+    if (order.includes(at)) framed(pen, ink, [0, order.indexOf(at) * BESIDE_PX, n * size, BESIDE_PX], ink.ring);
+    if (pair !== null) framed(pen, ink, box(at, pair), ink.ink);
   }
   return {
     element,
     restyle: () => (ink = null),
-    draw(survey, chosen, width, tally) {
-      const { votes, texts, like, chosen: won } = survey, most = Math.max(...votes);
-      if (of !== survey)
-        (of = survey), (pair = null),
-        (order = votes.map((_, k) => k).sort((a, b) => votes[b] - votes[a] || (b === won) - (a === won) || a - b));
-      const at = Math.min(votes.length, Math.max(1, chosen ?? 1)) - 1;
-      order.forEach((k, place) => {
-        const row = rows.at(place), [n, meter, figure, text, why] = row.firstChild.childNodes;
-        say(n, String(k + 1)), say(figure, thirds(votes[k])), say(text, lined(texts[k]));
-        set(meter.firstChild, { style: `width:${(100 * votes[k] / most).toFixed(0)}%` });
-        say(why, k === won ? "★ the run's text" : (tally?.rows?.[k]?.[4] ?? "").split(",")[0]);
-        set(row, { class: k === won ? "best" : votes[k] < most ? "shut" : null });
-        set(row.firstChild, { "aria-pressed": k === at, title: lined(texts[k]) });
+    draw(survey, chosen, width) {
+      if (of !== survey) (of = survey), (pair = null), (at = 0);
+      const here = survey.rows.findIndex((row) => row[4] !== null && row[4] === chosen - 1);
+      if (here >= 0) at = here;
+      const numbers = survey.rows.map((row) => row[1] ?? 0);
+      const most = Math.max(...numbers), least = Math.min(0, ...numbers);
+      survey.order.forEach((k, place) => {
+        const row = rows.at(place), [n, meter, rate, text, why] = row.firstChild.childNodes;
+        const [words, number, holds, word] = survey.rows[k], first = k === survey.first;
+        say(n, String(k + 1)), say(rate, number === null ? "" : thirds(number)), say(text, lined(words));
+        const share = most > least && number !== null ? (number - least) / (most - least) : 0;
+        set(meter.firstChild, { style: `width:${(100 * share).toFixed(0)}%` });
+        say(why, first ? `★ ${word}` : word);
+        set(row, { class: first ? "best" : holds ? null : "shut" });
+        set(row.firstChild, { "aria-pressed": k === at, title: lined(words) });
       });
-      rows.trim(order.length);
-      paint(survey, at, width);
-      const other = pair ?? at;
-      return [pair === null ? `Text ${at + 1} has ${thirds(votes[at])} votes, its mean likeness to all ${votes.length}.`
-        : `Text ${at + 1} and text ${other + 1} are ${thirds(like[at][other])} alike.`,
-      `Shade: how like two texts are, from 0 to 1, by ${survey.by === "exact" ? "equality" : survey.by}; a row a text, `
-        + "columns in the same order. Bars: votes."];
+      rows.trim(survey.order.length);
+      paint(survey, width);
+      return pair === null ? joinSentences(survey.rows[at]?.[5] ?? [], noName, noName) : cellSaid(survey, at, pair);
     },
   };
 }
 
-/** What a step held against each other, and under it in words what is chosen and what its colours mean. */
-export function surveyView(context) {
-  const maps = { spans: spansMap(context), votes: votesMap(context) };
+/** A matrix, and under it in words what is chosen and what its colours mean. */
+function matrixPanel(context) {
+  const maps = [cellMap(context), rowMap(context)];
   const now = h("p", { class: "took", role: "status" }), key = h("p", { class: "quiet" });
-  const element = h("div", { class: "survey" }, Object.values(maps).map((map) => map.element), now, key);
+  return {
+    element: h("div", { class: "survey" }, maps.map((map) => map.element), now, key),
+    restyle: () => maps.forEach((map) => map.restyle()),
+    /** absent(): what is said in the place of a matrix that is not there. */
+    draw(survey, chosen, width, absent) {
+      const own = survey.numbers ? maps[survey.rows ? 1 : 0] : null;
+      maps.forEach((map) => see(map.element, map === own));
+      see(now, own);
+      if (!own) return void say(key, absent());
+      say(now, own.draw(survey, chosen, width)), say(key, survey.key);
+    },
+  };
+}
+
+/** The matrices of a step, one below the other. */
+export function surveyView(context) {
+  const element = h("div"), panels = [];
   return {
     element,
-    restyle: () => Object.values(maps).forEach((map) => map.restyle()),
+    restyle: () => panels.forEach((panel) => panel.restyle()),
     draw(store, i, chosen, width) {
-      const { survey, tally, few } = store.steps[i], whole = survey.losses || survey.like;
-      for (const [name, map] of Object.entries(maps)) see(map.element, whole && name === survey.of);
-      see(now, whole);
-      if (!whole)
-        return void say(key, few === true ? context.absent(store, "The map of this step")
-          : "The map of this step is too large to be drawn, or was not kept; the card lists the best.");
-      const [words, colours] = maps[survey.of].draw(survey, chosen, Math.max(200, width), tally);
-      say(now, words), say(key, colours);
+      const { survey, few } = store.steps[i];
+      while (panels.length < survey.length) element.append(panels[panels.push(matrixPanel(context)) - 1].element);
+      panels.forEach((panel, k) => see(panel.element, k < survey.length));
+      survey.forEach((one, k) => panels[k].draw(one, chosen, Math.max(200, width), () =>
+        few === true ? context.absent(store, "The map of this step")
+          : "The map of this step is too large to be drawn, or was not kept; the card lists the best."));
     },
   };
 }

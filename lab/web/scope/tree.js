@@ -145,7 +145,7 @@ export function treeView(context) {
     // scrolled away: drawn when it is back, or the step stands
     if (!seen && (brisk || (context.following && !store.end))) return;
     if (!measure) fonts();
-    const side = step?.beams || step?.threads, fill = step?.fill, own = side || fill || step?.tally;
+    const side = step?.beams || step?.threads, fill = step?.fill, own = side || fill || step?.survey || step?.tally;
     filling = fill && instead.canvas;
     const nodes = step?.iteration ? chainOf(step) : store.nodes(i);
     const here = document.activeElement;
@@ -157,7 +157,7 @@ export function treeView(context) {
     see(svg, nodes && !own && !tabled);
     svg.classList.toggle("away", brief);
     see(painted.element, brief);
-    see(twin, nodes && !side && !step.tally && tabled);
+    see(twin, nodes && !side && !step.survey && !step.tally && tabled);
     shown = nodes || [];
     say(note, !step ? ""
       : !nodes && !own ? context.absent(store, "The tree of this step")

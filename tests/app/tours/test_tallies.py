@@ -193,10 +193,14 @@ def test_what_is_said_of_edits_all_over_a_draft() -> None:
 def test_what_is_said_of_the_likeliest_span() -> None:
     tour, (step,) = TOURS["extract"], told("extract")
     (record,) = steps_of("extract")
-    spans, tried = record.spans, rows([step], 0)
-    assert spans is not None and spans.losses is not None and (spans.count, spans.greedy) == (53, None)
+    listed, losses, tried = (
+        record.detail("listed_spans"),
+        record.detail("span_losses").numbers,
+        rows([step], 0),
+    )
+    assert (listed.values["length"], listed.values["gap"]) == (53, None)
     assert plain("extract").text.removesuffix("<|end|>") == "Freya" and text_of([step]) == "Sam<|end|>"
-    assert np.isfinite(spans.losses).sum() == 396 and "396 spans" in tour[1].text
+    assert np.isfinite(losses).sum() == 396 and "396 spans" in tour[1].text
     for stop, row in ((1, 0), (2, 1), (3, 2), (4, 4), (5, 5)):
         says(tour[stop], tried[row][1], digits=2)
     assert [tried[k][0] for k in (0, 1, 2, 4, 5)] == ["Sam", " Freya", " Freya", "Sam likes soup", "am"]

@@ -139,17 +139,18 @@ def test_what_is_said_of_texts_weighed_by_what_follows() -> None:
     tour = TOURS["aligned"]
     with opened("aligned") as trace:
         steps = list(trace.steps)
-        drawn = [step.drawn for step in steps if step.drawn is not None]
-        words = [trace.text(x.texts[0].tokens) for x in drawn]
-        pieces = [[trace.text([token]) for token in x.texts[0].tokens[:3]] for x in drawn]
+        drawn = [detail for step in steps if (detail := step.detail("drawn_texts")) is not None]
+        tokens = [x.columns["tokens"][0] for x in drawn]
+        words = [trace.text(x) for x in tokens]
+        pieces = [[trace.text([token]) for token in x[:3]] for x in tokens]
     notes = [step.notes or {} for step in steps]
     # the blank's name is empty
     law = [{name.partition(" ")[2].strip(): p for name, p in x["aligned"].items()} for x in notes]
     first = {name.split()[-1]: p for name, p in notes[0]["grammar"].items()}
     says(tour[0], first["bo"], first["g"], first["c"])
     says(tour[1], law[1]["c"])
-    says(tour[2], drawn[4].texts[0].logp, digits=2)
-    says(tour[3], exp(drawn[10].bound), exp(drawn[9].bound), digits=5)
+    says(tour[2], drawn[4].columns["logp"][0], digits=2)
+    says(tour[3], *(exp(drawn[k].values["bound"]) for k in (10, 9)), digits=5)
     says(tour[6], *(law[21][x] for x in ("bo", "g", "c", "do")))
     assert law[3]["d"] > 0.4 and law[4]["d"] < 1e-6 and law[0]["c"] > 0.3 and law[14][""] > 0.5
     assert sorted(law[21], key=law[21].__getitem__, reverse=True)[:4] == ["bo", "g", "c", "do"]
@@ -218,23 +219,22 @@ def test_what_is_said_of_the_search_by_a_test() -> None:
 
 def test_what_is_said_of_the_vote() -> None:
     tour, steps = TOURS["consensus"], steps_of("consensus")
-    vote = steps[8].drawn
-    assert vote is not None and len(steps) == 9 and len(vote.texts) == 8 and vote.chosen == 3
+    vote = steps[8].detail("voted_texts")
+    votes, logp = vote.columns["votes"], vote.columns["logp"]
+    assert len(steps) == 9 and len(vote) == 8 and vote.values["chosen"] == 3
     with opened("consensus") as trace:
-        texts = [trace.text(x.tokens).removesuffix("<|end|>") for x in vote.texts]
+        texts = [trace.text(x).removesuffix("<|end|>") for x in vote.columns["tokens"]]
     assert [k for k, x in enumerate(texts) if x == "4 * 8 = 32"] == [3, 4] and len({*texts}) == 7
     assert [texts[k] for k in (0, 1, 5)] == ["4 * 8 = 34", "4 - 8 = 7", "4 * 8 = 35"] and "8 texts" in tour[
         0
     ].text
-    says(tour[1], vote.votes[3], digits=3)
-    says(tour[2], vote.votes[5], digits=3)
-    says(tour[3], vote.texts[0].logp, vote.texts[3].logp, digits=2)
-    says(tour[3], vote.votes[0], digits=3)
-    says(tour[4], vote.texts[1].logp, digits=2)
-    says(tour[4], vote.votes[1], digits=3)
-    assert vote.texts[0].logp > vote.texts[3].logp == max(x.logp for x in vote.texts[1:]) and {
-        *vote.votes
-    } == {0.25, 0.125}
+    says(tour[1], votes[3], digits=3)
+    says(tour[2], votes[5], digits=3)
+    says(tour[3], logp[0], logp[3], digits=2)
+    says(tour[3], votes[0], digits=3)
+    says(tour[4], logp[1], digits=2)
+    says(tour[4], votes[1], digits=3)
+    assert logp[0] > logp[3] == max(logp[1:]) and {*votes} == {0.25, 0.125}
     assert len([x for x in texts if not x.endswith("= 32")]) == len({*texts} - {"4 * 8 = 32"}) == 6
 
 
