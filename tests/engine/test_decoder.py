@@ -14,7 +14,7 @@ from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.model.attention import attention
-from decodescope.engine.model.forward import decoder as decoding
+from decodescope.engine.model.forward.attention_block import AttentionBlock
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed, Sinks
 from decodescope.engine.model.forward.plain import fits
@@ -313,7 +313,7 @@ def test_an_early_exit_answers_from_its_state_and_fills_the_layers_above() -> No
     assert torch.equal(cache.layers[0].k, whole.layers[0].k)
     assert torch.equal(cache.layers[1].k, whole.layers[1].k), "layer 1 gets the keys of its own input"
     assert not torch.equal(cache.layers[2].k, whole.layers[2].k)
-    job = decoding._Pass(decoder, feed, cache, None)
+    job = AttentionBlock(decoder.stack, feed, cache, None)
     keys = job.project(2, probe.hidden[1])[:, :, 4:6].transpose(1, 2)  # [1, 1, H_kv, D] -> [1, H_kv, 1, D]
     close(cache.layers[2].k[:, :, -1:], keys)
 

@@ -15,7 +15,8 @@ from ..layers.partial import Ran, Rule, Skip
 from ..layers.rope import rotate_
 from ..stores.cache import KVCache
 from . import plain as straight
-from .decoder import Decoder, _Pass
+from .attention_block import AttentionBlock
+from .decoder import Decoder
 from .feed import Feed
 
 
@@ -75,14 +76,15 @@ def forward(asked: Sequence[Asked]) -> list[Tensor]:
     """
     if all(one.straight for one in asked):
         return _logits(_straight(asked), asked)
-    decoder, layers = asked[0].decoder, range(asked[0].feed.enter, asked[0].decoder.spec.n_layers)
-    jobs = [_Pass(one.decoder, one.feed, one.cache, one.probe) for one in asked]
+    stack = asked[0].decoder.stack
+    layers = range(asked[0].feed.enter, stack.spec.n_layers)
+    jobs = [AttentionBlock(one.decoder.stack, one.feed, one.cache, one.probe) for one in asked]
     x = torch.cat([_entering(one).flatten(0, 1) for one in asked])[None]
     for i in layers:
         for one, own in zip(asked, _split(x, asked), strict=True):
             if one.probe is not None and i in one.probe.needs.hidden:
                 one.probe.hidden[i] = own
-        x = decoder._ffn(i, _attend(i, x, asked, jobs))
+        x = stack.ffn(i, _attend(i, x, asked, jobs))
     for one in asked:
         if one.ran is not None:
             one.ran.fed, one.ran.attn, one.ran.ffn = one.feed.length, [*layers], [*layers]
@@ -123,19 +125,19 @@ def _split(x: Tensor, asked: Sequence[Asked]) -> Iterator[Tensor]:
         yield part.unflatten(0, tuple(one.feed.tokens.shape))
 
 
-def _attend(i: int, x: Tensor, asked: Sequence[Asked], jobs: Sequence[_Pass]) -> Tensor:
+def _attend(i: int, x: Tensor, asked: Sequence[Asked], jobs: Sequence[AttentionBlock]) -> Tensor:
     """x + attention block of layer i, x [1, R, d_model]."""
-    decoder = asked[0].decoder
-    w, s = decoder.layers[i], decoder.spec
+    stack = jobs[0].stack
+    w, s = stack.layers[i], stack.spec
     if not s.kv_at(i):
         for job, own in zip(jobs, _split(x, asked), strict=True):
             job.store_kv(i, own.new_empty(*own.shape[:2], 0, s.head_dim))
-        return decoder.bare(x, w.out_bias, w.attn_post, i, 0)
+        return stack.add_bias(x, w.out_bias, w.attn_post, i, 0)
     qkv = w.queries_keys_values(x, s, i)
     y = torch.cat(
         [job.contexts(i, own).flatten(0, 1) for job, own in zip(jobs, _split(qkv, asked), strict=True)]
     )[None]
-    return decoder.added(x, linear(y, w.out, w.out_bias), w.attn_post, i, 0)
+    return stack.add(x, linear(y, w.out, w.out_bias), w.attn_post, i, 0)
 
 
 def _logits(x: Tensor, asked: Sequence[Asked]) -> list[Tensor]:
