@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -10,9 +10,10 @@ from torch import Tensor
 from decodescope.engine.core.moments import Moments
 from decodescope.engine.core.probe import Probe
 
-from ..attention.attention import by_head, explicit, fused, square
-from ..attention.groups import by_size, narrowed_from, widened_to
-from ..attention.segments import RopeMode, Segment, attended
+from ..attention.attention import WantedWeights
+from ..attention.dispatch import attend
+from ..attention.groups import narrowed_from, widened_to
+from ..attention.segments import RopeMode
 from ..layers.column import PROPAGATED
 from ..layers.deferred import Waiting
 from ..layers.matrix import linear
@@ -22,6 +23,7 @@ from ..layers.row_routing import Passing, without
 from ..layers.stack import LayerStack
 from ..stores.cache import KVCache, LayerStore
 from .feed import Feed
+from .layer_read import LayerRead
 from .masks import Sight
 from .skipped_kv import fill
 
@@ -44,13 +46,6 @@ class AttentionBlock:
         if table not in self.rotations:
             self.rotations[table] = table.at(self.feed.places, self.feed.highest + self.feed.shift)
         rotate_(x, *self.rotations[table])
-
-    def _rotate_far(self, i: int, q: Tensor, store: LayerStore) -> None:
-        """Rotate queries q [B, T, H, D] in place to where they stand for sinks, in layer i and after its rows were appended."""
-        key = (self.stack.rope_of(i), store.n)
-        if key not in self.far:
-            self.far[key] = key[0].at(*self.sight.far(store))
-        rotate_(q, *self.far[key])
 
     def project(self, i: int, x: Tensor) -> Tensor:
         """Queries, keys and values of layer i from x [B, T, d_model]: [B, T, H + 2 H_kv, D], rotated."""
@@ -107,38 +102,59 @@ class AttentionBlock:
     def contexts(self, i: int, qkv: Tensor) -> Tensor:
         """What the heads of layer i make of queries, keys and values [B, T, H + 2 H_kv, D] before rotation, which are written
         over; times their gates: [B, T, H * D]."""
-        s = self.spec
-        T = qkv.shape[1]
-        heads = self.spec.heads_at(i)
-        kv = self.spec.kv_at(i)
-        if self.probe is not None and self.probe.needs.moments is not None:
-            self._moments(i, qkv[:, :, :heads], self.probe, self.probe.needs.moments)
-        parted = i not in s.no_rope and self.cache is not None and self.sight.parted(self.cache.layers[i])
-        far = qkv[:, :, :heads].clone() if parted else None
-        plain = far.clone() if far is not None and self.sight.middle(i) is not None else None
-        bare = None if self.feed.prefix is None else self._grouped(i, qkv[:, :, :heads].clone())
-        self.rotate(i, qkv[:, :, : heads + kv])
+        s, heads, feed, probe = self.spec, self.spec.heads_at(i), self.feed, self.probe
+        q = qkv[:, :, :heads]
+        if probe is not None and probe.needs.moments is not None:
+            self._moments(i, q, probe, probe.needs.moments)
+        copies = self._copies(i, q)
+        self.rotate(i, qkv[:, :, : heads + s.kv_at(i)])
         store = self.store_kv(i, qkv)
-        q = self._grouped(i, qkv)
-        if self.probe is not None and self.probe.needs.queries:
+        queries: dict[RopeMode, Tensor] = {"original": self._grouped(i, q)}
+        if probe is not None and probe.needs.queries:
             # which rows of a draft stay is not known yet
-            last = self.probe.needs.queries if self.feed.logits == "last" else T
-            self.probe.queries[i] = q[:, :, :, -last:].clone()
-        if store is not None and far is not None:
-            self._rotate_far(i, far, store)
-            y = self._in_segments(i, *self._parted(i, q, far, plain, store), store, bare)
-        elif store is not None and (chosen := self._chosen(i, q, store)) is not None:
-            y = self._in_segments(i, chosen, {"original": q}, store, bare)
-        elif store is not None and (
-            store.segmented or bare is not None or (self.cache is not None and self.cache.outside)
-        ):
-            y = self._in_segments(i, store.segments(self.sight.mask(i, store)), {"original": q}, store, bare)
-        else:
-            y = self._at_once(i, q, qkv, store)
+            last = probe.needs.queries if feed.logits == "last" else feed.length
+            probe.queries[i] = queries["original"][:, :, :, -last:].clone()
+        for rope, copy in copies.items():
+            self._rotate_copy(i, rope, copy, store)
+            queries[rope] = self._grouped(i, copy)
+        fresh = self._pairs(qkv[:, :, heads:]) if store is None else None
+        outside = () if self.cache is None else self.cache.outside
+        read = LayerRead(i, self.stack, self.sight, queries, store, fresh, outside)
+        y = attend(s, i, read, self._wanted(i))
         y = y.permute(0, 3, 1, 2, 4).flatten(2, 3)  # [B, H_kv, g, T, D] -> [B, T, H_kv * g, D]
         if uneven := s.uneven_at(i):
             y = narrowed_from(uneven, y)
         return self.stack.gates.heads(i, y).flatten(2)
+
+    def _copies(self, i: int, q: Tensor) -> dict[RopeMode, Tensor]:
+        """Copies of the queries q [B, T, H, D] of layer i before rotation, one for each rotation unlike the text's."""
+        copies: dict[RopeMode, Tensor] = {}
+        if (
+            self.sight.sinks is not None
+            and self.cache is not None
+            and i not in self.spec.no_rope
+            and self.sight.parted(self.cache.layers[i])
+        ):
+            copies[self.sight.rope] = q.clone()
+            if self.sight.middle(i) is not None:
+                copies["inserted"] = q.clone()
+        if self.feed.prefix is not None:
+            copies["unrotated"] = q.clone()
+        return copies
+
+    def _rotate_copy(self, i: int, rope: RopeMode, q: Tensor, store: LayerStore | None) -> None:
+        """Rotate queries q [B, T, H, D] of layer i in place as `rope` says, once the rows of the pass were appended."""
+        if rope == "unrotated" or store is None:
+            return
+        if rope == "inserted":
+            middle = self.sight.middle(i)
+            assert middle is not None
+            away = torch.full_like(self.feed.positions, middle.away)
+            return rotate_(q, *self.stack.rope_of(i).at(away, middle.away))
+        key = (self.stack.rope_of(i), store.n)
+        if key not in self.far:
+            self.far[key] = key[0].at(*self.sight.far(store))
+        rotate_(q, *self.far[key])
 
     def attend_some(self, i: int, x: Tensor, rows: Tensor, gap: str, ran: Ran) -> Tensor:
         """`attend` for the `rows` of x (int64 [R], ascending) alone. The state of the others passes by; what layer i
@@ -162,28 +178,6 @@ class AttentionBlock:
             store.mark(PROPAGATED, self.feed.length, job.passing.others)
         return x
 
-    def _chosen(self, i: int, q: Tensor, store: LayerStore) -> list[Segment] | None:
-        """What layer i reads of its store; None: all that its rows may see, as a layer with a window of its own does."""
-        board = self.feed.board
-        if board is None or self.spec.window(i) is not None:
-            return None
-        return board.segments(i, store, q, self.sight.mask(i, store))
-
-    def _parted(
-        self, i: int, q: Tensor, far: Tensor, plain: Tensor | None, store: LayerStore
-    ) -> tuple[list[Segment], dict[RopeMode, Tensor]]:
-        """Segments and queries of a layer whose sinks stand elsewhere than in the text. far: queries [B, T, H, D] rotated for
-        those;  plain: queries before rotation, where something between is read too."""
-        rope, middle = self.stack.rope_of(i), self.sight.middle(i)
-        segments = self.sight.segments(i, store, rope)
-        queries: dict[RopeMode, Tensor] = {"original": q, self.sight.rope: self._grouped(i, far)}
-        if plain is not None and middle is not None:
-            rotate_(plain, *rope.at(torch.full_like(self.feed.positions, middle.away), middle.away))
-            queries["inserted"] = self._grouped(i, plain)
-            between = self.sight.inserted(store, queries["inserted"], rope, middle)
-            segments += [] if between is None else [between]
-        return segments, queries
-
     def _grouped(self, i: int, qkv: Tensor) -> Tensor:
         """The queries, first among the heads of [B, T, heads, D], by the KV head that they read: [B, H_kv, g, T, D]."""
         q, kv = qkv[:, :, : self.spec.heads_at(i)], self.spec.kv_at(i)
@@ -191,49 +185,9 @@ class AttentionBlock:
             q = widened_to(uneven, q)
         return q.unflatten(2, (kv, q.shape[2] // kv)).permute(0, 2, 3, 1, 4)
 
-    def _asked(self, i: int) -> tuple[Probe | None, bool]:
-        """The probe, if it wants the attention of layer i, and whether column sums are what it wants."""
+    def _wanted(self, i: int) -> WantedWeights | None:
+        """The weights of layer i that the probe wants; None: it wants none."""
         prefill = self.feed.logits == "last"
-        probe = self.probe if self.probe is not None and self.probe.wants_attention(i, prefill) else None
-        return probe, probe is not None and probe.needs.attention == "columns" and prefill
-
-    def _in_segments(
-        self,
-        i: int,
-        segments: Sequence[Segment],
-        queries: Mapping[RopeMode, Tensor],
-        store: LayerStore,
-        bare: Tensor | None = None,
-    ) -> Tensor:
-        """Attention [B, H_kv, g, T, D] of queries in that shape, by rotation, over the segments of a store and what stands
-        beside it. bare: queries that are not rotated, where slots see a prefix."""
-        if self.cache is not None and self.cache.outside:
-            rope = self.sight.rope if self.sight.rope in queries else "original"
-            segments = [*segments, *self.sight.aside(i, self.cache.outside, rope)]
-        if bare is not None:
-            segments, queries = [*segments, self.sight.prefix(i)], {**queries, "unrotated": bare}
-        (probe, columns), scale, cap = self._asked(i), self.spec.score_scale, self.spec.attn_cap
-        slots = store.n + store.m
-        return attended(segments, queries, scale, cap, slots=slots, probe=probe, layer=i, columns=columns)
-
-    def _at_once(self, i: int, q: Tensor, qkv: Tensor, store: LayerStore | None) -> Tensor:
-        """Attention [B, H_kv, g, T, D] of q in that shape over all entries of a store, or over those of the pass alone."""
-        s, (probe, columns) = self.spec, self._asked(i)
-        explicitly = s.attn_cap is not None or probe is not None
-        if store is None:
-            k, v = self._pairs(qkv[:, :, s.heads_at(i) :])
-        elif store.heads is not None and not explicitly:
-            mask = self.sight.mask(i, store, padded=False)
-            return by_head(q, store.heads, store.n, store.m, mask, s.score_scale)
-        else:
-            k, v = store.k, store.v
-        if explicitly:
-            return explicit(q, k, v, self.sight.mask(i, store), s.score_scale, s.attn_cap, probe, i, columns)
-        whole, uneven = self.sight.square(i, store), s.uneven_at(i)
-        if uneven is not None:
-            return by_size(
-                uneven, q, k, v, None if whole else self.sight.mask(i, store), s.score_scale, causal=whole
-            )
-        if whole:
-            return square(q, k, v, s.score_scale)
-        return fused(q, k, v, self.sight.mask(i, store), s.score_scale)
+        if self.probe is None or not self.probe.wants_attention(i, prefill):
+            return None
+        return WantedWeights(self.probe, i, self.probe.needs.attention == "columns" and prefill)
