@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor
 
@@ -14,29 +12,35 @@ from ..attention.attention import WantedWeights
 from ..attention.dispatch import attend
 from ..attention.groups import narrowed_from, widened_to
 from ..attention.segments import RopeMode
-from ..layers.column import PROPAGATED
-from ..layers.deferred import Waiting
 from ..layers.matrix import linear
-from ..layers.partial import Ran
 from ..layers.rope import RopeTable, rotate_
-from ..layers.row_routing import Passing, without
+from ..layers.row_routing import Passing
 from ..layers.stack import LayerStack
 from ..stores.cache import KVCache, LayerStore
 from .feed import Feed
 from .layer_read import LayerRead
 from .masks import Sight
-from .skipped_kv import fill
 
 
 class AttentionBlock:
-    """The attention blocks of one forward pass, with what its layers share: rotations and masks."""
+    """The attention blocks of one forward pass, with what its layers share: rotations and masks.
 
-    def __init__(self, stack: LayerStack, feed: Feed, cache: KVCache | None, probe: Probe | None):
+    passing: rows that run no attention, and yet leave keys and values among those of the pass; None: there are none
+    """
+
+    def __init__(
+        self,
+        stack: LayerStack,
+        feed: Feed,
+        cache: KVCache | None,
+        probe: Probe | None,
+        passing: Passing | None = None,
+    ):
         self.stack, self.spec, self.feed, self.cache, self.probe = stack, stack.spec, feed, cache, probe
         self.rotations: dict[RopeTable, tuple[Tensor, Tensor]] = {}
         self.sight = Sight(stack.spec, feed)
         self.far: dict[tuple[RopeTable, int], tuple[Tensor, Tensor]] = {}
-        self.passing: Passing | None = None  # rows that leave keys and values among those of the pass
+        self.passing = passing
 
     def rotate(self, i: int, x: Tensor) -> None:
         """Rotate x [B, T, heads, D] in place as layer i does at the fed positions, if it does."""
@@ -77,18 +81,6 @@ class AttentionBlock:
         kv = self.stack.layers[i].keys_values(x, self.spec, i)
         self.rotate(i, kv[:, :, : self.spec.kv_at(i)])
         return self._pairs(kv)
-
-    def joined(self, waiting: Waiting, x: Tensor, ran: Ran) -> tuple[AttentionBlock, Tensor]:
-        """The pass with what has waited before its rows, whose states are x [B, T, d_model], and the states of both."""
-        ran.joined[waiting.layer] = len(waiting)
-        feed = self.feed.after(waiting.tokens, waiting.positions)
-        if feed.board is not None:
-            feed.board.joined(waiting.positions)
-        return AttentionBlock(self.stack, feed, self.cache, self.probe), torch.cat([waiting.states, x], 1)
-
-    def fill(self, layers: Iterable[int], x: Tensor, gap: str, ran: Ran) -> None:
-        """Give `layers`, ascending, whose attention does not run what `gap` says, for rows whose state is x [B, T, d_model]."""
-        fill(self.cache, self.feed, layers, x, gap, ran, self.keys_values)
 
     def attend(self, i: int, x: Tensor) -> Tensor:
         """x + attention block of layer i."""
@@ -155,28 +147,6 @@ class AttentionBlock:
         if key not in self.far:
             self.far[key] = key[0].at(*self.sight.far(store))
         rotate_(q, *self.far[key])
-
-    def attend_some(self, i: int, x: Tensor, rows: Tensor, gap: str, ran: Ran) -> Tensor:
-        """`attend` for the `rows` of x (int64 [R], ascending) alone. The state of the others passes by; what layer i
-        gets of them says `gap`."""
-        ran.left_out(i, "attn", rows)
-        if not len(rows):
-            self.fill((i,), x, gap, ran)
-            return x
-        store, ran.gap = None if self.cache is None else self.cache.layers[i], gap
-        filled = gap == "propagate"
-        feed = self.feed.some(rows, 0 if store is None else store.m, filled and self.spec.causal, filled)
-        job = AttentionBlock(self.stack, feed, self.cache, self.probe)
-        if filled:
-            others = without(rows, x.shape[1])
-            part = AttentionBlock(self.stack, self.feed.some(others, 0, False, False), None, None)
-            job.passing = Passing(part.keys_values(i, x[:, others]), rows, others, self.feed.positions)
-        else:
-            ran.pending[i] = rows.tolist()
-        x = x.index_copy(1, rows, job.attend(i, x[:, rows]))
-        if job.passing is not None and store is not None and "origin" in store.columns:
-            store.mark(PROPAGATED, self.feed.length, job.passing.others)
-        return x
 
     def _grouped(self, i: int, qkv: Tensor) -> Tensor:
         """The queries, first among the heads of [B, T, heads, D], by the KV head that they read: [B, H_kv, g, T, D]."""

@@ -79,7 +79,7 @@ def forward(asked: Sequence[Asked]) -> list[Tensor]:
     stack = asked[0].decoder.stack
     layers = range(asked[0].feed.enter, stack.spec.n_layers)
     jobs = [AttentionBlock(one.decoder.stack, one.feed, one.cache, one.probe) for one in asked]
-    x = torch.cat([_entering(one).flatten(0, 1) for one in asked])[None]
+    x = torch.cat([one.decoder.entering(one.feed).flatten(0, 1) for one in asked])[None]
     for i in layers:
         for one, own in zip(asked, _split(x, asked), strict=True):
             if one.probe is not None and i in one.probe.needs.hidden:
@@ -87,14 +87,14 @@ def forward(asked: Sequence[Asked]) -> list[Tensor]:
         x = stack.ffn(i, _attend(i, x, asked, jobs))
     for one in asked:
         if one.ran is not None:
-            one.ran.fed, one.ran.attn, one.ran.ffn = one.feed.length, [*layers], [*layers]
+            one.ran.enter_all(one.feed.length, layers)
     return _logits(x, asked)
 
 
 def _straight(asked: Sequence[Asked]) -> Tensor:
     """The states [1, R, d_model] behind the last layer, of passes that go straight."""
     decoder, feeds = asked[0].decoder, [one.feed for one in asked]
-    spec, x = decoder.spec, torch.cat([_entering(one) for one in asked], 1)
+    spec, x = decoder.spec, torch.cat([one.decoder.entering(one.feed) for one in asked], 1)
     cos, sin = decoder.rope.at(
         torch.cat([feed.positions for feed in feeds], 1), max(feed.highest for feed in feeds)
     )
@@ -112,11 +112,6 @@ def _straight(asked: Sequence[Asked]) -> Tensor:
         x = linear(y, w.out, w.out_bias).add_(x)
         x = linear(w.activations(x, spec), w.down, w.down_bias).add_(x)
     return x
-
-
-def _entering(one: Asked) -> Tensor:
-    """The states [B, T, d_model] with which a pass begins."""
-    return one.decoder.embed_rows(one.feed) if one.feed.states is None else one.feed.states
 
 
 def _split(x: Tensor, asked: Sequence[Asked]) -> Iterator[Tensor]:

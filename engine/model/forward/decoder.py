@@ -19,13 +19,13 @@ from ..layers.matrix import linear, moved, pack
 from ..layers.norm import doubled, rms_norm, single
 from ..layers.partial import NOTHING, Answer, Ran, Rule, Skip
 from ..layers.rope import RopeTable
-from ..layers.row_routing import chosen
 from ..layers.stack import LayerStack
 from ..layers.vocabulary import Companion
 from ..stores.cache import KVCache
-from . import plain as straight
+from . import general, plain
 from .attention_block import AttentionBlock
 from .compiled import Compiled
+from .conditional import ConditionalPass
 from .feed import Feed
 
 
@@ -118,7 +118,7 @@ class Decoder:
         decoder.costs = {}
         return decoder
 
-    def forward(  # noqa: C901, PLR0915
+    def forward(
         self,
         feed: Feed,
         cache: KVCache | None,
@@ -129,64 +129,50 @@ class Decoder:
     ) -> Tensor:
         """Logits float32 (float64 if the model is) [B, T, V], or [B, R, V] of those R rows that the feed names.
 
-        Every layer that runs appends T pending rows to its store. What the others get, where `skip` leaves attention out or
-        `depth` leaves early, each of them says (`gap`). What the pass did is entered in `ran`. A rule that is `whole` has the
-        layers above an exit run all the same; the answer stays that of the exit. Under the gap "defer" the rows take along what
-        waits in front of a layer that they run (`KVCache.waiting`): it then runs the rest with them. A rule that `routes` says
-        of each sub-layer which rows run it; the others are not in its products.
+        A pass takes one of three ways, which give the same bits for what they all can do:
+
+        - `plain.py` where nothing is asked of the pass, its layers and stores are alike, and it feeds at most 64 rows behind
+          some text (`plain.fits`). Decoding steps usually go this way.
+        - `general.py` where every layer runs for every row: prompts, probes, windows, special stores, a feed that enters
+          above the first layer.
+        - `conditional.py` where `skip` leaves sub-layers out, `depth` decides inside the pass, or the rows of the feed enter
+          at different layers.
+
+        Every layer that runs appends T pending rows to its store. For layers that do not run, the `gap` of `skip` or `depth`
+        says what they get. `ran` is told what ran.
         """
-        if probe is skip is depth is ran is None and straight.fits(self.spec, self.gates, feed, cache):
-            x = straight.run(
+        answer = None
+        if probe is skip is depth is ran is None and plain.fits(self.spec, self.gates, feed, cache):
+            x = plain.run(
                 self.spec, self.layers, self.rope, feed, cache, self.embed_rows(feed), self.compiled
             )
-            return self._logits(x, None, feed, None)
-        x = self.embed_rows(feed) if feed.states is None else feed.states
-        job, ran, skip = AttentionBlock(self.stack, feed, cache, probe), ran or Ran(), skip or NOTHING
-        closed, states, late = set(skip.ffn), x, 0 if feed.entries is None else feed.length
-        answer: Answer | None = None
-        routed = depth if depth is not None and depth.routes else None
-        x, ran.fed, waiting = (
-            x[:, late:],
-            feed.length,
-            {} if depth is None or cache is None else cache.waiting,
-        )
-        for i in range(feed.enter, self.spec.n_layers):
-            if feed.waiting(i) < late:
-                joining, late = slice(feed.waiting(i), late), feed.waiting(i)
-                x, job = (
-                    torch.cat([states[:, joining], x], 1),
-                    AttentionBlock(self.stack, feed.behind(late), cache, probe),
-                )
-            if probe is not None and i in probe.needs.hidden:
-                probe.hidden[i] = x[:, -feed.length :] if waiting else x
-            if depth is not None:
-                own = feed.deciding(x)
-                if answer is None and depth.leave(i, own, asked := self.answer(own)):
-                    answer = asked
-                    if not depth.whole:
-                        job.fill(range(i, self.spec.n_layers), x, depth.gap, ran)
-                        break
-                if i in waiting:
-                    job, x = job.joined(waiting[i], x, ran)
-            if i in skip.attn:
-                job.fill((i,), x, skip.gap, ran)
-            elif routed is not None and (rows := chosen(routed, i, "attn", x, probe)) is not None:
-                x = job.attend_some(i, x, rows, routed.gap, ran)
-            else:
-                x = job.attend(i, x)
-                ran.attn.append(i)
-                if ran.joined:
-                    ran.pending[i] = [-1] * (x.shape[1] - feed.length) + [*range(feed.length)]
-            if i not in closed:
-                before, some = x, None if routed is None else chosen(routed, i, "ffn", x, probe)
-                x = self.stack.ffn(i, x) if some is None else self._ffn_some(i, x, some, ran)
-                if some is None:
-                    ran.ffn.append(i)
-                if depth is not None:
-                    closed.update(depth.gate(i, before[:, -feed.length :], x[:, -feed.length :]))
-            if late:
-                ran.rows[i] = feed.length - late
-        return self._logits(x[:, -feed.length :] if ran.joined else x, answer, feed, probe)
+        elif skip is depth is feed.entries is None:
+            x = general.run(self._block(feed, cache, probe), self.entering(feed), self.spec.n_layers)
+            if ran is not None:
+                ran.enter_all(feed.length, range(feed.enter, self.spec.n_layers))
+        else:
+            block = self._block(feed, cache, probe)
+            job = ConditionalPass(block, skip or NOTHING, depth, ran or Ran(), self.answer)
+            x = job.run(self.entering(feed))
+            answer = job.exit
+        return self._logits(x, answer, feed, probe)
+
+    def shallow(self, feed: Feed, cache: KVCache | None, until: int) -> Tensor:
+        """The states [B, T, d_model] that enter layer `until`. The layers below it, from where the feed enters, run and append
+        T pending rows each."""
+        return general.run(self._block(feed, cache), self.entering(feed), until)
+
+    def queries(self, feed: Feed, cache: KVCache, layer: int) -> Tensor:
+        """The queries [B, T, H, D] of `layer`, rotated. The layers below it run; of its own, keys and values alone are made: T
+        rows are pending in it as in those."""
+        block = self._block(feed, cache)
+        qkv = block.project(layer, general.run(block, self.entering(feed), layer))
+        block.store_kv(layer, qkv)
+        return qkv[:, :, : self.spec.heads_at(layer)]
+
+    def _block(self, feed: Feed, cache: KVCache | None, probe: Probe | None = None) -> AttentionBlock:
+        """The attention blocks of a pass over `feed`."""
+        return AttentionBlock(self.stack, feed, cache, probe)
 
     def _logits(self, x: Tensor, answer: Answer | None, feed: Feed, probe: Probe | None) -> Tensor:
         """Those that a pass asks for, of its last states x [B, T, d_model], or the `answer` of an exit."""
@@ -205,25 +191,9 @@ class Decoder:
         """The logits of the states x [B, T, d_model], which some layer has left: not yet worked out."""
         return Answer(x, self.normed, self.unembed, self.spec.name)
 
-    def shallow(self, feed: Feed, cache: KVCache | None, until: int) -> Tensor:
-        """The states [B, T, d_model] that enter layer `until`. The layers below it, from where the feed enters, run and append
-        T pending rows each."""
-        return self._below(until, AttentionBlock(self.stack, feed, cache, None))
-
-    def queries(self, feed: Feed, cache: KVCache, layer: int) -> Tensor:
-        """The queries [B, T, H, D] of `layer`, rotated. The layers below it run; of its own, keys and values alone are made: T
-        rows are pending in it as in those."""
-        job = AttentionBlock(self.stack, feed, cache, None)
-        qkv = job.project(layer, self._below(layer, job))
-        job.store_kv(layer, qkv)
-        return qkv[:, :, : self.spec.heads_at(layer)]
-
-    def _below(self, until: int, job: AttentionBlock) -> Tensor:
-        """The states [B, T, d_model] that enter layer `until`, of the pass `job`."""
-        x = self.embed_rows(job.feed) if job.feed.states is None else job.feed.states
-        for i in range(job.feed.enter, until):
-            x = self.stack.ffn(i, job.attend(i, x))
-        return x
+    def entering(self, feed: Feed) -> Tensor:
+        """The states [B, T, d_model] with which a pass begins: the feed's own, or the embeddings of its rows."""
+        return self.embed_rows(feed) if feed.states is None else feed.states
 
     def embed_rows(self, feed: Feed) -> Tensor:
         """float [B, T, d_model]: token embeddings, or the feed's own vectors where it gives some."""
@@ -242,8 +212,3 @@ class Decoder:
     def unembed(self, feature: Tensor) -> Tensor:
         """Logits [..., V] of final features [..., d_model], V being the usable ids; half types come out as float32."""
         return capped(widened(linear(feature, self.unembedding)[..., : self.usable]), self.spec.logit_cap)
-
-    def _ffn_some(self, i: int, x: Tensor, rows: Tensor, ran: Ran) -> Tensor:
-        """`_ffn` for the `rows` of x (int64 [R]) alone; the state of the others passes by."""
-        ran.left_out(i, "ffn", rows)
-        return x.index_copy(1, rows, self.stack.ffn(i, x[:, rows])) if len(rows) else x
