@@ -14,7 +14,7 @@ from ..layers.matrix import linear
 from ..layers.partial import Ran, Rule, Skip
 from ..layers.rope import rotate_
 from ..stores.cache import KVCache
-from . import plain as straight
+from . import plain
 from .attention_block import AttentionBlock
 from .decoder import Decoder
 from .feed import Feed
@@ -55,11 +55,11 @@ class Asked:
         )
 
     @property
-    def straight(self) -> bool:
-        """Whether it goes straight through its layers (`straight.py`), one sequence."""
+    def is_plain(self) -> bool:
+        """Whether it takes the plain way (`plain.py`), one sequence."""
         if self.probe is not None or self.ran is not None or len(self.feed.tokens) > 1:
             return False
-        return straight.fits(self.decoder.spec, self.decoder.gates, self.feed, self.cache)
+        return plain.fits(self.decoder.spec, self.decoder.gates, self.feed, self.cache)
 
     def run(self) -> Tensor:
         """Its logits, by a pass of its own."""
@@ -71,11 +71,11 @@ def forward(asked: Sequence[Asked]) -> list[Tensor]:
 
     Their rows stand one behind the other, [1, R, d_model], through norms, products and activations: every weight is read once
     for all. What a row sees is the affair of its own pass: that rotates, appends and attends, against its own cache, so lengths
-    may differ as they like and nothing is padded. What probes ask for is left in each. Where each would go straight through
-    its layers, the rows of all are rotated at once, and little else than appending and attending is left to each.
+    may differ as they like and nothing is padded. What probes ask for is left in each. Where each is plain,
+    the rows of all are rotated at once, and little else than appending and attending is left to each.
     """
-    if all(one.straight for one in asked):
-        return _logits(_straight(asked), asked)
+    if all(one.is_plain for one in asked):
+        return _logits(_run_plain(asked), asked)
     stack = asked[0].decoder.stack
     layers = range(asked[0].feed.enter, stack.spec.n_layers)
     jobs = [AttentionBlock(one.decoder.stack, one.feed, one.cache, one.probe) for one in asked]
@@ -91,8 +91,8 @@ def forward(asked: Sequence[Asked]) -> list[Tensor]:
     return _logits(x, asked)
 
 
-def _straight(asked: Sequence[Asked]) -> Tensor:
-    """The states [1, R, d_model] behind the last layer, of passes that go straight."""
+def _run_plain(asked: Sequence[Asked]) -> Tensor:
+    """The states [1, R, d_model] behind the last layer, of plain passes."""
     decoder, feeds = asked[0].decoder, [one.feed for one in asked]
     spec, x = decoder.spec, torch.cat([one.decoder.entering(one.feed) for one in asked], 1)
     cos, sin = decoder.rope.at(
@@ -100,13 +100,13 @@ def _straight(asked: Sequence[Asked]) -> Tensor:
     )
     counts, rotated = [feed.length for feed in feeds], spec.n_heads + spec.n_kv_heads
     stores = [one.cache.layers for one in asked if one.cache is not None]
-    masks = [straight.hidden(spec, feed, own[0], x.dtype) for feed, own in zip(feeds, stores, strict=True)]
+    masks = [plain.added_mask(spec, feed, own[0], x.dtype) for feed, own in zip(feeds, stores, strict=True)]
     for i, w in enumerate(decoder.layers):
         qkv = w.queries_keys_values(x, spec, i)  # [1, R, H + 2 K, D]
         rotate_(qkv.narrow(2, 0, rotated), cos, sin)
         parts = zip(stores, qkv.split(counts, 1), feeds, masks, strict=True)
         y = torch.cat(
-            [straight.contexts(spec, own[i], part, feed.positions, mask) for own, part, feed, mask in parts],
+            [plain.contexts(spec, own[i], part, feed.positions, mask) for own, part, feed, mask in parts],
             1,
         )
         x = linear(y, w.out, w.out_bias).add_(x)
