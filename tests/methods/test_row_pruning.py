@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from decodescope.engine.core.component import build
-from decodescope.engine.cost.cost import ops_of, pass_cost
+from decodescope.engine.cost.cost import PassShape, ops_of, pass_cost
 from decodescope.engine.decoding.bases.depth import Depth
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.policy import CachePolicy
@@ -143,7 +143,7 @@ def test_rows_and_operations_that_are_recorded_are_those_that_are_priced() -> No
     assert products == sum(x.flops for x in ops if x.name.endswith(("_proj", "_head")))
     scored = [x.flops // ((4 * spec.head_dim + 5) * spec.n_heads) for x in ops if x.name == "attention"]
     assert scored == [n * n for n in rows]
-    assert sum(x.flops for x in ops) < 0.6 * pass_cost(spec, 16, 0, logits=1).flops
+    assert sum(x.flops for x in ops) < 0.6 * pass_cost(spec, PassShape(16, 0, logits=1)).flops
 
 
 def test_a_pyramid_ends_where_its_answer_is_sure_and_asks_the_rows_that_are_asked_for() -> None:
