@@ -27,7 +27,7 @@ from decodescope.engine.bench.models import random_of
 from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec, Rope
-from decodescope.engine.cost.cost import pass_cost
+from decodescope.engine.cost.cost import PassShape, pass_cost
 from decodescope.engine.cost.roofline import HardwareProfile
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.model.attention.per_head import HEAD_PAGE
@@ -121,7 +121,7 @@ def rows(
         us, nbytes = times[0][0], full.cache.nbytes
 
         def modelled(held: int) -> float:
-            cost = pass_cost(spec, 1, held, weight_bits=bits, act_bits=bits, kv_bits=bits)
+            cost = pass_cost(spec, PassShape(1, held, weight_bits=bits, act_bits=bits, kv_bits=bits))
             return machine.time_us(cost, str(model.dtype).removeprefix("torch.")).us
 
         page = 2 * spec.n_layers * spec.n_kv_heads * HEAD_PAGE * spec.head_dim * model.dtype.itemsize

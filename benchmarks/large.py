@@ -23,7 +23,7 @@ from decodescope.engine import Method
 from decodescope.engine.bench.models import random_of
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.spec import ModelSpec, Rope
-from decodescope.engine.cost.cost import pass_cost
+from decodescope.engine.cost.cost import PassShape, pass_cost
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.policy import CachePolicy
 from decodescope.engine.model.forward.feed import Feed
@@ -74,7 +74,7 @@ def passes(name: str, device: torch.device, rounds: int) -> str:
         ms[rows] = statistics.median(taken[2:])
     cells = []
     for rows, took in ms.items():
-        rate = pass_cost(SHAPES[name], rows, HELD, logits=rows).bytes / took * 1e3
+        rate = pass_cost(SHAPES[name], PassShape(rows, HELD, logits=rows)).bytes / took * 1e3
         cells.append(
             [str(rows), f"{took:.2f}", f"{took / ms[1]:.2f}", f"{rate / 1e9:.0f}", f"{rate / bandwidth:.0%}"]
         )

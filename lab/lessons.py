@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from decodescope.engine.bench.questions.prompts import PROMPTS
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.cost.cost import pass_cost
+from decodescope.engine.cost.cost import PassShape, pass_cost
 from decodescope.engine.cost.hardware import HardwareProfile
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ def cost_table(
     rows = []
     for spec in specs:
         for n in tokens:
-            cost = pass_cost(spec, n, held, logits=n, weight_bits=bits, act_bits=bits, kv_bits=bits)
+            cost = pass_cost(
+                spec, PassShape(n, held, logits=n, weight_bits=bits, act_bits=bits, kv_bits=bits)
+            )
             sizes = (cost.weight_bytes / 1e6, cost.bytes / 1e6, cost.flops / 1e6)
             rows.append((spec.name, spec.params / 1e6, n, *sizes, cost.intensity))
     names = [
@@ -60,7 +62,7 @@ def time_table(
     """The least time that one token takes on each machine, by its data sheet: calculated, not measured."""
     import pandas
 
-    cost = pass_cost(spec, 1, held, weight_bits=bits, act_bits=bits, kv_bits=bits)
+    cost = pass_cost(spec, PassShape(1, held, weight_bits=bits, act_bits=bits, kv_bits=bits))
     rows = []
     for one in machines:
         reading, counting = cost.bytes / one.bandwidth * 1e3, cost.flops / one.peak() * 1e3

@@ -10,7 +10,8 @@ from torch import Tensor
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Probe
 from decodescope.engine.decoding.bases.depth import Depth
-from decodescope.engine.model.forward.decoder import Decoder, _Pass
+from decodescope.engine.model.forward.attention_block import AttentionBlock
+from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.partial import NOTHING, Block, Skip
 from decodescope.engine.trace.records.exits import Exit
@@ -52,7 +53,7 @@ class Choosing(Depth):
 def masked(decoder: Decoder, feed: Feed, share: int, gap: str) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Logits [T, V] of rows that all pass through every product, of which what they did not run is masked away; and by layer
     keys and values [2, H_kv, T, D], and which rows left them."""
-    s, job = decoder.spec, _Pass(decoder, feed, None, None)
+    s, job = decoder.spec, AttentionBlock(decoder.stack, feed, None, None)
     tokens, positions, T = feed.tokens[0], feed.positions[0], feed.length
     sees = torch.ones(T, T, dtype=torch.bool) if feed.visible is None else feed.visible[0]
     sees = sees.tril() if feed.visible is None and s.causal else sees
@@ -72,5 +73,7 @@ def masked(decoder: Decoder, feed: Feed, share: int, gap: str) -> tuple[Tensor, 
         x = torch.where(ran[:, None], x + y, x)
         pairs.append(torch.stack([k, v]).transpose(1, 2))
         left.append(entry)
-        x = torch.where(runs(tokens, positions, i, "ffn", share)[:, None], decoder._ffn(i, x[None])[0], x)
+        x = torch.where(
+            runs(tokens, positions, i, "ffn", share)[:, None], decoder.stack.ffn(i, x[None])[0], x
+        )
     return decoder.unembed(decoder.normed(x)), pairs, left

@@ -9,9 +9,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache, partial
-from inspect import signature
 from itertools import pairwise
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.core.tree import depths
@@ -19,15 +18,15 @@ from decodescope.engine.trace.details.looked import Look
 from decodescope.engine.trace.records.events import DraftTree, Pass
 from decodescope.engine.trace.records.phases import DECIDES, READS, STATES
 
-from .operators import SCORES, Cost, Op, Prices, grouped_bits, prices_of, size
+from .operators import SCORES, Cost, Op, Prices, Scores, grouped_bits, prices_of, size
+from .pass_shape import Held, PassShape
 from .speedup import expected_tokens, expected_tree_tokens, flop_factor, measured_speedup, speedup
 
 __all__ = [
     "DTYPE_BITS",
     "Cost",
     "Op",
-    "PassOptions",
-    "RecordOptions",
+    "PassShape",
     "cost_of",
     "exit_test",
     "expected_tokens",
@@ -43,121 +42,45 @@ __all__ = [
     "tree_pairs",
 ]
 DTYPE_BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "float16": 16, "int8": 8, "int4": 4}
+# of a shape: what all but the scores of a pass follows from
+SIZES = ("batch", "weight_bits", "act_bits", "kv_bits", "dequant", "logits", "head_bits")
 
 
-Held = int | Sequence[int] | Sequence[Sequence[int]]  # entries: one number, by layer, or by layer and KV head
-
-
-# of those of a pass: what can make one layer cost what another does not, and what all but its scores follows from
-APART = ("attn_layers", "ffn_layers", "heads", "kv_heads", "bounds", "rows", "ffn_rows", "entering")
-PRICED = (
-    "batch",
-    "weight_bits",
-    "act_bits",
-    "kv_bits",
-    "dequant",
-)  # sizes on which the price of every operator hangs
-SIZES = (*PRICED, "logits", "head_bits")
-
-
-class PassOptions(TypedDict, total=False):
-    """The keywords of `pass_ops`, for the functions that hand them on."""
-
-    logits: int
-    batch: int
-    pairs: int | Sequence[int | Fraction] | None
-    attn_layers: Collection[int] | int | None
-    ffn_layers: Collection[int] | int | None
-    propagated: Collection[int] | int
-    copied: Collection[int] | int
-    again: int
-    heads: Sequence[int] | None
-    kv_heads: Sequence[int] | None
-    weight_bits: float
-    head_bits: float | None
-    act_bits: float
-    kv_bits: float
-    read_bits: float | None
-    dequant: bool
-    fused: bool
-    bounds: Sequence[int] | None
-    rows: Sequence[int] | None
-    ffn_rows: Sequence[int] | None
-    entering: Sequence[int] | None
-
-
-def pass_ops(  # noqa: PLR0913
-    spec: ModelSpec,
-    tokens: int,
-    held: Held,
-    *,
-    logits: int = 1,
-    batch: int = 1,
-    pairs: int | Sequence[int | Fraction] | None = None,
-    attn_layers: Collection[int] | int | None = None,
-    ffn_layers: Collection[int] | int | None = None,
-    propagated: Collection[int] | int = 0,
-    copied: Collection[int] | int = 0,
-    again: int = 0,
-    heads: Sequence[int] | None = None,
-    kv_heads: Sequence[int] | None = None,
-    weight_bits: float = 16,
-    head_bits: float | None = None,
-    act_bits: float = 16,
-    kv_bits: float = 16,
-    read_bits: float | None = None,
-    dequant: bool = False,
-    fused: bool = True,
-    bounds: Sequence[int] | None = None,
-    rows: Sequence[int] | None = None,
-    ffn_rows: Sequence[int] | None = None,
-    entering: Sequence[int] | None = None,
-) -> list[Op]:
-    """Every operator of one pass that feeds `tokens` rows per sequence on `held` entries, in order of execution.
-
-    held:    entries before the pass, one number, one per layer or one per layer and KV head (policies, exits)
-    logits:  rows per sequence that reach the head; 0: no head;  again: entries that another sequence has loaded
-    pairs:   true entries of the attention mask per sequence, one number or one per layer; None: those of the model's own mask
-    attn_layers, ffn_layers: sub-layers that run, as layers or as a count from the first; None: all
-    propagated, copied: layers without attention whose keys and values are made of an exit state, or copied from below
-    heads, kv_heads: open query and KV heads per layer; None: all that the model has there
-    weight_bits: bits per weight, scales included, where the model tells none; head_bits: the head's, None: the same
-    kv_bits: bits per number of a new entry;  read_bits: per number of those that are read, on average; None: the same
-    dequant: charge two operations per weight for unpacking;  bounds: by layer, pages whose bounds are read first
-    rows:    by layer, how many run it, the last of them: of fewer the others are entries before them (None: all);  ffn_rows:
-             of its feed-forward block, if not as many;  entering: how many leave entries, if others than those that run
-    """
-    _at_least_one(tokens, batch)
-    layers, attn, ffn, filled, twice = _sub_layers(spec, attn_layers, ffn_layers, propagated, copied)
-    run = _each_layer("rows", tokens if rows is None else rows, spec)
-    ffn_run, into = (
-        run if ffn_rows is None else ffn_rows,
-        [None] * len(layers) if entering is None else entering,
-    )
-    prices = {
-        n: prices_of(spec, n, batch, weight_bits, act_bits, kv_bits, dequant)
-        for n in {*run, *ffn_run, tokens}
-    }
-    open_q = _each_layer("heads", heads or [*map(spec.heads_at, layers)], spec)
-    open_kv = _each_layer("kv_heads", kv_heads or [*map(spec.kv_at, layers)], spec)
-    entries, ops = _each_layer("held", held, spec), list[Op]()
-    mask = [None] * len(layers) if pairs is None else _each_layer("pairs", pairs, spec)
+def pass_ops(spec: ModelSpec, shape: PassShape) -> list[Op]:
+    """Every operator of one pass, in order of execution. Raises ValueError for a shape that the model cannot have."""
+    tokens, into, layers = shape.tokens, shape.entering, range(spec.n_layers)
+    _at_least_one(tokens, shape.batch)
+    sub_layers = _SubLayers.of(spec, shape)
+    run = _each_layer("rows", tokens if shape.rows is None else shape.rows, spec)
+    ffn_run = run if shape.ffn_rows is None else shape.ffn_rows
+    prices = {n: _prices(spec, n, shape) for n in {*run, *ffn_run, tokens}}
+    open_q = _each_layer("heads", shape.heads or [*map(spec.heads_at, layers)], spec)
+    open_kv = _each_layer("kv_heads", shape.kv_heads or [*map(spec.kv_at, layers)], spec)
+    entries, ops = _each_layer("held", shape.held, spec), list[Op]()
+    mask = [None] * len(layers) if shape.pairs is None else _each_layer("pairs", shape.pairs, spec)
     for i in layers:
-        if i in attn:
-            scored, read = _reads(
-                spec, i, run[i], entries[i], tokens if (m := into[i]) is None else m, mask[i]
-            )
-            ops += prices[run[i]].attention(
-                i, open_q[i], open_kv[i], scored, read, fused, into[i], read_bits, again, bounds
-            )
+        if i in sub_layers.attn:
+            entering = tokens if into is None else into[i]
+            scored, read = _reads(spec, i, run[i], entries[i], entering, mask[i])
+            scores = Scores(i, open_q[i], open_kv[i], scored, read, shape.fused, shape.read_bits, shape.again)
+            pages = shape.bounds[i] if shape.bounds else 0
+            ops += prices[run[i]].attention(scores, None if into is None else entering, pages)
         else:
-            ops += prices[tokens].gap(i, open_kv[i], i in filled, i in twice)
-        if i in ffn:
+            ops += prices[tokens].gap(i, open_kv[i], i in sub_layers.filled, i in sub_layers.copied)
+        if i in sub_layers.ffn:
             ops += prices[ffn_run[i]].ffn(i)
-    head = prices[tokens].linear(
-        "lm_head", None, spec.d_model, spec.vocab, rows=logits, weight_bits=head_bits
-    )
-    return [*ops, head] if logits else ops
+    if shape.logits:
+        sizes = spec.d_model, spec.vocab
+        ops.append(
+            prices[tokens].linear("lm_head", None, *sizes, rows=shape.logits, weight_bits=shape.head_bits)
+        )
+    return ops
+
+
+def _prices(spec: ModelSpec, rows: int, shape: PassShape) -> Prices:
+    """The prices of operators on so many rows."""
+    bits = shape.weight_bits, shape.act_bits, shape.kv_bits
+    return prices_of(spec, rows, shape.batch, *bits, shape.dequant)
 
 
 def _at_least_one(tokens: int, batch: int) -> None:
@@ -167,36 +90,36 @@ def _at_least_one(tokens: int, batch: int) -> None:
         )
 
 
-_SubLayers = tuple[range, set[int], set[int], set[int], set[int]]
+class _SubLayers(NamedTuple):
+    """The layers whose attention and whose feed-forward block run, those that are filled and those that are copied."""
+
+    attn: set[int]
+    ffn: set[int]
+    filled: set[int]
+    copied: set[int]
+
+    @classmethod
+    def of(cls, spec: ModelSpec, shape: PassShape) -> _SubLayers:
+        """Those of a pass; of a model that was cut not all layers have both blocks."""
+        layers = range(spec.n_layers)
+        runs, blocks = (_chosen(which, layers) for which in (shape.attn_layers, shape.ffn_layers))
+        rest = [i for i in layers if i not in runs]
+        filled, copied = (_chosen(x, rest) - runs for x in (shape.propagated, shape.copied))
+        heads, columns = ({i for i in layers if at(i)} for at in (spec.kv_at, spec.ff_at))
+        return cls(runs & heads, blocks & columns, filled & heads, copied & heads)
 
 
-def _sub_layers(spec: ModelSpec, attn: Any, ffn: Any, propagated: Any, copied: Any) -> _SubLayers:
-    """The layers; those whose attention and whose feed-forward block run; those filled and those copied."""
-    layers = range(spec.n_layers)
-    runs, blocks = (_chosen(which, layers) for which in (attn, ffn))
-    filled, twice = (_chosen(x, [i for i in layers if i not in runs]) - runs for x in (propagated, copied))
-    # of a model that was cut not all
-    heads, columns = ({i for i in layers if at(i)} for at in (spec.kv_at, spec.ff_at))
-    return layers, runs & heads, blocks & columns, filled & heads, twice & heads
-
-
-def pass_cost(spec: ModelSpec, tokens: int, held: Held, **options: Unpack[PassOptions]) -> Cost:
-    """The sum of `pass_ops`, which says what the options mean. Where the scores of all layers cost the same they are priced
-    once, and what stands beside them is kept."""
-    pairs, apart = options.get("pairs"), any(options.get(name) is not None for name in APART)
-    if apart or spec.windows or spec.groups or not isinstance(held, int) or not isinstance(pairs, int | None):
-        return Cost.of(pass_ops(spec, tokens, held, **options))
-    rest, price = _beside_scores(
-        spec, tokens, tuple((name, options.get(name)) for name in SIZES if name in options)
-    )
-    scored, read = _reads(spec, 0, tokens, held, tokens, pairs)
-    fused = options.get("fused", True)
-    bits = options.get("read_bits")
-    again = options.get("again", 0)
-    one, layers = (
-        price.scores(0, spec.n_heads, spec.n_kv_heads, scored, read, fused, bits, again),
-        spec.n_layers,
-    )
+def pass_cost(spec: ModelSpec, shape: PassShape) -> Cost:
+    """The sum of `pass_ops`. Where the scores of all layers cost the same they are priced once, and what stands beside them is
+    kept."""
+    held, pairs = shape.held, shape.pairs
+    apart = shape.differs_by_layer or spec.windows or spec.groups
+    if apart or not isinstance(held, int) or not isinstance(pairs, int | None):
+        return Cost.of(pass_ops(spec, shape))
+    rest, price = _beside_scores(spec, shape.tokens, _sizes(shape))
+    scored, read = _reads(spec, 0, shape.tokens, held, shape.tokens, pairs)
+    heads, layers = (spec.n_heads, spec.n_kv_heads), spec.n_layers
+    one = price.scores(Scores(0, *heads, scored, read, shape.fused, shape.read_bits, shape.again))
     return replace(
         rest,
         flops=rest.flops + layers * one.flops,
@@ -206,13 +129,18 @@ def pass_cost(spec: ModelSpec, tokens: int, held: Held, **options: Unpack[PassOp
     )
 
 
+def _sizes(shape: PassShape) -> tuple[Any, ...]:
+    """The SIZES of a shape."""
+    bits = shape.weight_bits, shape.act_bits, shape.kv_bits
+    return shape.batch, *bits, shape.dequant, shape.logits, shape.head_bits
+
+
 @lru_cache(maxsize=256)
-def _beside_scores(spec: ModelSpec, tokens: int, sizes: tuple[tuple[str, Any], ...]) -> tuple[Cost, Prices]:
-    """What a pass of so many rows costs without its scores, in all layers, and the prices of its operators."""
-    options, stated = dict(sizes), signature(pass_ops).parameters
-    beside = Cost.of(op for op in pass_ops(spec, tokens, 0, **options) if op.name != SCORES)
-    usual = {name: options.get(name, stated[name].default) for name in PRICED}
-    return beside, prices_of(spec, tokens, **usual)
+def _beside_scores(spec: ModelSpec, tokens: int, sizes: tuple[Any, ...]) -> tuple[Cost, Prices]:
+    """What a pass of so many rows costs without its scores, in all layers, and the prices of its operators. sizes: SIZES"""
+    shape = PassShape(tokens, 0, **dict(zip(SIZES, sizes, strict=True)))
+    beside = Cost.of(op for op in pass_ops(spec, shape) if op.name != SCORES)
+    return beside, _prices(spec, tokens, shape)
 
 
 def exit_test(
@@ -262,87 +190,80 @@ def _depths(parents: tuple[int, ...]) -> int:
     return sum(depths(parents))
 
 
-class RecordOptions(TypedDict, total=False):
-    """The keywords of `ops_of`, for the functions that hand them on."""
-
-    draft: DraftTree | None
-    held: Held | None
-    logits: int | None
-    bits: float
-    weight_bits: float | None
-    read_bits: float | None
-    fused: bool
-
-
-def ops_of(spec: ModelSpec, record: Pass, **options: Unpack[RecordOptions]) -> list[Op]:
-    """The operators of a recorded pass.
-
-    draft:  the step's tree, for a verify pass: its true mask entries are charged instead of a causal chain's
-    held:   entries, as `pass_ops` takes them; None: the record's
-    logits: rows that reached the head; None: the record's, else the last one where a prompt is read, all otherwise
-    bits:   of weights, activations and cache (`DTYPE_BITS[header.dtype]`); weight_bits: the weights' if they differ;
-            read_bits: those of entries that are read, on average
-    Of a pass that did not read all that was held what it read is charged: of its own rows each is counted against all of that.
-    """
-    entries, own = _recorded(spec, record, **options)
-    return [*pass_ops(spec, record.tokens, entries, **own), *_asked(spec, record, own)]
-
-
-def cost_of(spec: ModelSpec, record: Pass, **options: Unpack[RecordOptions]) -> Cost:
-    """The sum of `ops_of`, which says what the options mean."""
-    entries, own = _recorded(spec, record, **options)
-    cost, asked = pass_cost(spec, record.tokens, entries, **own), _asked(spec, record, own)
-    return cost + Cost.of(asked) if asked else cost
-
-
-def _recorded(  # noqa: PLR0913
+def ops_of(
     spec: ModelSpec,
     record: Pass,
     *,
     draft: DraftTree | None = None,
-    held: Held | None = None,
-    logits: int | None = None,
     bits: float = 16,
-    weight_bits: float | None = None,
     read_bits: float | None = None,
-    fused: bool = True,
-) -> tuple[Held, PassOptions]:
-    """Entries and options with which `pass_ops` makes the operators of a recorded pass."""
-    options: PassOptions = {
-        "batch": record.batch,
-        "fused": fused,
-        "act_bits": bits,
-        "kv_bits": bits,
-        "read_bits": read_bits,
-    }
-    options["weight_bits"] = bits if weight_bits is None else weight_bits
-    if logits is None:  # where a context looks at the prompt by some layers alone nothing reaches the head
-        if record.phase in STATES and record.attn is not None:
-            logits = 0
-        elif record.phase in READS:
-            logits = 1
-        else:
-            logits = record.tokens
-        logits = logits if record.logits is None else record.logits
-    options["logits"] = logits
-    options["attn_layers"], options["ffn_layers"] = record.attn, record.ffn
-    options["propagated"], options["copied"] = record.propagated or 0, record.copied or 0
-    options["again"] = _again(record)
-    along = None if not record.joined else [record.tokens + record.along(i) for i in range(spec.n_layers)]
-    options["bounds"], options["rows"] = record.bounds, record.rows or along
-    if held is not None:
-        entries = held
-    elif record.read is None:
-        entries = record.held
-    else:
-        entries = record.read
+) -> list[Op]:
+    """The operators of a recorded pass.
+
+    draft: the step's tree, for a verify pass: its true mask entries are charged instead of a causal chain's
+    bits:  of weights, activations and cache (`DTYPE_BITS[header.dtype]`); read_bits: those of entries that are read, on average
+    Of a pass that did not read all that was held what it read is charged: of its own rows each is counted against all of that.
+    """
+    shape = _shape_of(spec, record, draft, bits, read_bits)
+    return [*pass_ops(spec, shape), *_asked(spec, record, bits)]
+
+
+def cost_of(
+    spec: ModelSpec,
+    record: Pass,
+    *,
+    draft: DraftTree | None = None,
+    bits: float = 16,
+    read_bits: float | None = None,
+) -> Cost:
+    """The sum of `ops_of`, which says what the options mean."""
+    cost = pass_cost(spec, _shape_of(spec, record, draft, bits, read_bits))
+    asked = _asked(spec, record, bits)
+    return cost + Cost.of(asked) if asked else cost
+
+
+def _shape_of(
+    spec: ModelSpec, record: Pass, draft: DraftTree | None, bits: float, read_bits: float | None
+) -> PassShape:
+    """The shape with which `pass_ops` makes the operators of a recorded pass."""
+    entries = record.held if record.read is None else record.read
     entries = _more(_more(entries, record.aside or 0), record.pending or 0)
+    along = None if not record.joined else [record.tokens + record.along(i) for i in range(spec.n_layers)]
     tree = record.rows is None and record.tokens  # rows that enter layer by layer are a chain's
+    own: _ByRow = {"rows": record.rows or along}
     if draft is not None and record.phase in DECIDES and tree > len(draft.parents):
-        options["pairs"] = _pairs_of(spec, entries, draft.parents, along or record.tokens)
+        own["pairs"] = _pairs_of(spec, entries, draft.parents, along or record.tokens)
     if record.routed is not None:
-        options.update(_by_row(spec, record, entries, None if draft is None or not tree else draft.parents))
-    return entries, options
+        own = _by_row(spec, record, entries, None if draft is None or not tree else draft.parents)
+    return PassShape(
+        record.tokens,
+        entries,
+        logits=_logits_of(record),
+        batch=record.batch,
+        attn_layers=record.attn,
+        ffn_layers=record.ffn,
+        propagated=record.propagated or 0,
+        copied=record.copied or 0,
+        again=_again(record),
+        weight_bits=bits,
+        act_bits=bits,
+        kv_bits=bits,
+        read_bits=read_bits,
+        bounds=record.bounds,
+        **own,
+    )
+
+
+def _logits_of(record: Pass) -> int:
+    """Rows that reached the head: as recorded, else the last one where a prompt is read, all otherwise.
+
+    Where a context looks at the prompt by some layers alone, none reaches it.
+    """
+    if record.logits is not None:
+        return record.logits
+    if record.phase in STATES and record.attn is not None:
+        return 0
+    return 1 if record.phase in READS else record.tokens
 
 
 def _pairs_of(
@@ -358,13 +279,21 @@ def _pairs_of(
     return [_mean(x)[0] for x in seen]
 
 
-def _asked(spec: ModelSpec, record: Pass, options: PassOptions) -> list[Op]:
+def _asked(spec: ModelSpec, record: Pass, bits: float) -> list[Op]:
     """What it cost a recorded pass to ask whether to leave, and the maps of trained exits."""
-    bits, weight_bits = options["act_bits"], options["weight_bits"]
-    return [op for more in (_tests, _maps) for op in more(spec, record, bits, weight_bits)]
+    return [op for more in (_tests, _maps) for op in more(spec, record, bits)]
 
 
-def _by_row(spec: ModelSpec, record: Pass, held: Held, parents: Sequence[int] | None) -> PassOptions:
+class _ByRow(TypedDict, total=False):
+    """What of a shape follows from which rows ran."""
+
+    rows: Sequence[int] | None
+    ffn_rows: Sequence[int]
+    entering: Sequence[int]
+    pairs: int | Sequence[int | Fraction]
+
+
+def _by_row(spec: ModelSpec, record: Pass, held: Held, parents: Sequence[int] | None) -> _ByRow:
     """What each layer of a pass ran and read whose rows did not all run it; parents: of the tree that it checked."""
     layers = range(spec.n_layers)
     attn, ffn = ([record.running(i, block) for i in layers] for block in ("attn", "ffn"))
@@ -398,7 +327,7 @@ def _line(row: int, parents: Sequence[int]) -> list[int]:
     return line
 
 
-def _tests(spec: ModelSpec, record: Pass, bits: float, weight_bits: float) -> list[Op]:
+def _tests(spec: ModelSpec, record: Pass, bits: float) -> list[Op]:
     """What it cost to ask whether to leave. The logits of the test that a pass left by are those that it answers with."""
     asked = record.tests or []
     if record.asks == "router":  # in front of both blocks of every layer
@@ -417,20 +346,20 @@ def _tests(spec: ModelSpec, record: Pass, bits: float, weight_bits: float) -> li
         rows=rows,
         classes=1,
         inner=inner,
-        weight_bits=weight_bits,
+        weight_bits=bits,
         act_bits=bits,
     )
     return [bare(layer=i) for i in asked]
 
 
-def _maps(spec: ModelSpec, record: Pass, bits: float, weight_bits: float) -> list[Op]:
+def _maps(spec: ModelSpec, record: Pass, bits: float) -> list[Op]:
     """What the maps of trained exits cost: of each test by the head, and else of the state that a pass left with."""
     asked = record.tests or []
     if not record.rank or not asked:
         return []
     if record.asks != "head":
         asked = [i for i in asked[-1:] if i not in _chosen(record.attn, range(spec.n_layers))]
-    price = Prices(spec, record.tokens, record.batch, weight_bits, bits, bits, dequant=False)
+    price = Prices(spec, record.tokens, record.batch, bits, bits, bits, dequant=False)
     return [op for i in asked for op in price.exit_map(i, record.rank)]
 
 

@@ -21,11 +21,11 @@ final norm, biases, query-key norms, the norms after a block and the soft caps o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, astuple, dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from decodescope.engine.core.spec import ModelSpec
 
@@ -92,6 +92,25 @@ class Cost:
         return asdict(self) | {"bytes": self.bytes, "intensity": self.intensity}
 
 
+class Scores(NamedTuple):
+    """The scores of one attention block.
+
+    pairs:     scores per query head;  read: entries that they read, both on average where heads differ
+    fused:     the scores do not go through memory
+    read_bits: of a number of the entries, if not those of a new one
+    again:     entries that another sequence has loaded
+    """
+
+    layer: int
+    heads: int
+    kv_heads: int
+    pairs: int | Fraction
+    read: int | Fraction
+    fused: bool = True
+    read_bits: float | None = None
+    again: int = 0
+
+
 class Prices:
     """Prices of single operators for passes of so many rows: the table of this file's head, row by row. What does not depend on
     the entries that are held is priced once, so `prices_of` hands out the same ones again."""
@@ -152,57 +171,31 @@ class Prices:
         elements = width * (self.n if rows is None else rows) * self.batch
         return Op(name, layer, flops * elements, act_bytes=size(tensors * elements, self.a))
 
-    def attention(  # noqa: PLR0913
-        self,
-        layer: int,
-        heads: int,
-        kv_heads: int,
-        pairs: int | Fraction,
-        read: int | Fraction,
-        fused: bool,
-        entering: int | None = None,
-        read_bits: float | None = None,
-        again: int = 0,
-        bounds: Sequence[int] | None = None,
-    ) -> list[Op]:
-        """The attention sub-layer: norm, projections, `pairs` scores per head over `read` entries, on average where heads
-        differ, residual add. entering: rows that get keys and values, where they are more than those that attend; read_bits: of
-        a number of the entries, if not those of a new one; again: entries that another sequence has loaded; bounds: by layer,
-        pages whose bounds are read first"""
-        bits = self.k if read_bits is None else read_bits
+    def attention(self, scores: Scores, entering: int | None = None, pages: int = 0) -> list[Op]:
+        """The attention sub-layer: norm, projections, scores, residual add. entering: rows that get keys and values, where they
+        are more than those that attend;  pages: how many have bounds that are read first"""
+        layer, heads, kv_heads = scores.layer, scores.heads, scores.kv_heads
         before, behind = self._beside(layer, heads, kv_heads, entering)
-        chosen = (
-            [self.bounds(layer, heads, kv_heads, bounds[layer], bits)] if bounds and bounds[layer] else []
-        )
-        return [
-            *before,
-            *chosen,
-            self.scores(layer, heads, kv_heads, pairs, read, fused, bits, again),
-            *behind,
-        ]
+        chosen = [self.bounds(layer, heads, kv_heads, pages, self._read_bits(scores))] if pages else []
+        return [*before, *chosen, self.scores(scores), *behind]
 
-    def scores(
-        self,
-        layer: int,
-        heads: int,
-        kv_heads: int,
-        pairs: int | Fraction,
-        read: int | Fraction,
-        fused: bool,
-        read_bits: float | None = None,
-        again: int = 0,
-    ) -> Op:
+    def scores(self, s: Scores) -> Op:
         """The one operator of that sub-layer that what is held decides about: scores, their softmax, the mean of the values."""
-        d, bits = self.spec.head_dim, self.k if read_bits is None else read_bits
-        all_read = max(read * self.batch - again, read)  # what sequences share is read once
-        written = 0 if fused else 4 * heads * pairs  # written and read once before the softmax, once after it
+        d = self.spec.head_dim
+        all_read = max(s.read * self.batch - s.again, s.read)  # what sequences share is read once
+        written = (
+            0 if s.fused else 4 * s.heads * s.pairs
+        )  # written and read once before the softmax, once after it
         return Op(
             SCORES,
-            layer,
-            flops=int((4 * d + 5) * heads * pairs * self.batch),
-            kv_read_bytes=size(2 * all_read * kv_heads * d, bits),
-            act_bytes=size((2 * self.n * heads * d + written) * self.batch, self.a),
+            s.layer,
+            flops=int((4 * d + 5) * s.heads * s.pairs * self.batch),
+            kv_read_bytes=size(2 * all_read * s.kv_heads * d, self._read_bits(s)),
+            act_bytes=size((2 * self.n * s.heads * d + written) * self.batch, self.a),
         )
+
+    def _read_bits(self, scores: Scores) -> float:
+        return self.k if scores.read_bits is None else scores.read_bits
 
     def _beside(
         self, layer: int, heads: int, kv_heads: int, entering: int | None

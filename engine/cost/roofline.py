@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Unpack
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.trace.encoding.typed import read
 
-from .cost import Cost, Op, PassOptions, pass_ops
+from .cost import Cost, Op, PassShape, pass_ops
 
 Bound = Literal["compute", "memory", "launch"]
 Rule = Literal["per operator", "whole step"]
@@ -158,15 +158,16 @@ def verify_curve(
     profile: HardwareProfile,
     spec: ModelSpec,
     counts: Sequence[int],
-    held: int,
+    shape: PassShape,
     dtype: str | None = None,
-    **options: Unpack[PassOptions],
 ) -> list[float]:
-    """v(n) for each n of `counts`: time of a pass over n tokens, all to the head, over that of one; per operator."""
+    """v(n) for each n of `counts`: time of a pass over n tokens, all to the head, over that of one; per operator.
+
+    shape: that of each pass; its `tokens` and `logits` are replaced by n
+    """
 
     def us(n: int) -> float:
-        sized: PassOptions = {**options, "logits": n}
-        return profile.time_us(pass_ops(spec, n, held, **sized), dtype).us
+        return profile.time_us(pass_ops(spec, replace(shape, tokens=n, logits=n)), dtype).us
 
     alone = us(1)
     return [us(n) / alone for n in counts]

@@ -25,7 +25,7 @@ from typing import Literal
 
 from decodescope.engine.core.spec import ModelSpec
 
-from .cost import pass_ops
+from .cost import PassShape, pass_ops
 from .operators import Cost, Op, size
 from .roofline import Estimate, HardwareProfile
 
@@ -197,13 +197,15 @@ def beside(
     theirs = viewer_ops(spec, stage, length, batch=batch, bits=bits, fused=fused)
     ours = pass_ops(
         spec,
-        n,
-        length - n,
-        batch=batch,
-        weight_bits=bits.weights,
-        act_bits=bits.acts,
-        kv_bits=bits.cache,
-        fused=fused,
+        PassShape(
+            n,
+            length - n,
+            batch=batch,
+            weight_bits=bits.weights,
+            act_bits=bits.acts,
+            kv_bits=bits.cache,
+            fused=fused,
+        ),
     )
     parts = []
     for name, ops in PARTS.items():

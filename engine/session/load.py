@@ -210,7 +210,7 @@ def _strangers(nets: Mapping[str, Head], folder: Path, name: str) -> list[str]:
 
 def _compiled(decoder: Decoder) -> list[str]:
     """Let its short passes run compiled; what is to be said of that. Raises LoadError where no compiler can do it."""
-    if not plain.usual(decoder.spec) or decoder.gates is not OPEN:
+    if not plain.layers_alike(decoder.spec) or decoder.gates is not OPEN:
         return [
             f"The layers of {decoder.spec.name} are not alike, and only such are compiled: it runs as without --compile."
         ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.cost.cost import DTYPE_BITS, PassOptions, expected_tree_tokens, pass_cost, pass_ops
+from decodescope.engine.cost.cost import DTYPE_BITS, PassShape, expected_tree_tokens, pass_cost, pass_ops
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.trace import Header
@@ -155,15 +155,11 @@ class Clock:
         """Of a pass over `rows` tokens: time by the roofline, else bytes, else 1."""
         if self.spec is None:
             return 1.0
-        sizes: PassOptions = {
-            "logits": rows,
-            "weight_bits": self.bits,
-            "act_bits": self.bits,
-            "kv_bits": self.bits,
-        }
+        bits = self.bits
+        shape = PassShape(rows, self.held, logits=rows, weight_bits=bits, act_bits=bits, kv_bits=bits)
         if self.profile is None:
-            return float(pass_cost(self.spec, rows, self.held, **sizes).bytes)
-        return self.profile.time_us(pass_ops(self.spec, rows, self.held, **sizes), self.dtype).us
+            return float(pass_cost(self.spec, shape).bytes)
+        return self.profile.time_us(pass_ops(self.spec, shape), self.dtype).us
 
     def step(self, rows: float, levels: float) -> float:
         """Microseconds of a step whose draft has `levels` levels and whose pass reads `rows` tokens."""

@@ -227,7 +227,7 @@ def test_both_of_its_maps_are_drawn_and_say_what_is_chosen(driver: Any) -> None:
     ):
         box.focus()
         scope.page.keyboard.press(key)
-        scope.page.wait_for_timeout(100)
+        scope.settled()
         assert said(field).startswith(due), "a cell without a number is passed over"
     assert not scope.troubles, scope.troubles
 

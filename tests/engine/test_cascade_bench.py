@@ -20,7 +20,7 @@ from decodescope.engine.bench.cascade_grid import held_out
 from decodescope.engine.bench.figures.answers import BASELINE
 from decodescope.engine.bench.figures.cascade import SMALL, front, goal
 from decodescope.engine.bench.questions.questions import LabBenchError, first_of_each
-from decodescope.engine.cost.cost import pass_cost
+from decodescope.engine.cost.cost import PassShape, pass_cost
 from decodescope.engine.session.load import Model
 
 KNOWING = {"?": "4", "4": "2", "2": "", "!": "n", "n": "o", "o": ""}
@@ -70,7 +70,7 @@ def test_operations_are_those_of_both_models_passes() -> None:
     )
     n = len("What?")
     price = [
-        pass_cost(x.spec, n - 1, 0).flops + pass_cost(x.spec, 4, n - 1, logits=4).flops
+        pass_cost(x.spec, PassShape(n - 1, 0)).flops + pass_cost(x.spec, PassShape(4, n - 1, logits=4)).flops
         for x in (large, little)
     ]
     price[1] += 4 * 7 * little.spec.vocab  # the entropies of four tokens

@@ -19,7 +19,7 @@ from decodescope.engine.session.session import Session
 
 # what compiles takes a quarter of a minute: once, not in every process
 pytestmark = pytest.mark.xdist_group("compiled")
-METHODS = {  # and whether their passes go straight, which only such do that run compiled
+METHODS = {  # and whether their passes are plain: only those run compiled
     "plain": (Method(), True),
     "a tree": (Method.named({"drafter": "token_recycling"}), True),
     "evicting": (
@@ -86,9 +86,9 @@ def test_a_compiled_pass_gives_the_same_numbers_for_any_number_of_rows(
         torch.testing.assert_close(a.kv[..., : a.n + a.m, :], b.kv[..., : b.n + b.m, :], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("method", "straight"), METHODS.values(), ids=METHODS)
+@pytest.mark.parametrize(("method", "is_plain"), METHODS.values(), ids=METHODS)
 def test_greedy_text_is_the_same_compiled(
-    package: tuple[Decoder, Compiled], method: Method, straight: bool
+    package: tuple[Decoder, Compiled], method: Method, is_plain: bool
 ) -> None:
     decoder, one = package
     decoder.compiled, calls = None, []
@@ -96,7 +96,7 @@ def test_greedy_text_is_the_same_compiled(
     decoder.compiled = dataclasses.replace(one, call=lambda some: calls.append(1) or one.call(some))
     assert text_of(decoder, method) == plain
     decoder.compiled = None
-    assert (len(calls) > 10) == straight, "the test needs both sorts of passes"
+    assert (len(calls) > 10) == is_plain, "the test needs both sorts of passes"
 
 
 def test_a_package_is_made_once_and_opened_without_a_compiler(

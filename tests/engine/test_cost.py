@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import (
     Cost,
+    PassShape,
     cost_of,
     exit_test,
     expected_tokens,
@@ -48,26 +49,26 @@ GOLDEN = [  # spec, new positions, held, rows of the head, FLOPs, bytes
 def test_golden_flops_and_bytes(
     spec: ModelSpec, n: int, held: int, logits: int, flops: float, moved: float
 ) -> None:
-    cost = pass_cost(spec, n, held, logits=logits)
+    cost = pass_cost(spec, PassShape(n, held, logits=logits))
     assert f"{cost.flops:.5e}" == f"{flops:.5e}"
     assert f"{cost.bytes:.5e}" == f"{moved:.5e}"
 
 
 def test_passes_and_layers_add_up() -> None:
-    whole = pass_cost(TINY, 3, 17)
+    whole = pass_cost(TINY, PassShape(3, 17))
     one_layer = replace(TINY, n_layers=1)
     body, head = (
-        pass_cost(one_layer, 3, 17, logits=0),
-        pass_cost(one_layer, 3, 17, attn_layers=0, ffn_layers=0),
+        pass_cost(one_layer, PassShape(3, 17, logits=0)),
+        pass_cost(one_layer, PassShape(3, 17, attn_layers=0, ffn_layers=0)),
     )
     assert sum([body] * 8, Cost()) + head == whole
-    first, rest = pass_ops(TINY, 3, 17)[:20], pass_ops(TINY, 3, 17)[20:]
+    first, rest = pass_ops(TINY, PassShape(3, 17))[:20], pass_ops(TINY, PassShape(3, 17))[20:]
     assert Cost.of(first) + Cost.of(rest) == whole
     assert whole.launches == 13 * 8 + 1
 
 
 def test_everything_but_weights_is_linear_in_the_batch() -> None:
-    one, four = pass_cost(TINY, 2, 30), pass_cost(TINY, 2, 30, batch=4)
+    one, four = pass_cost(TINY, PassShape(2, 30)), pass_cost(TINY, PassShape(2, 30, batch=4))
     assert four.weight_bytes == one.weight_bytes
     for kind in ("flops", "kv_read_bytes", "kv_write_bytes", "act_bytes"):
         assert getattr(four, kind) == 4 * getattr(one, kind) > 0
@@ -77,12 +78,12 @@ def test_everything_but_weights_is_linear_in_the_batch() -> None:
 def test_decode_flops_are_two_per_parameter_and_attention(spec: ModelSpec) -> None:
     used = spec.params - spec.vocab * spec.d_model  # the input embedding is looked up, not multiplied
     rule = 2 * used + 4 * 2047 * spec.d_model * spec.n_layers
-    assert pass_cost(spec, 1, 2047).flops == pytest.approx(rule, rel=0.005)
+    assert pass_cost(spec, PassShape(1, 2047)).flops == pytest.approx(rule, rel=0.005)
 
 
 def test_linear_flops_equal_the_frameworks_counter_exactly() -> None:
     n, held, d = 5, 11, TINY.head_dim
-    ops = pass_ops(TINY, n, held, logits=n)
+    ops = pass_ops(TINY, PassShape(n, held, logits=n))
     shapes = {
         "q_proj": (256, 256),
         "k_proj": (256, 128),
@@ -102,7 +103,7 @@ def test_linear_flops_equal_the_frameworks_counter_exactly() -> None:
     with FlopCounterMode(display=False) as counted:  # attention is counted as the full rectangle n x T
         q, k = torch.zeros(TINY.n_heads, n, d), torch.zeros(TINY.n_heads, held + n, d)
         (q @ k.mT) @ k
-    rectangle = pass_ops(TINY, n, held, pairs=n * (held + n))
+    rectangle = pass_ops(TINY, PassShape(n, held, pairs=n * (held + n)))
     attention = next(op for op in rectangle if op.name == "attention")
     assert (
         attention.flops * 4 * d // (4 * d + 5)
@@ -112,19 +113,21 @@ def test_linear_flops_equal_the_frameworks_counter_exactly() -> None:
 
 
 def test_four_bit_weights_save_three_quarters_of_the_weight_bytes_and_nothing_else() -> None:
-    full, packed = pass_cost(LLAMA2, 1, 100), pass_cost(LLAMA2, 1, 100, weight_bits=4)
+    full, packed = pass_cost(LLAMA2, PassShape(1, 100)), pass_cost(LLAMA2, PassShape(1, 100, weight_bits=4))
     assert full.bytes - packed.bytes == 0.75 * full.weight_bytes
     assert full.flops == packed.flops
     assert grouped_bits(4, 128) == 4.25
-    scaled = pass_cost(LLAMA2, 1, 100, weight_bits=grouped_bits(4, 128), head_bits=16, dequant=True)
+    scaled = pass_cost(
+        LLAMA2, PassShape(1, 100, weight_bits=grouped_bits(4, 128), head_bits=16, dequant=True)
+    )
     matrices = full.weight_bytes // 2 - LLAMA2.vocab * LLAMA2.d_model
     assert scaled.weight_bytes == matrices * 4.25 / 8 + 2 * LLAMA2.vocab * LLAMA2.d_model
     assert scaled.flops == full.flops + full.weight_bytes  # two operations per weight, two bytes per weight
 
 
 def test_single_steps_cost_at_least_one_pass_over_the_same_tokens() -> None:
-    together = pass_cost(TINY, 6, 40, logits=6)
-    apart = sum((pass_cost(TINY, 1, 40 + i) for i in range(6)), Cost())
+    together = pass_cost(TINY, PassShape(6, 40, logits=6))
+    apart = sum((pass_cost(TINY, PassShape(1, 40 + i)) for i in range(6)), Cost())
     assert apart.flops == together.flops  # the same work...
     assert apart.weight_bytes == 6 * together.weight_bytes  # ...but the weights are read six times
     assert apart.bytes > together.bytes
@@ -132,23 +135,25 @@ def test_single_steps_cost_at_least_one_pass_over_the_same_tokens() -> None:
 
 def test_a_layer_that_did_not_run_costs_nothing_and_a_propagated_one_its_keys_and_values() -> None:
     full, half = (
-        pass_cost(TINY, 1, 50, logits=0),
-        pass_cost(TINY, 1, 50, logits=0, attn_layers=4, ffn_layers=4),
+        pass_cost(TINY, PassShape(1, 50, logits=0)),
+        pass_cost(TINY, PassShape(1, 50, logits=0, attn_layers=4, ffn_layers=4)),
     )
     assert half + half == full
-    filled = pass_ops(TINY, 1, 50, logits=0, attn_layers=4, ffn_layers=4, propagated=4)
+    filled = pass_ops(TINY, PassShape(1, 50, logits=0, attn_layers=4, ffn_layers=4, propagated=4))
     extra = [op for op in filled if op.layer is not None and op.layer >= 4]
     assert [op.name for op in extra] == ["attn_norm", "k_proj", "v_proj"] * 4
     assert Cost.of(extra).flops == 4 * (2 * 2 * 256 * 128 + 7 * 256)
-    assert pass_cost(TINY, 1, 50, attn_layers={1, 6}) == pass_cost(TINY, 1, 50, attn_layers=2)
+    assert pass_cost(TINY, PassShape(1, 50, attn_layers={1, 6})) == pass_cost(
+        TINY, PassShape(1, 50, attn_layers=2)
+    )
 
 
 def test_entries_may_differ_by_layer() -> None:
     kept = [10, 20, 30, 40, 50, 60, 70, 80]
     read = sum(2 * (held + 1) * 4 * 32 * 2 for held in kept)
-    assert pass_cost(TINY, 1, kept).kv_read_bytes == read
+    assert pass_cost(TINY, PassShape(1, kept)).kv_read_bytes == read
     with pytest.raises(ValueError, match="8 layers"):
-        pass_cost(TINY, 1, [1, 2])
+        pass_cost(TINY, PassShape(1, [1, 2]))
 
 
 @pytest.mark.parametrize(("n", "held"), [(1, 0), (1, 9), (7, 0), (7, 3), (7, 30), (4, 5)])
@@ -157,7 +162,7 @@ def test_pairs_and_entries_of_a_sliding_window_equal_a_counted_mask(n: int, held
     spec = replace(TINY, windows=(window,) * 8)
     query, entry = torch.arange(held, held + n)[:, None], torch.arange(held + n)[None]
     mask = (entry <= query) & (entry > query - window)
-    attention = next(op for op in pass_ops(spec, n, held) if op.name == "attention")
+    attention = next(op for op in pass_ops(spec, PassShape(n, held)) if op.name == "attention")
     assert attention.flops == (4 * 32 + 5) * 8 * int(mask.sum())
     assert attention.kv_read_bytes == 2 * int(mask.any(0).sum()) * 4 * 32 * 2
 
@@ -175,11 +180,16 @@ def test_a_recorded_pass_is_priced_by_its_own_sizes() -> None:
     verify = Pass("target", "verify", tokens=6, held=9, wall_us=1.0)
     draft = DraftTree([5, 6, 7, 8, 9], [-1, -1, 0, 0, 2], [1.0] * 5)
     assert cost_of(TINY, verify, draft=draft, bits=32) == pass_cost(
-        TINY, 6, 9, logits=6, pairs=tree_pairs(draft.parents, 9), weight_bits=32, act_bits=32, kv_bits=32
+        TINY,
+        PassShape(
+            6, 9, logits=6, pairs=tree_pairs(draft.parents, 9), weight_bits=32, act_bits=32, kv_bits=32
+        ),
     )
-    assert cost_of(TINY, Pass("target", "prefill", 12, 0, 1.0)) == pass_cost(TINY, 12, 0, logits=1)
+    assert cost_of(TINY, Pass("target", "prefill", 12, 0, 1.0)) == pass_cost(TINY, PassShape(12, 0, logits=1))
     exited = Pass("target", "draft", 1, 20, 1.0, attn=3, ffn=3, propagated=5)
-    assert cost_of(TINY, exited) == pass_cost(TINY, 1, 20, attn_layers=3, ffn_layers=3, propagated=5)
+    assert cost_of(TINY, exited) == pass_cost(
+        TINY, PassShape(1, 20, attn_layers=3, ffn_layers=3, propagated=5)
+    )
     assert Cost.of(ops_of(TINY, exited)) == cost_of(TINY, exited)
 
 
@@ -205,7 +215,9 @@ def test_a_price_that_takes_the_scores_once_is_the_sum_of_all_operators() -> Non
     for spec in shapes:
         for more in sizes:
             for n, held in ((1, 0), (5, 9), (5, 10), (5, 9)):
-                assert pass_cost(spec, n, held, **more) == Cost.of(pass_ops(spec, n, held, **more)), (
+                assert pass_cost(spec, PassShape(n, held, **more)) == Cost.of(
+                    pass_ops(spec, PassShape(n, held, **more))
+                ), (
                     spec,
                     more,
                     n,
@@ -227,13 +239,13 @@ def test_a_price_that_takes_the_scores_once_is_the_sum_of_all_operators() -> Non
 
 
 def test_unfused_attention_moves_the_scores_four_times() -> None:
-    fused, plain = pass_cost(TINY, 3, 20), pass_cost(TINY, 3, 20, fused=False)
+    fused, plain = pass_cost(TINY, PassShape(3, 20)), pass_cost(TINY, PassShape(3, 20, fused=False))
     assert plain.flops == fused.flops
     assert plain.bytes - fused.bytes == 8 * 4 * 8 * (3 * 20 + 6) * 2
 
 
 def test_exit_tests_are_priced_by_kind() -> None:
-    head = next(op for op in pass_ops(TINY, 1, 0) if op.name == "lm_head")
+    head = next(op for op in pass_ops(TINY, PassShape(1, 0)) if op.name == "lm_head")
     test = exit_test(TINY, "head", layer=3)
     assert (test.flops, test.bytes, test.layer) == (head.flops, head.bytes, 3)
     assert exit_test(TINY, "classifier", classes=2).flops == 2 * 256 * 2
@@ -242,13 +254,13 @@ def test_exit_tests_are_priced_by_kind() -> None:
 
 def test_testing_after_every_layer_can_cost_more_than_it_saves() -> None:
     """Tiny, exit at depth 4, in weight bytes of one layer: a test a layer 9.7, one test 5.7, no exit 9.3."""
-    layer = pass_cost(TINY, 1, 0, logits=0).weight_bytes / 8
-    left = pass_cost(TINY, 1, 0, logits=0, attn_layers=4, ffn_layers=4, propagated=4).weight_bytes
+    layer = pass_cost(TINY, PassShape(1, 0, logits=0)).weight_bytes / 8
+    left = pass_cost(TINY, PassShape(1, 0, logits=0, attn_layers=4, ffn_layers=4, propagated=4)).weight_bytes
     test = exit_test(TINY).weight_bytes
     assert (left + 4 * test) / layer == pytest.approx(9.7, abs=0.05)
     assert (left + test) / layer == pytest.approx(5.7, abs=0.05)
-    assert pass_cost(TINY, 1, 0).weight_bytes / layer == pytest.approx(9.33, abs=0.01)
-    assert pass_cost(TINY, 1, 0).weight_bytes / (left + test) == pytest.approx(1.65, abs=0.01)
+    assert pass_cost(TINY, PassShape(1, 0)).weight_bytes / layer == pytest.approx(9.33, abs=0.01)
+    assert pass_cost(TINY, PassShape(1, 0)).weight_bytes / (left + test) == pytest.approx(1.65, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +305,7 @@ def test_self_speculation_examples(
 
 @pytest.mark.parametrize(("spec", "share"), [(TINY, 1.33), (LLAMA2, 0.65), (LLAMA3, 2.41)])
 def test_the_head_weighs_this_many_layers(spec: ModelSpec, share: float) -> None:
-    layer = pass_cost(replace(spec, n_layers=1), 1, 0, logits=0).weight_bytes
+    layer = pass_cost(replace(spec, n_layers=1), PassShape(1, 0, logits=0)).weight_bytes
     assert exit_test(spec).weight_bytes / layer == pytest.approx(share, abs=0.005)
 
 

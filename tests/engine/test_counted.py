@@ -10,7 +10,7 @@ import torch
 import toys
 from counted import Counted, Priced
 
-from decodescope.engine.cost.cost import pass_cost
+from decodescope.engine.cost.cost import PassShape, pass_cost
 from decodescope.engine.cost.passes import Passes
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.stores.packed import PackedStore
@@ -145,7 +145,11 @@ def test_a_pass_reads_the_storages_of_its_matrices(weights: str) -> None:
         getattr(layer, name) for layer in decoder.layers for name in ("qkv", "out", "gate_up", "down")
     ]
     stored = sum(x.nbytes for x in matrices) + decoder.unembedding.nbytes
-    assert pass_cost(spec, 1, 9).weight_bytes == pass_cost(spec, 5, 9, logits=5).weight_bytes == stored
+    assert (
+        pass_cost(spec, PassShape(1, 9)).weight_bytes
+        == pass_cost(spec, PassShape(5, 9, logits=5)).weight_bytes
+        == stored
+    )
     whole = 2 * (3 * ((4 + 2 + 2) * 8 * 32 + 32 * 32 + 3 * 32 * 64) + 13 * 32)  # by hand: two bytes a number
     assert stored == whole if not weights else stored < whole
 
@@ -154,8 +158,11 @@ def test_a_tied_head_is_read_as_any_other_and_the_rows_of_the_embedding_are_not(
     own = toys.decoder()
     tied = Decoder(toys.shaped(tied=True), own.embed, own.layers, own.norm, own.embed)
     assert tied.unembedding is tied.embed and tied.spec.params < own.spec.params
-    assert pass_cost(tied.spec, 1, 9) == pass_cost(own.spec, 1, 9)
-    head = pass_cost(tied.spec, 1, 9).weight_bytes - pass_cost(tied.spec, 1, 9, logits=0).weight_bytes
+    assert pass_cost(tied.spec, PassShape(1, 9)) == pass_cost(own.spec, PassShape(1, 9))
+    head = (
+        pass_cost(tied.spec, PassShape(1, 9)).weight_bytes
+        - pass_cost(tied.spec, PassShape(1, 9, logits=0)).weight_bytes
+    )
     assert 2 * head == tied.embed.nbytes == 13 * 32 * 4  # priced in two bytes a number, stored in four
 
 

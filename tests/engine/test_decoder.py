@@ -14,12 +14,12 @@ from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.model.attention import attention
-from decodescope.engine.model.forward import decoder as decoding
+from decodescope.engine.model.forward.attention_block import AttentionBlock
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed, Sinks
 from decodescope.engine.model.forward.plain import fits
 from decodescope.engine.model.layers.gates import Gates
-from decodescope.engine.model.layers.partial import Ran, Skip
+from decodescope.engine.model.layers.partial import Skip
 from decodescope.engine.model.stores.cache import KVCache
 from tests import toys
 from tests.brute import brute
@@ -313,7 +313,7 @@ def test_an_early_exit_answers_from_its_state_and_fills_the_layers_above() -> No
     assert torch.equal(cache.layers[0].k, whole.layers[0].k)
     assert torch.equal(cache.layers[1].k, whole.layers[1].k), "layer 1 gets the keys of its own input"
     assert not torch.equal(cache.layers[2].k, whole.layers[2].k)
-    job = decoding._Pass(decoder, feed, cache, None)
+    job = AttentionBlock(decoder.stack, feed, cache, None)
     keys = job.project(2, probe.hidden[1])[:, :, 4:6].transpose(1, 2)  # [1, 1, H_kv, D] -> [1, H_kv, 1, D]
     close(cache.layers[2].k[:, :, -1:], keys)
 
@@ -371,25 +371,7 @@ def test_positions_beyond_the_table_make_it_grow() -> None:
     close(decoder.forward(Feed.causal(TEXT * 3, 0), None), long.forward(Feed.causal(TEXT * 3, 0), None))
 
 
-@pytest.mark.parametrize("rows", [1, 3, 6])
-def test_straight_layers_give_the_same_bits_as_those_that_are_asked(rows: int) -> None:
-    """A pass that may go straight, alone and behind pending rows, against the same one told that it may not."""
-    decoder, feeds = (
-        toys.decoder(),
-        [Feed.causal([3] * rows, len(TEXT)), Feed.causal([4, 5], len(TEXT) + rows)],
-    )
-    straight, asked = cache_of(decoder, TEXT), cache_of(decoder, TEXT)
-    for feed in [*feeds, TREE.feed(3, len(TEXT) + rows + 1)]:
-        if feed.visible is not None:
-            for cache in (straight, asked):
-                cache.commit(range(rows + 2))
-        assert fits(decoder.spec, decoder.gates, feed, straight)
-        assert torch.equal(decoder.forward(feed, straight), decoder.forward(feed, asked, ran=Ran()))
-        for a, b in zip(straight.layers, asked.layers, strict=True):
-            assert torch.equal(a.k, b.k) and torch.equal(a.v, b.v)
-
-
-def test_what_differs_between_layers_does_not_go_straight() -> None:
+def test_layers_that_differ_make_no_plain_pass() -> None:
     decoder, feed = toys.decoder(WINDOWED), Feed.causal([3], len(TEXT))
     assert not fits(WINDOWED, decoder.gates, feed, cache_of(decoder, TEXT))
     decoder = toys.decoder()

@@ -20,7 +20,7 @@ from decodescope.engine.bench.figures.answers import BASELINE
 from decodescope.engine.bench.figures.depth import CHECKED, STAIRS, DepthRow, goals
 from decodescope.engine.bench.questions.questions import LabBenchError, Question
 from decodescope.engine.core.component import written
-from decodescope.engine.cost.cost import pass_cost
+from decodescope.engine.cost.cost import PassShape, pass_cost
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace.records.events import Pass
 
@@ -82,7 +82,7 @@ def test_operations_are_those_of_the_passes_tests_too() -> None:
     plain, asking = DepthBench(model, never, new_tokens=5).figures(question(1, "What?"), 0)
     prompt = len("What?")
     bare = sum(
-        pass_cost(model.spec, 1, prompt - 1 + i, weight_bits=32, act_bits=32, kv_bits=32).flops
+        pass_cost(model.spec, PassShape(1, prompt - 1 + i, weight_bits=32, act_bits=32, kv_bits=32)).flops
         for i in range(5)
     )
     assert plain.flops == bare and plain.layers == 5 * 6 and plain.passes == 5

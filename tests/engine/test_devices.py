@@ -111,7 +111,7 @@ WAITING = {
     ),
     "once for every exit and draft head that is asked: the same": ("model/layers/faults.py:require_finite",),
     "rows of a pass that leave between layers, which the record names": (
-        "model/forward/decoder.py:_Pass.attend_some",
+        "model/forward/conditional.py:ConditionalPass._attention_of",
         "model/layers/partial.py:Ran.left_out",
         "model/layers/row_routing.py:chosen",
         "model/layers/row_routing.py:without",

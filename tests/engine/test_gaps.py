@@ -17,7 +17,7 @@ from decodescope.engine.decoding.bases.depth import Depth
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.policy import CachePolicy
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.forward.decoder import _Pass
+from decodescope.engine.model.forward.attention_block import AttentionBlock
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.column import COMPUTED, COPIED, ORIGIN, PROPAGATED, Column
 from decodescope.engine.model.layers.partial import Skip
@@ -48,7 +48,7 @@ class Written:
         self.held: list[list[Tensor]] = [[] for _ in range(LAYERS)]
 
     def project(self, layer: int, x: Tensor, at: int) -> tuple[Tensor, Tensor]:
-        s, job = self.decoder.spec, _Pass(self.decoder, Feed.causal([0], at), None, None)
+        s, job = self.decoder.spec, AttentionBlock(self.decoder.stack, Feed.causal([0], at), None, None)
         qkv = job.project(layer, x[None, None])[0, 0]
         return qkv[: s.n_heads], qkv[s.n_heads :].view(2, s.n_kv_heads, s.head_dim)
 
@@ -68,7 +68,7 @@ class Written:
         x = self.decoder.embed[token]
         for layer in range(LAYERS):
             if layer in runs:
-                x = self.decoder._ffn(layer, self.attend(layer, x, at)[None, None])[0, 0]
+                x = self.decoder.stack.ffn(layer, self.attend(layer, x, at)[None, None])[0, 0]
             elif gap == "propagate":
                 self.held[layer].append(self.project(layer, x, at)[1])
             elif gap == "copy":

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.cost.cost import pass_ops
+from decodescope.engine.cost.cost import PassShape, pass_ops
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.forward.slicing import gated, kept, sliced
@@ -81,8 +81,8 @@ def test_a_closed_block_is_neither_computed_nor_cached() -> None:
     cut.forward(Feed.causal(TEXT, 0), cache)
     cache.commit(range(len(TEXT)))
     assert cache.nbytes == 0 and cache.held == len(TEXT)
-    assert {op.layer for op in pass_ops(cut.spec, 1, 20) if op.name == "attention"} == set()
-    assert [op.layer for op in pass_ops(cut.spec, 1, 20) if op.name == "down_proj"] == [0, 1]
+    assert {op.layer for op in pass_ops(cut.spec, PassShape(1, 20)) if op.name == "attention"} == set()
+    assert [op.layer for op in pass_ops(cut.spec, PassShape(1, 20)) if op.name == "down_proj"] == [0, 1]
 
 
 def test_what_was_cut_takes_no_memory() -> None:
@@ -101,7 +101,10 @@ def test_what_was_cut_takes_no_memory() -> None:
         caches.append(KVCache(one.spec))
         one.forward(Feed.causal(TEXT, 0), caches[-1])
     assert caches[1].nbytes / caches[0].nbytes == sum(map(cut.spec.kv_at, range(3))) / 6 == 5 / 6
-    weights = [sum(op.weight_bytes for op in pass_ops(x.spec, 1, 9, weight_bits=32)) for x in (decoder, cut)]
+    weights = [
+        sum(op.weight_bytes for op in pass_ops(x.spec, PassShape(1, 9, weight_bits=32)))
+        for x in (decoder, cut)
+    ]
     assert weights[0] - weights[1] == 4 * (WIDE.params - cut.spec.params)
     assert kept(WIDE, gates) == [[3, 4, 5, 0], [3, 4], [0, 1, 5]]
 

@@ -16,7 +16,7 @@ import toys
 from decodescope.app.commands.hardware import listed
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.cost.cost import pass_cost, pass_ops
+from decodescope.engine.cost.cost import PassShape, pass_cost, pass_ops
 from decodescope.engine.cost.hardware import (
     DEVICES,
     HardwareProfile,
@@ -55,7 +55,7 @@ LAPTOP = HardwareProfile("laptop", peak_flops=100e9, bandwidth=15e9)
 def test_golden_times_on_an_a6000(
     spec: ModelSpec, n: int, held: int, logits: int, ms: float, digits: int
 ) -> None:
-    assert round(A6000.time_us(pass_ops(spec, n, held, logits=logits)).us / 1e3, digits) == ms
+    assert round(A6000.time_us(pass_ops(spec, PassShape(n, held, logits=logits))).us / 1e3, digits) == ms
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,14 @@ def test_golden_times_on_an_a6000(
 )
 def test_verify_curve_of_llama2_on_an_a100(bits: int, curve: list[float]) -> None:
     counts = [2**e for e in range(10)]
-    found = verify_curve(device("a100-40g"), LLAMA2, counts, 2047, weight_bits=bits)
+    found = verify_curve(device("a100-40g"), LLAMA2, counts, PassShape(1, 2047, weight_bits=bits))
     assert [round(v, 3) for v in found] == curve
 
 
 def test_verify_curve_of_the_tiny_model_on_a_laptop() -> None:
-    found = verify_curve(LAPTOP, TINY, [1, 2, 4, 8, 16, 32, 64], 255, weight_bits=32, act_bits=32, kv_bits=32)
+    found = verify_curve(
+        LAPTOP, TINY, [1, 2, 4, 8, 16, 32, 64], PassShape(1, 255, weight_bits=32, act_bits=32, kv_bits=32)
+    )
     assert [round(v, 3) for v in found] == [1, 1.011, 1.033, 1.089, 1.355, 2.721, 5.483]
 
 
@@ -113,17 +115,20 @@ def test_the_makers_sheet_stands_beside_the_carried_over_figure() -> None:
 
 def test_each_bound_says_which_it_is_and_the_whole_step_is_never_longer() -> None:
     for n in (1, 64, 2048):
-        single, whole = A6000.time_us(pass_ops(LLAMA2, n, 0)), A6000.time_us(pass_cost(LLAMA2, n, 0))
+        single, whole = (
+            A6000.time_us(pass_ops(LLAMA2, PassShape(n, 0))),
+            A6000.time_us(pass_cost(LLAMA2, PassShape(n, 0))),
+        )
         assert (single.rule, whole.rule) == ("per operator", "whole step")
         assert whole.us <= single.us * (1 + 1e-12) and whole.intensity == single.intensity
         assert single.us == single.compute_us + single.memory_us + single.launch_us
-    assert A6000.time_us(pass_ops(LLAMA2, 1, 0)).bound == "memory"
-    assert A6000.time_us(pass_ops(LLAMA2, 2048, 0)).bound == "compute"
+    assert A6000.time_us(pass_ops(LLAMA2, PassShape(1, 0))).bound == "memory"
+    assert A6000.time_us(pass_ops(LLAMA2, PassShape(2048, 0))).bound == "compute"
 
 
 def test_launches_dominate_a_tiny_model_and_are_charged_per_operator() -> None:
     slow = replace(A6000, launch_us=5.0)
-    ops = pass_ops(TINY, 1, 255)
+    ops = pass_ops(TINY, PassShape(1, 255))
     with_launches, without = slow.time_us(ops), A6000.time_us(ops)
     assert with_launches.bound == "launch"
     assert with_launches.us == pytest.approx(without.us + 5.0 * len(ops))
@@ -131,7 +136,7 @@ def test_launches_dominate_a_tiny_model_and_are_charged_per_operator() -> None:
 
 def test_what_fits_the_cache_is_read_at_the_caches_speed() -> None:
     cached = replace(LAPTOP, cache_bandwidth=150e9, cache_bytes=32 * 2**20)
-    small, large = pass_cost(TINY, 1, 10), pass_cost(LLAMA2, 1, 10)
+    small, large = pass_cost(TINY, PassShape(1, 10)), pass_cost(LLAMA2, PassShape(1, 10))
     assert cached.time_us(small).resident and not cached.time_us(large).resident
     assert cached.time_us(small).us < LAPTOP.time_us(small).us and not LAPTOP.time_us(small).resident
     assert cached.time_us(small, resident=False).us == LAPTOP.time_us(small).us
@@ -140,7 +145,7 @@ def test_what_fits_the_cache_is_read_at_the_caches_speed() -> None:
 
 def test_the_roof_is_a_slope_and_a_ceiling_and_utilisation_is_a_share_of_it() -> None:
     assert roof(LAPTOP, [1, LAPTOP.ridge(), 1000]) == [15e9, 100e9, 100e9]
-    cost = pass_cost(LLAMA2, 1, 2047)
+    cost = pass_cost(LLAMA2, PassShape(1, 2047))
     best = A6000.time_us(cost)
     assert mbu(A6000, cost, best.us) == pytest.approx(1)
     assert mbu(A6000, cost, best.us, "weights") < mbu(A6000, cost, best.us, "weights+kv") < 1
@@ -177,7 +182,7 @@ def test_a_profile_survives_json_and_the_disk(profile: HardwareProfile, tmp_path
 
 
 def test_an_estimate_is_plain_data() -> None:
-    made = json.loads(json.dumps(A6000.time_us(pass_ops(TINY, 1, 5)).record()))
+    made = json.loads(json.dumps(A6000.time_us(pass_ops(TINY, PassShape(1, 5))).record()))
     assert made["rule"] == "per operator" and made["us"] > 0
 
 
@@ -251,7 +256,9 @@ def test_what_reading_a_prompt_takes_is_its_passes_and_their_bound(monkeypatch: 
     monkeypatch.setattr(timing_reading, "load_profile", lambda key: slow)
     us = 0.0
     for rows, held in ((512, 0), (512, 300), (6, 300)):
-        us += slow.time_us(pass_cost(spec, rows, held, weight_bits=bits, act_bits=bits, kv_bits=bits)).us
+        us += slow.time_us(
+            pass_cost(spec, PassShape(rows, held, weight_bits=bits, act_bits=bits, kv_bits=bits))
+        ).us
     assert us > 1e5 and timing_reading.reading(decoder, 1030, 300).endswith(
         f" MiB, {us / 1e6:.1f} s here at best"
     )

@@ -11,7 +11,7 @@ import toys
 from torch import Tensor
 
 from decodescope.engine.core.component import build
-from decodescope.engine.cost.cost import exit_test, ops_of, pass_ops
+from decodescope.engine.cost.cost import PassShape, exit_test, ops_of, pass_ops
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.partial import Ran, Skip
@@ -98,7 +98,7 @@ def test_tests_are_priced_but_not_the_one_whose_logits_are_the_answer() -> None:
     stayed = Pass("target", "verify", 1, 10, 1.0)
     stayed.asked(replace(head, depth=6, asks="cosine"))
     priced = ops_of(spec, stayed)
-    assert [x.name for x in priced[len(pass_ops(spec, 1, 10)) :]] == ["exit_test"] * 3
+    assert [x.name for x in priced[len(pass_ops(spec, PassShape(1, 10))) :]] == ["exit_test"] * 3
     assert tests[0].flops > priced[-1].flops
 
 

@@ -16,7 +16,8 @@ from decodescope.engine.cost.cost import ops_of
 from decodescope.engine.decoding.bases.depth import Depth
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.forward.decoder import Decoder, _Pass
+from decodescope.engine.model.forward.attention_block import AttentionBlock
+from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.column import COMPUTED, ORIGIN, PROPAGATED
 from decodescope.engine.model.layers.partial import Block, Ran
@@ -255,7 +256,7 @@ def test_rows_leave_by_the_attention_that_they_got_and_nobody_sees_them_above() 
     for layer in range(4):
         some = Feed(feed.tokens[:, here], feed.positions[:, here])
         seen = Probe(Needs("rows"))
-        y = job._ffn(layer, _Pass(job, some, None, seen).attend(layer, x[:, here]))
+        y = job.stack.ffn(layer, AttentionBlock(job.stack, some, None, seen).attend(layer, x[:, here]))
         x = x.index_copy(1, here, y)
         stays = seen.rows[layer].sum((0, 1, 2, 3)).argsort()[2:].sort().values
         assert ran.routed(4)[layer] == "".join("r" if k in here else "-" for k in range(11)) or layer == 0

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.model.attention import segments as module
-from decodescope.engine.model.attention.attention import explicit
+from decodescope.engine.model.attention.attention import WantedWeights, explicit
 from decodescope.engine.model.attention.segments import Dense, Part, Segment, attended, joined, plain
 
 B, H, G, D = 2, 2, 3, 8
@@ -126,8 +126,8 @@ def test_weights_stand_at_the_slots_of_their_store(
     ]
     for columns in (False, True):
         wanted, probe = Probe(Needs("rows")), Probe(Needs("rows"))
-        y = explicit(q, k, v, mask, 0.3, cap, wanted, 4, columns)
-        got = attended(segments, {"original": q}, 0.3, cap, slots=20, probe=probe, layer=4, columns=columns)
+        y = explicit(q, k, v, mask, 0.3, cap, WantedWeights(wanted, 4, columns))
+        got = attended(segments, {"original": q}, 0.3, cap, slots=20, wanted=WantedWeights(probe, 4, columns))
         torch.testing.assert_close(got, y, atol=1e-10, rtol=0)
         pairs = (wanted.columns, probe.columns) if columns else (wanted.rows, probe.rows)
         torch.testing.assert_close(pairs[1][4], pairs[0][4], atol=1e-6, rtol=0)
@@ -156,7 +156,7 @@ def test_a_term_without_entries_adds_to_both_sums() -> None:
     Z, z = numbers(9, D, D), numbers(10, D)
     probe = Probe(Needs("rows"))
     segments = [Dense(k, v, mask=mask), Linear(Z, z)]
-    got = attended(segments, {"original": q}, 0.3, slots=k.shape[2], probe=probe)
+    got = attended(segments, {"original": q}, 0.3, slots=k.shape[2], wanted=WantedWeights(probe, 0))
     terms = (torch.einsum("bhgtd,bhsd->bhgts", q, k) * 0.3).exp() * mask[:, :, None]
     phi = F.elu(q * 0.3**0.5) + 1
     below = terms.sum(-1) + phi @ z.abs()

@@ -144,7 +144,7 @@ def alone(own: Slots, row: int) -> torch.Tensor:
                 extra[:first] = -torch.inf
                 scores, v = torch.cat([scores, extra], 1), torch.cat([v, own.prefix[i, 1, g]])
             y[:, h] = (scores * SPEC.head_dim**-0.5).softmax(-1) @ v
-        x = decoder._ffn(i, x + y.flatten(1)[None] @ layer.out.T)
+        x = decoder.stack.ffn(i, x + y.flatten(1)[None] @ layer.out.T)
     return decoder.unembed(decoder.normed(x))[0, -1]
 
 

@@ -303,7 +303,7 @@ def test_the_likeliest_are_looked_for_where_the_pass_was_run(monkeypatch: pytest
     assert [x.tokens for x in decoding] == [x.tokens for x in alone(toys.method())]
 
 
-def test_passes_that_go_straight_have_together_the_bits_of_those_that_do_not() -> None:
+def test_plain_passes_have_together_the_bits_of_general_ones() -> None:
     """A row behind a prompt, a chain behind a short one, a tree behind a long one, against the same told that they may not."""
     decoder, answers = toys.pair()[0].decoder, []
     tree = Draft([1, 2, 3, 4], [ROOT, ROOT, 0, 0]).feed(7, len(PROMPTS[2]))
@@ -316,7 +316,7 @@ def test_passes_that_go_straight_have_together_the_bits_of_those_that_do_not() -
             decoder.forward(Feed.causal(prompt, 0), cache)
             cache.commit(range(len(prompt)))
             asked.append(Asked(decoder, feed, cache, ran=ran))
-        assert all(x.straight == (ran is None) for x in asked)
+        assert all(x.is_plain == (ran is None) for x in asked)
         answers.append(forward(asked))
     assert all(torch.equal(a, b) for a, b in zip(*answers, strict=True))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.cost.cost import pass_ops
+from decodescope.engine.cost.cost import PassShape, pass_ops
 from decodescope.engine.cost.hardware import DEVICES
 from decodescope.engine.cost.operators import Cost
 from decodescope.engine.cost.viewer import PARTS, Bits, beside, viewer_ops
@@ -60,7 +60,7 @@ def test_the_parts_are_the_whole_and_each_difference_has_its_words(
     assert [x.name for x in both.parts] == [*PARTS]
     theirs, ours = both.totals
     assert theirs == Cost.of(viewer_ops(spec, stage, 2048, fused=fused))
-    assert ours == Cost.of(pass_ops(spec, n, 2048 - n, fused=fused))
+    assert ours == Cost.of(pass_ops(spec, PassShape(n, 2048 - n, fused=fused)))
     for part in both.parts:
         parted = (part.theirs.flops, part.theirs.bytes) != (part.ours.flops, part.ours.bytes)
         assert bool(part.why) == parted, part.name

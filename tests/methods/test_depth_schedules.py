@@ -11,7 +11,7 @@ import toys
 
 from decodescope.engine import MethodError
 from decodescope.engine.core.component import build
-from decodescope.engine.cost.cost import cost_of, pass_cost
+from decodescope.engine.cost.cost import PassShape, cost_of, pass_cost
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.depth.shared.staircase import active, budget, executed
 from decodescope.engine.methods.depth.skipdecode import SkipDecode
@@ -51,7 +51,8 @@ def test_layers_shrink_and_their_sum_is_the_closed_form(settings: dict) -> None:
         assert (
             cost_of(DEEP.spec, one, bits=64).flops
             == pass_cost(
-                DEEP.spec, 1, len(toys.PROMPT) + t - 1, logits=1, attn_layers=layers, ffn_layers=layers
+                DEEP.spec,
+                PassShape(1, len(toys.PROMPT) + t - 1, logits=1, attn_layers=layers, ffn_layers=layers),
             ).flops
         )
     assert all(set(late) <= set(early) for early, late in pairwise(ran))

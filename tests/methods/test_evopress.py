@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.cost.cost import pass_ops
+from decodescope.engine.cost.cost import PassShape, pass_ops
 from decodescope.engine.decoding.bases.weights import Calibration
 from decodescope.engine.methods.weights.cut_layers import CutLayers
 from decodescope.engine.methods.weights.evopress import EvoPress
@@ -104,7 +104,7 @@ def test_what_it_finds_is_cut_out_of_weights_and_cache(decoder: Decoder) -> None
     cache = KVCache(cut.spec)
     cut.forward(Feed.causal(toys.PROMPT, 0), cache)
     assert [store.kv.numel() > 0 for store in cache.layers] == [i != plan.attn[0] for i in LAYERS]
-    assert not [op for op in pass_ops(cut.spec, 1, 9) if op.layer == plan.attn[0]]
+    assert not [op for op in pass_ops(cut.spec, PassShape(1, 9)) if op.layer == plan.attn[0]]
 
 
 def test_a_word_that_names_no_block_is_refused(decoder: Decoder) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from decodescope.engine import load
 from decodescope.engine.core.component import build
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.cost.cost import pass_ops
+from decodescope.engine.cost.cost import PassShape, pass_ops
 from decodescope.engine.decoding.bases.weights import MATRICES, Place, Rewriting
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.matrix import bits, unpack
@@ -96,14 +96,15 @@ def test_what_is_left_of_the_model_falls_with_the_bits() -> None:
 @pytest.mark.parametrize("weights", ["int8", "int4 head=true", "finequant", "codes"])
 def test_a_pass_is_priced_by_the_bytes_of_its_storages(weights: str) -> None:
     model = lab(weights)
-    ops = pass_ops(model.spec, 1, 100, weight_bits=32, act_bits=32, kv_bits=32)
+    ops = pass_ops(model.spec, PassShape(1, 100, weight_bits=32, act_bits=32, kv_bits=32))
     held = [[getattr(layer, x).nbytes for x in MATRICES] for layer in model.decoder.layers]
     assert sum(op.weight_bytes for op in ops if op.layer is None) == model.decoder.unembedding.nbytes
     for i, row in enumerate(held):
         read = sum(op.weight_bytes for op in ops if op.layer == i)
         assert abs(read - sum(row)) <= len(ops), "each product is rounded up to whole bytes"
     assert (
-        sum(map(sum, held)) < sum(op.weight_bytes for op in pass_ops(lab().spec, 1, 100, weight_bits=32)) / 3
+        sum(map(sum, held))
+        < sum(op.weight_bytes for op in pass_ops(lab().spec, PassShape(1, 100, weight_bits=32))) / 3
     )
 
 

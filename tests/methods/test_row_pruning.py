@@ -12,11 +12,12 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from decodescope.engine.core.component import build
-from decodescope.engine.cost.cost import ops_of, pass_cost
+from decodescope.engine.cost.cost import PassShape, ops_of, pass_cost
 from decodescope.engine.decoding.bases.depth import Depth
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.policy import CachePolicy
-from decodescope.engine.model.forward.decoder import Decoder, _Pass
+from decodescope.engine.model.forward.attention_block import AttentionBlock
+from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 
@@ -32,7 +33,12 @@ def masked(
     """Logits [T, V] of rows that all pass through every product, of which those that left are masked away; and by layer who was
     there. Written out: scores, sums and choices of its own."""
     s, feed, T = decoder.spec, Feed.causal(ids, 0), len(ids)
-    job, x, left, told = _Pass(decoder, feed, None, None), decoder.embed[torch.tensor(ids)], [*range(T)], []
+    job, x, left, told = (
+        AttentionBlock(decoder.stack, feed, None, None),
+        decoder.embed[torch.tensor(ids)],
+        [*range(T)],
+        [],
+    )
     sees = torch.ones(T, T, dtype=torch.bool).tril() if s.causal else torch.ones(T, T, dtype=torch.bool)
     drawn = torch.zeros(T, dtype=torch.float64)
     for i, w in enumerate(decoder.layers):
@@ -51,7 +57,7 @@ def masked(
         drawn = given[:, here].sum((0, 1))
         y = torch.einsum("hts,shd->thd", given, wide[1]).reshape(T, -1) @ w.out.T
         x = torch.where(here[:, None], x + y, x)
-        x = torch.where(here[:, None], decoder._ffn(i, x[None])[0], x)
+        x = torch.where(here[:, None], decoder.stack.ffn(i, x[None])[0], x)
         told.append(left)
     return decoder.unembed(decoder.normed(x)), told
 
@@ -137,7 +143,7 @@ def test_rows_and_operations_that_are_recorded_are_those_that_are_priced() -> No
     assert products == sum(x.flops for x in ops if x.name.endswith(("_proj", "_head")))
     scored = [x.flops // ((4 * spec.head_dim + 5) * spec.n_heads) for x in ops if x.name == "attention"]
     assert scored == [n * n for n in rows]
-    assert sum(x.flops for x in ops) < 0.6 * pass_cost(spec, 16, 0, logits=1).flops
+    assert sum(x.flops for x in ops) < 0.6 * pass_cost(spec, PassShape(16, 0, logits=1)).flops
 
 
 def test_a_pyramid_ends_where_its_answer_is_sure_and_asks_the_rows_that_are_asked_for() -> None:

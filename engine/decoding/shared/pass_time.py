@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.cost.cost import pass_cost
+from decodescope.engine.cost.cost import PassShape, pass_cost
 from decodescope.engine.cost.roofline import HardwareProfile
 from decodescope.engine.model.forward.decoder import Decoder
 
@@ -32,7 +32,7 @@ class Linear:
     def of(cls, spec: ModelSpec, machine: HardwareProfile) -> Linear:
         """From counts of work, 16 bits a number: reading the weights, the arithmetic of a token, reading its keys and values;
         nothing overlaps."""
-        one = pass_cost(spec, 1, 0)
+        one = pass_cost(spec, PassShape(1, 0))
         fixed = one.weight_bytes / machine.bandwidth * 1e6 + one.launches * machine.launch_us
         return cls(fixed, one.flops / machine.peak() * 1e6, spec.kv_bytes(1, 2) / machine.bandwidth * 1e6)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decodescope.engine.cost.cost import pass_cost
+from decodescope.engine.cost.cost import PassShape, pass_cost
 from decodescope.engine.cost.hardware import load_profile
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.timing.measure import profile_key
@@ -22,6 +22,7 @@ def reading(decoder: Decoder, tokens: int, entries: int) -> str:
         return many
     bits = 8.0 * size
     costs = [
-        pass_cost(spec, rows, held, weight_bits=bits, act_bits=bits, kv_bits=bits) for rows, held in passes
+        pass_cost(spec, PassShape(rows, held, weight_bits=bits, act_bits=bits, kv_bits=bits))
+        for rows, held in passes
     ]
     return f"{many}, {sum(machine.time_us(cost).us for cost in costs) / 1e6:.1f} s here at best"

@@ -7,7 +7,7 @@ from typing import ClassVar, cast
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.cost.cost import pass_cost
+from decodescope.engine.cost.cost import PassShape, pass_cost
 from decodescope.engine.decoding.bases.router import Judged, Question, Router
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.correctness import CorrectnessHead
@@ -67,5 +67,5 @@ class ExpectedCost(Router):
 
     def _price(self, spec: ModelSpec, prompt: int) -> float:
         """FLOPs of an answer, prompt included. Its tokens, a pass for each, cost together what one block of them does."""
-        read = pass_cost(spec, prompt - 1, 0, logits=1).flops if prompt > 1 else 0
-        return float(read + pass_cost(spec, self.length, prompt - 1, logits=self.length).flops)
+        read = pass_cost(spec, PassShape(prompt - 1, 0, logits=1)).flops if prompt > 1 else 0
+        return float(read + pass_cost(spec, PassShape(self.length, prompt - 1, logits=self.length)).flops)

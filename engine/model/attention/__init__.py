@@ -1,1 +1,1 @@
-"""Attention of one layer: at once, by head, or in segments."""
+"""Attention of one layer: kernels that read at once, by head or in segments, and the dispatch that chooses one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,17 @@ from decodescope.engine.core.probe import Probe
 from .per_head import HeadStore
 
 TILE = 128  # query rows whose attention is held at a time when only column sums are wanted
+
+
+class WantedWeights(NamedTuple):
+    """The attention weights of a layer that a probe asks for.
+
+    columns: their sums over queries and group, instead of a row for each query
+    """
+
+    probe: Probe
+    layer: int
+    columns: bool = False
 
 
 def capped(x: Tensor, cap: float | None) -> Tensor:
@@ -78,22 +90,19 @@ def by_head(q: Tensor, heads: HeadStore, n: int, m: int, mask: Tensor | None, sc
     return y
 
 
-def explicit(  # noqa: PLR0913
+def explicit(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     mask: Tensor | None,
     scale: float,
     cap: float | None = None,
-    probe: Probe | None = None,
-    layer: int = 0,
-    columns: bool = False,
+    wanted: WantedWeights | None = None,
 ) -> Tensor:
-    """`fused`, written out and tile by tile. The scores are softly capped at `cap`; a `probe` gets the weights of `layer`:
-    its rows, or with `columns` their sums over queries and group."""
+    """`fused`, written out and tile by tile. The scores are softly capped at `cap`; a probe gets the `wanted` weights."""
     B, H, _, T, _ = q.shape
-    columns = columns and probe is not None
-    size = T if probe is not None and not columns else TILE
+    columns = wanted is not None and wanted.columns
+    size = T if wanted is not None and not columns else TILE
     # half types are widened as a whole: small batched products take three times as long in them on a CPU
     dtype, (q, k, v) = v.dtype, (widened(x) for x in (q, k, v))
     sums = k.new_zeros(B, H, k.shape[2], dtype=torch.float32) if columns else None
@@ -103,9 +112,9 @@ def explicit(  # noqa: PLR0913
         given = weights(tile, k, None if mask is None else mask[:, :, at : at + size], scale, cap)
         if sums is not None:
             sums += given.sum((2, 3))
-        elif probe is not None:
-            probe.rows[layer] = given.float()
+        elif wanted is not None:
+            wanted.probe.rows[wanted.layer] = given.float()
         parts.append((given.flatten(2, 3) @ v).to(dtype).view(tile.shape))
-    if probe is not None and sums is not None:
-        probe.columns[layer] = sums
+    if wanted is not None and sums is not None:
+        wanted.probe.columns[wanted.layer] = sums
     return parts[0] if len(parts) == 1 else torch.cat(parts, 3)

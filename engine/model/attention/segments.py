@@ -19,9 +19,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.probe import Probe
-
-from .attention import TILE, capped, widened
+from .attention import TILE, WantedWeights, capped, widened
 
 # How a segment counts the distance between a query and its entries: in the text; in a cache whose entries stand close; never
 # further than a cap; as one distance for all; or not at all. Whatever it is lies in the queries alone: an entry's key is
@@ -180,37 +178,35 @@ def attended(
     cap: float | None = None,
     *,
     slots: int = 0,
-    probe: Probe | None = None,
-    layer: int = 0,
-    columns: bool = False,
+    wanted: WantedWeights | None = None,
 ) -> Tensor:
     """Attention float [B, H_kv, g, T, D] of one layer over all its segments, in the queries' type.
 
     queries: by rotation, float [B, H_kv, g, T, D]; those that the segments name
-    A `probe` gets the weights of `layer` over the `slots` of its store: its rows, or with `columns` their sums over queries and
-    group.
+    A probe gets the `wanted` weights over the `slots` of the layer's store.
     """
     q = next(iter(queries.values()))
     T, outputs = q.shape[3], []
-    size = TILE if columns or (cap is not None and probe is None) else T
+    columns = wanted is not None and wanted.columns
+    size = TILE if columns or (cap is not None and wanted is None) else T
     sums = q.new_zeros(*q.shape[:2], slots, dtype=torch.float32) if columns else None
     for at in range(0, T, size):
         tiles = {rope: x[:, :, :, at : at + size] for rope, x in queries.items()}
         masks = [None if s.mask is None else s.mask[..., at : at + size, :] for s in segments]
         parts = [
-            s.attend(tiles[s.rope], mask, scale, cap, weights=probe is not None)
+            s.attend(tiles[s.rope], mask, scale, cap, weights=wanted is not None)
             for s, mask in zip(segments, masks, strict=True)
         ]
         total = joined(parts) if len(parts) > 1 else parts[0]
         outputs.append(total.output().to(q.dtype))
-        if probe is not None:
+        if wanted is not None:
             weights = _by_slot(segments, parts, total, slots)
             if sums is None:
-                probe.rows[layer] = weights
+                wanted.probe.rows[wanted.layer] = weights
             else:
                 sums += weights.sum((2, 3))
-    if probe is not None and sums is not None:
-        probe.columns[layer] = sums
+    if wanted is not None and sums is not None:
+        wanted.probe.columns[wanted.layer] = sums
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 3)
 
 

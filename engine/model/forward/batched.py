@@ -14,8 +14,9 @@ from ..layers.matrix import linear
 from ..layers.partial import Ran, Rule, Skip
 from ..layers.rope import rotate_
 from ..stores.cache import KVCache
-from . import plain as straight
-from .decoder import Decoder, _Pass
+from . import plain
+from .attention_block import AttentionBlock
+from .decoder import Decoder
 from .feed import Feed
 
 
@@ -54,11 +55,11 @@ class Asked:
         )
 
     @property
-    def straight(self) -> bool:
-        """Whether it goes straight through its layers (`straight.py`), one sequence."""
+    def is_plain(self) -> bool:
+        """Whether it takes the plain way (`plain.py`), one sequence."""
         if self.probe is not None or self.ran is not None or len(self.feed.tokens) > 1:
             return False
-        return straight.fits(self.decoder.spec, self.decoder.gates, self.feed, self.cache)
+        return plain.fits(self.decoder.spec, self.decoder.gates, self.feed, self.cache)
 
     def run(self) -> Tensor:
         """Its logits, by a pass of its own."""
@@ -70,51 +71,47 @@ def forward(asked: Sequence[Asked]) -> list[Tensor]:
 
     Their rows stand one behind the other, [1, R, d_model], through norms, products and activations: every weight is read once
     for all. What a row sees is the affair of its own pass: that rotates, appends and attends, against its own cache, so lengths
-    may differ as they like and nothing is padded. What probes ask for is left in each. Where each would go straight through
-    its layers, the rows of all are rotated at once, and little else than appending and attending is left to each.
+    may differ as they like and nothing is padded. What probes ask for is left in each. Where each is plain,
+    the rows of all are rotated at once, and little else than appending and attending is left to each.
     """
-    if all(one.straight for one in asked):
-        return _logits(_straight(asked), asked)
-    decoder, layers = asked[0].decoder, range(asked[0].feed.enter, asked[0].decoder.spec.n_layers)
-    jobs = [_Pass(one.decoder, one.feed, one.cache, one.probe) for one in asked]
-    x = torch.cat([_entering(one).flatten(0, 1) for one in asked])[None]
+    if all(one.is_plain for one in asked):
+        return _logits(_run_plain(asked), asked)
+    stack = asked[0].decoder.stack
+    layers = range(asked[0].feed.enter, stack.spec.n_layers)
+    jobs = [AttentionBlock(one.decoder.stack, one.feed, one.cache, one.probe) for one in asked]
+    x = torch.cat([one.decoder.entering(one.feed).flatten(0, 1) for one in asked])[None]
     for i in layers:
         for one, own in zip(asked, _split(x, asked), strict=True):
             if one.probe is not None and i in one.probe.needs.hidden:
                 one.probe.hidden[i] = own
-        x = decoder._ffn(i, _attend(i, x, asked, jobs))
+        x = stack.ffn(i, _attend(i, x, asked, jobs))
     for one in asked:
         if one.ran is not None:
-            one.ran.fed, one.ran.attn, one.ran.ffn = one.feed.length, [*layers], [*layers]
+            one.ran.enter_all(one.feed.length, layers)
     return _logits(x, asked)
 
 
-def _straight(asked: Sequence[Asked]) -> Tensor:
-    """The states [1, R, d_model] behind the last layer, of passes that go straight."""
+def _run_plain(asked: Sequence[Asked]) -> Tensor:
+    """The states [1, R, d_model] behind the last layer, of plain passes."""
     decoder, feeds = asked[0].decoder, [one.feed for one in asked]
-    spec, x = decoder.spec, torch.cat([_entering(one) for one in asked], 1)
+    spec, x = decoder.spec, torch.cat([one.decoder.entering(one.feed) for one in asked], 1)
     cos, sin = decoder.rope.at(
         torch.cat([feed.positions for feed in feeds], 1), max(feed.highest for feed in feeds)
     )
     counts, rotated = [feed.length for feed in feeds], spec.n_heads + spec.n_kv_heads
     stores = [one.cache.layers for one in asked if one.cache is not None]
-    masks = [straight.hidden(spec, feed, own[0], x.dtype) for feed, own in zip(feeds, stores, strict=True)]
+    masks = [plain.added_mask(spec, feed, own[0], x.dtype) for feed, own in zip(feeds, stores, strict=True)]
     for i, w in enumerate(decoder.layers):
         qkv = w.queries_keys_values(x, spec, i)  # [1, R, H + 2 K, D]
         rotate_(qkv.narrow(2, 0, rotated), cos, sin)
         parts = zip(stores, qkv.split(counts, 1), feeds, masks, strict=True)
         y = torch.cat(
-            [straight.contexts(spec, own[i], part, feed.positions, mask) for own, part, feed, mask in parts],
+            [plain.contexts(spec, own[i], part, feed.positions, mask) for own, part, feed, mask in parts],
             1,
         )
         x = linear(y, w.out, w.out_bias).add_(x)
         x = linear(w.activations(x, spec), w.down, w.down_bias).add_(x)
     return x
-
-
-def _entering(one: Asked) -> Tensor:
-    """The states [B, T, d_model] with which a pass begins."""
-    return one.decoder.embed_rows(one.feed) if one.feed.states is None else one.feed.states
 
 
 def _split(x: Tensor, asked: Sequence[Asked]) -> Iterator[Tensor]:
@@ -123,19 +120,19 @@ def _split(x: Tensor, asked: Sequence[Asked]) -> Iterator[Tensor]:
         yield part.unflatten(0, tuple(one.feed.tokens.shape))
 
 
-def _attend(i: int, x: Tensor, asked: Sequence[Asked], jobs: Sequence[_Pass]) -> Tensor:
+def _attend(i: int, x: Tensor, asked: Sequence[Asked], jobs: Sequence[AttentionBlock]) -> Tensor:
     """x + attention block of layer i, x [1, R, d_model]."""
-    decoder = asked[0].decoder
-    w, s = decoder.layers[i], decoder.spec
+    stack = jobs[0].stack
+    w, s = stack.layers[i], stack.spec
     if not s.kv_at(i):
         for job, own in zip(jobs, _split(x, asked), strict=True):
             job.store_kv(i, own.new_empty(*own.shape[:2], 0, s.head_dim))
-        return decoder.bare(x, w.out_bias, w.attn_post, i, 0)
+        return stack.add_bias(x, w.out_bias, w.attn_post, i, 0)
     qkv = w.queries_keys_values(x, s, i)
     y = torch.cat(
         [job.contexts(i, own).flatten(0, 1) for job, own in zip(jobs, _split(qkv, asked), strict=True)]
     )[None]
-    return decoder.added(x, linear(y, w.out, w.out_bias), w.attn_post, i, 0)
+    return stack.add(x, linear(y, w.out, w.out_bias), w.attn_post, i, 0)
 
 
 def _logits(x: Tensor, asked: Sequence[Asked]) -> list[Tensor]:

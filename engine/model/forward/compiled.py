@@ -41,7 +41,7 @@ from ..layers.matrix import Matrix, linear
 from ..layers.norm import single
 
 VERSION = 1
-FEW = 64  # rows of a pass that goes straight, at most
+FEW = 64  # rows of a plain pass, at most
 TRIED = 5  # rows with which a package is made
 ENDING = ".pt2"
 PLAIN = "leave --compile out: the plain passes write the same text"

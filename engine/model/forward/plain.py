@@ -1,10 +1,9 @@
-"""Straight: the layers of a short pass in which nothing is asked of any and none is unlike the others, in few calls.
+"""Plain: the layers of a short pass that asks for nothing, over layers and stores that are all alike.
 
 A step of a small model is mostly launches: of the 330 operators of a pass over eight layers 140 only look at a tensor in
-another way, and Python walks between them. So where it is known before the pass that every layer goes the usual way, they all
-go it here: what they share is made once (the rotation, the mask in the form in which the kernel takes it), and what
-`_Pass.attend` asks in each layer is not asked. What is reckoned is the same, in the same order, on the same numbers: the answer
-has the same bits.
+another way, and Python walks between them. So `fits` asks once, before the pass, whether every layer is an ordinary one. Then
+rotation and mask are made once, in the form in which the kernel takes them, and no layer asks what the attention block of
+`general.py` asks. The same numbers go through the same operators in the same order, so the answer has the same bits.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FEW = 64  # rows of a pass up to which launches matter, and its mask may be writ
 
 
 @lru_cache(maxsize=64)
-def usual(spec: ModelSpec) -> bool:
+def layers_alike(spec: ModelSpec) -> bool:
     """Whether all layers of a model are alike: whole, rotated in one way, without windows, caps and norms behind blocks."""
     unlike = (
         any(spec.windows) or spec.no_rope or spec.local_rope or spec.groups or spec.widths or spec.post_norms
@@ -38,7 +37,7 @@ def usual(spec: ModelSpec) -> bool:
 
 
 def fits(spec: ModelSpec, gates: Gates, feed: Feed, cache: KVCache | None) -> bool:
-    """Whether a pass over `feed` without a probe and without a rule may go straight."""
+    """Whether a pass over `feed` without a probe and without a rule can take this way."""
     if (
         cache is None
         or feed.length > FEW
@@ -52,7 +51,7 @@ def fits(spec: ModelSpec, gates: Gates, feed: Feed, cache: KVCache | None) -> bo
     if any(x is not None for x in (feed.states, feed.embeds, feed.band, feed.sinks, feed.board, feed.seen)):
         return False
     n, m = cache.layers[0].n, cache.layers[0].m
-    if not usual(spec) or (n == 0 and feed.length > 1):
+    if not layers_alike(spec) or (n == 0 and feed.length > 1):
         return False
     return all(x.n == n and x.m == m and x.heads is None and type(x) is LayerStore for x in cache.layers)
 
@@ -70,10 +69,10 @@ def run(
     compiled: what does the work between two attentions of one sequence; None: the operators one by one."""
     assert cache is not None, "it fits"
     if compiled is not None and compiled.layers is layers and len(x) == 1:
-        return _joined(spec, compiled, rope, feed, cache, x)
+        return _run_compiled(spec, compiled, rope, feed, cache, x)
     rotated, positions = spec.n_heads + spec.n_kv_heads, feed.positions
     cos, sin = rope.at(positions, feed.highest)
-    mask = hidden(spec, feed, cache.layers[0], x.dtype)
+    mask = added_mask(spec, feed, cache.layers[0], x.dtype)
     for i, (w, store) in enumerate(zip(layers, cache.layers, strict=True)):
         qkv = w.queries_keys_values(x, spec, i)  # [B, T, H + 2 K, D]
         rotate_(qkv.narrow(2, 0, rotated), cos, sin)
@@ -83,16 +82,16 @@ def run(
     return x
 
 
-def _joined(
+def _run_compiled(
     spec: ModelSpec, compiled: Compiled, rope: RopeTable, feed: Feed, cache: KVCache, x: Tensor
 ) -> Tensor:
-    """`run` by a package: the first layer as far as its attention and the last one from there on are the plain ones."""
+    """`run` with a compiled package. The first layer up to its attention and the last one from there on are plain."""
     T = feed.length
     K = spec.n_kv_heads
     D = spec.head_dim
     g = spec.group
     layers = compiled.layers
-    H, mask = g * K, hidden(spec, feed, cache.layers[0], x.dtype)
+    H, mask = g * K, added_mask(spec, feed, cache.layers[0], x.dtype)
     cos, sin = (part.contiguous() for part in rope.at(feed.positions, feed.highest))
     qkv = layers[0].queries_keys_values(x, spec, 0)
     rotate_(qkv.narrow(2, 0, H + K), cos, sin)
@@ -115,7 +114,7 @@ def contexts(
     spec: ModelSpec, store: LayerStore, qkv: Tensor, positions: Tensor, mask: Tensor | None
 ) -> Tensor:
     """What the heads make of queries, keys and values [B, T, H + 2 K, D], rotated, of which the latter two are appended to
-    `store`: [B, T, H * D]. mask: what `hidden` makes."""
+    `store`: [B, T, H * D]. mask: what `added_mask` makes."""
     (B, T), K, D, g = qkv.shape[:2], spec.n_kv_heads, spec.head_dim, spec.group
     H = g * K
     store.append(qkv.narrow(2, H, 2 * K).view(B, T, 2, K, D).permute(2, 0, 3, 1, 4), positions)
@@ -128,7 +127,7 @@ def contexts(
     return y.reshape(B, T, H * D)
 
 
-def hidden(spec: ModelSpec, feed: Feed, store: LayerStore, dtype: torch.dtype) -> Tensor | None:
+def added_mask(spec: ModelSpec, feed: Feed, store: LayerStore, dtype: torch.dtype) -> Tensor | None:
     """What is added to the scores, float [B or 1, 1, g * T, n + m + T]: 0, or -inf where a row may not see an entry; None: all
     is seen."""
     T = feed.length

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from torch import Tensor
 
 from ..layers.column import COPIED, PROPAGATED
 from ..layers.deferred import Waiting
 from ..layers.partial import Ran
-from ..stores.cache import KVCache
-from .feed import Feed
+from .attention_block import AttentionBlock
 
 
-def fill(
-    cache: KVCache | None,
-    feed: Feed,
-    layers: Iterable[int],
-    x: Tensor,
-    gap: str,
-    ran: Ran,
-    keys_values: Callable[[int, Tensor], Tensor],
-) -> None:
-    """Give `layers`, ascending, whose attention does not run what `gap` says, for rows whose state is x [B, T, d_model];
-    keys_values: what a layer makes of such a state."""
+def fill(block: AttentionBlock, layers: Iterable[int], x: Tensor, gap: str, ran: Ran) -> None:
+    """Give `layers`, ascending, whose attention does not run, what `gap` says, for the rows of `block`, whose state is
+    x [B, T, d_model]."""
+    cache, feed = block.cache, block.feed
     ran.gap = gap
     for i in layers:
         if gap == "propagate":
             store = None if cache is None else cache.layers[i]
             if store is not None:
-                store.append(keys_values(i, x), feed.positions)
+                store.append(block.keys_values(i, x), feed.positions)
             ran.filled.append(i)
         elif gap == "copy" and cache is not None:
             if i == 0:

@@ -118,6 +118,10 @@ class Ran:
     rows: dict[int, int] = field(default_factory=dict)
     some: dict[tuple[int, Block], list[int]] = field(default_factory=dict)
 
+    def enter_all(self, fed: int, layers: range) -> None:
+        """All `fed` rows of a pass ran both blocks of these layers."""
+        self.fed, self.attn, self.ffn = fed, [*layers], [*layers]
+
     def left_out(self, layer: int, block: Block, rows: Tensor) -> None:
         """Of a sub-layer that a rule was asked about `rows` (int64 [R]) run alone."""
         self.some[layer, block] = rows.tolist()

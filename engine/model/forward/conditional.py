@@ -1,0 +1,159 @@
+"""ConditionalPass: a forward pass that need not run every layer for every row.
+
+Each layer goes through the same steps, and this file has them in that order:
+
+    late rows   rows that enter at this layer join those that entered below (`Feed.entries`)
+    exit        a rule may leave here: the answer is read off the state, and the layers above are filled or left empty
+    flush       tokens whose passes stopped in front of this layer go on with the rows (`KVCache.waiting`)
+    attention   left out (`Skip`), run for the rows that a rule chooses, or run for all
+    ffn         left out (`Skip`, or closed by the rule further down), run for chosen rows, or run for all
+
+What ran is entered in `Ran`. What the cache of a layer gets for rows that did not run is in `skipped_kv.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+
+from ..layers.column import PROPAGATED
+from ..layers.partial import Answer, Ran, Rule, Skip
+from ..layers.row_routing import Passing, chosen, without
+from .attention_block import AttentionBlock
+from .skipped_kv import fill
+
+
+class ConditionalPass:
+    """One such pass over `block.feed`.
+
+    skip: sub-layers that are left out;  rule: what decides inside the pass, or None;  ran: where it is entered what ran
+    read: states [B, T, d_model] -> their logits, not yet worked out
+    exit: the answer of the exit by which the pass left; None: it went to the end
+    """
+
+    def __init__(
+        self, block: AttentionBlock, skip: Skip, rule: Rule | None, ran: Ran, read: Callable[[Tensor], Answer]
+    ):
+        self.block = block  # of the rows that are under way by now
+        self.stack, self.spec, self.feed = block.stack, block.spec, block.feed
+        self.cache, self.probe = block.cache, block.probe
+        self.skip, self.rule, self.ran, self.read = skip, rule, ran, read
+        self.router = rule if rule is not None and rule.routes else None
+        self.closed = set(skip.ffn)  # feed-forward blocks that do not run
+        self.waiting = {} if rule is None or self.cache is None else self.cache.waiting
+        self.late = 0 if self.feed.entries is None else self.feed.length  # rows that have not entered yet
+        self.exit: Answer | None = None
+
+    def run(self, states: Tensor) -> Tensor:
+        """The states [B, T, d_model] of the fed rows behind the last layer that ran; states: those that enter, likewise."""
+        feed, ran = self.feed, self.ran
+        x, ran.fed = states[:, self.late :], feed.length
+        for i in range(feed.enter, self.spec.n_layers):
+            x = self._enter_late_rows(i, x, states)
+            if self.probe is not None and i in self.probe.needs.hidden:
+                self.probe.hidden[i] = x[:, -feed.length :] if self.waiting else x
+            if self._exits(i, x):
+                break
+            x = self._flush(i, x)
+            x = self._attention(i, x)
+            x = self._ffn(i, x)
+            if self.late:
+                ran.rows[i] = feed.length - self.late
+        return x[:, -feed.length :] if ran.joined else x
+
+    def _enter_late_rows(self, i: int, x: Tensor, states: Tensor) -> Tensor:
+        """The states x with those of the rows that enter at layer i before them."""
+        late = self.feed.waiting(i)
+        if late >= self.late:
+            return x
+        x, self.late = torch.cat([states[:, late : self.late], x], 1), late
+        self.block = AttentionBlock(self.stack, self.feed.behind(late), self.cache, self.probe)
+        return x
+
+    def _exits(self, i: int, x: Tensor) -> bool:
+        """Whether the pass ends in front of layer i. A rule that is `whole` answers here and has the layers above run."""
+        if self.rule is None or self.exit is not None:
+            return False
+        own = self.feed.deciding(x)
+        answer = self.read(own)
+        if not self.rule.leave(i, own, answer):
+            return False
+        self.exit = answer
+        if self.rule.whole:
+            return False
+        self._fill(range(i, self.spec.n_layers), x, self.rule.gap)
+        return True
+
+    def _flush(self, i: int, x: Tensor) -> Tensor:
+        """The states x with those of the tokens that waited in front of layer i before them."""
+        if i not in self.waiting:
+            return x
+        waiting = self.waiting[i]
+        self.ran.joined[waiting.layer] = len(waiting)
+        feed = self.block.feed.after(waiting.tokens, waiting.positions)
+        if feed.board is not None:
+            feed.board.joined(waiting.positions)
+        self.block = AttentionBlock(self.stack, feed, self.cache, self.probe)
+        return torch.cat([waiting.states, x], 1)
+
+    def _attention(self, i: int, x: Tensor) -> Tensor:
+        """x after the attention block of layer i, as far as that runs."""
+        if i in self.skip.attn:
+            self._fill((i,), x, self.skip.gap)
+            return x
+        if self.router is not None:
+            rows = chosen(self.router, i, "attn", x, self.probe)
+            if rows is not None:
+                return self._attention_of(i, x, rows, self.router.gap)
+        x, ran, fed = self.block.attend(i, x), self.ran, self.feed.length
+        ran.attn.append(i)
+        if ran.joined:
+            ran.pending[i] = [-1] * (x.shape[1] - fed) + [*range(fed)]
+        return x
+
+    def _attention_of(self, i: int, x: Tensor, rows: Tensor, gap: str) -> Tensor:
+        """x after the attention block of layer i for `rows` (int64 [R], ascending) alone. The other rows pass by; `gap` says
+        what the cache gets of them."""
+        block, ran = self.block, self.ran
+        ran.left_out(i, "attn", rows)
+        if not len(rows):
+            self._fill((i,), x, gap)
+            return x
+        store, ran.gap = None if self.cache is None else self.cache.layers[i], gap
+        filled = gap == "propagate"
+        pending = 0 if store is None else store.m
+        feed = block.feed.some(rows, pending, filled and self.spec.causal, filled)
+        passing = None
+        if filled:
+            others = without(rows, x.shape[1])
+            part = AttentionBlock(self.stack, block.feed.some(others, 0, False, False), None, None)
+            passing = Passing(part.keys_values(i, x[:, others]), rows, others, block.feed.positions)
+        else:
+            ran.pending[i] = rows.tolist()
+        running = AttentionBlock(self.stack, feed, self.cache, self.probe, passing)
+        x = x.index_copy(1, rows, running.attend(i, x[:, rows]))
+        if passing is not None and store is not None and "origin" in store.columns:
+            store.mark(PROPAGATED, block.feed.length, passing.others)
+        return x
+
+    def _ffn(self, i: int, x: Tensor) -> Tensor:
+        """x after the feed-forward block of layer i, as far as that runs. The rule may then close blocks further up."""
+        if i in self.closed:
+            return x
+        rows = None if self.router is None else chosen(self.router, i, "ffn", x, self.probe)
+        if rows is None:
+            y = self.stack.ffn(i, x)
+            self.ran.ffn.append(i)
+        else:
+            self.ran.left_out(i, "ffn", rows)
+            y = x.index_copy(1, rows, self.stack.ffn(i, x[:, rows])) if len(rows) else x
+        if self.rule is not None:
+            fed = self.feed.length
+            self.closed.update(self.rule.gate(i, x[:, -fed:], y[:, -fed:]))
+        return y
+
+    def _fill(self, layers: Iterable[int], x: Tensor, gap: str) -> None:
+        """Give `layers`, ascending, whose attention does not run, what `gap` says."""
+        fill(self.block, layers, x, gap, self.ran)

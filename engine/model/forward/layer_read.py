@@ -1,0 +1,71 @@
+"""LayerRead: what the rows of one pass may read in one layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..attention.extra_kv import Beside
+from ..attention.segments import RopeMode, Segment
+from ..layers.stack import LayerStack
+from ..stores.cache import LayerStore
+from .masks import Sight
+
+
+@dataclass(slots=True)
+class LayerRead:
+    """The input of `attention/dispatch.py` for one layer. Masks and segments are made when they are asked for.
+
+    layer:   its number
+    queries: by rotation, float [B, H_kv, g, T, D]; "original" comes first
+    store:   its cache, the rows of the pass appended; None: the pass has no cache
+    fresh:   without a cache, keys and values of the pass, float [2, B, H_kv, T, D]
+    outside: entries without tokens
+    """
+
+    layer: int
+    stack: LayerStack
+    sight: Sight
+    queries: dict[RopeMode, Tensor]
+    store: LayerStore | None
+    fresh: Tensor | None
+    outside: Sequence[Beside]
+
+    def mask(self, padded: bool = True) -> Tensor | None:
+        """What each row sees, as `Sight.mask` says it."""
+        return self.sight.mask(self.layer, self.store, padded)
+
+    def square(self) -> bool:
+        """Whether the layer sees a causal square, as `Sight.square` says it."""
+        return self.sight.square(self.layer, self.store)
+
+    def moved_sinks(self) -> list[Segment] | None:
+        """Sinks for the queries that were rotated for them, and the other entries; None: no sink moved."""
+        sight, i, rope = self.sight, self.layer, self.sight.rope
+        if rope == "original" or rope not in self.queries or self.store is None:
+            return None
+        table, middle = self.stack.rope_of(i), sight.middle(i)
+        segments = sight.segments(i, self.store, table)
+        if middle is not None:
+            between = sight.inserted(self.store, self.queries["inserted"], table, middle)
+            segments += [] if between is None else [between]
+        return segments
+
+    def chosen(self) -> list[Segment] | None:
+        """What the layer reads where a policy chooses; None: all that its rows may see, as a layer with a window does."""
+        board = self.sight.feed.board
+        if board is None or self.store is None or self.stack.spec.window(self.layer) is not None:
+            return None
+        return board.segments(self.layer, self.store, self.queries["original"], self.mask())
+
+    def extra(self) -> list[Segment]:
+        """The entries without tokens, and the prefix of the feed."""
+        sight, segments = self.sight, list[Segment]()
+        if self.outside:
+            rope = sight.rope if sight.rope in self.queries else "original"
+            segments += sight.aside(self.layer, self.outside, rope)
+        if "unrotated" in self.queries:
+            segments.append(sight.prefix(self.layer))
+        return segments

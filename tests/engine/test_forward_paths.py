@@ -1,0 +1,405 @@
+"""The ways of a forward pass: which one is taken, that all give the same bits, and which kernel a layer gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+import toys
+from torch import Tensor
+
+from decodescope.engine.core.component import build
+from decodescope.engine.core.probe import Needs, Probe
+from decodescope.engine.core.spec import Rope
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.values.draft import ROOT, Draft
+from decodescope.engine.model.attention import dispatch
+from decodescope.engine.model.forward import conditional, general, plain
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed, Sinks
+from decodescope.engine.model.forward.slicing import gated, sliced
+from decodescope.engine.model.layers.gates import Gates
+from decodescope.engine.model.layers.partial import Block, Ran, Skip
+from decodescope.engine.model.stores.cache import KVCache
+
+TEXT = [*toys.PROMPT, 7, 0, 11, 2, 2, 9, 10, 4]
+TREE = Draft([1, 2, 3, 4, 5, 6], [ROOT, ROOT, 0, 1, 1, 4])
+D = toys.SPEC.head_dim
+
+
+class Everything:
+    """A rule that never leaves, closes no block and lets every row run."""
+
+    whole = False
+    routes = True
+    gap = "propagate"
+
+    def rows(self, layer: int, block: Block, x: Tensor, probe: Probe | None) -> Tensor | None:
+        return torch.ones(x.shape[1], dtype=torch.bool) if block == "attn" else None
+
+    def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
+        return False
+
+    def gate(self, layer: int, before: Tensor, after: Tensor) -> tuple[int, ...]:
+        return ()
+
+
+def shaped(seed: int = 0, dtype: torch.dtype = torch.float32, **changes: Any) -> Decoder:
+    """A toy of that shape, with the biases and norms that its shape names."""
+    spec = toys.shaped(**changes)
+    decoder, draw = toys.decoder(spec, seed, dtype), torch.Generator().manual_seed(seed + 1)
+
+    def random(like: Tensor, around: float = 0.0) -> Tensor:
+        return (around + 0.3 * torch.randn(like.shape, generator=draw)).to(dtype)
+
+    for w in decoder.layers:
+        if spec.qkv_bias:
+            w.qkv_bias = random(w.qkv[:, 0])
+        if spec.out_bias:
+            w.out_bias = random(w.out[:, 0])
+        if spec.mlp_bias:
+            w.gate_up_bias, w.down_bias = random(w.gate_up[:, 0]), random(w.down[:, 0])
+        if spec.qk_norm:
+            w.q_norm, w.k_norm = (random(w.qkv[: spec.head_dim, 0], 1.0) for _ in range(2))
+        if spec.post_norms:
+            w.attn_post, w.mlp_post = random(w.attn_norm, 1.0), random(w.mlp_norm, 1.0)
+    return decoder
+
+
+def with_gates() -> Decoder:
+    draw = torch.Generator().manual_seed(5)
+    sizes = (3, 4), (3, 64), (3, 2)
+    return gated(shaped(), Gates(*(torch.rand(*size, generator=draw) for size in sizes)))
+
+
+def without_heads() -> Decoder:
+    """Groups of unlike sizes in layers 0 and 1, no attention block in layer 2."""
+    open_ = torch.ones(3, 4)
+    open_[0, 1] = open_[1, 0] = open_[2] = 0
+    return sliced(shaped(), Gates(open_))
+
+
+YARN = Rope(50.0, D, "yarn", 4.0, original_positions=64)
+# family -> its toy, and whether decoding steps of it are plain
+FAMILIES: dict[str, tuple[Callable[[], Decoder], bool]] = {
+    "llama": (shaped, True),
+    "llama, float64": (lambda: shaped(dtype=torch.float64), True),
+    "llama, bfloat16": (lambda: shaped(dtype=torch.bfloat16), True),
+    "llama, packed": (lambda: shaped().packed(), True),
+    "multi-head": (lambda: shaped(n_kv_heads=4), True),
+    "multi-query": (lambda: shaped(n_kv_heads=1), True),
+    "biases": (lambda: shaped(qkv_bias=True, out_bias=True, mlp_bias=True), True),
+    "qwen3": (lambda: shaped(qk_norm=True), True),
+    "phi3, partial rotation": (lambda: shaped(rope=Rope(dim=D // 2)), True),
+    "yarn": (lambda: shaped(rope=YARN), True),
+    "mistral": (lambda: shaped(windows=(7, 7, 7)), False),
+    "smollm3": (lambda: shaped(no_rope=frozenset({1})), False),
+    "gemma2": (
+        lambda: shaped(
+            windows=(9, None, 9), attn_cap=3.0, logit_cap=4.0, act="gelu", post_norms=True, embed_scale=5.0
+        ),
+        False,
+    ),
+    "gemma3": (
+        lambda: shaped(
+            windows=(9, 9, None), local_rope=Rope(100.0, D), qk_norm=True, post_norms=True, act="gelu"
+        ),
+        False,
+    ),
+    "reads both sides": (lambda: shaped(causal=False), False),
+    "gates": (with_gates, False),
+    "cut heads": (without_heads, False),
+}
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ways that passes have taken, in their order."""
+    taken: list[str] = []
+
+    def watch(owner: Any, name: str) -> None:
+        run = owner.run
+        monkeypatch.setattr(owner, "run", lambda *args: taken.append(name) or run(*args))
+
+    watch(plain, "plain")
+    watch(general, "general")
+    watch(conditional.ConditionalPass, "conditional")
+    return taken
+
+
+# what makes a pass of a plain feed go each way, from scratch for each pass
+ASKED: dict[str, Callable[[], dict[str, Any]]] = {
+    "plain": dict,
+    "general": lambda: dict(ran=Ran()),
+    "conditional": lambda: dict(skip=Skip()),
+    "conditional, by a rule": lambda: dict(depth=Everything()),
+}
+
+
+@dataclass
+class Stage:
+    """A pass of a text that goes on, and the rows of it that are committed. decoding: whether it may be plain."""
+
+    name: str
+    feed: Feed
+    keeps: list[int]
+    decoding: bool = True
+
+
+def stages() -> list[Stage]:
+    n = len(TEXT)
+    one = Feed.causal([3], n)
+    tree = TREE.feed(8, n + 1)  # the root 8, then six nodes
+    return [
+        Stage("prefill", Feed.causal(TEXT, 0, logits="last"), [*range(n)], decoding=False),
+        Stage("one row", one, [0]),
+        Stage("a tree", tree, [0, 2, 5]),
+        Stage("a chain behind commits", Feed.causal([5, 6, 7], n + 4), [0, 1]),
+        Stage("one row behind commits", Feed.causal([9], n + 6, logits=[0]), [0]),
+        Stage("two pending rows", Feed.causal([4, 5], n + 7), []),
+        Stage("a row behind pending ones", Feed.causal([6], n + 9), []),
+    ]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.inference_mode()
+def test_all_ways_give_the_same_bits(family: str, ways: list[str]) -> None:
+    make, is_plain = FAMILIES[family]
+    decoder, causal = make(), make().spec.causal
+    caches = {way: KVCache(decoder.spec, dtype=decoder.dtype) for way in ASKED}
+    for stage in stages():
+        if not causal and "pending" in stage.name:  # such a model feeds all that see each other in one pass
+            continue
+        logits = dict[str, Tensor]()
+        for way, cache in caches.items():
+            ways.clear()
+            logits[way] = decoder.forward(stage.feed, cache, **ASKED[way]())
+            due = "general" if way == "plain" and not (is_plain and stage.decoding) else way.split(",")[0]
+            assert ways == [due], stage.name
+        for way, cache in caches.items():
+            assert torch.equal(logits[way], logits["general"]), (stage.name, way)
+            for a, b in zip(cache.layers, caches["general"].layers, strict=True):
+                assert (a.n, a.m) == (b.n, b.m) and torch.equal(a.k, b.k) and torch.equal(a.v, b.v), (
+                    stage.name,
+                    way,
+                )
+        if stage.keeps:
+            for cache in caches.values():
+                cache.commit(stage.keeps)
+    assert logits["general"].isfinite().all()
+
+
+@torch.inference_mode()
+def test_the_bits_of_two_families_differ() -> None:
+    """The guard: what a family is there for changes its logits."""
+    feed, seen = Feed.causal(TEXT, 0), list[Tensor]()
+    for name, (make, _) in FAMILIES.items():
+        logits = make().forward(feed, None).float()
+        same = any(torch.equal(logits, other) for other in seen)
+        assert not same or name in {"llama, packed", "multi-head"}, name
+        seen.append(logits)
+
+
+@pytest.mark.parametrize(
+    "needs", [Needs("rows", hidden=frozenset({0, 2, "final"})), Needs("columns", queries=4)]
+)
+@torch.inference_mode()
+def test_probes_see_the_same_bits_on_both_ways_that_have_them(needs: Needs, ways: list[str]) -> None:
+    decoder = shaped(windows=(None, 9, None))
+    both, probes = [KVCache(decoder.spec), KVCache(decoder.spec)], list[Probe]()
+    for stage in stages()[:3]:
+        probes = [Probe(needs), Probe(needs)]
+        for cache, probe, more in zip(both, probes, ({}, dict(skip=Skip())), strict=True):
+            decoder.forward(stage.feed, cache, probe, **more)
+            cache.commit(stage.keeps)
+        for table in ("rows", "columns", "hidden", "queries"):
+            a, b = (getattr(probe, table) for probe in probes)
+            assert a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a), table
+    assert ways == ["general", "conditional"] * 3
+    assert probes[0].rows, "rows are kept behind the prefill"
+
+
+# what is asked of a pass -> the way that it takes; the feed goes on behind TEXT
+LONG = [1] * (plain.FEW + 1)
+WAYS: dict[str, tuple[str, Callable[[Feed], Feed], dict[str, Any]]] = {
+    "nothing": ("plain", lambda feed: feed, {}),
+    "some rows' logits": ("plain", lambda feed: replace(feed, logits=[0]), {}),
+    "many rows": ("general", lambda feed: Feed.causal(LONG, len(TEXT)), {}),
+    "what ran": ("general", lambda feed: feed, dict(ran=Ran())),
+    "attention": ("general", lambda feed: feed, dict(probe=Probe(Needs("rows")))),
+    "sinks": ("general", lambda feed: replace(feed, sinks=Sinks(2)), {}),
+    "vectors": (
+        "general",
+        lambda feed: replace(feed, embeds=torch.ones(1, 1, 32), embed_rows=torch.tensor([True])),
+        {},
+    ),
+    "upper layers": ("general", lambda feed: replace(feed, enter=1, states=torch.ones(1, 1, 32)), {}),
+    "a skip": ("conditional", lambda feed: feed, dict(skip=Skip(ffn=frozenset({1})))),
+    "a rule": ("conditional", lambda feed: feed, dict(depth=Everything())),
+    "late rows": (
+        "conditional",
+        lambda feed: replace(
+            Feed.causal([3, 4], len(TEXT)), enter=1, entries=[2, 1], states=torch.ones(1, 2, 32)
+        ),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", WAYS)
+@torch.inference_mode()
+def test_what_is_asked_of_a_pass_says_its_way(asked: str, ways: list[str]) -> None:
+    decoder = shaped()
+    way, changed, more = WAYS[asked]
+    cache = KVCache(decoder.spec)
+    decoder.forward(Feed.causal(TEXT, 0), cache)
+    cache.commit(range(len(TEXT)))
+    ways.clear()
+    decoder.forward(changed(Feed.causal([3], len(TEXT))), cache, **more)
+    assert ways == [way]
+
+
+@torch.inference_mode()
+def test_a_lane_of_a_plain_method_decodes_plainly(ways: list[str]) -> None:
+    lane = Lane("target", shaped(), build("policy", "keep_all"))
+    lane.read(TEXT)
+    for k in range(5):
+        lane.forward(Feed.causal([k], len(TEXT) + k))
+        lane.commit([0])
+    lane.forward(TREE.feed(8, len(TEXT) + 5))
+    assert ways == ["general", *["plain"] * 6]
+
+
+@torch.inference_mode()
+def test_general_passes_and_others_record_what_ran_alike() -> None:
+    decoder, feed = shaped(), Feed.causal([3, 4], len(TEXT))
+    told = []
+    for more in ({}, dict(skip=Skip())):
+        cache, ran = KVCache(decoder.spec), Ran()
+        decoder.forward(Feed.causal(TEXT, 0), cache)
+        cache.commit(range(len(TEXT)))
+        decoder.forward(feed, cache, ran=ran, **more)
+        told.append(ran)
+    assert told[0] == told[1] and told[0].attn == told[0].ffn == [0, 1, 2] and told[0].fed == 2
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "cut heads"])
+@torch.inference_mode()
+def test_shallow_and_queries_are_the_bits_of_a_whole_pass(family: str, ways: list[str]) -> None:
+    decoder = FAMILIES[family][0]()
+    spec, feed = decoder.spec, Feed.causal(TEXT, 0)
+    whole, probe = KVCache(spec), Probe(Needs(hidden=frozenset(range(3)), queries=len(TEXT)))
+    decoder.forward(replace(feed, logits="last"), whole, probe)
+    for layer in (0, 1, 2):
+        below, own = KVCache(spec), KVCache(spec)
+        assert torch.equal(decoder.shallow(feed, below, layer), probe.hidden[layer])
+        assert [store.m for store in below.layers] == [len(TEXT) * (i < layer) for i in range(3)]
+        if not spec.kv_at(layer):
+            continue
+        queries = decoder.queries(feed, own, layer)
+        assert [store.m for store in own.layers] == [len(TEXT) * (i <= layer) for i in range(3)]
+        for i in range(layer + 1):
+            assert torch.equal(
+                own.layers[i].kv[:, :, :, : len(TEXT)], whole.layers[i].kv[:, :, :, : len(TEXT)]
+            )
+        if spec.uneven_at(layer) is None:
+            by_group = probe.queries[layer].permute(0, 3, 1, 2, 4).flatten(2, 3)
+            assert torch.equal(queries, by_group)
+    assert set(ways) == {"general"}
+    # the upper layers, from the states of the lower ones
+    low = KVCache(spec)
+    states = decoder.shallow(feed, low, 1)
+    on = decoder.forward(replace(feed, enter=1, states=states), low)
+    assert torch.equal(on, decoder.forward(feed, KVCache(spec)))
+
+
+# parts with special stores, and the kernel that their decoding steps ask for, perhaps beside the usual one
+KERNELS: dict[str, tuple[dict[str, Any], str]] = {
+    "sinks that moved": (dict(policy=("streaming_llm", dict(sinks=2, recent=6))), "attended"),
+    "sinks with a middle": (
+        dict(policy=("lm_infinite", dict(start=2, window=6, middle=2, away=4, above=1))),
+        "attended",
+    ),
+    "chosen entries": (dict(policy=("quest", dict(entries=16, dense=1))), "attended"),
+    "a packed store": (dict(codec=("kivi", dict(group=4, residual=4))), "attended"),
+    "a state beside the text": (dict(context="ntk_attention"), "attended"),
+    "a prefix": (dict(drafter="bita"), "attended"),
+    "heads of unlike lengths": (
+        dict(policy=("duo_attention", dict(streaming=0.5, sinks=2, recent=6))),
+        "by_head",
+    ),
+    "weights that a policy sees": (dict(policy=("h2o", dict(heavy=4, recent=4))), "explicit"),
+}
+
+
+@pytest.mark.parametrize("what", KERNELS)
+def test_special_stores_give_the_same_bits_on_both_ways_that_have_them(
+    what: str, monkeypatch: pytest.MonkeyPatch, ways: list[str]
+) -> None:
+    parts, due = KERNELS[what]
+    method, forward = toys.method(**parts), Decoder.forward
+    runs: dict[str, list[Tensor]] = {}
+    kernels = kernels_of(monkeypatch)
+    for way in ("general", "conditional"):
+
+        def by(
+            self: Decoder, feed: Feed, cache: Any, probe: Any = None, *rest: Any, way: str = way
+        ) -> Tensor:
+            skip, depth, ran = rest or (None, None, None)
+            assert skip is depth is None
+            more = dict(ran=ran or Ran()) if way == "general" else dict(skip=Skip(), ran=ran)
+            logits = forward(self, feed, cache, probe, **more)  # type: ignore[arg-type] # by name
+            if feed.logits != "last":
+                runs[way].append(logits.clone())
+            else:
+                kernels.clear()  # only those behind the prompt count
+            return logits
+
+        monkeypatch.setattr(Decoder, "forward", by)
+        runs[way] = []
+        ways.clear()
+        session = toys.decode(method, toys.prompts(1, 40, seed=4)[0], count=12)
+        assert set(ways) == {way} and len(session.tokens) > 40
+        assert due in kernels and set(kernels) <= {due, "fused"}
+    assert len(runs["general"]) == len(runs["conditional"]) > 4
+    assert all(torch.equal(a, b) for a, b in zip(runs["general"], runs["conditional"], strict=True))
+
+
+def kernels_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernels that the dispatch chooses, in their order."""
+    chosen: list[str] = []
+
+    def watch(name: str) -> None:
+        run = getattr(dispatch, name)
+        monkeypatch.setattr(dispatch, name, lambda *args, **more: chosen.append(name) or run(*args, **more))
+
+    for name in ("attended", "by_head", "by_size", "explicit", "fused", "square"):
+        watch(name)
+    return chosen
+
+
+@pytest.mark.parametrize(
+    ("family", "prefill", "one"),
+    [
+        ("llama", "square", "fused"),
+        ("mistral", "fused", "fused"),
+        ("reads both sides", "fused", "fused"),
+        ("gemma2", "explicit", "explicit"),
+        ("cut heads", "by_size", "by_size"),
+    ],
+)
+@torch.inference_mode()
+def test_a_layer_gets_the_kernel_of_its_shape(
+    family: str, prefill: str, one: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder, kernels = FAMILIES[family][0](), kernels_of(monkeypatch)
+    cache = KVCache(decoder.spec)
+    decoder.forward(Feed.causal(TEXT, 0), cache)
+    cache.commit(range(len(TEXT)))
+    first, _ = kernels[:], kernels.clear()
+    decoder.forward(Feed.causal([3], len(TEXT)), cache, ran=Ran())
+    assert set(first) == {prefill} or (family == "cut heads" and set(first) <= {prefill, "square"})
+    assert set(kernels) == {one} or (family == "cut heads" and set(kernels) <= {one, "fused"})
