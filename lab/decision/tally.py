@@ -10,7 +10,6 @@ from decodescope.engine.trace.details.edited import DELETE, INSERT, KEEP, REPLAC
 from decodescope.engine.trace.details.joined import Joint
 from decodescope.engine.trace.details.labels import Labels, Mention
 from decodescope.engine.trace.details.lines import Infill, Lines, raised
-from decodescope.engine.trace.details.searched import Search
 from decodescope.engine.trace.details.spans import Spans, ranked
 from decodescope.engine.trace.encoding.forks import method_at
 
@@ -36,11 +35,6 @@ WHY = {
     "rounds": "No more passes are allowed.",
     "empty": "The last pass left nothing, so it was not applied.",
 }
-ENDED = {
-    "solved": "A text passed all tests.",
-    "rollouts": "No more texts were allowed.",
-    "exhausted": "Nothing was left to try.",
-}
 BEST = 8  # spans that are listed
 NEAR = 0.1  # probability from which an edit that was not made is listed
 
@@ -60,8 +54,6 @@ def tally(header: Header, step: Step, text: Text) -> Tally | None:
         return drawn(step.drawn, text)
     if step.spans is not None:
         return spans(step.spans, step.emitted, text, header.prompt.tolist())
-    if step.search is not None:
-        return search(step.search, text)
     if step.candidates is not None:
         return answered(step.candidates, text)
     if step.switch is not None and step.switch.block is not None:
@@ -236,21 +228,3 @@ def listed(record: Spans) -> list[tuple[int, int]]:
 
 def _least(normal: bool) -> str:
     return "whose tokens are the most probable on average" if normal else "that is the most probable"
-
-
-def search(record: Search, text: Text) -> Tally:
-    """A search over texts: each that was completed, with the share of the tests that it passes."""
-    rewards = [x.reward for x in record.rollouts]
-    best, read = rewards[record.best], sum(x.read for x in record.rollouts)
-    says = f"the best of {len(rewards)} {'texts' if len(rewards) > 1 else 'text'} was written"
-    card = Tally("A search for a text", says, "tests passed", "the best")
-    for number, one in enumerate(record.rollouts):
-        begun = f"from its token {len(record.path(one.node))} on, {one.read} tokens read"
-        word = (
-            "written" if number == record.best else "as good, later" if one.reward == best else "passes fewer"
-        )
-        card.rows.append(Row(text(one.tokens), one.reward, best, one.reward >= best, f"{word}; {begun}"))
-    card.lines.append(
-        f"Each is the greedy text behind a new beginning; in all {read} tokens were read. {ENDED[record.why]}"
-    )
-    return card

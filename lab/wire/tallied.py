@@ -55,5 +55,4 @@ def most_rows(step: Step) -> int:
     texts = 0 if step.drawn is None else len(step.drawn.texts)
     choices = sum(len(choice.candidates) for choice in step.choices or ())
     spans = 0 if step.spans is None else BEST + 2
-    search = 0 if step.search is None else len(step.search.rollouts)
-    return max(own, joint, lines, edits, block, answers, texts, choices, spans, search)
+    return max(own, joint, lines, edits, block, answers, texts, choices, spans)

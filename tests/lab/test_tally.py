@@ -24,7 +24,7 @@ FIELDS = {
     "joint_tokens": "joint",
     "edit_tags": "edits",
     "jump_coder": "lines",
-    "planned": "search",
+    "planned": "details",
 }
 
 

@@ -14,13 +14,11 @@ from decodescope.engine.trace import End, Header, Prefill, Step, TraceWriter
 from decodescope.engine.trace.details.answered import Candidate, Candidates
 from decodescope.engine.trace.details.edited import Edits, Tagged
 from decodescope.engine.trace.details.joined import Joint
-from decodescope.engine.trace.details.searched import Rollout, Search
-from decodescope.engine.trace.details.shapes import TallyDetail
+from decodescope.engine.trace.details.shapes import TallyDetail, TreeDetail
 from decodescope.engine.trace.details.spans import Spans
 from decodescope.engine.trace.details.switched import Block, Switch
 from decodescope.engine.trace.records.choices import Choice
 from decodescope.engine.trace.records.events import (
-    Beams,
     Begun,
     CacheChange,
     DraftTree,
@@ -120,10 +118,6 @@ def everything_step(k: int, n: int) -> Step:
     step.exits = [Exit(1, "confidence", [[0.0, 0.5, 0.9], [1.0, 0.95, 0.9]], best=[3, 4], rows=[1, 0])]
     step.lines = Lines([0.5, None], [0.25, None], [Infill(0, [4], "less", [0.5, None], 1)], [5])
     step.threads = Threads([0, 1], [4, 5], [Begun(2, 0, 3, [6])], [Ended(1, "stop_token")])
-    ended = {"tokens": [1, 2], "score": -0.25}
-    step.beams = Beams(
-        [3, 4], [0, 0], [-0.5, -1.5], [ended], [[1.0, 2.0]], [[0.0, 5.0, -2.5]], [0, 1], [0.0, 0.5]
-    )
     step.labels = Labels(["x"], [0], [1], [Mention(0, 1, 1, "b", [0.5], -0.6931471805599453)])
     step.switch = Switch(
         "large", "small", 0.6, 1, 2, 0.5, 0.75, Block([4, 5], [0.75, 0.5], [0.25, 6.0], [4, 6], 1, 5.0)
@@ -141,12 +135,9 @@ def everything_step(k: int, n: int) -> Step:
     step.spans = Spans(
         0, 2, 4, [0, 1], 0.5, [0, 2], 0.75, False, np.array([[0.5, 0.75], [2.0, np.nan]], "<f4")
     )
-    step.search = Search(
-        [-1, 4], [-1, 0], ["", "stop_token"], [[4, 5], []], [[0.75, 0.25], []], [2, 1], [0.5, 0.5]
-    )
-    step.search.rollouts = [Rollout(1, [4], [True, False], 0)]
     step.details = [
-        TallyDetail("unit", {"token": [6, 7], "p": [0.5, None], "outcome": ["taken", "bar"]}, {"bar": 0.3})
+        TallyDetail("unit", {"token": [6, 7], "p": [0.5, None], "outcome": ["taken", "bar"]}, {"bar": 0.3}),
+        TreeDetail("texts", [0, 0], {"token": [3, 4], "score": [-0.5, None]}, {"why": "full"}, True),
     ]
     step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
     step.fill = Fill(

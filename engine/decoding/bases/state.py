@@ -14,13 +14,12 @@ from decodescope.engine.trace.details.drawn import Drawn
 from decodescope.engine.trace.details.edited import Edits
 from decodescope.engine.trace.details.labels import Labels
 from decodescope.engine.trace.details.lines import Lines
-from decodescope.engine.trace.details.searched import Search
 from decodescope.engine.trace.details.shapes import Detail
 from decodescope.engine.trace.details.spans import Spans
 from decodescope.engine.trace.details.switched import Switch
 from decodescope.engine.trace.details.threads import Threads
 from decodescope.engine.trace.records.choices import Choice
-from decodescope.engine.trace.records.events import Beams, EndReason, Fill, Iteration, Joint, Piece
+from decodescope.engine.trace.records.events import EndReason, Fill, Iteration, Joint, Piece
 
 from ..values.alphabet import Alphabet
 from ..values.chance import Chance
@@ -164,7 +163,6 @@ class Move:
     draft_us: float = 0.0
     verify_us: float = 0.0
     commit_us: float = 0.0
-    beams: Beams | None = None
     threads: Threads | None = None
     details: list[Detail] | None = None
     labels: Labels | None = None
@@ -173,7 +171,6 @@ class Move:
     fill: Fill | None = None
     edits: Edits | None = None
     spans: Spans | None = None
-    search: Search | None = None
     joint: Joint | None = None
     switch: Switch | None = None
     candidates: Candidates | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import ClassVar, cast
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.state import Move, State
@@ -11,7 +11,7 @@ from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.trace.details.drawn import MEASURES, By, Text, elected
 from decodescope.engine.trace.records.events import EndReason
 
-from .shared.drawing import Drawing
+from .shared.drawing import SAMPLED_TEXTS, Drawing
 
 
 @component
@@ -42,6 +42,7 @@ class Consensus(Strategy):
     uses = frozenset({"context", "sampler"})
     lossless = False
     changes = "of several texts the one that is most like all is kept"
+    details: ClassVar = {"sampled_texts": SAMPLED_TEXTS}
 
     samples: int = param(8, low=1, high=64, unit="texts", help="k, texts that are drawn and vote")
     measure: str = param(
@@ -58,7 +59,7 @@ class Consensus(Strategy):
         record, verified = drawing.round(s)
         end: EndReason | None = s.filled(written + 1)
         if end is None and drawing.alive:
-            return moved(s, [], None, started, verified, beams=record, sampler_state=before)
+            return moved(s, [], None, started, verified, details=[record], sampler_state=before)
         texts = [Text(x.tokens, min(0.0, x.score), x.stopped) for x in drawing.every]
         vote = elected(texts, cast(By, self.measure))
         assert vote.chosen is not None

@@ -11,13 +11,21 @@ from ..details.shapes import Detail, TallyDetail
 from ..details.tally import TallyReading, tally_problems
 from ..encoding.forks import method_at
 from ..records.events import Header, Step
+from .mixtures import mixture_problems
 
 UNKNOWN = "details not re-derived"
 # name of a check -> what is wrong with a detail of a step, a phrase each; knobs are those of the part that recorded it
 Check = Callable[[Any, Step, Mapping[str, Any]], Iterator[str]]
-CHECKS: dict[str, Check] = {}
+CHECKS: dict[str, Check] = {
+    "text_mixture": mixture_problems,
+}
 # checks that follow a run over its steps and stand in `check.py`
-OVER_STEPS: frozenset[str] = frozenset()
+OVER_STEPS: frozenset[str] = frozenset(
+    [
+        "beam_search",
+        "tree_search",
+    ]
+)
 
 
 def knobs_of(header: Header, step: int, form: Form) -> Mapping[str, Any]:

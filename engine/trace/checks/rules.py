@@ -15,7 +15,6 @@ from ..details.declarations import Form
 from ..details.drawn import consistent_drawn
 from ..details.edited import consistent_edits
 from ..details.joined import consistent_joint
-from ..details.searched import consistent_search
 from ..details.spans import consistent_spans
 from ..details.switched import consistent_switch
 from ..details.threads import consistent_threads
@@ -155,12 +154,6 @@ def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form
         probabilities([step.extra.low, step.extra.high, step.extra.u], "extra")
     for left in step.exits or ():
         known([*(left.best or ()), *(left.whole or ())], vocab, "exits")
-    if step.beams is not None:
-        known(step.beams.tokens, vocab, "beams.tokens")
-        lengths(len(step.beams.tokens), "beams", parents=step.beams.parents, scores=step.beams.scores)
-        lengths(len(step.beams.tokens), "beams", groups=step.beams.groups, penalties=step.beams.penalties)
-        counts([*step.beams.parents, *(step.beams.groups or ())], "beams.parents and groups")
-        _pruned(step.beams.pruned or [], vocab)
     if step.threads is not None:
         consistent_threads(step.threads, vocab)
     consistent_lines(step.lines, vocab)
@@ -174,21 +167,12 @@ def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form
     consistent_edits(step.edits, vocab)
     consistent_drawn(step.drawn, vocab)
     consistent_spans(step.spans, vocab)
-    consistent_search(step.search, vocab)
     consistent_choices(step.choices, len(step.emitted), vocab)
     if step.iteration is not None:
         known(step.iteration.tokens, vocab, "iteration.tokens")
         counts([step.iteration.start, step.iteration.fixed], "iteration")
         lengths(len(step.iteration.tokens), "iteration", before=step.iteration.before, p=step.iteration.p)
         probabilities(step.iteration.p or (), "iteration.p")
-
-
-def _pruned(rows: list[list[float]], vocab: int) -> None:
-    """Raise TraceError for an extension that is none: text, token, score."""
-    if any(len(row) != 3 or row[0] != int(row[0]) or row[1] != int(row[1]) for row in rows):
-        raise TraceError("beams.pruned has a row that is not a text, a token and a score")
-    counts([int(row[0]) for row in rows], "beams.pruned")
-    known([int(row[1]) for row in rows], vocab, "beams.pruned")
 
 
 def _tree(draft: DraftTree, vocab: int) -> int:

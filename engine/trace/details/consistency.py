@@ -8,7 +8,17 @@ from typing import Any, get_args
 from ..values.formula import FormulaError, formula, relation, sentence
 from ..values.limits import TraceError
 from ..values.numbers import known, lengths, shaped
-from .declarations import ColumnType, DetailColumn, DetailLevel, Form, MatrixForm, TallyForm
+from .declarations import (
+    ColumnType,
+    DetailColumn,
+    DetailLevel,
+    Fate,
+    Form,
+    Growth,
+    MatrixForm,
+    TallyForm,
+    TreeForm,
+)
 from .shapes import Detail, MatrixDetail, TallyDetail, TreeDetail
 
 MOST_FORMS = 64  # declarations of a header
@@ -43,6 +53,15 @@ def consistent_forms(forms: Mapping[str, Form]) -> None:
             raise TraceError(f"{where}: {str(error).rstrip('.')}") from None
         if isinstance(form, TallyForm):
             _tally_form(form, where)
+        if isinstance(form, TreeForm):
+            _tree_form(form, where)
+            judged = forms.get(form.judged)
+            if form.judged and not (
+                isinstance(judged, TallyForm)
+                and DetailColumn(form.text, "tokens")
+                in [DetailColumn(x.name, x.type) for x in judged.columns]
+            ):
+                raise TraceError(f"{where} names {form.judged[:20]!r}, which is no tally of texts")
 
 
 def _column(column: DetailColumn, where: str) -> None:
@@ -68,6 +87,37 @@ def _tally_form(form: TallyForm, where: str) -> None:
             raise TraceError(f"{where} orders {part[:20]!r}, which is no outcome")
 
 
+def _tree_form(form: TreeForm, where: str) -> None:
+    growth = form.growth
+    parts = (
+        form.columns,
+        form.values,
+        form.outcomes,
+        form.figures,
+        [*form.all_relations()],
+        [*form.sentences()],
+    )
+    if any(len(part) > 4 * MOST_NAMES for part in parts) or (
+        growth is not None and len(growth.terms) > MOST_NAMES
+    ):
+        raise TraceError(f"{where} has more than {4 * MOST_NAMES} columns, outcomes or sentences")
+    due = [(form.token, "token")]
+    due += [(form.group, "number")] if form.group else []
+    due += [("outcome", "text")] if form.outcomes else []
+    due += [] if growth is None else [*growth.columns().items()]
+    types = {x.name: x.type for x in form.columns}
+    for name, kind in due:
+        if types.get(name) != kind:
+            raise TraceError(f"{where} has no column {name[:20]!r} of the type {kind}")
+    for word, outcome in form.outcomes.items():
+        if outcome.fate not in get_args(Fate) or outcome.level not in get_args(DetailLevel):
+            raise TraceError(f"{where} has the outcome {word[:20]!r} of the fate {outcome.fate[:20]!r}")
+    if growth is not None and (growth.closed not in form.outcomes or len(growth.scale) != 2):
+        raise TraceError(
+            f"{where} closes nodes as {growth.closed[:20]!r}, which is no outcome, or lacks a scale"
+        )
+
+
 def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], vocab: int) -> None:
     """Lengths, types and ids of the details of a step. Raises TraceError."""
     if len(details) > MOST_DETAILS:
@@ -80,13 +130,13 @@ def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], voc
         if isinstance(detail, MatrixDetail):
             _matrix(detail, form, where, vocab)
             continue
-        if isinstance(detail, TreeDetail):
-            _tree(detail, where)
-        else:
-            _tally(detail, form, where)
         if form is not None:
             typed(detail.columns, form.columns, where, vocab)
             typed({name: [value] for name, value in detail.values.items()}, form.values, where, vocab)
+        if isinstance(detail, TreeDetail):
+            _tree(detail, form, details, where)
+        else:
+            _tally(detail, form, where)
 
 
 def _tally(detail: TallyDetail, form: Form | None, where: str) -> None:
@@ -97,13 +147,43 @@ def _tally(detail: TallyDetail, form: Form | None, where: str) -> None:
             raise TraceError(f"{where} has a row without an outcome that its declaration knows")
 
 
-def _tree(detail: TreeDetail, where: str) -> None:
+def _tree(detail: TreeDetail, form: Form | None, details: Sequence[Detail], where: str) -> None:
     lengths(len(detail), where, **{name[:20]: column for name, column in detail.columns.items()})
     for node, parent in enumerate(detail.parents):
         if not parent >= -1 or not (detail.earlier or parent < node):
             raise TraceError(
                 f"{where} has the node {node} behind {parent}: a parent comes before its children"
             )
+    if not isinstance(form, TreeForm):
+        return
+    words = detail.columns.get("outcome")
+    if form.outcomes and len(detail) and (words is None or not set(words) <= form.outcomes.keys()):
+        raise TraceError(f"{where} has a node without an outcome that its declaration knows")
+    fates = [form.outcomes[word].fate == "open" for word in words or ()]
+    if detail.earlier and fates != sorted(fates, reverse=True):
+        raise TraceError(f"{where} has a node that goes on behind one that does not")
+    if form.growth is not None:
+        _candidates(detail, form.growth, where)
+    if form.judged:
+        rows = [x for x in details if x.name == form.judged and isinstance(x, TallyDetail)]
+        if len(rows) != 1 or len(rows[0]) != len(detail) - 1:
+            raise TraceError(f"{where} has not one row of {form.judged[:20]} for each node behind the first")
+
+
+def _candidates(detail: TreeDetail, growth: Growth, where: str) -> None:
+    """Of a tree that can be made again each node behind the first has a token and a parent, and a number of each candidate."""
+    if missing := {*growth.columns(), "outcome"} - detail.columns.keys():
+        raise TraceError(f"{where} lacks the column {min(missing)[:20]!r}")
+    if not len(detail) or detail.parents[0] != -1 or any(parent < 0 for parent in detail.parents[1:]):
+        raise TraceError(f"{where} has a node that is not behind the first")
+    numbers = (x for name in (growth.visits, growth.values) for x in detail.columns[name])
+    if any(x is None for x in numbers):
+        raise TraceError(f"{where} has a node without its visits or value")
+    for tokens, priors in zip(detail.columns[growth.candidates], detail.columns[growth.priors], strict=True):
+        if type(tokens) is not list or type(priors) is not list or len(tokens) != len(priors):
+            raise TraceError(f"{where} has candidates without a number each")
+        if any(x is None for x in (*tokens, *priors)):
+            raise TraceError(f"{where} has a candidate without a token or a number")
 
 
 def _matrix(detail: MatrixDetail, form: Form | None, where: str, vocab: int) -> None:

@@ -103,11 +103,14 @@ class Scope:
 
 
 def written(number: float, form: str) -> str:
-    """A number in the form of a sentence: a count of decimals, "g", or "" for a whole number or four figures."""
+    """A number in the form of a sentence: a count of decimals, "g", "p" for a probability, or "" for a whole number or four
+    figures."""
     if form.isdigit():
         return f"{number:.{form}f}"
     if form == "of":
         return f"{100 * number:.3g} of 100 cases"
+    if form == "p":
+        return f"{number:.3f}" if abs(number) >= 1e-3 or not number else f"{number:.2g}"
     if not form and number == int(number):
         return str(int(number))
     return f"{number:g}" if form == "g" else f"{number:.4g}"

@@ -12,7 +12,7 @@ const HOLDS = { "==": (a, b, within) => Math.abs(a - b) <= within,
   ">=": (a, b, within) => a >= b - within };
 
 /** The number that a formula gives (a number, a name, or what is done and to what); null where one is not recorded. */
-function workOut(formula, names) {
+export function workOut(formula, names) {
   if (typeof formula !== "object") return typeof formula === "number" ? formula : names(formula);
   const [does, ...parts] = formula;
   if (does === "before") return names(parts[0], true);
